@@ -95,6 +95,7 @@ pub fn caught_up(table: Option<&mut Table>, process: &Process, lines: usize) {
         // A database sends no notification when it grows.
         std::thread::sleep(LOOK_EVERY);
     }
+    assert!(last_seq() >= lines as i64, "it is not indexed after {:?}", began.elapsed());
     let took = format!("{:.1} s", began.elapsed().as_secs_f64());
     if let Some(table) = table {
         table.figure("time after it until all of it is indexed", took);

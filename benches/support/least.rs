@@ -1,8 +1,8 @@
 //! The least relay: what no relay that records can do without.
 //!
 //! It waits for bytes of either side, reads them, appends all complete lines to a file, and forwards them. It parses nothing, has
-//! one thread, and never waits for a slow reader in a clever way. What it costs more than a pair of `cat` is the price of a
-//! journal that has each line before the other side has it.
+//! one thread, and never waits for a slow reader in a clever way. Its cost beyond that of a pair of `cat` is the price of
+//! a journal that has each line before the other side has it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -42,7 +42,7 @@ pub fn relay(program: &[String]) {
 struct Way {
     from: File,
     to: File,
-    /// What was read and is not forwarded yet: the beginning of a line.
+    /// The beginning of a line whose rest was not read yet.
     held: Vec<u8>,
     records: Vec<u8>,
     chunk: Vec<u8>,

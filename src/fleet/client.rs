@@ -10,7 +10,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::Value;
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::connection::{AtFirst, ConnectError, Connection, Member};
@@ -166,10 +165,8 @@ impl Client {
     }
 
     async fn asked(&self, host: &str, question: &Question) -> Result<Value, AskError> {
-        let mut refusal = self.connection.refusal.clone();
-        refusal.mark_unchanged();
         let subject = subject::question(host, question.mode(), &self.user);
-        let refused = refusal_of(&mut refusal, &subject);
+        let refused = self.connection.refusal_of(&subject);
         let request = Request::new().payload(wire::bytes(question).into()).timeout(Some(QUESTION_WAIT_MAX));
         let replied = tokio::select! {
             replied = timeout(QUESTION_WAIT_MAX, self.connection.client.send_request(subject.clone(), request)) => {
@@ -310,25 +307,6 @@ fn host(stored: Stored, now: SystemTime) -> Result<Host, String> {
     let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
     let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
     Ok(Host { document, seen_at, is_online })
-}
-
-/// Waits until the server refuses a message with this subject, or the way back of its reply. One connection has many questions.
-async fn refusal_of(refusal: &mut watch::Receiver<Option<String>>, subject: &str) -> String {
-    let subject = subject.to_lowercase();
-    let is_ours = |why: &Option<String>| {
-        let why = why.as_deref().unwrap_or_default().to_lowercase();
-        why.contains(&subject) || why.contains("subscription")
-    };
-    loop {
-        if refusal.changed().await.is_err() {
-            // The connection is gone, and the question has a limit of its own.
-            std::future::pending::<()>().await;
-        }
-        let why = refusal.borrow_and_update().clone();
-        if is_ours(&why) {
-            return why.unwrap_or_default();
-        }
-    }
 }
 
 #[cfg(test)]

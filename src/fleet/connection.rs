@@ -93,6 +93,30 @@ pub(crate) struct Connection {
     pub(crate) trouble: watch::Receiver<Option<String>>,
 }
 
+impl Connection {
+    /// The next refusal, from this call on, of a message with this subject or of the way back of a reply. One connection has many
+    /// questions under way.
+    pub(crate) fn refusal_of(&self, subject: &str) -> impl Future<Output = String> + use<> {
+        let subject = subject.to_lowercase();
+        let mut refusal = self.refusal.clone();
+        refusal.mark_unchanged();
+        let is_ours = move |why: &str| {
+            let why = why.to_lowercase();
+            why.contains(&subject) || why.contains("subscription")
+        };
+        async move {
+            while refusal.changed().await.is_ok() {
+                let why = refusal.borrow_and_update().clone().unwrap_or_default();
+                if is_ours(&why) {
+                    return why;
+                }
+            }
+            // The connection is gone, and the question has a limit of its own.
+            std::future::pending().await
+        }
+    }
+}
+
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("link", &*self.link.borrow()).finish_non_exhaustive()

@@ -17,7 +17,7 @@ use super::stored::{Start, Stored};
 use super::wire::EventMessage;
 use crate::tui::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
 use crate::tui::model::{News, Page, Way};
-use crate::tui::reader::{Following, Gone, Teller};
+use crate::tui::reader::{Following, Go, Gone, Left, Teller};
 use crate::tui::source::Recorded;
 use crate::tui::timeline::{Range, SessionEvent, Timeline};
 
@@ -53,21 +53,6 @@ pub(super) struct Recording {
     /// What the host leaves out, in words.
     pub(super) left_out: Option<&'static str>,
     pub(super) wanted: Arc<AtomicBool>,
-}
-
-/// Whether to continue after an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Go {
-    On,
-    Stop,
-}
-
-/// Why a read has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    End,
-    Enough,
-    Unwanted,
 }
 
 /// The number of a place among the stored messages.

@@ -111,21 +111,17 @@ async fn unbounded_page(
         batch: PAGE_MESSAGES_MAX,
         max_bytes: PAGE_BYTES_MAX,
     };
-    let mut refusal = connection.refusal.clone();
-    refusal.mark_unchanged();
     let inbox = connection.client.new_inbox();
     let mut received = connection.client.subscribe(inbox.clone()).await.map_err(|error| failed(error.to_string()))?;
     let subject = format!("$JS.API.DIRECT.GET.{stream}");
+    let mut refused = std::pin::pin!(connection.refusal_of(&subject));
     let asked = connection.client.publish_with_reply(subject, inbox, super::wire::bytes(&wanted).into()).await;
     asked.map_err(|error| failed(error.to_string()))?;
     let mut all = Vec::new();
     loop {
         let message = tokio::select! {
             message = timeout(MESSAGE_WAIT_MAX, received.next()) => message,
-            _ = refusal.changed() => {
-                let why = refusal.borrow().clone().unwrap_or_default();
-                return Err(ReadError::Refused { stream: stream.to_owned(), why });
-            }
+            why = &mut refused => return Err(ReadError::Refused { stream: stream.to_owned(), why }),
         };
         let message = message.map_err(|_| failed(format!("no answer in {} s", MESSAGE_WAIT_MAX.as_secs())))?;
         let message = message.ok_or_else(|| failed("the connection has ended".to_owned()))?;

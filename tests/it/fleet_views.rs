@@ -32,17 +32,6 @@ impl Hosts {
     }
 }
 
-/// Waits until a request has been on the screen for more than half a second.
-fn seen(tmux: &Tmux, what: &str) {
-    let mut ages = std::collections::BTreeSet::new();
-    eventually(&format!("{what:?} for a while"), || {
-        let screen = tmux.screen();
-        let age = screen.contains(what).then(|| screen.split("asked ").nth(1)?.split(" ago").next()).flatten();
-        ages.extend(age.map(str::to_owned));
-        (ages.len() > 2).then_some(())
-    });
-}
-
 #[test]
 fn terminal_ui_shows_and_answers_all_hosts() {
     let test = "terminal_ui_shows_and_answers_all_hosts";
@@ -61,7 +50,7 @@ fn terminal_ui_shows_and_answers_all_hosts() {
     let first = full.asked(&command_asked("7", "t"), "7");
     tmux.shows("1 request waits");
     tmux.keys(&["C-n"]);
-    seen(&tmux, " a  accept");
+    tmux.shows_a_while(" a  accept");
     tmux.shows("build-7/");
     tmux.keys(&["a"]);
     assert_eq!(parsed(full.at_server().trim_end()), json!({ "id": 7, "result": { "decision": "accept" } }));
@@ -82,7 +71,7 @@ fn terminal_ui_shows_and_answers_all_hosts() {
     let second = full.asked(&command_asked("9", "t"), "9");
     tmux.shows("Enter sends nothing: a request is pending");
     tmux.keys(&["C-r"]);
-    seen(&tmux, " a  accept");
+    tmux.shows_a_while(" a  accept");
     agent.kill();
     tmux.shows("host build-7 is offline since");
     tmux.keys(&["a"]);

@@ -16,17 +16,6 @@ fn line(live: &Live) -> Value {
     parsed(live.at_server().trim_end())
 }
 
-/// Waits until a request has been on the screen for more than half a second: its age has changed twice.
-fn seen(tmux: &Tmux, what: &str) {
-    let mut ages = std::collections::BTreeSet::new();
-    eventually(&format!("{what:?} for a while"), || {
-        let screen = tmux.screen();
-        let age = screen.contains(what).then(|| screen.split("asked ").nth(1)?.split(" ago").next()).flatten();
-        ages.extend(age.map(str::to_owned));
-        (ages.len() > 2).then_some(())
-    });
-}
-
 #[test]
 fn a_session_is_seen_answered_and_spoken_to() {
     let mut live = Live::initialized("");
@@ -45,7 +34,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     let request = live.asked(&command_asked("7", "t"), "7");
     tmux.shows("Enter sends nothing: a request is pending");
     tmux.keys(&["C-r"]);
-    seen(&tmux, " a  accept");
+    tmux.shows_a_while(" a  accept");
     tmux.keys(&["a"]);
     assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "accept"}}));
     tmux.shows(" chat  Enter sends");
@@ -56,7 +45,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     live.asked(&question_asked("8", false), "8");
     tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
-    seen(&tmux, "1. Red  red");
+    tmux.shows_a_while("1. Red  red");
     tmux.keys(&["Enter"]);
     assert_eq!(line(&live)["result"], json!({"answers": {"color": {"answers": ["Red"]}}}));
     live.say_plainly(&resolved("8"));
@@ -292,7 +281,7 @@ fn a_request_elsewhere_rings_once_and_is_reached() {
     eventually("a title that counts", || title().starts_with("(1 waits) codex-shim").then_some(()));
     tmux.keys(&["C-n"]);
     // After attaching, the request is visible at once.
-    seen(&tmux, " a  accept");
+    tmux.shows_a_while(" a  accept");
     tmux.keys(&["a"]);
     assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "accept"}}));
     tmux.shows(" chat  Enter sends");
@@ -362,7 +351,7 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
     tmux.shows_all(&["30 files +30 -30", "M src/f0.rs"]);
-    seen(&tmux, " a  accept");
+    tmux.shows_a_while(" a  accept");
     tmux.keys(&["v"]);
     tmux.shows("file 1/30 · hunk 1/30");
     tmux.keys(&["n", "n", "]"]);
@@ -439,7 +428,7 @@ fn a_turn_of_the_real_codex_is_watched_and_allowed() {
     let (_, row) = real.asked_by_turn(COMMAND);
     tmux.shows("1 pending ^R");
     tmux.keys(&["C-r"]);
-    seen(&tmux, "echo ran >> ran.txt");
+    tmux.shows_a_while("echo ran >> ran.txt");
     tmux.keys(&["a"]);
     let row = real.confirmed(&row);
     assert_eq!(text(&row["resolution_source"]), "tui");

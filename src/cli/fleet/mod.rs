@@ -97,7 +97,7 @@ fn host_named<'a>(hosts: &'a [Host], name: &str) -> Result<&'a Host, CliError> {
     })
 }
 
-/// All hosts. What they have sent wrongly is said.
+/// All hosts. The tool reports messages that are not valid.
 fn hosts_of(client: &Client) -> Result<Vec<Host>, CliError> {
     let hosts = client.hosts().map_err(not_read);
     complain(client);

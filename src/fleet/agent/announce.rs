@@ -74,7 +74,7 @@ async fn waits(shared: &Shared, wait: Duration, claim: &mut Claim) {
     tokio::select! {
         () = sleep(wait) => {}
         () = shared.host_changed.notified(), if claim.standing == Standing::Only => sleep(SETTLES_AFTER).await,
-        // A watch goes on: without a link nobody can be heard, and the next claim waits for the link.
+        // A watch goes on without a link; the next claim waits until the link is back.
         _ = link.wait_for(|link| *link == Link::Down), if claim.standing != Standing::Waits => {
             claim.is_cut();
             shared.standing.send_replace(claim.standing);

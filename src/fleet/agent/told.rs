@@ -1,4 +1,4 @@
-//! What the user is told about failures: each kind once, until it is mended. Pure.
+//! Reports failures to the user: each kind once, until it is mended. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,6 +27,8 @@ use crate::journal::{Position, Record, SegmentName};
 use kept::Kept;
 pub(crate) use pager::Pager;
 pub(super) use pager::Pages;
+#[cfg(feature = "fleet")]
+pub(crate) use pager::{Go, Left};
 
 /// Polling interval of the journal.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);

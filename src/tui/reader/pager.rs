@@ -32,14 +32,14 @@ pub(crate) struct Pager {
 
 /// Whether to continue after a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Go {
+pub(crate) enum Go {
     On,
     Stop,
 }
 
-/// Why a segment was left.
+/// Why a read of a segment, or of stored events, has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
+pub(crate) enum Left {
     /// It was read to its end.
     End,
     /// Enough was read.

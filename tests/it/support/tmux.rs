@@ -85,7 +85,18 @@ impl Tmux {
         self.shows_all(&[what])
     }
 
-    /// The same for several texts.
+    /// Waits until a request with a text has been on the screen for more than half a second: its age has changed twice.
+    pub fn shows_a_while(&self, what: &str) {
+        let mut ages = std::collections::BTreeSet::new();
+        eventually(&format!("{what:?} for a while"), || {
+            let screen = self.screen();
+            let age = screen.contains(what).then(|| screen.split("asked ").nth(1)?.split(" ago").next()).flatten();
+            ages.extend(age.map(str::to_owned));
+            (ages.len() > 2).then_some(())
+        });
+    }
+
+    /// The same as [`Tmux::shows`] for several texts.
     pub fn shows_all(&self, what: &[&str]) -> String {
         eventually(&format!("{what:?} on the screen"), || {
             Some(self.screen()).filter(|screen| what.iter().all(|what| screen.contains(what)))
