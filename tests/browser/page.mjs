@@ -80,9 +80,11 @@ async function diffIsDeclinedWithAReason() {
 	await asksChange(1, [change("/w/src/a.rs", "@@ -1,2 +1,2 @@\n fn a() {}\n-fn b() {}\n+fn c() {}\n"), change("/w/new.txt", "hello\n", "add")]);
 	const request = card(phone, "Change these files?");
 	await request.getByText("2 files").waitFor();
-	assert.match(await request.locator(".added").first().innerText(), /^\+fn c/);
-	assert.match(await request.locator(".removed").innerText(), /^-fn b/);
-	assert.match(await request.locator(".added").last().innerText(), /^\+hello/);
+	// Not their inner text, which is empty until the browser has drawn a file.
+	assert.match(await request.locator(".added").first().textContent(), /^\+fn c/);
+	assert.match(await request.locator(".removed").textContent(), /^-fn b/);
+	assert.match(await request.locator(".added").last().textContent(), /^\+hello/);
+	await request.getByText("+fn c() {}").waitFor();
 	await act(phone, "Change these files?", "More answers");
 	await act(phone, "Change these files?", "Decline with a reason");
 	await act(phone, "Change these files?", "Decline with this reason");
