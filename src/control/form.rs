@@ -1,24 +1,19 @@
 //! Elicitation forms: the fields that a server asks for, reading what a person types into one, and validation.
 //!
-//! Pure. The schema is untrusted: it comes from an MCP server. A schema that the validator cannot compile (an invalid
-//! pattern, a reference to a remote document) leaves its form unvalidated, so that the request can still be answered.
-//!
-//! It never fetches a document that a schema refers to, and never repeats the value of a secret field in an error.
+//! Pure. The schema is untrusted: it comes from an MCP server. What is not valid in it is ignored, so that the request can still be
+//! answered. Errors never repeat the value of a secret field.
 
-use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value, json};
 
+use super::schema::{Rule, violation};
 use crate::engine::{FIELD_ORDER, one_line};
 use crate::secrets::holds_secret;
 
-/// Longest schema that is compiled, in bytes: validation must not take long.
-const SCHEMA_BYTES_MAX: usize = 64 << 10;
-
-/// Most memory that one compiled pattern may take, in bytes.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
-
 /// Longest message about one field, in characters.
 const MESSAGE_CHARS_MAX: usize = 200;
+
+/// Longest part of a value in a message, in characters.
+const VALUE_CHARS_MAX: usize = 80;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Field {
@@ -287,21 +282,22 @@ pub(crate) fn content(row: &Value, answers: &[(String, String)]) -> Result<Value
     if errors.is_empty() { Ok(content) } else { Err(errors) }
 }
 
-/// Validates the content of an accepted form against its schema. An empty list means valid, or not verifiable.
+/// Validates the content of an accepted form against its schema. An empty list means that no rule is violated.
 pub(crate) fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
-    let content = if content.is_null() { json!({}) } else { content.clone() };
+    let content = if content.is_null() { &json!({}) } else { content };
     if !content.is_object() {
         return vec![FieldError { field: None, message: "`content` is not an object".to_owned() }];
     }
-    if !schema.is_object() || schema.to_string().len() > SCHEMA_BYTES_MAX {
-        return Vec::new();
-    }
-    let schema = without_nulls(schema);
-    let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX);
-    let options = jsonschema::options().should_validate_formats(true).with_pattern_options(patterns).offline();
-    let Ok(validator) = options.build(&schema) else { return Vec::new() };
-    let secret = |name: &str| Field::new(name, &schema["properties"][name], false).is_secret;
-    validator.iter_errors(&content).map(|error| FieldError::of(&error, secret)).collect()
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let invalid = properties.filter_map(|(name, schema)| {
+        let (value, rule) = violation(schema, content.get(name)?)?;
+        Some(FieldError::of(&Field::new(name, schema, false), value, &rule))
+    });
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let missing = required
+        .filter(|name| content.get(*name).is_none())
+        .map(|name| FieldError { field: Some(name.to_owned()), message: "a value is required".to_owned() });
+    invalid.chain(missing).collect()
 }
 
 /// `errors` on one line: `env: "mars" is not one of …; replicas: …`.
@@ -314,40 +310,38 @@ pub(crate) fn in_one_line(errors: &[FieldError]) -> String {
 }
 
 impl FieldError {
-    fn of(error: &ValidationError<'_>, is_secret: impl Fn(&str) -> bool) -> FieldError {
-        if let ValidationErrorKind::Required { property } = error.kind() {
-            let name = property.as_str().unwrap_or_default().to_owned();
-            return FieldError { field: Some(name), message: "a value is required".to_owned() };
-        }
-        let path = error.instance_path().to_string();
-        let field = path.split('/').nth(1).map(|name| name.replace("~1", "/").replace("~0", "~"));
-        let is_secret = field.as_deref().is_some_and(is_secret);
-        if let ValidationErrorKind::Format { format } = error.kind() {
-            let value = error.instance().as_str().filter(|_| !is_secret).map(|value| format!("`{}`", one_line(value)));
-            let value = value.unwrap_or_else(|| "the value".to_owned());
-            let message = format!("{value} is not {}", format_in_words(format));
-            return FieldError { field, message: message.chars().take(MESSAGE_CHARS_MAX).collect() };
-        }
-        let text = match is_secret {
-            true => error.masked_with("the value").to_string(),
-            false => error.to_string(),
+    fn of(field: &Field, value: &Value, rule: &Rule<'_>) -> FieldError {
+        let short: String =
+            one_line(value.as_str().unwrap_or(&value.to_string())).chars().take(VALUE_CHARS_MAX).collect();
+        let value = if value.is_string() || field.is_secret { field.quoted(&short) } else { short };
+        let items = |count: u64| format!("{count} {}", if count == 1 { "choice" } else { "choices" });
+        let characters = |count: u64| format!("{count} {}", if count == 1 { "character" } else { "characters" });
+        let problem = match rule {
+            Rule::Type(name) => format!("is not {}", type_in_words(name)),
+            Rule::Choice => format!("is not one of {}", field.choice_list()),
+            Rule::Minimum(least) => format!("is less than the minimum of {least}"),
+            Rule::Maximum(most) => format!("is greater than the maximum of {most}"),
+            Rule::MinLength(least) => format!("is shorter than {}", characters(*least)),
+            Rule::MaxLength(most) => format!("is longer than {}", characters(*most)),
+            Rule::MinItems(least) => format!("has fewer than {}", items(*least)),
+            Rule::MaxItems(most) => format!("has more than {}", items(*most)),
+            Rule::Format(format) => format!("is not {}", format_in_words(format)),
         };
-        let message: String = one_line(&text).chars().take(MESSAGE_CHARS_MAX).collect();
-        FieldError { field, message }
+        let message = format!("{value} {problem}").chars().take(MESSAGE_CHARS_MAX).collect();
+        FieldError { field: Some(field.name.clone()), message }
     }
 }
 
-/// A schema without null members: codex writes members that an MCP server omitted as `null`, which is not a valid value of any
-/// keyword.
-fn without_nulls(schema: &Value) -> Value {
-    match schema {
-        Value::Object(members) => {
-            let kept =
-                members.iter().filter(|(name, value)| !value.is_null() || matches!(&***name, "const" | "default"));
-            Value::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
-        }
-        Value::Array(values) => Value::Array(values.iter().map(without_nulls).collect()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => schema.clone(),
+/// A type of JSON Schema in words.
+fn type_in_words(name: &str) -> &str {
+    match name {
+        "string" => "text",
+        "number" => "a number",
+        "integer" => "an integer",
+        "boolean" => "true or false",
+        "array" => "a list",
+        "object" => "an object",
+        other => other,
     }
 }
 
@@ -445,9 +439,9 @@ mod tests {
             ],
         );
         check(&[("replicas", "two")], &[("replicas", "`two` is not an integer"), ("env", "a value is required")]);
-        check(&[("env", "dev"), ("replicas", "1.5")], &[("replicas", "1.5 is not of type \"integer\"")]);
+        check(&[("env", "dev"), ("replicas", "1.5")], &[("replicas", "1.5 is not an integer")]);
         check(&[("env", "dev"), ("owner", "ada")], &[("owner", "`ada` is not an email address")]);
-        check(&[("env", "dev"), ("zones", "[]")], &[("zones", "[] has less than 1 item")]);
+        check(&[("env", "dev"), ("zones", "[]")], &[("zones", "[] has fewer than 1 choice")]);
         check(
             &[("env", "dev"), ("planet", "mars")],
             &[("planet", "unknown field; the fields are replicas, env, owner, dry, zones, api_token")],
@@ -463,7 +457,8 @@ mod tests {
     #[test]
     fn unusable_schemas_validate_nothing() {
         for schema in [
-            json!({ "type": "object", "properties": { "a": { "type": "string", "pattern": "(" } } }),
+            json!({ "type": "object", "properties": { "a": { "type": "no such type", "enum": 1 } } }),
+            json!({ "properties": { "a": true }, "required": [7] }),
             json!({ "$ref": "http://example.com/schema.json" }),
             json!({ "type": "no such type" }),
             json!("text"),

@@ -22,6 +22,7 @@ pub(crate) mod request_name;
 pub(crate) mod request_view;
 mod requests;
 mod routes;
+mod schema;
 mod server;
 mod socket;
 mod stream;
