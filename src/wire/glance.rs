@@ -30,7 +30,7 @@ impl Glance {
     /// the line.
     pub fn is_plain_notification(&mut self, line: &[u8], is_wanted: impl FnOnce(&str) -> bool) -> bool {
         let mut scan = Scan::of(line);
-        if !self.start.is_empty() && line.starts_with(&self.start) {
+        if !self.start.is_empty() && begins_with(line, &self.start) {
             return scan.resume(self.start.len(), &self.then, is_wanted).is_some() && scan.is_text_to_end();
         }
         scan.start_bytes_max = START_BYTES_MAX;
@@ -44,6 +44,18 @@ impl Glance {
         }
         true
     }
+}
+
+/// Whether `line` begins with `start`. The C library of a static binary compares byte by byte, which would be a third of the
+/// instructions of a line.
+fn begins_with(line: &[u8], start: &[u8]) -> bool {
+    const BLOCK: usize = size_of::<u128>();
+    let Some(line) = line.get(..start.len()) else { return false };
+    let (Some(line_end), Some(start_end)) = (line.last_chunk::<BLOCK>(), start.last_chunk::<BLOCK>()) else {
+        return line == start;
+    };
+    let (blocks, of_start) = (line.as_chunks::<BLOCK>().0, start.as_chunks::<BLOCK>().0);
+    line_end == start_end && blocks.iter().zip(of_start).all(|(left, right)| left == right)
 }
 
 /// A plain notification, see [`Glance::is_plain_notification`].
@@ -500,6 +512,21 @@ mod tests {
 
     fn check(line: &str, expect: bool) {
         assert_eq!(is_plain(line.as_bytes()), expect, "{line}");
+    }
+
+    #[test]
+    fn each_byte_of_a_start_is_compared() {
+        let line: Vec<u8> = (0..70).collect();
+        for length in 0..=70 {
+            let start = line[..length].to_vec();
+            assert!(begins_with(&line, &start), "{length}");
+            assert!(!begins_with(&start[..length.saturating_sub(1)], &start) || length == 0, "{length}");
+            for at in 0..length {
+                let mut other = line.clone();
+                other[at] ^= 1;
+                assert!(!begins_with(&other, &start), "{at} of {length}");
+            }
+        }
     }
 
     #[test]
