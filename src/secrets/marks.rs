@@ -43,14 +43,14 @@ const CHUNK_BYTES: usize = 32;
 
 /// Whether any of some texts of one length has a mark.
 fn holds_mark<const COUNT: usize>(lanes: [&[u8]; COUNT]) -> bool {
-    let mut states = [0_u32; COUNT];
+    let mut states = [0_u16; COUNT];
     let mut from = 0;
     while from < lanes[0].len() {
         let to = lanes[0].len().min(from + CHUNK_BYTES);
         let chunks = lanes.map(|lane| &lane[from..to]);
         for at in 0..to - from {
             for (state, chunk) in states.iter_mut().zip(chunks) {
-                *state = NEXT[*state as usize + usize::from(CLASS_OF[usize::from(chunk[at])])];
+                *state = NEXT[2 * usize::from(*state) + usize::from(CLASS_OF[usize::from(chunk[at])])];
             }
         }
         // No byte leads out of this state.
@@ -62,14 +62,23 @@ fn holds_mark<const COUNT: usize>(lanes: [&[u8]; COUNT]) -> bool {
     false
 }
 
-/// The next state, for each state and each class of bytes. States are named by their place here.
-static NEXT: [u32; STATES * CLASSES] = next();
+/// The next state, for each state and each class of bytes. A state is named by half of its place here, which fits in two bytes.
+static NEXT: [u16; STATES * ROW] = next();
+
+/// The places of a state: an even number of them.
+const ROW: usize = CLASSES.next_multiple_of(2);
 
 /// The class of each byte. Bytes that mean the same to all marks have one class.
 static CLASS_OF: [u8; 256] = classes().0;
 
 /// The state in which a mark was found, the last one.
-const FOUND: u32 = ((STATES - 1) * CLASSES) as u32;
+const FOUND: u16 = name(STATES - 1);
+
+const fn name(state: usize) -> u16 {
+    let half = state * ROW / 2;
+    assert!(half <= u16::MAX as usize);
+    half as u16
+}
 
 const CLASSES: usize = classes().1;
 
@@ -247,22 +256,22 @@ const fn tree() -> [[u16; CLASSES]; NODES_MAX] {
     tree
 }
 
-const fn next() -> [u32; STATES * CLASSES] {
+const fn next() -> [u16; STATES * ROW] {
     let Automaton { next: rows, order, count } = &AUTOMATON;
     let mut place = [0; NODES_MAX];
     let mut state = 0;
     while state < *count {
-        place[order[state] as usize] = (state * CLASSES) as u32;
+        place[order[state] as usize] = name(state);
         state += 1;
     }
-    let mut next = [FOUND; STATES * CLASSES];
+    let mut next = [FOUND; STATES * ROW];
     state = 0;
     while state < *count {
         let row = &rows[order[state] as usize];
         let mut class = 0;
         while class < CLASSES {
             if row[class] != MARK {
-                next[state * CLASSES + class] = place[row[class] as usize];
+                next[state * ROW + class] = place[row[class] as usize];
             }
             class += 1;
         }
