@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist deb npm dist-binary package-tools install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser nats page-pictures help
+.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser nats page-pictures help
 .DEFAULT_GOAL := build
 
 build: ## the release binary, target/release/codex-shim
@@ -52,6 +52,9 @@ package-tools:
 	    cargo install --quiet --locked --debug --root target/tools "$$tool" \
 	  || echo "SKIPPED: $$tool could not be installed (a network is needed): the packages do not list their dependencies for machines" >&2; \
 	done; rm -rf target/tools/build
+
+package-test: dist-binary codex ## all packages with the binary of `make dist`, each installed, tried with the real codex, upgraded, removed
+	umask 022; PACKAGED_BINARY=$(CURDIR)/$(PACKAGES)/codex-shim cargo test --locked --features fleet --test it packages::
 
 install-test: ## `cargo install` from this folder, tried: the binary runs, and goes again
 	@tests/install.sh target/installed

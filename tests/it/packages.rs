@@ -1,7 +1,9 @@
-//! The packages, made from the binary under test by `.packaging/package.sh`: each is installed somewhere clean, works, is upgraded
-//! under a running relay, and is removed again without a trace. Nothing but HOME and PATH is in the environment.
+//! The packages, made from the binary under test by `.packaging/package.sh`: each is installed somewhere clean, works, relays the
+//! real codex, is upgraded under a running relay, and is removed again without a trace. Nothing but HOME and PATH is in the
+//! environment. `make package-test` does the same with the binary of `make dist`.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -9,8 +11,13 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::conversations::PLAIN_TURN;
 use crate::support::eventually;
-use crate::support::shim::{SHIM, put_program};
+use crate::support::model::Model;
+use crate::support::peer::Peer;
+use crate::support::release::Release;
+use crate::support::shim::{Home, SHIM, put_program};
 use crate::surroundings::ends;
 
 /// The version that is upgraded.
@@ -47,7 +54,7 @@ impl Bench {
         let server = r#"[ "$*" = app-server ] && read -r line && echo '{"id":1,"result":{}}' && exec cat"#;
         let codex = format!("#!/bin/sh\n{server}\necho codex-cli 1.2.3 \"$@\"\n");
         put_program(&bench.at("user/codex/codex"), codex.as_bytes());
-        let stripped = Command::new("strip").arg("-o").arg(bench.at("codex-shim")).arg(SHIM).status();
+        let stripped = Command::new("strip").arg("-o").arg(bench.at("codex-shim")).arg(binary()).status();
         assert!(stripped.expect("strip runs").success());
         Some(bench)
     }
@@ -88,6 +95,7 @@ impl Bench {
         let shown: Value = serde_json::from_str(&self.installed(bin, &["demo", "--json"])).expect("JSON");
         assert_eq!(shown["held"], true, "{shown}");
         assert!(self.installed(bin, &["doctor"]).contains("nothing is broken"));
+        relays_real_codex(&bin.join("codex-shim"));
     }
 
     /// A running relay of the installed binary.
@@ -113,6 +121,26 @@ impl Bench {
         let status = self.status(bin).expect("a status");
         assert!(status["state"] != "stopped" && status["generation"] == relay.1, "{status}");
     }
+}
+
+/// What is packed: the binary under test, or another one.
+#[expect(clippy::disallowed_methods, reason = "make says which one")]
+fn binary() -> OsString {
+    std::env::var_os("PACKAGED_BINARY").unwrap_or_else(|| SHIM.into())
+}
+
+/// Holds a turn with the real codex, if it is there: the client sees its end, and every line is on record.
+fn relays_real_codex(program: &Path) {
+    let Some(codex) = installed_or_skip("relays_real_codex") else { return };
+    let model = Model::start((PLAIN_TURN.script)(Release::under_test()));
+    let (lab, home) = (Lab::new(&model), Home::new());
+    let mut command = lab.command(program);
+    home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).arg("app-server");
+    let mut peer = Peer::start(&mut command);
+    (PLAIN_TURN.drive)(&mut peer, &lab);
+    let (received, status) = peer.finish();
+    assert!(status.success(), "{status}");
+    assert!(!received.is_empty() && home.journal().server.len() == received.len(), "{received:?}");
 }
 
 /// The output of a command that succeeds.
@@ -301,6 +329,7 @@ fn npm_launcher_passes_everything_on() {
     let status = |args: &[&str]| launch(&launcher, args).output().expect("it runs").status.code();
     assert_eq!(status(&["--version"]), Some(0));
     assert_eq!(status(&["show", "--session", "none", "x"]), Some(3));
+    relays_real_codex(&launcher);
     // The name decides.
     let link = bench.at("user/link/codex");
     fs::create_dir(bench.at("user/link")).expect("a folder");
