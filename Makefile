@@ -98,8 +98,8 @@ page-pictures: browser ## docs/web-inbox.png and docs/web-timeline.png, from the
 	cargo test --locked --test it web_browser::page_has_its_pictures
 	cp target/browser/web-inbox.png target/browser/web-timeline.png docs/
 
-bench: browser nats ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute
-	QUICK=$(QUICK) cargo bench --locked --features fleet --bench relay
+bench: browser nats ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute; BINARY=PATH measures that one
+	QUICK=$(QUICK) BINARY=$(BINARY) cargo bench --locked --features fleet --bench relay
 
 bench-home: ## a home with 50 sessions and 10 million events, some 12 GB for a few minutes: what the tools take; HOME_EVENTS=1000000 makes less
 	cargo bench --locked --bench relay -- home

@@ -53,7 +53,7 @@ impl Nats {
         let mut keys = String::new();
         for user in ["admin", "build_7", "build_8", "ann", "ben", "sim"] {
             let seed = folder.path().join(format!("{user}.nk"));
-            let made = Command::new(SHIM).args(["fleet", "key"]).arg(seed).output().unwrap();
+            let made = Command::new(&*SHIM).args(["fleet", "key"]).arg(seed).output().unwrap();
             keys.push_str(&format!("KEY_{user}: {}", String::from_utf8(made.stdout).unwrap()));
         }
         std::fs::write(folder.path().join("keys.conf"), keys).unwrap();
@@ -83,7 +83,7 @@ impl Nats {
 
     /// `codex-shim fleet …` with the credentials of a user.
     fn tool(&self, user: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(SHIM);
+        let mut command = Command::new(&*SHIM);
         command
             .env("CODEX_SHIM_HOME", self.folder.path().join("home"))
             .env("CODEX_SHIM_FLEET_URL", self.url())

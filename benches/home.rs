@@ -253,7 +253,7 @@ fn size_bytes(path: &Path) -> u64 {
 }
 
 fn shim(home: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(support::SHIM);
+    let mut command = Command::new(&*support::SHIM);
     // Elsewhere than in a repository, so that no session is that of the folder.
     command.env("CODEX_SHIM_HOME", home).env_remove("CODEX_SHIM_SESSION").args(words).current_dir(home);
     command.stdin(Stdio::null()).stdout(Stdio::null());

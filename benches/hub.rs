@@ -80,7 +80,7 @@ impl Hub {
     }
 
     fn command(dir: &Path, args: &[&str]) -> Command {
-        let mut command = Command::new(SHIM);
+        let mut command = Command::new(&*SHIM);
         command.args(args).args(["--session", "bench"]).env("HOME", dir).env("CODEX_HOME", dir);
         command.env("CODEX_SHIM_HOME", dir.join("home")).current_dir(dir);
         command

@@ -57,7 +57,7 @@ fn relay(role: &[&str], client: impl FnOnce(&mut std::process::ChildStdin, &mut 
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let out = dir.path().join("out");
     let mut command = callgrind(&out);
-    command.arg(support::SHIM).args(["run", "--"]).arg(std::env::current_exe().unwrap()).arg("server").args(role);
+    command.arg(&*support::SHIM).args(["run", "--"]).arg(std::env::current_exe().unwrap()).arg("server").args(role);
     command.env("CODEX_SHIM_HOME", dir.path().join("home")).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());

@@ -157,7 +157,7 @@ fn tools(table: &mut Table, home: &Path, state: &str) {
         let mut times: Vec<Duration> = (0..5)
             .map(|_| {
                 let began = Instant::now();
-                let mut command = Command::new(support::SHIM);
+                let mut command = Command::new(&*support::SHIM);
                 command.env("CODEX_SHIM_HOME", home).args(tool).stdout(Stdio::null());
                 assert!(command.status().unwrap().success(), "{tool:?}");
                 began.elapsed()
@@ -217,7 +217,7 @@ pub fn search(table: &mut Table) {
             let mut times: Vec<Duration> = (0..5)
                 .map(|_| {
                     let began = Instant::now();
-                    let mut command = Command::new(support::SHIM);
+                    let mut command = Command::new(&*support::SHIM);
                     command.env("CODEX_SHIM_HOME", home.path()).arg("search").args(words);
                     command.stdout(Stdio::null()).stderr(Stdio::null());
                     assert!(command.status().unwrap().success(), "{words:?}");

@@ -78,7 +78,7 @@ fn installed() -> Option<(PathBuf, PathBuf)> {
 }
 
 fn tool(home: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(SHIM);
+    let mut command = Command::new(&*SHIM);
     command.env("CODEX_SHIM_HOME", home).args(args);
     command
 }

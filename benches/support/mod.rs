@@ -5,6 +5,7 @@ pub mod least;
 use std::io::{BufRead as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
@@ -12,7 +13,12 @@ use codex_shim::testing::engine::{
 };
 use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
 
-pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
+/// The measured binary: that of this build, or the one that `BINARY` names.
+pub static SHIM: LazyLock<PathBuf> =
+    LazyLock::new(|| match std::env::var_os("BINARY").filter(|path| !path.is_empty()) {
+        Some(path) => std::fs::canonicalize(&path).expect("BINARY names the program to measure"),
+        None => PathBuf::from(env!("CARGO_BIN_EXE_codex-shim")),
+    });
 
 /// The programs between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +75,7 @@ fn shell(script: &str, server: &Path) -> Command {
 }
 
 fn shim(dir: &tempfile::TempDir, server: &Path) -> Command {
-    let mut command = Command::new(SHIM);
+    let mut command = Command::new(&*SHIM);
     command.env("CODEX_SHIM_HOME", dir.path().join("home")).args(["run", "--"]).arg(server);
     command
 }
@@ -77,7 +83,7 @@ fn shim(dir: &tempfile::TempDir, server: &Path) -> Command {
 /// Starts our server in `role` behind a shim in a session of this name.
 pub fn start_in(home: &Path, session: &str, role: &[&str]) -> Process {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let mut command = Command::new(SHIM);
+    let mut command = Command::new(&*SHIM);
     command
         .env("CODEX_SHIM_HOME", home)
         .args(["run", "--session", session, "--"])
@@ -498,6 +504,7 @@ impl Table {
     }
 
     pub fn print(&self) {
+        println!("measured: {}", SHIM.display());
         let widths: [usize; 9] =
             std::array::from_fn(|column| self.0.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
         for row in &self.0 {
