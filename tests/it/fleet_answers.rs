@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::Output;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -55,19 +55,29 @@ fn claim(output: &Output) -> (Claim, String) {
     (claim, said)
 }
 
+/// What the operators share.
+#[derive(Default)]
+struct Shared {
+    attempts: Mutex<Vec<Attempt>>,
+    failures: AtomicUsize,
+    has_given_up: AtomicBool,
+}
+
 /// Answers one request after another, each until it has an answer.
-fn operates(ann: &Console, ids: &[String], operator: usize, failures: &AtomicUsize, attempts: &Mutex<Vec<Attempt>>) {
+fn operates(ann: &Console, ids: &[String], operator: usize, shared: &Shared) {
     for (request, id) in ids.iter().enumerate() {
         let began = Instant::now();
         for number in 0.. {
-            assert!(began.elapsed() < PATIENCE, "request {request} has no answer: {attempts:?}");
+            if began.elapsed() >= PATIENCE || shared.has_given_up.load(Ordering::SeqCst) {
+                return shared.has_given_up.store(true, Ordering::SeqCst);
+            }
             let text = format!("operator {operator}, request {request}, attempt {number}");
             let given = format!("color={text}");
             let (claim, said) = claim(&ann.ask(&["respond", &format!("build-7/{id}"), "--answer", &given]));
-            attempts.lock().expect("no thread panics with it").push(Attempt { request, text, claim, said });
+            shared.attempts.lock().expect("no thread panics with it").push(Attempt { request, text, claim, said });
             match claim {
                 Claim::Counts | Claim::Lost => break,
-                Claim::NotSent | Claim::Unknown => failures.fetch_add(1, Ordering::SeqCst),
+                Claim::NotSent | Claim::Unknown => shared.failures.fetch_add(1, Ordering::SeqCst),
             };
         }
     }
@@ -94,19 +104,19 @@ fn each_request_has_one_answer_whatever_fails() {
     let ids: Vec<String> = (0..REQUESTS)
         .map(|number| live.asked(&question_asked(&number.to_string(), false), &number.to_string()))
         .collect();
-    let mut agent = Agent::start(&live.home);
+    let mut agent = Some(Agent::start(&live.home));
     eventually("the host", || ann.ask(&["sessions", "build-7"]).status.success().then_some(()));
-    let (failures, attempts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let shared = Shared::default();
     std::thread::scope(|scope| {
         for operator in 0..OPERATORS {
-            let (ids, failures, attempts) = (&ids, &failures, &attempts);
-            scope.spawn(move || operates(ann, ids, operator, failures, attempts));
+            let (ids, shared) = (&ids, &shared);
+            scope.spawn(move || operates(ann, ids, operator, shared));
         }
         for fault in 0..FAULTS {
             let left = REQUESTS - (fault + 1) * REQUESTS / (FAULTS + 1);
             eventually("answers", || (live.pending().len() <= left).then_some(()));
-            let before = failures.load(Ordering::SeqCst);
-            let fails = || eventually("a failure", || (failures.load(Ordering::SeqCst) > before).then_some(()));
+            let before = shared.failures.load(Ordering::SeqCst);
+            let fails = || eventually("a failure", || (shared.failures.load(Ordering::SeqCst) > before).then_some(()));
             match fault % 3 {
                 0 => {
                     server.kill();
@@ -114,9 +124,9 @@ fn each_request_has_one_answer_whatever_fails() {
                     server.start_again();
                 }
                 1 => {
-                    agent.kill();
+                    agent.take().expect("it runs").kill();
                     fails();
-                    agent = Agent::start(&live.home);
+                    agent = Some(Agent::start(&live.home));
                 }
                 _ => {
                     link.cut();
@@ -126,9 +136,13 @@ fn each_request_has_one_answer_whatever_fails() {
             }
         }
     });
+    let attempts = shared.attempts.into_inner().expect("no thread panics with it");
+    let has_given_up = shared.has_given_up.into_inner();
+    let said = agent.map(|agent| agent.said());
+    assert!(!has_given_up, "the agent: {said:?}; the last attempt: {:?}", attempts.last());
     let received = received(&mut live);
     assert_eq!(received.len(), REQUESTS);
-    for Attempt { request, text, claim, said } in attempts.into_inner().expect("no thread panics with it") {
+    for Attempt { request, text, claim, said } in attempts {
         let counts = received[&(request as u64)] == text;
         let is_true = match claim {
             Claim::Counts => counts,
