@@ -249,10 +249,10 @@ fn with_lines(value: &Value, level: FleetLevel) -> Value {
         (Value::String(text), FleetLevel::Summary) => Value::from(line(text, LINE_BYTES_MAX)),
         (Value::Array(values), FleetLevel::Summary) => values.iter().map(|value| with_lines(value, level)).collect(),
         (Value::Object(members), FleetLevel::Summary) => {
-            let left = members.iter().map(|(name, value)| match value {
+            let left = members.iter().map(|(name, value)| {
+                let is_left = !IDS.contains(&name.as_str()) || value.as_str().is_none_or(is_word);
                 // The reader needs the member.
-                Value::String(text) if IDS.contains(&name.as_str()) && !is_word(text) => (name.clone(), json!("")),
-                other => (name.clone(), with_lines(other, level)),
+                (name.clone(), if is_left { with_lines(value, level) } else { json!("") })
             });
             Value::Object(left.collect())
         }
