@@ -1,11 +1,13 @@
 //! The client of a fleet, for tools: what the server has stored, and questions to hosts. Each call blocks within a limit.
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_nats::client::{Request, RequestErrorKind};
-use async_nats::jetstream;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::Value;
@@ -14,7 +16,7 @@ use tokio::time::timeout;
 
 use super::connection::{AtFirst, ConnectError, Connection, Member};
 use super::stored::{self, ReadError, Start, Stored};
-use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, PENDING_BUCKET};
+use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, PENDING_BUCKET};
 use super::wire::{self, EventMessage, Failure, HostDocument, Later, PendingDocument, Question, Reply};
 
 /// How long a host may take to reply.
@@ -195,6 +197,7 @@ impl Client {
     /// Why the server has not stored it.
     pub(crate) fn leave(&self, host: &str, later: &Later) -> Result<(), String> {
         let subject = subject::later(host, &self.user);
+        let refused = self.connection.refusal_of(&subject);
         self.runtime.block_on(async {
             let jetstream = jetstream::context::ContextBuilder::new()
                 .ack_timeout(STORE_WAIT_MAX)
@@ -206,8 +209,13 @@ impl Client {
                     Err(error) => Err(error),
                 }
             });
-            let left = left.await.map_err(|_| format!("no answer of the server in {} s", STORE_WAIT_MAX.as_secs()))?;
-            left.map_err(|error| error.to_string())
+            tokio::select! {
+                left = left => match left {
+                    Ok(left) => left.map_err(|error| not_left(&error)),
+                    Err(_) => Err(not_acknowledged()),
+                },
+                why = refused => Err(format!("the server refuses: {why}; nothing was left")),
+            }
         })
     }
 
@@ -237,6 +245,40 @@ impl Client {
         let filter = subject::events_of(host, session);
         Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
     }
+}
+
+/// Why an answer was not left, or may not have been.
+fn not_left(error: &PublishError) -> String {
+    let full = [ErrorCode::STREAM_STORE_FAILED, ErrorCode::INSUFFICIENT_RESOURCES];
+    let refusal = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
+    match (error.kind(), refusal) {
+        (PublishErrorKind::StreamNotFound, _) => {
+            format!(
+                "the server has no stream {LATER_STREAM}; run `codex-shim fleet check --set-up` once; nothing was left"
+            )
+        }
+        (_, Some(refusal)) if full.contains(&refusal.error_code()) => format!(
+            "the stream {LATER_STREAM} is full, so nothing was left: {refusal}; it forgets an answer after 7 days, or if the \
+             administrator deletes it; answer when the host is back"
+        ),
+        (_, Some(refusal)) => format!("the server refuses it, so nothing was left: {refusal}"),
+        (PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe, None) => not_acknowledged(),
+        (PublishErrorKind::MaxPayloadExceeded | PublishErrorKind::MaxAckPending, None) => {
+            format!("{error}; nothing was left")
+        }
+        (
+            PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence | PublishErrorKind::Other,
+            None,
+        ) => error.to_string(),
+    }
+}
+
+/// An answer may be stored, and only the acknowledgment of it be lost.
+fn not_acknowledged() -> String {
+    format!(
+        "the server has not acknowledged it in {} s, and it may wait for the host all the same",
+        STORE_WAIT_MAX.as_secs()
+    )
 }
 
 /// Checks that an event is of the host and the session in its subject, which the server has checked.

@@ -86,6 +86,28 @@ const SESSION_OF_REQUEST: [&str; 5] = ["session_id", "name", "cwd", "client", "l
 /// Members of what a relay says of a message or an interrupted turn.
 const DONE: [&str; 4] = ["ok", "turn_id", "thread_id", "steered"];
 
+/// Members that are names of users or clients, and may have any character.
+const NAMES: [&str; 2] = ["resolved_by", "by"];
+
+/// Members of other documents that are ids, times or states.
+const IDS: [&str; 15] = [
+    "session_id",
+    "short_id",
+    "state",
+    "since",
+    "turn_id",
+    "thread_id",
+    "itemId",
+    "request_id",
+    "request_method",
+    "request_type",
+    "requested_at",
+    "expires_at",
+    "request",
+    "at",
+    "outcome",
+];
+
 /// Longest text of a member that stays, in bytes. Ids, names and states are short; a longer text may be a message.
 const TEXT_BYTES_MAX: usize = 128;
 
@@ -143,10 +165,11 @@ fn line(text: &str, bytes_max: usize) -> String {
     line
 }
 
-/// The members with these names; texts are lines.
+/// The members with these names; texts are lines, and ids are words.
 fn lines(value: &Value, names: &[&str]) -> Value {
     let kept = names.iter().filter_map(|name| {
         let kept = match value.get(name)? {
+            Value::String(text) if IDS.contains(name) && !is_word(text) => return None,
             Value::String(text) => Value::from(line(text, LINE_BYTES_MAX)),
             plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain.clone(),
             Value::Array(_) | Value::Object(_) => return None,
@@ -226,7 +249,12 @@ fn with_lines(value: &Value, level: FleetLevel) -> Value {
         (Value::String(text), FleetLevel::Summary) => Value::from(line(text, LINE_BYTES_MAX)),
         (Value::Array(values), FleetLevel::Summary) => values.iter().map(|value| with_lines(value, level)).collect(),
         (Value::Object(members), FleetLevel::Summary) => {
-            Value::Object(members.iter().map(|(name, value)| (name.clone(), with_lines(value, level))).collect())
+            let left = members.iter().map(|(name, value)| {
+                let is_left = !IDS.contains(&name.as_str()) || value.as_str().is_none_or(is_word);
+                // The reader needs the member.
+                (name.clone(), if is_left { with_lines(value, level) } else { json!("") })
+            });
+            Value::Object(left.collect())
         }
         (Value::Null | Value::Bool(_) | Value::Number(_), FleetLevel::Summary) => value.clone(),
     }
@@ -249,22 +277,23 @@ pub(crate) fn event(event: &str, level: FleetLevel) -> String {
         FleetLevel::Full => event,
         FleetLevel::Summary => {
             let Ok(whole) = serde_json::from_str::<Value>(&event) else { return "{}".to_owned() };
-            let mut kept = picked(&whole, &EVENT, TEXT_BYTES_MAX);
+            let mut kept = picked(&whole, &EVENT);
             kept.insert("payload_preview".to_owned(), of_paths(&whole["payload_preview"]));
             Value::Object(kept).to_string()
         }
     }
 }
 
-/// The members of `value` with these names; of texts, only short ones.
-fn picked(value: &Value, names: &[&str], text_bytes_max: usize) -> Map<String, Value> {
-    let is_kept = |value: &Value| match value {
-        Value::String(text) => text.len() <= text_bytes_max,
+/// The members of `value` with these names; of texts, only words and short names.
+fn picked(value: &Value, names: &[&str]) -> Map<String, Value> {
+    let is_kept = |name: &str, value: &Value| match value {
+        Value::String(text) if NAMES.contains(&name) => text.len() <= TEXT_BYTES_MAX,
+        Value::String(text) => is_word(text),
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
         Value::Array(_) | Value::Object(_) => false,
     };
     let named = names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(name)?.clone())));
-    named.filter(|(_, value)| is_kept(value)).collect()
+    named.filter(|(name, value)| is_kept(name, value)).collect()
 }
 
 fn of_paths(payload: &Value) -> Value {
@@ -283,7 +312,7 @@ fn of_paths(payload: &Value) -> Value {
     Value::Object(kept)
 }
 
-/// Whether a text is an id, a state or a name, and no sentence.
+/// Whether a text is an id, a time or a state, and no sentence.
 fn is_word(text: &str) -> bool {
     text.len() <= TEXT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./:".contains(&byte))
 }
@@ -307,7 +336,7 @@ fn request(row: &Value, level: FleetLevel) -> Value {
         FleetLevel::Full => masked(row),
         FleetLevel::Summary => {
             let row = &masked(row);
-            let mut kept = picked(row, &REQUEST, TEXT_BYTES_MAX);
+            let mut kept = picked(row, &REQUEST);
             kept.insert("request_payload".to_owned(), lines(&row["request_payload"], &REQUEST_PAYLOAD));
             kept.insert("summary".to_owned(), Value::from(summary(row, level)));
             let decision = row["resolved_payload"].get("decision").and_then(Value::as_str).filter(|word| is_word(word));
@@ -350,7 +379,7 @@ pub(crate) fn summary(row: &Value, level: FleetLevel) -> String {
 fn answer(answer: &Value, level: FleetLevel) -> Value {
     match level {
         FleetLevel::Full => masked(answer),
-        FleetLevel::Summary => Value::Object(picked(&masked(answer), &ANSWER, TEXT_BYTES_MAX)),
+        FleetLevel::Summary => Value::Object(picked(&masked(answer), &ANSWER)),
     }
 }
 
@@ -525,5 +554,44 @@ mod tests {
             answer(&given, FleetLevel::Summary),
             json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true })
         );
+    }
+
+    #[test]
+    fn sentences_in_the_place_of_ids_stay() {
+        let sentence = "a SECRETWORD here";
+        let named =
+            |names: &[&str]| Value::Object(names.iter().map(|name| ((*name).to_owned(), json!(sentence))).collect());
+        let left_event: Value =
+            serde_json::from_str(&event(&named(&EVENT).to_string(), FleetLevel::Summary)).expect("JSON");
+        assert_eq!(left_event, json!({ "payload_preview": {} }));
+        let mut row = request(&named(&REQUEST), FleetLevel::Summary);
+        // The name of a user.
+        assert_eq!(row["resolved_by"].take(), sentence);
+        assert!(!row.to_string().contains("SECRETWORD"), "{row}");
+        assert_eq!(answer(&named(&ANSWER), FleetLevel::Summary), json!({ "by": sentence }));
+        assert_eq!(
+            answer(&json!({ "by": format!("ann {TOKEN}") }), FleetLevel::Summary).to_string().find("ghp_"),
+            None
+        );
+        let Leaving(turn) = done(&named(&DONE), FleetLevel::Summary);
+        assert_eq!(turn, json!({}));
+        let Leaving(listed) = sessions(&[named(&SESSION)], FleetLevel::Summary);
+        assert_eq!(listed["sessions"][0], json!({ "name": sentence, "cwd": sentence }));
+        let row = wire::PendingRow {
+            session_id: "s".to_owned(),
+            session_name: "my work".to_owned(),
+            request_id: sentence.to_owned(),
+            request_method: sentence.to_owned(),
+            request_type: json!(sentence),
+            thread_id: Some(sentence.to_owned()),
+            requested_at: sentence.to_owned(),
+            expires_at: Some(sentence.to_owned()),
+            summary: "run make".to_owned(),
+        };
+        let list = PendingDocument { v: 1, host: "h".to_owned(), requests: vec![row], more: 0 };
+        let left = pending(&list, FleetLevel::Summary);
+        let left = String::from_utf8(left).expect("UTF-8");
+        assert!(!left.contains("SECRETWORD") && left.contains("my work") && left.contains("run make"), "{left}");
+        assert!(serde_json::from_str::<PendingDocument>(&left).is_ok(), "{left}");
     }
 }

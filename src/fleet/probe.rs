@@ -152,7 +152,13 @@ pub(crate) fn plans(keeping: Keeping) -> [StreamPlan; 4] {
         StreamPlan { name, config }
     };
     let events = json!({ "max_age": nanos(keeping.events), "duplicate_window": nanos(DUPLICATES_FOR) });
-    let later = json!({ "max_age": nanos(LATER_FOR), "max_msgs_per_subject": LATER_MAX });
+    // A full one refuses the next answer. It must not drop the oldest, of which a user was told that it waits.
+    let later = json!({
+        "max_age": nanos(LATER_FOR),
+        "max_msgs_per_subject": LATER_MAX,
+        "discard": "new",
+        "discard_new_per_subject": true,
+    });
     let bucket = || json!({ "max_msgs_per_subject": 1, "max_age": nanos(HOST_FOR) });
     [
         plan(EVENTS_STREAM.to_owned(), ALL_EVENTS.to_owned(), events),
@@ -462,5 +468,18 @@ mod tests {
         assert_eq!(events.difference(&config), None);
         config["allow_direct"] = json!(false);
         assert_eq!(events.difference(&config), Some("allow_direct".to_owned()));
+    }
+
+    #[test]
+    fn full_stream_of_answers_refuses() {
+        let [_, later, ..] = plans(Keeping { replicas: 1, events: Duration::from_secs(60) });
+        let mut config = later.config.clone();
+        assert_eq!((&config["discard"], &config["discard_new_per_subject"]), (&json!("new"), &json!(true)));
+        // As an earlier version has made it; the server leaves out what is false.
+        config["discard"] = json!("old");
+        assert_eq!(later.difference(&config), Some("discard".to_owned()));
+        config["discard"] = json!("new");
+        config.as_object_mut().expect("an object").remove("discard_new_per_subject");
+        assert_eq!(later.difference(&config), Some("discard_new_per_subject".to_owned()));
     }
 }

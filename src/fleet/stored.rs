@@ -86,12 +86,34 @@ pub(crate) async fn page(
     filter: &str,
     start: &Start,
 ) -> Result<Vec<Stored>, ReadError> {
+    at_most(PAGE_MESSAGES_MAX, connection, stream, filter, start).await
+}
+
+/// Reads the message with this number, if its subject matches `filter`.
+pub(crate) async fn one(
+    connection: &Connection,
+    stream: &str,
+    filter: &str,
+    number: u64,
+) -> Result<Option<Stored>, ReadError> {
+    let found = at_most(1, connection, stream, filter, &Start::After(number.saturating_sub(1))).await?;
+    Ok(found.into_iter().find(|message| message.number == number))
+}
+
+async fn at_most(
+    messages_max: u64,
+    connection: &Connection,
+    stream: &str,
+    filter: &str,
+    start: &Start,
+) -> Result<Vec<Stored>, ReadError> {
     let why = format!("not all of a page came in {} s", PAGE_WAIT_MAX.as_secs());
-    let read = timeout(PAGE_WAIT_MAX, unbounded_page(connection, stream, filter, start)).await;
+    let read = timeout(PAGE_WAIT_MAX, unbounded_page(messages_max, connection, stream, filter, start)).await;
     read.unwrap_or_else(|_| Err(ReadError::Failed { stream: stream.to_owned(), why }))
 }
 
 async fn unbounded_page(
+    messages_max: u64,
     connection: &Connection,
     stream: &str,
     filter: &str,
@@ -108,7 +130,7 @@ async fn unbounded_page(
             Start::Time(time) => Some(time),
         },
         next_by_subj: filter,
-        batch: PAGE_MESSAGES_MAX,
+        batch: messages_max,
         max_bytes: PAGE_BYTES_MAX,
     };
     let inbox = connection.client.new_inbox();

@@ -91,8 +91,9 @@ pub(crate) struct Waited {
     pub request: String,
     /// When the host has taken it.
     pub at: String,
-    /// `given`; `answered_before`, if another answer counts; the state of a request that takes no answer, such as `orphaned`; or the code of
-    /// a failure.
+    /// `given`; `answered_before`, if another answer counts; `waits`, if the host tries again; `too_late`; `withdrawn`, if the server does not
+    /// have it any more; `unknown`, if it may have been given; the state of a request that takes no answer, such as `orphaned`; or the code
+    /// of a failure.
     pub outcome: String,
 }
 
@@ -207,6 +208,12 @@ pub(crate) struct Texts {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Whole {
     pub body: Value,
+}
+
+impl From<Decision> for Given {
+    fn from(decision: Decision) -> Given {
+        Given::Decision(decision)
+    }
 }
 
 impl Decision {

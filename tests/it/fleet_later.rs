@@ -2,21 +2,52 @@
 
 use std::fs;
 
-use serde_json::json;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
 use super::support::both_ends::{Live, failed};
 use super::support::eventually;
 use super::support::fleet::{Agent, Fleet, set_up};
+use super::support::hub::{Hub, answers_at, ask, is_asked, resume};
 use super::support::requests::{command_asked, question_asked};
+use super::support::shim::Home;
+use super::support::stop::stop;
 
-/// Waits until the host has taken a decision on a request, and returns what became of it.
+/// What the host says of a decision on a request.
+fn outcome(fleet: &Fleet, id: &str) -> Option<String> {
+    let host = fleet.ann.document(&["hosts", "--json"])["hosts"][0].clone();
+    let waited = host["waited"].as_array()?.iter().find(|waited| waited["request"] == id)?.clone();
+    assert_eq!(waited["user"], "ann");
+    waited["outcome"].as_str().map(str::to_owned)
+}
+
+/// Waits until the host says that it cannot give a decision yet.
+fn waits(fleet: &Fleet, id: &str) {
+    assert_eq!(eventually("a word of the host", || outcome(fleet, id)), "waits");
+}
+
+/// Waits until a decision is settled, and returns what became of it.
 fn became(fleet: &Fleet, id: &str) -> String {
-    eventually("the outcome", || {
-        let host = fleet.ann.document(&["hosts", "--json"])["hosts"][0].clone();
-        let waited = host["waited"].as_array()?.iter().find(|waited| waited["request"] == id)?.clone();
-        assert_eq!(waited["user"], "ann");
-        waited["outcome"].as_str().map(str::to_owned)
-    })
+    eventually("the outcome", || outcome(fleet, id).filter(|outcome| outcome != "waits"))
+}
+
+/// The decisions that the agent of a home holds, by its file.
+fn held(home: &Home) -> Vec<Value> {
+    let cursors = fs::read_to_string(home.path().join("fleet/cursors.json")).expect("a file");
+    let cursors: Value = serde_json::from_str(&cursors).expect("JSON");
+    cursors["held"].as_array().cloned().unwrap_or_default()
+}
+
+fn pid(live: &Live) -> Pid {
+    Pid::from_raw(i32::try_from(live.relay.id()).expect("an id")).expect("an id")
+}
+
+/// Waits until so many requests of the fleet are pending.
+fn pending(fleet: &Fleet, count: usize) {
+    eventually("the requests", || {
+        let document = fleet.ann.document(&["requests", "--json"]);
+        (document["requests"].as_array().map(Vec::len) == Some(count)).then_some(())
+    });
 }
 
 /// What `fleet show` prints of a request.
@@ -124,5 +155,162 @@ fn decision_in_a_new_stream_is_given() {
     let _agent = Agent::start(&live.home);
     assert_eq!(became(&fleet, &second), "given");
     assert_eq!(live.row_with(&second, "resolved_by")["resolved_payload"]["decision"], "decline");
+    live.kill();
+}
+
+#[test]
+fn decision_waits_for_a_relay_that_does_not_reply() {
+    let Some(fleet) = Fleet::start("decision_waits_for_a_relay_that_does_not_reply") else { return };
+    let mut gone = Live::start_in_session(fleet.host(7, "full"), "gone").initialize();
+    let orphaned = gone.asked(&command_asked("0", "t"), "0");
+    let mut live = Live::start_in(gone.kill()).initialize();
+    let id = live.asked(&command_asked("1", "t"), "1");
+    let agent = Agent::start(&live.home);
+    pending(&fleet, 1);
+    agent.kill();
+    for (request, word) in [(&id, "accept"), (&id, "decline"), (&orphaned, "accept")] {
+        leaves(&fleet, request, word);
+    }
+    stop(pid(&live));
+    let agent = Agent::start(&live.home);
+    waits(&fleet, &id);
+    assert!(shown(&fleet, &id).contains("not given yet"), "{}", shown(&fleet, &id));
+    // The relay that does not reply delays no decision on a request of another session.
+    assert_eq!(became(&fleet, &orphaned), "orphaned");
+    // An agent that is killed forgets none, and none moves to another place.
+    agent.kill();
+    let words = |held: &[Value]| held.iter().map(|held| held["number"].as_u64().expect("a number")).collect::<Vec<_>>();
+    assert_eq!(words(&held(&live.home)), [1, 2]);
+    let agent = Agent::start(&live.home);
+    agent.says("connected");
+    assert_eq!(outcome(&fleet, &id).as_deref(), Some("waits"));
+    kill_process(pid(&live), Signal::CONT).expect("it runs");
+    assert_eq!(live.at_server(), format!("{}\n", json!({ "id": 1, "result": { "decision": "accept" } })));
+    assert_eq!(live.row_with(&id, "resolved_by")["resolved_by"], "fleet:ann@build-7");
+    // The first one counts, and the second one learns that.
+    eventually("both outcomes", || {
+        let host = fleet.ann.document(&["hosts", "--json"])["hosts"][0].clone();
+        let of_id = host["waited"].as_array()?.iter().filter(|waited| waited["request"] == id.as_str());
+        let outcomes: Vec<&str> = of_id.filter_map(|waited| waited["outcome"].as_str()).collect();
+        (outcomes == ["given", "answered_before"]).then_some(())
+    });
+    eventually("nothing is held", || held(&live.home).is_empty().then_some(()));
+    agent.kill();
+    let agent = Agent::start(&live.home);
+    agent.says("connected");
+    pending(&fleet, 0);
+    live.nothing_at_server();
+    live.kill();
+}
+
+#[test]
+fn decision_that_expires_or_is_withdrawn_is_not_given() {
+    let Some(fleet) = Fleet::start("decision_that_expires_or_is_withdrawn_is_not_given") else { return };
+    let mut live = Live::start_in(fleet.host(7, "summary")).initialize();
+    let [late, withdrawn] = ["0", "1"].map(|id| live.asked(&command_asked(id, "t"), id));
+    let agent = Agent::start(&live.home);
+    pending(&fleet, 2);
+    agent.kill();
+    stop(pid(&live));
+    leaves(&fleet, &withdrawn, "accept");
+    let target = format!("build-7/{late}");
+    let left = fleet.ann.ask(&["respond", &target, "accept", "--when-back", "--valid-for", "8s"]);
+    assert!(left.status.success(), "{left:?}");
+    let _agent = Agent::start(&live.home);
+    assert_eq!(became(&fleet, &late), "too_late");
+    waits(&fleet, &withdrawn);
+    assert_eq!(fleet.nats.admin().api("STREAM.PURGE.CSHIM_LATER", &json!({}))["success"], true);
+    assert_eq!(became(&fleet, &withdrawn), "withdrawn");
+    kill_process(pid(&live), Signal::CONT).expect("it runs");
+    eventually("the host", || fleet.ann.ask(&["show", &target]).status.success().then_some(()));
+    for id in [&late, &withdrawn] {
+        assert_eq!(live.row(id)["status"], "pending");
+    }
+    live.nothing_at_server();
+    live.kill();
+}
+
+#[test]
+fn decision_waits_for_a_hub_that_is_away() {
+    let Some(fleet) = Fleet::start("decision_waits_for_a_hub_that_is_away") else { return };
+    let mut hub = Hub::at(fleet.host(7, "full"));
+    let agent = Agent::start(&hub.home);
+    let mut client = hub.client("first");
+    resume(&mut client);
+    let mut server = hub.server();
+    let asked = ask(&mut server);
+    client.wait_for("the approval", is_asked);
+    pending(&fleet, 1);
+    let id = hub.row("pending")["request_id"].as_str().expect("an id").to_owned();
+    agent.kill();
+    hub.kill();
+    leaves(&fleet, &id, "accept");
+    let _agent = Agent::start(&hub.home);
+    // Its server runs on, and the request with it.
+    waits(&fleet, &id);
+    hub.start();
+    let mut client = hub.client("second");
+    resume(&mut client);
+    assert_eq!(became(&fleet, &id), "given");
+    let mut server = hub.server();
+    assert_eq!(
+        eventually("the answer", || Some(answers_at(&mut server, &asked)).filter(|all| !all.is_empty())).len(),
+        1
+    );
+}
+
+#[test]
+fn full_stream_drops_no_decision_that_waits() {
+    let Some(fleet) = Fleet::start("full_stream_drops_no_decision_that_waits") else { return };
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
+    let [first, second] = ["0", "1"].map(|id| live.asked(&command_asked(id, "t"), id));
+    let agent = Agent::start(&live.home);
+    pending(&fleet, 2);
+    agent.kill();
+    let admin = fleet.nats.admin();
+    let config = admin.api("STREAM.INFO.CSHIM_LATER", &json!({}))["config"].clone();
+    assert_eq!((&config["discard"], &config["discard_new_per_subject"]), (&json!("new"), &json!(true)));
+    let mut small = config.clone();
+    small["max_msgs_per_subject"] = json!(1);
+    assert!(admin.api("STREAM.UPDATE.CSHIM_LATER", &small)["error"].is_null());
+    leaves(&fleet, &first, "accept");
+    let refused = fleet.ann.ask(&["respond", &format!("build-7/{second}"), "accept", "--when-back"]);
+    failed(&refused, 1, "the stream CSHIM_LATER is full");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("nothing was left") && said.contains("host build-7"), "{said}");
+    let _agent = Agent::start(&live.home);
+    assert_eq!(became(&fleet, &first), "given");
+    assert_eq!(live.row(&second)["status"], "pending");
+    live.kill();
+}
+
+/// The stream as an earlier version has set it up.
+#[test]
+fn stream_of_an_earlier_version_is_used_and_updated() {
+    let Some(fleet) = Fleet::start("stream_of_an_earlier_version_is_used_and_updated") else { return };
+    let admin = fleet.nats.admin();
+    let config = || admin.api("STREAM.INFO.CSHIM_LATER", &json!({}))["config"].clone();
+    let mut old = config();
+    old["discard"] = json!("old");
+    old["discard_new_per_subject"] = json!(false);
+    assert!(admin.api("STREAM.UPDATE.CSHIM_LATER", &old)["error"].is_null());
+    assert_eq!(config()["discard"], "old");
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
+    let id = live.asked(&command_asked("0", "t"), "0");
+    let agent = Agent::start(&live.home);
+    pending(&fleet, 1);
+    agent.kill();
+    leaves(&fleet, &id, "accept");
+    let administrator = super::support::fleet::Console(Home::new());
+    fleet.nats.configures(&administrator.0, "admin", "user = \"admin\"\n");
+    let checked = administrator.ask(&["check"]);
+    let table = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(!checked.status.success() && table.contains("use --set-up"), "{table}");
+    set_up(&administrator, "1");
+    assert_eq!((&config()["discard"], &config()["discard_new_per_subject"]), (&json!("new"), &json!(true)));
+    assert!(administrator.ask(&["check"]).status.success());
+    // What has waited is still there.
+    let _agent = Agent::start(&live.home);
+    assert_eq!(became(&fleet, &id), "given");
     live.kill();
 }

@@ -3,7 +3,7 @@
 use async_nats::ConnectOptions;
 use serde_json::{Value, json};
 
-use super::support::fleet::{Agent, Fleet, Session};
+use super::support::fleet::{Agent, Fleet, Session, of_host, stream_has};
 use super::support::{PATIENCE, eventually};
 
 /// Names of the sessions in the stream.
@@ -94,4 +94,30 @@ fn host_is_named_by_its_subject() {
     assert!(!String::from_utf8_lossy(&requests.stdout).contains("forged"), "{requests:?}");
     let told = String::from_utf8_lossy(&requests.stderr).into_owned();
     assert!(told.contains("a list of requests in the name of host build-7"), "{told}");
+}
+
+#[test]
+fn renamed_host_ships_what_has_ended_since_it_joined() {
+    let Some(fleet) = Fleet::start("renamed_host_ships_what_has_ended_since_it_joined") else { return };
+    let home = fleet.host(7, "full");
+    let before = Session::start(&home, "before");
+    before.end();
+    let agent = Agent::start(&home);
+    let mut session = Session::start(&home, "s");
+    session.passes(20);
+    fleet.ann.has_all_of("build-7", &[&session]);
+    let (epoch, before_end) = session.recorded();
+    session.end();
+    let of = |host: &str| {
+        let key = (host.to_owned(), "s".to_owned(), epoch.clone());
+        fleet.ann.numbers().expect("the server is there").remove(&key).unwrap_or_default()
+    };
+    // Its end is an event too.
+    let all = eventually("its end", || Some(of("build-7")).filter(|all| all.len() > before_end.len()));
+    agent.kill();
+    fleet.nats.configures(&home, "build_8", &of_host(8, "full"));
+    let _agent = Agent::start(&home);
+    eventually("all of it under the new name", || (of("build-8") == all).then_some(()));
+    stream_has(&fleet.nats.admin(), "build-8", &[("s", &(epoch.clone(), all))]);
+    assert!(shipped(&fleet).iter().all(|session| session == "s"), "what ended before it joined stays");
 }

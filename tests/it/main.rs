@@ -27,6 +27,8 @@ mod faults;
 #[cfg(feature = "fleet")]
 mod fleet_agent;
 #[cfg(feature = "fleet")]
+mod fleet_answers;
+#[cfg(feature = "fleet")]
 mod fleet_check;
 #[cfg(feature = "fleet")]
 mod fleet_faults;

@@ -16,16 +16,13 @@ use super::claim::{Act, Claim, Fate, Next, SEEN_EVERY, Standing};
 use super::cursors::NameFile;
 use super::ship::{ACK_WAIT_MAX, in_words};
 use super::told::Trouble;
-use crate::fleet::connection::Link;
+use crate::fleet::connection::{Link, backoff};
 use crate::fleet::level;
 use crate::fleet::subject::{HOSTS_BUCKET, PENDING_BUCKET, key, stream_of};
 use crate::fleet::wire::{self, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, PendingRow, VERSION};
 
 /// Pause after a change, in which further ones are collected.
 const SETTLES_AFTER: Duration = Duration::from_millis(100);
-
-/// Pause after the list of requests could not be stored.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Most pending requests in the list.
 const PENDING_MAX: usize = 1_000;
@@ -56,12 +53,14 @@ pub(super) async fn hold(shared: &Arc<Shared>) {
         act = match next {
             Next::Now(act) => act,
             // What was stored may be old.
-            Next::After(_, act) if is_repeated && fate != Fate::Unknown && claim.standing != Standing::Waits => act,
+            Next::After(_, act) if is_repeated && claim.standing != Standing::Waits => act,
             Next::After(wait, act) => {
-                if fate == Fate::Unknown {
-                    repeated = Some(sent);
-                }
                 waits(shared, wait, &mut claim).await;
+                act
+            }
+            Next::Again(failures, act) => {
+                repeated = Some(sent);
+                waits(shared, backoff(failures), &mut claim).await;
                 act
             }
         };
@@ -95,7 +94,7 @@ fn description(shared: &Shared, claim: &Claim, act: Act) -> Sent {
         sessions: shared.found().iter().filter(|session| session.live).count() as u64,
         pending: shared.pending().values().map(Vec::len).sum::<usize>() as u64,
         others: act == Act::Challenge || claim.has_others(Instant::now()),
-        waited: shared.cursors().outcomes.clone(),
+        waited: shared.cursors().waited(),
     };
     let payload = level::host(&document, shared.member.level);
     Sent { act, id: uuid::Uuid::now_v7().to_string(), known: claim.known, payload }
@@ -184,6 +183,7 @@ fn tell_of_name(shared: &Shared, claim: &Claim) {
 
 /// Lists the pending requests until the process ends.
 pub(super) async fn list_pending(shared: &Arc<Shared>) {
+    let mut failures = 0;
     loop {
         shared.is_only().await;
         let rows: Vec<PendingRow> = shared.pending().values().flatten().cloned().collect();
@@ -197,6 +197,7 @@ pub(super) async fn list_pending(shared: &Arc<Shared>) {
         });
         let why = match stored.await {
             Ok(Ok(())) => {
+                failures = 0;
                 shared.mended(&Trouble::Pending);
                 let _ = timeout(SEEN_EVERY, shared.pending_changed.notified()).await;
                 sleep(SETTLES_AFTER).await;
@@ -206,7 +207,8 @@ pub(super) async fn list_pending(shared: &Arc<Shared>) {
             Err(_) => "the server does not acknowledge".to_owned(),
         };
         shared.tell(Trouble::Pending, &format!("the pending requests are not listed: {why}; trying again"));
-        sleep(AGAIN_AFTER).await;
+        failures += 1;
+        sleep(backoff(failures)).await;
     }
 }
 

@@ -35,6 +35,9 @@ const SEARCH_MAX: Duration = Duration::from_millis(2_000);
 /// Most requests in a reply.
 const ROWS_MAX: usize = 500;
 
+/// The code of a failure to read sessions.
+const UNREADABLE: &str = "sessions_unreadable";
+
 /// The newest pending request.
 const LATEST: &str = "latest";
 
@@ -82,7 +85,7 @@ fn sessions(shared: &Shared) -> Answered {
 
 /// The sessions of the host. A list that cannot be read is not an empty one.
 pub(super) fn all_sessions(shared: &Shared) -> Result<Vec<Found>, Failure> {
-    shared.all_sessions().map_err(|why| Failure::quoted("sessions_unreadable", why))
+    shared.all_sessions().map_err(|why| Failure::quoted(UNREADABLE, why))
 }
 
 /// The activity of a session; `None` if its relay does not answer.
@@ -210,7 +213,11 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
             );
             Err(Failure::new("ambiguous_request", message))
         }
-        (None, _, Some(why)) => Err(why),
+        // A relay that does not answer hides no stopped session.
+        (None, _, Some(why)) => match in_stopped(shared, session, request) {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) | Err(_) => Err(why),
+        },
         (None, _, None) => {
             if let Some(found) = in_stopped(shared, session, request)? {
                 return Ok(found);
@@ -226,18 +233,27 @@ fn in_stopped(shared: &Shared, session: Option<&str>, request: &str) -> Result<O
     if session.is_some() || !is_whole(request) {
         return Ok(None);
     }
-    let began = Instant::now();
+    let (began, mut is_unreadable) = (Instant::now(), false);
     for session in all_sessions(shared)?.into_iter().filter(|session| !session.live) {
         if began.elapsed() >= SEARCH_MAX {
             let message = "the request is not in a live session, and this host has too many stopped ones to search";
             return Err(Failure::new("timeout", message));
         }
-        // A session that cannot be read hides no other.
-        if let Ok(Some(document)) = (shared.stopped.request)(&session, request) {
-            return Ok(Some((session, document)));
+        // A session that cannot be read hides no other. Its relay may be starting.
+        match (shared.stopped.request)(&session, request) {
+            Ok(Some(document)) => return Ok(Some((session, document))),
+            Ok(None) => {}
+            Err(_) => is_unreadable = true,
         }
     }
-    Ok(None)
+    match is_unreadable {
+        true => {
+            let message =
+                "the request is not in a live session, and this host has stopped ones that cannot be read now";
+            Err(Failure::new(UNREADABLE, message))
+        }
+        false => Ok(None),
+    }
 }
 
 /// The ids of the requests that a name may mean.
@@ -285,6 +301,17 @@ pub(super) fn respond(
     user: &str,
 ) -> Result<Responded, Failure> {
     let (found, document) = find(shared, session, request)?;
+    respond_to(shared, &found, &document, given, user)
+}
+
+/// Answers a request that was found.
+pub(super) fn respond_to(
+    shared: &Shared,
+    found: &Found,
+    document: &Value,
+    given: &Given,
+    user: &str,
+) -> Result<Responded, Failure> {
     let row = &document["request"];
     let body = body(row, given)?;
     if !found.live {
@@ -302,6 +329,31 @@ pub(super) fn respond(
     let (row, is_repeated) = (document["request"].take(), document["idempotent"] == true);
     let is_ours = !is_repeated || is_stored(&row, &body);
     Ok(Responded { row, is_ours, is_repeated })
+}
+
+/// Whether the answer that counts for a request is this one.
+pub(super) fn holds(row: &Value, given: &Given) -> bool {
+    body(row, given).is_ok_and(|body| is_stored(row, &body))
+}
+
+/// Whether a failure may be over later: a relay that is away, that does not answer, or that has just started.
+pub(super) fn may_pass(failure: &Failure) -> bool {
+    let passing = [
+        UNREADABLE,
+        "session_silent",
+        "session_stopped",
+        "session_failed",
+        "timeout",
+        "not_ready",
+        "ledger_unavailable",
+        "failed",
+    ];
+    passing.contains(&&*failure.code)
+}
+
+/// Whether an answer that has failed so surely did not reach the relay.
+pub(super) fn is_unsent(failure: &Failure) -> bool {
+    ["session_silent", "session_stopped", "not_ready"].contains(&&*failure.code)
 }
 
 /// The body for the relay.

@@ -18,9 +18,6 @@ const OTHERS_FOR: Duration = Duration::from_secs(150);
 /// So long after the last description that was stored, the name is still this agent's without news: less than [`WATCH`].
 const HELD_FOR: Duration = Duration::from_secs(20);
 
-/// Pause after a description whose fate is not known.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
-
 /// An agent that has described the host so often in a row has the name; the one that comes between is the challenger.
 const SETTLED: u32 = 2;
 
@@ -63,6 +60,8 @@ pub(super) enum Fate {
 pub(super) enum Next {
     Now(Act),
     After(Duration, Act),
+    /// After the pause that follows so many failures in a row.
+    Again(u32, Act),
 }
 
 #[derive(Debug)]
@@ -79,6 +78,8 @@ pub(super) struct Claim {
     is_second: bool,
     others_at: Option<Instant>,
     stored_at: Option<Instant>,
+    /// Descriptions in a row whose fate is not known.
+    failures: u32,
 }
 
 impl Claim {
@@ -93,6 +94,7 @@ impl Claim {
             is_second: false,
             others_at: None,
             stored_at: None,
+            failures: 0,
         }
     }
 
@@ -110,6 +112,7 @@ impl Claim {
     }
 
     pub(super) fn learns(&mut self, act: Act, fate: Fate, now: Instant) -> Next {
+        self.failures = if fate == Fate::Unknown { self.failures.saturating_add(1) } else { 0 };
         match (act, fate) {
             (Act::Claim, Fate::Stored(number)) => {
                 self.known = number;
@@ -147,7 +150,7 @@ impl Claim {
                 if self.stored_at.is_none_or(|at| now.duration_since(at) >= HELD_FOR) {
                     self.is_cut();
                 }
-                Next::After(AGAIN_AFTER, act)
+                Next::Again(self.failures, act)
             }
         }
     }
@@ -231,6 +234,7 @@ mod tests {
                     agent.next = match agent.claim.learns(act, fate, began + now) {
                         Next::Now(act) => (now, act),
                         Next::After(wait, act) => (now + wait, act),
+                        Next::Again(..) => panic!("the key answers always"),
                     };
                 }
             }
@@ -318,15 +322,19 @@ mod tests {
         let (mut key, began) = (Key(0), Instant::now());
         let mut one = Agent::new(0, 0);
         play(&mut key, &mut [(&mut one, true)], began, 0, 30);
-        let mut unknown = |second| {
+        // The pauses grow.
+        let mut unknown = |second, failures| {
             let next = one.claim.learns(Act::Claim, Fate::Unknown, began + Duration::from_secs(second));
-            assert_eq!(next, Next::After(AGAIN_AFTER, Act::Claim));
+            assert_eq!(next, Next::Again(failures, Act::Claim));
             one.claim.standing
         };
         // The last description was stored in second 20.
-        assert_eq!((unknown(31), unknown(39), unknown(40)), (Standing::Only, Standing::Only, Standing::Unsure));
+        assert_eq!(
+            (unknown(31, 1), unknown(39, 2), unknown(40, 3)),
+            (Standing::Only, Standing::Only, Standing::Unsure)
+        );
         play(&mut key, &mut [(&mut one, true)], began, 30, 60);
-        assert_eq!(one.claim.standing, Standing::Only);
+        assert_eq!((one.claim.standing, one.claim.failures), (Standing::Only, 0));
         // The bucket was made anew.
         key = Key(0);
         play(&mut key, &mut [(&mut one, true)], began, 60, 100);

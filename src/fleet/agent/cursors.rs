@@ -28,6 +28,12 @@ const FORGET_AFTER: Duration = Duration::from_secs(3_600);
 /// Answers that have waited whose outcomes are kept.
 const OUTCOMES_MAX: usize = 50;
 
+/// The outcome of a decision that is tried again.
+const WAITS: &str = "waits";
+
+/// Decisions that are held. Further ones stay in the stream, and nothing is lost.
+pub(super) const HELD_MAX: usize = 256;
+
 /// The last event of a session that the server has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
@@ -44,10 +50,36 @@ pub(super) struct Cursors {
     /// The last answer that this host has taken from the stream of answers.
     #[serde(default)]
     pub(super) later: LaterCursor,
+    /// Those that were taken and whose outcome is not known yet, in the order of the stream.
+    #[serde(default)]
+    held: Vec<Held>,
     /// What became of the last answers from there.
     #[serde(default)]
-    pub(super) outcomes: Vec<Waited>,
+    outcomes: Vec<Waited>,
     sessions: BTreeMap<String, Cursor>,
+}
+
+/// A decision that was taken from the stream and is not settled. The decision itself stays in the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    pub(super) number: u64,
+    /// When the server stored it.
+    pub(super) at: Option<SystemTime>,
+    pub(super) user: String,
+    pub(super) request: String,
+    pub(super) expires_at: SystemTime,
+    /// An attempt has failed, and another one follows.
+    #[serde(default)]
+    pub(super) waits: bool,
+}
+
+/// What identifies a decision: its number, and when the server stored it, because a stream that was made anew begins its numbers again.
+pub(super) type Mark = (u64, Option<SystemTime>);
+
+impl Held {
+    pub(super) fn mark(&self) -> Mark {
+        (self.number, self.at)
+    }
 }
 
 /// An answer in the stream of answers that wait. A stream that was deleted and made anew begins its numbers again, but later.
@@ -111,13 +143,18 @@ impl NameFile {
 
 impl Cursors {
     fn new(host: &str, since: SystemTime) -> Cursors {
-        let (later, outcomes) = (LaterCursor::default(), Vec::new());
-        Cursors { host: host.to_owned(), since, later, outcomes, sessions: BTreeMap::new() }
+        let (later, held, outcomes) = (LaterCursor::default(), Vec::new(), Vec::new());
+        Cursors { host: host.to_owned(), since, later, held, outcomes, sessions: BTreeMap::new() }
     }
 
-    /// The cursors in the text of a file. Those of another host are not used: the subjects are others.
-    fn read(text: &[u8], host: &str) -> Option<Cursors> {
-        serde_json::from_slice(text).ok().filter(|cursors: &Cursors| cursors.host == host)
+    /// The cursors in the text of a file, and whether they are those of this host. Those of another one are not used, because the
+    /// subjects are others; a host that was renamed keeps only the time at which it has joined.
+    fn read(text: &[u8], host: &str) -> Option<(Cursors, bool)> {
+        let cursors: Cursors = serde_json::from_slice(text).ok()?;
+        Some(match cursors.host == host {
+            true => (cursors, true),
+            false => (Cursors::new(host, cursors.since), false),
+        })
     }
 
     /// Reads the cursors of the home. Without a usable file it begins new ones and writes them, so that the time at which the host has
@@ -133,14 +170,11 @@ impl Cursors {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        match known {
-            Some(known) => Ok(known),
-            None => {
-                let begun = Cursors::new(host, now);
-                begun.save(home)?;
-                Ok(begun)
-            }
+        let (cursors, is_written) = known.unwrap_or_else(|| (Cursors::new(host, now), false));
+        if !is_written {
+            cursors.save(home)?;
         }
+        Ok(cursors)
     }
 
     /// # Errors
@@ -165,6 +199,39 @@ impl Cursors {
 
     pub(super) fn sessions(&self) -> impl Iterator<Item = &str> {
         self.sessions.keys().map(String::as_str)
+    }
+
+    /// The decisions that are not settled, in the order of the stream.
+    pub(super) fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// Takes a decision, which is held until its outcome is known.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held.push(held);
+    }
+
+    /// Notes that a held decision has to wait; returns whether that is news.
+    pub(super) fn waits(&mut self, mark: Mark) -> bool {
+        let held = self.held.iter_mut().find(|held| held.mark() == mark);
+        held.is_some_and(|held| !std::mem::replace(&mut held.waits, true))
+    }
+
+    /// Notes what became of a held decision.
+    pub(super) fn settle(&mut self, mark: Mark, outcome: Waited) {
+        self.held.retain(|held| held.mark() != mark);
+        self.note(outcome);
+    }
+
+    /// What became of the last decisions, and the first ones of those that have to wait on.
+    pub(super) fn waited(&self) -> Vec<Waited> {
+        let waits = self.held.iter().filter(|held| held.waits).take(OUTCOMES_MAX).map(|held| Waited {
+            user: held.user.clone(),
+            request: held.request.clone(),
+            at: held.at.map_or_else(String::new, |at| humantime::format_rfc3339_seconds(at).to_string()),
+            outcome: WAITS.to_owned(),
+        });
+        self.outcomes.iter().cloned().chain(waits).collect()
     }
 
     /// Notes what became of an answer that had waited.
@@ -282,8 +349,11 @@ mod tests {
         cursors.later.takes(3, None);
         cursors.save(home.path()).expect("it can be written");
         assert_eq!(Cursors::load(home.path(), "h", now + Duration::from_secs(1)).expect("it is there"), cursors);
-        let other = Cursors::load(home.path(), "other", now).expect("it is there");
+        let other = Cursors::load(home.path(), "other", now + Duration::from_secs(9)).expect("it is there");
         assert_eq!((other.of("s"), other.later), (None, LaterCursor::default()));
+        // A host that is renamed has joined when it did.
+        let later = Cursors::load(home.path(), "other", now + Duration::from_secs(60)).expect("it is there");
+        assert_eq!((other.since, later.since), (now, now));
         cursors.forget("s");
         assert_eq!(cursors.of("s"), None);
     }

@@ -1,17 +1,26 @@
-//! Gives the decisions that were left while this host was away, each once and in order, and notes what became of each.
+//! Gives the decisions that were left while this host was away, and notes what became of each.
 //!
-//! The file of the cursors has the last one. After a crash the agent may give one twice; the ledger has it already then.
+//! A decision is taken from the stream first: the file of the cursors says then that it is held, before anything is tried. It is given as
+//! soon as its relay answers, and tried again with growing pauses until it expires. The decision itself stays in the stream, where the
+//! administrator can withdraw it. Several are tried at once, so that a relay that is away delays no other; those for one request are
+//! tried one after the other, in order.
+//!
+//! After a crash the agent may give one twice; the ledger has it already then.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
-use super::answers::{Responded, text};
+use super::answers::{Responded, may_pass, text};
+use super::cursors::{HELD_MAX, Held, Mark};
 use super::told::Trouble;
 use super::{Shared, answers};
 use crate::control::request_name::is_whole;
+use crate::fleet::connection::backoff;
 use crate::fleet::stored::{self, ReadError, Start, Stored};
 use crate::fleet::subject::{self, LATER_STREAM};
 use crate::fleet::wire::{Failure, Given, Later, QUESTION_BYTES_MAX, VERSION, Waited};
@@ -19,11 +28,8 @@ use crate::fleet::wire::{Failure, Given, Later, QUESTION_BYTES_MAX, VERSION, Wai
 /// How often the stream is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Pause after a relay has not answered: it may have just come back.
-const FAILED_AGAIN_AFTER: Duration = Duration::from_secs(1);
-
-/// Attempts at an answer whose relay does not reply.
-const TRIES_MAX: u32 = 3;
+/// Decisions that are tried at the same time.
+pub(super) const GIVEN_AT_ONCE_MAX: usize = 4;
 
 /// The outcome of an answer that counts.
 const GIVEN: &str = "given";
@@ -31,20 +37,182 @@ const GIVEN: &str = "given";
 /// The outcome of an answer after another.
 const ANSWERED_BEFORE: &str = "answered_before";
 
-/// Gives answers until the process ends.
-pub(super) async fn give(shared: &Arc<Shared>) {
-    loop {
-        shared.is_only().await;
-        match give_all(shared).await {
-            // A server without this stream has no such answers.
-            Ok(()) | Err(ReadError::NoStream(_)) => shared.mended(&Trouble::Answers),
-            Err(error) => shared.tell(Trouble::Answers, &format!("answers that wait: {error}; trying again")),
-        }
-        sleep(LOOK_EVERY).await;
+/// The outcome of a decision that was not given before it expired.
+const TOO_LATE: &str = "too_late";
+
+/// The outcome of a decision that is no longer in the stream.
+const WITHDRAWN: &str = "withdrawn";
+
+/// The outcome of a decision that may have been given, if the session does not say.
+const UNKNOWN: &str = "unknown";
+
+/// What is known of an attempt at a decision.
+#[derive(Debug, PartialEq, Eq)]
+enum Attempt {
+    /// The code of the outcome, and its words.
+    Settled(String, String),
+    /// The reason for another attempt.
+    Again { why: String, may_be_given: bool },
+}
+
+impl Attempt {
+    fn settled(failure: Failure) -> Attempt {
+        Attempt::Settled(failure.code, format!("was not given: {}", failure.message))
     }
 }
 
-async fn give_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
+/// The attempts at a decision so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tries {
+    failures: u32,
+    next: Instant,
+    is_under_way: bool,
+    /// An attempt may have reached the relay.
+    may_be_given: bool,
+}
+
+/// When each held decision is tried next. Pure.
+#[derive(Debug, Default)]
+struct Plan(HashMap<Mark, Tries>);
+
+impl Plan {
+    /// Follows the decisions that are held, and forgets the others. Those of an agent before may have been given by it.
+    fn follow(&mut self, held: &[Held], now: Instant, may_be_given: bool) {
+        self.0.retain(|mark, tries| tries.is_under_way || held.iter().any(|held| held.mark() == *mark));
+        for held in held {
+            let fresh = Tries { failures: 0, next: now, is_under_way: false, may_be_given };
+            self.0.entry(held.mark()).or_insert(fresh);
+        }
+    }
+
+    /// The decisions that are tried now, at most so many: the first one of each request, those with the fewest failures first.
+    fn due<'a>(&self, held: &'a [Held], now: Instant, most: usize) -> Vec<(&'a Held, bool)> {
+        let known = firsts(held).filter_map(|held| Some((held, self.0.get(&held.mark())?)));
+        let mut due: Vec<_> = known.filter(|(_, tries)| !tries.is_under_way && tries.next <= now).collect();
+        due.sort_by_key(|(_, tries)| tries.failures);
+        due.into_iter().take(most).map(|(held, tries)| (held, tries.may_be_given)).collect()
+    }
+
+    fn begins(&mut self, mark: Mark) {
+        if let Some(tries) = self.0.get_mut(&mark) {
+            tries.is_under_way = true;
+        }
+    }
+
+    /// Plans the next attempt, after a pause that depends on the number of failures and ends at the expiry.
+    fn failed(&mut self, mark: Mark, now: Instant, expires_in: Duration, may_be_given: bool) {
+        if let Some(tries) = self.0.get_mut(&mark) {
+            tries.failures = tries.failures.saturating_add(1);
+            let pause = backoff(tries.failures);
+            tries.next = now + if expires_in.is_zero() { pause } else { pause.min(expires_in) };
+            tries.is_under_way = false;
+            tries.may_be_given |= may_be_given;
+        }
+    }
+
+    fn under_way(&self) -> usize {
+        self.0.values().filter(|tries| tries.is_under_way).count()
+    }
+
+    /// The time of the next attempt.
+    fn next(&self, held: &[Held]) -> Option<Instant> {
+        let known = firsts(held).filter_map(|held| self.0.get(&held.mark()));
+        known.filter(|tries| !tries.is_under_way).map(|tries| tries.next).min()
+    }
+}
+
+/// The first decision of each request: the later ones wait until it is settled.
+fn firsts(held: &[Held]) -> impl Iterator<Item = &Held> {
+    let is_first = |index: usize| held[..index].iter().all(|before| before.request != held[index].request);
+    (0..held.len()).filter(move |index| is_first(*index)).map(|index| &held[index])
+}
+
+/// Gives decisions until the process ends.
+pub(super) async fn give(shared: &Arc<Shared>) {
+    let (mut plan, mut attempts) = (Plan::default(), JoinSet::new());
+    plan.follow(shared.cursors().held(), Instant::now(), true);
+    let mut look_at = Instant::now();
+    loop {
+        shared.is_only().await;
+        if look_at <= Instant::now() {
+            look(shared).await;
+            look_at = Instant::now() + LOOK_EVERY;
+        }
+        let held = shared.cursors().held().to_vec();
+        let now = Instant::now();
+        plan.follow(&held, now, false);
+        let free = GIVEN_AT_ONCE_MAX.saturating_sub(plan.under_way());
+        for (held, may_be_given) in plan.due(&held, now, free).into_iter().map(|(held, given)| (held.clone(), given)) {
+            plan.begins(held.mark());
+            let shared = Arc::clone(shared);
+            attempts.spawn(async move {
+                let attempt = tried(&shared, &held, may_be_given).await;
+                (held, attempt)
+            });
+        }
+        let next = plan.next(&held).filter(|_| plan.under_way() < GIVEN_AT_ONCE_MAX);
+        let wakes_at = next.map_or(look_at, |next| next.min(look_at));
+        tokio::select! {
+            Some(done) = attempts.join_next() => match done {
+                Ok((held, attempt)) => learns(shared, &mut plan, &held, attempt),
+                // Nobody knows which one it was.
+                Err(_) => {
+                    attempts.abort_all();
+                    plan = Plan::default();
+                    plan.follow(shared.cursors().held(), Instant::now(), true);
+                }
+            },
+            () = sleep_until(wakes_at) => {}
+        }
+    }
+}
+
+/// Notes the end of an attempt.
+fn learns(shared: &Shared, plan: &mut Plan, held: &Held, attempt: Attempt) {
+    let Held { user, request, expires_at, .. } = held;
+    let tell = |words: &str| {
+        (shared.say)(&format!("the answer of {user} to request {request}, which had waited, {words}"));
+    };
+    match attempt {
+        Attempt::Settled(outcome, words) => {
+            plan.0.remove(&held.mark());
+            tell(&words);
+            shared.cursors().settle(held.mark(), waited(user, request, outcome));
+        }
+        Attempt::Again { why, may_be_given } => {
+            let expires_in = expires_at.duration_since(SystemTime::now()).unwrap_or_default();
+            plan.failed(held.mark(), Instant::now(), expires_in, may_be_given);
+            if !shared.cursors().waits(held.mark()) {
+                return;
+            }
+            let until = humantime::format_rfc3339_seconds(*expires_at);
+            tell(&format!("is not given yet: {why}; trying again until {until}"));
+        }
+    }
+    shared.cursors_changed.notify_one();
+    shared.host_changed.notify_one();
+}
+
+fn waited(user: &str, request: &str, outcome: String) -> Waited {
+    let at = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    Waited { user: user.to_owned(), request: request.to_owned(), at, outcome }
+}
+
+/// Takes what is new in the stream.
+async fn look(shared: &Arc<Shared>) {
+    match take_all(shared).await {
+        Ok(()) if shared.cursors().held().len() >= HELD_MAX => {
+            let message =
+                format!("{HELD_MAX} answers wait for sessions that do not reply; further ones stay in the server");
+            shared.tell(Trouble::Answers, &message);
+        }
+        // A server without this stream has no such answers.
+        Ok(()) | Err(ReadError::NoStream(_)) => shared.mended(&Trouble::Answers),
+        Err(error) => shared.tell(Trouble::Answers, &format!("answers that wait: {error}; trying again")),
+    }
+}
+
+async fn take_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
     let filter = subject::later_of_host(&shared.member.host);
     loop {
         let cursor = shared.cursors().later;
@@ -60,26 +228,41 @@ async fn give_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
             pages.insert(0, page(Start::After(cursor.number)).await?);
         }
         let mut has_taken = false;
-        for page in pages {
-            for message in page {
-                let (number, at) = (message.number, time_of(&message));
-                if !shared.cursors().later.is_new(number, at) {
-                    continue;
-                }
-                let outcome = give_one(shared, message).await;
-                let mut cursors = shared.cursors();
-                cursors.later.takes(number, at);
-                outcome.into_iter().for_each(|outcome| cursors.note(outcome));
-                drop(cursors);
-                shared.cursors_changed.notify_one();
-                shared.host_changed.notify_one();
-                has_taken = true;
+        for message in pages.into_iter().flatten() {
+            if shared.cursors().held().len() >= HELD_MAX {
+                break;
             }
+            has_taken |= take(shared, &message);
         }
         if !has_taken {
             return Ok(());
         }
+        // Before anything is tried, so that an attempt of which a crash leaves nothing else is known.
+        shared.save_cursors().await;
+        shared.host_changed.notify_one();
     }
+}
+
+/// Takes a decision, unless it was taken before: one that is valid is held.
+fn take(shared: &Shared, message: &Stored) -> bool {
+    let (number, at) = (message.number, time_of(message));
+    let mut cursors = shared.cursors();
+    if !cursors.later.is_new(number, at) {
+        return false;
+    }
+    cursors.later.takes(number, at);
+    let Some(user) = subject::left_by(&message.subject, &shared.member.host) else { return true };
+    match due(&message.payload, SystemTime::now()) {
+        Ok((Later { request, .. }, expires_at)) => {
+            cursors.hold(Held { number, at, user, request, expires_at, waits: false });
+        }
+        Err((request, failure)) => {
+            let words = format!("was not given: {}", failure.message);
+            (shared.say)(&format!("the answer of {user} to request {request}, which had waited, {words}"));
+            cursors.note(waited(&user, &request, failure.code));
+        }
+    }
+    true
 }
 
 /// When the server stored it.
@@ -87,61 +270,88 @@ fn time_of(message: &Stored) -> Option<SystemTime> {
     humantime::parse_rfc3339(&message.at).ok()
 }
 
-/// Gives an answer; what became of it, unless nobody has left it.
-async fn give_one(shared: &Arc<Shared>, message: Stored) -> Option<Waited> {
-    let user = subject::left_by(&message.subject, &shared.member.host)?;
-    let (request, given) = match due(&message.payload, SystemTime::now()) {
-        Ok(later) => (later.request.clone(), retried(shared, &later, &user).await),
-        Err((request, failure)) => (request, Err(failure)),
+/// Tries to give a held decision.
+async fn tried(shared: &Arc<Shared>, held: &Held, may_be_given: bool) -> Attempt {
+    let filter = subject::later(&shared.member.host, &held.user);
+    let read = match stored::one(&shared.connection, LATER_STREAM, &filter, held.number).await {
+        Ok(read) => read.filter(|message| time_of(message) == held.at),
+        // A server that has just started may not know its streams yet.
+        Err(ReadError::NoStream(_)) if held.expires_at <= SystemTime::now() => None,
+        Err(error) => return Attempt::Again { why: error.to_string(), may_be_given: false },
     };
-    let (outcome, words) = match given {
-        Ok(()) => (GIVEN.to_owned(), "was given".to_owned()),
-        Err(failure) => (failure.code, format!("was not given: {}", failure.message)),
+    let later = read.and_then(|message| due(&message.payload, SystemTime::UNIX_EPOCH).ok());
+    let (own, held) = (Arc::clone(shared), held.clone());
+    let blocking = move || match later {
+        Some((later, expires_at)) if expires_at > SystemTime::now() => give_now(&own, &later, &held.user),
+        Some((later, _)) => became(&own, &held, Some(later.given.into()), may_be_given),
+        None => became(&own, &held, None, may_be_given),
     };
-    (shared.say)(&format!("the answer of {user} to request {request}, which had waited, {words}"));
-    let at = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    Some(Waited { user, request, at, outcome })
+    let failed = || Attempt::Again { why: "it could not be given".to_owned(), may_be_given: true };
+    tokio::task::spawn_blocking(blocking).await.unwrap_or_else(|_| failed())
 }
 
-async fn retried(shared: &Arc<Shared>, later: &Later, user: &str) -> Result<(), Failure> {
-    let mut tries = 0;
-    loop {
-        let (own, later, by) = (Arc::clone(shared), later.clone(), user.to_owned());
-        let given = tokio::task::spawn_blocking(move || give_now(&own, &later, &by)).await;
-        tries += 1;
-        match given.unwrap_or_else(|_| Err(Failure::new("failed", "it could not be given"))) {
-            Err(failure)
-                if tries < TRIES_MAX
-                    && ["session_silent", "timeout", "sessions_unreadable"].contains(&&*failure.code) =>
-            {
-                sleep(FAILED_AGAIN_AFTER).await;
-            }
-            given => return given,
+/// Gives a decision.
+fn give_now(shared: &Shared, later: &Later, user: &str) -> Attempt {
+    let (found, document) = match answers::find(shared, None, &later.request) {
+        Ok(found) => found,
+        Err(failure) if may_pass(&failure) => return Attempt::Again { why: failure.message, may_be_given: false },
+        Err(failure) => return Attempt::settled(failure),
+    };
+    let given = Given::from(later.given.clone());
+    match answers::respond_to(shared, &found, &document, &given, user) {
+        Ok(Responded { is_ours: true, .. }) => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
+        Ok(Responded { row, .. }) => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&row))),
+        Err(failure) if failure.code == "request_unavailable" => match answers::find(shared, None, &later.request) {
+            Ok((_, document)) => ended(&document["request"]),
+            Err(failure) => Attempt::Again { why: failure.message, may_be_given: false },
+        },
+        Err(failure) if may_pass(&failure) => {
+            Attempt::Again { may_be_given: !answers::is_unsent(&failure), why: failure.message }
         }
+        Err(failure) => Attempt::settled(failure),
     }
 }
 
-/// Gives an answer; the failure says which answer counts, or how the request has ended.
-fn give_now(shared: &Shared, later: &Later, user: &str) -> Result<(), Failure> {
-    let given = Given::Decision(later.given.clone());
-    match answers::respond(shared, None, &later.request, &given, user) {
-        Ok(Responded { is_ours: true, .. }) => Ok(()),
-        Ok(Responded { row, .. }) => Err(Failure::new(ANSWERED_BEFORE, before(&row))),
-        Err(failure) if failure.code == "request_unavailable" => {
-            let (_, document) = answers::find(shared, None, &later.request)?;
-            let status = text(&document["request"], "status");
-            Err(Failure::new(status, format!("the request is {status}")))
+/// What became of a decision that is not given any more: it has expired, or is no longer in the stream. An attempt before may have
+/// given it.
+fn became(shared: &Shared, held: &Held, given: Option<Given>, may_be_given: bool) -> Attempt {
+    let (code, words) = match held.expires_at <= SystemTime::now() {
+        true => (TOO_LATE, format!("it was valid until {}", humantime::format_rfc3339_seconds(held.expires_at))),
+        false => (WITHDRAWN, "the server does not have it any more".to_owned()),
+    };
+    let over = || Attempt::settled(Failure::new(code, &*words));
+    let row = match answers::find(shared, None, &held.request) {
+        Ok((_, mut document)) => document["request"].take(),
+        Err(failure) if may_be_given && may_pass(&failure) => {
+            let words = format!("may have been given: its session does not reply, and {words}");
+            return Attempt::Settled(UNKNOWN.to_owned(), words);
         }
-        Err(failure) => Err(failure),
+        Err(_) => return over(),
+    };
+    let is_ours = match given {
+        Some(given) => answers::holds(&row, &given),
+        None => text(&row, "resolved_by") == answers::by(&held.user, &shared.member.host),
+    };
+    match text(&row, "status") {
+        "resolved" if is_ours => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
+        "resolved" => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&row))),
+        "pending" => over(),
+        _ => ended(&row),
     }
+}
+
+/// The outcome of a decision on a request that has ended without an answer.
+fn ended(row: &Value) -> Attempt {
+    let status = text(row, "status");
+    Attempt::settled(Failure::new(status, format!("the request is {status}")))
 }
 
 fn before(row: &Value) -> String {
     format!("the answer of {} holds", row["resolved_by"].as_str().unwrap_or("another"))
 }
 
-/// The answer in a message, unless it is not valid or too old. Only a decision on one request can wait.
-fn due(payload: &[u8], now: SystemTime) -> Result<Later, (String, Failure)> {
+/// The decision in a message and its expiry, unless it is not valid or too old. Only a decision on one request can wait.
+fn due(payload: &[u8], now: SystemTime) -> Result<(Later, SystemTime), (String, Failure)> {
     let invalid = |why: String| (String::new(), Failure::new("invalid_question", why));
     if payload.len() > QUESTION_BYTES_MAX {
         return Err(invalid("it is too long".to_owned()));
@@ -157,10 +367,10 @@ fn due(payload: &[u8], now: SystemTime) -> Result<Later, (String, Failure)> {
     let expires_at = humantime::parse_rfc3339(&later.expires_at)
         .map_err(|_| invalid("its `expires_at` is not a time".to_owned()))?;
     match (later.v, expires_at > now) {
-        (VERSION, true) => Ok(later),
+        (VERSION, true) => Ok((later, expires_at)),
         (VERSION, false) => {
             let why = format!("it was valid until {}", later.expires_at);
-            Err((later.request, Failure::new("too_late", why)))
+            Err((later.request, Failure::new(TOO_LATE, why)))
         }
         (other, _) => {
             let why = format!("its version is {other}, not {VERSION}");
@@ -172,6 +382,7 @@ fn due(payload: &[u8], now: SystemTime) -> Result<Later, (String, Failure)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::connection::BACKOFF_MAX;
 
     const ID: &str = "6b02d1a90c4e-0";
 
@@ -209,5 +420,58 @@ mod tests {
         check("0c4e-0", r#"{"word":"accept"}"#, Some("invalid_question"));
         assert_eq!(code(r#"{"v":1,"ask":"send","session":"s","text":"t"}"#).as_deref(), Some("invalid_question"));
         assert_eq!(code("[]").as_deref(), Some("invalid_question"));
+    }
+
+    fn held(number: u64, request: &str) -> Held {
+        let (at, expires_at) = (Some(SystemTime::UNIX_EPOCH), SystemTime::UNIX_EPOCH);
+        Held { number, at, user: "ann".to_owned(), request: request.to_owned(), expires_at, waits: false }
+    }
+
+    #[test]
+    fn decision_that_fails_blocks_only_those_for_its_request() {
+        let (now, hour) = (Instant::now(), Duration::from_secs(3_600));
+        let all = [held(1, "a"), held(2, "a"), held(3, "b"), held(4, "c")];
+        let mut plan = Plan::default();
+        plan.follow(&all, now, false);
+        let due = |plan: &Plan, now: Instant, most: usize| -> Vec<u64> {
+            plan.due(&all, now, most).iter().map(|(held, _)| held.number).collect()
+        };
+        assert_eq!((due(&plan, now, 4), due(&plan, now, 2)), (vec![1, 3, 4], vec![1, 3]));
+        [1, 3].into_iter().for_each(|number| plan.begins((number, Some(SystemTime::UNIX_EPOCH))));
+        assert_eq!((due(&plan, now, 4), plan.under_way(), plan.next(&all)), (vec![4], 2, Some(now)));
+        let mark = all[0].mark();
+        for _ in 0..20 {
+            plan.failed(mark, now, hour, false);
+        }
+        let later = now + BACKOFF_MAX;
+        assert!(!due(&plan, now, 4).contains(&1), "it has no pause");
+        // One that was not tried yet comes first.
+        assert_eq!(due(&plan, later, 4), [4, 1]);
+        // At its expiry it is looked at once more, and after that not without a pause.
+        plan.failed(mark, now, Duration::from_millis(1), false);
+        assert_eq!(due(&plan, now + Duration::from_millis(1), 4), [4, 1]);
+        plan.failed(mark, now, Duration::ZERO, false);
+        assert_eq!(due(&plan, now + Duration::from_millis(1), 4), [4]);
+        // The next one for its request follows once it is settled.
+        plan.0.remove(&mark);
+        assert!(plan.due(&all[1..], now, 4).iter().any(|(held, _)| held.number == 2));
+    }
+
+    #[test]
+    fn attempts_that_may_have_counted_are_remembered() {
+        let (now, all) = (Instant::now(), [held(1, "a"), held(2, "b")]);
+        let may_be_given = |plan: &Plan| -> Vec<bool> {
+            plan.due(&all, now + BACKOFF_MAX, 4).into_iter().map(|(_, may_be_given)| may_be_given).collect()
+        };
+        // The agent before may have been killed in the middle of one.
+        let mut plan = Plan::default();
+        plan.follow(&all[..1], now, true);
+        plan.follow(&all, now, false);
+        assert_eq!(may_be_given(&plan), [true, false]);
+        plan.failed(all[1].mark(), now, BACKOFF_MAX, true);
+        plan.failed(all[1].mark(), now, BACKOFF_MAX, false);
+        assert_eq!(may_be_given(&plan), [true, true]);
+        plan.follow(&all[1..], now, false);
+        assert_eq!(plan.0.len(), 1);
     }
 }

@@ -57,7 +57,7 @@ const PAGES_MAX: usize = 4;
 const QUESTIONS_MAX: usize = 16;
 
 /// Threads for calls that block.
-const THREADS_MAX: usize = QUESTIONS_MAX + PAGES_MAX + 4;
+const THREADS_MAX: usize = QUESTIONS_MAX + PAGES_MAX + later::GIVEN_AT_ONCE_MAX + 4;
 
 /// Interval at which the sessions are listed.
 const LIST_EVERY: Duration = Duration::from_secs(1);
@@ -121,6 +121,8 @@ struct Shared {
     started_at: SystemTime,
     cursors: Mutex<Cursors>,
     cursors_changed: Notify,
+    /// Held while the cursors are written, so that older ones never replace newer ones.
+    saving: tokio::sync::Mutex<()>,
     pages: Semaphore,
     questions: Arc<Semaphore>,
     /// The pending requests of each live session.
@@ -151,6 +153,20 @@ impl Shared {
     fn put_cursor(&self, session: &str, cursor: Cursor) {
         self.cursors().put(session, cursor);
         self.cursors_changed.notify_one();
+    }
+
+    /// Writes the cursors as they are now.
+    async fn save_cursors(&self) {
+        let _one = self.saving.lock().await;
+        let (cursors, home) = (self.cursors().clone(), self.home.clone());
+        match tokio::task::spawn_blocking(move || cursors.save(&home)).await {
+            Ok(Err(error)) => {
+                let message = format!("write the cursors: {error}; after a restart events are shipped again");
+                self.tell(Trouble::Cursors, &message);
+            }
+            Ok(Ok(())) => self.mended(&Trouble::Cursors),
+            Err(_) => {}
+        }
     }
 
     /// Replaces the pending requests of a session.
@@ -282,6 +298,7 @@ async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, Agen
         started_at: SystemTime::now(),
         cursors: Mutex::new(cursors),
         cursors_changed: Notify::new(),
+        saving: tokio::sync::Mutex::default(),
         pages: Semaphore::new(PAGES_MAX),
         questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
         pending: Mutex::default(),
@@ -404,16 +421,7 @@ async fn listed(shared: &Arc<Shared>, followed: &mut HashMap<String, Followed>, 
 async fn save(shared: &Arc<Shared>) {
     loop {
         shared.cursors_changed.notified().await;
-        let (cursors, home) = (shared.cursors().clone(), shared.home.clone());
-        let saved = tokio::task::spawn_blocking(move || cursors.save(&home)).await;
-        match saved {
-            Ok(Err(error)) => {
-                let message = format!("write the cursors: {error}; after a restart events are shipped again");
-                shared.tell(Trouble::Cursors, &message);
-            }
-            Ok(Ok(())) => shared.mended(&Trouble::Cursors),
-            Err(_) => {}
-        }
+        shared.save_cursors().await;
         tokio::time::sleep(SAVE_EVERY).await;
     }
 }

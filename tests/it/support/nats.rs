@@ -330,6 +330,8 @@ struct Shared {
     is_cut: AtomicBool,
     /// Nothing passes, and no connection ends.
     is_stalled: AtomicBool,
+    /// The same for what the agents send.
+    is_muted: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
     /// All that the agents have sent.
     sent: Mutex<Vec<u8>>,
@@ -345,6 +347,7 @@ impl Link {
         let shared = Arc::new(Shared {
             is_cut: AtomicBool::new(false),
             is_stalled: AtomicBool::new(false),
+            is_muted: AtomicBool::new(false),
             streams: Mutex::default(),
             sent: Mutex::default(),
             refused: AtomicUsize::new(0),
@@ -389,8 +392,14 @@ impl Link {
         self.shared.is_stalled.store(true, Ordering::SeqCst);
     }
 
-    /// Ends [`Link::cut`] and [`Link::stall`].
+    /// Passes nothing on that the agents send. They receive everything.
+    pub fn mute(&self) {
+        self.shared.is_muted.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends [`Link::cut`], [`Link::stall`] and [`Link::mute`].
     pub fn mend(&self) {
+        self.shared.is_muted.store(false, Ordering::SeqCst);
         self.shared.is_cut.store(false, Ordering::SeqCst);
         self.shared.is_stalled.store(false, Ordering::SeqCst);
     }
@@ -414,7 +423,8 @@ impl Link {
 fn pass(mut from: TcpStream, mut to: TcpStream, shared: &Shared, is_sent: bool) {
     let mut chunk = [0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut chunk) {
-        while shared.is_stalled.load(Ordering::SeqCst) {
+        let is_muted = || is_sent && shared.is_muted.load(Ordering::SeqCst);
+        while shared.is_stalled.load(Ordering::SeqCst) || is_muted() {
             std::thread::park_timeout(Duration::from_millis(20));
         }
         if is_sent {
