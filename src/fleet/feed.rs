@@ -18,24 +18,24 @@ use crate::protocol::{Listed, Method};
 use crate::tui::timeline::SessionEvent;
 
 /// The end of a text that the host has cut.
-const CUT: &str = " … (the rest stays on the host)";
+pub(super) const CUT: &str = " … (the rest stays on the host)";
 
 /// The members of an event.
 #[derive(Debug, Deserialize)]
-struct Event {
-    event_type: String,
+pub(super) struct Event {
+    pub(super) event_type: String,
     #[serde(default)]
     timestamp: String,
     #[serde(default)]
-    generation: Option<String>,
+    pub(super) generation: Option<String>,
     #[serde(default)]
-    thread_id: Option<String>,
+    pub(super) thread_id: Option<String>,
     #[serde(default)]
-    turn_id: Option<String>,
+    pub(super) turn_id: Option<String>,
     #[serde(default)]
     item_id: Option<String>,
     #[serde(default)]
-    payload_preview: Value,
+    pub(super) payload_preview: Value,
 }
 
 /// The state between two messages.
@@ -117,7 +117,9 @@ impl Feed {
                 let reason = event.payload_preview["reason"].as_str().unwrap_or("the host knows why");
                 tell(json!({ "type": "gap", "lines": lines, "reason": reason }));
             }
-            "request_resolved" if !self.is_whole || self.open.len() > 1 => tell(outcome(&event.payload_preview)),
+            "request_resolved" if !self.is_of_run(&event.payload_preview) || self.open.len() > 1 => {
+                tell(outcome(&event.payload_preview));
+            }
             _ => {}
         }
         records.extend(self.records(at_us, event));
@@ -137,6 +139,12 @@ impl Feed {
                 fields: serde_json::to_value(&told).unwrap_or(Value::Null),
             }));
         }
+    }
+
+    /// Whether the outcome is that of an open request. One of an earlier run ends no request of this one.
+    fn is_of_run(&self, data: &Value) -> bool {
+        let id = data["request_id"].as_str().unwrap_or_default();
+        self.is_whole && self.generation.as_deref().is_some_and(|run| id.starts_with(run))
     }
 
     /// Events are missing here: how the open requests end will not be known, and further requests may be open.
@@ -208,7 +216,7 @@ impl Feed {
 
     /// The ends of open requests by the end of one: of itself if it is the only one, else of all of them once all have ended.
     fn resolved(&mut self, at_us: u64, data: Value) -> Vec<Value> {
-        if !self.is_whole {
+        if !self.is_of_run(&data) {
             return Vec::new();
         }
         self.ended += 1;
@@ -272,7 +280,7 @@ fn params(event: Event) -> Value {
 }
 
 /// A payload; of one that was cut, its beginning.
-fn whole(payload: Value) -> Value {
+pub(super) fn whole(payload: Value) -> Value {
     if payload["truncated"] != true {
         return payload;
     }
@@ -390,11 +398,11 @@ mod tests {
         let starts = || event("generation_started", json!({ "pid": 1 }));
         // A tool that only the client can call has no outcome.
         let calls = event("item/tool/call", json!({ "threadId": "t", "turnId": "u", "callId": "c", "tool": "x" }));
-        let one = shown(&[starts(), calls, asks("make"), ended("g-0", "accept")]);
+        let one = shown(&[starts(), calls, asks("make"), ended("0123456789ab-0", "accept")]);
         assert_eq!(one.last().map(String::as_str), Some("asks: to run make → accept (tui)|"), "{one:?}");
-        let two = shown(&[starts(), asks("make"), asks("rm"), ended("g-1", "decline"), ended("g-0", "accept"), asks("ls")]);
+        let two = shown(&[starts(), asks("make"), asks("rm"), ended("0123456789ab-1", "decline"), ended("0123456789ab-0", "accept"), asks("ls")]);
         assert_eq!(two.len(), 6, "{two:?}");
-        assert!(two.iter().any(|line| line.contains("g-1") && line.contains("decline")), "{two:?}");
+        assert!(two.iter().any(|line| line.contains("0123456789ab-1") && line.contains("decline")), "{two:?}");
         let first = two.iter().find(|line| line.contains("make")).expect("it is there");
         assert!(!first.contains("decline") && !first.contains("accept"), "{two:?}");
     }
@@ -407,8 +415,8 @@ mod tests {
             asks["item_id"] = json!(command);
             asks
         };
-        let ended = || {
-            let data = json!({ "request_id": "g-0", "status": "resolved", "source": "tui", "decision": "accept" });
+        let ended = |run: &str| {
+            let data = json!({ "request_id": format!("{run}-0"), "status": "resolved", "source": "tui", "decision": "accept" });
             json!({ "event_type": "request_resolved", "payload_preview": data })
         };
         let ran = || {
@@ -420,16 +428,16 @@ mod tests {
         };
         let starts = || event("generation_started", json!({ "pid": 1 }));
         let gap = || event("event_gap", json!({ "lines": 2, "reason": "disk full" }));
-        let own = "asks: request g-0 → accept (tui)|";
+        let own = "asks: request 0123456789ab-0 → accept (tui)|";
         let after = ["asks: to run ls → resolved (one of the outcomes below)|", own, "runs: ls|"];
         // The outcome may be that of a request before the gap, or in it.
-        let gapped = shown(&[starts(), asks("make"), gap(), asks("ls"), ended(), ran()]);
+        let gapped = shown(&[starts(), asks("make"), gap(), asks("ls"), ended("0123456789ab"), ran()]);
         assert_eq!(gapped[1], "asks: to run make → unknown, as events are missing|", "{gapped:?}");
         assert_eq!(gapped[3..], after, "{gapped:?}");
         // The same for a reader that begins in the midst of a run.
-        assert_eq!(shown(&[asks("ls"), ended(), ran()]), after);
+        assert_eq!(shown(&[asks("ls"), ended("0123456789ab"), ran()]), after);
         // A new run has no earlier requests.
-        let mut again = [starts(), asks("make"), ended()];
+        let mut again = [starts(), ended("0123456789ab"), asks("make"), ended("0123456789ac")];
         again.iter_mut().for_each(|event| event["generation"] = json!("0123456789ac"));
         let both = shown(&[&[asks("ls"), gap()], &again[..]].concat());
         assert_eq!(both.last().map(String::as_str), Some("asks: to run make → accept (tui)|"), "{both:?}");

@@ -38,8 +38,8 @@ pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
-pub(crate) use subject::is_plain_id;
-pub(crate) use views::Views;
+pub(crate) use subject::{is_plain_id, name_of};
+pub(crate) use views::{Views, found, front};
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,
 };
