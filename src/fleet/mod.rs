@@ -29,6 +29,7 @@ mod probe;
 mod recording;
 mod stored;
 mod subject;
+mod turn;
 mod views;
 mod wire;
 
@@ -39,6 +40,7 @@ pub(crate) use follow::Reader;
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
 pub(crate) use subject::{is_plain_id, name_of};
+pub(crate) use turn::{TurnEnded, TurnEvents, is_at_rest};
 pub(crate) use views::{Views, found, front};
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,

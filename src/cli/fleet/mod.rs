@@ -12,6 +12,7 @@ mod tail;
 mod talk;
 mod usage;
 mod views;
+mod wait;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
