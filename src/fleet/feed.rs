@@ -190,7 +190,9 @@ impl Feed {
             // A method always has a slash, or is known.
             _ if method.is_some() || name.contains('/') => {
                 let mut records = self.over(at_us, method, &event);
-                records.push(json!({ "at": at_us, "from": "server", "line": { "method": name, "params": params(event) } }));
+                records.push(
+                    json!({ "at": at_us, "from": "server", "line": { "method": name, "params": params(event) } }),
+                );
                 records
             }
             _ => vec![ours(at_us, &name, whole(event.payload_preview))],
@@ -400,7 +402,14 @@ mod tests {
         let calls = event("item/tool/call", json!({ "threadId": "t", "turnId": "u", "callId": "c", "tool": "x" }));
         let one = shown(&[starts(), calls, asks("make"), ended("0123456789ab-0", "accept")]);
         assert_eq!(one.last().map(String::as_str), Some("asks: to run make → accept (tui)|"), "{one:?}");
-        let two = shown(&[starts(), asks("make"), asks("rm"), ended("0123456789ab-1", "decline"), ended("0123456789ab-0", "accept"), asks("ls")]);
+        let two = shown(&[
+            starts(),
+            asks("make"),
+            asks("rm"),
+            ended("0123456789ab-1", "decline"),
+            ended("0123456789ab-0", "accept"),
+            asks("ls"),
+        ]);
         assert_eq!(two.len(), 6, "{two:?}");
         assert!(two.iter().any(|line| line.contains("0123456789ab-1") && line.contains("decline")), "{two:?}");
         let first = two.iter().find(|line| line.contains("make")).expect("it is there");
@@ -446,7 +455,8 @@ mod tests {
     #[test]
     fn open_requests_have_no_known_outcome_behind_a_gap() {
         let (mut feed, mut timeline) = (Feed::default(), Timeline::default());
-        let started = json!({ "event_type": "generation_started", "generation": "0123456789ab", "payload_preview": {} });
+        let started =
+            json!({ "event_type": "generation_started", "generation": "0123456789ab", "payload_preview": {} });
         let params = json!({ "threadId": "t", "turnId": "u", "itemId": "i", "command": "make", "cwd": "/w" });
         let asked = json!({ "event_type": "item/commandExecution/requestApproval", "generation": "0123456789ab", "payload_preview": params });
         let gap = Gap { reason: "retention".to_owned(), after_seq: 2, after_epoch: None };

@@ -122,8 +122,8 @@ impl Recording {
         Ok(count(&self.page(start)?).saturating_sub(place.from_here))
     }
 
-    /// Where a search back from a place begins: so long before it, or less if there are too many events, but longer before it than what
-    /// is `searched` already.
+    /// The beginning of a search back from a place: so long before it, or less if there are too many events. The time that is `searched`
+    /// already is not tried again.
     fn search_from(&self, place: Placed, before: Option<Duration>, searched: Duration) -> io::Result<Begin> {
         let start = begin(place.at, before.as_ref());
         let events = self.count_before(&start, place)?;
@@ -503,7 +503,9 @@ mod tests {
         let count = 4 * SEARCHED;
         let (recording, read) = recording(count, |_| ());
         let end = Key::recorded(place(u64::MAX));
-        let find = |text: &str, from: &Key, way| recording.find(&matcher(text), from, way).expect("it reads").expect("it is wanted");
+        let find = |text: &str, from: &Key, way| {
+            recording.find(&matcher(text), from, way).expect("it reads").expect("it is wanted")
+        };
         let Sought::NothingAmong(events) = find("nowhere", &end, Way::Back) else { panic!("it has an end") };
         assert!((SEARCHED / 4..=SEARCHED).contains(&events), "{events}");
         let pages = *read.lock().expect("no thread panics with it");
@@ -519,7 +521,8 @@ mod tests {
     fn short_session_is_searched_to_its_start() {
         let (recording, _) = recording(1_000, |_| ());
         let end = Key::recorded(place(u64::MAX));
-        let find = |text: &str| recording.find(&matcher(text), &end, Way::Back).expect("it reads").expect("it is wanted");
+        let find =
+            |text: &str| recording.find(&matcher(text), &end, Way::Back).expect("it reads").expect("it is wanted");
         assert!(matches!(find("nowhere"), Sought::Nothing));
         assert!(matches!(find("says 7"), Sought::At(key, _) if number_of(&key) > 0));
         recording.wanted.store(false, Ordering::Relaxed);

@@ -114,7 +114,8 @@ mod tests {
         let mut ended = None;
         for (seq, (run, event_type, of, payload)) in (1_u64..).zip(events) {
             let event = json!({ "event_type": event_type, "generation": run, "thread_id": "t", "turn_id": of, "payload_preview": payload });
-            let message = json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": seq, "event": event }).to_string();
+            let message =
+                json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": seq, "event": event }).to_string();
             let told = turn.take(message.as_bytes());
             assert_eq!(turn.take(message.as_bytes()), None, "each event counts once");
             ended = ended.or(told);
@@ -159,7 +160,11 @@ mod tests {
         let seen = ("b", "turn/started", "u", none());
         let is_over = |events: &[(&str, &str, &str, Value)]| ended(events).0 == Some(TurnEvents::stopped());
         // An earlier run is not that of the turn.
-        assert!(!is_over(&[("a", "generation_ended", "", none()), ("b", "generation_started", "", none()), seen.clone()]));
+        assert!(!is_over(&[
+            ("a", "generation_ended", "", none()),
+            ("b", "generation_started", "", none()),
+            seen.clone()
+        ]));
         assert!(is_over(&[seen.clone(), ("b", "generation_ended", "", none())]));
         assert!(is_over(&[seen.clone(), ("c", "generation_started", "", none())]));
         let adopted = json!({ "adopted": true });
@@ -170,7 +175,8 @@ mod tests {
     fn cut_message_is_called_so() {
         let mut turn = TurnEvents::of("t", "u");
         let long = json!({ "truncated": true, "preview": r#"{"item":{"type":"agentMessage","id":"m","text":"It r"# });
-        let event = json!({ "event_type": "item/completed", "thread_id": "t", "turn_id": "u", "payload_preview": long });
+        let event =
+            json!({ "event_type": "item/completed", "thread_id": "t", "turn_id": "u", "payload_preview": long });
         let message = json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": 1, "event": event });
         assert_eq!(turn.take(message.to_string().as_bytes()), None);
         assert_eq!(turn.message(), Some(LastMessage { text: format!("It r{CUT}"), is_cut: true }));

@@ -15,16 +15,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AskError, Client, ClientError, Host};
+use super::found::{found, front, time_of};
+use super::looks::Looks;
 use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
 use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
@@ -32,18 +33,12 @@ use crate::config::FleetLevel;
 use crate::control::answer::kind_of;
 use crate::control::client::{Answer, ClientError as NoAnswer};
 use crate::engine::RequestType;
-use crate::store::{Found, Holder, Place};
+use crate::store::Found;
 use crate::tui::reader::{Following, Teller};
 use crate::tui::source::{Polling, Recorded, Source};
 
-/// Polling interval of the buckets.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// Shortest time between two questions to a host that has not changed, if the fleet is small.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);
-
-/// How long the thread goes on after the last look of a view.
-const REST_AFTER: Duration = Duration::from_secs(10);
 
 /// How long the first look after a rest waits for what is new.
 const FRESH_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -78,23 +73,6 @@ pub(crate) struct Views {
     shared: Arc<Shared>,
     /// Wakes the thread. The thread ends with it.
     look: SyncSender<()>,
-}
-
-/// When views have looked.
-#[derive(Debug)]
-struct Looks {
-    last_at: Instant,
-    /// Number of reads of the fleet since the start.
-    reads: u64,
-    rests: bool,
-}
-
-impl Looks {
-    /// How long the thread waits for its next read; `None` until a view looks.
-    fn wait(&mut self, now: Instant) -> Option<Duration> {
-        self.rests = now.duration_since(self.last_at) >= REST_AFTER;
-        (!self.rests).then_some(LOOK_EVERY)
-    }
 }
 
 struct Shared {
@@ -134,38 +112,8 @@ impl fmt::Debug for Views {
     }
 }
 
-/// A host as the beginning of ids of sessions, which stand in paths and addresses.
-pub(crate) fn front(host: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    match host.bytes().all(is_plain) && !host.starts_with('.') {
-        true => host.to_owned(),
-        false => subject::token(host),
-    }
-}
-
-/// A session of a host, by the row in its reply.
-pub(crate) fn found(host: &str, row: &Value) -> Found {
-    let name = text(row, "name");
-    let client = name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
-    let place = Place { cwd: text(row, "cwd").to_owned(), codex_home: String::new(), server: Vec::new() };
-    let pid = row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-    let since = text(row, "since");
-    Found {
-        id: format!("{}/{}", front(host), text(row, "session_id")),
-        dir: PathBuf::new(),
-        live: row["live"] == true,
-        holder: (!place.cwd.is_empty()).then(|| Holder { pid, started_at: since.to_owned(), client, place }),
-        repository: None,
-        last_used: time_of(since),
-    }
-}
-
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
-}
-
-fn time_of(text: &str) -> SystemTime {
-    humantime::parse_rfc3339(text).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 impl Views {
@@ -175,7 +123,7 @@ impl Views {
     ///
     /// The fleet cannot be read.
     pub(crate) fn start(client: Client) -> Result<Views, ClientError> {
-        let looks = Mutex::new(Looks { last_at: Instant::now(), reads: 0, rests: false });
+        let looks = Mutex::new(Looks::new());
         let (client, known, has_read) = (Arc::new(client), Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { client, known, looks, has_read });
         shared.read()?;
@@ -186,7 +134,7 @@ impl Views {
             while own.is_due(&told) {
                 let problem = own.read().err().map(|error| format!("the fleet cannot be read: {error}"));
                 own.known().problem = problem;
-                own.looks().reads += 1;
+                own.looks().has_read();
                 own.has_read.notify_all();
             }
         })?;
@@ -747,26 +695,6 @@ mod tests {
 
     fn sessions() -> Value {
         json!({ "sessions": [{ "session_id": "s", "name": "proj (zed)", "live": true, "state": "idle", "cwd": "/w/proj" }] })
-    }
-
-    #[test]
-    fn ids_of_sessions_stand_in_paths() {
-        let check = |host: &str, expect: &str| assert_eq!(front(host), expect);
-        check("build-7.example.org", "build-7.example.org");
-        check("a/b?c", "a~2Fb~3Fc");
-        check("..", "~2E~2E");
-        check("ä", "~C3~A4");
-    }
-
-    #[test]
-    fn thread_rests_while_nobody_looks() {
-        let now = Instant::now();
-        let mut looks = Looks { last_at: now, reads: 0, rests: true };
-        assert_eq!((looks.wait(now), looks.rests), (Some(LOOK_EVERY), false));
-        let later = now + REST_AFTER;
-        assert_eq!((looks.wait(later), looks.rests), (None, true));
-        looks.last_at = later;
-        assert_eq!((looks.wait(later), looks.rests), (Some(LOOK_EVERY), false));
     }
 
     #[test]

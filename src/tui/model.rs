@@ -551,7 +551,10 @@ pub(crate) enum Sought {
     At(Key, Page),
     Nothing,
     /// Nothing among so many events next to the place where the search began. Those beyond them were not searched.
-    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "a recording of this machine is searched to its end"))]
+    #[cfg_attr(
+        not(feature = "fleet"),
+        expect(dead_code, reason = "a recording of this machine is searched to its end")
+    )]
     NothingAmong(u64),
 }
 

@@ -359,7 +359,7 @@ impl State {
         let (mut new, idle): (Vec<&Found>, Vec<&Found>) =
             found.iter().filter(is_new).partition(|session| has_requests(&session.id));
         let lacking = (self.watched.len() + new.len()).saturating_sub(max);
-        // What is shown of a session without requests is only its state.
+        // The page shows only the state of a session without requests.
         let leaves = |id: &&String| !has_requests(id) && !self.requests.iter().any(|pending| pending.session == **id);
         let left: Vec<String> = self.watched.keys().filter(leaves).take(lacking).cloned().collect();
         new.extend(idle);
@@ -681,8 +681,7 @@ mod tests {
 
     #[test]
     fn hung_relay_is_not_waited_for() {
-        let watched =
-            |looks, is_silent| Watched { looks, is_silent, ..watched(0) };
+        let watched = |looks, is_silent| Watched { looks, is_silent, ..watched(0) };
         let mut state = State::default();
         state.watched.insert("hung".to_owned(), watched(3, true));
         state.watched.insert("well".to_owned(), watched(7, false));

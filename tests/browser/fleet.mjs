@@ -11,7 +11,7 @@ page.on("pageerror", (error) => problems.push(error.stack));
 
 await page.goto((await outside("link")).links[0]);
 for (const host of ["build-7/", "build-8/"]) await page.locator(".sessions a", { hasText: host }).waitFor();
-assert.equal(await page.locator("#title").textContent(), "Sessions");
+assert.equal(await page.locator("#names").textContent(), "Sessions");
 
 await asksCommand(7, "make all");
 const card = page.locator(".card", { hasText: "make all" });

@@ -149,7 +149,8 @@ impl<'a> Wait<'a> {
         if row["live"] != true {
             return Ok(Some(TurnEvents::stopped()));
         }
-        let message = format!("host {host}: the session is idle, and how the turn ended is not among its stored events");
+        let message =
+            format!("host {host}: the session is idle, and how the turn ended is not among its stored events");
         let remedy = format!("see `codex-shim transcript {}` on that host", text(&self.turn, "thread_id"));
         Err(CliError::failed(screen::plain(&message)).with_remedy(screen::plain(&remedy)))
     }
@@ -186,7 +187,9 @@ impl<'a> Wait<'a> {
         };
         if let Some(what) = what {
             let outcome = &ended.outcome;
-            say(&screen::plain(&format!("turn {outcome}; {what} on host {host}: `codex-shim transcript {thread}` there")));
+            say(&screen::plain(&format!(
+                "turn {outcome}; {what} on host {host}: `codex-shim transcript {thread}` there"
+            )));
         }
         let TurnEnded { outcome, error } = ended;
         TurnEnd::of(turn, outcome, error, message.map(|message| message.text)).print(as_json)

@@ -88,7 +88,10 @@ fn the_window_moves_back_and_forth_without_gaps() {
     play.step("type m7");
     play.step("key Enter");
     assert_eq!(play.done.remove(0), "find Some(\"m7\") 1700 Back");
-    play.news(News::Found(Sought::At(Key::recorded(position(799)), Page { entries: entries(500..800), is_last: false })));
+    play.news(News::Found(Sought::At(
+        Key::recorded(position(799)),
+        Page { entries: entries(500..800), is_last: false },
+    )));
     assert_eq!((window(&play), offsets(&play)), ((500, 799, true), Some(799)));
     play.step("key /");
     play.step("type nowhere");

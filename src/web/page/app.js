@@ -197,7 +197,7 @@ function takeEvent(text) {
 	const event = JSON.parse(fields.get("data"));
 	if (event.now) clockAhead = Date.parse(event.now) - Date.now();
 	const isHere = event.session === open;
-	if (event.title) $("title").textContent = event.title;
+	if (event.title) $("names").textContent = event.title;
 	switch (fields.get("event")) {
 		case "inbox": takeInbox(event); break;
 		case "sessions": showSessions(event.sessions); placeCards(); break;
