@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 
 use crate::request_tools::{end_turn, finish, sent};
-use crate::send_wait::{CLOSED, check, fail, speak, start};
+use crate::send_wait::{CLOSED, check, fail, speak, start, waits};
 use crate::support::both_ends::Live;
 use crate::support::eventually;
 use crate::support::fleet::{Agent, Fleet};
@@ -75,8 +75,9 @@ fn fleet_send_wait_ends_without_an_end_of_the_turn() {
     assert_eq!(output.status.code(), Some(1));
     live.say_plainly(&turn_completed("t", "u2"));
 
-    let saying = say(&fleet, &mut live, "u3", &[]);
+    let mut saying = say(&fleet, &mut live, "u3", &[]);
     speak(&mut live, "t", "u3");
+    waits(&mut live, &mut saying, "u3");
     let _home = live.kill();
     check(&finish(saying), 1, "said in u3\n", CLOSED);
 }

@@ -42,7 +42,7 @@ pub fn check(output: &Output, exit: i32, stdout: &str, stderr: &str) {
 }
 
 /// Has the caller report a request of the turn, which shows that it waits for the end of the turn.
-fn waits(live: &mut Live, saying: &mut Child, turn: &str) {
+pub fn waits(live: &mut Live, saying: &mut Child, turn: &str) {
     let params = json!({ "threadId": "t", "turnId": turn, "itemId": "i", "command": "make", "cwd": "/w" });
     live.say_plainly(
         &json!({ "id": 9, "method": "item/commandExecution/requestApproval", "params": params }).to_string(),
