@@ -18,24 +18,24 @@ use crate::protocol::{Listed, Method};
 use crate::tui::timeline::SessionEvent;
 
 /// The end of a text that the host has cut.
-const CUT: &str = " … (the rest stays on the host)";
+pub(super) const CUT: &str = " … (the rest stays on the host)";
 
 /// The members of an event.
 #[derive(Debug, Deserialize)]
-struct Event {
-    event_type: String,
+pub(super) struct Event {
+    pub(super) event_type: String,
     #[serde(default)]
     timestamp: String,
     #[serde(default)]
-    generation: Option<String>,
+    pub(super) generation: Option<String>,
     #[serde(default)]
-    thread_id: Option<String>,
+    pub(super) thread_id: Option<String>,
     #[serde(default)]
-    turn_id: Option<String>,
+    pub(super) turn_id: Option<String>,
     #[serde(default)]
     item_id: Option<String>,
     #[serde(default)]
-    payload_preview: Value,
+    pub(super) payload_preview: Value,
 }
 
 /// The state between two messages.
@@ -44,12 +44,25 @@ pub(super) struct Feed {
     reader: Reader,
     ui: UiFold,
     generation: Option<String>,
-    /// Names of the open requests.
-    open: Vec<String>,
+    open: Vec<Open>,
     /// Requests that were open at once and have ended since.
     ended: usize,
     asked: u64,
+    /// Whether each request that can be open is in `open`: nothing is missing since the run began. Otherwise, an outcome may be that
+    /// of a request that is not known here, so it is ascribed to none.
+    is_whole: bool,
 }
+
+/// A request without an outcome.
+struct Open {
+    id: String,
+    thread: Option<String>,
+    turn: Option<String>,
+    item: Option<String>,
+}
+
+/// Who has answered a request whose outcome is one of several entries.
+const ONE_OF_SEVERAL: &str = "one of the outcomes below";
 
 /// The place of a stored message in a timeline.
 pub(super) fn place(number: u64) -> Position {
@@ -70,11 +83,14 @@ impl Feed {
             return;
         }
         if let Some(gap) = &message.gap {
+            let at_us = us_of(stored_at);
+            let unsure = self.unsure(at_us);
+            self.tell(number, at_us, unsure, out);
             if gap.after_epoch.is_some() {
-                (self.ui, self.open, self.ended) = (UiFold::default(), Vec::new(), 0);
+                self.ui = UiFold::default();
             }
             let fields = json!({ "type": "gap", "lines": 0, "reason": words(gap, message.seq) });
-            out.push(SessionEvent { at: place(number), at_us: us_of(stored_at), fields });
+            out.push(SessionEvent { at: place(number), at_us, fields });
         }
         let event = message.event.as_ref().and_then(|event| serde_json::from_str::<Event>(event.get()).ok());
         let Some(event) = event else { return };
@@ -83,23 +99,35 @@ impl Feed {
         let mut records = Vec::new();
         if let Some(generation) = event.generation.as_ref().filter(|now| self.generation.as_ref() != Some(now)) {
             self.generation = Some(generation.clone());
-            (self.open, self.ended) = (Vec::new(), 0);
+            // The head of the run ends what was open.
+            (self.open, self.ended, self.is_whole) = (Vec::new(), 0, false);
             let codex = json!({ "path": "codex" });
             let head = json!({ "journal": 1, "session": message.session, "generation": generation, "segment": 1, "at": at_us,
                 "argv": [], "cwd": "/", "codex": codex, "shim": "0" });
             records.push(head);
         }
         match &*event.event_type {
-            "generation_started" => tell(json!({ "type": "run", "generation": event.generation })),
+            // No request of this run is before it.
+            "generation_started" => {
+                self.is_whole = true;
+                tell(json!({ "type": "run", "generation": event.generation }));
+            }
             "event_gap" => {
                 let lines = event.payload_preview["lines"].as_u64().unwrap_or(0);
                 let reason = event.payload_preview["reason"].as_str().unwrap_or("the host knows why");
                 tell(json!({ "type": "gap", "lines": lines, "reason": reason }));
             }
-            "request_resolved" if self.open.len() > 1 => tell(outcome(&event.payload_preview)),
+            "request_resolved" if !self.is_of_run(&event.payload_preview) || self.open.len() > 1 => {
+                tell(outcome(&event.payload_preview));
+            }
             _ => {}
         }
         records.extend(self.records(at_us, event));
+        self.tell(number, at_us, records, out);
+    }
+
+    /// Appends what these records tell.
+    fn tell(&mut self, number: u64, at_us: u64, records: Vec<Value>, out: &mut Vec<SessionEvent>) {
         for record in records {
             let text = record.to_string();
             let Ok(record) = Record::parse(text.as_bytes()) else { continue };
@@ -113,59 +141,105 @@ impl Feed {
         }
     }
 
+    /// Whether the outcome is that of an open request. One of an earlier run ends no request of this one.
+    fn is_of_run(&self, data: &Value) -> bool {
+        let id = data["request_id"].as_str().unwrap_or_default();
+        self.is_whole && self.generation.as_deref().is_some_and(|run| id.starts_with(run))
+    }
+
+    /// Events are missing here: how the open requests end will not be known, and further requests may be open.
+    fn unsure(&mut self, at_us: u64) -> Vec<Value> {
+        (self.ended, self.is_whole) = (0, false);
+        let unknown = json!({ "status": "unknown", "error_code": "unknown, as events are missing" });
+        self.open.drain(..).map(|open| ended(at_us, &open.id, unknown.clone())).collect()
+    }
+
     /// The records that an event may have been made of.
     fn records(&mut self, at_us: u64, event: Event) -> Vec<Value> {
-        let ours = |name: &str, data: Value| json!({ "at": at_us, "from": "shim", "event": name, "data": data });
         let method = Method::of(&event.event_type);
         let listed = method.map(Method::listed);
         let is_for_human = RequestKind::of(&event.event_type).is_some_and(RequestKind::is_for_human);
-        let is_request = is_for_human || listed == Some(Listed::ServerRequest);
         let name = event.event_type.clone();
         match &*name {
             "event_gap" => {
                 let lines = event.payload_preview["lines"].as_u64().unwrap_or(0);
-                vec![json!({ "at": at_us, "gap": { "lines": lines, "reason": "a gap" } })]
+                let mut records = self.unsure(at_us);
+                records.push(json!({ "at": at_us, "gap": { "lines": lines, "reason": "a gap" } }));
+                records
             }
-            "request_resolved" => self.resolved(whole(event.payload_preview)).map(|data| ours(&name, data)).collect(),
+            "request_resolved" => self.resolved(at_us, whole(event.payload_preview)),
             // Calls of the client tell nothing without their answers.
             _ if listed == Some(Listed::ClientRequest) => Vec::new(),
-            _ if is_request => {
+            _ if is_for_human => {
                 self.asked += 1;
                 let id = format!("q{}", self.asked);
-                self.open.push(id.clone());
+                let (thread, turn, item) = (event.thread_id.clone(), event.turn_id.clone(), event.item_id.clone());
+                self.open.push(Open { id: id.clone(), thread, turn, item });
                 let line = json!({ "id": id, "method": name, "params": params(event) });
                 vec![
-                    ours("request_opened", json!({ "request_id": id })),
+                    ours(at_us, "request_opened", json!({ "request_id": id })),
                     json!({ "at": at_us, "from": "server", "line": line }),
                 ]
             }
+            // Only the client can answer it, so no outcome follows.
+            _ if listed == Some(Listed::ServerRequest) => {
+                self.asked += 1;
+                let line = json!({ "id": format!("q{}", self.asked), "method": name, "params": params(event) });
+                vec![json!({ "at": at_us, "from": "server", "line": line })]
+            }
             // A method always has a slash, or is known.
             _ if method.is_some() || name.contains('/') => {
-                vec![json!({ "at": at_us, "from": "server", "line": { "method": name, "params": params(event) } })]
+                let mut records = self.over(at_us, method, &event);
+                records.push(
+                    json!({ "at": at_us, "from": "server", "line": { "method": name, "params": params(event) } }),
+                );
+                records
             }
-            _ => vec![ours(&name, whole(event.payload_preview))],
+            _ => vec![ours(at_us, &name, whole(event.payload_preview))],
         }
     }
 
-    /// The ends of open requests by the end of one: of itself if it is the only one, else of all of them once all have ended.
-    fn resolved(&mut self, data: Value) -> std::vec::IntoIter<Value> {
-        self.ended += 1;
-        let of = |id: &String, mut data: Value| {
-            data["request_id"] = json!(id);
-            data
+    /// The ends of requests whose item or turn is over, if their outcomes are ascribed to none.
+    fn over(&mut self, at_us: u64, method: Option<Method>, event: &Event) -> Vec<Value> {
+        let is_over = |open: &Open| {
+            open.thread == event.thread_id
+                && match method {
+                    Some(Method::ItemCompleted) => open.item.is_some() && open.item == event.item_id,
+                    Some(Method::TurnCompleted) => open.turn.is_some() && open.turn == event.turn_id,
+                    _ => false,
+                }
         };
-        let ends: Vec<Value> = match &self.open[..] {
-            [] => Vec::new(),
-            [one] => vec![of(one, data)],
-            all if self.ended < all.len() => return Vec::new().into_iter(),
-            all => all
-                .iter()
-                .map(|id| of(id, json!({ "status": "resolved", "source": "one of the outcomes above" })))
-                .collect(),
-        };
-        (self.open, self.ended) = (Vec::new(), 0);
-        ends.into_iter()
+        if self.is_whole {
+            return Vec::new();
+        }
+        let end = |open: Open| ended(at_us, &open.id, json!({ "status": "resolved", "source": ONE_OF_SEVERAL }));
+        self.open.extract_if(.., |open| is_over(open)).map(end).collect()
     }
+
+    /// The ends of open requests by the end of one: of itself if it is the only one, else of all of them once all have ended.
+    fn resolved(&mut self, at_us: u64, data: Value) -> Vec<Value> {
+        if !self.is_of_run(&data) {
+            return Vec::new();
+        }
+        self.ended += 1;
+        if self.ended < self.open.len() {
+            return Vec::new();
+        }
+        let data = if self.open.len() > 1 { json!({ "status": "resolved", "source": ONE_OF_SEVERAL }) } else { data };
+        self.ended = 0;
+        self.open.drain(..).map(|open| ended(at_us, &open.id, data.clone())).collect()
+    }
+}
+
+/// A note of the relay.
+fn ours(at_us: u64, name: &str, data: Value) -> Value {
+    json!({ "at": at_us, "from": "shim", "event": name, "data": data })
+}
+
+/// The note of a request's end.
+fn ended(at_us: u64, id: &str, mut data: Value) -> Value {
+    data["request_id"] = json!(id);
+    ours(at_us, "request_resolved", data)
 }
 
 /// The entry of an outcome whose request is not known.
@@ -208,7 +282,7 @@ fn params(event: Event) -> Value {
 }
 
 /// A payload; of one that was cut, its beginning.
-fn whole(payload: Value) -> Value {
+pub(super) fn whole(payload: Value) -> Value {
     if payload["truncated"] != true {
         return payload;
     }
@@ -272,7 +346,9 @@ mod tests {
         for (seq, event) in (1..).zip(events) {
             let mut event = event.clone();
             event["timestamp"] = json!("2026-01-02T03:04:05.000Z");
-            event["generation"] = json!("0123456789ab");
+            if event["generation"].is_null() {
+                event["generation"] = json!("0123456789ab");
+            }
             let event = serde_json::value::RawValue::from_string(event.to_string()).ok();
             let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
             let message = EventMessage { v: 1, host, session, epoch, seq, event, gap: None };
@@ -321,13 +397,80 @@ mod tests {
             let data = json!({ "request_id": id, "status": "resolved", "source": "tui", "decision": decision });
             json!({ "event_type": "request_resolved", "payload_preview": data })
         };
-        let one = shown(&[asks("make"), ended("g-0", "accept")]);
-        assert_eq!(one, ["asks: to run make → accept (tui)|"]);
-        let two = shown(&[asks("make"), asks("rm"), ended("g-1", "decline"), ended("g-0", "accept"), asks("ls")]);
-        assert_eq!(two.len(), 5, "{two:?}");
-        assert!(two.iter().any(|line| line.contains("g-1") && line.contains("decline")), "{two:?}");
+        let starts = || event("generation_started", json!({ "pid": 1 }));
+        // A tool that only the client can call has no outcome.
+        let calls = event("item/tool/call", json!({ "threadId": "t", "turnId": "u", "callId": "c", "tool": "x" }));
+        let one = shown(&[starts(), calls, asks("make"), ended("0123456789ab-0", "accept")]);
+        assert_eq!(one.last().map(String::as_str), Some("asks: to run make → accept (tui)|"), "{one:?}");
+        let two = shown(&[
+            starts(),
+            asks("make"),
+            asks("rm"),
+            ended("0123456789ab-1", "decline"),
+            ended("0123456789ab-0", "accept"),
+            asks("ls"),
+        ]);
+        assert_eq!(two.len(), 6, "{two:?}");
+        assert!(two.iter().any(|line| line.contains("0123456789ab-1") && line.contains("decline")), "{two:?}");
         let first = two.iter().find(|line| line.contains("make")).expect("it is there");
         assert!(!first.contains("decline") && !first.contains("accept"), "{two:?}");
+    }
+
+    #[test]
+    fn outcome_behind_missing_events_belongs_to_no_request() {
+        let asks = |command: &str| {
+            let params = json!({ "threadId": "t", "turnId": "u", "itemId": command, "command": command, "cwd": "/w" });
+            let mut asks = event("item/commandExecution/requestApproval", params);
+            asks["item_id"] = json!(command);
+            asks
+        };
+        let ended = |run: &str| {
+            let data = json!({ "request_id": format!("{run}-0"), "status": "resolved", "source": "tui", "decision": "accept" });
+            json!({ "event_type": "request_resolved", "payload_preview": data })
+        };
+        let ran = || {
+            let item = json!({ "type": "commandExecution", "id": "ls", "command": "ls", "cwd": "/w", "status": "completed",
+                "exitCode": 0 });
+            let mut ran = event("item/completed", json!({ "threadId": "t", "turnId": "u", "item": item }));
+            ran["item_id"] = json!("ls");
+            ran
+        };
+        let starts = || event("generation_started", json!({ "pid": 1 }));
+        let gap = || event("event_gap", json!({ "lines": 2, "reason": "disk full" }));
+        let own = "asks: request 0123456789ab-0 → accept (tui)|";
+        let after = ["asks: to run ls → resolved (one of the outcomes below)|", own, "runs: ls|"];
+        // The outcome may be that of a request before the gap, or in it.
+        let gapped = shown(&[starts(), asks("make"), gap(), asks("ls"), ended("0123456789ab"), ran()]);
+        assert_eq!(gapped[1], "asks: to run make → unknown, as events are missing|", "{gapped:?}");
+        assert_eq!(gapped[3..], after, "{gapped:?}");
+        // The same for a reader that begins in the midst of a run.
+        assert_eq!(shown(&[asks("ls"), ended("0123456789ab"), ran()]), after);
+        // A new run has no earlier requests.
+        let mut again = [starts(), ended("0123456789ab"), asks("make"), ended("0123456789ac")];
+        again.iter_mut().for_each(|event| event["generation"] = json!("0123456789ac"));
+        let both = shown(&[&[asks("ls"), gap()], &again[..]].concat());
+        assert_eq!(both.last().map(String::as_str), Some("asks: to run make → accept (tui)|"), "{both:?}");
+    }
+
+    #[test]
+    fn open_requests_have_no_known_outcome_behind_a_gap() {
+        let (mut feed, mut timeline) = (Feed::default(), Timeline::default());
+        let started =
+            json!({ "event_type": "generation_started", "generation": "0123456789ab", "payload_preview": {} });
+        let params = json!({ "threadId": "t", "turnId": "u", "itemId": "i", "command": "make", "cwd": "/w" });
+        let asked = json!({ "event_type": "item/commandExecution/requestApproval", "generation": "0123456789ab", "payload_preview": params });
+        let gap = Gap { reason: "retention".to_owned(), after_seq: 2, after_epoch: None };
+        let messages = [(1, Some(started), None), (2, Some(asked), None), (9, None, Some(gap))];
+        for (seq, event, gap) in messages {
+            let event = event.and_then(|event| serde_json::value::RawValue::from_string(event.to_string()).ok());
+            let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
+            let mut told = Vec::new();
+            feed.take(seq, "", &EventMessage { v: 1, host, session, epoch, seq, event, gap }, &mut told);
+            told.iter().for_each(|event| timeline.take(event));
+        }
+        assert!(!timeline.has_open());
+        let titles: Vec<String> = timeline.into_entries().into_iter().map(|entry| entry.title).collect();
+        assert_eq!(titles[1], "to run make → unknown, as events are missing", "{titles:?}");
     }
 
     #[test]

@@ -24,11 +24,14 @@ mod connection;
 mod credentials;
 mod feed;
 mod follow;
+mod found;
 mod level;
+mod looks;
 mod probe;
 mod recording;
 mod stored;
 mod subject;
+mod turn;
 mod views;
 mod wire;
 
@@ -36,9 +39,11 @@ pub(crate) use agent::{Agent, AgentError, AgentOptions, NameFile, ReadPage, Read
 pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
+pub(crate) use found::{found, front};
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
-pub(crate) use subject::is_plain_id;
+pub(crate) use subject::{is_plain_id, name_of};
+pub(crate) use turn::{TurnEnded, TurnEvents, is_at_rest};
 pub(crate) use views::Views;
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,

@@ -1,7 +1,8 @@
 //! The timeline of a session on any host, from the events that the server has stored.
 //!
 //! A stream is read forwards only. To read backwards, a reader begins some time before the place in question, and earlier if that
-//! is not enough. No read holds more than a window of entries.
+//! is not enough. No read holds more than a window of entries, and none goes on once its view is gone. A search reads at most
+//! [`SEARCHED_MAX`] events and says so.
 
 use std::io;
 use std::sync::Arc;
@@ -11,12 +12,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-use super::client::Client;
 use super::feed::{Feed, place};
 use super::stored::{Start, Stored};
 use super::wire::EventMessage;
 use crate::tui::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
-use crate::tui::model::{News, Page, Way};
+use crate::tui::model::{News, Page, Sought, Way};
 use crate::tui::reader::{Following, Go, Gone, Left, Teller};
 use crate::tui::source::Recorded;
 use crate::tui::timeline::{Range, SessionEvent, Timeline};
@@ -39,21 +39,48 @@ const FULL_BYTES_MAX: usize = 1 << 20;
 /// Most events read beyond a page to complete its open entries.
 const BEYOND_MAX: usize = 5_000;
 
+/// Most events that a search reads.
+pub(super) const SEARCHED_MAX: u64 = 50_000;
+
+/// Shortest time that a search is limited to, if more events than it may read are in a longer one.
+const SEARCHED_TIME_MIN: Duration = Duration::from_secs(1);
+
 /// Polling interval of new events.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// Pause after a failed read.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
+/// Reads a page of the stored events of a session.
+pub(super) type ReadPage = Box<dyn Fn(&Start) -> Result<Vec<Stored>, String> + Send>;
+
 /// The stored events of a session.
 pub(super) struct Recording {
-    pub(super) client: Arc<Client>,
-    pub(super) host: String,
-    pub(super) session: String,
+    pub(super) read_page: ReadPage,
     /// What the host leaves out, in words.
     pub(super) left_out: Option<&'static str>,
+    /// Whether the view is still there.
     pub(super) wanted: Arc<AtomicBool>,
+    /// Most events that a search reads at once.
+    pub(super) searched_max: u64,
 }
+
+/// A message that the server has stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Placed {
+    at: SystemTime,
+    /// Number of messages of the session from here on.
+    from_here: u64,
+}
+
+/// Events that a read takes beyond a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Most {
+    beyond: u64,
+    events: u64,
+}
+
+const ALL: Most = Most { beyond: 0, events: u64::MAX };
 
 /// The number of a place among the stored messages.
 fn number_of(key: &Key) -> u64 {
@@ -76,22 +103,105 @@ fn attempts(at: SystemTime) -> impl Iterator<Item = Start> {
 
 impl Recording {
     fn page(&self, start: &Start) -> io::Result<Vec<Stored>> {
-        self.client.events_of(&self.host, &self.session, start).map_err(|error| io::Error::other(error.to_string()))
+        (self.read_page)(start).map_err(io::Error::other)
     }
 
-    /// When the server has stored a message, or now for one that is not there.
-    fn time_of(&self, number: u64) -> io::Result<SystemTime> {
-        let now = SystemTime::now();
+    /// The place of a message; the end of the stream for one that is not there.
+    fn placed(&self, number: u64) -> io::Result<Placed> {
+        let end = Placed { at: SystemTime::now(), from_here: 0 };
         if number > i64::MAX as u64 {
-            return Ok(now);
+            return Ok(end);
         }
         let page = self.page(&Start::After(number.saturating_sub(1)))?;
-        Ok(page.first().and_then(|stored| humantime::parse_rfc3339(&stored.at).ok()).unwrap_or(now))
+        let at = page.first().and_then(|stored| humantime::parse_rfc3339(&stored.at).ok()).unwrap_or(end.at);
+        Ok(Placed { at, from_here: count(&page) })
     }
 
-    /// Reads events as long as `takes` accepts them.
-    fn from(&self, start: Start, mut takes: impl FnMut(&SessionEvent) -> Go) -> io::Result<Left> {
+    /// Number of messages from `start` on, before this place.
+    fn count_before(&self, start: &Start, place: Placed) -> io::Result<u64> {
+        Ok(count(&self.page(start)?).saturating_sub(place.from_here))
+    }
+
+    /// The beginning of a search back from a place: so long before it, or less if there are too many events. The time that is `searched`
+    /// already is not tried again.
+    fn search_from(&self, place: Placed, before: Option<Duration>, searched: Duration) -> io::Result<Begin> {
+        let start = begin(place.at, before.as_ref());
+        let events = self.count_before(&start, place)?;
+        if events <= self.searched_max {
+            return Ok(Begin::AsWanted(start, events));
+        }
+        let longest = before.unwrap_or_else(|| place.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+        let mut time = longest / 2;
+        while time > searched.max(SEARCHED_TIME_MIN) && self.wanted.load(Ordering::Relaxed) {
+            let start = begin(place.at, Some(&time));
+            let events = self.count_before(&start, place)?;
+            if events <= self.searched_max {
+                return Ok(Begin::Later(start, events));
+            }
+            time /= 2;
+        }
+        Ok(Begin::Nowhere)
+    }
+
+    /// The last match before a place.
+    fn find_back(&self, matcher: &Matcher, from: &Key) -> io::Result<Found> {
+        let number = number_of(from);
+        let place = self.placed(number)?;
+        let (mut searched, mut known) = (Duration::ZERO, 0);
+        for before in BEGINS_BEFORE.into_iter().map(Some).chain([None]) {
+            let (start, events, is_last) = match self.search_from(place, before, searched)? {
+                Begin::AsWanted(start, events) => (start, events, false),
+                Begin::Later(start, events) => (start, events, true),
+                Begin::Nowhere => break,
+            };
+            let range = Range { after: None, before: Some(from.clone()) };
+            let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
+            let mut beyond = 0;
+            let left = self.from(start, ALL, |event| {
+                timeline.take(event);
+                beyond += usize::from(event.at.offset > number);
+                let is_over = event.at.offset > number && (!timeline.has_open() || beyond > BEYOND_MAX);
+                if is_over { Go::Stop } else { Go::On }
+            })?;
+            match (left, timeline.into_matches().1) {
+                (Left::Unwanted, _) => return Ok(Found::Unwanted),
+                (_, Some(key)) => return Ok(Found::At(key)),
+                (_, None) => {}
+            }
+            known = events;
+            if is_last {
+                return Ok(Found::NothingAmong(known));
+            }
+            match before {
+                Some(before) => searched = before,
+                None => return Ok(Found::Nothing),
+            }
+        }
+        Ok(if self.wanted.load(Ordering::Relaxed) { Found::NothingAmong(known) } else { Found::Unwanted })
+    }
+
+    /// The first match after a place.
+    fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Found> {
+        let number = number_of(from);
+        let start = begin(self.placed(number)?.at, BEGINS_BEFORE.first());
+        let range = Range { after: Some(from.clone()), before: None };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
+        let left = self.from(start, Most { beyond: number, events: self.searched_max }, |event| {
+            timeline.take(event);
+            if timeline.has_match() { Go::Stop } else { Go::On }
+        })?;
+        Ok(match (left, timeline.into_matches().0) {
+            (Left::Unwanted, _) => Found::Unwanted,
+            (_, Some(key)) => Found::At(key),
+            (Left::End, None) => Found::Nothing,
+            (Left::Enough, None) => Found::NothingAmong(self.searched_max),
+        })
+    }
+
+    /// Reads events as long as `takes` accepts them, but not more than `most`.
+    fn from(&self, start: Start, most: Most, mut takes: impl FnMut(&SessionEvent) -> Go) -> io::Result<Left> {
         let (mut start, mut feed, mut events) = (start, Feed::default(), Vec::new());
+        let mut left = most.events;
         loop {
             if !self.wanted.load(Ordering::Relaxed) {
                 return Ok(Left::Unwanted);
@@ -100,6 +210,10 @@ impl Recording {
             let Some(last) = page.last() else { return Ok(Left::End) };
             start = Start::After(last.number);
             for stored in &page {
+                if stored.number > most.beyond {
+                    let Some(less) = left.checked_sub(1) else { return Ok(Left::Enough) };
+                    left = less;
+                }
                 feed_with(&mut feed, stored, &mut events);
                 for event in events.drain(..) {
                     if takes(&event) == Go::Stop {
@@ -121,11 +235,12 @@ impl Recording {
 
     fn follow_until(&self, epoch: u64, teller: &Teller, ended: &Receiver<()>) -> Result<(), Gone> {
         let (mut feed, mut last) = loop {
-            match self.restored() {
-                Ok((feed, last, timeline)) => {
+            match self.restored(ended) {
+                Ok(Some((feed, last, timeline))) => {
                     teller.tell(News::Restored { epoch, timeline: Box::new(timeline) })?;
                     break (feed, last);
                 }
+                Ok(None) => return Ok(()),
                 Err(error) => failed(&error, teller)?,
             }
             if is_over(ended, AGAIN_AFTER) {
@@ -154,14 +269,17 @@ impl Recording {
         }
     }
 
-    /// The last entries, the number of the last message, and the state after it.
-    fn restored(&self) -> io::Result<(Feed, u64, Timeline)> {
+    /// The last entries, the number of the last message, and the state after it; `None` if nobody follows any more.
+    fn restored(&self, ended: &Receiver<()>) -> io::Result<Option<(Feed, u64, Timeline)>> {
         let now = SystemTime::now();
         for start in attempts(now) {
             let is_whole = start == Start::After(0);
             let (mut feed, mut timeline, mut last) = (Feed::default(), Timeline::default(), 0);
             let (mut start, mut events) = (start, Vec::new());
             loop {
+                if is_over(ended, Duration::ZERO) {
+                    return Ok(None);
+                }
                 let page = self.page(&start)?;
                 let Some(stored) = page.last() else { break };
                 last = stored.number;
@@ -179,10 +297,31 @@ impl Recording {
                 let at_us = u64::try_from(now.as_micros()).unwrap_or_default();
                 timeline.take(&SessionEvent { at: place(last), at_us, fields });
             }
-            return Ok((feed, last, timeline));
+            return Ok(Some((feed, last, timeline)));
         }
         unreachable!("BUG: the last attempt has everything")
     }
+}
+
+/// Where a search begins, and the number of events from there on.
+enum Begin {
+    AsWanted(Start, u64),
+    /// There are too many events for what was wanted.
+    Later(Start, u64),
+    Nowhere,
+}
+
+/// The result of a search for a key.
+enum Found {
+    At(Key),
+    Nothing,
+    NothingAmong(u64),
+    Unwanted,
+}
+
+/// Number of messages of a page and behind it.
+fn count(page: &[Stored]) -> u64 {
+    page.last().map_or(0, |last| last.more.saturating_add(page.len() as u64))
 }
 
 fn feed_with(feed: &mut Feed, stored: &Stored, events: &mut Vec<SessionEvent>) {
@@ -211,11 +350,11 @@ impl Recorded for Recording {
         if number == 0 {
             return Ok(Some(Page { entries: Vec::new(), is_last: true }));
         }
-        for start in attempts(self.time_of(number)?) {
+        for start in attempts(self.placed(number)?.at) {
             let is_whole = start == Start::After(0);
             let mut timeline = Timeline::of(Range { after: None, before: Some(before.clone()) }, BODY_BYTES_MAX);
             let mut beyond = 0;
-            let left = self.from(start, |event| {
+            let left = self.from(start, ALL, |event| {
                 timeline.take(event);
                 beyond += usize::from(event.at.offset >= number);
                 let is_over = event.at.offset >= number && (!timeline.has_open() || beyond > BEYOND_MAX);
@@ -241,12 +380,12 @@ impl Recorded for Recording {
         let start = match number {
             0 => Start::After(0),
             // Entries that begin here are understood by what comes before them.
-            number => begin(self.time_of(number)?, BEGINS_BEFORE.first()),
+            number => begin(self.placed(number)?.at, BEGINS_BEFORE.first()),
         };
         let range = Range { after: (number > 0).then(|| after.clone()), before: None };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
         let (mut is_full, mut beyond) = (false, 0);
-        let left = self.from(start, |event| {
+        let left = self.from(start, ALL, |event| {
             timeline.take(event);
             if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
                 is_full = true;
@@ -267,7 +406,7 @@ impl Recorded for Recording {
         };
         let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
         let mut beyond = 0;
-        self.from(begin(self.time_of(number)?, BEGINS_BEFORE.first()), |event| {
+        self.from(begin(self.placed(number)?.at, BEGINS_BEFORE.first()), ALL, |event| {
             timeline.take(event);
             beyond += usize::from(event.at.offset > number);
             let is_over = event.at.offset > number && (!timeline.has_open() || beyond > BEYOND_MAX);
@@ -276,41 +415,117 @@ impl Recorded for Recording {
         Ok(timeline.into_entries().pop())
     }
 
-    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>> {
-        let number = number_of(from);
-        let (range, starts): (Range, Vec<Start>) = match way {
-            Way::Back => {
-                let range = Range { after: None, before: Some(from.clone()) };
-                (range, attempts(self.time_of(number)?).collect())
-            }
-            Way::Forward => {
-                let range = Range { after: Some(from.clone()), before: None };
-                (range, vec![begin(self.time_of(number)?, BEGINS_BEFORE.first())])
+    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Sought>> {
+        let found = match way {
+            Way::Back => self.find_back(matcher, from)?,
+            Way::Forward => self.find_forward(matcher, from)?,
+        };
+        let key = match found {
+            Found::At(key) => key,
+            Found::Nothing => return Ok(Some(Sought::Nothing)),
+            Found::NothingAmong(events) => return Ok(Some(Sought::NothingAmong(events))),
+            Found::Unwanted => return Ok(None),
+        };
+        let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Sought::At(key, page)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    /// Messages of a page.
+    const PAGE: u64 = 256;
+
+    /// Events of a search in these tests.
+    const SEARCHED: u64 = 5_000;
+
+    /// Message `number` of so many, which come each second until now.
+    fn message(number: u64, count: u64, now: SystemTime) -> Stored {
+        let at = humantime::format_rfc3339(now - Duration::from_secs(count - number)).to_string();
+        let item = json!({ "type": "agentMessage", "id": format!("m{number}"), "text": format!("says {number}") });
+        let event = json!({ "event_type": "item/completed", "generation": "0123456789ab", "timestamp": at, "thread_id": "t",
+            "payload_preview": { "threadId": "t", "turnId": "u", "item": item } });
+        let event = RawValue::from_string(event.to_string()).ok();
+        let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
+        let message = EventMessage { v: 1, host, session, epoch, seq: number, event, gap: None };
+        let payload = super::super::wire::bytes(&message);
+        Stored { subject: String::new(), number, at, payload, more: count - number }
+    }
+
+    /// A session with so many events, and the number of its pages that were read. Before each page, `looks` is called.
+    fn recording(count: u64, looks: impl Fn(u64) + Send + 'static) -> (Recording, Arc<Mutex<u64>>) {
+        let (now, read) = (SystemTime::now(), Arc::new(Mutex::new(0)));
+        let own = Arc::clone(&read);
+        let read_page: ReadPage = Box::new(move |start| {
+            let mut read = own.lock().expect("no thread panics with it");
+            *read += 1;
+            looks(*read);
+            let first = match start {
+                Start::After(number) => number + 1,
+                Start::Time(at) => {
+                    let ago = now.duration_since(humantime::parse_rfc3339(at).expect("a time")).unwrap_or_default();
+                    count.saturating_sub(ago.as_secs()).max(1)
+                }
+            };
+            Ok((first..=count.min(first + PAGE - 1)).map(|number| message(number, count, now)).collect())
+        });
+        (Recording { read_page, left_out: None, wanted: Arc::new(AtomicBool::new(true)), searched_max: SEARCHED }, read)
+    }
+
+    fn matcher(text: &str) -> Matcher {
+        Matcher { text: Some(text.to_owned()), ..Matcher::default() }
+    }
+
+    #[test]
+    fn follower_that_nobody_hears_reads_no_further() {
+        let (ends, ended) = sync_channel::<()>(1);
+        let ends = Mutex::new(Some(ends));
+        // The view is closed while the third page is read.
+        let looks = move |page| {
+            if page == 3 {
+                ends.lock().expect("no thread panics with it").take();
             }
         };
-        for start in starts {
-            let mut timeline = Timeline::of(range.clone(), BODY_BYTES_MAX).looking(matcher.clone());
-            let left = self.from(start, |event| {
-                timeline.take(event);
-                let is_over = match way {
-                    Way::Back => event.at.offset > number && !timeline.has_open(),
-                    Way::Forward => timeline.has_match(),
-                };
-                if is_over { Go::Stop } else { Go::On }
-            })?;
-            if left == Left::Unwanted {
-                return Ok(None);
-            }
-            let (first, last) = timeline.into_matches();
-            let found = match way {
-                Way::Back => last,
-                Way::Forward => first,
-            };
-            if let Some(key) = found {
-                let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-                return Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Some((key, page))));
-            }
-        }
-        Ok(Some(None))
+        let (recording, read) = recording(1_000_000, looks);
+        let (events, _happened) = sync_channel(4);
+        recording.follow_until(0, &Teller { events, attachment: 1 }, &ended).expect("nobody is told anything");
+        assert_eq!(*read.lock().expect("no thread panics with it"), 3);
+    }
+
+    #[test]
+    fn search_is_bounded_and_says_so() {
+        let count = 4 * SEARCHED;
+        let (recording, read) = recording(count, |_| ());
+        let end = Key::recorded(place(u64::MAX));
+        let find = |text: &str, from: &Key, way| {
+            recording.find(&matcher(text), from, way).expect("it reads").expect("it is wanted")
+        };
+        let Sought::NothingAmong(events) = find("nowhere", &end, Way::Back) else { panic!("it has an end") };
+        assert!((SEARCHED / 4..=SEARCHED).contains(&events), "{events}");
+        let pages = *read.lock().expect("no thread panics with it");
+        assert!(pages < 3 * SEARCHED / PAGE, "{pages}");
+        let near = format!("says {}", count - 1_000);
+        let Sought::At(key, page) = find(&near, &end, Way::Back) else { panic!("it is near") };
+        assert!(number_of(&key) == count - 1_000 && page.entries.iter().any(|entry| entry.key == key));
+        let start = Key::recorded(place(1));
+        assert!(matches!(find("nowhere", &start, Way::Forward), Sought::NothingAmong(SEARCHED)));
+    }
+
+    #[test]
+    fn short_session_is_searched_to_its_start() {
+        let (recording, _) = recording(1_000, |_| ());
+        let end = Key::recorded(place(u64::MAX));
+        let find =
+            |text: &str| recording.find(&matcher(text), &end, Way::Back).expect("it reads").expect("it is wanted");
+        assert!(matches!(find("nowhere"), Sought::Nothing));
+        assert!(matches!(find("says 7"), Sought::At(key, _) if number_of(&key) > 0));
+        recording.wanted.store(false, Ordering::Relaxed);
+        assert!(recording.find(&matcher("says 7"), &end, Way::Back).expect("it reads").is_none());
     }
 }

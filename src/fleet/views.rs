@@ -8,39 +8,40 @@
 //!
 //! A view asks a session with the paths of a control socket. Its state and its pending requests come from what the thread has
 //! read; each other call is a question to the host. The thread reads the two buckets each second, and asks the hosts that have
-//! changed.
+//! changed. It rests while nobody looks.
 //!
 //! A host that is offline keeps its sessions here, with the time since when it is away. Nothing can be sent to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AskError, Client, ClientError, Host};
-use super::recording::Recording;
+use super::found::{found, front, time_of};
+use super::looks::Looks;
+use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
 use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
 use crate::config::FleetLevel;
 use crate::control::answer::kind_of;
 use crate::control::client::{Answer, ClientError as NoAnswer};
 use crate::engine::RequestType;
-use crate::store::{Found, Holder, Place};
+use crate::store::Found;
 use crate::tui::reader::{Following, Teller};
 use crate::tui::source::{Polling, Recorded, Source};
 
-/// Polling interval of the buckets.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// Shortest time between two questions to a host that has not changed, if the fleet is small.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// How long the first look after a rest waits for what is new.
+const FRESH_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A fleet with at most this many hosts is small.
 const SMALL_MAX: usize = 32;
@@ -77,11 +78,14 @@ pub(crate) struct Views {
 struct Shared {
     client: Arc<Client>,
     known: Mutex<Known>,
+    looks: Mutex<Looks>,
+    has_read: Condvar,
 }
 
 /// All that was read.
 #[derive(Default)]
 struct Known {
+    /// By the beginning of the ids of their sessions.
     hosts: BTreeMap<String, KnownHost>,
     /// Why nothing can be read now.
     problem: Option<String>,
@@ -108,21 +112,8 @@ impl fmt::Debug for Views {
     }
 }
 
-/// A host as the beginning of ids of sessions, which stand in paths and addresses.
-fn front(host: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    match host.bytes().all(is_plain) && !host.starts_with('.') {
-        true => host.to_owned(),
-        false => subject::token(host),
-    }
-}
-
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
-}
-
-fn time_of(text: &str) -> SystemTime {
-    humantime::parse_rfc3339(text).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 impl Views {
@@ -132,15 +123,19 @@ impl Views {
     ///
     /// The fleet cannot be read.
     pub(crate) fn start(client: Client) -> Result<Views, ClientError> {
-        let shared = Arc::new(Shared { client: Arc::new(client), known: Mutex::default() });
+        let looks = Mutex::new(Looks::new());
+        let (client, known, has_read) = (Arc::new(client), Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { client, known, looks, has_read });
         shared.read()?;
         let (look, told) = sync_channel(1);
         let own = Arc::clone(&shared);
         std::thread::Builder::new().name("fleet".to_owned()).spawn(move || {
             let _told = TellsItsEnd(Arc::clone(&own));
-            while told.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Disconnected) {
+            while own.is_due(&told) {
                 let problem = own.read().err().map(|error| format!("the fleet cannot be read: {error}"));
                 own.known().problem = problem;
+                own.looks().has_read();
+                own.has_read.notify_all();
             }
         })?;
         Ok(Views { shared, look })
@@ -149,6 +144,22 @@ impl Views {
     fn look(&self) {
         // A look that is already due is enough.
         let _ = self.look.try_send(());
+    }
+
+    /// What is known, for a view that looks. The first look after a rest waits for what is new, within a limit.
+    fn seen(&self) -> MutexGuard<'_, Known> {
+        let mut looks = self.shared.looks();
+        looks.last_at = Instant::now();
+        if looks.rests {
+            let reads = looks.reads;
+            self.look();
+            let is_old = |looks: &mut Looks| looks.reads == reads;
+            let waited = self.shared.has_read.wait_timeout_while(looks, FRESH_WAIT_MAX, is_old);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+        } else {
+            drop(looks);
+        }
+        self.shared.known()
     }
 
     /// Sends a question, and looks for its consequences if it was no mere question.
@@ -178,8 +189,7 @@ impl Views {
     fn to(&self, session: &Found) -> Result<To, NoAnswer> {
         let (front_of, own) = session.id.split_once('/').unwrap_or_default();
         let known = self.shared.known();
-        let host = known.hosts.values().find(|known| front(&known.host.document.host) == front_of);
-        let Some(KnownHost { host, .. }) = host else {
+        let Some(KnownHost { host, .. }) = known.hosts.get(front_of) else {
             return Err(NoAnswer::of_host(format!("no host `{front_of}` is in the fleet")));
         };
         let Host { document, seen_at, .. } = host;
@@ -248,6 +258,19 @@ fn refused(failure: &Failure) -> Answer {
 impl Shared {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the next read is due; `false` if all views are gone.
+    fn is_due(&self, told: &Receiver<()>) -> bool {
+        let wait = self.looks().wait(Instant::now());
+        match wait {
+            Some(wait) => told.recv_timeout(wait) != Err(RecvTimeoutError::Disconnected),
+            None => told.recv().is_ok(),
+        }
     }
 
     /// Reads the buckets, and asks the hosts that have changed.
@@ -324,7 +347,7 @@ impl Known {
         for host in hosts {
             let name = host.document.host.clone();
             let listed = pending.remove(&name);
-            let known = self.hosts.entry(name.clone()).or_insert_with(|| KnownHost::new(host.clone()));
+            let known = self.hosts.entry(front(&name)).or_insert_with(|| KnownHost::new(host.clone()));
             // Its agent had ended before this description was old enough.
             let is_same = known.host.document == host.document;
             let host = if is_same { Host { is_online: known.host.is_online && host.is_online, ..host } } else { host };
@@ -353,7 +376,7 @@ impl Known {
 
     /// Takes the reply of a host about its sessions or requests.
     fn replied(&mut self, host: &str, asked: Result<Value, AskError>, member: &str) {
-        let Some(known) = self.hosts.get_mut(host) else { return };
+        let Some(known) = self.hosts.get_mut(&front(host)) else { return };
         let mut document = match asked {
             Ok(document) => document,
             Err(error) => {
@@ -415,19 +438,15 @@ impl Known {
     }
 
     fn forget(&mut self, host: &str, id: &str) {
-        if let Some(known) = self.hosts.get_mut(host) {
+        if let Some(known) = self.hosts.get_mut(&front(host)) {
             known.requests.retain(|row| text(row, "request_id") != id);
             known.change += 1;
         }
     }
 
-    fn of_front(&self, front_of: &str) -> Option<&KnownHost> {
-        self.hosts.values().find(|known| front(&known.host.document.host) == front_of)
-    }
-
     /// Whether an answer needs texts that a host at the level `summary` has not sent.
     fn needs_texts(&self, host: &str, id: &str, body: &Value) -> bool {
-        let rows = self.hosts.get(host).map(|known| &known.requests[..]).unwrap_or_default();
+        let rows = self.hosts.get(&front(host)).map(|known| &known.requests[..]).unwrap_or_default();
         let row = rows.iter().find(|row| text(row, "request_id") == id);
         let is_no = ["decline", "cancel"].contains(&text(body, "action"));
         // A row that is not known may be of any type.
@@ -492,20 +511,11 @@ impl KnownHost {
     }
 
     fn found(&self, row: &Value, is_away: bool) -> Found {
-        let name = text(row, "name");
-        let client =
-            name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
-        let place = Place { cwd: text(row, "cwd").to_owned(), codex_home: String::new(), server: Vec::new() };
-        let pid = row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-        let since = text(row, "since");
-        Found {
-            id: format!("{}/{}", front(&self.host.document.host), text(row, "session_id")),
-            dir: PathBuf::new(),
-            live: row["live"] == true,
-            holder: (!place.cwd.is_empty()).then(|| Holder { pid, started_at: since.to_owned(), client, place }),
-            repository: None,
-            last_used: time_of(if is_away { &self.host.seen_at } else { since }),
+        let mut found = found(&self.host.document.host, row);
+        if is_away {
+            found.last_used = time_of(&self.host.seen_at);
         }
+        found
     }
 
     /// The state of a session, as its control socket tells it.
@@ -542,13 +552,13 @@ impl KnownHost {
 
 impl Source for Views {
     fn all(&self) -> Vec<Found> {
-        let known = self.shared.known();
+        let known = self.seen();
         let mut all = Vec::new();
         for host in known.hosts.values() {
             let is_away = known.away(host).is_some();
+            let waiting: BTreeSet<&str> = host.requests.iter().map(|row| text(&row["session"], "session_id")).collect();
             for row in host.rows(is_away) {
-                let is_waiting = host.requests_of(text(&row, "session_id")).next().is_some();
-                all.push((is_waiting, host.found(&row, is_away)));
+                all.push((waiting.contains(text(&row, "session_id")), host.found(&row, is_away)));
             }
         }
         // A view has room for so many: those that wait come first.
@@ -559,21 +569,36 @@ impl Source for Views {
     }
 
     fn is_still_live(&self, session: &Found) -> bool {
-        let known = self.shared.known();
+        let known = self.seen();
         let (front_of, own) = session.id.split_once('/').unwrap_or_default();
-        let Some(host) = known.of_front(front_of) else { return false };
-        let is_away = known.away(host).is_some();
-        host.rows(is_away).iter().any(|row| text(row, "session_id") == own && row["live"] == true)
+        let Some(host) = known.hosts.get(front_of) else { return false };
+        let is_it = |row: &Value| text(row, "session_id") == own && row["live"] == true;
+        match host.sessions.is_empty() {
+            true => host.rows(known.away(host).is_some()).iter().any(is_it),
+            false => host.sessions.iter().any(is_it),
+        }
     }
 
     fn traffic(&self, session: &Found) -> (String, u64) {
         let front_of = session.id.split_once('/').map_or("", |(front_of, _)| front_of);
-        let known = self.shared.known();
-        (String::new(), known.of_front(front_of).map_or(0, |host| host.change))
+        let known = self.seen();
+        (String::new(), known.hosts.get(front_of).map_or(0, |host| host.change))
     }
 
     fn polling(&self) -> Polling {
         Polling::Known
+    }
+
+    fn waiting(&self) -> Option<HashMap<String, usize>> {
+        let known = self.seen();
+        let mut waiting = HashMap::new();
+        for host in known.hosts.values().filter(|host| known.away(host).is_none()) {
+            let front = front(&host.host.document.host);
+            for row in &host.requests {
+                *waiting.entry(format!("{front}/{}", text(&row["session"], "session_id"))).or_insert(0) += 1;
+            }
+        }
+        Some(waiting)
     }
 
     fn get(&self, session: &Found, path: &str) -> Result<Answer, NoAnswer> {
@@ -588,8 +613,8 @@ impl Source for Views {
             note_left_out(&mut document["request"], to.is_summary);
             return Ok(answer(StatusCode::OK, &document));
         }
-        let known = self.shared.known();
-        let Some(host) = known.hosts.get(&to.host) else { return Err(NoAnswer::of_host(to.offline())) };
+        let known = self.seen();
+        let Some(host) = known.hosts.get(&front(&to.host)) else { return Err(NoAnswer::of_host(to.offline())) };
         if let Some(why) = known.away(host) {
             return Err(NoAnswer::of_host(why));
         }
@@ -640,7 +665,9 @@ impl Views {
             // A host that nobody knows has no events.
             Err(_) => (String::new(), session.id.clone(), None),
         };
-        Recording { client, host, session, left_out, wanted }
+        let read_page: ReadPage =
+            Box::new(move |start| client.events_of(&host, &session, start).map_err(|error| error.to_string()));
+        Recording { read_page, left_out, wanted, searched_max: SEARCHED_MAX }
     }
 }
 
@@ -671,12 +698,20 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_sessions_stand_in_paths() {
-        let check = |host: &str, expect: &str| assert_eq!(front(host), expect);
-        check("build-7.example.org", "build-7.example.org");
-        check("a/b?c", "a~2Fb~3Fc");
-        check("..", "~2E~2E");
-        check("ä", "~C3~A4");
+    fn hosts_are_found_by_the_ids_of_their_sessions() {
+        let mut known = Known::default();
+        let names = ["ä", "b.c", "build-7"];
+        let hosts = names.map(|name| {
+            let mut host = host("1", true);
+            host.document.host = name.to_owned();
+            host
+        });
+        assert_eq!(known.take(hosts.to_vec(), Vec::new()).0, names);
+        names.iter().for_each(|name| known.replied(name, Ok(sessions()), "sessions"));
+        let fronts: Vec<&str> = known.hosts.keys().map(String::as_str).collect();
+        assert_eq!(fronts, ["b.c", "build-7", "~C3~A4"]);
+        let id = |host: &KnownHost| host.found(&host.sessions[0], false).id;
+        assert!(known.hosts.iter().all(|(front, host)| id(host) == format!("{front}/s")));
     }
 
     #[test]

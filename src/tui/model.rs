@@ -512,8 +512,7 @@ pub(crate) enum News {
     Older(Page),
     /// A page after the window.
     Newer(Page),
-    /// A page around a match, if one was found.
-    Found(Option<(Key, Page)>),
+    Found(Sought),
     Opened(Option<Box<Entry>>),
     /// The result of an answer.
     Responded {
@@ -543,6 +542,20 @@ pub(crate) enum NotOverruled {
 pub(crate) enum First {
     We,
     Other,
+}
+
+/// The result of a search.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Sought {
+    /// A match, and the entries around it.
+    At(Key, Page),
+    Nothing,
+    /// Nothing among so many events next to the place where the search began. Those beyond them were not searched.
+    #[cfg_attr(
+        not(feature = "fleet"),
+        expect(dead_code, reason = "a recording of this machine is searched to its end")
+    )]
+    NothingAmong(u64),
 }
 
 /// Entries that were read again.

@@ -3,7 +3,7 @@
 //! One thread polls, every second or on request. Answers and turns may take long, so each call gets its own thread; a person
 //! cannot start many.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -62,7 +62,8 @@ pub(super) fn list(source: &Arc<dyn Source>, events: SyncSender<Event>) -> io::R
     let mut known: HashMap<String, Requests> = HashMap::new();
     start("list", LIST_EVERY, move || {
         let found = source.all();
-        known.retain(|id, _| found.iter().any(|session| session.id == *id));
+        let ids: HashSet<&str> = found.iter().map(|session| &*session.id).collect();
+        known.retain(|id, _| ids.contains(&**id));
         let mut asked: Vec<(&Found, Requests)> =
             found.iter().map(|session| (session, known.remove(&session.id).unwrap_or_default())).collect();
         let rows = match source.polling() {

@@ -6,6 +6,7 @@
 //!
 //! A source never decides: the relay of the session does.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::entry::{Entry, Key, Matcher};
-use super::model::{Page, Way};
+use super::model::{Page, Sought, Way};
 use super::reader::{self, Following, Pager, Teller};
 use crate::control::client::{self, Answer, ClientError};
 use crate::store::Found;
@@ -32,6 +33,11 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 
     /// How the sessions are polled.
     fn polling(&self) -> Polling;
+
+    /// How many requests wait in each session, by its id; `None` if only the sessions know.
+    fn waiting(&self) -> Option<HashMap<String, usize>> {
+        None
+    }
 
     /// `GET`s a path of a control socket.
     ///
@@ -83,7 +89,7 @@ pub(crate) trait Recorded: Send {
     fn one(&self, key: &Key) -> io::Result<Option<Entry>>;
 
     /// The next match, with the entries around it.
-    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>>;
+    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Sought>>;
 }
 
 /// The view that answers are given in, which the ledger records as their source.

@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::ask::{Ask, ending};
 use super::browse;
 use super::doc::At;
-use super::entry::{Key, Stage};
+use super::entry::Stage;
 use super::model::{About, Awaited, Focus, Model, NotOverruled, Overruling, Session, SessionRow, Subject, Tone};
-use super::model::{Command, Event, First, News, Page};
+use super::model::{Command, Event, First, News, Page, Sought};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
 use super::{layout, mouse, pressed};
@@ -213,18 +213,21 @@ fn newer(session: &mut Session, page: Page) -> Vec<Command> {
     if page.is_last { follow(session) } else { Vec::new() }
 }
 
-fn found_entry(model: &mut Model, found: Option<(Key, Page)>) -> Vec<Command> {
+fn found_entry(model: &mut Model, found: Sought) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     session.reading = None;
     let missing = session.missing.take();
+    let missing = missing.unwrap_or_else(|| "nothing more was found in the record".to_owned());
     match (found, &mut session.timeline) {
-        (Some((key, page)), Some(timeline)) => {
+        (Sought::At(key, page), Some(timeline)) => {
             timeline.replace(page.entries, !page.is_last);
             session.cursor = Some(key);
         }
-        (Some(_), None) => {}
-        (None, _) => {
-            tell(model, Tone::Plain, missing.unwrap_or_else(|| "nothing more was found in the record".to_owned()));
+        (Sought::At(..), None) => {}
+        (Sought::Nothing, _) => tell(model, Tone::Plain, missing),
+        (Sought::NothingAmong(events), _) => {
+            let told = format!("{missing}; only the nearest {events} events were searched");
+            tell(model, Tone::Plain, told);
         }
     }
     Vec::new()

@@ -3,8 +3,11 @@
 //! One thread lists the sessions. Each live session has a thread that polls its relay, so a hung relay delays only its own
 //! session. The threads pause while no page is open. Each tab remembers the number of the last change that it received, and
 //! requests newer changes; the inbox has no queue per tab.
+//!
+//! A source that knows all answers may have more sessions than threads are wanted for. Then a session with requests takes the
+//! place of one without, and the page says how many it leaves out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -60,6 +63,9 @@ fn look_every(polling: Polling) -> Duration {
     }
 }
 
+/// The state of a live session that is not watched.
+const LEFT_OUT: &str = "not watched here: too many sessions are live";
+
 /// Stopped sessions that are listed.
 const STOPPED_MAX: usize = 50;
 
@@ -98,12 +104,20 @@ struct Shared {
 struct State {
     change: u64,
     found: Vec<Found>,
+    /// Some live session is not watched.
+    is_full: bool,
     /// Number of completed listings.
     lists: u64,
     wanted_at: Option<Instant>,
     watched: BTreeMap<String, Watched>,
     sessions: Vec<Value>,
+    /// The requests of each session, if the source knows them.
+    waiting: HashMap<String, usize>,
+    /// The title of the list of sessions, which says what is left out.
+    title: String,
     sessions_changed: u64,
+    /// Number of watches that were begun.
+    watches: u64,
     requests: Vec<Pending>,
     ended: VecDeque<(u64, Arc<str>)>,
     /// The change of the last end that is forgotten.
@@ -113,6 +127,8 @@ struct State {
 /// A live session.
 #[derive(Debug)]
 struct Watched {
+    /// Tells this watch from a later one of the same session.
+    number: u64,
     look: SyncSender<()>,
     /// Number of completed polls.
     looks: u64,
@@ -213,10 +229,11 @@ impl Inbox {
         let state = self.0.state();
         let requests: Vec<&str> = state.requests.iter().map(|pending| &*pending.json).collect();
         let text = format!(
-            r#"{{"now":{},"version":{},"home":{},"requests":[{}],"sessions":{}}}"#,
+            r#"{{"now":{},"version":{},"home":{},"title":{},"requests":[{}],"sessions":{}}}"#,
             json!(now()),
             json!(env!("CARGO_PKG_VERSION")),
             json!(self.0.home.to_string_lossy()),
+            json!(state.title),
             requests.join(","),
             json!(state.sessions),
         );
@@ -229,8 +246,8 @@ impl Inbox {
         if change < state.forgotten {
             return None;
         }
-        let sessions =
-            (state.sessions_changed > change).then(|| json!({ "now": now(), "sessions": state.sessions }).to_string());
+        let sessions = || json!({ "now": now(), "title": state.title, "sessions": state.sessions }).to_string();
+        let sessions = (state.sessions_changed > change).then(sessions);
         let requests = state.requests.iter().filter(|pending| pending.changed > change);
         let ended = state.ended.iter().filter(|(at, _)| *at > change);
         Some(Changes {
@@ -300,13 +317,63 @@ impl State {
         let shown = |session: &Found| {
             let watched = self.watched.get(&session.id);
             let document = watched.and_then(|watched| watched.document.as_ref());
-            shown::session(session, document, watched.and_then(|watched| watched.problem.as_deref()))
+            let is_left_out = self.is_left_out(session);
+            let problem = watched.and_then(|watched| watched.problem.as_deref()).or(is_left_out.then_some(LEFT_OUT));
+            let mut told = shown::session(session, document, problem);
+            if is_left_out {
+                told["pending"] = json!(self.waiting.get(&session.id).copied().unwrap_or(0));
+            }
+            told
         };
         let sessions: Vec<Value> = live.chain(stopped).map(shown).collect();
-        if sessions != self.sessions {
-            self.sessions = sessions;
+        let title = self.title();
+        if sessions != self.sessions || title != self.title {
+            (self.sessions, self.title) = (sessions, title);
             self.sessions_changed = self.next_change();
         }
+    }
+
+    /// Whether there was no room to watch a live session.
+    fn is_left_out(&self, session: &Found) -> bool {
+        session.live && self.is_full && !self.watched.contains_key(&session.id)
+    }
+
+    fn title(&self) -> String {
+        let left_out: Vec<&Found> = self.found.iter().filter(|session| self.is_left_out(session)).collect();
+        let requests: usize = left_out.iter().filter_map(|session| self.waiting.get(&session.id)).sum();
+        match (left_out.len(), requests) {
+            (0, _) => "Sessions".to_owned(),
+            (sessions, 0) => format!("Sessions ({sessions} of them not watched here)"),
+            (sessions, requests) => {
+                format!("Sessions ({sessions} of them not watched here, with {requests} requests that are not listed)")
+            }
+        }
+    }
+
+    /// The sessions to watch now, with those that wait for an answer first, at most `max` in all.
+    ///
+    /// If there is no room for one with requests, a session without takes its place no longer.
+    fn unwatched(&mut self, found: &[Found], max: usize) -> Vec<Found> {
+        let has_requests = |id: &str| self.waiting.get(id).is_some_and(|count| *count > 0);
+        let is_new = |session: &&Found| session.live && !self.watched.contains_key(&session.id);
+        let (mut new, idle): (Vec<&Found>, Vec<&Found>) =
+            found.iter().filter(is_new).partition(|session| has_requests(&session.id));
+        let lacking = (self.watched.len() + new.len()).saturating_sub(max);
+        // The page shows only the state of a session without requests.
+        let leaves = |id: &&String| !has_requests(id) && !self.requests.iter().any(|pending| pending.session == **id);
+        let left: Vec<String> = self.watched.keys().filter(leaves).take(lacking).cloned().collect();
+        new.extend(idle);
+        let room = max.saturating_sub(self.watched.len() - left.len());
+        self.is_full = new.len() > room || !left.is_empty();
+        let taken = new.into_iter().take(room).cloned().collect();
+        // Its thread ends.
+        left.iter().for_each(|id| drop(self.watched.remove(id)));
+        taken
+    }
+
+    /// The watch with this number, if it was not replaced.
+    fn watch(&mut self, id: &str, number: u64) -> Option<&mut Watched> {
+        self.watched.get_mut(id).filter(|watched| watched.number == number)
     }
 
     /// Adds the requests that are new, oldest first, up to the limits.
@@ -368,11 +435,11 @@ fn list_sessions(shared: &Arc<Shared>, told: &Receiver<()>) {
             return;
         }
         let found = shared.all();
-        let unwatched: Vec<Found> = {
-            let state = shared.state();
-            let room = watched_max(shared.source.polling()).saturating_sub(state.watched.len());
-            let is_new = |session: &&Found| session.live && !state.watched.contains_key(&session.id);
-            found.iter().filter(is_new).take(room).cloned().collect()
+        let waiting = shared.source.waiting().unwrap_or_default();
+        let unwatched = {
+            let mut state = shared.state();
+            state.waiting = waiting;
+            state.unwatched(&found, watched_max(shared.source.polling()))
         };
         // A caller of `refresh` also waits for the first poll of each new session.
         for session in unwatched {
@@ -393,18 +460,32 @@ fn is_due(error: std::sync::mpsc::RecvTimeoutError) -> bool {
 fn watch_session(shared: &Arc<Shared>, found: Found) {
     let (look, told) = sync_channel(1);
     let id = found.id.clone();
-    let watched = Watched { look, looks: 0, is_silent: false, document: None, problem: None };
-    shared.state().watched.insert(id.clone(), watched);
+    let number = {
+        let mut state = shared.state();
+        state.watches += 1;
+        let number = state.watches;
+        let watched = Watched { number, look, looks: 0, is_silent: false, document: None, problem: None };
+        state.watched.insert(id.clone(), watched);
+        number
+    };
     let own = Arc::clone(shared);
-    let started = std::thread::Builder::new().name("watch".to_owned()).spawn(move || ask_relay(&own, &found, &told));
+    let watch = Watch { found, number };
+    let started = std::thread::Builder::new().name("watch".to_owned()).spawn(move || ask_relay(&own, &watch, &told));
     if let Err(error) = started {
         tracing::warn!(%error, "start a thread for a session");
         shared.state().watched.remove(&id);
     }
 }
 
-/// Asks a relay until it has ended, or no page is open.
-fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
+/// The work of a thread that asks a relay.
+struct Watch {
+    found: Found,
+    number: u64,
+}
+
+/// Asks a relay until it has ended, no page is open, or another session takes its place.
+fn ask_relay(shared: &Shared, watch: &Watch, told: &Receiver<()>) {
+    let found = &watch.found;
     let mut requests = Requests::default();
     let mut answered_at = Instant::now();
     let mut traffic = Traffic::default();
@@ -413,14 +494,14 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
             Ok(Ok(document)) => {
                 answered_at = Instant::now();
                 requests.read(&*shared.source, found, &document);
-                take(shared, found, document, &requests.asks);
+                take(shared, watch, document, &requests.asks);
             }
             Err(_) if !shared.source.is_still_live(found) => break,
-            Ok(Err(why)) => has_problem(shared, found, answered_at, format!("it does not answer: {why}")),
+            Ok(Err(why)) => has_problem(shared, watch, answered_at, format!("it does not answer: {why}")),
             Err(error) => {
                 let why =
                     error.away().map_or_else(|| format!("it does not answer: {}", error.why(found)), str::to_owned);
-                has_problem(shared, found, answered_at, why);
+                has_problem(shared, watch, answered_at, why);
             }
         }
         if !traffic.wait(&*shared.source, found, told) {
@@ -429,6 +510,9 @@ fn ask_relay(shared: &Shared, found: &Found, told: &Receiver<()>) {
     }
     let has_ended = !shared.source.is_still_live(found);
     shared.update(|state| {
+        if state.watch(&found.id, watch.number).is_none() {
+            return;
+        }
         state.watched.remove(&found.id);
         if !has_ended {
             // No page is open. The next thread lists the requests again.
@@ -475,18 +559,18 @@ impl Traffic {
 }
 
 /// Takes the answer of a relay, and asks how the requests have ended that no longer wait.
-fn take(shared: &Shared, found: &Found, document: SessionDocument, asks: &[Arc<Ask>]) {
+fn take(shared: &Shared, watch: &Watch, document: SessionDocument, asks: &[Arc<Ask>]) {
+    let found = &watch.found;
     let known = shared.state().ids_of(&found.id);
     let gone = known.into_iter().filter(|id| !asks.iter().any(|ask| ask.id == *id));
     let gone: Vec<(String, Value)> =
         gone.map(|id| (ending_of(shared, found, &id), id)).map(|(ending, id)| (id, ending)).collect();
     shared.update(|state| {
-        if let Some(watched) = state.watched.get_mut(&found.id) {
-            watched.document = Some(document);
-            watched.problem = None;
-            watched.is_silent = false;
-            watched.looks += 1;
-        }
+        let Some(watched) = state.watch(&found.id, watch.number) else { return };
+        watched.document = Some(document);
+        watched.problem = None;
+        watched.is_silent = false;
+        watched.looks += 1;
         gone.into_iter().for_each(|(id, ending)| state.end(&found.id, &id, ending));
         state.add(found, asks);
     });
@@ -500,9 +584,9 @@ fn ending_of(shared: &Shared, found: &Found, request_id: &str) -> Value {
 }
 
 /// Notes that a relay does not answer. Its requests stay: it may only be slow.
-fn has_problem(shared: &Shared, found: &Found, answered_at: Instant, why: String) {
+fn has_problem(shared: &Shared, watch: &Watch, answered_at: Instant, why: String) {
     shared.update(|state| {
-        if let Some(watched) = state.watched.get_mut(&found.id) {
+        if let Some(watched) = state.watch(&watch.found.id, watch.number) {
             watched.is_silent = true;
             watched.looks += 1;
             if answered_at.elapsed() >= PROBLEM_AFTER {
@@ -546,6 +630,42 @@ mod tests {
         (0..count).map(ask).collect()
     }
 
+    fn watched(number: u64) -> Watched {
+        Watched { number, look: sync_channel(1).0, looks: 0, is_silent: false, document: None, problem: None }
+    }
+
+    #[test]
+    fn sessions_with_requests_are_watched_first() {
+        let mut state = State::default();
+        let all: Vec<Found> = (0..8).map(|number| found(&format!("s{number}"))).collect();
+        let watch = |state: &mut State| -> Vec<String> {
+            let new = state.unwatched(&all, 4);
+            new.iter().for_each(|session| drop(state.watched.insert(session.id.clone(), watched(0))));
+            state.found = all.clone();
+            state.list_again();
+            new.into_iter().map(|session| session.id).collect()
+        };
+        assert_eq!(watch(&mut state), ["s0", "s1", "s2", "s3"]);
+        assert_eq!(state.title, "Sessions (4 of them not watched here)");
+        // A session without room gets a request: one without requests is watched no longer.
+        state.waiting = HashMap::from([("s7".to_owned(), 2), ("s0".to_owned(), 1)]);
+        assert_eq!(watch(&mut state), ["s7"]);
+        assert!(state.watched.contains_key("s0") && state.watched.len() == 4);
+        // One whose request is listed stays, even if it was answered meanwhile.
+        state.add(&found("s2"), &asks(1, 0));
+        state.waiting = (3..8).map(|number| (format!("s{number}"), 1)).collect();
+        assert_eq!(watch(&mut state), ["s4"]);
+        assert_eq!(state.watched.keys().collect::<Vec<_>>(), ["s2", "s3", "s4", "s7"]);
+        assert_eq!(state.title, "Sessions (4 of them not watched here, with 2 requests that are not listed)");
+        let of = |id: &str| state.sessions.iter().find(|session| session["id"] == id).cloned().unwrap_or_default();
+        assert_eq!((&of("s6")["pending"], &of("s6")["words"]), (&json!(1), &json!(LEFT_OUT)));
+        // With room for all, nothing is left out.
+        let new = state.unwatched(&all, 8);
+        new.iter().for_each(|session| drop(state.watched.insert(session.id.clone(), watched(0))));
+        state.list_again();
+        assert_eq!((state.watched.len(), &*state.title), (8, "Sessions"));
+    }
+
     #[test]
     fn one_session_hides_no_other() {
         let mut state = State::default();
@@ -561,8 +681,7 @@ mod tests {
 
     #[test]
     fn hung_relay_is_not_waited_for() {
-        let watched =
-            |looks, is_silent| Watched { look: sync_channel(1).0, looks, is_silent, document: None, problem: None };
+        let watched = |looks, is_silent| Watched { looks, is_silent, ..watched(0) };
         let mut state = State::default();
         state.watched.insert("hung".to_owned(), watched(3, true));
         state.watched.insert("well".to_owned(), watched(7, false));
@@ -599,9 +718,12 @@ mod tests {
             readers: AtomicUsize::new(0),
             list: sync_channel(1).0,
         };
-        let watched = Watched { look: sync_channel(1).0, looks: 1, is_silent: false, document: None, problem: None };
-        shared.state().watched.insert("hung".to_owned(), watched);
-        has_problem(&shared, &found("hung"), Instant::now(), "it hangs".to_owned());
+        shared.state().watched.insert("hung".to_owned(), Watched { looks: 1, ..watched(7) });
+        let watch = |number| Watch { found: found("hung"), number };
+        // The thread of an earlier watch says nothing.
+        has_problem(&shared, &watch(6), Instant::now(), "it hangs".to_owned());
+        assert!(!shared.state().watched["hung"].is_silent);
+        has_problem(&shared, &watch(7), Instant::now(), "it hangs".to_owned());
         let state = shared.state();
         assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 1)])), "its look has ended");
         assert!(state.is_fresh(&BTreeMap::from([("hung".to_owned(), 2)])), "the next look is not waited for");

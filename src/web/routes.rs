@@ -5,6 +5,7 @@
 //! three files of the page, which contain no data of the user.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -427,8 +428,9 @@ async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuer
         None => Some(ENTRIES_DEFAULT),
     };
     let limit = limit.ok_or_else(|| bad(format!("`limit` must be 1 to {ENTRIES_MAX}")))?;
+    let (_open, wanted) = Open::new();
     app.with_session(id, move |on| {
-        let page = recorded(on).older(&before, limit).map_err(unreadable)?.ok_or_else(no_entry)?;
+        let page = recorded(on, wanted).older(&before, limit).map_err(unreadable)?.ok_or_else(no_entry)?;
         let entries: Vec<Value> = page.entries.iter().map(shown::entry).collect();
         ok(&json!({ "entries": entries, "has_older": !page.is_last }))
     })
@@ -438,15 +440,32 @@ async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuer
 async fn entry(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
     let query = parameters(query.as_deref(), &["key"])?;
     let key = query.get("key").and_then(|text| shown::key_of(text)).ok_or_else(no_entry)?;
+    let (_open, wanted) = Open::new();
     app.with_session(id, move |on| {
-        let entry = recorded(on).one(&key).map_err(unreadable)?;
+        let entry = recorded(on, wanted).one(&key).map_err(unreadable)?;
         ok(&shown::entry(&entry.filter(|entry| entry.key == key).ok_or_else(no_entry)?))
     })
     .await
 }
 
-fn recorded((source, found): On<'_>) -> Box<dyn Recorded> {
-    source.recorded(found, Arc::new(true.into()))
+fn recorded((source, found): On<'_>, wanted: Arc<AtomicBool>) -> Box<dyn Recorded> {
+    source.recorded(found, wanted)
+}
+
+/// A request of a tab that waits for its response. If the tab is gone, so is the request, and its read ends.
+struct Open(Arc<AtomicBool>);
+
+impl Open {
+    fn new() -> (Open, Arc<AtomicBool>) {
+        let wanted = Arc::new(AtomicBool::new(true));
+        (Open(Arc::clone(&wanted)), wanted)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 fn unreadable(error: std::io::Error) -> Refusal {
@@ -486,4 +505,130 @@ async fn input(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Byte
 async fn interrupt(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Bytes) -> Responded {
     let interruption = read(&body)?;
     app.with_live(id, move |on| calls::interrupt(on, &interruption)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::PathBuf;
+    use std::time::{Instant, SystemTime};
+
+    use super::*;
+    use crate::control::client::{Answer, ClientError};
+    use crate::tui::entry::{Entry, Key, Matcher};
+    use crate::tui::model::{Page, Sought, Way};
+    use crate::tui::reader::{Following, Teller};
+    use crate::tui::source::Polling;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A session whose recording is read until nobody wants it.
+    #[derive(Debug, Clone, Default)]
+    struct Endless {
+        has_begun: Arc<AtomicBool>,
+        has_ended: Arc<AtomicBool>,
+    }
+
+    struct Read(Endless, Arc<AtomicBool>);
+
+    impl Recorded for Read {
+        fn start(&self) -> io::Result<Option<Page>> {
+            Ok(None)
+        }
+
+        fn older(&self, _: &Key, _: usize) -> io::Result<Option<Page>> {
+            let Read(Endless { has_begun, has_ended }, wanted) = self;
+            has_begun.store(true, Ordering::Relaxed);
+            let began = Instant::now();
+            while wanted.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            has_ended.store(!wanted.load(Ordering::Relaxed), Ordering::Relaxed);
+            Ok(None)
+        }
+
+        fn newer(&self, _: &Key) -> io::Result<Option<Page>> {
+            Ok(None)
+        }
+
+        fn one(&self, _: &Key) -> io::Result<Option<Entry>> {
+            Ok(None)
+        }
+
+        fn find(&self, _: &Matcher, _: &Key, _: Way) -> io::Result<Option<Sought>> {
+            Ok(None)
+        }
+    }
+
+    impl Source for Endless {
+        fn all(&self) -> Vec<Found> {
+            let (id, dir, last_used) = ("s".to_owned(), PathBuf::new(), SystemTime::UNIX_EPOCH);
+            vec![Found { id, dir, live: false, holder: None, repository: None, last_used }]
+        }
+
+        fn is_still_live(&self, _: &Found) -> bool {
+            false
+        }
+
+        fn traffic(&self, _: &Found) -> (String, u64) {
+            (String::new(), 0)
+        }
+
+        fn polling(&self) -> Polling {
+            Polling::Relays
+        }
+
+        fn get(&self, _: &Found, _: &str) -> Result<Answer, ClientError> {
+            Ok(Answer { status: StatusCode::NOT_FOUND, body: Bytes::new() })
+        }
+
+        fn post(&self, found: &Found, path: &str, _: String, _: Duration) -> Result<Answer, ClientError> {
+            self.get(found, path)
+        }
+
+        fn recorded(&self, _: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded> {
+            Box::new(Read(self.clone(), wanted))
+        }
+
+        fn follow(&self, _: &Found, _: u64, _: Teller) -> io::Result<Following> {
+            Err(io::Error::other("nothing is followed"))
+        }
+    }
+
+    /// Waits for a flag, within a limit.
+    async fn set(flag: &AtomicBool) -> bool {
+        let began = Instant::now();
+        while !flag.load(Ordering::Relaxed) && began.elapsed() < PATIENCE {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        flag.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn read_ends_with_its_request() {
+        let endless = Endless::default();
+        let source: Arc<dyn Source> = Arc::new(endless.clone());
+        let app = Arc::new(App {
+            hosts: Hosts::new(1, Vec::new()),
+            clock: Clock,
+            access: Mutex::default(),
+            signed_out: watch::channel(()).0,
+            inbox: Inbox::start(PathBuf::new(), Arc::clone(&source), None).expect("a thread"),
+            follows: Follows::of(Arc::clone(&source)),
+            source,
+            places: Arc::default(),
+            calls: Semaphore::new(CALLS_MAX),
+            opened: Mutex::default(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        runtime.block_on(async {
+            let asked = timeline(State(app), Path(("door".to_owned(), "s".to_owned())), RawQuery(None));
+            tokio::select! {
+                _ = asked => panic!("the read has no end"),
+                has_begun = set(&endless.has_begun) => assert!(has_begun),
+            }
+            // The tab is gone, and the request with it.
+            assert!(set(&endless.has_ended).await);
+        });
+    }
 }

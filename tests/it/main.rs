@@ -39,6 +39,8 @@ mod fleet_names;
 #[cfg(feature = "fleet")]
 mod fleet_permissions;
 #[cfg(feature = "fleet")]
+mod fleet_send;
+#[cfg(feature = "fleet")]
 mod fleet_views;
 mod fragments;
 mod front;

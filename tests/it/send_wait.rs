@@ -18,12 +18,12 @@ fn say(live: &mut Live, thread: &str, turn: &str, more: &[&str]) -> Child {
     saying
 }
 
-fn start(live: &mut Live, thread: &str, turn: &str) {
+pub fn start(live: &mut Live, thread: &str, turn: &str) {
     live.say_plainly(&turn_started(thread, turn));
 }
 
 /// The model says something in a turn.
-fn speak(live: &mut Live, thread: &str, turn: &str) {
+pub fn speak(live: &mut Live, thread: &str, turn: &str) {
     let item = json!({ "type": "agentMessage", "id": format!("m{turn}"), "text": format!("said in {turn}") });
     live.say_plainly(
         &json!({ "method": "item/completed", "params": { "threadId": thread, "turnId": turn, "item": item } })
@@ -31,18 +31,18 @@ fn speak(live: &mut Live, thread: &str, turn: &str) {
     );
 }
 
-fn fail(live: &mut Live, thread: &str, turn: &str) {
+pub fn fail(live: &mut Live, thread: &str, turn: &str) {
     let end = json!({ "id": turn, "status": "failed", "error": { "message": "no quota" } });
     live.say_plainly(&json!({ "method": "turn/completed", "params": { "threadId": thread, "turn": end } }).to_string());
 }
 
-fn check(output: &Output, exit: i32, stdout: &str, stderr: &str) {
+pub fn check(output: &Output, exit: i32, stdout: &str, stderr: &str) {
     let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     assert_eq!((output.status.code(), said), (Some(exit), [stdout.to_owned(), stderr.to_owned()]));
 }
 
 /// Has the caller report a request of the turn, which shows that it waits for the end of the turn.
-fn waits(live: &mut Live, saying: &mut Child, turn: &str) {
+pub fn waits(live: &mut Live, saying: &mut Child, turn: &str) {
     let params = json!({ "threadId": "t", "turnId": turn, "itemId": "i", "command": "make", "cwd": "/w" });
     live.say_plainly(
         &json!({ "id": 9, "method": "item/commandExecution/requestApproval", "params": params }).to_string(),
@@ -53,7 +53,7 @@ fn waits(live: &mut Live, saying: &mut Child, turn: &str) {
     assert!(line.contains("waiting for an answer to: run make"), "{line}");
 }
 
-const CLOSED: &str = "codex-shim: the turn failed: app_server_stream_closed\n";
+pub const CLOSED: &str = "codex-shim: the turn failed: app_server_stream_closed\n";
 
 #[test]
 fn send_wait_follows_the_turn_it_joined() {

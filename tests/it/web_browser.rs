@@ -179,14 +179,25 @@ fn installed_or_skip(test: &str) -> Option<(&'static str, PathBuf)> {
 /// Plays a script against a relay and `codex-shim web`.
 fn plays(test: &str, script: &str) {
     let Some((browser, modules)) = installed_or_skip(test) else { return };
-    let mut stage = Stage::Up(Box::new(Live::initialized("")));
+    let stage = Stage::Up(Box::new(Live::initialized("")));
     let mut web = Web(stage.home().shim(&["web", "--json"]).spawn().expect("the shim starts"));
     next(&lines_of(web.0.stdout.take().expect("it is piped")), "a link");
+    let (mut stage, mut second) = (Some(stage), None);
+    drives(script, browser, &modules, |asked| {
+        let (next, result) = stage.take().expect("one call at a time").does(asked, &web, &mut second);
+        stage = Some(next);
+        result
+    });
+    drop(web);
+}
+
+/// Runs a script, and does what it asks for.
+fn drives(script: &str, browser: &str, modules: &Path, mut does: impl FnMut(&Value) -> Value) {
     // Kept, because a test that waits in vain for the script fails without it.
     let log = modules.join(script).with_extension("log");
     let mut driver = Command::new("node")
         .arg(project().join("tests/browser").join(script))
-        .envs([("CHROMIUM", Path::new(browser)), ("MODULES", &modules)])
+        .envs([("CHROMIUM", Path::new(browser)), ("MODULES", modules)])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(File::create(&log).expect("a file"))
@@ -194,10 +205,8 @@ fn plays(test: &str, script: &str) {
         .expect("node starts");
     let asked: Receiver<Vec<u8>> = lines_of(driver.stdout.take().expect("it is piped"));
     let mut told = driver.stdin.take().expect("it is piped");
-    let mut second = None;
     while let Ok(line) = asked.recv_timeout(PATIENCE) {
-        let result;
-        (stage, result) = stage.does(&parsed(&String::from_utf8(line).expect("it is text")), &web, &mut second);
+        let result = does(&parsed(&String::from_utf8(line).expect("it is text")));
         // A script that has failed reads nothing more; its status tells.
         let _ = writeln!(told, "{result}");
     }
@@ -205,7 +214,30 @@ fn plays(test: &str, script: &str) {
     let status = driver.wait().expect("it was started");
     let log = std::fs::read_to_string(log).expect("it was written");
     assert!(status.success(), "{script}: {status}\n{log}");
+}
+
+#[cfg(feature = "fleet")]
+#[test]
+fn page_of_a_fleet_answers_another_host_in_a_browser() {
+    use crate::support::fleet::{Agent, Fleet};
+
+    let test = "page_of_a_fleet_answers_another_host_in_a_browser";
+    let Some((browser, modules)) = installed_or_skip(test) else { return };
+    let Some(fleet) = Fleet::start(test) else { return };
+    let first = Live::start_in(fleet.host(7, "full")).in_turn();
+    let mut second = Live::start_in(fleet.host(8, "full")).in_turn();
+    let _agents = [&first, &second].map(|live| Agent::start(&live.home));
+    let mut web = Web(fleet.ann.0.shim(&["web", "--fleet", "--json"]).spawn().expect("the shim starts"));
+    next(&lines_of(web.0.stdout.take().expect("it is piped")), "a link");
+    drives("fleet.mjs", browser, &modules, |asked| match asked["does"].as_str().expect("a name") {
+        "link" => new_link(&fleet.ann.0),
+        "say" => Value::String(second.say(asked["line"].as_str().expect("a text"))),
+        "at_server" => Value::String(second.at_server()),
+        other => panic!("{other}: the test does not know this"),
+    });
     drop(web);
+    first.kill();
+    second.kill();
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod tail;
 mod talk;
 mod usage;
 mod views;
+mod wait;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -19,7 +20,7 @@ use serde_json::Value;
 use super::requests::text;
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, NO_SUCH_SESSION, NOT_RUNNING, USAGE, say};
 use crate::config::{Environment, Flags, Settings};
-use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question};
+use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question, name_of};
 pub(super) use views::{session_named, views};
 
 /// Exit status: no such host.
@@ -174,7 +175,9 @@ impl std::str::FromStr for Target {
         if host.is_empty() || last.is_empty() || session == Some("") {
             return Err("a part of it is empty; it must be as in HOST/NAME".to_owned());
         }
-        Ok(Target { host: host.to_owned(), session: session.map(str::to_owned), last: last.to_owned() })
+        // The page and the terminal UI write a host like this if its name has other characters than those of a host name.
+        let host = name_of(host).unwrap_or_else(|| host.to_owned());
+        Ok(Target { host, session: session.map(str::to_owned), last: last.to_owned() })
     }
 }
 
@@ -202,6 +205,9 @@ mod tests {
         };
         check("h/api", Some(("h", None, "api")));
         check("h/api/0c4e-0", Some(("h", Some("api"), "0c4e-0")));
+        check("b.c/api", Some(("b.c", None, "api")));
+        check("ä/api", Some(("ä", None, "api")));
+        check("~C3~A4/api", Some(("ä", None, "api")));
         for wrong in ["", "h", "h/", "/x", "h//x", "a/b/c/d"] {
             check(wrong, None);
         }

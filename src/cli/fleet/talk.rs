@@ -1,26 +1,36 @@
 //! `codex-shim fleet send` and `fleet interrupt`: message the model of a host's session, or stop it.
 
+use std::time::{Duration, Instant};
+
 use clap::Args;
 use serde_json::Value;
 
 use super::super::requests::print_json;
 use super::super::screen;
 use super::super::{CliError, Done, NO_SUCH_THREAD};
-use super::{Format, Target, connect, not_answered, text, with_host};
-use crate::config::Environment;
-use crate::fleet::{AskError, Question, VERSION};
+use super::views::named_among;
+use super::wait::Wait;
+use super::{Format, Target, ask, connect, not_answered, text, with_host};
+use crate::config::{Environment, parse_duration};
+use crate::fleet::{AskError, Client, Question, VERSION, found, front, is_plain_id};
 
 /// Send a message to the model of a session on a host
 ///
-/// The message joins the running turn, or starts one.
+/// The message joins the running turn, or starts one. With --wait, the end of the turn comes from the stored events. A host with
+/// `fleet.level = "summary"` sends no texts, so the model's last message can then be read on the host only.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Exit status: 0, or 1 if the server of the session refused, or a request is
-pending, or 2 if the message is empty, or 3 if there is no such host or
-session, or 4 if the host is offline or the session is not running.
+Exit status:
+  0  the server accepted the message; with --wait: the turn completed
+  1  it did not, or a request is pending; with --wait also: the turn failed,
+     was interrupted, --timeout passed, or its end is not known
+  2  the message is empty
+  3  no such host, thread or session
+  4  the host is offline, or the session is not running
 
 Examples:
   codex-shim fleet send build-7/work 'now run the tests'
+  codex-shim fleet send build-7/work --wait 'summarize the diff' > summary.txt
   codex-shim fleet send build-7/work 'go on' --json | jq -r .turn_id")]
 pub(in crate::cli) struct SendArguments {
     /// Session: HOST/SESSION
@@ -32,6 +42,12 @@ pub(in crate::cli) struct SendArguments {
     /// Id of the thread [default: that of the last turn]
     #[arg(long, value_name = "THREAD")]
     thread: Option<String>,
+    /// Wait until the turn has ended, and print the model's last message
+    #[arg(long)]
+    wait: bool,
+    /// Longest time to wait, such as 90s or 10m [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
+    timeout: Option<Duration>,
     #[command(flatten)]
     format: Format,
 }
@@ -41,9 +57,17 @@ pub(super) fn run_send(arguments: &SendArguments, environment: &Environment) -> 
     if arguments.text.trim().is_empty() {
         return Err(CliError::usage("the message is empty"));
     }
+    let began = Instant::now();
+    let client = connect(environment)?;
+    // The subject of its events has the whole id of a session.
+    let session = if arguments.wait { id_of(&client, host, &session)? } else { session };
     let (message, thread) = (arguments.text.clone(), arguments.thread.clone());
-    let question = Question::Send { v: VERSION, session, text: message, thread };
-    let turn = called(environment, host, &question, arguments.thread.as_deref())?;
+    let question = Question::Send { v: VERSION, session: session.clone(), text: message, thread };
+    let turn = called(&client, host, &question, arguments.thread.as_deref())?;
+    if arguments.wait {
+        let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        return Wait::new(&client, host, &session, turn)?.run(left, arguments.format.as_json);
+    }
     if arguments.format.as_json {
         return Ok(print_json(&with_host(host, &turn)));
     }
@@ -75,7 +99,8 @@ pub(in crate::cli) struct InterruptArguments {
 pub(super) fn run_interrupt(arguments: &InterruptArguments, environment: &Environment) -> Done {
     let (host, session) = of_session(&arguments.session)?;
     let question = Question::Interrupt { v: VERSION, session, thread: arguments.thread.clone() };
-    let document = called(environment, host, &question, arguments.thread.as_deref())?;
+    let client = connect(environment)?;
+    let document = called(&client, host, &question, arguments.thread.as_deref())?;
     if arguments.format.as_json {
         return Ok(print_json(&with_host(host, &document)));
     }
@@ -83,8 +108,7 @@ pub(super) fn run_interrupt(arguments: &InterruptArguments, environment: &Enviro
 }
 
 /// The document of a call; `thread` is the one that the user named.
-fn called(environment: &Environment, host: &str, question: &Question, thread: Option<&str>) -> Result<Value, CliError> {
-    let client = connect(environment)?;
+fn called(client: &Client, host: &str, question: &Question, thread: Option<&str>) -> Result<Value, CliError> {
     client.ask(host, question).map_err(|error| match (&error, thread) {
         (AskError::Failed(failure), Some(thread)) if failure.code == "thread_not_found" => {
             let why = format!("host {host}: the server does not know thread `{thread}`");
@@ -97,8 +121,17 @@ fn called(environment: &Environment, host: &str, question: &Question, thread: Op
             let remedy = "answer it first; `codex-shim fleet requests` lists it";
             CliError::failed(format!("host {host}: {}", failure.message)).with_remedy(remedy)
         }
-        (_, _) => not_answered(&client, host, &error),
+        (_, _) => not_answered(client, host, &error),
     })
+}
+
+/// The id of the session that the user names.
+fn id_of(client: &Client, host: &str, name: &str) -> Result<String, CliError> {
+    let document = ask(client, host, &Question::Sessions { v: VERSION })?;
+    let rows = document["sessions"].as_array().into_iter().flatten();
+    let rows = rows.filter(|row| is_plain_id(text(row, "session_id")));
+    let id = named_among(rows.map(|row| found(host, row)).collect(), &format!("{}/{name}", front(host)))?;
+    Ok(id.split_once('/').map_or(id.clone(), |(_, own)| own.to_owned()))
 }
 
 fn of_session(target: &Target) -> Result<(&str, String), CliError> {

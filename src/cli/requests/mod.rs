@@ -28,6 +28,8 @@ pub(super) use names::named;
 pub(super) use respond::{RespondArguments, run_respond};
 #[cfg(feature = "fleet")]
 pub(super) use respond::{parse_answer, verdict, whole_answer};
+#[cfg(feature = "fleet")]
+pub(super) use send::TurnEnd;
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};
 pub(super) use show::{ShowRequestArguments, run_show};
 #[cfg(feature = "fleet")]

@@ -351,7 +351,7 @@ pub(super) struct TurnWatch {
     at: String,
 }
 
-pub(super) struct TurnEnd {
+pub(in crate::cli) struct TurnEnd {
     /// The server's response to the message.
     turn: Value,
     /// `completed`, `failed` or `interrupted`.
@@ -468,8 +468,14 @@ fn run_of(document: &Value) -> Option<String> {
 }
 
 impl TurnEnd {
+    /// The end of a turn that another machine has told.
+    #[cfg(feature = "fleet")]
+    pub(in crate::cli) fn of(turn: Value, outcome: String, error: Option<String>, message: Option<String>) -> TurnEnd {
+        TurnEnd { turn, outcome, error, message }
+    }
+
     /// Prints the message; returns the exit status.
-    pub(super) fn print(self, as_json: bool) -> Done {
+    pub(in crate::cli) fn print(self, as_json: bool) -> Done {
         let TurnEnd { mut turn, outcome, error, message } = self;
         let is_completed = outcome == "completed";
         let printed = if as_json {

@@ -275,6 +275,7 @@ fn nowhere() -> Position {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::model::Sought;
     use super::super::super::source::Recorded as _;
     use super::super::pager::Pager;
     use crate::config::RetentionBounds;
@@ -439,9 +440,14 @@ mod tests {
         let end = segments_last(&pager);
         let find = |text: &str, from: &Key, way| {
             let matcher = Matcher { text: Some(text.to_owned()), ..Matcher::default() };
-            let found = pager.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
-            assert!(found.1.entries.iter().any(|entry| entry.key == found.0), "it is on its page");
-            Some(found.0)
+            match pager.find(&matcher, from, way).expect("it can be read").expect("it is wanted") {
+                Sought::At(key, page) => {
+                    assert!(page.entries.iter().any(|entry| entry.key == key), "it is on its page");
+                    Some(key)
+                }
+                Sought::Nothing => None,
+                other @ Sought::NothingAmong(_) => panic!("{other:?}"),
+            }
         };
         let far = find("run 1 says 7", &end, Way::Back).expect("it is there");
         assert!(matches!(far.at, Spot::Kept(_)), "{far:?}");

@@ -295,7 +295,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::super::entry::{Entry, Key, Kind, Matcher};
-    use super::super::model::Way;
+    use super::super::model::{Sought, Way};
     use super::super::source::Recorded as _;
     use super::pager::Pager;
     use super::*;
@@ -400,11 +400,12 @@ mod tests {
         let (first, last) = (&all[0].key, &all[all.len() - 1].key);
         let find = |text: &str, from: &Key, way| {
             let matcher = Matcher { text: Some(text.to_owned()), ..Matcher::default() };
-            let found = pager.find(&matcher, from, way).expect("it can be read").expect("it is wanted")?;
-            let entry = found.1.entries.iter().find(|entry| entry.key == found.0).cloned();
+            let found = pager.find(&matcher, from, way).expect("it can be read").expect("it is wanted");
+            let Sought::At(key, page) = found else { return None };
+            let entry = page.entries.iter().find(|entry| entry.key == key).cloned();
             Some(
                 entry.expect("it is on its page").title
-                    + &found.1.entries.last().map_or(String::new(), |last| last.body.clone()),
+                    + &page.entries.last().map_or(String::new(), |last| last.body.clone()),
             )
         };
         assert_eq!(find("m1007", last, Way::Back).as_deref(), Some("m1007"));

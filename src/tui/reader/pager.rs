@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
-use super::super::model::{Command, News, Page, Way};
+use super::super::model::{Command, News, Page, Sought, Way};
 use super::super::source::{self, Recorded};
 use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
@@ -263,18 +263,18 @@ impl Recorded for Pager {
         Ok(timeline.into_entries().pop())
     }
 
-    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Option<(Key, Page)>>> {
+    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Sought>> {
         let key = match way {
             Way::Back => self.find_back(matcher, from)?,
             Way::Forward => self.find_forward(matcher, from)?,
         };
         let key = match key {
             Matched::Unwanted => return Ok(None),
-            Matched::Nothing => return Ok(Some(None)),
+            Matched::Nothing => return Ok(Some(Sought::Nothing)),
             Matched::At(key) => key,
         };
         let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Some((key, page))))
+        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Sought::At(key, page)))
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::super::ask::of_row;
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
-use super::super::model::{Command, Event, News, Page};
+use super::super::model::{Command, Event, News, Page, Sought};
 use super::super::model::{Focus, Mode, NotOverruled, Overruling};
 use super::super::pressed::attach;
 use super::super::timeline::Timeline;
@@ -88,8 +88,18 @@ fn the_window_moves_back_and_forth_without_gaps() {
     play.step("type m7");
     play.step("key Enter");
     assert_eq!(play.done.remove(0), "find Some(\"m7\") 1700 Back");
-    play.news(News::Found(Some((Key::recorded(position(799)), Page { entries: entries(500..800), is_last: false }))));
+    play.news(News::Found(Sought::At(
+        Key::recorded(position(799)),
+        Page { entries: entries(500..800), is_last: false },
+    )));
     assert_eq!((window(&play), offsets(&play)), ((500, 799, true), Some(799)));
+    play.step("key /");
+    play.step("type nowhere");
+    play.step("key Enter");
+    assert_eq!(play.done.remove(0), "find Some(\"nowhere\") 500 Back");
+    play.news(News::Found(Sought::NothingAmong(50_000)));
+    let note = play.model.note.as_ref().map(|note| note.text.clone()).unwrap_or_default();
+    assert!(note.ends_with("contains `nowhere`; only the nearest 50000 events were searched"), "{note}");
     play.step("key Down");
     assert_eq!(play.done.remove(0), "newer 799");
     play.news(News::Newer(Page { entries: entries(800..1_100), is_last: false }));

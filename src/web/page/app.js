@@ -197,6 +197,7 @@ function takeEvent(text) {
 	const event = JSON.parse(fields.get("data"));
 	if (event.now) clockAhead = Date.parse(event.now) - Date.now();
 	const isHere = event.session === open;
+	if (event.title) $("names").textContent = event.title;
 	switch (fields.get("event")) {
 		case "inbox": takeInbox(event); break;
 		case "sessions": showSessions(event.sessions); placeCards(); break;
@@ -206,7 +207,7 @@ function takeEvent(text) {
 		case "entries": if (isHere) takeEntries(event.entries); break;
 		case "problem": if (isHere) showNone(`The timeline cannot be read: ${event.message}`); break;
 	}
-	// Only now, so that an event that failed here comes again.
+	// Only now: an event that failed here comes again.
 	if (open) stream.lastId = fields.get("id") ?? stream.lastId;
 }
 
@@ -308,7 +309,7 @@ function tell(request) {
 	notification(title, { body, tag: keyOf(request) }, () => { window.focus(); location.hash = "#/"; });
 }
 
-// Makes a notification; `false` where only installed pages may, as on Android. Without permission it is not shown.
+// Makes a notification, not shown without permission; `false` where only installed pages may, as on Android.
 function notification(title, options, click) {
 	try {
 		new Notification(title, options).onclick = click;

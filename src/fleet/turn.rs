@@ -1,0 +1,184 @@
+//! How a turn has ended, from the stored events of its session. Pure.
+
+use serde_json::Value;
+
+use super::feed::{CUT, Event, whole};
+use super::follow::Reader;
+use super::wire::EventMessage;
+use crate::protocol::Method;
+
+/// Why a turn failed whose server has ended, as in the history.
+pub(crate) const SERVER_GONE: &str = "app_server_stream_closed";
+
+/// What the stored events tell of a turn.
+#[derive(Default)]
+pub(crate) struct TurnEvents {
+    thread: String,
+    turn: String,
+    reader: Reader,
+    /// The run of the server in which the turn was seen.
+    run: Option<String>,
+    message: Option<String>,
+}
+
+/// The end of a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TurnEnded {
+    /// `completed`, `failed` or `interrupted`.
+    pub outcome: String,
+    /// Set if the turn failed and the host tells why.
+    pub error: Option<String>,
+}
+
+/// The model's last message in a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastMessage {
+    pub text: String,
+    /// The end of it has stayed on the host.
+    pub is_cut: bool,
+}
+
+impl TurnEvents {
+    pub(crate) fn of(thread: &str, turn: &str) -> TurnEvents {
+        TurnEvents { thread: thread.to_owned(), turn: turn.to_owned(), ..TurnEvents::default() }
+    }
+
+    /// The model's last message so far; `None` at the level `summary`.
+    pub(crate) fn message(&self) -> Option<LastMessage> {
+        let text = self.message.as_ref()?;
+        Some(LastMessage { text: text.clone(), is_cut: text.ends_with(CUT) })
+    }
+
+    /// Takes a stored message; returns the end of the turn if it tells of that.
+    pub(crate) fn take(&mut self, payload: &[u8]) -> Option<TurnEnded> {
+        let message: EventMessage = serde_json::from_slice(payload).ok()?;
+        if !self.reader.is_new(&message) {
+            return None;
+        }
+        let event: Event = serde_json::from_str(message.event.as_ref()?.get()).ok()?;
+        let failed = || TurnEnded { outcome: "failed".to_owned(), error: Some(SERVER_GONE.to_owned()) };
+        match &*event.event_type {
+            "generation_ended" => return (self.run.is_some() && self.run == event.generation).then(failed),
+            // The server of a hub outlives the hub.
+            "generation_started" if event.payload_preview["adopted"] != true => {
+                return (self.run.is_some() && self.run != event.generation).then(failed);
+            }
+            _ => {}
+        }
+        let is_of_turn = |id: &Option<String>, own: &str| id.as_deref() == Some(own);
+        if !is_of_turn(&event.turn_id, &self.turn) || !is_of_turn(&event.thread_id, &self.thread) {
+            return None;
+        }
+        self.run = event.generation.clone();
+        let method = Method::of(&event.event_type);
+        let payload = whole(event.payload_preview);
+        match method {
+            Some(Method::ItemCompleted) if payload["item"]["type"] == "agentMessage" => {
+                let text = payload["item"]["text"].as_str().map(str::to_owned);
+                self.message = text.or(self.message.take());
+                None
+            }
+            Some(Method::TurnCompleted) => {
+                let (status, error) = (&payload["turn"]["status"], &payload["turn"]["error"]["message"]);
+                let outcome = match status.as_str() {
+                    Some(status @ ("failed" | "interrupted")) => status,
+                    Some(_) | None => "completed",
+                };
+                let error = error.as_str().map(str::to_owned).filter(|_| outcome == "failed");
+                Some(TurnEnded { outcome: outcome.to_owned(), error })
+            }
+            Some(_) | None => None,
+        }
+    }
+
+    /// The end of a turn whose session has stopped, as the local tool tells it.
+    pub(crate) fn stopped() -> TurnEnded {
+        TurnEnded { outcome: "failed".to_owned(), error: Some(SERVER_GONE.to_owned()) }
+    }
+}
+
+/// Whether the state of a session says that no turn runs in it.
+pub(crate) fn is_at_rest(row: &Value) -> bool {
+    row["live"] != true || row["state"] == "idle"
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The end of turn `u` after these events, and the last message.
+    fn ended(events: &[(&str, &str, &str, Value)]) -> (Option<TurnEnded>, Option<String>) {
+        let mut turn = TurnEvents::of("t", "u");
+        let mut ended = None;
+        for (seq, (run, event_type, of, payload)) in (1_u64..).zip(events) {
+            let event = json!({ "event_type": event_type, "generation": run, "thread_id": "t", "turn_id": of, "payload_preview": payload });
+            let message =
+                json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": seq, "event": event }).to_string();
+            let told = turn.take(message.as_bytes());
+            assert_eq!(turn.take(message.as_bytes()), None, "each event counts once");
+            ended = ended.or(told);
+        }
+        (ended, turn.message().map(|message| message.text))
+    }
+
+    fn says(text: &str) -> Value {
+        json!({ "item": { "type": "agentMessage", "id": "m", "text": text } })
+    }
+
+    fn completed(status: &str) -> Value {
+        json!({ "turn": { "id": "u", "status": status, "error": { "message": "no quota" } } })
+    }
+
+    #[test]
+    fn turn_ends_with_its_own_event() {
+        let end = |outcome: &str, error: Option<&str>| {
+            Some(TurnEnded { outcome: outcome.to_owned(), error: error.map(str::to_owned) })
+        };
+        let events = [
+            ("a", "item/completed", "x", says("of another turn")),
+            ("a", "turn/completed", "x", completed("failed")),
+            ("a", "item/completed", "u", says("first")),
+            ("a", "item/completed", "u", says("last")),
+        ];
+        assert_eq!(ended(&events), (None, Some("last".to_owned())));
+        let with = |status: &str| ended(&[&events[..], &[("a", "turn/completed", "u", completed(status))]].concat()).0;
+        assert_eq!(with("completed"), end("completed", None));
+        assert_eq!(with("interrupted"), end("interrupted", None));
+        assert_eq!(with("failed"), end("failed", Some("no quota")));
+        // At the level `summary`.
+        let brief = json!({ "turn": { "id": "u", "status": "failed" } });
+        assert_eq!(ended(&[("a", "turn/completed", "u", brief)]), (end("failed", None), None));
+        let silent = json!({ "item": { "type": "agentMessage", "id": "m" } });
+        assert_eq!(ended(&[("a", "item/completed", "u", silent)]).1, None);
+    }
+
+    #[test]
+    fn turn_fails_with_its_server() {
+        let none = || json!({});
+        let seen = ("b", "turn/started", "u", none());
+        let is_over = |events: &[(&str, &str, &str, Value)]| ended(events).0 == Some(TurnEvents::stopped());
+        // An earlier run is not that of the turn.
+        assert!(!is_over(&[
+            ("a", "generation_ended", "", none()),
+            ("b", "generation_started", "", none()),
+            seen.clone()
+        ]));
+        assert!(is_over(&[seen.clone(), ("b", "generation_ended", "", none())]));
+        assert!(is_over(&[seen.clone(), ("c", "generation_started", "", none())]));
+        let adopted = json!({ "adopted": true });
+        assert!(!is_over(&[seen, ("c", "generation_started", "", adopted)]));
+    }
+
+    #[test]
+    fn cut_message_is_called_so() {
+        let mut turn = TurnEvents::of("t", "u");
+        let long = json!({ "truncated": true, "preview": r#"{"item":{"type":"agentMessage","id":"m","text":"It r"# });
+        let event =
+            json!({ "event_type": "item/completed", "thread_id": "t", "turn_id": "u", "payload_preview": long });
+        let message = json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": 1, "event": event });
+        assert_eq!(turn.take(message.to_string().as_bytes()), None);
+        assert_eq!(turn.message(), Some(LastMessage { text: format!("It r{CUT}"), is_cut: true }));
+    }
+}
