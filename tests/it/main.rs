@@ -31,6 +31,8 @@ mod fleet_answers;
 #[cfg(feature = "fleet")]
 mod fleet_check;
 #[cfg(feature = "fleet")]
+mod fleet_e2e;
+#[cfg(feature = "fleet")]
 mod fleet_faults;
 #[cfg(feature = "fleet")]
 mod fleet_later;
