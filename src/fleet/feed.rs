@@ -61,6 +61,9 @@ struct Open {
     item: Option<String>,
 }
 
+/// Open requests that are remembered.
+const OPEN_MAX: usize = 500;
+
 /// Who has answered a request whose outcome is one of several entries.
 const ONE_OF_SEVERAL: &str = "one of the outcomes below";
 
@@ -173,6 +176,10 @@ impl Feed {
             _ if is_for_human => {
                 self.asked += 1;
                 let id = format!("q{}", self.asked);
+                if self.open.len() == OPEN_MAX {
+                    self.open.remove(0);
+                    self.is_whole = false;
+                }
                 let (thread, turn, item) = (event.thread_id.clone(), event.turn_id.clone(), event.item_id.clone());
                 self.open.push(Open { id: id.clone(), thread, turn, item });
                 let line = json!({ "id": id, "method": name, "params": params(event) });

@@ -552,7 +552,7 @@ pub(crate) enum Sought {
     Nothing,
     /// Nothing among so many events next to the place where the search began. Those beyond them were not searched.
     #[cfg_attr(
-        not(feature = "fleet"),
+        not(any(feature = "fleet", test)),
         expect(dead_code, reason = "a recording of this machine is searched to its end")
     )]
     NothingAmong(u64),
