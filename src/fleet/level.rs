@@ -28,7 +28,8 @@ const EVENT: [&str; 11] = [
 ];
 
 /// Members of an event's payload, by their path.
-const PAYLOAD: [&str; 19] = [
+const PAYLOAD: [&str; 20] = [
+    "adopted",
     "item.type",
     "item.id",
     "item.status",

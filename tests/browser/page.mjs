@@ -235,13 +235,13 @@ async function otherPagesReachNothing() {
 	await new Promise((resolve) => server.once("listening", resolve));
 	const other = await context.newPage();
 	// A blocked response has its status only here.
-	const [network, requests, statuses] = [await context.newCDPSession(other), new Map(), []];
+	const [network, requests, responses] = [await context.newCDPSession(other), new Map(), []];
 	network.on("Network.requestWillBeSent", ({ requestId, request: { method, url } }) => {
 		if (url.startsWith(origin)) requests.set(requestId, `${method} ${url.slice(url.lastIndexOf("/"))}`);
 	});
-	network.on("Network.responseReceivedExtraInfo", ({ requestId, statusCode }) => {
-		if (requests.has(requestId)) statuses.push(`${requests.get(requestId)} ${statusCode}`);
-	});
+	// This can come before its request.
+	network.on("Network.responseReceivedExtraInfo", ({ requestId, statusCode }) => responses.push([requestId, statusCode]));
+	const statuses = () => responses.filter(([id]) => requests.has(id)).map(([id, status]) => `${requests.get(id)} ${status}`);
 	await network.send("Network.enable");
 	await other.goto(`http://127.0.0.1:${server.address().port}/`);
 	assert(!await other.frames()[1].locator("#top").count(), "the page is in no frame");
@@ -258,8 +258,8 @@ async function otherPagesReachNothing() {
 	assert.deepEqual(tried.slice(1), ["refused", "refused"]);
 	// The third POST is not sent, because the request before it, which asks for permission, is refused.
 	const expected = ["GET / 403", "GET /inbox 403", "OPTIONS /respond 403", "POST /respond 403", "POST /respond 403"];
-	await eventually("all responses", () => statuses.length >= expected.length);
-	assert.deepEqual(statuses.sort(), expected);
+	await eventually("all responses", () => statuses().length >= expected.length);
+	assert.deepEqual(statuses().sort(), expected);
 	// A name that the other page has pointed at this machine.
 	const rebound = await other.goto(`${origin.replace("127.0.0.1", "rebound.test")}/`);
 	assert.equal(rebound.status(), 403);
