@@ -90,8 +90,8 @@ const DONE: [&str; 4] = ["ok", "turn_id", "thread_id", "steered"];
 /// Members that are names of users or clients, and may have any character.
 const NAMES: [&str; 2] = ["resolved_by", "by"];
 
-/// Members of other documents that are ids, times or states.
-const IDS: [&str; 15] = [
+/// Members of other documents that are ids, times, states, numbers or truth values.
+const IDS: [&str; 19] = [
     "session_id",
     "short_id",
     "state",
@@ -107,6 +107,10 @@ const IDS: [&str; 15] = [
     "request",
     "at",
     "outcome",
+    "ok",
+    "steered",
+    "live",
+    "pid",
 ];
 
 /// Longest text of a member that stays, in bytes. Ids, names and states are short; a longer text may be a message.
