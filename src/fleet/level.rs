@@ -421,6 +421,7 @@ mod tests {
             json!({ "item": { "type": "commandExecution", "status": "completed", "exitCode": 0 } })
         );
         assert_eq!(kept(json!({ "delta": "SECRETWORD" })), json!({}));
+        assert_eq!(kept(json!({ "adopted": true, "server": "SECRETWORD" })), json!({ "adopted": true }));
         assert_eq!(
             kept(json!({ "item": { "type": "agentMessage", "text": "SECRETWORD" } })),
             json!({ "item": { "type": "agentMessage" } })
