@@ -26,8 +26,8 @@ for folder in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
     flags=$flags$between--remap-path-prefix=$folder=/crates
 done
 if [ -n "${CARGO_TARGET_DIR-}" ]; then flags=$flags$between--remap-path-prefix=$CARGO_TARGET_DIR=/codex-shim/target; fi
-# The addresses to set at the start, in a hundredth of the space. The C library in a static binary knows this form; that of a machine
-# may be too old for it.
+# Packs the relocations, which then take a hundredth of the space. The C library in a static binary understands this form; the one of
+# a machine may be too old for it.
 case "$target" in
 *-linux-musl)
     if ld --help 2>/dev/null | grep -q -e '-z pack-relative-relocs'; then

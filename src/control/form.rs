@@ -3,6 +3,8 @@
 //! Pure. The schema is untrusted: it comes from an MCP server. What is not valid in it is ignored, so that the request can still be
 //! answered. Errors never repeat the value of a secret field.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::schema::{Rule, violation};
@@ -11,6 +13,9 @@ use crate::secrets::holds_secret;
 
 /// Longest message about one field, in characters.
 const MESSAGE_CHARS_MAX: usize = 200;
+
+/// Most errors that are reported of one form.
+const ERRORS_MAX: usize = 64;
 
 /// Longest part of a value in a message, in characters.
 const VALUE_CHARS_MAX: usize = 80;
@@ -282,7 +287,8 @@ pub(crate) fn content(row: &Value, answers: &[(String, String)]) -> Result<Value
     if errors.is_empty() { Ok(content) } else { Err(errors) }
 }
 
-/// Validates the content of an accepted form against its schema. An empty list means that no rule is violated.
+/// Validates the content of an accepted form against its schema, and returns the first [`ERRORS_MAX`] errors. An empty list means that no
+/// rule is violated.
 pub(crate) fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
     let content = if content.is_null() { &json!({}) } else { content };
     if !content.is_object() {
@@ -293,11 +299,12 @@ pub(crate) fn check(schema: &Value, content: &Value) -> Vec<FieldError> {
         let (value, rule) = violation(schema, content.get(name)?)?;
         Some(FieldError::of(&Field::new(name, schema, false), value, &rule))
     });
+    let mut seen = HashSet::new();
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let missing = required
-        .filter(|name| content.get(*name).is_none())
+        .filter(|name| content.get(*name).is_none() && seen.insert(*name))
         .map(|name| FieldError { field: Some(name.to_owned()), message: "a value is required".to_owned() });
-    invalid.chain(missing).collect()
+    invalid.chain(missing).take(ERRORS_MAX).collect()
 }
 
 /// `errors` on one line: `env: "mars" is not one of …; replicas: …`.
@@ -446,6 +453,13 @@ mod tests {
             &[("env", "dev"), ("planet", "mars")],
             &[("planet", "unknown field; the fields are replicas, env, owner, dry, zones, api_token")],
         );
+    }
+
+    #[test]
+    fn errors_are_reported_once_and_have_a_bound() {
+        let missing = |names: Vec<String>| check(&json!({ "required": names }), &json!({})).len();
+        assert_eq!(missing(vec!["a".to_owned(); 9]), 1);
+        assert_eq!(missing((0..999).map(|number| number.to_string()).collect()), ERRORS_MAX);
     }
 
     #[test]
