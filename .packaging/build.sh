@@ -37,10 +37,17 @@ case "$target" in
 esac
 
 # With the list of its dependencies, if `make package-tools` could install what adds it.
+# It calls cargo with its own path as the wrapper of rustc. Cargo puts that into the names of symbols, by which the linker sorts, so the
+# wrapper gets a name that is the same in each checkout.
 cargo=cargo
 if [ -x target/tools/bin/cargo-auditable ]; then
-    cargo="cargo auditable"
     PATH=$PWD/target/tools/bin:$PATH
+    named=$PWD/target/tools/cargo-with-a-named-wrapper
+    printf '#!/bin/sh\nRUSTC_WORKSPACE_WRAPPER=cargo-auditable exec cargo "$@"\n' >"$named"
+    chmod 755 "$named"
+    cargo="cargo-auditable auditable"
+    CARGO=$named
+    export CARGO
 fi
 made=$(CARGO_ENCODED_RUSTFLAGS=$flags CARGO_INCREMENTAL=0 $cargo build --profile "$profile" --locked --features fleet --bin codex-shim \
     --target "$target" --message-format json-render-diagnostics | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
