@@ -265,44 +265,15 @@ fn decision_waits_for_a_hub_that_is_away() {
     // Its server runs on, and the request with it.
     waits(&fleet, &id);
     hub.start();
-    is_given_once_resumed(&fleet, &hub, &id, &asked);
-}
-
-/// Resumes the thread, and waits until the only answer to its request has reached the server.
-fn is_given_once_resumed(fleet: &Fleet, hub: &Hub, id: &str, asked: &Value) {
     let mut client = hub.client("second");
     resume(&mut client);
-    assert_eq!(became(fleet, id), "given");
+    assert_eq!(became(&fleet, &id), "given");
     let mut server = hub.server();
-    eventually("the answer", || (!answers_at(&mut server, asked).is_empty()).then_some(()));
+    eventually("the answer", || (!answers_at(&mut server, &asked).is_empty()).then_some(()));
     // A second answer would reach the server before this.
     client.request("marker", json!({}));
     server.wait_for("marker");
-    assert_eq!(answers_at(&mut server, asked).len(), 1);
-}
-
-/// The server of a hub that was killed runs on, and the request with it. The new hub takes an answer only once a client has resumed the
-/// thread.
-#[test]
-fn decision_waits_for_a_thread_to_be_resumed() {
-    let Some(fleet) = Fleet::start("decision_waits_for_a_thread_to_be_resumed") else { return };
-    let mut hub = Hub::at(fleet.host(7, "full"));
-    let agent = Agent::start(&hub.home);
-    let mut client = hub.client("first");
-    resume(&mut client);
-    let asked = ask(&mut hub.server());
-    client.wait_for("the approval", is_asked);
-    pending(&fleet, 1);
-    let id = hub.row("pending")["request_id"].as_str().expect("an id").to_owned();
-    agent.kill();
-    hub.kill();
-    leaves(&fleet, &id, "accept");
-    hub.start();
-    assert_eq!(hub.row("pending")["request_id"], id);
-    let agent = Agent::start(&hub.home);
-    waits(&fleet, &id);
-    agent.says("its session takes no answer to it yet");
-    is_given_once_resumed(&fleet, &hub, &id, &asked);
+    assert_eq!(answers_at(&mut server, &asked).len(), 1);
 }
 
 /// Decisions whose ids are as long as a message admits leave the host its description.

@@ -263,5 +263,10 @@ mod tests {
             in_lines(&[&given, &orphaned], &clock),
             "waited      03:04:05 UTC by ann: given\nwaited      03:04:05 UTC by ann: not given: the request was orphaned\n"
         );
+        let check = |outcome: &str, expect: &str| {
+            assert_eq!(in_lines(&[&waited(outcome)], &clock), format!("waited      03:04:05 UTC by ann: {expect}\n"));
+        };
+        check("waits", "it could not be given yet; the host tries again");
+        check("too_many", "not given: too many decisions wait there already");
     }
 }

@@ -368,7 +368,7 @@ fn may_be_of(row: &Value, held: &Held, host: &str) -> bool {
 }
 
 /// Decides about the next attempt if the relay takes no answer to a request. The request may be pending: a hub that has just started takes
-/// answers once a client has resumed the thread, and the commit of another answer may fail.
+/// answers only once the server has sent it the request again, and the commit of another answer may fail.
 fn unavailable(row: &Value, given: &Given) -> Attempt {
     let again = || Attempt::Again { why: "its session takes no answer to it yet".to_owned(), may_be_given: false };
     ended(row, answers::holds(row, given)).unwrap_or_else(again)
