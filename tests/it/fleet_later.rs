@@ -276,6 +276,33 @@ fn decision_waits_for_a_hub_that_is_away() {
     assert_eq!(answers_at(&mut server, &asked).len(), 1);
 }
 
+/// A hub that has just started takes no answer to a request of its earlier run until the server has sent it again.
+#[test]
+fn decision_waits_until_a_hub_has_the_request() {
+    let Some(fleet) = Fleet::start("decision_waits_until_a_hub_has_the_request") else { return };
+    let mut hub = Hub::at(fleet.host(7, "full"));
+    let agent = Agent::start(&hub.home);
+    let mut client = hub.client("first");
+    resume(&mut client);
+    let mut server = hub.server();
+    let asked = ask(&mut server);
+    client.wait_for("the approval", is_asked);
+    pending(&fleet, 1);
+    let id = hub.row("pending")["request_id"].as_str().expect("an id").to_owned();
+    agent.kill();
+    server.refuse(Some(503));
+    hub.kill();
+    leaves(&fleet, &id, "accept");
+    hub.start();
+    let agent = Agent::start(&hub.home);
+    waits(&fleet, &id);
+    agent.says("its session takes no answer to it yet");
+    server.refuse(None);
+    assert_eq!(became(&fleet, &id), "given");
+    eventually("the answer", || (!answers_at(&mut server, &asked).is_empty()).then_some(()));
+    assert_eq!(answers_at(&mut server, &asked).len(), 1);
+}
+
 /// Decisions whose ids are as long as a message admits leave the host its description.
 #[test]
 fn long_ids_do_not_fill_the_description() {
