@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::wire::{self, Failure, HostDocument, PendingDocument, Reply};
+use super::wire::{self, Failure, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, Reply};
 use crate::config::FleetLevel;
 use crate::control::answer::kind_of;
 use crate::control::request_view::files;
@@ -265,9 +265,18 @@ fn with_lines(value: &Value, level: FleetLevel) -> Value {
     }
 }
 
-/// The bytes of the description of the host.
+/// The bytes of the description of the host, in at most one message: the oldest outcomes of decisions are left out if it is too long.
 pub(crate) fn host(document: &HostDocument, level: FleetLevel) -> Vec<u8> {
-    wire::bytes(&with_lines(&serde_json::to_value(document).expect("BUG: plain data is JSON"), level))
+    let mut document = with_lines(&serde_json::to_value(document).expect("BUG: plain data is JSON"), level);
+    let mut bytes_over = wire::bytes(&document).len().saturating_sub(MESSAGE_BYTES_MAX);
+    if let Some(waited) = document.get_mut("waited").and_then(Value::as_array_mut) {
+        waited.retain(|outcome| {
+            let is_left = bytes_over == 0;
+            bytes_over = bytes_over.saturating_sub(wire::bytes(outcome).len());
+            is_left
+        });
+    }
+    wire::bytes(&document)
 }
 
 /// The bytes of its list of pending requests.
@@ -472,6 +481,43 @@ mod tests {
         assert!(!listed.to_string().contains("SECRETWORD"), "{listed}");
     }
 
+    fn waited(user: &str, request: &str) -> wire::Waited {
+        let (at, outcome) = (String::new(), "given".to_owned());
+        wire::Waited { user: user.to_owned(), request: request.to_owned(), at, outcome }
+    }
+
+    fn described(level: FleetLevel, waited: Vec<wire::Waited>) -> HostDocument {
+        HostDocument {
+            v: 1,
+            host: "h".to_owned(),
+            version: "1".to_owned(),
+            level: level.to_string(),
+            since: String::new(),
+            seen_at: String::new(),
+            agent: String::new(),
+            sessions: 1,
+            pending: 0,
+            others: false,
+            waited,
+        }
+    }
+
+    #[test]
+    fn description_fits_one_message() {
+        for level in [FleetLevel::Summary, FleetLevel::Full] {
+            let all = |bytes: usize| (0..100).map(|number| waited("ann", &format!("{number:0bytes$}"))).collect();
+            let left = |bytes: usize| {
+                let description = host(&described(level, all(bytes)), level);
+                assert!(description.len() <= MESSAGE_BYTES_MAX, "{}", description.len());
+                serde_json::from_slice::<HostDocument>(&description).expect("it is valid").waited
+            };
+            assert_eq!(left(64).len(), 100);
+            let (left, newest) = (left(60_000), format!("{:060000}", 99));
+            assert!(level == FleetLevel::Summary || left.last().is_some_and(|waited| waited.request == newest));
+            assert_eq!(left.len(), if level == FleetLevel::Full { 17 } else { 100 });
+        }
+    }
+
     #[test]
     fn names_and_folders_are_masked_and_cut() {
         let long = "n".repeat(2 * LINE_BYTES_MAX);
@@ -481,24 +527,8 @@ mod tests {
             let Leaving(all) = sessions(std::slice::from_ref(&session), level);
             let Leaving(listed) = requests(&[(json!({}), session.clone())], 0, &[], level);
             let Leaving(used) = usage(&[json!({ "session_name": format!("x {TOKEN}"), "turns": 1 })], 0, &[], level);
-            let document = HostDocument {
-                v: 1,
-                host: "h".to_owned(),
-                version: "1".to_owned(),
-                level: level.to_string(),
-                since: String::new(),
-                seen_at: String::new(),
-                agent: String::new(),
-                sessions: 1,
-                pending: 0,
-                others: false,
-                waited: vec![wire::Waited {
-                    user: TOKEN.to_owned(),
-                    request: "r".to_owned(),
-                    at: String::new(),
-                    outcome: "given".to_owned(),
-                }],
-            };
+            let waited = vec![waited(TOKEN, "r")];
+            let document = described(level, waited);
             let view = String::from_utf8(host(&document, level)).expect("UTF-8");
             for left in [all.to_string(), listed.to_string(), used.to_string(), view] {
                 assert!(!left.contains("ghp_"), "{left}");

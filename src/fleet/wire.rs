@@ -21,7 +21,7 @@ pub(crate) const MESSAGE_BYTES_MAX: usize = (1 << 20) - (8 << 10);
 pub(crate) const QUESTION_BYTES_MAX: usize = 64 << 10;
 
 /// Longest id of a session, a request or a thread in a question, in bytes.
-const ID_BYTES_MAX: usize = 256;
+pub(crate) const ID_BYTES_MAX: usize = 256;
 
 /// An event of a session, or a gap in the place of events that are lost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ pub(crate) struct Waited {
     /// When the host has taken it.
     pub at: String,
     /// `given`; `answered_before`, if another answer counts; `waits`, if the host tries again; `too_late`; `withdrawn`, if the server does not
-    /// have it any more; `unknown`, if it may have been given; the state of a request that takes no answer, such as `orphaned`; or the code
+    /// have it any more; `too_many`, if too many others wait; `unknown`, if it may have been given; the state of a request that takes no answer, such as `orphaned`; or the code
     /// of a failure.
     pub outcome: String,
 }
@@ -219,6 +219,11 @@ impl From<Decision> for Given {
 impl Decision {
     pub(crate) fn new(word: Word, reason: Option<&str>) -> Decision {
         Decision { word: argument(word).to_owned(), reason: reason.map(str::to_owned) }
+    }
+
+    /// The decision without its reason.
+    pub(crate) fn without_reason(self) -> Decision {
+        Decision { reason: None, ..self }
     }
 
     pub(crate) fn word(&self) -> Option<Word> {

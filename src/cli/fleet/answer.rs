@@ -88,9 +88,10 @@ fn in_lines(waited: &[&Waited], clock: &Clock) -> String {
         let words = match outcome.as_str() {
             "given" => "given".to_owned(),
             "answered_before" => "not given: another answer holds".to_owned(),
-            "waits" => "not given yet: its session does not reply; the host tries again".to_owned(),
+            "waits" => "it could not be given yet; the host tries again".to_owned(),
             "unknown" => "it may have been given, and the session does not reply".to_owned(),
             "too_late" => "not given: it was valid for a shorter time".to_owned(),
+            "too_many" => "not given: too many decisions wait there already".to_owned(),
             "withdrawn" => "not given: the server does not have it any more".to_owned(),
             "session_stopped" => "not given: the session was not running".to_owned(),
             "orphaned" => "not given: the request was orphaned".to_owned(),
@@ -262,5 +263,10 @@ mod tests {
             in_lines(&[&given, &orphaned], &clock),
             "waited      03:04:05 UTC by ann: given\nwaited      03:04:05 UTC by ann: not given: the request was orphaned\n"
         );
+        let check = |outcome: &str, expect: &str| {
+            assert_eq!(in_lines(&[&waited(outcome)], &clock), format!("waited      03:04:05 UTC by ann: {expect}\n"));
+        };
+        check("waits", "it could not be given yet; the host tries again");
+        check("too_many", "not given: too many decisions wait there already");
     }
 }

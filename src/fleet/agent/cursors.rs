@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::files::Folder;
-use crate::fleet::wire::Waited;
+use crate::fleet::wire::{Decision, Waited};
 
 /// The folder below the home.
 pub(super) const FOLDER: &str = "fleet";
@@ -33,6 +33,12 @@ const WAITS: &str = "waits";
 
 /// Decisions that are held. Further ones stay in the stream, and nothing is lost.
 pub(super) const HELD_MAX: usize = 256;
+
+/// Of these, decisions of one user, so that a session that does not reply does not block the other users.
+const HELD_OF_USER_MAX: usize = 64;
+
+/// Of these, decisions on one request. Only the first one that is given counts.
+const HELD_OF_REQUEST_MAX: usize = 4;
 
 /// The last event of a session that the server has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +73,9 @@ pub(super) struct Held {
     pub(super) at: Option<SystemTime>,
     pub(super) user: String,
     pub(super) request: String,
+    /// Without its reason: no text is written to disk. A file of an earlier version has none.
+    #[serde(default)]
+    pub(super) given: Option<Decision>,
     pub(super) expires_at: SystemTime,
     /// An attempt has failed, and another one follows.
     #[serde(default)]
@@ -204,6 +213,16 @@ impl Cursors {
     /// The decisions that are not settled, in the order of the stream.
     pub(super) fn held(&self) -> &[Held] {
         &self.held
+    }
+
+    /// Why no further decision of this user on this request may be held.
+    pub(super) fn refuses(&self, user: &str, request: &str) -> Option<String> {
+        let count = |is_one: &dyn Fn(&Held) -> bool| self.held.iter().filter(|held| is_one(held)).count();
+        if count(&|held| held.request == request) >= HELD_OF_REQUEST_MAX {
+            return Some(format!("{HELD_OF_REQUEST_MAX} decisions on this request wait already"));
+        }
+        let is_full = count(&|held| held.user == user) >= HELD_OF_USER_MAX;
+        is_full.then(|| format!("{HELD_OF_USER_MAX} decisions of this user wait already"))
     }
 
     /// Takes a decision, which is held until its outcome is known.
@@ -356,6 +375,40 @@ mod tests {
         assert_eq!((other.since, later.since), (now, now));
         cursors.forget("s");
         assert_eq!(cursors.of("s"), None);
+    }
+
+    #[test]
+    fn one_request_or_user_does_not_fill_all_places() {
+        let mut cursors = Cursors::new("h", SystemTime::UNIX_EPOCH);
+        let held = |number: u64, user: &str, request: String| {
+            let expires_at = SystemTime::UNIX_EPOCH;
+            Held { number, at: None, user: user.to_owned(), request, given: None, expires_at, waits: false }
+        };
+        for number in 0..4 {
+            assert_eq!(cursors.refuses("ann", "r"), None);
+            cursors.hold(held(number, "ann", "r".to_owned()));
+        }
+        assert!(cursors.refuses("ben", "r").is_some_and(|why| why.contains("on this request")));
+        for number in 4..64 {
+            assert_eq!(cursors.refuses("ann", "other"), None);
+            cursors.hold(held(number, "ann", format!("r-{number}")));
+        }
+        assert!(cursors.refuses("ann", "other").is_some_and(|why| why.contains("of this user")));
+        assert_eq!(cursors.refuses("ben", "other"), None);
+        let settled = Waited { user: String::new(), request: String::new(), at: String::new(), outcome: String::new() };
+        cursors.settle((0, None), settled);
+        assert_eq!((cursors.refuses("ann", "r"), cursors.refuses("ben", "r")), (None, None));
+    }
+
+    #[test]
+    fn decisions_of_an_earlier_file_are_read() {
+        let mut cursors = Cursors::new("h", SystemTime::UNIX_EPOCH);
+        let expires_at = SystemTime::UNIX_EPOCH;
+        let (user, request) = ("ann".to_owned(), "r".to_owned());
+        cursors.hold(Held { number: 1, at: None, user, request, given: None, expires_at, waits: false });
+        let mut text = serde_json::to_value(&cursors).expect("JSON");
+        text["held"][0].as_object_mut().expect("an object").remove("given").expect("a member");
+        assert_eq!(Cursors::read(text.to_string().as_bytes(), "h"), Some((cursors, true)));
     }
 
     #[test]

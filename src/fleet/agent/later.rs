@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
-use tokio::task::JoinSet;
+use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::answers::{Responded, may_pass, text};
@@ -23,7 +23,7 @@ use crate::control::request_name::is_whole;
 use crate::fleet::connection::backoff;
 use crate::fleet::stored::{self, ReadError, Start, Stored};
 use crate::fleet::subject::{self, LATER_STREAM};
-use crate::fleet::wire::{Failure, Given, Later, QUESTION_BYTES_MAX, VERSION, Waited};
+use crate::fleet::wire::{Failure, Given, ID_BYTES_MAX, Later, QUESTION_BYTES_MAX, VERSION, Waited};
 
 /// How often the stream is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -43,6 +43,9 @@ const TOO_LATE: &str = "too_late";
 /// The outcome of a decision that is no longer in the stream.
 const WITHDRAWN: &str = "withdrawn";
 
+/// The outcome of a decision beyond the number that may wait.
+const TOO_MANY: &str = "too_many";
+
 /// The outcome of a decision that may have been given, if the session does not say.
 const UNKNOWN: &str = "unknown";
 
@@ -58,6 +61,33 @@ enum Attempt {
 impl Attempt {
     fn settled(failure: Failure) -> Attempt {
         Attempt::Settled(failure.code, format!("was not given: {}", failure.message))
+    }
+
+    /// An attempt that has panicked.
+    fn panicked() -> Attempt {
+        Attempt::Again { why: "it could not be given".to_owned(), may_be_given: true }
+    }
+}
+
+/// The attempts in progress, with their decisions.
+#[derive(Default)]
+struct Attempts {
+    tasks: JoinSet<Attempt>,
+    held: HashMap<Id, Held>,
+}
+
+impl Attempts {
+    fn spawn(&mut self, held: Held, attempt: impl Future<Output = Attempt> + Send + 'static) {
+        self.held.insert(self.tasks.spawn(attempt).id(), held);
+    }
+
+    /// Waits for the end of an attempt; `None` without any. A panic ends only the attempt in which it happens.
+    async fn next(&mut self) -> Option<(Held, Attempt)> {
+        let (id, attempt) = match self.tasks.join_next_with_id().await? {
+            Ok(ended) => ended,
+            Err(error) => (error.id(), Attempt::panicked()),
+        };
+        Some((self.held.remove(&id).expect("BUG: each task was spawned with its decision"), attempt))
     }
 }
 
@@ -129,7 +159,7 @@ fn firsts(held: &[Held]) -> impl Iterator<Item = &Held> {
 
 /// Gives decisions until the process ends.
 pub(super) async fn give(shared: &Arc<Shared>) {
-    let (mut plan, mut attempts) = (Plan::default(), JoinSet::new());
+    let (mut plan, mut attempts) = (Plan::default(), Attempts::default());
     plan.follow(shared.cursors().held(), Instant::now(), true);
     let mut look_at = Instant::now();
     loop {
@@ -144,24 +174,13 @@ pub(super) async fn give(shared: &Arc<Shared>) {
         let free = GIVEN_AT_ONCE_MAX.saturating_sub(plan.under_way());
         for (held, may_be_given) in plan.due(&held, now, free).into_iter().map(|(held, given)| (held.clone(), given)) {
             plan.begins(held.mark());
-            let shared = Arc::clone(shared);
-            attempts.spawn(async move {
-                let attempt = tried(&shared, &held, may_be_given).await;
-                (held, attempt)
-            });
+            let (shared, tries) = (Arc::clone(shared), held.clone());
+            attempts.spawn(held, async move { tried(&shared, &tries, may_be_given).await });
         }
         let next = plan.next(&held).filter(|_| plan.under_way() < GIVEN_AT_ONCE_MAX);
         let wakes_at = next.map_or(look_at, |next| next.min(look_at));
         tokio::select! {
-            Some(done) = attempts.join_next() => match done {
-                Ok((held, attempt)) => learns(shared, &mut plan, &held, attempt),
-                // Nobody knows which one it was.
-                Err(_) => {
-                    attempts.abort_all();
-                    plan = Plan::default();
-                    plan.follow(shared.cursors().held(), Instant::now(), true);
-                }
-            },
+            Some((held, attempt)) = attempts.next() => learns(shared, &mut plan, &held, attempt),
             () = sleep_until(wakes_at) => {}
         }
     }
@@ -237,7 +256,7 @@ async fn take_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
         if !has_taken {
             return Ok(());
         }
-        // Before anything is tried, so that an attempt of which a crash leaves nothing else is known.
+        // Before anything is tried, so that a crash during an attempt does not lose the decision.
         shared.save_cursors().await;
         shared.host_changed.notify_one();
     }
@@ -252,9 +271,16 @@ fn take(shared: &Shared, message: &Stored) -> bool {
     }
     cursors.later.takes(number, at);
     let Some(user) = subject::left_by(&message.subject, &shared.member.host) else { return true };
-    match due(&message.payload, SystemTime::now()) {
-        Ok((Later { request, .. }, expires_at)) => {
-            cursors.hold(Held { number, at, user, request, expires_at, waits: false });
+    let admitted = due(&message.payload, SystemTime::now()).and_then(|(later, expires_at)| {
+        match cursors.refuses(&user, &later.request) {
+            Some(why) => Err((later.request, Failure::new(TOO_MANY, why))),
+            None => Ok((later, expires_at)),
+        }
+    });
+    match admitted {
+        Ok((Later { request, given, .. }, expires_at)) => {
+            let given = Some(given.without_reason());
+            cursors.hold(Held { number, at, user, request, given, expires_at, waits: false });
         }
         Err((request, failure)) => {
             let words = format!("was not given: {}", failure.message);
@@ -286,8 +312,7 @@ async fn tried(shared: &Arc<Shared>, held: &Held, may_be_given: bool) -> Attempt
         Some((later, _)) => became(&own, &held, Some(later.given.into()), may_be_given),
         None => became(&own, &held, None, may_be_given),
     };
-    let failed = || Attempt::Again { why: "it could not be given".to_owned(), may_be_given: true };
-    tokio::task::spawn_blocking(blocking).await.unwrap_or_else(|_| failed())
+    tokio::task::spawn_blocking(blocking).await.unwrap_or_else(|_| Attempt::panicked())
 }
 
 /// Gives a decision.
@@ -302,7 +327,7 @@ fn give_now(shared: &Shared, later: &Later, user: &str) -> Attempt {
         Ok(Responded { is_ours: true, .. }) => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
         Ok(Responded { row, .. }) => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&row))),
         Err(failure) if failure.code == "request_unavailable" => match answers::find(shared, None, &later.request) {
-            Ok((_, document)) => ended(&document["request"]),
+            Ok((_, document)) => unavailable(&document["request"], &given),
             Err(failure) => Attempt::Again { why: failure.message, may_be_given: false },
         },
         Err(failure) if may_pass(&failure) => {
@@ -330,20 +355,33 @@ fn became(shared: &Shared, held: &Held, given: Option<Given>, may_be_given: bool
     };
     let is_ours = match given {
         Some(given) => answers::holds(&row, &given),
-        None => text(&row, "resolved_by") == answers::by(&held.user, &shared.member.host),
+        None => may_be_of(&row, held, &shared.member.host),
     };
-    match text(&row, "status") {
-        "resolved" if is_ours => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
-        "resolved" => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&row))),
-        "pending" => over(),
-        _ => ended(&row),
-    }
+    ended(&row, is_ours).unwrap_or_else(over)
 }
 
-/// The outcome of a decision on a request that has ended without an answer.
-fn ended(row: &Value) -> Attempt {
-    let status = text(row, "status");
-    Attempt::settled(Failure::new(status, format!("the request is {status}")))
+/// Whether the answer that counts for a request may be a decision that the stream has no more: its user and its word are known.
+fn may_be_of(row: &Value, held: &Held, host: &str) -> bool {
+    // A file of an earlier version does not have the word.
+    let is_word = held.given.as_ref().is_none_or(|given| answers::holds(row, &given.clone().into()));
+    is_word && text(row, "resolved_by") == answers::by(&held.user, host)
+}
+
+/// Decides about the next attempt if the relay takes no answer to a request. The request may be pending: a hub that has just started takes
+/// answers only once the server has sent it the request again, and the commit of another answer may fail.
+fn unavailable(row: &Value, given: &Given) -> Attempt {
+    let again = || Attempt::Again { why: "its session takes no answer to it yet".to_owned(), may_be_given: false };
+    ended(row, answers::holds(row, given)).unwrap_or_else(again)
+}
+
+/// The outcome of a decision on a request that has ended; `None` for one that is pending.
+fn ended(row: &Value, is_ours: bool) -> Option<Attempt> {
+    match text(row, "status") {
+        "pending" => None,
+        "resolved" if is_ours => Some(Attempt::Settled(GIVEN.to_owned(), "was given".to_owned())),
+        "resolved" => Some(Attempt::settled(Failure::new(ANSWERED_BEFORE, before(row)))),
+        status => Some(Attempt::settled(Failure::new(status, format!("the request is {status}")))),
+    }
 }
 
 fn before(row: &Value) -> String {
@@ -358,6 +396,11 @@ fn due(payload: &[u8], now: SystemTime) -> Result<(Later, SystemTime), (String, 
     }
     let later: Later = serde_json::from_slice(payload)
         .map_err(|error| invalid(format!("it is not a decision on a request: {error}")))?;
+    if later.request.len() > ID_BYTES_MAX {
+        let begin = &later.request[..later.request.floor_char_boundary(ID_BYTES_MAX)];
+        let why = format!("the id of its request has more than {ID_BYTES_MAX} bytes");
+        return Err((format!("{begin}…"), Failure::new("invalid_question", why)));
+    }
     if !is_whole(&later.request) {
         return Err(invalid("it does not name its request by the whole id".to_owned()));
     }
@@ -381,8 +424,12 @@ fn due(payload: &[u8], now: SystemTime) -> Result<(Later, SystemTime), (String, 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::engine::Word;
     use crate::fleet::connection::BACKOFF_MAX;
+    use crate::fleet::wire::Decision;
 
     const ID: &str = "6b02d1a90c4e-0";
 
@@ -422,9 +469,80 @@ mod tests {
         assert_eq!(code("[]").as_deref(), Some("invalid_question"));
     }
 
+    #[test]
+    fn long_ids_are_refused_and_cut() {
+        let now = SystemTime::UNIX_EPOCH;
+        let check = |id: &str, is_taken: bool| {
+            let expires_at = "2026-01-02T03:04:06Z";
+            let later =
+                json!({ "v": 1, "request": id, "given": { "word": "accept" }, "expires_at": expires_at }).to_string();
+            let refused = due(later.as_bytes(), now).err();
+            assert_eq!(refused.is_none(), is_taken, "{id}");
+            assert!(refused.is_none_or(|(id, _)| id.len() <= ID_BYTES_MAX + "…".len()));
+        };
+        check(&format!("{ID}{}", "0".repeat(ID_BYTES_MAX - ID.len())), true);
+        check(&format!("{ID}{}", "0".repeat(ID_BYTES_MAX - ID.len() + 1)), false);
+        check(&format!("{ID}{}", "0".repeat(60_000)), false);
+        check(&"ä".repeat(30_000), false);
+        check(&format!("a{}", "ä".repeat(30_000)), false);
+    }
+
+    /// The row of a request that ann has answered.
+    fn row(status: &str, decision: &str) -> Value {
+        json!({ "request_method": "item/commandExecution/requestApproval", "request_payload": { "command": "ls" },
+            "status": status, "resolved_by": "fleet:ann@h", "resolved_payload": { "decision": decision } })
+    }
+
+    #[test]
+    fn pending_request_is_tried_again() {
+        let given = Given::from(Decision::new(Word::Accept, None));
+        let outcome = |row: &Value| match unavailable(row, &given) {
+            Attempt::Settled(outcome, _) => Some(outcome),
+            Attempt::Again { may_be_given, .. } => {
+                assert!(!may_be_given, "{row}");
+                None
+            }
+        };
+        assert_eq!(outcome(&json!({ "status": "pending" })), None);
+        assert_eq!(outcome(&json!({ "status": "orphaned" })).as_deref(), Some("orphaned"));
+        // Another answer was stored meanwhile.
+        assert_eq!(outcome(&row("resolved", "decline")).as_deref(), Some(ANSWERED_BEFORE));
+        assert_eq!(outcome(&row("resolved", "accept")).as_deref(), Some(GIVEN));
+    }
+
+    #[test]
+    fn withdrawn_decision_is_told_from_another_of_its_user() {
+        let check = |word: Word, user: &str, expect: bool| {
+            let given = Some(Decision::new(word, Some("no")).without_reason());
+            let held = Held { given, user: user.to_owned(), ..held(1, ID) };
+            assert_eq!(may_be_of(&row("resolved", "accept"), &held, "h"), expect, "{held:?}");
+            assert!(!serde_json::to_string(&held).expect("JSON").contains("reason"));
+        };
+        check(Word::Accept, "ann", true);
+        check(Word::Decline, "ann", false);
+        check(Word::Accept, "ben", false);
+    }
+
+    #[test]
+    fn panic_ends_only_its_own_attempt() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut attempts = Attempts::default();
+            let settled = || Attempt::Settled(GIVEN.to_owned(), String::new());
+            attempts.spawn(held(1, "a"), async { panic!("an attempt that panics") });
+            assert_eq!(attempts.next().await, Some((held(1, "a"), Attempt::panicked())));
+            attempts.spawn(held(2, "b"), async { panic!("an attempt that panics") });
+            attempts.spawn(held(3, "c"), async move { settled() });
+            let mut ended = [attempts.next().await, attempts.next().await].map(|ended| ended.expect("an attempt"));
+            ended.sort_by_key(|(held, _)| held.number);
+            assert_eq!(ended, [(held(2, "b"), Attempt::panicked()), (held(3, "c"), settled())]);
+            assert_eq!(attempts.next().await, None);
+        });
+    }
+
     fn held(number: u64, request: &str) -> Held {
         let (at, expires_at) = (Some(SystemTime::UNIX_EPOCH), SystemTime::UNIX_EPOCH);
-        Held { number, at, user: "ann".to_owned(), request: request.to_owned(), expires_at, waits: false }
+        Held { number, at, user: "ann".to_owned(), request: request.to_owned(), given: None, expires_at, waits: false }
     }
 
     #[test]
