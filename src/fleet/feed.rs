@@ -127,14 +127,18 @@ impl Feed {
         let event = message.event.as_ref().and_then(|event| serde_json::from_str::<Event>(event.get()).ok());
         let Some(event) = event else { return };
         let at_us = us_of(&event.timestamp);
-        let mut tell = |fields| out.push(SessionEvent { at: place(number), at_us, fields });
-        let mut records = Vec::new();
         let starts = event.event_type == "generation_started";
         let is_adopted = starts && event.payload_preview["adopted"] == true;
-        if let Some(generation) = event.generation.as_ref().filter(|now| self.generation.as_ref() != Some(now)) {
-            // The head of the run ends what was open, unless the server runs on. It may then ask again.
+        if is_adopted {
+            // The server has not ended, and may ask again for what was open.
             let unsure = self.unsure(at_us);
-            records.extend(unsure.into_iter().filter(|_| is_adopted));
+            self.tell(number, at_us, unsure, out);
+        }
+        let mut tell = |fields| out.push(SessionEvent { at: place(number), at_us, fields });
+        let mut records = Vec::new();
+        if let Some(generation) = event.generation.as_ref().filter(|now| self.generation.as_ref() != Some(now)) {
+            // The head of the run ends what was open.
+            (self.open, self.ended, self.is_whole) = (Vec::new(), 0, false);
             let before = [self.generation.replace(generation.clone()), self.ids.take_if(|_| !is_adopted)];
             if starts && !is_adopted {
                 self.earlier.extend(before.into_iter().flatten());

@@ -121,7 +121,7 @@ fn is_short(since: &mut Option<Instant>) -> bool {
     since.get_or_insert_with(Instant::now).elapsed() < SILENCE_MAX
 }
 
-/// Whether a host that does not say what was asked may say it later.
+/// Whether the host may reply later.
 fn is_passing(error: &AskError) -> bool {
     match error {
         AskError::Offline | AskError::TooSlow | AskError::Broken(_) => true,
