@@ -121,7 +121,7 @@ fn fleet_send_wait_says_what_stays_on_the_host() {
     // At this level it is not known whether the session is a hub.
     let mut saying = say(&fleet, &mut live, "u4", &[]);
     waits(&mut live, &mut saying, "u4");
-    live.kill();
+    let _home = live.kill();
     let output = finish(saying);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
