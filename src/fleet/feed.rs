@@ -4,7 +4,7 @@
 //! event has at most the beginning of its parameters: a text that was cut ends with a mark.
 //!
 //! An event does not name the request that it opens. If two requests are open at once, their outcomes are therefore entries of
-//! their own, and no outcome is ascribed to the wrong request.
+//! their own, and no outcome is ascribed to the wrong request. The same holds if a request may be open that is not known here.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -48,6 +48,13 @@ pub(super) struct Feed {
     /// Requests that were open at once and have ended since.
     ended: usize,
     asked: u64,
+    /// The beginning of the ids of this run's requests, once it is known. It names the run of the server, which is another one than
+    /// that of a hub.
+    ids: Option<String>,
+    /// Such beginnings of earlier runs.
+    earlier: Vec<String>,
+    /// Whether the session is a hub; `None` at the level `summary`.
+    is_hub: Option<bool>,
     /// Whether each request that can be open is in `open`: nothing is missing since the run began. Otherwise, an outcome may be that
     /// of a request that is not known here, so it is ascribed to none.
     is_whole: bool,
@@ -61,8 +68,30 @@ struct Open {
     item: Option<String>,
 }
 
+/// Whose an outcome is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// That of an open request.
+    Known,
+    /// That of a request of another run.
+    OfOtherRun,
+    /// Perhaps that of a request that is not known here.
+    Unknown,
+}
+
 /// Open requests that are remembered.
 const OPEN_MAX: usize = 500;
+
+/// Earlier runs that are remembered.
+const EARLIER_MAX: usize = 8;
+
+/// Ends of the names of notifications that are not known here.
+const OF_NOTIFICATIONS: [&str; 5] = ["ed", "elta", "progress", "arning", "otice"];
+
+/// Why the outcome of a request is not known.
+const MISSING: &str = "unknown, as events are missing";
+const MIXED: &str = "unknown, as its outcome cannot be told from others";
+const TOO_MANY: &str = "unknown, as too many requests are open";
 
 /// Who has answered a request whose outcome is one of several entries.
 const ONE_OF_SEVERAL: &str = "one of the outcomes below";
@@ -98,21 +127,41 @@ impl Feed {
         let event = message.event.as_ref().and_then(|event| serde_json::from_str::<Event>(event.get()).ok());
         let Some(event) = event else { return };
         let at_us = us_of(&event.timestamp);
+        let starts = event.event_type == "generation_started";
+        let is_adopted = starts && event.payload_preview["adopted"] == true;
+        if is_adopted {
+            // The server has not ended, and may ask again for what was open.
+            let unsure = self.unsure(at_us);
+            self.tell(number, at_us, unsure, out);
+        }
         let mut tell = |fields| out.push(SessionEvent { at: place(number), at_us, fields });
         let mut records = Vec::new();
         if let Some(generation) = event.generation.as_ref().filter(|now| self.generation.as_ref() != Some(now)) {
-            self.generation = Some(generation.clone());
             // The head of the run ends what was open.
             (self.open, self.ended, self.is_whole) = (Vec::new(), 0, false);
+            let before = [self.generation.replace(generation.clone()), self.ids.take_if(|_| !is_adopted)];
+            if starts && !is_adopted {
+                self.earlier.extend(before.into_iter().flatten());
+                self.earlier.drain(..self.earlier.len().saturating_sub(EARLIER_MAX));
+            }
             let codex = json!({ "path": "codex" });
-            let head = json!({ "journal": 1, "session": message.session, "generation": generation, "segment": 1, "at": at_us,
+            let mut head = json!({ "journal": 1, "session": message.session, "generation": generation, "segment": 1, "at": at_us,
                 "argv": [], "cwd": "/", "codex": codex, "shim": "0" });
+            if is_adopted {
+                head["adopted"] = json!(true);
+            }
             records.push(head);
         }
+        let whose = match &*event.event_type {
+            "request_resolved" => self.whose(&event.payload_preview),
+            _ => Whose::Unknown,
+        };
         match &*event.event_type {
-            // No request of this run is before it.
+            // No request of this run is before it, unless its server is older.
             "generation_started" => {
-                self.is_whole = true;
+                self.is_whole = !is_adopted;
+                let tells = event.payload_preview["pid"].is_number();
+                self.is_hub = tells.then(|| event.payload_preview["hub"] == true);
                 tell(json!({ "type": "run", "generation": event.generation }));
             }
             "event_gap" => {
@@ -120,12 +169,12 @@ impl Feed {
                 let reason = event.payload_preview["reason"].as_str().unwrap_or("the host knows why");
                 tell(json!({ "type": "gap", "lines": lines, "reason": reason }));
             }
-            "request_resolved" if !self.is_of_run(&event.payload_preview) || self.open.len() > 1 => {
+            "request_resolved" if whose != Whose::Known || self.open.len() != 1 => {
                 tell(outcome(&event.payload_preview));
             }
             _ => {}
         }
-        records.extend(self.records(at_us, event));
+        records.extend(self.records(at_us, event, whose));
         self.tell(number, at_us, records, out);
     }
 
@@ -144,21 +193,38 @@ impl Feed {
         }
     }
 
-    /// Whether the outcome is that of an open request. One of an earlier run ends no request of this one.
-    fn is_of_run(&self, data: &Value) -> bool {
+    /// Whose the outcome is. One of an earlier run ends no request of this one. The beginning of its id is that of a run of the server;
+    /// for a hub, that run is learned by the first outcome.
+    fn whose(&mut self, data: &Value) -> Whose {
         let id = data["request_id"].as_str().unwrap_or_default();
-        self.is_whole && self.generation.as_deref().is_some_and(|run| id.starts_with(run))
+        let Some((run, _)) = id.split_once('-') else { return Whose::Unknown };
+        let is_own = self.ids.as_deref().or(self.generation.as_deref()) == Some(run);
+        if !is_own && (self.ids.is_some() || self.is_hub == Some(false) || self.earlier.iter().any(|of| of == run)) {
+            return Whose::OfOtherRun;
+        }
+        match (self.is_whole, is_own, self.open.is_empty()) {
+            (false, _, _) => Whose::Unknown,
+            // This run has no request that could have ended.
+            (true, false, true) => {
+                self.earlier.push(run.to_owned());
+                self.earlier.drain(..self.earlier.len().saturating_sub(EARLIER_MAX));
+                Whose::OfOtherRun
+            }
+            (true, _, _) => {
+                self.ids = Some(run.to_owned());
+                Whose::Known
+            }
+        }
     }
 
     /// Events are missing here: how the open requests end will not be known, and further requests may be open.
     fn unsure(&mut self, at_us: u64) -> Vec<Value> {
         (self.ended, self.is_whole) = (0, false);
-        let unknown = json!({ "status": "unknown", "error_code": "unknown, as events are missing" });
-        self.open.drain(..).map(|open| ended(at_us, &open.id, unknown.clone())).collect()
+        self.open.drain(..).map(|open| ended(at_us, &open.id, unknown(MISSING))).collect()
     }
 
     /// The records that an event may have been made of.
-    fn records(&mut self, at_us: u64, event: Event) -> Vec<Value> {
+    fn records(&mut self, at_us: u64, event: Event, whose: Whose) -> Vec<Value> {
         let method = Method::of(&event.event_type);
         let listed = method.map(Method::listed);
         let is_for_human = RequestKind::of(&event.event_type).is_some_and(RequestKind::is_for_human);
@@ -170,23 +236,23 @@ impl Feed {
                 records.push(json!({ "at": at_us, "gap": { "lines": lines, "reason": "a gap" } }));
                 records
             }
-            "request_resolved" => self.resolved(at_us, whole(event.payload_preview)),
+            "request_resolved" => self.resolved(at_us, whole(event.payload_preview), whose),
             // Calls of the client tell nothing without their answers.
             _ if listed == Some(Listed::ClientRequest) => Vec::new(),
             _ if is_for_human => {
                 self.asked += 1;
                 let id = format!("q{}", self.asked);
+                let mut records = Vec::new();
                 if self.open.len() == OPEN_MAX {
-                    self.open.remove(0);
-                    self.is_whole = false;
+                    records.push(ended(at_us, &self.open.remove(0).id, unknown(TOO_MANY)));
+                    (self.ended, self.is_whole) = (0, false);
                 }
                 let (thread, turn, item) = (event.thread_id.clone(), event.turn_id.clone(), event.item_id.clone());
                 self.open.push(Open { id: id.clone(), thread, turn, item });
                 let line = json!({ "id": id, "method": name, "params": params(event) });
-                vec![
-                    ours(at_us, "request_opened", json!({ "request_id": id })),
-                    json!({ "at": at_us, "from": "server", "line": line }),
-                ]
+                records.push(ours(at_us, "request_opened", json!({ "request_id": id })));
+                records.push(json!({ "at": at_us, "from": "server", "line": line }));
+                records
             }
             // Only the client can answer it, so no outcome follows.
             _ if listed == Some(Listed::ServerRequest) => {
@@ -196,6 +262,9 @@ impl Feed {
             }
             // A method always has a slash, or is known.
             _ if method.is_some() || name.contains('/') => {
+                if may_be_request(method, &name) {
+                    (self.ended, self.is_whole) = (0, false);
+                }
                 let mut records = self.over(at_us, method, &event);
                 records.push(
                     json!({ "at": at_us, "from": "server", "line": { "method": name, "params": params(event) } }),
@@ -223,19 +292,39 @@ impl Feed {
         self.open.extract_if(.., |open| is_over(open)).map(end).collect()
     }
 
-    /// The ends of open requests by the end of one: of itself if it is the only one, else of all of them once all have ended.
-    fn resolved(&mut self, at_us: u64, data: Value) -> Vec<Value> {
-        if !self.is_of_run(&data) {
-            return Vec::new();
+    /// The ends of open requests by the end of one: of itself if it is the only one, else of all of them once all have ended. If it may
+    /// be that of another request, a request whose item or turn will end waits for that.
+    fn resolved(&mut self, at_us: u64, data: Value, whose: Whose) -> Vec<Value> {
+        match whose {
+            Whose::OfOtherRun => Vec::new(),
+            Whose::Unknown => {
+                let is_without_end = |open: &mut Open| open.item.is_none() && open.turn.is_none();
+                let over = self.open.extract_if(.., is_without_end);
+                over.map(|open| ended(at_us, &open.id, unknown(MIXED))).collect()
+            }
+            Whose::Known => {
+                self.ended += 1;
+                if self.ended < self.open.len() {
+                    return Vec::new();
+                }
+                let several = || json!({ "status": "resolved", "source": ONE_OF_SEVERAL });
+                let data = if self.open.len() > 1 { several() } else { data };
+                self.ended = 0;
+                self.open.drain(..).map(|open| ended(at_us, &open.id, data.clone())).collect()
+            }
         }
-        self.ended += 1;
-        if self.ended < self.open.len() {
-            return Vec::new();
-        }
-        let data = if self.open.len() > 1 { json!({ "status": "resolved", "source": ONE_OF_SEVERAL }) } else { data };
-        self.ended = 0;
-        self.open.drain(..).map(|open| ended(at_us, &open.id, data.clone())).collect()
     }
+}
+
+/// Whether an event may be that of a request whose outcome will follow, and whose method is not known here. An event does not say
+/// whether its message was a request; the name of a notification says that something has happened.
+fn may_be_request(method: Option<Method>, name: &str) -> bool {
+    method.is_none() && RequestKind::of(name).is_some() && !OF_NOTIFICATIONS.iter().any(|end| name.ends_with(end))
+}
+
+/// The data of an outcome that is not known.
+fn unknown(why: &str) -> Value {
+    json!({ "status": "unknown", "error_code": why })
 }
 
 /// A note of the relay.
@@ -457,6 +546,81 @@ mod tests {
         again.iter_mut().for_each(|event| event["generation"] = json!("0123456789ac"));
         let both = shown(&[&[asks("ls"), gap()], &again[..]].concat());
         assert_eq!(both.last().map(String::as_str), Some("asks: to run make → accept (tui)|"), "{both:?}");
+    }
+
+    /// A request of a command in a turn; `None` is one of no turn.
+    fn asked(run: &str, command: &str, turn: Option<&str>) -> Value {
+        let params = json!({ "command": command, "cwd": "/w" });
+        json!({ "event_type": "item/commandExecution/requestApproval", "generation": run, "thread_id": "t", "turn_id": turn,
+            "payload_preview": params })
+    }
+
+    fn accepted(run: &str, id: &str) -> Value {
+        let data = json!({ "request_id": id, "status": "resolved", "source": "tui", "decision": "accept" });
+        json!({ "event_type": "request_resolved", "generation": run, "payload_preview": data })
+    }
+
+    #[test]
+    fn outcome_in_a_hub_belongs_to_its_request() {
+        let (hub, server, before) = ("0123456789ab", "0123456789aa", "0123456789a0");
+        let (own, next) = (format!("{server}-0"), format!("{server}-1"));
+        let of_before = accepted(hub, &format!("{before}-0"));
+        let starts =
+            |data: Value| json!({ "event_type": "generation_started", "generation": hub, "payload_preview": data });
+        let requests = [
+            of_before.clone(),
+            asked(hub, "make", None),
+            accepted(hub, &own),
+            asked(hub, "ls", None),
+            of_before.clone(),
+            accepted(hub, &next),
+        ];
+        let after = |start: Value| shown(&[&[starts(start)], &requests[..]].concat());
+        let of_other = format!("asks: request {before}-0 → accept (tui)|");
+        let (make, ls) = ("asks: to run make → accept (tui)|", "asks: to run ls → accept (tui)|");
+        // At both levels.
+        for start in [json!({ "pid": 1, "hub": true }), json!({})] {
+            assert_eq!(after(start)[1..], [&*of_other, make, ls, &*of_other]);
+        }
+        // A relay has its own run in the ids.
+        let relay = shown(&[starts(json!({ "pid": 1 })), asked(hub, "make", None), accepted(hub, &own)]);
+        assert_eq!(relay[1..], ["asks: to run make|".to_owned(), format!("asks: request {own} → accept (tui)|")]);
+        // A server that a hub has taken over may have asked before.
+        let adopted = json!({ "pid": 1, "hub": true, "adopted": true });
+        let taken = shown(&[asked(server, "rm", None), starts(adopted), asked(hub, "make", None), accepted(hub, &own)]);
+        let rest = [
+            "asks: to run rm → unknown, as events are missing|".to_owned(),
+            format!("server: run {hub} begins|"),
+            format!("asks: to run make → {MIXED}|"),
+            format!("asks: request {own} → accept (tui)|"),
+        ];
+        assert_eq!(taken, rest);
+    }
+
+    #[test]
+    fn outcome_beside_an_unknown_request_belongs_to_none() {
+        let run = "0123456789ab";
+        let check = |method: &str, expect: &str| {
+            let beside = event(method, json!({ "threadId": "t" }));
+            let starts = event("generation_started", json!({ "pid": 1 }));
+            let all = shown(&[starts, asked(run, "make", None), beside, accepted(run, "0123456789ab-1")]);
+            let line = all.iter().find(|line| line.contains("make")).expect("it is there");
+            assert_eq!(line, &format!("asks: to run make → {expect}|"), "{method}: {all:?}");
+        };
+        check("item/newTool/requestApproval", MIXED);
+        check("newThing/pick", MIXED);
+        // Notifications, and requests without outcomes.
+        for method in ["hook/completed", "item/newTool/outputDelta", "newThing/updated", "account/newThing/read"] {
+            check(method, "accept (tui)");
+        }
+    }
+
+    #[test]
+    fn forgotten_request_has_no_known_outcome() {
+        let mut all = vec![event("generation_started", json!({ "pid": 1 }))];
+        all.extend((0..=OPEN_MAX).map(|number| asked("0123456789ab", &format!("make {number}"), Some("u"))));
+        let first = shown(&all).into_iter().find(|line| line.contains("make 0"));
+        assert_eq!(first, Some(format!("asks: to run make 0 → {TOO_MANY}|")));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) use found::{found, front};
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
 pub(crate) use subject::{is_plain_id, name_of};
-pub(crate) use turn::{TurnEnded, TurnEvents, is_at_rest};
+pub(crate) use turn::{Runs, TurnEnded, TurnEvents, is_at_rest};
 pub(crate) use views::Views;
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,

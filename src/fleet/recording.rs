@@ -73,14 +73,8 @@ struct Placed {
     from_here: u64,
 }
 
-/// Events that a read takes beyond a place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Most {
-    beyond: u64,
-    events: u64,
-}
-
-const ALL: Most = Most { beyond: 0, events: u64::MAX };
+/// No limit on the events of a read.
+const ALL: u64 = u64::MAX;
 
 /// The number of a place among the stored messages.
 fn number_of(key: &Key) -> u64 {
@@ -122,12 +116,18 @@ impl Recording {
         Ok(count(&self.page(start)?).saturating_sub(place.from_here))
     }
 
-    /// The beginning of a search back from a place: so long before it, or less if there are too many events. The time that is `searched`
+    /// A beginning so long before a place, or less if there are more than `events_max` events in that time. The time that is `searched`
     /// already is not tried again.
-    fn search_from(&self, place: Placed, before: Option<Duration>, searched: Duration) -> io::Result<Begin> {
+    fn search_from(
+        &self,
+        place: Placed,
+        before: Option<Duration>,
+        searched: Duration,
+        events_max: u64,
+    ) -> io::Result<Begin> {
         let start = begin(place.at, before.as_ref());
         let events = self.count_before(&start, place)?;
-        if events <= self.searched_max {
+        if events <= events_max {
             return Ok(Begin::AsWanted(start, events));
         }
         let longest = before.unwrap_or_else(|| place.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
@@ -135,7 +135,7 @@ impl Recording {
         while time > searched.max(SEARCHED_TIME_MIN) && self.wanted.load(Ordering::Relaxed) {
             let start = begin(place.at, Some(&time));
             let events = self.count_before(&start, place)?;
-            if events <= self.searched_max {
+            if events <= events_max {
                 return Ok(Begin::Later(start, events));
             }
             time /= 2;
@@ -149,7 +149,7 @@ impl Recording {
         let place = self.placed(number)?;
         let (mut searched, mut known) = (Duration::ZERO, 0);
         for before in BEGINS_BEFORE.into_iter().map(Some).chain([None]) {
-            let (start, events, is_last) = match self.search_from(place, before, searched)? {
+            let (start, events, is_last) = match self.search_from(place, before, searched, self.searched_max)? {
                 Begin::AsWanted(start, events) => (start, events, false),
                 Begin::Later(start, events) => (start, events, true),
                 Begin::Nowhere => break,
@@ -180,13 +180,18 @@ impl Recording {
         Ok(if self.wanted.load(Ordering::Relaxed) { Found::NothingAmong(known) } else { Found::Unwanted })
     }
 
-    /// The first match after a place.
+    /// The first match after a place. The events before it by which the first ones are understood count too; if they are too many,
+    /// the search begins later.
     fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Found> {
-        let number = number_of(from);
-        let start = begin(self.placed(number)?.at, BEGINS_BEFORE.first());
+        let place = self.placed(number_of(from))?;
+        let (before, before_max) = (BEGINS_BEFORE.first().copied(), self.searched_max / 2);
+        let (start, before) = match self.search_from(place, before, Duration::ZERO, before_max)? {
+            Begin::AsWanted(start, events) | Begin::Later(start, events) => (start, events),
+            Begin::Nowhere => (Start::After(number_of(from).saturating_sub(1)), 0),
+        };
         let range = Range { after: Some(from.clone()), before: None };
         let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(start, Most { beyond: number, events: self.searched_max }, |event| {
+        let left = self.from(start, self.searched_max, |event| {
             timeline.take(event);
             if timeline.has_match() { Go::Stop } else { Go::On }
         })?;
@@ -194,14 +199,14 @@ impl Recording {
             (Left::Unwanted, _) => Found::Unwanted,
             (_, Some(key)) => Found::At(key),
             (Left::End, None) => Found::Nothing,
-            (Left::Enough, None) => Found::NothingAmong(self.searched_max),
+            (Left::Enough, None) => Found::NothingAmong(self.searched_max.saturating_sub(before)),
         })
     }
 
-    /// Reads events as long as `takes` accepts them, but not more than `most`.
-    fn from(&self, start: Start, most: Most, mut takes: impl FnMut(&SessionEvent) -> Go) -> io::Result<Left> {
+    /// Reads events as long as `takes` accepts them, but not more than `events_max`.
+    fn from(&self, start: Start, events_max: u64, mut takes: impl FnMut(&SessionEvent) -> Go) -> io::Result<Left> {
         let (mut start, mut feed, mut events) = (start, Feed::default(), Vec::new());
-        let mut left = most.events;
+        let mut left = events_max;
         loop {
             if !self.wanted.load(Ordering::Relaxed) {
                 return Ok(Left::Unwanted);
@@ -210,10 +215,8 @@ impl Recording {
             let Some(last) = page.last() else { return Ok(Left::End) };
             start = Start::After(last.number);
             for stored in &page {
-                if stored.number > most.beyond {
-                    let Some(less) = left.checked_sub(1) else { return Ok(Left::Enough) };
-                    left = less;
-                }
+                let Some(less) = left.checked_sub(1) else { return Ok(Left::Enough) };
+                left = less;
                 feed_with(&mut feed, stored, &mut events);
                 for event in events.drain(..) {
                     if takes(&event) == Go::Stop {
@@ -515,6 +518,26 @@ mod tests {
         assert!(number_of(&key) == count - 1_000 && page.entries.iter().any(|entry| entry.key == key));
         let start = Key::recorded(place(1));
         assert!(matches!(find("nowhere", &start, Way::Forward), Sought::NothingAmong(SEARCHED)));
+    }
+
+    #[test]
+    fn search_forwards_counts_events_before_its_place() {
+        let check = |searched_max: u64, expect: std::ops::RangeInclusive<u64>| {
+            let (mut recording, read) = recording(4 * SEARCHED, |_| ());
+            recording.searched_max = searched_max;
+            let from = Key::recorded(place(2 * SEARCHED));
+            let found =
+                recording.find(&matcher("nowhere"), &from, Way::Forward).expect("it reads").expect("it is wanted");
+            let Sought::NothingAmong(events) = found else { panic!("{found:?}") };
+            assert!(expect.contains(&events), "{events}");
+            // Some pages only count.
+            let pages = *read.lock().expect("no thread panics with it");
+            assert!(pages <= searched_max / PAGE + 5, "{pages}");
+        };
+        // 10 minutes have 600 events.
+        check(5_000, 4_390..=4_410);
+        // Fewer are read if they would leave nothing for the search.
+        check(512, 256..=511);
     }
 
     #[test]

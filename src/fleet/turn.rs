@@ -1,5 +1,7 @@
 //! How a turn has ended, from the stored events of its session. Pure.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::feed::{CUT, Event, whole};
@@ -10,12 +12,20 @@ use crate::protocol::Method;
 /// Why a turn failed whose server has ended, as in the history.
 pub(crate) const SERVER_GONE: &str = "app_server_stream_closed";
 
+/// Runs of a session that are remembered.
+const RUNS_MAX: usize = 64;
+
+/// Which runs of a session are those of a hub, whose server outlives it.
+#[derive(Debug, Default)]
+pub(crate) struct Runs(BTreeMap<String, bool>);
+
 /// What the stored events tell of a turn.
 #[derive(Default)]
 pub(crate) struct TurnEvents {
     thread: String,
     turn: String,
     reader: Reader,
+    runs: Runs,
     /// The run of the server in which the turn was seen.
     run: Option<String>,
     message: Option<String>,
@@ -23,11 +33,15 @@ pub(crate) struct TurnEvents {
 
 /// The end of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TurnEnded {
-    /// `completed`, `failed` or `interrupted`.
-    pub outcome: String,
-    /// Set if the turn failed and the host tells why.
-    pub error: Option<String>,
+pub(crate) enum TurnEnded {
+    Told {
+        /// `completed`, `failed` or `interrupted`.
+        outcome: String,
+        /// Set if the turn failed and the host tells why.
+        error: Option<String>,
+    },
+    /// It has ended, and its event does not say how: the host has cut the event.
+    Untold,
 }
 
 /// The model's last message in a turn.
@@ -38,9 +52,38 @@ pub(crate) struct LastMessage {
     pub is_cut: bool,
 }
 
+impl Runs {
+    /// Takes a stored message.
+    pub(crate) fn take(&mut self, payload: &[u8]) {
+        let message: Option<EventMessage> = serde_json::from_slice(payload).ok();
+        let event = message.and_then(|message| serde_json::from_str(message.event?.get()).ok());
+        if let Some(event) = event {
+            self.take_event(&event);
+        }
+    }
+
+    fn take_event(&mut self, event: &Event) {
+        let Some(run) = event.generation.as_ref().filter(|_| event.event_type == "generation_started") else { return };
+        let told = &event.payload_preview;
+        // At the level `summary` the event says only whether a hub has taken over a server.
+        let is_hub = told["hub"] == true || told["adopted"] == true;
+        if is_hub || told["pid"].is_number() {
+            self.0.insert(run.clone(), is_hub);
+        }
+        if self.0.len() > RUNS_MAX {
+            self.0.pop_first();
+        }
+    }
+}
+
 impl TurnEvents {
-    pub(crate) fn of(thread: &str, turn: &str) -> TurnEvents {
-        TurnEvents { thread: thread.to_owned(), turn: turn.to_owned(), ..TurnEvents::default() }
+    pub(crate) fn of(thread: &str, turn: &str, runs: Runs) -> TurnEvents {
+        TurnEvents { thread: thread.to_owned(), turn: turn.to_owned(), runs, ..TurnEvents::default() }
+    }
+
+    /// Whether the turn ends with its session. The server of a hub outlives it, and it is not always known which it is.
+    pub(crate) fn ends_with_session(&self) -> bool {
+        self.run.as_ref().and_then(|run| self.runs.0.get(run)) == Some(&false)
     }
 
     /// The model's last message so far; `None` at the level `summary`.
@@ -56,12 +99,18 @@ impl TurnEvents {
             return None;
         }
         let event: Event = serde_json::from_str(message.event.as_ref()?.get()).ok()?;
-        let failed = || TurnEnded { outcome: "failed".to_owned(), error: Some(SERVER_GONE.to_owned()) };
+        self.runs.take_event(&event);
         match &*event.event_type {
-            "generation_ended" => return (self.run.is_some() && self.run == event.generation).then(failed),
-            // The server of a hub outlives the hub.
-            "generation_started" if event.payload_preview["adopted"] != true => {
-                return (self.run.is_some() && self.run != event.generation).then(failed);
+            "generation_ended" => {
+                return (self.run.is_some() && self.run == event.generation).then(TurnEvents::stopped);
+            }
+            // The server of a hub outlives the hub, and the turn goes on in the next run.
+            "generation_started" if event.payload_preview["adopted"] == true => {
+                self.run = self.run.take().and(event.generation);
+                return None;
+            }
+            "generation_started" => {
+                return (self.run.is_some() && self.run != event.generation).then(TurnEvents::stopped);
             }
             _ => {}
         }
@@ -80,20 +129,22 @@ impl TurnEvents {
             }
             Some(Method::TurnCompleted) => {
                 let (status, error) = (&payload["turn"]["status"], &payload["turn"]["error"]["message"]);
-                let outcome = match status.as_str() {
-                    Some(status @ ("failed" | "interrupted")) => status,
-                    Some(_) | None => "completed",
-                };
-                let error = error.as_str().map(str::to_owned).filter(|_| outcome == "failed");
-                Some(TurnEnded { outcome: outcome.to_owned(), error })
+                Some(match status.as_str() {
+                    Some(status @ ("completed" | "failed" | "interrupted")) => {
+                        let error = error.as_str().map(str::to_owned).filter(|_| status == "failed");
+                        TurnEnded::Told { outcome: status.to_owned(), error }
+                    }
+                    // It may be behind the cut, or in it.
+                    Some(_) | None => TurnEnded::Untold,
+                })
             }
             Some(_) | None => None,
         }
     }
 
-    /// The end of a turn whose session has stopped, as the local tool tells it.
+    /// The end of a turn whose server has ended, as the local tool tells it.
     pub(crate) fn stopped() -> TurnEnded {
-        TurnEnded { outcome: "failed".to_owned(), error: Some(SERVER_GONE.to_owned()) }
+        TurnEnded::Told { outcome: "failed".to_owned(), error: Some(SERVER_GONE.to_owned()) }
     }
 }
 
@@ -110,7 +161,7 @@ mod tests {
 
     /// The end of turn `u` after these events, and the last message.
     fn ended(events: &[(&str, &str, &str, Value)]) -> (Option<TurnEnded>, Option<String>) {
-        let mut turn = TurnEvents::of("t", "u");
+        let mut turn = TurnEvents::of("t", "u", Runs::default());
         let mut ended = None;
         for (seq, (run, event_type, of, payload)) in (1_u64..).zip(events) {
             let event = json!({ "event_type": event_type, "generation": run, "thread_id": "t", "turn_id": of, "payload_preview": payload });
@@ -134,7 +185,7 @@ mod tests {
     #[test]
     fn turn_ends_with_its_own_event() {
         let end = |outcome: &str, error: Option<&str>| {
-            Some(TurnEnded { outcome: outcome.to_owned(), error: error.map(str::to_owned) })
+            Some(TurnEnded::Told { outcome: outcome.to_owned(), error: error.map(str::to_owned) })
         };
         let events = [
             ("a", "item/completed", "x", says("of another turn")),
@@ -155,6 +206,45 @@ mod tests {
     }
 
     #[test]
+    fn cut_end_of_turn_is_not_taken_for_completed() {
+        let check = |payload: Value, expect: TurnEnded| {
+            assert_eq!(ended(&[("a", "turn/completed", "u", payload.clone())]).0, Some(expect), "{payload}");
+        };
+        let cut = |start: &str| json!({ "truncated": true, "preview": start, "original_chars": 9_999 });
+        // At the level `full`, the beginning of the event is there.
+        let error = Some(format!("long{CUT}"));
+        let failed = TurnEnded::Told { outcome: "failed".to_owned(), error };
+        check(cut(r#"{"turn":{"id":"u","status":"failed","error":{"message":"long"#), failed);
+        check(cut(r#"{"turn":{"id":"u","error":{"message":"long"#), TurnEnded::Untold);
+        check(cut(r#"{"turn":{"id":"u","status":"completed"#), TurnEnded::Untold);
+        check(cut(""), TurnEnded::Untold);
+        // At the level `summary`, nothing of it is.
+        check(json!({}), TurnEnded::Untold);
+        check(json!({ "turn": { "id": "u", "status": "of a later codex" } }), TurnEnded::Untold);
+    }
+
+    #[test]
+    fn turn_of_a_hub_may_outlive_its_session() {
+        let check = |started: Value, expect: bool| {
+            let mut turn = TurnEvents::of("t", "u", Runs::default());
+            let of = |seq: u64, event: Value| {
+                json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": seq, "event": event }).to_string()
+            };
+            let start = json!({ "event_type": "generation_started", "generation": "a", "payload_preview": started });
+            turn.take(of(1, start).as_bytes());
+            assert!(!turn.ends_with_session(), "its run is not known yet");
+            let begins = json!({ "event_type": "turn/started", "generation": "a", "thread_id": "t", "turn_id": "u" });
+            turn.take(of(2, begins).as_bytes());
+            assert_eq!(turn.ends_with_session(), expect);
+        };
+        check(json!({ "pid": 1 }), true);
+        check(json!({ "pid": 1, "hub": true }), false);
+        check(json!({ "adopted": true }), false);
+        // At the level `summary`.
+        check(json!({}), false);
+    }
+
+    #[test]
     fn turn_fails_with_its_server() {
         let none = || json!({});
         let seen = ("b", "turn/started", "u", none());
@@ -168,12 +258,14 @@ mod tests {
         assert!(is_over(&[seen.clone(), ("b", "generation_ended", "", none())]));
         assert!(is_over(&[seen.clone(), ("c", "generation_started", "", none())]));
         let adopted = json!({ "adopted": true });
-        assert!(!is_over(&[seen, ("c", "generation_started", "", adopted)]));
+        let adopts = ("c", "generation_started", "", adopted);
+        assert!(!is_over(&[seen.clone(), adopts.clone()]));
+        assert!(is_over(&[seen, adopts, ("c", "generation_ended", "", none())]));
     }
 
     #[test]
     fn cut_message_is_called_so() {
-        let mut turn = TurnEvents::of("t", "u");
+        let mut turn = TurnEvents::of("t", "u", Runs::default());
         let long = json!({ "truncated": true, "preview": r#"{"item":{"type":"agentMessage","id":"m","text":"It r"# });
         let event =
             json!({ "event_type": "item/completed", "thread_id": "t", "turn_id": "u", "payload_preview": long });

@@ -352,7 +352,7 @@ impl State {
 
     /// The sessions to watch now, with those that wait for an answer first, at most `max` in all.
     ///
-    /// If there is no room for one with requests, a session without takes its place no longer.
+    /// If there is no room for one with requests, a watched session without requests is dropped for it.
     fn unwatched(&mut self, found: &[Found], max: usize) -> Vec<Found> {
         let has_requests = |id: &str| self.waiting.get(id).is_some_and(|count| *count > 0);
         let is_new = |session: &&Found| session.live && !self.watched.contains_key(&session.id);

@@ -1,7 +1,7 @@
 //! `fleet send --wait`: the end of a turn on a host, from the stored events.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
+use std::process::{Child, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -60,8 +60,27 @@ fn fleet_send_wait_prints_the_end_of_the_turn() {
     let told = [&end["host"], &end["turn_id"], &end["status"], &end["error"]];
     assert_eq!(told, [&json!("build-7"), &json!("u3"), &json!("failed"), &json!("no quota")], "{end}");
     assert_eq!(output.status.code(), Some(1));
+
+    let saying = say(&fleet, &mut live, "u4", &[]);
+    fail_at_length(&mut live, "u4");
+    unknown(&finish(saying), "");
     agent.ends();
     live.kill();
+}
+
+/// The server ends a turn with an error that the history cuts, and its status comes behind that.
+fn fail_at_length(live: &mut Live, turn: &str) {
+    let error = "no quota ".repeat(400);
+    let end = format!(r#"{{"id":"{turn}","error":{{"message":"{error}"}},"status":"failed"}}"#);
+    live.say_plainly(&format!(r#"{{"method":"turn/completed","params":{{"threadId":"t","turn":{end}}}}}"#));
+}
+
+fn unknown(output: &Output, before: &str) {
+    let told = format!(
+        "{before}codex-shim: the message was sent; host build-7: the turn has ended, and its event was cut before it says how; \
+         see `codex-shim transcript t` on that host\n"
+    );
+    check(output, 1, "", &told);
 }
 
 #[test]
@@ -92,5 +111,22 @@ fn fleet_send_wait_says_what_stays_on_the_host() {
     let told =
         "codex-shim: turn completed; the messages of the turn stay on host build-7: `codex-shim transcript t` there\n";
     check(&finish(saying), 0, "", told);
-    live.kill();
+
+    let saying = say(&fleet, &mut live, "u3", &[]);
+    fail_at_length(&mut live, "u3");
+    let stays =
+        "codex-shim: turn ended; the messages of the turn stay on host build-7: `codex-shim transcript t` there\n";
+    unknown(&finish(saying), stays);
+
+    // At this level it is not known whether the session is a hub.
+    let mut saying = say(&fleet, &mut live, "u4", &[]);
+    waits(&mut live, &mut saying, "u4");
+    let _home = live.kill();
+    let output = finish(saying);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        told.contains("the message was sent, and its turn may still run; host build-7: session s is not running"),
+        "{told}"
+    );
+    assert!(told.contains("start the hub again") && output.status.code() == Some(4), "{told}");
 }

@@ -1,6 +1,6 @@
 //! `codex-shim fleet send` and `fleet interrupt`: message the model of a host's session, or stop it.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::super::requests::print_json;
 use super::super::screen;
 use super::super::{CliError, Done, NO_SUCH_THREAD};
 use super::views::named_among;
-use super::wait::Wait;
+use super::wait::Before;
 use super::{Format, Target, ask, connect, not_answered, text, with_host};
 use crate::config::{Environment, parse_duration};
 use crate::fleet::{AskError, Client, Question, VERSION, found, front, is_plain_id};
@@ -26,7 +26,8 @@ Exit status:
      was interrupted, --timeout passed, or its end is not known
   2  the message is empty
   3  no such host, thread or session
-  4  the host is offline, or the session is not running
+  4  the host is offline, or the session is not running; with --wait also: a
+     hub, or what may be one, has ended, and the turn may go on in its server
 
 Examples:
   codex-shim fleet send build-7/work 'now run the tests'
@@ -60,13 +61,15 @@ pub(super) fn run_send(arguments: &SendArguments, environment: &Environment) -> 
     let began = Instant::now();
     let client = connect(environment)?;
     // The subject of its events has the whole id of a session.
-    let session = if arguments.wait { id_of(&client, host, &session)? } else { session };
+    let named = if arguments.wait { Some(named(&client, host, &session)?) } else { None };
+    let (session, since) = named.map_or((session, None), |(id, since)| (id, Some(since)));
+    let before = since.map(|since| Before::read(&client, host, &session, since)).transpose()?;
     let (message, thread) = (arguments.text.clone(), arguments.thread.clone());
     let question = Question::Send { v: VERSION, session: session.clone(), text: message, thread };
     let turn = called(&client, host, &question, arguments.thread.as_deref())?;
-    if arguments.wait {
+    if let Some(before) = before {
         let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        return Wait::new(&client, host, &session, turn)?.run(left, arguments.format.as_json);
+        return before.turn(turn).run(left, arguments.format.as_json);
     }
     if arguments.format.as_json {
         return Ok(print_json(&with_host(host, &turn)));
@@ -125,13 +128,15 @@ fn called(client: &Client, host: &str, question: &Question, thread: Option<&str>
     })
 }
 
-/// The id of the session that the user names.
-fn id_of(client: &Client, host: &str, name: &str) -> Result<String, CliError> {
+/// The id of the session that the user names, and since when it runs.
+fn named(client: &Client, host: &str, name: &str) -> Result<(String, SystemTime), CliError> {
     let document = ask(client, host, &Question::Sessions { v: VERSION })?;
     let rows = document["sessions"].as_array().into_iter().flatten();
-    let rows = rows.filter(|row| is_plain_id(text(row, "session_id")));
-    let id = named_among(rows.map(|row| found(host, row)).collect(), &format!("{}/{name}", front(host)))?;
-    Ok(id.split_once('/').map_or(id.clone(), |(_, own)| own.to_owned()))
+    let all: Vec<_> = rows.filter(|row| is_plain_id(text(row, "session_id"))).map(|row| found(host, row)).collect();
+    let since_of: Vec<_> = all.iter().map(|session| (session.id.clone(), session.last_used)).collect();
+    let id = named_among(all, &format!("{}/{name}", front(host)))?;
+    let since = since_of.into_iter().find(|(of, _)| *of == id).map_or(SystemTime::UNIX_EPOCH, |(_, since)| since);
+    Ok((id.split_once('/').map_or(id.clone(), |(_, own)| own.to_owned()), since))
 }
 
 fn of_session(target: &Target) -> Result<(&str, String), CliError> {
