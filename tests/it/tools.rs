@@ -241,7 +241,7 @@ fn invalid_form_fields_are_named_in_the_refusal() {
     let members: Vec<&str> = detail.as_object().expect("an object").keys().map(String::as_str).collect();
     assert_eq!(members, ["error_code", "fields", "message", "valid"]);
     let fields = json!({
-        "env": "\"mars\" is not one of \"dev\" or \"prod\"", "owner": "a value is required",
+        "env": "`mars` is not one of dev, prod", "owner": "a value is required",
         "replicas": "99 is greater than the maximum of 9",
     });
     assert_eq!(detail["fields"], fields);
