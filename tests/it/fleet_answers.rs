@@ -22,7 +22,7 @@ const OPERATORS: usize = 3;
 /// Faults in a row: the server is killed, the agent is killed, the link is cut, and again.
 const FAULTS: usize = 4;
 
-/// What a console says of the answer that it was given.
+/// What a console claims about its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Claim {
     Counts,

@@ -90,7 +90,7 @@ fn e2e_fleet_answers_real_codex_on_two_hosts() {
     let asked = seven.model.requests();
     assert!(asked.last().is_some_and(|last| last.to_string().contains("well done")), "{asked:#?}");
 
-    // What build-8 has sent holds none of its texts, and what build-7 has sent holds them.
+    // The events of build-7 have its texts, and those of build-8 have none.
     let stored = eventually("all events", || {
         let stored = fleet.ann.messages()?;
         let of = |host: &str| stored.iter().filter(|message| message["host"] == host).map(Value::to_string).collect();

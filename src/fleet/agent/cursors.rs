@@ -242,7 +242,7 @@ impl Cursors {
         self.note(outcome);
     }
 
-    /// What became of the last decisions, and the first ones of those that have to wait on.
+    /// The outcomes of the last decisions, and the first held decisions.
     pub(super) fn waited(&self) -> Vec<Waited> {
         let waits = self.held.iter().filter(|held| held.waits).take(OUTCOMES_MAX).map(|held| Waited {
             user: held.user.clone(),

@@ -337,7 +337,7 @@ fn give_now(shared: &Shared, later: &Later, user: &str) -> Attempt {
     }
 }
 
-/// What became of a decision that is not given any more: it has expired, or is no longer in the stream. An attempt before may have
+/// The outcome of a decision that has expired or is no longer in the stream. An attempt before may have
 /// given it.
 fn became(shared: &Shared, held: &Held, given: Option<Given>, may_be_given: bool) -> Attempt {
     let (code, words) = match held.expires_at <= SystemTime::now() {
