@@ -12,6 +12,7 @@ use super::support::hub::{Hub, answers_at, ask, is_asked, resume};
 use super::support::requests::{command_asked, question_asked};
 use super::support::shim::Home;
 use super::support::stop::stop;
+use super::support::websocket::{Client, FakeServer};
 
 /// The description of the host.
 fn described(fleet: &Fleet) -> Value {
@@ -246,19 +247,25 @@ fn decision_that_expires_or_is_withdrawn_is_not_given() {
     live.kill();
 }
 
-#[test]
-fn decision_waits_for_a_hub_that_is_away() {
-    let Some(fleet) = Fleet::start("decision_waits_for_a_hub_that_is_away") else { return };
-    let mut hub = Hub::at(fleet.host(7, "full"));
+/// A request of a hub that is pending in the fleet when the agent of its host is killed: its client, its server, the id of the server, and that of the ledger.
+fn leaves_a_request(fleet: &Fleet, hub: &Hub) -> (Client, FakeServer, Value, String) {
     let agent = Agent::start(&hub.home);
     let mut client = hub.client("first");
     resume(&mut client);
     let mut server = hub.server();
     let asked = ask(&mut server);
     client.wait_for("the approval", is_asked);
-    pending(&fleet, 1);
+    pending(fleet, 1);
     let id = hub.row("pending")["request_id"].as_str().expect("an id").to_owned();
     agent.kill();
+    (client, server, asked, id)
+}
+
+#[test]
+fn decision_waits_for_a_hub_that_is_away() {
+    let Some(fleet) = Fleet::start("decision_waits_for_a_hub_that_is_away") else { return };
+    let mut hub = Hub::at(fleet.host(7, "full"));
+    let (_client, _server, asked, id) = leaves_a_request(&fleet, &hub);
     hub.kill();
     leaves(&fleet, &id, "accept");
     let _agent = Agent::start(&hub.home);
@@ -281,15 +288,7 @@ fn decision_waits_for_a_hub_that_is_away() {
 fn decision_waits_until_a_hub_has_the_request() {
     let Some(fleet) = Fleet::start("decision_waits_until_a_hub_has_the_request") else { return };
     let mut hub = Hub::at(fleet.host(7, "full"));
-    let agent = Agent::start(&hub.home);
-    let mut client = hub.client("first");
-    resume(&mut client);
-    let mut server = hub.server();
-    let asked = ask(&mut server);
-    client.wait_for("the approval", is_asked);
-    pending(&fleet, 1);
-    let id = hub.row("pending")["request_id"].as_str().expect("an id").to_owned();
-    agent.kill();
+    let (_client, mut server, asked, id) = leaves_a_request(&fleet, &hub);
     server.refuse(Some(503));
     hub.kill();
     leaves(&fleet, &id, "accept");
