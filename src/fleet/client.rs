@@ -42,7 +42,7 @@ pub(crate) struct Client {
     complaints: Mutex<Complaints>,
 }
 
-/// What hosts have sent that they may not say, or that cannot be read. Each is told once.
+/// Messages of hosts that are not allowed or cannot be read. The user hears of each kind once.
 #[derive(Debug, Default)]
 struct Complaints {
     known: BTreeSet<String>,
@@ -135,7 +135,7 @@ impl Client {
         Ok(read.into_iter().next_back().and_then(|stored| self.kept(host(stored, SystemTime::now()))))
     }
 
-    /// What was read, or a complaint.
+    /// Returns the value, or notes a complaint.
     fn kept<T>(&self, read: Result<T, String>) -> Option<T> {
         read.inspect_err(|why| {
             let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,7 +316,7 @@ fn key_of(stored: &Stored, bucket: &str) -> Result<String, String> {
     subject::host_of_key(&stored.subject, bucket).ok_or_else(|| format!("{} is not the key of a host", stored.subject))
 }
 
-/// What each host says of itself, or why that does not count.
+/// Each host's description of itself, or the reason why it does not count.
 pub(super) async fn hosts(connection: &Connection) -> Result<Vec<Result<Host, String>>, ReadError> {
     let now = SystemTime::now();
     Ok(bucket(connection, HOSTS_BUCKET).await?.into_iter().map(|stored| host(stored, now)).collect())

@@ -70,7 +70,7 @@ pub(crate) enum ConnectError {
     NoUser,
     #[error("connect to {url}: {why}")]
     Failed { url: String, why: String },
-    /// No server listens there, or none has answered. It may do so later.
+    /// No server listens at this address, or it has not answered. It may answer later.
     #[error("connect to {url}: {why}")]
     NotReached { url: String, why: String },
 }

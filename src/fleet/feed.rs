@@ -55,8 +55,8 @@ pub(super) struct Feed {
     earlier: Vec<String>,
     /// Whether the session is a hub; `None` at the level `summary`.
     is_hub: Option<bool>,
-    /// Whether each request that can be open is in `open`: nothing is missing since the run began. Otherwise, an outcome may be that
-    /// of a request that is not known here, so it is ascribed to none.
+    /// Whether each request that can be open is in `open`: nothing is missing since the run began. Otherwise, an
+    /// outcome may belong to a request that is not known here, so no request gets it.
     is_whole: bool,
 }
 
@@ -93,7 +93,7 @@ const MISSING: &str = "unknown, as events are missing";
 const MIXED: &str = "unknown, as its outcome cannot be told from others";
 const TOO_MANY: &str = "unknown, as too many requests are open";
 
-/// Who has answered a request whose outcome is one of several entries.
+/// Shown as the answerer of a request whose outcome may be any of several entries.
 const ONE_OF_SEVERAL: &str = "one of the outcomes below";
 
 /// The place of a stored message in a timeline.
@@ -130,14 +130,14 @@ impl Feed {
         let starts = event.event_type == "generation_started";
         let is_adopted = starts && event.payload_preview["adopted"] == true;
         if is_adopted {
-            // The server has not ended, and may ask again for what was open.
+            // The server has not ended, and may repeat requests that were open.
             let unsure = self.unsure(at_us);
             self.tell(number, at_us, unsure, out);
         }
         let mut tell = |fields| out.push(SessionEvent { at: place(number), at_us, fields });
         let mut records = Vec::new();
         if let Some(generation) = event.generation.as_ref().filter(|now| self.generation.as_ref() != Some(now)) {
-            // The head of the run ends what was open.
+            // A new run ends the requests that were open.
             (self.open, self.ended, self.is_whole) = (Vec::new(), 0, false);
             let before = [self.generation.replace(generation.clone()), self.ids.take_if(|_| !is_adopted)];
             if starts && !is_adopted {
@@ -275,7 +275,7 @@ impl Feed {
         }
     }
 
-    /// The ends of requests whose item or turn is over, if their outcomes are ascribed to none.
+    /// Ends requests whose item or turn is over and whose outcome is not known.
     fn over(&mut self, at_us: u64, method: Option<Method>, event: &Event) -> Vec<Value> {
         let is_over = |open: &Open| {
             open.thread == event.thread_id
@@ -385,7 +385,7 @@ pub(super) fn whole(payload: Value) -> Value {
     payload["preview"].as_str().and_then(mended).unwrap_or(Value::Null)
 }
 
-/// The JSON value that begins like this, without what is incomplete. A text that ends early gets a mark.
+/// Parses the beginning of a JSON text, without its incomplete part. A text that ends early gets a mark.
 fn mended(start: &str) -> Option<Value> {
     let mut open: Vec<char> = Vec::new();
     // The end of the last complete member, and whether a name comes next.
@@ -449,7 +449,7 @@ mod tests {
             let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
             let message = EventMessage { v: 1, host, session, epoch, seq, event, gap: None };
             let mut told = Vec::new();
-            // Whoever reads twice shows once.
+            // A message that is read twice is shown once.
             feed.take(seq, "", &message, &mut told);
             feed.take(seq, "", &message, &mut told);
             told.iter().for_each(|event| timeline.take(event));

@@ -1,4 +1,4 @@
-//! What leaves the machine at each level. Pure. An agent publishes only what has come from here.
+//! Decides what leaves the machine at each level. Pure. An agent publishes only values from this module.
 //!
 //! With [`FleetLevel::Summary`] only the members that are listed here leave it: what happened, when and where, but no output, no diff
 //! and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
@@ -157,7 +157,8 @@ fn hidden(text: &str) -> String {
     redacted(text).unwrap_or_else(|| text.to_owned())
 }
 
-/// The beginning of the first line of a text, masked before it is cut. What follows in a command may be a file that it writes.
+/// The beginning of the first line of a text, masked before it is cut. Further lines of a command may be the content of
+/// a file.
 fn line(text: &str, bytes_max: usize) -> String {
     let whole = hidden(text);
     let first = whole.trim_start().lines().next().unwrap_or_default();
@@ -197,7 +198,7 @@ fn at_level(value: &Value, names: &[&str], level: FleetLevel) -> Value {
     }
 }
 
-/// Rows of requests with their sessions, how many more there are, and the sessions that could not be asked.
+/// Rows of requests with their sessions, the number of further ones, and the sessions that did not answer.
 pub(crate) fn requests(
     rows: &[(Value, Value)],
     left_out: usize,
@@ -236,12 +237,13 @@ pub(crate) fn answered(row: &Value, is_ours: bool, is_repeated: bool, level: Fle
     Leaving(json!({ "ok": is_ours, "idempotent": is_repeated, "request": request(row, level) }))
 }
 
-/// What a relay says of a message or an interrupted turn.
+/// A relay's answer to a message or an interruption.
 pub(crate) fn done(document: &Value, level: FleetLevel) -> Leaving {
     Leaving(at_level(document, &DONE, level))
 }
 
-/// Sums of the use, how many sessions were left out, and those that could not be read. A sum has numbers and names.
+/// Sums of the usage, the number of sessions that were left out, and the unreadable ones. A sum has only numbers and
+/// names.
 pub(crate) fn usage(rows: &[Value], left_out: u64, silent: &[(String, Failure)], level: FleetLevel) -> Leaving {
     let rows: Vec<Value> = rows.iter().map(|row| with_lines(row, level)).collect();
     Leaving(json!({ "rows": rows, "left_out": left_out, "problems": problems(silent, level) }))
@@ -401,7 +403,7 @@ fn answer(answer: &Value, level: FleetLevel) -> Value {
 fn masked(document: &Value) -> Value {
     match redacted_json(&document.to_string()) {
         Some(json) => serde_json::from_str(&json).unwrap_or_default(),
-        // It has no secret.
+        // There is no secret in the document.
         None => document.clone(),
     }
 }

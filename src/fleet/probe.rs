@@ -30,7 +30,7 @@ const OTHER: &str = "fleet-check";
 /// How long the server recognizes a message by its id.
 const DUPLICATES_FOR: Duration = Duration::from_secs(600);
 
-/// How long an answer for a host that is away is kept at most.
+/// The time for which an answer waits for a host that is away.
 const LATER_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long a host is named that has not come back.
@@ -59,16 +59,16 @@ pub(crate) enum Role {
     Nobody,
 }
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The permissions have refused it.
     Refused,
-    /// It has arrived: at JetStream, or where an agent would listen.
+    /// JetStream has stored it, or it has a subscriber.
     Admitted,
     /// The server admits it, but nobody subscribes to its subject.
     Nobody,
-    /// There was no usable answer.
+    /// The answer was missing or not usable.
     Failed(String),
 }
 
@@ -79,12 +79,12 @@ pub(crate) struct StreamPlan {
     config: Value,
 }
 
-/// What the administrator chooses.
+/// The administrator's choices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keeping {
     /// Copies of each stream in a cluster.
     pub(crate) replicas: u8,
-    /// How long events are kept.
+    /// The time for which the stream keeps events.
     pub(crate) events: Duration,
 }
 
@@ -128,7 +128,7 @@ const UNAVAILABLE: u64 = 503;
 /// The error code of JetStream: no suitable servers for a stream. A cluster that has just started does not know them yet.
 const NO_PEERS: u64 = 10_005;
 
-/// The error code of JetStream: there is no such stream.
+/// The error code of JetStream: the stream does not exist.
 const NO_SUCH_STREAM: u64 = 10_059;
 
 /// The streams of a fleet.
@@ -152,7 +152,7 @@ pub(crate) fn plans(keeping: Keeping) -> [StreamPlan; 4] {
         StreamPlan { name, config }
     };
     let events = json!({ "max_age": nanos(keeping.events), "duplicate_window": nanos(DUPLICATES_FOR) });
-    // A full one refuses the next answer. It must not drop the oldest, of which a user was told that it waits.
+    // A full one refuses the next answer. It must not drop the oldest answer, because its user has read that it waits.
     let later = json!({
         "max_age": nanos(LATER_FOR),
         "max_msgs_per_subject": LATER_MAX,
@@ -186,7 +186,7 @@ impl StreamPlan {
 pub(crate) struct Probe {
     runtime: Runtime,
     connection: Connection,
-    /// The user of a console. The credentials of a host have none, and the name of the host stands in its place.
+    /// The user of a console. For credentials of a host, the host's name.
     pub(crate) user: String,
     host: String,
 }
@@ -300,7 +300,7 @@ impl Probe {
         }
     }
 
-    /// What these credentials must not be able to do, whosever they are: a name for it, and its outcome.
+    /// Tries what no credentials with this role may do. Returns the name and the outcome of each attempt.
     pub(crate) async fn forbidden(&self, role: Role) -> Vec<(&'static str, Outcome)> {
         let mut outcomes = vec![
             ("publish another host's events", self.publishes(&subject::events_of(OTHER, OTHER)).await),
@@ -335,7 +335,7 @@ impl Probe {
         Ok(doubled.map(|host| host.document.host).collect())
     }
 
-    /// What these credentials must be able to do.
+    /// Tries what credentials with this role must be able to do.
     pub(crate) async fn needed(&self, role: Role) -> Vec<(&'static str, Outcome)> {
         match role {
             Role::Host => vec![
@@ -355,7 +355,7 @@ impl Probe {
                     outcomes.push(("answer a request", self.asks(OTHER, Mode::Write, &self.user).await));
                     outcomes.push(("leave an answer", self.publishes(&subject::later(OTHER, &self.user)).await));
                 }
-                // Nobody is the host that was asked.
+                // No agent has the name that the probe used.
                 outcomes.iter_mut().filter(|(_, outcome)| *outcome == Outcome::Nobody).for_each(|(name, outcome)| {
                     if ["ask a host", "answer a request"].contains(name) {
                         *outcome = Outcome::Admitted;
@@ -390,7 +390,8 @@ impl Probe {
         }
     }
 
-    /// Creates a stream, or changes it to what is planned. A cluster that has just started may take a while until it can.
+    /// Creates a stream, or changes it to the planned configuration. A cluster that has just started may take a while
+    /// until it can.
     ///
     /// # Errors
     ///
@@ -430,7 +431,7 @@ impl Probe {
         serde_json::from_slice(&payload).map_err(|error| format!("the answer is not valid: {error}"))
     }
 
-    /// The answer to a message, or why there is none.
+    /// Sends a message; returns its answer or its outcome.
     async fn request(&self, to: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Outcome> {
         let mut refusal = self.connection.refusal.clone();
         refusal.mark_unchanged();
@@ -475,7 +476,7 @@ mod tests {
         let [_, later, ..] = plans(Keeping { replicas: 1, events: Duration::from_secs(60) });
         let mut config = later.config.clone();
         assert_eq!((&config["discard"], &config["discard_new_per_subject"]), (&json!("new"), &json!(true)));
-        // As an earlier version has made it; the server leaves out what is false.
+        // The configuration of an earlier version; the server omits members that are false.
         config["discard"] = json!("old");
         assert_eq!(later.difference(&config), Some("discard".to_owned()));
         config["discard"] = json!("new");

@@ -1,7 +1,7 @@
 //! The timeline of a session on any host, from the events that the server has stored.
 //!
 //! A stream is read forwards only. To read backwards, a reader begins some time before the place in question, and earlier if that
-//! is not enough. No read holds more than a window of entries, and none goes on once its view is gone. A search reads at most
+//! is not enough. A read holds at most a window of entries, and stops once its view is gone. A search reads at most
 //! [`SEARCHED_MAX`] events and says so.
 
 use std::io;
@@ -57,7 +57,7 @@ pub(super) type ReadPage = Box<dyn Fn(&Start) -> Result<Vec<Stored>, String> + S
 /// The stored events of a session.
 pub(super) struct Recording {
     pub(super) read_page: ReadPage,
-    /// What the host leaves out, in words.
+    /// Says what the host leaves out.
     pub(super) left_out: Option<&'static str>,
     /// Whether the view is still there.
     pub(super) wanted: Arc<AtomicBool>,
@@ -84,7 +84,7 @@ fn number_of(key: &Key) -> u64 {
     }
 }
 
-/// Where to begin: some time before `at`, or with the first event.
+/// A start some time before `at`, or at the first event.
 fn begin(at: SystemTime, before: Option<&Duration>) -> Start {
     let early = before.and_then(|before| at.checked_sub(*before));
     early.map_or(Start::After(0), |early| Start::Time(humantime::format_rfc3339_millis(early).to_string()))
@@ -272,7 +272,7 @@ impl Recording {
         }
     }
 
-    /// The last entries, the number of the last message, and the state after it; `None` if nobody follows any more.
+    /// The last entries, the number of the last message, and the state after it; `None` if the view is gone.
     fn restored(&self, ended: &Receiver<()>) -> io::Result<Option<(Feed, u64, Timeline)>> {
         let now = SystemTime::now();
         for start in attempts(now) {
@@ -306,10 +306,10 @@ impl Recording {
     }
 }
 
-/// Where a search begins, and the number of events from there on.
+/// The start of a search, and the number of events from there on.
 enum Begin {
     AsWanted(Start, u64),
-    /// There are too many events for what was wanted.
+    /// There are too many events after the wanted start.
     Later(Start, u64),
     Nowhere,
 }
@@ -338,7 +338,7 @@ fn failed(error: &io::Error, teller: &Teller) -> Result<(), Gone> {
     teller.tell(News::Unreadable(format!("read the events of the fleet: {error}; trying again")))
 }
 
-/// Whether nobody follows any more, after a pause.
+/// Pauses, then returns whether the view is gone.
 fn is_over(ended: &Receiver<()>, pause: Duration) -> bool {
     ended.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
 }
@@ -382,7 +382,7 @@ impl Recorded for Recording {
         let number = number_of(after);
         let start = match number {
             0 => Start::After(0),
-            // Entries that begin here are understood by what comes before them.
+            // Entries that begin here depend on earlier events.
             number => begin(self.placed(number)?.at, BEGINS_BEFORE.first()),
         };
         let range = Range { after: (number > 0).then(|| after.clone()), before: None };

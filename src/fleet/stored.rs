@@ -1,7 +1,7 @@
 //! Reads messages that a stream has stored, in pages: one question to the server, which sends the page to the inbox of the user.
 //!
-//! These are batched direct gets (NATS 2.11 and later). They need no consumer, so credentials that may only read cannot make the
-//! server deliver anything elsewhere.
+//! Reads are batched direct gets (NATS 2.11 and later). They need no consumer, so read-only credentials cannot make the
+//! server deliver messages to another subject.
 
 use std::time::Duration;
 
@@ -78,8 +78,8 @@ struct Wanted<'a> {
     max_bytes: u64,
 }
 
-/// Reads a page of the messages of `stream` whose subjects match `filter`, oldest first. The last message says how many follow; an empty
-/// page has none.
+/// Reads a page of the messages of `stream` whose subjects match `filter`, oldest first. The last message gives the
+/// number of messages that follow the page; an empty page has no message.
 pub(crate) async fn page(
     connection: &Connection,
     stream: &str,

@@ -15,11 +15,11 @@ pub(crate) const SERVER_GONE: &str = "app_server_stream_closed";
 /// Runs of a session that are remembered.
 const RUNS_MAX: usize = 64;
 
-/// Which runs of a session are those of a hub, whose server outlives it.
+/// For each run of a session, whether it is a hub's. The server of a hub outlives it.
 #[derive(Debug, Default)]
 pub(crate) struct Runs(BTreeMap<String, bool>);
 
-/// What the stored events tell of a turn.
+/// The state of a turn by its stored events.
 #[derive(Default)]
 pub(crate) struct TurnEvents {
     thread: String,
@@ -40,7 +40,7 @@ pub(crate) enum TurnEnded {
         /// Set if the turn failed and the host tells why.
         error: Option<String>,
     },
-    /// It has ended, and its event does not say how: the host has cut the event.
+    /// It has ended. The outcome is unknown, because the host has cut the event.
     Untold,
 }
 

@@ -8,7 +8,7 @@
 //!
 //! A view asks a session with the paths of a control socket. Its state and its pending requests come from what the thread has
 //! read; each other call is a question to the host. The thread reads the two buckets each second, and asks the hosts that have
-//! changed. It rests while nobody looks.
+//! changed. It rests while no view reads from it.
 //!
 //! A host that is offline keeps its sessions here, with the time since when it is away. Nothing can be sent to it.
 
@@ -40,7 +40,7 @@ use crate::tui::source::{Polling, Recorded, Source};
 /// Shortest time between two questions to a host that has not changed, if the fleet is small.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// How long the first look after a rest waits for what is new.
+/// How long the first read after a rest waits for news.
 const FRESH_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A fleet with at most this many hosts is small.
@@ -49,10 +49,11 @@ const SMALL_MAX: usize = 32;
 /// How long a host that was too slow is left alone, because a question waits for the slowest host.
 const REST_AFTER_SILENCE: Duration = Duration::from_secs(30);
 
-/// Most requests that are asked for alone in one look at all hosts, because their texts did not fit among others.
+/// In one pass over all hosts, requests are fetched one by one if their texts did not fit into the list; at most this
+/// many.
 const COMPLETED_MAX: usize = 16;
 
-/// What a host leaves out at the level `summary`.
+/// Says what a host leaves out at the level `summary`.
 const SUMMARY: &str = "this host sends only summaries: texts, outputs and diffs stay there";
 
 /// The same for a request.
@@ -100,7 +101,7 @@ struct KnownHost {
     /// Why it has not replied, if it is online.
     problem: Option<String>,
     asked_at: Option<Instant>,
-    /// It was too slow.
+    /// The host was too slow and is not asked before this time.
     rests_until: Option<Instant>,
     /// Grows with each change.
     change: u64,
@@ -146,7 +147,7 @@ impl Views {
         let _ = self.look.try_send(());
     }
 
-    /// What is known, for a view that looks. The first look after a rest waits for what is new, within a limit.
+    /// The current state, for a view. The first read after a rest waits for news, within a limit.
     fn seen(&self) -> MutexGuard<'_, Known> {
         let mut looks = self.shared.looks();
         looks.last_at = Instant::now();
@@ -162,7 +163,7 @@ impl Views {
         self.shared.known()
     }
 
-    /// Sends a question, and looks for its consequences if it was no mere question.
+    /// Sends a question. If it changes anything, the thread reads the host again at once.
     fn ask(&self, to: &To, question: &Question) -> Result<Answer, NoAnswer> {
         let asked = self.shared.client.ask(&to.host, question);
         if question.mode() == subject::Mode::Write {
@@ -185,7 +186,7 @@ impl Views {
         }
     }
 
-    /// Where a session is.
+    /// Finds the host of a session.
     fn to(&self, session: &Found) -> Result<To, NoAnswer> {
         let (front_of, own) = session.id.split_once('/').unwrap_or_default();
         let known = self.shared.known();
@@ -214,7 +215,7 @@ impl Views {
     }
 }
 
-/// Says in all views that nobody reads the fleet any more.
+/// On drop, makes all views show that the reading thread has ended.
 struct TellsItsEnd(Arc<Shared>);
 
 impl Drop for TellsItsEnd {
@@ -420,7 +421,7 @@ impl Known {
         }
     }
 
-    /// Why a host cannot be asked.
+    /// The reason why a host cannot be asked, if there is one.
     fn away(&self, known: &KnownHost) -> Option<String> {
         match (&self.problem, known.host.is_online) {
             (Some(problem), _) => Some(problem.clone()),
@@ -561,7 +562,7 @@ impl Source for Views {
                 all.push((waiting.contains(text(&row, "session_id")), host.found(&row, is_away)));
             }
         }
-        // A view has room for so many: those that wait come first.
+        // A view has limited room, so sessions with requests come first.
         all.sort_by_key(|(is_waiting, session)| {
             (!is_waiting, !session.live, std::cmp::Reverse(session.last_used), session.id.clone())
         });
@@ -662,7 +663,7 @@ impl Views {
         let client = Arc::clone(&self.shared.client);
         let (host, session, left_out) = match self.to(session) {
             Ok(to) => (to.host, to.session, to.is_summary.then_some(SUMMARY)),
-            // A host that nobody knows has no events.
+            // An unknown host has no events.
             Err(_) => (String::new(), session.id.clone(), None),
         };
         let read_page: ReadPage =

@@ -79,21 +79,21 @@ pub(crate) struct HostDocument {
     /// Another agent with this name of a host was noticed.
     #[serde(default)]
     pub others: bool,
-    /// What became of the last answers that had waited for this host.
+    /// The outcomes of the last answers that had waited for this host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waited: Vec<Waited>,
 }
 
-/// What became of an answer that had waited for its host.
+/// The outcome of an answer that had waited for its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Waited {
     pub user: String,
     pub request: String,
     /// When the host has taken it.
     pub at: String,
-    /// `given`; `answered_before`, if another answer counts; `waits`, if the host tries again; `too_late`; `withdrawn`, if the server does not
-    /// have it any more; `too_many`, if too many others wait; `unknown`, if it may have been given; the state of a request that takes no answer, such as `orphaned`; or the code
-    /// of a failure.
+    /// `given`; `answered_before`, if another answer counts; `waits`, if the host tries again; `too_late`; `withdrawn`,
+    /// if the server does not have it any more; `too_many`, if too many others wait; `unknown`, if the relay may have
+    /// got it; if the request takes no answer, its state, such as `orphaned`; or the code of a failure.
     pub outcome: String,
 }
 

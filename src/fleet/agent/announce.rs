@@ -27,7 +27,8 @@ const SETTLES_AFTER: Duration = Duration::from_millis(100);
 /// Most pending requests in the list.
 const PENDING_MAX: usize = 1_000;
 
-/// A description on its way. It is sent again under the same id until its fate is known: the server recognizes it.
+/// A description on its way. The agent sends it again under the same id until it knows its fate: the server recognizes
+/// the id.
 struct Sent {
     act: Act,
     id: String,
@@ -52,7 +53,7 @@ pub(super) async fn hold(shared: &Arc<Shared>) {
         tell_of_name(shared, &claim);
         act = match next {
             Next::Now(act) => act,
-            // What was stored may be old.
+            // The stored description may be old.
             Next::After(_, act) if is_repeated && claim.standing != Standing::Waits => act,
             Next::After(wait, act) => {
                 waits(shared, wait, &mut claim).await;

@@ -1,6 +1,6 @@
 //! The answers to questions, from the relays of this host by their control sockets. They block.
 //!
-//! The relay decides. What it says leaves the machine as [`level`] allows.
+//! The relay decides. [`level`] decides how much of its answer leaves the machine.
 
 use std::panic::resume_unwind;
 use std::path::Path;

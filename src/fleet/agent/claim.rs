@@ -1,4 +1,4 @@
-//! Which of several agents with one name of a host is the one that works. Pure.
+//! If several agents use one host name, decides which of them works. Pure.
 //!
 //! The server stores a description of the host only from an agent that knows the number of the last one, so two agents with one name
 //! notice each other. The one that has the name ships and answers. Another one waits: it takes the name once nobody has described the
@@ -30,9 +30,9 @@ const CHALLENGE_EVERY: u32 = 3;
 /// Whether this agent works for its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It has the name.
+    /// This agent has the name.
     Only,
-    /// It has just started, or the connection was lost.
+    /// The agent has just started, or has lost its connection.
     Unsure,
     /// Another agent may have the name.
     Waits,
@@ -45,7 +45,7 @@ pub(super) enum Act {
     Challenge,
 }
 
-/// What became of a description.
+/// The result of sending a description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// Stored under this number.
@@ -132,7 +132,7 @@ impl Claim {
                 self.known = number;
                 Next::After(WATCH, Act::Claim)
             }
-            // There is no description, because the bucket is a new one.
+            // The bucket is new and has no description.
             (_, Fate::Overtaken(0)) if self.known > 0 => {
                 self.known = 0;
                 Next::Now(Act::Claim)

@@ -25,7 +25,7 @@ const NAME_FILE: &str = "name.json";
 /// not mounted; without its cursor a session would be shipped again from its beginning.
 const FORGET_AFTER: Duration = Duration::from_secs(3_600);
 
-/// Answers that have waited whose outcomes are kept.
+/// Number of outcomes kept of answers that have waited.
 const OUTCOMES_MAX: usize = 50;
 
 /// The outcome of a decision that is tried again.
@@ -37,7 +37,7 @@ pub(super) const HELD_MAX: usize = 256;
 /// Of these, decisions of one user, so that a session that does not reply does not block the other users.
 const HELD_OF_USER_MAX: usize = 64;
 
-/// Of these, decisions on one request. Only the first one that is given counts.
+/// Of these, decisions on one request. Only the first one that reaches the relay counts.
 const HELD_OF_REQUEST_MAX: usize = 4;
 
 /// The last event of a session that the server has.
@@ -59,7 +59,7 @@ pub(super) struct Cursors {
     /// Those that were taken and whose outcome is not known yet, in the order of the stream.
     #[serde(default)]
     held: Vec<Held>,
-    /// What became of the last answers from there.
+    /// The outcomes of the last answers from there.
     #[serde(default)]
     outcomes: Vec<Waited>,
     sessions: BTreeMap<String, Cursor>,
@@ -73,7 +73,7 @@ pub(super) struct Held {
     pub(super) at: Option<SystemTime>,
     pub(super) user: String,
     pub(super) request: String,
-    /// Without its reason: no text is written to disk. A file of an earlier version has none.
+    /// Without its reason: no text is written to disk. Missing in a file of an earlier version.
     #[serde(default)]
     pub(super) given: Option<Decision>,
     pub(super) expires_at: SystemTime,
@@ -82,7 +82,8 @@ pub(super) struct Held {
     pub(super) waits: bool,
 }
 
-/// What identifies a decision: its number, and when the server stored it, because a stream that was made anew begins its numbers again.
+/// Identifies a decision by its number and by the time at which the server stored it: a recreated stream starts its
+/// numbers again.
 pub(super) type Mark = (u64, Option<SystemTime>);
 
 impl Held {
@@ -130,7 +131,7 @@ impl NameFile {
         NameFile { host: host.to_owned(), number, others_at }
     }
 
-    /// What the home has about the name of this host; the default without a usable file.
+    /// Reads the record of this host's name from the home; the default if there is no usable file.
     pub(crate) fn load(home: &Path, host: &str) -> NameFile {
         let text = Folder::at(&home.join(FOLDER)).and_then(|folder| folder.read(NAME_FILE)).unwrap_or_default();
         serde_json::from_slice(&text).ok().filter(|kept: &NameFile| kept.host == host).unwrap_or_default()
@@ -271,7 +272,7 @@ impl Cursors {
 pub(super) struct Absent(HashMap<String, Instant>);
 
 impl Absent {
-    /// Of the sessions with cursors those that were absent from all lists for so long that they may be forgotten.
+    /// Returns the sessions whose cursors may be forgotten, because no list has had them for long enough.
     pub(super) fn looks<'a>(
         &mut self,
         known: impl Iterator<Item = &'a str>,

@@ -1,7 +1,7 @@
 //! Gives the decisions that were left while this host was away, and notes what became of each.
 //!
-//! A decision is taken from the stream first: the file of the cursors says then that it is held, before anything is tried. It is given as
-//! soon as its relay answers, and tried again with growing pauses until it expires. The decision itself stays in the stream, where the
+//! The agent first notes in the file of its cursors that it holds a decision. It then gives the decision to the relay
+//! and, until it expires, tries again with growing pauses. The decision itself stays in the stream, where the
 //! administrator can withdraw it. Several are tried at once, so that a relay that is away delays no other; those for one request are
 //! tried one after the other, in order.
 //!
@@ -49,7 +49,7 @@ const TOO_MANY: &str = "too_many";
 /// The outcome of a decision that may have been given, if the session does not say.
 const UNKNOWN: &str = "unknown";
 
-/// What is known of an attempt at a decision.
+/// The result of an attempt at a decision, as far as it is known.
 #[derive(Debug, PartialEq, Eq)]
 enum Attempt {
     /// The code of the outcome, and its words.
@@ -106,7 +106,8 @@ struct Tries {
 struct Plan(HashMap<Mark, Tries>);
 
 impl Plan {
-    /// Follows the decisions that are held, and forgets the others. Those of an agent before may have been given by it.
+    /// Follows the decisions that are held, and forgets the others. An earlier agent may have given its decisions
+    /// already.
     fn follow(&mut self, held: &[Held], now: Instant, may_be_given: bool) {
         self.0.retain(|mark, tries| tries.is_under_way || held.iter().any(|held| held.mark() == *mark));
         for held in held {
@@ -217,7 +218,7 @@ fn waited(user: &str, request: &str, outcome: String) -> Waited {
     Waited { user: user.to_owned(), request: request.to_owned(), at, outcome }
 }
 
-/// Takes what is new in the stream.
+/// Takes new decisions from the stream.
 async fn look(shared: &Arc<Shared>) {
     match take_all(shared).await {
         Ok(()) if shared.cursors().held().len() >= HELD_MAX => {

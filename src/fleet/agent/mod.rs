@@ -81,7 +81,7 @@ pub(crate) struct ReadStopped {
     pub(crate) open: fn(&Found) -> Result<Option<ReadPage>, String>,
     /// The usage from a time on, in microseconds since the Unix epoch.
     pub(crate) usage: fn(&Found, Option<u64>) -> Result<SessionUsage, String>,
-    /// A request by its whole id, with its answers; `None` if the session has none with this id.
+    /// A request by its whole id, with its answers; `None` if the session has no request with this id.
     pub(crate) request: fn(&Found, &str) -> Result<Option<Value>, String>,
 }
 

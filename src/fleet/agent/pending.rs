@@ -1,5 +1,5 @@
-//! The pending requests of a live session. They are looked at apart from its events, so that a server that takes no events does not
-//! delay a request.
+//! The pending requests of a live session. The agent reads them independently of the events, so that a server that
+//! accepts no events does not delay a request.
 
 use std::sync::Arc;
 

@@ -33,7 +33,7 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 /// Failures to read a stopped session after which it is left alone for a while.
 const UNREADABLE_MAX: u32 = 5;
 
-/// How a session is no longer followed.
+/// The reason why the agent stops following a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     /// All is shipped.

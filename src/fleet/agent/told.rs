@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Causes of one kind that are told until it is mended. Further ones are not news.
+/// Number of causes of one kind that the user hears of before the trouble ends. Further ones are not news.
 const CAUSES_MAX: usize = 4;
 
 /// A kind of failure.
@@ -33,7 +33,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// The words for its end, if the user is told of it.
+    /// The message at its end, if the user gets one.
     pub(super) fn end(&self) -> Option<String> {
         match self {
             Trouble::Events => Some("events are shipped again".to_owned()),
@@ -45,7 +45,7 @@ impl Trouble {
             Trouble::Questions => Some("questions are accepted again".to_owned()),
             Trouble::Answers => Some("answers that wait can be read again".to_owned()),
             Trouble::Name => Some("no other agent uses the name of this host any more".to_owned()),
-            // A new connection is told in any case.
+            // The user hears of a new connection in any case.
             Trouble::Link | Trouble::Refusal => None,
         }
     }
