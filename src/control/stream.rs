@@ -252,7 +252,7 @@ async fn send_records(
     loop {
         let patience = if silent_for >= SILENCE { Patience::None } else { Patience::Some };
         match follower.next(patience) {
-            Ok(Next::Record { at, bytes, successor }) => {
+            Ok(Next::Record { at, bytes, successor, .. }) => {
                 silent_for = Duration::ZERO;
                 read += 1;
                 let id = format!("{}:{}:{}", at.segment.generation, at.segment.number, at.offset);

@@ -324,7 +324,7 @@ pub(super) fn turn_rows(step: &Step<'_>, rows: &mut Vec<TurnRow>) {
     let row = if let Change::TurnStarted { is_new: true } = step.change {
         row(&Turn::default(), step.at_us, TurnEvent::Started, "inProgress")
     } else if let Change::TurnEnded { end, turn, is_new: true, .. } = &step.change {
-        ended(turn.as_ref().unwrap_or(&Turn::default()), step.at_us, end)
+        ended(turn.as_deref().unwrap_or(&Turn::default()), step.at_us, end)
     } else {
         return;
     };

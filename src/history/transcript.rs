@@ -134,7 +134,7 @@ impl Transcript {
         if matches!(step.change, Change::None | Change::Piece(_)) {
             return;
         }
-        let ended = if let Change::TurnEnded { turn, .. } = &step.change { turn.as_ref() } else { None };
+        let ended = if let Change::TurnEnded { turn, .. } = &step.change { turn.as_deref() } else { None };
         let turn_id = message.place.turn_id.as_deref().or_else(|| ended?.id.as_deref());
         let running = turn_id.and_then(|turn_id| conversation.thread_of(thread_id)?.running(turn_id));
         let name =

@@ -35,9 +35,9 @@ const OVER_MAX: usize = 8;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Thread {
     /// The last turn, until its end is reported.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<Box<Turn>>,
     /// The turn that the server accepted, until it is reported.
-    pub(super) accepted: Option<Turn>,
+    pub(super) accepted: Option<Box<Turn>>,
     /// The last turn whose end was reported.
     ended: Option<String>,
     /// The last turns that ended or were replaced: their late records do not start a turn.
@@ -124,7 +124,7 @@ fn so_far_without_secrets<S: serde::Serializer>(text: &str, serializer: S) -> Re
 impl Weigh for Thread {
     fn weight(&self) -> usize {
         let Thread { turn, accepted, ended, over, compacting, diffs, .. } = self;
-        let turns: usize = turn.iter().chain(accepted).map(Weigh::weight).sum();
+        let turns: usize = turn.iter().chain(accepted).map(|turn| turn.weight()).sum();
         size_of::<Thread>() + turns + ended.weight() + over.weight() + compacting.weight() + diffs.weight()
     }
 
@@ -156,16 +156,16 @@ impl Thread {
 
     /// The turn with this id, if the server reported any of it.
     pub(super) fn running(&self, turn_id: &str) -> Option<&Turn> {
-        self.turn.as_ref().filter(|turn| turn.id.as_deref() == Some(turn_id))
+        self.turn.as_deref().filter(|turn| turn.id.as_deref() == Some(turn_id))
     }
 
     pub(super) fn running_mut(&mut self, turn_id: &str) -> Option<&mut Turn> {
-        self.turn.as_mut().filter(|turn| turn.id.as_deref() == Some(turn_id))
+        self.turn.as_deref_mut().filter(|turn| turn.id.as_deref() == Some(turn_id))
     }
 
     /// The turn that the thread works on.
     fn at_work(&self) -> Option<&Turn> {
-        self.turn.iter().chain(&self.accepted).find(|turn| turn.is_at_work())
+        [&self.turn, &self.accepted].into_iter().filter_map(Option::as_deref).find(|turn| turn.is_at_work())
     }
 
     /// The id of the turn that the thread works on; `None` if it rests or the id is not known.
@@ -178,7 +178,7 @@ impl Thread {
     }
 
     /// A turn starts; returns the turn that it replaces, and whether its start is new.
-    pub(super) fn starts(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Turn>, bool) {
+    pub(super) fn starts(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Box<Turn>>, bool) {
         let Some(turn_id) = turn_id else {
             self.becomes_active(at_us);
             return (None, false);
@@ -189,11 +189,9 @@ impl Thread {
         (self.accepted, self.ended) = (None, None);
         self.over.forget(&[turn_id]);
         let gone = self.turn.take_if(|turn| turn.id.as_deref() != Some(turn_id));
-        let turn = self.turn.get_or_insert_with(|| Turn {
-            id: Some(turn_id.to_owned()),
-            began_us: at_us,
-            known: Known::Whole,
-            ..Turn::default()
+        let turn = self.turn.get_or_insert_with(|| {
+            let id = Some(turn_id.to_owned());
+            Box::new(Turn { id, began_us: at_us, known: Known::Whole, ..Turn::default() })
         });
         turn.state = TurnState::Running;
         let is_new = turn.started_us.is_none();
@@ -202,7 +200,7 @@ impl Thread {
     }
 
     /// A record of a turn, possibly the first one seen; returns the turn that it replaces.
-    pub(super) fn continues(&mut self, turn_id: &str, at_us: u64) -> Option<Turn> {
+    pub(super) fn continues(&mut self, turn_id: &str, at_us: u64) -> Option<Box<Turn>> {
         // A turn that was recorded whole is replaced only by the start of another one.
         let is_begun =
             self.turn.as_ref().filter(|turn| turn.is_reported()).is_some_and(|turn| {
@@ -217,7 +215,7 @@ impl Thread {
         }
         self.accepted.take_if(|_| is_accepted);
         let turn = Turn { id: Some(turn_id.to_owned()), began_us: at_us, ..Turn::default() };
-        let gone = self.turn.replace(turn);
+        let gone = self.turn.replace(Box::new(turn));
         self.replaced(gone)
     }
 
@@ -226,9 +224,9 @@ impl Thread {
         self.ended.as_deref()
     }
 
-    fn replaced(&mut self, turn: Option<Turn>) -> Option<Turn> {
-        let turn = turn.filter(Turn::is_reported);
-        if let Some(Turn { id: Some(id), .. }) = &turn {
+    fn replaced(&mut self, turn: Option<Box<Turn>>) -> Option<Box<Turn>> {
+        let turn = turn.filter(|turn| turn.is_reported());
+        if let Some(Turn { id: Some(id), .. }) = turn.as_deref() {
             self.over.meet(&[id]);
         }
         turn
@@ -239,14 +237,15 @@ impl Thread {
     pub(super) fn accepts(&mut self, turn_id: String, at_us: u64) {
         if !self.is_at_work() && self.running(&turn_id).is_none() && !self.over.knows(&[&turn_id]) {
             (self.turn_us, self.heard_us) = (at_us, at_us);
-            self.accepted = Some(Turn { id: Some(turn_id), state: TurnState::Accepted, ..Turn::default() });
+            let turn = Turn { id: Some(turn_id), state: TurnState::Accepted, ..Turn::default() };
+            self.accepted = Some(Box::new(turn));
         }
     }
 
     /// The end of a turn is reported; returns the turn, if it is known, and whether its end is new. The end of a replaced
     /// turn may arrive late.
-    pub(super) fn ends(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Turn>, bool) {
-        let is_meant = |turn: &mut Turn| turn.id.is_none() || turn_id.is_none() || turn.id.as_deref() == turn_id;
+    pub(super) fn ends(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Box<Turn>>, bool) {
+        let is_meant = |turn: &mut Box<Turn>| turn.id.is_none() || turn_id.is_none() || turn.id.as_deref() == turn_id;
         let turn = self.turn.take_if(is_meant);
         self.accepted.take_if(is_meant);
         if !self.is_at_work() {
@@ -257,7 +256,7 @@ impl Thread {
             self.over.meet(&[turn_id]);
             self.ended = Some(turn_id.to_owned());
         }
-        (turn.filter(Turn::is_reported), is_new)
+        (turn.filter(|turn| turn.is_reported()), is_new)
     }
 
     /// The server reports the thread's status.

@@ -297,7 +297,7 @@ impl View<'_> {
     fn change_without_message(&mut self, step: &Step<'_>) {
         if let Change::RunEnded = step.change {
             for (thread_id, turn) in step.lost.turns.iter().filter(|(id, turn)| id.is_some() && turn.is_at_work()) {
-                let Turn { id: Some(turn_id), .. } = turn else { continue };
+                let Turn { id: Some(turn_id), .. } = &**turn else { continue };
                 let end = TurnEnd::unreported(step.lost_code()).document();
                 let place = ItemPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
                 self.emit_at(place, UiKind::Status, Detail::Status(Status { subject: "turn", end }));

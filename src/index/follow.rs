@@ -43,6 +43,8 @@ pub enum Next<'a> {
         bytes: &'a [u8],
         /// The next record's bytes.
         successor: Option<&'a [u8]>,
+        /// Whether the record's line is from the server and may contain text of ours.
+        may_contain_ours: bool,
     },
     /// A segment was deleted before it was read to its end.
     Lost {
@@ -91,7 +93,7 @@ impl Follower {
     /// Returns the next record, if it is complete. On an error the position stays.
     pub fn next(&mut self, patience: Patience) -> io::Result<Next<'_>> {
         let (at, length) = match self.reader.step()? {
-            Step::Record { at, bytes } if may_be_replaced(bytes) => {
+            Step::Record { at, bytes } if may_contain_ours(bytes) => {
                 self.held.clear();
                 self.held.extend_from_slice(bytes);
                 (at, None)
@@ -101,7 +103,7 @@ impl Follower {
             Step::End => return Ok(Next::End),
         };
         if length.is_some() {
-            return Ok(Next::Record { at, bytes: self.reader.last(), successor: None });
+            return Ok(Next::Record { at, bytes: self.reader.last(), successor: None, may_contain_ours: false });
         }
         let behind = self.reader.position().cloned();
         let replaces = match self.reader.step()? {
@@ -110,21 +112,24 @@ impl Follower {
             Step::End => None,
         };
         match (replaces, patience) {
-            (Some(true), _) => Ok(Next::Record { at, bytes: &self.held, successor: Some(self.reader.last()) }),
+            (Some(true), _) => {
+                let successor = Some(self.reader.last());
+                Ok(Next::Record { at, bytes: &self.held, successor, may_contain_ours: true })
+            }
             (None, Patience::Some) => {
                 self.go_to(Some(at));
                 Ok(Next::End)
             }
             (Some(false), _) | (None, Patience::None) => {
                 self.go_to(behind);
-                Ok(Next::Record { at, bytes: &self.held, successor: None })
+                Ok(Next::Record { at, bytes: &self.held, successor: None, may_contain_ours: true })
             }
         }
     }
 }
 
 /// Whether the record's line is from the server and may contain text of ours.
-fn may_be_replaced(record: &[u8]) -> bool {
+fn may_contain_ours(record: &[u8]) -> bool {
     // The record's own fields precede the line.
     let Some(end) = memchr::memchr(b',', record) else { return false };
     let rest = match record[end..].strip_prefix(CONN) {
@@ -219,11 +224,11 @@ pub(super) fn read(
                 is_all = true;
                 break;
             }
-            Ok(Next::Record { at, bytes, successor }) => {
+            Ok(Next::Record { at, bytes, successor, may_contain_ours }) => {
                 records += 1;
                 bytes_read += bytes.len();
                 let Batch { fold, rows, .. } = batch.get_or_insert_with(begun);
-                take(fold, &at, (bytes, successor), rows);
+                take(fold, &at, (bytes, successor, may_contain_ours), rows);
             }
             Ok(Next::Lost { at }) => {
                 records += 1;
@@ -250,11 +255,11 @@ pub(super) fn read(
     Ok(batch.map(|batch| Batch { is_all, ..batch }))
 }
 
-fn take(fold: &mut Fold, at: &Position, (bytes, successor): (&[u8], Option<&[u8]>), rows: &mut Rows) {
-    if successor.is_none()
-        && !may_be_replaced(bytes)
-        && let Some(seen) = Seen::of_message(bytes)
-    {
+/// A record, its successor, and whether its line may contain text of ours.
+type Recorded<'a> = (&'a [u8], Option<&'a [u8]>, bool);
+
+fn take(fold: &mut Fold, at: &Position, (bytes, successor, may_contain_ours): Recorded<'_>, rows: &mut Rows) {
+    if !may_contain_ours && let Some(seen) = Seen::of_message(bytes) {
         fold.take(at, &seen, rows);
         return;
     }
@@ -298,7 +303,9 @@ pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<(Fol
     loop {
         let rows = &mut Rows::default();
         match follower.next(Patience::None).map_err(failed)? {
-            Next::Record { at, bytes, successor } if at < *next => take(&mut fold, &at, (bytes, successor), rows),
+            Next::Record { at, bytes, successor, may_contain_ours } if at < *next => {
+                take(&mut fold, &at, (bytes, successor, may_contain_ours), rows);
+            }
             Next::Lost { at } if at < *next => fold.lost(&at, rows),
             Next::Record { .. } | Next::Lost { .. } | Next::End => return Ok((fold, used)),
         }
@@ -317,7 +324,7 @@ pub(super) fn recalled(fold: Fold, journal_dir: &Path, next: &Position) -> Fold 
     let mut follower = Follower::new(journal_dir, Some(from));
     loop {
         match follower.next(Patience::None) {
-            Ok(Next::Record { at, bytes, successor }) if at < *next => {
+            Ok(Next::Record { at, bytes, successor, .. }) if at < *next => {
                 decoded(bytes, successor, |seen| recall.take(&at, seen));
             }
             Ok(Next::Lost { .. }) => {}

@@ -189,7 +189,7 @@ fn one_reading(journal: &Path, stops: &[Position], cut: u64) -> Result<(Fold, Hi
     let mut stops = stops.iter().peekable();
     loop {
         match follower.next(Patience::None).expect("the journal can be read") {
-            Next::Record { at, bytes, successor } => {
+            Next::Record { at, bytes, successor, .. } => {
                 while stops.next_if(|stop| **stop <= at).is_some() {
                     fold.silence(u64::MAX, &mut rows);
                 }

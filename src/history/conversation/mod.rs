@@ -95,7 +95,7 @@ pub(super) struct Step<'a> {
 
 #[derive(Default)]
 pub(super) struct Lost {
-    pub(super) turns: Vec<(Option<String>, Turn)>,
+    pub(super) turns: Vec<(Option<String>, Box<Turn>)>,
     pub(super) tools: Vec<(ItemPlace, Tool)>,
     pub(super) requests: Vec<Request>,
 }
@@ -111,7 +111,7 @@ pub(super) enum Change<'a> {
     TurnEnded {
         end: TurnEnd,
         /// The turn, if it was running.
-        turn: Option<Turn>,
+        turn: Option<Box<Turn>>,
         is_new: bool,
         /// The open tools that end with it.
         tools: Vec<(ItemPlace, Tool)>,
@@ -468,7 +468,7 @@ impl Conversation {
 
     /// A turn was replaced by another one of its thread without a reported end, so its open tools get no end of their
     /// own.
-    fn replaced(&mut self, place: &ItemPlace, turn: Option<Turn>, step: &mut Step<'_>) {
+    fn replaced(&mut self, place: &ItemPlace, turn: Option<Box<Turn>>, step: &mut Step<'_>) {
         let Some(turn) = turn else { return };
         let is_meant = |key: &ItemPlace| key.thread_id == place.thread_id && key.turn_id == turn.id;
         step.lost.tools.extend(self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key)));

@@ -232,7 +232,7 @@ impl Source {
     /// Reads a record and appends its events.
     pub(super) fn next(&mut self, patience: Patience, events: &mut Vec<SessionEvent>) -> io::Result<NextRecord> {
         let (at, bytes, successor) = match self.follower.next(patience)? {
-            Next::Record { at, bytes, successor } => (at, bytes, successor),
+            Next::Record { at, bytes, successor, .. } => (at, bytes, successor),
             Next::Lost { at } => {
                 let told =
                     json!({ "type": "gap", "lines": 0, "reason": "a part of the journal was removed meanwhile" });
