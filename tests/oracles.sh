@@ -10,11 +10,16 @@ skipped() {
     echo "SKIPPED: $1 could not be installed (a network is needed): masking is not measured with it" >&2
 }
 
+# Runs a command, within five minutes on systems with timeout(1).
+limited() {
+    if command -v timeout >/dev/null; then timeout 300 "$@"; else "$@"; fi
+}
+
 if [ ! -x "$into/python/bin/detect-secrets" ]; then
     { python3 -m venv "$into/python" &&
-        "$into/python/bin/pip" install --quiet --disable-pip-version-check detect-secrets==1.5.0; } || skipped detect-secrets
+        limited "$into/python/bin/pip" install --quiet --disable-pip-version-check detect-secrets==1.5.0; } || skipped detect-secrets
 fi
 if [ ! -x "$into/node_modules/.bin/secretlint" ]; then
-    npm install --prefix "$into" --no-save --no-audit --no-fund --loglevel=error --ignore-scripts \
+    limited npm install --prefix "$into" --no-save --no-audit --no-fund --loglevel=error --ignore-scripts \
         "secretlint@12.0.0" "@secretlint/secretlint-rule-preset-recommend@12.0.0" || skipped secretlint
 fi
