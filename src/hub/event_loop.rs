@@ -21,7 +21,8 @@ use crate::relay::{Core, Message};
 use crate::websocket::{Ended, Listener, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
-/// How long a hub that ends goes on to deliver what waits: a little longer than an answer waits for its commit.
+/// The time for which an ending hub still delivers waiting messages: a little longer than an answer waits for its
+/// commit.
 const FINISH_MAX: Duration = Duration::from_millis(300);
 
 /// How long clients of a server that has ended may take to read what it wrote. A restart of the server comes in between.
@@ -55,7 +56,7 @@ pub(super) struct Hub {
     published_at: Duration,
     /// The published state of the connections is old.
     pub(super) is_stale: bool,
-    /// It was reported that the server is outdated.
+    /// The user has read that the server is outdated.
     outdated_reported: bool,
 }
 
@@ -75,7 +76,7 @@ pub(super) enum End {
     ServerEnded,
 }
 
-/// What the poll found.
+/// The results of the poll.
 #[derive(Default)]
 struct Ready {
     links: Vec<(Conn, Side, bool)>,
@@ -216,7 +217,7 @@ impl Hub {
         }
     }
 
-    /// Whether to go on with this server. One that cannot be reached is kept only while it works, or has clients.
+    /// Whether to go on with this server. An unreachable server is kept only while it works or has clients.
     fn server_runs(&mut self) -> bool {
         if self.reach == Reach::SocketGone && !self.has_clients() && self.core.engine.is_idle() {
             return false;
@@ -375,7 +376,7 @@ impl Hub {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut messages = Vec::new();
         let ended = link.read(from, &mut messages);
-        // A caller may have written what was just read in response to one of these messages.
+        // These messages may be the reason why a caller wrote the lines that were just read.
         self.take_messages(effects);
         self.pass_messages(conn, from, messages, effects);
         if let Some(ended) = ended {
@@ -389,7 +390,7 @@ impl Hub {
             self.core.notices.report(&format!("a client has left {limit} unread; it is disconnected"));
             self.link_ended(conn, Side::Client, None, effects);
         }
-        // What the engine wants in return goes out before the next messages are read.
+        // The engine's answers go out before the next messages are read.
         self.carry_out_all(effects);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A link reads from its client only while nothing waits for the server, so that a server that does not read stalls that client,
 //! as without a hub. From the server it always reads: the record must have what the server says, and a client that is slow holds
-//! up nobody else. What waits for such a client is bounded by [`WAITING_BYTES_MAX`].
+//! up nobody else. [`WAITING_BYTES_MAX`] bounds the bytes that wait for such a client.
 //!
 //! Nothing here decides on a message.
 
@@ -22,7 +22,7 @@ pub(super) const WAITING_BYTES_MAX: usize = 64 << 20;
 /// How much is handed to an end at once; the rest waits in the queue.
 const HANDED_BYTES_MAX: usize = 1 << 20;
 
-/// How long a link that ends may take to deliver what waits.
+/// The time that an ending link has to deliver waiting bytes.
 pub(super) const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 /// A link between a client and the server. The hub's own has no client.
@@ -36,7 +36,7 @@ pub(super) struct Link {
     cut_at: Option<Duration>,
 }
 
-/// An end, and what waits for it.
+/// One end, and the bytes that wait for it.
 #[derive(Debug)]
 struct Way {
     end: End,
@@ -62,7 +62,7 @@ enum Piece {
     Mark(Token),
 }
 
-/// What a link waits for.
+/// The events that a link waits for.
 pub(super) struct Interest<'a> {
     pub(super) side: Side,
     pub(super) fd: BorrowedFd<'a>,
@@ -166,8 +166,8 @@ impl Link {
         ways.flat_map(|way| std::mem::take(&mut way.dropped)).collect()
     }
 
-    /// Whether more waits for the client than [`WAITING_BYTES_MAX`]. What is being written, which may be one long message, does not
-    /// count.
+    /// Whether more waits for the client than [`WAITING_BYTES_MAX`]. The message that is being written does not count;
+    /// it may be long.
     pub(super) fn is_too_slow(&self) -> bool {
         self.client.as_ref().is_some_and(|client| {
             let next = match client.queue.front() {
@@ -183,7 +183,8 @@ impl Link {
         self.client.as_ref().map_or(0, |client| client.queued_bytes + client.end.unsent_bytes())
     }
 
-    /// Ends the link because one side is gone. What is queued for the other is still delivered, until `cut_at` at most. A close
+    /// Ends the link because one side is gone. The other side still gets its queued bytes, until `cut_at` at most. A
+    /// close
     /// frame goes on to the other side.
     pub(super) fn end(&mut self, gone: Side, ended: Option<&Ended>, cut_at: Duration) {
         if self.cut_at.is_some() {

@@ -4,7 +4,8 @@
 //! again adopts it. `server.json` in the session folder says which process it is; `server.log` has what it prints.
 //!
 //! The npm package's `codex` is a Node script whose child is the server. The *launcher* is the process that we started; the
-//! server is the one that listens on the socket, by the word of the kernel. They are the same if codex is the native program.
+//! server is the one that listens on the socket, by the word of the kernel. Both are one process if codex is the native
+//! program.
 //!
 //! *Locking.* The caller holds the session's lock.
 //!
@@ -85,7 +86,7 @@ pub(crate) enum ServerError {
     /// A file of the session folder.
     #[error("{action} {}: {source}", .path.display())]
     File { action: &'static str, path: PathBuf, source: io::Error },
-    /// The socket's path is too long, and there is no folder for a short one.
+    /// The socket's path is too long, and no folder allows a shorter one.
     #[error(transparent)]
     Socket(#[from] SocketError),
     #[error("{} --version {why}; run it by hand to see what is wrong", .program.display())]
@@ -115,7 +116,7 @@ fn pid_in_words(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
 }
 
-/// What a start needs to know.
+/// The settings of a start.
 #[derive(Debug, Clone)]
 pub(crate) struct StartOptions {
     /// `app-server` and its options, without `--listen`.
@@ -156,9 +157,9 @@ pub(crate) struct ServerProcess {
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// It was gone already.
+    /// The server had already exited.
     Before,
-    /// It ended by itself when it was told.
+    /// The server exited after the signal.
     Interrupted,
     /// It had to be killed.
     Killed,
@@ -647,7 +648,7 @@ mod tests {
         command.args(["-c", script]).stdout(Stdio::piped());
         launch::own_session(&mut command);
         let mut child = command.spawn().expect("sh runs");
-        // It says when it is ready.
+        // The server reports when it is ready.
         let mut first = [0];
         child.stdout.as_mut().expect("it is piped").read_exact(&mut first).expect("it writes");
         let identity = ProcessIdentity::of(child.id()).expect("it runs");

@@ -38,7 +38,7 @@ pub(crate) enum DefaultSocket {
     LeftAlone,
 }
 
-/// What a hub needs to know.
+/// The settings of a hub.
 #[derive(Debug)]
 pub(crate) struct HubOptions {
     /// `codex app-server` and its options, without `--listen`.

@@ -196,7 +196,7 @@ impl Claim {
         }
     }
 
-    /// Looks at what is at the path of the socket.
+    /// Finds out what the path of the socket holds.
     fn check(&self) -> Result<Place, ClaimError> {
         let in_the_way = |what| Err(ClaimError::InTheWay { path: self.path.clone(), what });
         let there = match std::fs::symlink_metadata(&self.path) {
@@ -244,7 +244,7 @@ impl Claim {
     }
 }
 
-/// The process that listens on the default socket; none if nothing does. `home` is that of codex-shim.
+/// The process that listens on the default socket, if there is one. `home` is that of codex-shim.
 pub(crate) fn answerer(codex_home: &Path, home: &Path) -> Result<Option<Answerer>, ClaimError> {
     let path = default_socket(codex_home);
     match (Claim { path, home: home.to_owned(), runtime_dir: None, lock: None }).check() {
@@ -254,7 +254,7 @@ pub(crate) fn answerer(codex_home: &Path, home: &Path) -> Result<Option<Answerer
     }
 }
 
-/// What is at the path of a socket.
+/// The kind of file at a socket's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Free,

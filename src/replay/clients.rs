@@ -62,7 +62,7 @@ struct Client {
 
 #[derive(Debug)]
 enum Seat {
-    /// It has only greeted, with these lines.
+    /// The client has only sent these lines of the handshake.
     Greeting(Vec<Vec<u8>>),
     Playing {
         round: u64,
@@ -195,7 +195,7 @@ impl Clients {
                 EntryKind::Notification { .. } | EntryKind::Response { .. } | EntryKind::Other => None,
             };
             let mut replies = self.play(round, conn, &greeting);
-            // It has been answered.
+            // The request has its answer.
             replies.retain(|reply| {
                 let kind = EntryKind::of(reply.bytes.trim_ascii_end());
                 reply.to != id || !matches!(kind, EntryKind::Response { id } if Some(&id) == answered.as_ref())
@@ -322,7 +322,7 @@ mod tests {
         let resume = r#"5>{"id":9,"method":"thread/resume","params":{"threadId":"T"}}"#;
         let started = r#"5<{"method":"thread/started","params":{"thread":{"id":"T"}}}"#;
         assert_eq!(play(&mut clients, resume), format!(r#"{started} 5<{{"id":9,"result":{{"thread":{{"id":"T"}}}}}}"#));
-        // The first answer counts, whoever gives it.
+        // The first answer counts, from whichever client.
         let done = r#"6<{"method":"done","params":{"threadId":"T"}}"#;
         assert_eq!(play(&mut clients, r#"6>{"id":7,"result":{"decision":"accept"}}"#), done);
         assert_eq!(play(&mut clients, r#"5>{"id":7,"result":{"decision":"decline"}}"#), "");
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(clients.rounds.len(), 2);
         clients.leave(ClientId(3));
         assert_eq!(clients.rounds.len(), 1);
-        // A name that the tape does not have takes what is free.
+        // A client whose name the tape does not have takes any free connection.
         play(&mut clients, &hello(5, "c"));
         play(&mut clients, r#"5>{"id":9,"method":"thread/resume","params":{"threadId":"T"}}"#);
         assert_eq!(clients.rounds.len(), 1);

@@ -61,7 +61,7 @@ impl Homes {
     }
 }
 
-/// Where in a text a path may begin.
+/// The places of a text at which a path may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begins {
     Anywhere,

@@ -1,6 +1,6 @@
 //! Plays a tape on a Unix socket as a WebSocket server: the shell around [`Clients`].
 //!
-//! One thread polls all connections and sends the lines that are due. A client that is slow holds up nobody else.
+//! One thread polls all connections and sends the lines that are due. A slow client delays no other client.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Limit of the time for a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 
-/// Limit of the time in which a client takes what waits for it when the playing ends.
+/// The time that a client has to read waiting bytes when the tape ends.
 const CLOSING_MAX: Duration = Duration::from_millis(200);
 
 /// A header of the real server's handshake, and its value.
@@ -50,7 +50,7 @@ pub(crate) struct ListenOptions {
     pub pace: Pace,
 }
 
-/// What the user may want to know.
+/// News for the user.
 #[derive(Debug)]
 pub(crate) enum Told<'a> {
     Listening,
@@ -59,7 +59,7 @@ pub(crate) enum Told<'a> {
         name: Option<&'a str>,
         differences: &'a [Difference],
     },
-    /// A client has not read what waits for it.
+    /// A client has not read the bytes that wait for it.
     TooSlow {
         name: Option<&'a str>,
     },
@@ -220,7 +220,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Sends what is due.
+    /// Sends the lines that are due.
     fn write(&mut self) {
         for connection in self.connections.iter_mut().filter(|connection| !connection.is_gone) {
             connection.send_due();

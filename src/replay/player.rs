@@ -39,7 +39,7 @@ const NOT_ON_TAPE: i32 = -32_050;
 /// Limit of the tape's lines that a client's line is compared with.
 const CANDIDATES_MAX: usize = 256;
 
-/// Limit of the differences that are kept.
+/// Limit of the differences in memory.
 const DIFFERENCES_MAX: usize = 1_000;
 
 /// A line that the player sends.

@@ -41,7 +41,8 @@ static WORDS: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
     (automaton(words), shapes)
 });
 
-/// Adds where secrets stand that a command is given. An apostrophe may open a quotation or not, so the commands are divided both
+/// Adds the places of secrets among a command's arguments. An apostrophe may open a quotation or not, so the commands
+/// are divided both
 /// ways.
 pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     let (words, shapes) = &*WORDS;
@@ -167,7 +168,7 @@ const BLANKS_MAX: usize = 64;
 /// Longest list that is read as a command, in bytes.
 const LIST_BYTES_MAX: usize = 8 << 10;
 
-/// Returns the places of secrets that commands are given in lists of words in JSON, in order.
+/// Returns, in order, the places of secrets in commands that are JSON lists of words.
 pub(super) fn given_in_lists(json: &str) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     in_lists(json.as_bytes(), &mut spans);
@@ -220,7 +221,7 @@ fn command(list: &[u8]) -> (Vec<u8>, usize) {
     (Vec::new(), at)
 }
 
-/// What stands for a blank or a mark within a word.
+/// Stands for a blank or a mark within a word.
 const WITHIN: u8 = 1;
 
 /// Returns the length of blanks and line ends, also as JSON in a text has them.

@@ -251,7 +251,7 @@ impl Masker {
             if is_of_record && kind == TokenKind::Name {
                 top = name;
             }
-            // What a record says about its line is never masked.
+            // The record's own members are never masked.
             let is_kept = of == Of::Record && !matches!(top, "line" | "data" | "argv" | "codex");
             let piece = piece_at.as_ref().filter(|piece| piece.string == range);
             let string = JsonString::of(written);

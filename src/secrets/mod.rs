@@ -88,7 +88,7 @@ fn one_of(text: &[u8], words: &[&str]) -> bool {
     words.iter().any(|word| text == word.as_bytes())
 }
 
-/// Spans in order, those that touch made one.
+/// Spans in order, with adjacent ones joined.
 fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.retain(|span| !span.is_empty());
     spans.sort_unstable_by_key(|span| (span.start, span.end));

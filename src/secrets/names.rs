@@ -41,7 +41,7 @@ pub(super) fn word_names_secret(word: &str) -> bool {
     }
     let parts = parts_of(word);
     let mut parts: &[String] = &parts;
-    // A number and a sort say which secret it is, not that it is none.
+    // A number or a type only tells secrets apart: the value is still a secret.
     while let [start @ .., last] = parts
         && !start.is_empty()
         && (last.bytes().all(|byte| byte.is_ascii_digit()) || SORTS.contains(&last.as_str()))
@@ -252,7 +252,7 @@ pub(super) struct Members<'a> {
     given: Vec<Range<usize>>,
 }
 
-/// What stands around a token.
+/// The bytes around a token.
 #[derive(Debug)]
 pub(super) struct Member<'a> {
     /// The name of a value, or the token if it is a name.
@@ -270,7 +270,7 @@ impl<'a> Members<'a> {
         Members { json, given: given_in_lists(json), ..Members::default() }
     }
 
-    /// What stands around the next token.
+    /// The bytes around the next token.
     pub(super) fn next(&mut self, token: &Token) -> Member<'a> {
         self.pass(token.range.start);
         self.seen_to = token.range.end;
@@ -299,7 +299,7 @@ impl<'a> Members<'a> {
         Member { name: label, depth, is_secret }
     }
 
-    /// Reads what stands between two tokens.
+    /// Reads the bytes between two tokens.
     fn pass(&mut self, to: usize) {
         for byte in &self.json.as_bytes()[self.seen_to..to] {
             match byte {

@@ -353,7 +353,7 @@ pub(super) const DIVIDING: [&str; 17] = [
     "sshpass", "openssl", "htpasswd", "ldap", "mongo", "smbclient",
 ];
 
-/// Values that say where a secret is, or that there is none.
+/// Values that refer to a secret or stand for its absence.
 pub(super) const OPEN_WORDS: [&str; 19] = [
     "inherit", "read", "write", "true", "false", "null", "none", "nil", "undefined", "yes", "no", "on", "off",
     "redacted", "hidden", "sensitive", "required", "optional", "()",
@@ -383,7 +383,7 @@ pub(super) const ELSEWHERE: [&str; 20] = [
     "args.", "req.", "request.", "ctx.", "params.", "opts.", "options.", "props.", "vars.",
 ];
 
-/// Functions and constructors that give back what they are given.
+/// Functions and constructors that return their argument.
 pub(super) const CONSTRUCTORS: [&str; 18] = [
     "Some", "Ok", "Secret", "SecretString", "SecretStr", "SecretBox", "String", "str", "bytes", "Password", "ApiKey",
     "b64decode", "b64encode", "atob", "btoa", "bytearray", "Sensitive", "SecureString",
@@ -392,7 +392,7 @@ pub(super) const CONSTRUCTORS: [&str; 18] = [
 /// Those whose argument may stand without quotation marks.
 pub(super) const BARE_CONSTRUCTORS: [&str; 3] = ["Some", "Secret", "SecretString"];
 
-/// Functions that are given the name of a value.
+/// Functions whose argument is the name of a value.
 pub(super) const GETTERS: [&str; 26] = [
     "getenv", "env", "get", "environ", "getEnv", "var", "prop", "property", "getProperty", "config", "input", "prompt",
     "getpass", "split", "find", "replace", "strip", "format", "print", "log", "require", "load", "open", "read",

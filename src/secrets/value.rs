@@ -61,7 +61,7 @@ pub(super) struct Values<'a> {
     looked_to: usize,
     /// The end of the last value.
     taken_to: usize,
-    /// The line that was looked through last, from where it was.
+    /// The line that was searched last, from the place of the search on.
     line: Range<usize>,
     /// From here on no quotation mark of a kind closes anything.
     unclosed: Vec<(Quote, usize)>,
@@ -154,7 +154,7 @@ impl<'a> Values<'a> {
         let close = self.close(quote, from);
         let (end, close_bytes) = match close {
             Some((end, bytes)) if end <= line || matches!(joined, Joined::Variable | Joined::Argument) => (end, bytes),
-            // It is not closed in its line: the rest of the line.
+            // The quotation does not end in its line, so its value is the rest of the line.
             Some(_) | None => (line, 0),
         };
         self.push(name, joined, from..end);
@@ -165,7 +165,7 @@ impl<'a> Values<'a> {
         self.changed(name, joined, at);
     }
 
-    /// Takes what goes on behind a closing quotation mark without a blank, as in `'it'\''s'`. Gives where it ends.
+    /// Takes the text that follows a closing quotation mark without a blank, as in `'it'\''s'`. Returns its end.
     fn goes_on(&mut self, name: &Name, joined: Joined, from: usize) -> usize {
         let text = self.text;
         let mut at = from;
@@ -526,7 +526,7 @@ fn is_small_number(value: &[u8]) -> bool {
         && value.iter().all(|byte| byte.is_ascii_digit() || b"._,%".contains(byte))
 }
 
-/// Whether a value only says where the secret is, or that there is none.
+/// Whether a value only refers to a secret or stands for its absence.
 pub(super) fn is_open(value: &[u8]) -> bool {
     let wrapped = |front: &[u8], back: &[u8]| {
         value.len() >= front.len() + back.len() && value.starts_with(front) && value.ends_with(back)

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use crate::protocol::{Event, Method, request_line};
 use crate::wire::{Body, Members, Message, PlainNotification, RpcId, elements, text};
 
-/// Limits on what is remembered. Beyond one of them a broken connection is the end of the client.
+/// Limits of the memory. Beyond one of them a broken connection is the end of the client.
 const INITIALIZE_BYTES_MAX: usize = 1 << 20;
 const CALLS_MAX: usize = 10_000;
 const REQUESTS_MAX: usize = 10_000;
@@ -30,7 +30,7 @@ const IN_PROGRESS: &str = "inProgress";
 const BROKE: &str =
     "codex-shim: the connection to the shared server broke before it answered; it may have carried this out";
 
-/// What to do about a message of the server.
+/// The treatment of a message of the server.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Reaction {
     /// Whether the client gets it.
@@ -77,7 +77,7 @@ struct Call {
     thread_id: Option<String>,
 }
 
-/// What the server has not answered since the connection came back.
+/// Requests that the server has not answered since the connection came back.
 #[derive(Debug, Default)]
 struct Restoring {
     awaits_initialize: bool,
@@ -180,8 +180,8 @@ impl Memory {
         }
     }
 
-    /// The server makes a request. Returns whether the client does not have it yet: after a break, the server repeats those that
-    /// are open.
+    /// The server makes a request. Returns whether it is new to the client: after a break, the server repeats open
+    /// requests.
     fn is_asked(&mut self, id: RpcId, line: &[u8]) -> bool {
         let mut hasher = DefaultHasher::new();
         line.hash(&mut hasher);

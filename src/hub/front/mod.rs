@@ -120,7 +120,7 @@ impl Front {
         let mut connecting = loop {
             match connect(&socket) {
                 Ok(connecting) => break connecting,
-                // It is busy, or about to listen.
+                // The hub is busy, or about to listen.
                 Err(_) if Instant::now() < until => std::thread::park_timeout(LOOK_PAUSE),
                 Err(source) => return Err(JoinError::Connect { socket, source }),
             }
@@ -193,7 +193,7 @@ struct Session {
     memory: Memory,
     /// The connection has messages that a poll does not show.
     has_more: bool,
-    /// The hub takes nothing more. What it has written before is read first; then its end shows.
+    /// The hub takes nothing more. Bytes that it wrote before are read first; then its end shows.
     is_cut: bool,
     /// Attempts to connect since the connection broke.
     attempts: usize,
@@ -209,7 +209,7 @@ struct Ending {
     by_signal: bool,
 }
 
-/// What the poll found.
+/// The results of the poll.
 #[derive(Default)]
 struct Ready {
     client: bool,
@@ -508,7 +508,7 @@ impl Session {
                 if now >= ending.answers_until || !self.memory.awaits_answers() {
                     end.close(&Close::new(1000, ""));
                     let is_broken = matches!(end.flush(), Flushed::Broken(_));
-                    // What is left is written when the hub takes it.
+                    // The rest is written when the hub can take it.
                     if is_broken || is_over || !end.wants_write() {
                         self.upstream = Upstream::Closed;
                     }

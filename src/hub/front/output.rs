@@ -55,7 +55,7 @@ impl Output {
         }
     }
 
-    /// Drops what waits, and all that follows.
+    /// Drops the waiting bytes, and all later ones.
     pub(super) fn abandon(&mut self) {
         (self.sink, self.bytes, self.written) = (None, Vec::new(), 0);
     }
