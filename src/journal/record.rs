@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write as _;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -324,30 +325,59 @@ pub(super) enum Written {
     InPlaceFor(Side),
 }
 
-/// The first members of a line's record, the same for all lines of one time and connection.
-pub(super) fn start(at_us: u64, conn: Conn) -> Vec<u8> {
-    let mut start = Vec::with_capacity(48);
-    start.extend_from_slice(b"{\"at\":");
-    append_json(&mut start, &at_us);
-    if conn != Conn::OWN {
-        start.extend_from_slice(b",\"conn\":");
-        append_json(&mut start, &conn.0);
+/// At most 64 bytes, which take no call to append: the compiler replaces a copy of a constant size by a few instructions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Short {
+    bytes: [u8; Short::BYTES_MAX],
+    length: usize,
+}
+
+impl Short {
+    const BYTES_MAX: usize = 64;
+
+    const fn of(text: &[u8]) -> Short {
+        let mut bytes = [0; Short::BYTES_MAX];
+        bytes.split_at_mut(text.len()).0.copy_from_slice(text);
+        Short { bytes, length: text.len() }
     }
-    start
+
+    fn append_to(&self, out: &mut Vec<u8>) {
+        let end = out.len() + self.length;
+        out.extend_from_slice(&self.bytes);
+        out.truncate(end);
+    }
+}
+
+/// The first members of a line's record, the same for all lines of one time and connection.
+pub(super) fn start(at_us: u64, conn: Conn) -> Short {
+    let mut bytes = [0; Short::BYTES_MAX];
+    let mut rest = &mut bytes[..];
+    let written = match conn {
+        Conn::OWN => write!(rest, "{{\"at\":{at_us}"),
+        Conn(conn) => write!(rest, "{{\"at\":{at_us},\"conn\":{conn}"),
+    };
+    written.expect("two numbers of 20 digits fit");
+    let length = Short::BYTES_MAX - rest.len();
+    Short { bytes, length }
 }
 
 /// Appends the part of a line's record before the line, after its [`start`]. For [`Form::Verbatim`] the line itself follows, then
 /// [`append_tail`].
-pub(super) fn append_head(out: &mut Vec<u8>, start: &[u8], written: Written, form: &Form, line: &[u8]) {
-    out.extend_from_slice(start);
-    out.extend_from_slice(match written {
-        Written::By(Side::Client) => b",\"from\":\"client\",",
-        Written::By(Side::Server) => b",\"from\":\"server\",",
-        Written::For(Side::Client) => b",\"from\":\"shim\",\"to\":\"client\",",
-        Written::For(Side::Server) => b",\"from\":\"shim\",\"to\":\"server\",",
-        Written::InPlaceFor(Side::Client) => b",\"from\":\"shim\",\"to\":\"client\",\"replaces\":true,",
-        Written::InPlaceFor(Side::Server) => b",\"from\":\"shim\",\"to\":\"server\",\"replaces\":true,",
-    });
+pub(super) fn append_head(out: &mut Vec<u8>, start: &Short, written: Written, form: &Form, line: &[u8]) {
+    start.append_to(out);
+    let origin = match written {
+        Written::By(Side::Client) => const { &Short::of(b",\"from\":\"client\",") },
+        Written::By(Side::Server) => const { &Short::of(b",\"from\":\"server\",") },
+        Written::For(Side::Client) => const { &Short::of(b",\"from\":\"shim\",\"to\":\"client\",") },
+        Written::For(Side::Server) => const { &Short::of(b",\"from\":\"shim\",\"to\":\"server\",") },
+        Written::InPlaceFor(Side::Client) => {
+            const { &Short::of(b",\"from\":\"shim\",\"to\":\"client\",\"replaces\":true,") }
+        }
+        Written::InPlaceFor(Side::Server) => {
+            const { &Short::of(b",\"from\":\"shim\",\"to\":\"server\",\"replaces\":true,") }
+        }
+    };
+    origin.append_to(out);
     match form {
         Form::Verbatim => out.extend_from_slice(b"\"line\":"),
         Form::Text => {
@@ -377,8 +407,8 @@ pub(super) fn append_head(out: &mut Vec<u8>, start: &[u8], written: Written, for
 }
 
 /// Appends the record of a line of the server that is the same as in the record at `offset`.
-pub(super) fn append_reference(out: &mut Vec<u8>, start: &[u8], offset: u64) {
-    out.extend_from_slice(start);
+pub(super) fn append_reference(out: &mut Vec<u8>, start: &Short, offset: u64) {
+    start.append_to(out);
     out.extend_from_slice(SAME);
     append_json(out, &offset);
     out.extend_from_slice(b"}\n");
@@ -410,10 +440,11 @@ pub(super) fn start_of(record: &[u8]) -> Option<&[u8]> {
 
 /// Appends the part of a line's record after the line.
 pub(super) fn append_tail(out: &mut Vec<u8>, end: LineEnd) {
-    out.extend_from_slice(match end {
-        LineEnd::Newline => b"}\n",
-        LineEnd::EndOfStream => b",\"eol\":false}\n",
-    });
+    let tail = match end {
+        LineEnd::Newline => const { &Short::of(b"}\n") },
+        LineEnd::EndOfStream => const { &Short::of(b",\"eol\":false}\n") },
+    };
+    tail.append_to(out);
 }
 
 /// Appends the record of an action or observation of codex-shim.

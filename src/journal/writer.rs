@@ -65,7 +65,7 @@ impl std::error::Error for JournalError {
 pub struct Batch<'a> {
     at_us: u64,
     /// [`record::start`] of this time.
-    start: Vec<u8>,
+    start: record::Short,
     own: Vec<u8>,
     parts: Vec<Part<'a>>,
     /// The start in `own` of the last part.
@@ -207,7 +207,8 @@ pub struct Writer {
     missed: Option<Missed>,
     tally: Tally,
     last_at_us: u64,
-    spare: Vec<u8>,
+    /// The buffers of the batch before.
+    spare: (Vec<u8>, Vec<RecordEnd>),
     /// `None` if each line is recorded in full, or while a batch holds the lines.
     shared: Option<SharedLines>,
     background: Background,
@@ -255,7 +256,7 @@ impl Writer {
             missed: None,
             tally: Tally::default(),
             last_at_us: 0,
-            spare: Vec::new(),
+            spare: Default::default(),
             shared: None,
             background,
         }
@@ -307,8 +308,9 @@ impl Writer {
         let at_least_us = if self.last_at_us == 0 { 0 } else { self.last_at_us + passed_us / 2 };
         self.last_at_us = at_least_us.max(now.unix_us);
         self.elapsed = now.elapsed;
-        let mut own = std::mem::take(&mut self.spare);
+        let (mut own, mut records) = std::mem::take(&mut self.spare);
         own.clear();
+        records.clear();
         let (at_us, start) = (self.last_at_us, record::start(self.last_at_us, Conn::OWN));
         // References keep a segment open, so a full one takes no more of them.
         if let (Some(lines), Some(open)) = (&mut self.shared, &self.open)
@@ -317,7 +319,7 @@ impl Writer {
             lines.clear();
         }
         let shared = self.shared.take().map(|lines| Sharing { lines, added: Vec::new(), refers: false });
-        let (parts, records) = (Vec::new(), Vec::new());
+        let parts = Vec::new();
         let mut batch = Batch { at_us, start, own, parts, own_from: 0, records, bytes: 0, conn: Conn::OWN, shared };
         if let Some(missed) = &self.missed {
             batch.push_gap(missed);
@@ -333,7 +335,7 @@ impl Writer {
     pub fn commit(&mut self, mut batch: Batch<'_>) -> Result<(), JournalError> {
         if batch.records.is_empty() {
             self.shared = batch.shared.map(|sharing| sharing.lines);
-            self.spare = batch.own;
+            self.spare = (batch.own, batch.records);
             return Ok(());
         }
         let segment = self.header.segment;
@@ -367,7 +369,7 @@ impl Writer {
             }
         }
         if batch.own.capacity() <= 2 * (SLICED_LINE_BYTES_MIN + (64 << 10)) {
-            self.spare = batch.own;
+            self.spare = (batch.own, batch.records);
         }
         result.map_err(|failure| failure.error)
     }

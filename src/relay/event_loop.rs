@@ -237,18 +237,18 @@ impl Relay {
             let (range, line, incoming) = incoming(&direction.framer, frame);
             passed.lines += u64::from(!matches!(frame, Frame::Piece { .. }));
             let line_effects = &mut self.scratch.line_effects;
-            let decision = self.core.engine.read(now, Conn::OWN, from, incoming, line_effects);
+            let mut decision = self.core.engine.read(now, Conn::OWN, from, incoming, line_effects);
             effects.extend(line_effects.drain(..).filter_map(|effect| self.core.recorder.add(&mut batch, effect)));
-            let Some(decision) = decision else { continue };
-            self.core.recorder.add_line(&mut batch, from, line, &decision);
-            passed.count_omitted(&decision);
-            for own in decision.before {
+            let Some(decision) = &mut decision else { continue };
+            self.core.recorder.add_line(&mut batch, from, line, decision);
+            passed.count_omitted(decision);
+            for own in decision.before.drain(..) {
                 direction.outgoing.add_own(LineEnd::Newline.ends(own.bytes));
             }
             if let Some(token) = decision.hold {
                 direction.outgoing.hold(token);
             }
-            let forwarded_bytes = match decision.line {
+            let forwarded_bytes = match std::mem::take(&mut decision.line) {
                 Passage::Forward => {
                     direction.outgoing.add(range.clone());
                     Some(range.len())
@@ -268,7 +268,7 @@ impl Relay {
                 passed.bytes += bytes as u64;
                 direction.seam.frame_queued(frame, &mut direction.outgoing);
             }
-            effects.extend(decision.then.into_iter().filter_map(|effect| self.core.recorder.add(&mut batch, effect)));
+            effects.extend(decision.then.drain(..).filter_map(|effect| self.core.recorder.add(&mut batch, effect)));
         }
         if let Some(batch) = batch {
             self.core.recorder.commit(batch, &mut self.core.notices);
