@@ -12,7 +12,7 @@ CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 .DEFAULT_GOAL := build
 
 # A limit in seconds for what needs a network, on systems with timeout(1).
-limit = $(if $(shell command -v timeout),timeout $(1))
+limit = $(if $(shell command -v timeout 2>/dev/null),timeout $(1))
 
 build: ## the release binary, target/release/codex-shim
 	cargo build --release --locked --features fleet
@@ -126,7 +126,7 @@ FUZZ_SECONDS := 60
 FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules
 
 fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the properties, with 500,000 random cases each
-	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+	@command -v cargo-fuzz >/dev/null || $(call limit,900) cargo install --locked cargo-fuzz
 	@for target in $(FUZZ_TARGETS); do \
 	  mkdir -p fuzz/corpus/$$target && \
 	  cargo fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 || exit 1; \

@@ -42,7 +42,7 @@ pub(crate) struct Client {
     complaints: Mutex<Complaints>,
 }
 
-/// Messages of hosts that are not allowed or cannot be read. The user hears of each kind once.
+/// Messages of hosts that are not allowed or cannot be read. The user hears of each complaint once.
 #[derive(Debug, Default)]
 struct Complaints {
     known: BTreeSet<String>,

@@ -275,7 +275,7 @@ impl Feed {
         }
     }
 
-    /// Ends requests whose item or turn is over and whose outcome is not known.
+    /// Ends the requests whose item or turn is over, unless each outcome can be assigned to its request.
     fn over(&mut self, at_us: u64, method: Option<Method>, event: &Event) -> Vec<Value> {
         let is_over = |open: &Open| {
             open.thread == event.thread_id

@@ -198,7 +198,7 @@ fn at_level(value: &Value, names: &[&str], level: FleetLevel) -> Value {
     }
 }
 
-/// Rows of requests with their sessions, the number of further ones, and the sessions that did not answer.
+/// Rows of requests with their sessions, the number of further ones, and the sessions whose requests could not be read.
 pub(crate) fn requests(
     rows: &[(Value, Value)],
     left_out: usize,

@@ -30,7 +30,7 @@ const OTHER: &str = "fleet-check";
 /// How long the server recognizes a message by its id.
 const DUPLICATES_FOR: Duration = Duration::from_secs(600);
 
-/// The time for which an answer waits for a host that is away.
+/// The longest time that an answer waits for a host that is away.
 const LATER_FOR: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How long a host is named that has not come back.
@@ -64,7 +64,7 @@ pub(crate) enum Role {
 pub(crate) enum Outcome {
     /// The permissions have refused it.
     Refused,
-    /// JetStream has stored it, or it has a subscriber.
+    /// The permissions admit it: JetStream or a subscriber has answered, or the server has accepted the subscription.
     Admitted,
     /// The server admits it, but nobody subscribes to its subject.
     Nobody,
@@ -152,7 +152,8 @@ pub(crate) fn plans(keeping: Keeping) -> [StreamPlan; 4] {
         StreamPlan { name, config }
     };
     let events = json!({ "max_age": nanos(keeping.events), "duplicate_window": nanos(DUPLICATES_FOR) });
-    // A full one refuses the next answer. It must not drop the oldest answer, because its user has read that it waits.
+    // A full one refuses the next answer. It must not drop the oldest answer, because its user has a report that it
+    // waits.
     let later = json!({
         "max_age": nanos(LATER_FOR),
         "max_msgs_per_subject": LATER_MAX,

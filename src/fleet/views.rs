@@ -163,7 +163,7 @@ impl Views {
         self.shared.known()
     }
 
-    /// Sends a question. If it changes anything, the thread reads the host again at once.
+    /// Sends a question. If it may change anything, the thread reads the fleet again at once.
     fn ask(&self, to: &To, question: &Question) -> Result<Answer, NoAnswer> {
         let asked = self.shared.client.ask(&to.host, question);
         if question.mode() == subject::Mode::Write {

@@ -142,7 +142,8 @@ impl Weigh for Thread {
 impl Weigh for Turn {
     fn weight(&self) -> usize {
         let Failure { message, code } = &self.error;
-        self.output.weight()
+        size_of::<Turn>()
+            + self.output.weight()
             + self.streamed.as_ref().map_or(0, |streamed| size_of::<Streamed>() + streamed.text.weight())
             + [&self.id, &self.output_item, code, message].map(Weigh::weight).iter().sum::<usize>()
     }

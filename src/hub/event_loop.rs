@@ -56,7 +56,7 @@ pub(super) struct Hub {
     published_at: Duration,
     /// The published state of the connections is old.
     pub(super) is_stale: bool,
-    /// The user has read that the server is outdated.
+    /// Whether the report that the server is outdated was made.
     outdated_reported: bool,
 }
 
@@ -376,7 +376,7 @@ impl Hub {
         let Some(link) = self.links.get_mut(&conn) else { return };
         let mut messages = Vec::new();
         let ended = link.read(from, &mut messages);
-        // These messages may be the reason why a caller wrote the lines that were just read.
+        // A caller may have written these lines because of a message that is still in the inbox.
         self.take_messages(effects);
         self.pass_messages(conn, from, messages, effects);
         if let Some(ended) = ended {
@@ -390,7 +390,7 @@ impl Hub {
             self.core.notices.report(&format!("a client has left {limit} unread; it is disconnected"));
             self.link_ended(conn, Side::Client, None, effects);
         }
-        // The engine's answers go out before the next messages are read.
+        // The engine's effects are carried out before the next messages are read.
         self.carry_out_all(effects);
     }
 

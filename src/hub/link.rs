@@ -183,9 +183,8 @@ impl Link {
         self.client.as_ref().map_or(0, |client| client.queued_bytes + client.end.unsent_bytes())
     }
 
-    /// Ends the link because one side is gone. The other side still gets its queued bytes, until `cut_at` at most. A
-    /// close
-    /// frame goes on to the other side.
+    /// Ends the link because one side is gone. The other side still gets its queued bytes, until `cut_at` at most, and
+    /// then a close frame, if there was one.
     pub(super) fn end(&mut self, gone: Side, ended: Option<&Ended>, cut_at: Duration) {
         if self.cut_at.is_some() {
             return;

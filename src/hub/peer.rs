@@ -24,8 +24,8 @@ pub(crate) struct ProcessIdentity {
 }
 
 impl ProcessIdentity {
-    /// The process that has this id now; `None` if there is no peer, if it has exited, or if the system does not report
-    /// it.
+    /// The process that has this id now; `None` if no process has this id, if it has exited, or if the system does not
+    /// report its start.
     pub(crate) fn of(pid: u32) -> Option<ProcessIdentity> {
         started(pid).map(|started| ProcessIdentity { pid, started })
     }

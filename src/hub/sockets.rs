@@ -254,7 +254,7 @@ pub(crate) fn answerer(codex_home: &Path, home: &Path) -> Result<Option<Answerer
     }
 }
 
-/// The kind of file at a socket's path.
+/// The state of a socket's path that can be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Free,

@@ -356,7 +356,7 @@ pub(super) fn start(at_us: u64, conn: Conn) -> Short {
         Conn::OWN => write!(rest, "{{\"at\":{at_us}"),
         Conn(conn) => write!(rest, "{{\"at\":{at_us},\"conn\":{conn}"),
     };
-    written.expect("two numbers of 20 digits fit");
+    written.expect("BUG: the longest numbers fit");
     let length = Short::BYTES_MAX - rest.len();
     Short { bytes, length }
 }
@@ -535,6 +535,14 @@ mod tests {
             LineEnd::Newline,
             "{\"at\":17,\"from\":\"server\",\"omitted\":\"secret\",\"bytes\":9,\"method\":\"account/read\",\"id\":\"7\"}\n",
         );
+    }
+
+    #[test]
+    fn longest_start_is_whole() {
+        let mut out = Vec::new();
+        start(u64::MAX, Conn(u32::MAX)).append_to(&mut out);
+        start(0, Conn::OWN).append_to(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "{\"at\":18446744073709551615,\"conn\":4294967295{\"at\":0");
     }
 
     #[test]

@@ -215,7 +215,7 @@ impl Relay {
             Waiting::ToRead => {
                 let mut frames = std::mem::take(&mut self.scratch.frames);
                 self.direction(from).read(now.elapsed, &mut frames);
-                // A caller may have written the bytes just read in response to one of these messages.
+                // A caller may have written these bytes because of a message that is still in the inbox.
                 self.take_messages(now, effects);
                 self.pass(from, now, frames, effects);
             }

@@ -62,7 +62,7 @@ struct Client {
 
 #[derive(Debug)]
 enum Seat {
-    /// The client has only sent these lines of the handshake.
+    /// The client has only greeted, with these lines.
     Greeting(Vec<Vec<u8>>),
     Playing {
         round: u64,

@@ -31,7 +31,7 @@ const WAITING_BYTES_MAX: usize = 64 << 20;
 /// Limit of the time for a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 
-/// The time that a client has to read waiting bytes when the tape ends.
+/// The time that a client has to read waiting bytes when the playing ends.
 const CLOSING_MAX: Duration = Duration::from_millis(200);
 
 /// A header of the real server's handshake, and its value.

@@ -42,8 +42,7 @@ static WORDS: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
 });
 
 /// Adds the places of secrets among a command's arguments. An apostrophe may open a quotation or not, so the commands
-/// are divided both
-/// ways.
+/// are divided both ways.
 pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     let (words, shapes) = &*WORDS;
     let mut at = 0;

@@ -251,7 +251,7 @@ impl Masker {
             if is_of_record && kind == TokenKind::Name {
                 top = name;
             }
-            // The record's own members are never masked.
+            // In a record, only these members can hold a secret below the top level.
             let is_kept = of == Of::Record && !matches!(top, "line" | "data" | "argv" | "codex");
             let piece = piece_at.as_ref().filter(|piece| piece.string == range);
             let string = JsonString::of(written);

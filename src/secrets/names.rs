@@ -41,7 +41,7 @@ pub(super) fn word_names_secret(word: &str) -> bool {
     }
     let parts = parts_of(word);
     let mut parts: &[String] = &parts;
-    // A number or a type only tells secrets apart: the value is still a secret.
+    // A number or a word like `old` at the end does not decide: the rest of the name does.
     while let [start @ .., last] = parts
         && !start.is_empty()
         && (last.bytes().all(|byte| byte.is_ascii_digit()) || SORTS.contains(&last.as_str()))
@@ -252,7 +252,7 @@ pub(super) struct Members<'a> {
     given: Vec<Range<usize>>,
 }
 
-/// The bytes around a token.
+/// The context of a token in a JSON text.
 #[derive(Debug)]
 pub(super) struct Member<'a> {
     /// The name of a value, or the token if it is a name.
@@ -270,7 +270,7 @@ impl<'a> Members<'a> {
         Members { json, given: given_in_lists(json), ..Members::default() }
     }
 
-    /// The bytes around the next token.
+    /// Returns the context of the next token.
     pub(super) fn next(&mut self, token: &Token) -> Member<'a> {
         self.pass(token.range.start);
         self.seen_to = token.range.end;

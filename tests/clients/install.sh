@@ -10,6 +10,11 @@ skipped() {
     echo "SKIPPED: $1 could not be installed: tests with it are skipped" >&2
 }
 
+# Runs a command, within five minutes on systems with timeout(1).
+limited() {
+    if command -v timeout >/dev/null; then timeout 300 "$@"; else "$@"; fi
+}
+
 # The first Python that is new enough for all of them.
 python=
 for candidate in python3.14 python3.13 python3.12 "$HOME"/.pyenv/versions/3.1[2-9]*/bin/python python3; do
@@ -24,7 +29,7 @@ if [ -z "$python" ]; then
     echo "SKIPPED: there is no Python 3.12 or later: tests with clients in Python are skipped" >&2
 elif ! "$into/python/bin/python" -c 'import openai_codex, codex_app_server_sdk' 2>/dev/null; then
     "$python" -m venv "$into/python"
-    pip="$into/python/bin/pip install --quiet --disable-pip-version-check"
+    pip="limited $into/python/bin/pip install --quiet --disable-pip-version-check"
     # Without the bundled codex, which is large and not the version under test.
     # shellcheck disable=SC2086
     { $pip $python_packages && $pip --no-deps openai-codex==0.163.0; } || skipped openai-codex
@@ -33,7 +38,7 @@ fi
 
 for package in ai-sdk-provider-codex-cli@2.2.1 @agentclientprotocol/codex-acp@2.6.0; do
     if [ ! -d "$into/node_modules/${package%@*}" ]; then
-        npm install --prefix "$into" --no-audit --no-fund --loglevel=error --ignore-scripts --omit=optional "$package" ||
+        limited npm install --prefix "$into" --no-audit --no-fund --loglevel=error --ignore-scripts --omit=optional "$package" ||
             skipped "$package"
     fi
 done

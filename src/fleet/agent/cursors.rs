@@ -272,7 +272,8 @@ impl Cursors {
 pub(super) struct Absent(HashMap<String, Instant>);
 
 impl Absent {
-    /// Returns the sessions whose cursors may be forgotten, because no list has had them for long enough.
+    /// Returns the sessions whose cursors may be forgotten, because they have been absent from all lists for
+    /// [`FORGET_AFTER`].
     pub(super) fn looks<'a>(
         &mut self,
         known: impl Iterator<Item = &'a str>,

@@ -77,7 +77,7 @@ struct Call {
     thread_id: Option<String>,
 }
 
-/// Requests that the server has not answered since the connection came back.
+/// Calls that the server has not answered since the connection came back, and the threads that it could not resume.
 #[derive(Debug, Default)]
 struct Restoring {
     awaits_initialize: bool,
