@@ -119,11 +119,11 @@ pub(super) enum Change<'a> {
     /// A piece of an item.
     Piece(&'a str),
     ItemStarted {
-        item: Item,
+        item: Box<Item>,
         is_new: bool,
     },
     ItemCompleted {
-        item: Item,
+        item: Box<Item>,
         /// The tool, if it was in progress.
         tool: Option<Tool>,
         /// It has ended before, with its turn.
@@ -157,7 +157,7 @@ pub(super) enum Change<'a> {
     },
     /// The request with this id is new.
     Asked(String),
-    Resolved(Request, End),
+    Resolved(Box<Request>, End),
     Answered {
         id: &'a RpcId,
         call: Option<Call>,
@@ -314,7 +314,7 @@ impl Conversation {
             "request_resolved" => {
                 let Some(end) = data.and_then(End::of) else { return Change::None };
                 let named = self.requests.take_if(|_, request| request.request_id.as_ref() == Some(&end.request_id));
-                named.into_iter().next().map_or(Change::None, |(_, request)| Change::Resolved(request, end))
+                named.into_iter().next().map_or(Change::None, |(_, request)| Change::Resolved(Box::new(request), end))
             }
             _ => Change::None,
         }
@@ -535,7 +535,7 @@ impl Conversation {
         self.replaced(&place, gone.flatten(), step);
         let Some(item) = item else { return Change::None };
         if !item.kind.is_tool() || place.item_id.is_none() {
-            return Change::ItemStarted { item, is_new: false };
+            return Change::ItemStarted { item: Box::new(item), is_new: false };
         }
         let (does, details) = match purpose {
             Purpose::Rows(_) => (ToolCall::of_item(&item), None),
@@ -553,7 +553,7 @@ impl Conversation {
         };
         // Too many tools are in progress.
         step.lost.tools.extend(gone.into_iter().filter(|(_, tool)| !tool.is_ended));
-        Change::ItemStarted { item, is_new }
+        Change::ItemStarted { item: Box::new(item), is_new }
     }
 
     fn item_completed<'a>(&mut self, place: ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
@@ -568,7 +568,7 @@ impl Conversation {
         let Some(item) = item else { return Change::None };
         let tool = if item.kind.is_tool() { self.tools.remove(&place) } else { None };
         let is_late = tool.as_ref().is_some_and(|tool| tool.is_ended);
-        Change::ItemCompleted { item, tool, is_late }
+        Change::ItemCompleted { item: Box::new(item), tool, is_late }
     }
 
     /// A review is kept as a tool in progress under its own id, so that it ends with its turn or with the child if nothing reports
@@ -640,7 +640,9 @@ impl Conversation {
                 self.requests.change(&id, over);
                 Change::None
             }
-            Some(false) => self.requests.remove(&id).map_or(Change::None, |it| Change::Resolved(it, End::unknown())),
+            Some(false) => {
+                self.requests.remove(&id).map_or(Change::None, |it| Change::Resolved(Box::new(it), End::unknown()))
+            }
             None => Change::None,
         }
     }
