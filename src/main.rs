@@ -15,9 +15,9 @@ mod allocator {
     use dlmalloc::GlobalDlmalloc;
 
     /// dlmalloc. The allocator of musl gives memory back to the system again and again while messages pass, which doubles the time of
-    /// a call through a hub. Other allocators need more memory at rest.
+    /// a call through a hub. mimalloc is as fast, and needs nearly twice the memory at rest.
     ///
-    /// Its calls are not inlined: that would add a mebibyte to the binary.
+    /// Its calls are not inlined: that would add 0.6 MiB to the binary.
     pub(crate) struct Allocator;
 
     #[expect(unsafe_code, reason = "an allocator has no safe interface")]

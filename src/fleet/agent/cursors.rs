@@ -131,7 +131,7 @@ impl NameFile {
         NameFile { host: host.to_owned(), number, others_at }
     }
 
-    /// Reads the record of this host's name from the home; the default if there is no usable file.
+    /// Reads the record of this host's name from the home; returns the default if the file is missing or invalid.
     pub(crate) fn load(home: &Path, host: &str) -> NameFile {
         let text = Folder::at(&home.join(FOLDER)).and_then(|folder| folder.read(NAME_FILE)).unwrap_or_default();
         serde_json::from_slice(&text).ok().filter(|kept: &NameFile| kept.host == host).unwrap_or_default()
