@@ -38,7 +38,7 @@
 //! # Rooms
 //!
 //! Imports run one way: `wire ← protocol ← secrets ← engine ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← hub ← tui ← web ← fleet ← cli ← main`, with [`websocket`] beside [`files`], [`config`] beside [`history`] and
+//! context_engine} ← relay ← hub ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`], [`config`] beside [`history`] and
 //! [`launch`] beside [`control`]. To change a rule, go to:
 //!
 //! | room | its rules |
@@ -48,6 +48,7 @@
 //! | [`secrets`] (pure) | what a secret looks like, in one table; masks in texts, JSON and records; the credentials that a message carries |
 //! | [`engine`] (pure) | the effects of each line, how much of it is recorded, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it |
 //! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
+//! | [`socket`] | where our Unix sockets are bound, and which processes may call at them |
 //! | [`websocket`] | one end of a WebSocket connection on a Unix socket: handshakes, frames, limits |
 //! | [`journal`] | records, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
@@ -88,6 +89,8 @@ mod secrets;
 mod engine;
 
 mod files;
+
+mod socket;
 
 mod websocket;
 

@@ -18,14 +18,14 @@ use super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::table::{Column, Table};
 use super::{CliError, Done, FAILED, NOT_RUNNING, complete, relay_tools, say, select_session};
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
-use crate::control::{self, client};
+use crate::control::client;
 use crate::history::rfc3339_millis;
 use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
 use crate::hub::{self, DefaultSocket, HubOptions, ProcessIdentity};
 use crate::launch;
+use crate::socket::{self, Peer, connect};
 use crate::store::Found;
-use crate::websocket::{Peer, connect};
 
 /// Run one codex server for all clients of this machine
 ///
@@ -279,7 +279,7 @@ impl Hub {
 
     /// The process that listens on its socket.
     pub(super) fn listening(&self) -> Option<u32> {
-        let path = control::resolve_at(&self.found.dir.join(CODEX_SOCKET)).ok()?;
+        let path = socket::resolve_at(&self.found.dir.join(CODEX_SOCKET)).ok()?;
         let peer = Peer::of(&connect(&path).ok()?).ok()?;
         peer.pid.filter(|_| peer.is_ours())
     }
@@ -576,7 +576,7 @@ fn server_on_record(dir: &Path) -> Value {
 /// The sockets on which the hub listens.
 fn sockets(hub: &Hub, environment: &Environment) -> Vec<PathBuf> {
     let default = default_socket(&codex_home(environment));
-    let listener = control::resolve_at(&default).and_then(|path| Peer::of(&connect(&path)?));
+    let listener = socket::resolve_at(&default).and_then(|path| Peer::of(&connect(&path)?));
     let has_default = listener.is_ok_and(|peer| peer.pid.is_some() && peer.pid == hub.pid());
     let own = hub.listening().map(|_| hub.found.dir.join(CODEX_SOCKET));
     Some(default).filter(|_| has_default).into_iter().chain(own).collect()

@@ -95,8 +95,15 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
              unless the network itself is encrypted, as a tailnet is",
         );
     }
-    let options =
-        Options { home: home.clone(), source, port, names: hosts, session, runtime_dir: environment.runtime_dir() };
+    let options = Options {
+        home: home.clone(),
+        source,
+        port,
+        names: hosts,
+        session,
+        runtime_dir: environment.runtime_dir(),
+        report: |what| say(what),
+    };
     let server = Server::start(options).map_err(|error| not_started(&error, &home))?;
     let links = server.links().map_err(|error| CliError::failed(format!("read random bytes: {error}")))?;
     let status = print(&links, &format!("{}{}", in_words(&links), ways(&links)), as_json);

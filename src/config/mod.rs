@@ -248,6 +248,11 @@ macro_rules! settings {
                 }
             }
 
+            /// The cgroups whose processes may call although they are confined.
+            pub(crate) fn trusted_cgroups(&self) -> Vec<PathBuf> {
+                self.trusted_cgroups.value.iter().flatten().map(PathBuf::from).collect()
+            }
+
             /// Every setting with its source, in the order of the documentation.
             #[must_use]
             pub fn rows(&self) -> Vec<Row> {
@@ -300,6 +305,8 @@ settings! {
     /// Tools that the context names for the rest of a terminal's output; `None` names the tools of the terminal's
     /// source.
     mcp: Option<Vec<String>> = names(), "CODEX_SHIM_MCP", live;
+    /// Cgroups of containers whose processes may call although they are confined; `None` is the same as none.
+    trusted_cgroups: Option<Vec<String>> = names(), "CODEX_SHIM_TRUSTED_CGROUPS", restart;
     /// Requests for a human are held back from the client.
     hold: bool = truth(false), "CODEX_SHIM_HOLD", live;
     /// For each type of request that expires, the time after which policy answers it.

@@ -20,10 +20,11 @@ use tokio::sync::oneshot;
 
 use super::requests::source_of;
 use super::routes::{AppState, PROTOCOL, Refusal, RelayRequest, Responded, ThisSession, ok};
-use super::server::{Peer, Unstalled};
+use super::server::Unstalled;
 use crate::engine::{ApiReply, ApiRequest, OverruleFor};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
+use crate::socket::Peer;
 
 /// How long the server may take to start or interrupt a turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(30);

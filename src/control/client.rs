@@ -23,7 +23,6 @@ use tokio::time::timeout;
 
 use super::requests::{BY_HEADER, SOURCE_HEADER};
 use super::routes::PROTOCOL;
-use super::socket;
 use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
 
@@ -427,7 +426,7 @@ fn at<T>(
 /// Finds the socket of the session folder `dir` and creates the runtime for the call.
 pub(super) fn begin(dir: &Path) -> Result<(Runtime, PathBuf), ClientError> {
     let failed = |socket, error| ClientError { socket, cause: Cause::Connect(error), reached: Reached::Unsent };
-    let socket = socket::resolve(dir).map_err(|error| failed(dir.join(socket::SOCKET_FILE), error))?;
+    let socket = super::resolve(dir).map_err(|error| failed(dir.join(super::SOCKET_FILE), error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Ok((runtime.map_err(|error| failed(socket.clone(), error))?, socket))
 }

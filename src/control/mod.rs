@@ -6,7 +6,7 @@
 //!
 //! It never blocks the relay: the two share counters that only the relay writes, and a lock that is held for the length of a
 //! copy. It never stops the relay: a socket that cannot be created is a fault like any other. It never serves another user or a
-//! web page.
+//! web page, nor a process that is confined more than the relay ([`crate::socket::Callers`]).
 
 pub(crate) mod answer;
 mod calls;
@@ -24,7 +24,6 @@ mod requests;
 mod routes;
 mod schema;
 mod server;
-mod socket;
 mod stream;
 
 pub(crate) use client::{Listener, Listening, Received};
@@ -41,8 +40,18 @@ pub(crate) use listed::{SessionRow, session_of_request};
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use routes::{Ask, BodyError, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body};
-pub(crate) use server::{ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, runtime_of_calls, serve, start, trusted};
-pub use socket::resolve;
-pub(crate) use socket::{
-    Bound, SOCKET_FILE, SocketError, bind_at, bind_behind_link, bind_free, fits, resolve_at, short_path,
+pub(crate) use server::{
+    ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, refused_peer, routes_of_peer, runtime_of_calls, serve, start,
 };
+
+/// File name in the session folder.
+pub(crate) const SOCKET_FILE: &str = "control.sock";
+
+/// The path to connect to for the control socket of the session folder `dir`.
+///
+/// # Errors
+///
+/// As [`crate::socket::resolve_at`].
+pub fn resolve(dir: &std::path::Path) -> std::io::Result<std::path::PathBuf> {
+    crate::socket::resolve_at(&dir.join(SOCKET_FILE))
+}

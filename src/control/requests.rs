@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::answer::{kind_of, takes};
 use super::form;
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
-use super::server::Peer;
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
+use crate::socket::Peer;
 use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
 /// How long the relay may take to decide on an answer and store it.

@@ -26,12 +26,13 @@ use super::history::{Historian, now_us};
 use super::published::{Published, Rare};
 use super::server::Places;
 use super::{calls, context, document, history, requests, stream};
-use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds};
+use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, RefusedPeer};
 use crate::history::{Activity, rfc3339_millis};
 use crate::index::{HistoryError, Index};
+use crate::socket::{Callers, Refused};
 use crate::store::{Ledger, LedgerError};
 
-pub(super) fn router(app: AppState) -> Router {
+pub(super) fn router(app: Arc<AppState>) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
         .route("/metrics", get(document::metrics))
@@ -67,7 +68,16 @@ pub(super) fn router(app: AppState) -> Router {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
         })
         .layer(middleware::from_fn(admit))
-        .with_state(Arc::new(app))
+        .with_state(app)
+}
+
+/// Refuses every request.
+pub(super) fn refusing(refusal: Refusal) -> Router {
+    Router::new().fallback(move |request: Request| async move {
+        // A client may write its whole body before it reads the refusal.
+        let _ = take_body(request.into_body()).await;
+        refusal
+    })
 }
 
 /// Rejects requests that could come from a web page.
@@ -209,6 +219,8 @@ pub(crate) struct SessionInfo {
     pub runtime_dir: Option<PathBuf>,
     /// Limits applied to pushed commands.
     pub context_bounds: ContextBounds,
+    /// Which processes may call.
+    pub callers: Callers,
 }
 
 /// The stores of the relay, as far as they could be opened.
@@ -371,6 +383,8 @@ pub(crate) enum RelayRequest {
         /// `None` if the connection failed before the upgrade.
         client: Option<UnixStream>,
     },
+    /// Records that a peer was refused.
+    Refused(RefusedPeer),
 }
 
 /// Sends a request to the relay. A question never blocks; handing over a client blocks until the relay's inbox has room.
@@ -424,6 +438,17 @@ impl Refusal {
     pub(super) fn not_recorded() -> Refusal {
         let message = "this session has no history: the setting `record` is false, or its index could not start";
         Refusal::new(StatusCode::NOT_FOUND, "not_recorded", message)
+    }
+
+    /// The caller is confined, as the commands of the model are.
+    pub(crate) fn sandboxed(refused: &Refused) -> Refusal {
+        let reason = Value::from(refused.restriction.name());
+        Refusal::new(StatusCode::FORBIDDEN, "sandboxed_peer", refused.message()).with("reason", reason)
+    }
+
+    /// As the body of a response.
+    pub(crate) fn document(&self) -> String {
+        serde_json::to_string(self).expect("BUG: a refusal is plain data")
     }
 
     pub(super) fn upgrade_required() -> Refusal {
@@ -574,6 +599,7 @@ mod tests {
             started_at: SystemTime::UNIX_EPOCH,
             runtime_dir: None,
             context_bounds: ContextBounds::default(),
+            callers: crate::socket::Callers::default(),
         };
         let published = Arc::new(Published::default());
         AppState::new(info, published, Stores::default(), Box::new(ask), PathBuf::new())

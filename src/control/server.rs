@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use std::{fmt, io};
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::{Extension, Router};
@@ -29,8 +29,9 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::published::Published;
 use super::routes;
-use super::routes::{AppState, Ask, SessionInfo, Stores};
-use super::socket::{self, Bound, SocketError, SocketFiles};
+use super::routes::{AppState, Ask, Refusal, RelayRequest, SessionInfo, Stores};
+use crate::engine::RefusedPeer;
+use crate::socket::{self, Bound, Callers, Peer, Refused, SocketError, SocketFiles};
 
 /// History queries that run at once; further ones wait.
 const QUESTIONS_MAX: usize = 4;
@@ -67,7 +68,8 @@ pub(crate) fn start(
     say_fault: impl FnOnce(&str) + Send + 'static,
 ) -> Result<ControlSocket, SocketError> {
     let short_name = format!("{}-{}.sock", info.generation, std::process::id());
-    let Bound { listener, path, files } = socket::bind(&info.session_dir, info.runtime_dir.as_deref(), &short_name)?;
+    let Bound { listener, path, files } =
+        socket::bind_at(&info.session_dir.join(super::SOCKET_FILE), info.runtime_dir.as_deref(), &short_name)?;
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
     let app = AppState::new(info, published, stores, ask, path.clone());
     let (ending, ended) = oneshot::channel();
@@ -141,20 +143,23 @@ fn listen(
     runtime.block_on(async {
         let listener = UnixListener::from_std(listener)?;
         let places = Arc::clone(&app.places);
-        tokio::join!(accept(listener, &places, routes::router(app)), end(ending, &places));
+        let app = Arc::new(app);
+        tokio::join!(accept(listener, &app), end(ending, &places));
         Ok(())
     })
 }
 
 /// Serves connections until the process ends.
-async fn accept(listener: UnixListener, places: &Arc<Places>, routes: Router) {
+async fn accept(listener: UnixListener, app: &Arc<AppState>) {
+    let routes = routes::router(Arc::clone(app));
+    let report = |refused: &Refused| app.run(RelayRequest::Refused(refused_peer("control", refused)));
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                if let Some(peer) = trusted(&stream) {
+                if let Some(routes) = routes_of_peer(&stream, &app.info.callers, &routes, report) {
                     // While all slots are answering, new connections wait in the socket's backlog.
-                    let place = places.enter().await;
-                    tokio::spawn(serve(stream, routes.clone().layer(Extension(peer)), place));
+                    let place = app.places.enter().await;
+                    tokio::spawn(serve(stream, routes, place));
                 }
             }
             Err(error) => {
@@ -205,38 +210,40 @@ where
     }
 }
 
-// The user and process at the other end of a connection.
+// The process at the other end of a connection.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Peer {
-    uid: u32,
-    pid: Option<i32>,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pid {
-            Some(pid) => write!(f, "uid {}, pid {pid}", self.uid),
-            None => write!(f, "uid {}", self.uid),
-        }
-    }
-}
-
-/// The peer, if its user is our own or root.
-pub(crate) fn trusted(stream: &UnixStream) -> Option<Peer> {
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => {
-            Some(Peer { uid: peer.uid(), pid: peer.pid() })
-        }
+/// The routes for the process at the other end. They are `routes` if it may call, and a refusal of everything if it is confined.
+/// `None` if its user is neither ours nor root.
+pub(crate) fn routes_of_peer(
+    stream: &UnixStream,
+    callers: &Callers,
+    routes: &Router,
+    report: impl FnOnce(&Refused),
+) -> Option<Router> {
+    let peer = match Peer::of(stream) {
+        Ok(peer) if peer.is_ours() || peer.is_root() => peer,
         Ok(peer) => {
-            tracing::warn!(uid = peer.uid(), "another user at the control socket: closed");
-            None
+            tracing::warn!(uid = peer.uid, "another user at the control socket: closed");
+            return None;
         }
         Err(error) => {
             tracing::warn!(%error, "the control socket's peer is unknown: closed");
-            None
+            return None;
+        }
+    };
+    match callers.check(stream, peer) {
+        Ok(()) => Some(routes.clone().layer(Extension(peer))),
+        Err(refused) => {
+            report(&refused);
+            Some(routes::refusing(Refusal::sandboxed(&refused)))
         }
     }
+}
+
+/// What the record says of a peer that was refused at this socket.
+pub(crate) fn refused_peer(socket: &'static str, refused: &Refused) -> RefusedPeer {
+    let Refused { peer, program, restriction } = refused;
+    RefusedPeer { socket, reason: restriction.name(), uid: peer.uid, pid: peer.pid, program: program.clone() }
 }
 
 // A stream whose writes time out if the peer stops reading.

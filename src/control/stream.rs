@@ -486,6 +486,7 @@ mod tests {
                 started_at: SystemTime::UNIX_EPOCH,
                 runtime_dir: None,
                 context_bounds: ContextBounds::default(),
+                callers: crate::socket::Callers::default(),
             };
             let historian = Arc::new(Historian::new(index, &info));
             Lab { dir, journal, recorded: 0, stepped, historian }

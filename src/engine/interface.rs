@@ -11,6 +11,7 @@ use super::attached_client::ClientName;
 use super::connections::{Peer, Transport};
 use super::ledger::{ContextChange, LedgerEntry, Order, RequestSource};
 use super::rate_limits::RateLimit;
+use super::refused_peers::RefusedPeer;
 use super::requests::RequestType;
 use super::requests::answer::{GivenAnswer, InvalidAnswer};
 use super::rules::ProgramCheck;
@@ -390,6 +391,13 @@ pub enum Note {
     RuleRefused { request_id: String, rule: String, reason: String },
     /// The server reported other limits of the account. A window is absent until it is reported.
     RateLimits { primary: Option<RateLimit>, secondary: Option<RateLimit> },
+    /// A process that is confined, as a command of the model is, has called at one of our sockets. It was refused.
+    SandboxedPeer {
+        #[serde(flatten)]
+        peer: RefusedPeer,
+        /// How many were refused since the last such event, this one included.
+        count: u64,
+    },
     /// The index caught up with the journal after an outage.
     EventPersistRecovered {
         /// Always `persistence_recovered`.
@@ -540,6 +548,8 @@ pub enum Input {
         /// 12 hex digits.
         generation: String,
     },
+    /// A peer at one of our sockets was refused, because it is confined.
+    PeerRefused(RefusedPeer),
     /// The buffer of the user's terminal commands changed.
     Context(ContextChange),
     Configured(Box<LiveSettings>),

@@ -21,6 +21,7 @@ mod ledger;
 mod lines;
 mod open_calls;
 mod rate_limits;
+mod refused_peers;
 mod requests;
 mod rules;
 mod shutdown;
@@ -52,6 +53,7 @@ pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming,
 pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, OverruleFor, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, OverruledRow, RequestEnd, RequestRow, RowId};
+pub(crate) use refused_peers::RefusedPeer;
 pub(crate) use requests::{
     FIELD_ORDER, Need, Subject, Word, command_line, field_order, kept_result, permissions_in_words, without_shell,
     without_system_shell,
@@ -75,6 +77,7 @@ use denials::Denials;
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
 use open_calls::Calls;
 use rate_limits::RateLimits;
+use refused_peers::RefusedPeers;
 use requests::{Items, Requests};
 use shutdown::Shutdown;
 use threads::Threads;
@@ -125,6 +128,7 @@ pub struct Engine {
     clients: Clients,
     watched: Watched,
     rate_limits: RateLimits,
+    refused_peers: RefusedPeers,
     /// The server's version is on record.
     knows_version: bool,
     glance: Glance,
@@ -154,6 +158,7 @@ impl Engine {
             clients: Clients::new(settings.server_owner),
             watched: Watched::default(),
             rate_limits: RateLimits::default(),
+            refused_peers: RefusedPeers::default(),
             knows_version: false,
             glance: Glance::default(),
             is_hub: settings.server_owner == ServerOwner::Hub,
@@ -231,7 +236,9 @@ impl Engine {
             Input::IndexRecovered => {
                 effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
             }
+            Input::PeerRefused(peer) => self.refused_peers.refused(now.elapsed, peer, effects),
             Input::Tick => {
+                self.refused_peers.tick(now.elapsed, effects);
                 self.shutdown.tick(now.elapsed, effects);
                 self.release_ready(now, effects);
                 self.interrupts.tick(now.elapsed, effects);
@@ -266,10 +273,9 @@ impl Engine {
 
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
     pub fn next_deadline(&self) -> Option<Duration> {
-        [self.shutdown.next_deadline(), self.requests.due(), self.assembly.holds.due(), self.interrupts.due()]
-            .into_iter()
-            .flatten()
-            .min()
+        let features =
+            [self.requests.due(), self.assembly.holds.due(), self.interrupts.due(), self.refused_peers.due()];
+        features.into_iter().chain([self.shutdown.next_deadline()]).flatten().min()
     }
 
     /// Number of the user's commands that the model has not seen yet.

@@ -9,12 +9,18 @@ use rustix::event::{PollFd, PollFlags};
 use super::event_loop::{Hub, Reach};
 use super::front;
 use super::link::Link;
+use crate::control::{self, refused_peer};
 use crate::engine::{Effect, Input, Peer, Transport};
+use crate::socket::Refused;
 use crate::websocket::{Accepted, Accepting, Connecting, Request};
 use crate::wire::{Conn, Side};
 
-/// Clients whose handshake is not complete. Others wait until they are accepted.
-pub(super) const ARRIVALS_MAX: usize = 64;
+/// Clients whose handshake is not complete. A further one takes the place of the one that has taken longest to send its request.
+const ARRIVALS_MAX: usize = 64;
+
+/// Clients accepted at each socket in one go. All together are fewer than [`ARRIVALS_MAX`], so that each client gets to send its
+/// request.
+const ACCEPTED_MAX: usize = ARRIVALS_MAX / 4;
 
 /// How long a handshake may take; codex itself waits no longer.
 pub(super) const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -32,10 +38,12 @@ pub(super) const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Arrival {
     pub(super) peer: Peer,
     pub(super) since: Duration,
-    pub(super) stage: Stage,
+    /// Why its request will be refused.
+    refused: Option<Box<Refused>>,
+    stage: Stage,
 }
 
-pub(super) enum Stage {
+enum Stage {
     /// Its request has not come whole.
     Asks(Accepting),
     /// The server has not responded.
@@ -43,7 +51,21 @@ pub(super) enum Stage {
     Gone,
 }
 
+/// Refuses a client once its request is complete, or is not a handshake.
+fn refuse(mut accepting: Accepting, refused: &Refused) -> Stage {
+    if matches!(accepting.read(), Ok(None)) {
+        return Stage::Asks(accepting);
+    }
+    accepting.refuse_with(403, &control::Refusal::sandboxed(refused).document());
+    Stage::Gone
+}
+
 impl Arrival {
+    /// Whether its request has not come whole.
+    fn asks(&self) -> bool {
+        matches!(self.stage, Stage::Asks(_))
+    }
+
     pub(super) fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         match &self.stage {
             Stage::Asks(accepting) => vec![(accepting.as_fd(), PollFlags::IN)],
@@ -76,30 +98,51 @@ pub(super) enum OwnConnection {
 }
 
 impl Hub {
-    pub(super) fn accept(&mut self) {
+    /// Whether a client can be accepted now. If the server takes its time, clients wait until they are accepted.
+    pub(super) fn has_room(&self) -> bool {
+        self.arrivals.len() < ARRIVALS_MAX || self.arrivals.iter().any(Arrival::asks)
+    }
+
+    pub(super) fn accept(&mut self, effects: &mut Vec<Effect>) {
         let since = self.core.clock.elapsed();
+        let mut accepted = Vec::new();
         for listener in &self.listeners {
-            while self.arrivals.len() < ARRIVALS_MAX {
-                let Accepted { stream, pid } = match listener.accept() {
-                    Ok(Some(accepted)) => accepted,
+            for _ in 0..ACCEPTED_MAX {
+                match listener.accept() {
+                    Ok(Some(client)) => accepted.push(client),
                     Ok(None) => break,
                     Err(error) => {
                         tracing::warn!(%error, "accept a client");
                         self.accept_from = since + ACCEPT_AGAIN_AFTER;
                         break;
                     }
-                };
-                let Ok(accepting) = Accepting::new(stream) else { continue };
-                let peer = Peer { transport: Transport::WebSocket, pid };
-                self.arrivals.push(Arrival { peer, since, stage: Stage::Asks(accepting) });
+                }
             }
+        }
+        for Accepted { stream, peer } in accepted {
+            let refused = self.callers.check(&stream, peer).err();
+            let Ok(accepting) = Accepting::new(stream) else { continue };
+            if let Some(refused) = &refused {
+                self.core.handle(Input::PeerRefused(refused_peer("hub", refused)), effects);
+            }
+            let peer = Peer { transport: Transport::WebSocket, pid: peer.pid };
+            self.arrivals.push(Arrival { peer, since, refused, stage: Stage::Asks(accepting) });
+        }
+        // Arrivals are in order, so the first is the oldest. The latest ones have not had the time to ask.
+        while self.arrivals.len() > ARRIVALS_MAX
+            && let Some(oldest) = self.arrivals.iter().position(Arrival::asks)
+        {
+            self.arrivals.remove(oldest);
         }
     }
 
     pub(super) fn advance_arrivals(&mut self, effects: &mut Vec<Effect>) {
         for mut arrival in std::mem::take(&mut self.arrivals) {
             arrival.stage = match arrival.stage {
-                Stage::Asks(accepting) => self.read_request(accepting, &mut arrival.peer),
+                Stage::Asks(accepting) => match &arrival.refused {
+                    None => self.read_request(accepting, &mut arrival.peer),
+                    Some(refused) => refuse(accepting, refused),
+                },
                 other @ (Stage::Waits(..) | Stage::Gone) => other,
             };
             match std::mem::replace(&mut arrival.stage, Stage::Gone) {
@@ -121,7 +164,7 @@ impl Hub {
         }
     }
 
-    /// Reads a client's request. Once it is whole, asks the server. If the server cannot be reached, the client's connection is
+    /// Reads a client's request. Once it is complete, asks the server. If the server cannot be reached, the client's connection is
     /// closed at once, as the server itself would.
     fn read_request(&mut self, mut accepting: Accepting, peer: &mut Peer) -> Stage {
         match accepting.read() {

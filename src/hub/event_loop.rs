@@ -9,15 +9,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::SIGCHLD;
 
-use super::arrival::{
-    ARRIVALS_MAX, Arrival, HANDSHAKE_MAX, OwnConnection, RECONNECT_AFTER, handshake_interest, poll_fd,
-};
+use super::arrival::{Arrival, HANDSHAKE_MAX, OwnConnection, RECONNECT_AFTER, handshake_interest, poll_fd};
 use super::link::{CLOSING_MAX, Link, WAITING_BYTES_MAX};
 use super::process::ServerProcess;
 use super::published::document;
 use crate::control::{Passed, RelayRequest};
 use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, ServerOwner};
 use crate::relay::{Core, Message};
+use crate::socket::Callers;
 use crate::websocket::{Ended, Listener, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
@@ -42,6 +41,8 @@ pub(super) struct Hub {
     pub(super) server: ServerProcess,
     /// Empty while no server can be reached: codex then starts one of its own.
     pub(super) listeners: Vec<Listener>,
+    /// Which processes may connect.
+    pub(super) callers: Callers,
     pub(super) reach: Reach,
     pub(super) arrivals: Vec<Arrival>,
     pub(super) links: BTreeMap<Conn, Link>,
@@ -86,13 +87,14 @@ struct Ready {
 }
 
 impl Hub {
-    pub(super) fn new(core: Core, server: ServerProcess, listeners: Vec<Listener>) -> Hub {
+    pub(super) fn new(core: Core, server: ServerProcess, listeners: Vec<Listener>, callers: Callers) -> Hub {
         // A server that was adopted has been named by the clients of an earlier hub.
         let own = if server.adopted { OwnConnection::Due(Duration::ZERO) } else { OwnConnection::AfterClient };
         let mut hub = Hub {
             core,
             server,
             listeners,
+            callers,
             reach: Reach::Listening,
             arrivals: Vec::new(),
             links: BTreeMap::new(),
@@ -136,9 +138,9 @@ impl Hub {
         self.take_messages(effects);
         self.pass_ready(&ready, effects);
         if ready.listeners {
-            self.accept();
+            self.accept(effects);
         }
-        if ready.arrivals {
+        if ready.listeners || ready.arrivals {
             self.advance_arrivals(effects);
         }
         self.advance_own(ready.own, effects);
@@ -238,7 +240,7 @@ impl Hub {
 
     fn wait(&self, until: Option<Duration>) -> Ready {
         let mut fds = vec![PollFd::new(&self.core.signals, PollFlags::IN)];
-        let accepts = self.arrivals.len() < ARRIVALS_MAX && self.core.clock.elapsed() >= self.accept_from;
+        let accepts = self.has_room() && self.core.clock.elapsed() >= self.accept_from;
         let listeners = self.listeners.iter().filter(|_| accepts);
         fds.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
         let arrivals_from = fds.len();
@@ -319,6 +321,7 @@ impl Hub {
                 }
                 // The engine admits no client: clients of a hub have sockets of their own.
                 Message::Request(RelayRequest::Client { .. }) => {}
+                Message::Request(RelayRequest::Refused(peer)) => self.core.handle(Input::PeerRefused(peer), effects),
             }
         }
         self.core.report_refused(effects);

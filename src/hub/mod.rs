@@ -18,8 +18,8 @@ pub(crate) use peer::ProcessIdentity;
 pub(crate) use run::{DefaultSocket, HubOptions, run};
 
 use crate::config::SessionName;
+use crate::socket::connect;
 use crate::store::Place;
-use crate::websocket::connect;
 
 /// The server command in the place of every hub. It names no program, so another codex does not mean another session.
 const SERVER_OF_HUBS: [&str; 2] = ["codex", "app-server --listen"];

@@ -27,11 +27,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::peer::ProcessIdentity;
-use crate::control::{self, SocketError};
 use crate::files::{self, Access, Folder};
 use crate::launch;
 use crate::relay::ServerCommand;
-use crate::websocket::{Peer, connect};
+use crate::socket::{self, Peer, SocketError, connect};
 
 /// The server's socket, in the session folder.
 pub(crate) const SERVER_SOCKET: &str = "server.sock";
@@ -456,11 +455,11 @@ fn is_too_old(version: &str) -> bool {
 /// The path of the server's socket: in the session folder, or a short one.
 fn socket_path(session_dir: &Path, runtime_dir: Option<&Path>) -> Result<PathBuf, SocketError> {
     let path = session_dir.join(SERVER_SOCKET);
-    if control::fits(&path) {
+    if socket::fits(&path) {
         return Ok(path);
     }
     let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, path.as_os_str().as_encoded_bytes());
-    control::short_path(runtime_dir, &format!("server-{}.sock", name.simple()))
+    socket::short_path(runtime_dir, &format!("server-{}.sock", name.simple()))
 }
 
 /// The last line that the server printed, without colours.

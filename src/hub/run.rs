@@ -16,10 +16,10 @@ use super::event_loop::{End, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
 use super::sockets::{self, Claim, ClaimError};
 use crate::config::{Complaint, Environment, SessionName, Settings};
-use crate::control::SocketError;
 use crate::engine::ServerOwner;
 use crate::launch::{self, Signals};
 use crate::relay::{Clock, OfHub, RelayError, ServerCommand, Start};
+use crate::socket::{Callers, SocketError};
 use crate::store::{Session, StoreError};
 use crate::websocket::Listener;
 
@@ -121,7 +121,8 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         hub: Some(OfHub { session, server_run: server.generation.clone(), adopted: server.adopted }),
     };
     let core = start.core(Clock::start(), signals)?;
-    let mut hub = Hub::new(core, server, listeners);
+    let callers = Callers::new(&options.settings.trusted_cgroups(), Some(server.pid));
+    let mut hub = Hub::new(core, server, listeners, callers);
     let mut back_off = BACK_OFF_MIN;
     loop {
         let began = hub.core.clock.elapsed();

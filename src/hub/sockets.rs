@@ -19,10 +19,10 @@ use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 
 use super::peer::ProcessIdentity;
-use crate::control::{self, SocketError};
 use crate::files;
+use crate::socket::{self, Peer, SocketError, connect};
 use crate::store::Found;
-use crate::websocket::{Listener, Peer, connect};
+use crate::websocket::Listener;
 
 /// The hub's socket in the session folder.
 pub(crate) const CODEX_SOCKET: &str = "codex.sock";
@@ -181,14 +181,20 @@ impl Claim {
     /// Listens on the default socket, unless something answers there by now.
     pub(crate) fn listen(self) -> Result<Listener, ClaimError> {
         if self.check()? == Place::Stale {
+            let target = std::fs::read_link(&self.path).unwrap_or_default();
+            if target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"hub-")) {
+                socket::remove_target(&self.path);
+            }
             std::fs::remove_file(&self.path).map_err(self.io_error("remove"))?;
         }
         let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.path.as_os_str().as_encoded_bytes());
         let short_name = format!("hub-{}-{}.sock", name.simple(), std::process::id());
-        match control::bind_free(&self.path, self.runtime_dir.as_deref(), &short_name) {
+        match socket::bind_free(&self.path, self.runtime_dir.as_deref(), &short_name) {
             Ok(bound) => Ok(Listener::new(self.path, bound.listener, bound.files.paths(), self.lock)),
             // Codex has bound it since.
-            Err(SocketError::Io { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
+            Err(SocketError::Io { source, .. })
+                if is_one_of(&source, &[io::ErrorKind::AddrInUse, io::ErrorKind::AlreadyExists]) =>
+            {
                 self.check()?;
                 Err(self.io_error("bind")(source))
             }
@@ -209,7 +215,7 @@ impl Claim {
         }
         let mut socket = self.path.clone();
         if there.is_symlink() {
-            socket = control::resolve_at(&self.path).map_err(self.io_error("read the link"))?;
+            socket = socket::resolve_at(&self.path).map_err(self.io_error("read the link"))?;
             match std::fs::metadata(&self.path) {
                 Ok(target) if target.file_type().is_socket() => {}
                 Ok(_) => return in_the_way("a link to a file that is not a socket"),
@@ -308,7 +314,7 @@ pub(crate) fn bind_own(session_dir: &Path, runtime_dir: Option<&Path>) -> Result
     let path = session_dir.join(CODEX_SOCKET);
     let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, path.as_os_str().as_encoded_bytes());
     let short_name = format!("codex-{}-{}.sock", name.simple(), std::process::id());
-    let bound = control::bind_at(&path, runtime_dir, &short_name)?;
+    let bound = socket::bind_at(&path, runtime_dir, &short_name)?;
     Ok(Listener::new(path, bound.listener, bound.files.paths(), None))
 }
 
@@ -367,8 +373,8 @@ mod tests {
         assert!(listener.accept().expect("it listens").is_none());
         let _client = UnixStream::connect(listener.path()).expect("it listens");
         let accepted = listener.accept().expect("it listens").expect("a client waits");
-        assert_eq!(accepted.pid, Some(std::process::id()));
-        let mode = |path: &Path| fs::symlink_metadata(path).expect("it exists").permissions().mode() & 0o777;
+        assert_eq!(accepted.peer.pid, Some(std::process::id()));
+        let mode = |path: &Path| fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
         assert_eq!(mode(listener.path()), 0o600);
         assert_eq!(mode(&homes.codex_home().join(DEFAULT_FOLDER)), 0o700);
         drop(listener);

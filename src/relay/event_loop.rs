@@ -150,6 +150,9 @@ impl Relay {
                 Message::Request(RelayRequest::Client { admission, client }) => {
                     self.attach_client(admission, client, now, effects);
                 }
+                Message::Request(RelayRequest::Refused(peer)) => {
+                    self.core.engine.handle(now, Input::PeerRefused(peer), effects);
+                }
             }
         }
         self.core.report_refused(effects);

@@ -75,11 +75,11 @@ impl Outbox {
         }
     }
 
-    /// Forwards an API caller's request. If the inbox is full, a question is dropped, which closes its reply channel; a
-    /// client's connection waits for room, because the relay must learn of it.
+    /// Forwards an API caller's request. If the inbox is full, a question is dropped, which closes its reply channel, and so is
+    /// the report of a refused peer; a client's connection waits for room, because the relay must learn of it.
     pub(super) fn forward(&self, request: RelayRequest) {
         match request {
-            call @ RelayRequest::Call(..) => {
+            call @ (RelayRequest::Call(..) | RelayRequest::Refused(_)) => {
                 if self.messages.try_send(Message::Request(call)).is_ok() {
                     self.wake();
                 }

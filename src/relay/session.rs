@@ -21,6 +21,7 @@ use crate::control::{self, ControlSocket, SessionInfo, Stores, new_commands};
 use crate::engine::{ContextBounds, ContextEngineSettings, Input};
 use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
 use crate::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
+use crate::socket::Callers;
 use crate::store::{Ledger, Place, Session, StoreError, open_log};
 
 /// How long the index waits for the ledger to reserve its numbers.
@@ -52,6 +53,8 @@ pub(super) struct Opening {
     pub(super) child_pid: u32,
     pub(super) runtime_dir: Option<PathBuf>,
     pub(super) context_bounds: ContextBounds,
+    /// Cgroups whose processes may call although they are confined.
+    pub(super) trusted_cgroups: Vec<PathBuf>,
     /// The `agent_pty` events to follow.
     pub(super) watched: Option<(PathBuf, Whose)>,
     pub(super) context_engine: Option<ContextEngineSettings>,
@@ -225,6 +228,7 @@ impl Opening {
             started_at: SystemTime::now(),
             runtime_dir: self.runtime_dir.clone(),
             context_bounds: self.context_bounds,
+            callers: Callers::new(&self.trusted_cgroups, Some(self.child_pid)),
         };
         let report = notices.reporter();
         let report_fault = move |what: &str| report(&format!("{what}; {WITHOUT}"));

@@ -195,6 +195,7 @@ impl Start<'_> {
             child_pid,
             runtime_dir: environment.runtime_dir(),
             context_bounds: settings.context().bounds,
+            trusted_cgroups: settings.trusted_cgroups(),
             watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
             context_engine: settings.assembly().context_engine,
             server_run,

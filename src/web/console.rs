@@ -1,7 +1,7 @@
 //! The socket by which `codex-shim web --new-link` and `--sign-out` reach the running page, and its client.
 //!
-//! The socket is in the home and only its owner can connect. The page also checks the uid of each peer, as a control socket
-//! does. A token leaves the process only through this socket, stdout, and the file for `--open`.
+//! The socket is in the home and only its owner can connect. The page also checks the uid of each peer and how it is
+//! confined, as a control socket does. A token leaves the process only through this socket, stdout, and the file for `--open`.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,8 @@ use super::access::TOKEN_LASTS;
 use super::random;
 use super::routes::App;
 use crate::control::client::{ClientError, ask_socket};
-use crate::control::{Refusal, Responded, ok, resolve_at};
+use crate::control::{Refusal, Responded, ok};
+use crate::socket::resolve_at;
 
 /// File name in the home.
 pub(super) const SOCKET_FILE: &str = "web.sock";

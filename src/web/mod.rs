@@ -42,13 +42,15 @@ use std::time::Duration;
 use axum::Router;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::{Semaphore, watch};
+use uuid::Uuid;
 
 pub(crate) use console::{ConsoleError, Links, PageDocument, SignedOut, new_link, running, sign_out};
 pub(crate) use hosts::HostName;
 
-use crate::control::{self, Places, SocketError, runtime_of_calls};
+use crate::control::{self, Places, routes_of_peer, runtime_of_calls};
 use crate::files::{Access as FileAccess, Folder};
 use crate::launch::Signals;
+use crate::socket::{self, Bound, Callers, Refused, SocketError, bind_at};
 use crate::tui::source::Source;
 use access::Access;
 use hosts::Hosts;
@@ -59,8 +61,11 @@ use timeline::Follows;
 /// Held while a page is served; its file is in the home.
 const LOCK_FILE: &str = "web.lock";
 
-/// The file that a browser is opened with.
-const OPEN_FILE: &str = "web-open.html";
+/// The file with which versions before 0.3 opened a browser.
+const OLD_OPEN_FILE: &str = "web-open.html";
+
+/// How many processes that were refused at the page's socket are reported.
+const REFUSALS_REPORTED_MAX: usize = 3;
 
 /// Threads for calls that block.
 const THREADS_MAX: usize = routes::CALLS_MAX;
@@ -79,6 +84,8 @@ pub(crate) struct Options {
     pub session: Option<String>,
     /// Folder for the user's sockets, if known.
     pub runtime_dir: Option<PathBuf>,
+    /// Tells the user something.
+    pub report: fn(&str),
 }
 
 /// The reason why a page cannot be served.
@@ -117,8 +124,9 @@ pub(crate) struct Server {
     app: Arc<App>,
     home: PathBuf,
     listener: TcpListener,
-    console: control::Bound,
+    console: Bound,
     signals: Signals,
+    report: fn(&str),
     _lock: File,
 }
 
@@ -130,18 +138,19 @@ impl Server {
     /// Nothing listens after an error.
     pub(crate) fn start(options: Options) -> Result<Server, WebError> {
         let set_up = |what| move |source| WebError::SetUp { what, source };
-        let Options { home, source, port, names, session, runtime_dir } = options;
+        let Options { home, source, port, names, session, runtime_dir, report } = options;
         let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP]).map_err(set_up("signal handlers"))?;
         let lock = lock(&home)?;
         // A page that was killed leaves it behind; the token in it has ended.
-        let _ = std::fs::remove_file(home.join(OPEN_FILE));
+        let _ = std::fs::remove_file(home.join(OLD_OPEN_FILE));
+        open_file(&home).iter().for_each(|file| drop(std::fs::remove_file(file)));
         let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
         let wanted = port.unwrap_or(0);
         let listener = bind(wanted).map_err(|source| WebError::Bind { port: wanted, source })?;
         listener.set_nonblocking(true).map_err(set_up("the listener"))?;
         let port = listener.local_addr().map_err(set_up("the listener"))?.port();
         let short_name = format!("web-{}.sock", std::process::id());
-        let console = control::bind_at(&home.join(console::SOCKET_FILE), runtime_dir.as_deref(), &short_name)?;
+        let console = bind_at(&home.join(console::SOCKET_FILE), runtime_dir.as_deref(), &short_name)?;
         let app = App {
             hosts: Hosts::new(port, names),
             clock: Clock,
@@ -154,7 +163,7 @@ impl Server {
             calls: Semaphore::new(routes::CALLS_MAX),
             opened: Mutex::default(),
         };
-        Ok(Server { app: Arc::new(app), home, listener, console, signals, _lock: lock })
+        Ok(Server { app: Arc::new(app), home, listener, console, signals, report, _lock: lock })
     }
 
     /// New links to the page.
@@ -166,19 +175,21 @@ impl Server {
         console::links(&self.app)
     }
 
-    /// Writes a file to the home that redirects a browser to `link`; only its owner can read it. The page removes the file after
-    /// the first sign-in, after 10 minutes, and at the end. Every user of the machine could read a link on a command line.
+    /// Writes a file that redirects a browser to `link`. Only its owner can read it, and no command that the sandbox of codex
+    /// confines. The page removes the file after the first sign-in, after 10 minutes, and at the end. Every user of the machine
+    /// could read a link on a command line.
     ///
     /// # Errors
     ///
-    /// The file cannot be written.
+    /// The file cannot be written, or there is no folder that the sandbox hides.
     pub(crate) fn file_for(&self, link: &str) -> io::Result<PathBuf> {
         let text = format!(
             "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\
              <meta http-equiv=\"refresh\" content=\"0; url={link}\"><title>codex-shim</title>\n"
         );
-        Folder::home(&self.home)?.put(OPEN_FILE, text.as_bytes())?;
-        let path = self.home.join(OPEN_FILE);
+        let path = open_file(&self.home).map_err(io::Error::other)?;
+        let (folder, name) = path.parent().zip(path.file_name()).expect("BUG: it is a file in a folder");
+        Folder::at(folder)?.put(name, text.as_bytes())?;
         *self.app.opened.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(path.clone());
         Ok(path)
     }
@@ -190,8 +201,8 @@ impl Server {
     /// It could not begin.
     pub(crate) fn run(self) -> Result<(), WebError> {
         let set_up = |what| move |source| WebError::SetUp { what, source };
-        let Server { app, listener, console, signals, .. } = self;
-        let control::Bound { listener: console, files, .. } = console;
+        let Server { app, listener, console, signals, report, .. } = self;
+        let Bound { listener: console, files, .. } = console;
         let end = signals.first().map_err(set_up("a thread"))?;
         let runtime = runtime_of_calls(THREADS_MAX).map_err(set_up("a runtime"))?;
         let own = Arc::clone(&app);
@@ -200,7 +211,7 @@ impl Server {
             let console = tokio::net::UnixListener::from_std(console)?;
             tokio::select! {
                 () = accept(&listener, &own.places, routes::router(Arc::clone(&own))) => {}
-                () = accept_console(&console, console::router(Arc::clone(&own))) => {}
+                () = accept_console(&console, console::router(Arc::clone(&own)), report) => {}
                 () = forget_opened(&own) => {}
                 _ = end => {}
             }
@@ -224,6 +235,12 @@ fn lock(home: &Path) -> Result<File, WebError> {
         Err(TryLockError::WouldBlock) => Err(WebError::Running),
         Err(TryLockError::Error(source)) => Err(failed(source)),
     }
+}
+
+/// The file that a browser is opened with.
+fn open_file(home: &Path) -> Result<PathBuf, SocketError> {
+    let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, home.as_os_str().as_encoded_bytes());
+    Ok(socket::hidden_dir()?.join(format!("web-open-{}.html", name.simple())))
 }
 
 /// Removes the file with a token once the token is too old.
@@ -251,15 +268,26 @@ async fn accept(listener: &tokio::net::TcpListener, places: &Arc<Places>, routes
     }
 }
 
-async fn accept_console(listener: &tokio::net::UnixListener, routes: Router) {
+async fn accept_console(listener: &tokio::net::UnixListener, routes: Router, report: fn(&str)) {
     let places = Arc::new(Places::default());
+    // A link signs in to all sessions, and the commands of the model may be anywhere: no container is trusted.
+    let callers = Callers::new(&[], None);
+    let mut reported = 0;
+    let mut refused = |refused: &Refused| {
+        tracing::warn!(peer = %refused.peer, reason = refused.restriction.name(), "a confined process at the page's socket");
+        if reported < REFUSALS_REPORTED_MAX {
+            reported += 1;
+            report(&format!("a link to the page was refused: {}", refused.message()));
+        }
+    };
     loop {
         match listener.accept().await {
-            Ok((stream, _)) if control::trusted(&stream).is_some() => {
-                let place = places.enter().await;
-                tokio::spawn(control::serve(stream, routes.clone(), place));
+            Ok((stream, _)) => {
+                if let Some(routes) = routes_of_peer(&stream, &callers, &routes, &mut refused) {
+                    let place = places.enter().await;
+                    tokio::spawn(control::serve(stream, routes, place));
+                }
             }
-            Ok(_) => {}
             Err(error) => {
                 tracing::warn!(%error, "accept a connection");
                 tokio::time::sleep(control::ACCEPT_AGAIN_AFTER).await;

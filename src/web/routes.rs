@@ -1,7 +1,7 @@
 //! The paths of the page, the checks before each of them, and the headers of each response.
 //!
 //! The checks of a request, in this order: its host, origin and site ([`super::hosts`]), its media type, its cookie and door
-//! ([`super::access`]). Its body is read after them. No response has a CORS header. A client without a cookie gets only the
+//! ([`super::access`]). Its body is read after them, and then the cookie counts only if it still does. No response has a CORS header. A client without a cookie gets only the
 //! three files of the page, which contain no data of the user.
 
 use std::collections::HashMap;
@@ -201,12 +201,17 @@ async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         tokio::spawn(discard(body));
         return *refusal;
     }
-    let has_cookie = head.extensions.get::<Visitor>().is_some();
-    let body = if has_cookie { take_body(body).await } else { take_short_body(body).await };
-    match body {
-        Ok(body) => next.run(Request::from_parts(head, Body::from(body))).await,
-        Err(error) => Refusal::from(error).into_response(),
+    let visitor = head.extensions.get::<Visitor>().cloned();
+    let body = if visitor.is_some() { take_body(body).await } else { take_short_body(body).await };
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => return Refusal::from(error).into_response(),
+    };
+    // The browser may have been signed out while it sent the body.
+    if visitor.is_some_and(|visitor| !app.is_signed_in(&visitor)) {
+        return signed_out().into_response();
     }
+    next.run(Request::from_parts(head, Body::from(body))).await
 }
 
 /// Adds the origin, and the visitor if the path needs one, to a request that is admitted.

@@ -136,7 +136,7 @@ impl Accepting {
         let Some((length, request)) = parsed else { return Err(Refusal::NotHttp) };
         let response = server::create_response(&request).map_err(|_| Refusal::NotWebSocket)?;
         if request.headers().contains_key(ORIGIN) {
-            write_refusal(&self.socket, 403);
+            write_refusal(&self.socket, 403, "");
             return Err(Refusal::Origin);
         }
         let path = request.uri().path_and_query().ok_or(Refusal::NotHttp)?.to_string();
@@ -158,7 +158,12 @@ impl Accepting {
 
     /// Answers with an HTTP status, such as that of the server's refusal, and closes the connection.
     pub fn refuse(self, status: u16) {
-        write_refusal(&self.socket, status);
+        write_refusal(&self.socket, status, "");
+    }
+
+    /// Answers with an HTTP status and a document that says why, and closes the connection.
+    pub fn refuse_with(self, status: u16, document: &str) {
+        write_refusal(&self.socket, status, document);
     }
 }
 
@@ -304,11 +309,14 @@ const OF_ONE_CONNECTION: [HeaderName; 12] = [
     CODEX_COMPRESSION,
 ];
 
-/// Writes a response without a body. Nothing has been written before, so that the socket has room for it; if it has not,
-/// the client sees a closed connection.
-fn write_refusal(socket: &UnixStream, status: u16) {
+/// Writes a response whose body is a document in JSON, or empty. Nothing has been written before, so that the socket has room for
+/// it; if it has not, the client sees a closed connection.
+fn write_refusal(socket: &UnixStream, status: u16, body: &str) {
     let reason = tungstenite::http::StatusCode::from_u16(status).ok();
     let reason = reason.and_then(|status| status.canonical_reason()).unwrap_or("Refused");
-    let response = format!("HTTP/1.1 {status} {reason}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    let kind = if body.is_empty() { "" } else { "content-type: application/json\r\n" };
+    let length = body.len();
+    let response =
+        format!("HTTP/1.1 {status} {reason}\r\nconnection: close\r\n{kind}content-length: {length}\r\n\r\n{body}");
     let _ = retry_on_intr(|| write(socket, response.as_bytes()));
 }

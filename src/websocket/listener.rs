@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use super::peer::Peer;
+use crate::socket::Peer;
 
 /// A socket on which we listen. Dropping it removes its files at once, unless another process has replaced them.
 #[derive(Debug)]
@@ -21,22 +21,33 @@ pub(crate) struct Listener {
     _lock: Option<File>,
 }
 
-/// A file that we have created, and its identity. As long as the socket is open its number is not used again.
-#[derive(Debug)]
+/// A file that we have created.
+#[derive(Debug, PartialEq, Eq)]
 struct OwnFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    identity: Identity,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Identity {
+    /// As long as the socket is open its number is not used again.
+    Socket { device: u64, inode: u64 },
+    /// The number of a removed link may be used again at once, but nobody else links to our socket.
+    Link { target: PathBuf },
 }
 
 impl OwnFile {
     fn at(path: &Path) -> Option<OwnFile> {
         let there: Metadata = std::fs::symlink_metadata(path).ok()?;
-        Some(OwnFile { path: path.to_owned(), device: there.dev(), inode: there.ino() })
+        let identity = match there.is_symlink() {
+            true => Identity::Link { target: std::fs::read_link(path).ok()? },
+            false => Identity::Socket { device: there.dev(), inode: there.ino() },
+        };
+        Some(OwnFile { path: path.to_owned(), identity })
     }
 
     fn is_in_place(&self) -> bool {
-        OwnFile::at(&self.path).is_some_and(|there| (there.device, there.inode) == (self.device, self.inode))
+        OwnFile::at(&self.path).as_ref() == Some(self)
     }
 }
 
@@ -45,8 +56,7 @@ impl OwnFile {
 pub(crate) struct Accepted {
     /// Non-blocking.
     pub stream: UnixStream,
-    /// The client's process, if the kernel says.
-    pub pid: Option<u32>,
+    pub peer: Peer,
 }
 
 impl Listener {
@@ -83,7 +93,7 @@ impl Listener {
             match Peer::of(&stream) {
                 Ok(peer) if peer.is_ours() => {
                     stream.set_nonblocking(true)?;
-                    return Ok(Some(Accepted { stream, pid: peer.pid }));
+                    return Ok(Some(Accepted { stream, peer }));
                 }
                 Ok(peer) => tracing::warn!(uid = peer.uid, "another user at {}: closed", self.path.display()),
                 Err(error) => tracing::warn!(%error, "a client of an unknown user: closed"),

@@ -18,13 +18,11 @@ mod frame_reader;
 mod frame_writer;
 mod handshake;
 mod listener;
-mod peer;
 
 pub use end::{Close, End, Ended, Flushed, Reading};
 pub use frame_reader::Violation;
 pub use handshake::{Accepting, ConnectError, Connecting, Refusal, Request, Response};
 pub(crate) use listener::{Accepted, Listener};
-pub(crate) use peer::{Peer, connect};
 pub use tungstenite::Utf8Bytes;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use rustix::process::{Signal, kill_process};
@@ -406,4 +407,21 @@ fn memory_kib(pid: u32, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn bare_connections_hold_up_no_client() {
+    let hub = Hub::new();
+    // Each of them could take ten seconds, and 64 at a time are served.
+    let mut bare = Vec::new();
+    for socket in [hub.socket(), hub.default_socket()] {
+        bare.extend((0..320).map(|_| UnixStream::connect(&socket).expect("it listens")));
+    }
+    let mut client = hub.client("a client");
+    client.call("marker", json!({}));
+    // The latest ones have time to ask.
+    let last = bare.last_mut().expect("there are some");
+    last.set_nonblocking(true).expect("it can be set");
+    let read = std::io::Read::read(last, &mut [0]);
+    assert_eq!(read.expect_err("it is open").kind(), std::io::ErrorKind::WouldBlock);
 }

@@ -75,6 +75,7 @@ mod reviews_e2e;
 mod rules;
 mod rules_e2e;
 mod rules_shells;
+mod sandbox;
 mod search;
 mod send_wait;
 mod serve;

@@ -9,11 +9,11 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::support::both_ends::{Live, failed, tool};
-use crate::support::eventually;
+use crate::support::both_ends::{Live, failed, told, tool};
 use crate::support::page::{Answered, Browser, Page, asked, links};
 use crate::support::requests::{assert_nowhere, command_asked};
 use crate::support::shim::{Home, put_program};
+use crate::support::{PATIENCE, eventually};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
@@ -548,5 +548,45 @@ fn one_session_can_be_shown_alone() {
     assert_eq!(browser.asked("GET", "/sessions/elsewhere/timeline", "").status, 404);
     let unknown = tool(&live.home, &["web", "--session", "nope"]);
     failed(&unknown, 3, "unknown session `nope`");
+    live.kill();
+}
+
+#[test]
+fn sign_out_counts_while_a_body_arrives() {
+    let mut live = Live::initialized("");
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    let page = Page::start(&live.home, &[]);
+    let decision = r#"{"decision":"accept"}"#;
+    for (path, body) in [
+        (format!("/sessions/s/requests/{request_id}/respond"), decision),
+        ("/sessions/s/input".to_owned(), r#"{"text":"go on"}"#),
+        ("/sessions/s/interrupt".to_owned(), "{}"),
+        ("/sign-out".to_owned(), "{}"),
+    ] {
+        let link = links(&tool(&live.home, &["web", "--new-link", "--json"])).remove(0);
+        let browser = Browser::signed_in(page.port, link.split_once("/#").expect("a token").1);
+        let mut to = std::net::TcpStream::connect(("127.0.0.1", page.port)).expect("it listens");
+        to.set_read_timeout(Some(PATIENCE)).expect("it can be set");
+        let head = format!(
+            "POST {}{path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nOrigin: {}\r\nCookie: {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+            browser.base,
+            page.port,
+            page.origin(),
+            browser.cookie,
+            body.len()
+        );
+        to.write_all(head.as_bytes()).expect("it is read");
+        // The page asks for the body, so it has admitted the head.
+        let mut first = [0; 12];
+        to.read_exact(&mut first).expect("it is answered");
+        assert_eq!(&first, b"HTTP/1.1 100");
+        assert_eq!(told(&tool(&live.home, &["web", "--sign-out", "--json"]))["signed_out"], 1);
+        to.write_all(body.as_bytes()).expect("it is read");
+        let mut answer = String::new();
+        to.read_to_string(&mut answer).expect("it is answered");
+        assert!(answer.contains("HTTP/1.1 401 ") && answer.contains("signed_out"), "{path}: {answer}");
+    }
+    assert_eq!(live.row(&request_id)["status"], "pending");
     live.kill();
 }

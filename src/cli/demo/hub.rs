@@ -17,7 +17,6 @@ use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
 use super::websocket::WebSocketClient;
 use super::{Folder, Outcome, PLAYED_TIMES, Stage, at_the_side, holds, without_shell};
 use crate::control::client as side;
-use crate::control::resolve_at;
 use crate::files;
 use crate::hub::ProcessIdentity;
 use crate::hub::process;
@@ -25,7 +24,7 @@ use crate::hub::sockets::CODEX_SOCKET;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
 use crate::protocol::Method;
-use crate::websocket::connect;
+use crate::socket::{connect, resolve_at};
 use crate::wire::Side;
 
 /// The tape: two clients, an approval answered by the second one, and another one over which both connect again.

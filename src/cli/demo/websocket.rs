@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::Outcome;
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
-use crate::control;
 use crate::protocol::Method;
-use crate::websocket::{Connecting, End, Ended, Flushed, Reading, Request, connect};
+use crate::socket::{connect, resolve_at};
+use crate::websocket::{Connecting, End, Ended, Flushed, Reading, Request};
 
 /// The path that clients of codex ask for.
 const PATH: &str = "/rpc";
@@ -32,7 +32,7 @@ impl WebSocketClient {
     /// Connects, and introduces itself. Returns the client and the result of `initialize`.
     pub(super) fn connect(socket: &Path, name: &'static str) -> Outcome<(WebSocketClient, Value)> {
         let failed = |error: &dyn std::fmt::Display| format!("connect to {}: {error}", socket.display());
-        let stream = control::resolve_at(socket).and_then(|path| connect(&path)).map_err(|error| failed(&error))?;
+        let stream = resolve_at(socket).and_then(|path| connect(&path)).map_err(|error| failed(&error))?;
         let mut connecting = Connecting::new(stream, &Request::of_path(PATH)).map_err(|error| failed(&error))?;
         let began = Instant::now();
         loop {

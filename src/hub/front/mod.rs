@@ -25,11 +25,12 @@ use tungstenite::http::header::HeaderName;
 use uuid::Uuid;
 
 use super::arrival::{handshake_interest, poll_fd};
-use crate::control::{self, Published};
+use crate::control::Published;
 use crate::engine::Transport;
 use crate::launch::{self, Signals};
 use crate::relay::pipes::{ReadOutcome, Sink, Source};
 use crate::relay::{Notices, own_ids};
+use crate::socket::resolve_at;
 use crate::websocket::{CLIENT_MESSAGE_BYTES_MAX, Close, Connecting, End, Ended, Flushed, Reading, Request, Utf8Bytes};
 use crate::wire::{Frame, Framer};
 use memory::{Memory, Reaction};
@@ -169,7 +170,7 @@ impl Front {
 }
 
 fn connect(socket: &Path) -> io::Result<Connecting> {
-    Connecting::new(super::connect(&control::resolve_at(socket)?)?, &request())
+    Connecting::new(super::connect(&resolve_at(socket)?)?, &request())
 }
 
 fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {

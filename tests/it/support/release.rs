@@ -58,6 +58,8 @@ pub enum Ability {
     AskingAboutInput,
     /// The TUI asks the model for a title of a thread, in a thread of its own.
     Titles,
+    /// Its sandbox hides the folder of its sockets.
+    HiddenSockets,
 }
 
 impl Ability {
@@ -82,6 +84,7 @@ impl Ability {
             Ability::Reconnection => "TUI that connects again",
             Ability::AutoReview => "reviewer of its own whose denials can be overruled",
             Ability::AskingAboutInput => "approvals of input for running programs",
+            Ability::HiddenSockets => "sandbox that hides its sockets",
             Ability::Titles => "titles that the TUI asks for",
         }
     }
@@ -192,7 +195,8 @@ impl Release {
             Ability::Reconnection => self.minor >= 153,
             // 0.125 reviews, too, but tells its model less of what was overruled. Those between were not tried.
             Ability::AutoReview => self.minor >= 150,
-            Ability::AskingAboutInput => self.minor >= 169,
+            // Those between 0.150 and 0.169 were not tried.
+            Ability::AskingAboutInput | Ability::HiddenSockets => self.minor >= 169,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }

@@ -1,9 +1,12 @@
-//! The socket's path: in the session folder or, if that path is too long for a socket, behind a link in it.
+//! Where a socket is bound: in a folder that the sandbox of codex hides, behind a link at the path that callers know.
 //!
-//! *Locking.* The caller of `bind` holds the session's lock. A socket or link of ours that exists already is left over from a
-//! killed relay and is replaced. Anything else in its place stays untouched.
+//! If that folder cannot be used, the socket is bound at the path itself or, if that is too long for a socket, behind a link
+//! to a short one.
 //!
-//! *Trust.* A short path is used only in a real folder that belongs to us and that only we can enter.
+//! *Locking.* The caller of [`bind_at`] holds the lock that belongs to the path. A socket or link of ours that exists already is
+//! left over from a killed process and is replaced. Anything else in its place stays untouched.
+//!
+//! *Trust.* A link leads only to a real folder that belongs to us and that only we can enter.
 
 use std::fs::{Metadata, Permissions};
 use std::io;
@@ -12,9 +15,6 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use crate::files;
-
-/// File name in the session folder.
-pub(crate) const SOCKET_FILE: &str = "control.sock";
 
 /// Longest path of a socket, in bytes. Systems allow 103 to 107.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
@@ -40,7 +40,7 @@ pub(crate) enum SocketError {
 #[derive(Debug)]
 pub(crate) struct Bound {
     pub(crate) listener: UnixListener,
-    /// With links resolved.
+    /// The path to connect to, as [`resolve_at`] returns it.
     pub(crate) path: PathBuf,
     pub(crate) files: SocketFiles,
 }
@@ -66,13 +66,9 @@ impl SocketFiles {
     }
 }
 
-/// Binds the control socket of the session folder `dir`; see [`bind_at`].
-pub(super) fn bind(dir: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
-    bind_at(&dir.join(SOCKET_FILE), runtime_dir, short_name)
-}
-
-/// Binds a socket at `path`, in the place of one or of a link that was left there. If the path is too long, the socket is called
-/// `short_name` in a folder of ours in `runtime_dir` or `/tmp`.
+/// Binds a socket called `short_name` in the [`hidden_dir`], and a link to it at `path`, in the place of a socket or a link that
+/// was left there. If the folder cannot be used, the socket is bound at `path` itself or, if that is too long, in a folder of ours
+/// in `runtime_dir` or `/tmp`.
 pub(crate) fn bind_at(path: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
     clear(path)?;
     bind_free(path, runtime_dir, short_name)
@@ -80,12 +76,26 @@ pub(crate) fn bind_at(path: &Path, runtime_dir: Option<&Path>, short_name: &str)
 
 /// As [`bind_at`], and replaces nothing at `path`.
 pub(crate) fn bind_free(path: &Path, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
+    bind_behind(hidden_dir(), path, runtime_dir, short_name)
+}
+
+fn bind_behind(
+    hidden_dir: Result<PathBuf, SocketError>,
+    path: &Path,
+    runtime_dir: Option<&Path>,
+    short_name: &str,
+) -> Result<Bound, SocketError> {
     let path = path.to_owned();
+    let error = match hidden_dir {
+        Ok(dir) => return bind_linked(path, dir.join(short_name)),
+        Err(error) => error,
+    };
+    tracing::warn!(%error, "a socket is bound where the sandbox of codex does not hide it");
     if fits(&path) {
         let listener = listen(&path)?;
         return Ok(Bound { listener, files: SocketFiles(vec![path.clone()]), path });
     }
-    link_to_short(path, runtime_dir, short_name)
+    bind_linked(path, short_path(runtime_dir, short_name)?)
 }
 
 /// As [`bind_at`], and always behind a link, in a folder that only we can enter.
@@ -95,17 +105,32 @@ pub(crate) fn bind_behind_link(
     short_name: &str,
 ) -> Result<Bound, SocketError> {
     clear(path)?;
-    link_to_short(path.to_owned(), runtime_dir, short_name)
+    let short = hidden_dir().map(|dir| dir.join(short_name)).or_else(|_| short_path(runtime_dir, short_name))?;
+    bind_linked(path.to_owned(), short)
 }
 
-fn link_to_short(path: PathBuf, runtime_dir: Option<&Path>, short_name: &str) -> Result<Bound, SocketError> {
-    let short = short_path(runtime_dir, short_name)?;
+/// Binds a socket at `short`, and a link to it at `path`.
+fn bind_linked(path: PathBuf, short: PathBuf) -> Result<Bound, SocketError> {
     let listener = listen(&short)?;
     if let Err(source) = symlink(&short, &path) {
         SocketFiles(vec![short]).remove();
         return Err(SocketError::Io { action: "link", path, source });
     }
-    Ok(Bound { listener, files: SocketFiles(vec![path, short.clone()]), path: short })
+    let files = SocketFiles(vec![path.clone(), short.clone()]);
+    Ok(Bound { listener, files, path: if fits(&path) { path } else { short } })
+}
+
+/// The folder that the sandbox of codex hides from the commands that it confines; it is created if necessary. It is the folder
+/// of codex's own sockets, whatever `TMPDIR` and `XDG_RUNTIME_DIR` are. Source: codex 0.169, in whose sandbox it has no entries and
+/// mode 000, also with access to the network and if all else can be read.
+pub(crate) fn hidden_dir() -> Result<PathBuf, SocketError> {
+    let dir = Path::new(TEMPORARY).join(hidden_name());
+    make_dir(&dir)?;
+    Ok(dir)
+}
+
+fn hidden_name() -> String {
+    format!("codex-daemon-{}", own_uid())
 }
 
 /// Whether a socket can have this path.
@@ -118,22 +143,14 @@ pub(crate) fn short_path(runtime_dir: Option<&Path>, short_name: &str) -> Result
     Ok(short_dir(runtime_dir, short_name)?.join(short_name))
 }
 
-/// The path of the control socket of the session folder `dir`; see [`resolve_at`].
-///
-/// # Errors
-///
-/// As [`resolve_at`].
-pub fn resolve(dir: &Path) -> io::Result<PathBuf> {
-    resolve_at(&dir.join(SOCKET_FILE))
-}
-
-/// The path to connect to for the socket that was bound at `path`: a link is resolved, since its own path may be too long.
+/// The path to connect to for the socket that was bound at `path`: a link whose own path is too long for a socket is resolved.
 ///
 /// # Errors
 ///
 /// [`io::ErrorKind::NotFound`] if nothing has that path, or the error of reading the link.
 pub(crate) fn resolve_at(path: &Path) -> io::Result<PathBuf> {
-    if std::fs::symlink_metadata(path)?.is_symlink() { std::fs::read_link(path) } else { Ok(path.to_owned()) }
+    let is_link = std::fs::symlink_metadata(path)?.is_symlink();
+    if is_link && !fits(path) { std::fs::read_link(path) } else { Ok(path.to_owned()) }
 }
 
 fn listen(path: &Path) -> Result<UnixListener, SocketError> {
@@ -153,7 +170,7 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     }
     let kind = there.file_type();
     if kind.is_symlink() {
-        clear_target(path);
+        remove_target(path);
     } else if kind.is_dir() {
         return Err(in_the_way("a folder"));
     } else if !kind.is_socket() {
@@ -162,12 +179,18 @@ fn clear(path: &Path) -> Result<(), SocketError> {
     std::fs::remove_file(path).map_err(|source| SocketError::Io { action: "remove", path: path.to_owned(), source })
 }
 
-/// Removes the short socket behind a link of ours. Other targets stay.
-fn clear_target(link: &Path) {
+/// Removes the socket behind a link of ours that a killed process left. Other targets stay, those of codex too: their names have
+/// no extension.
+pub(crate) fn remove_target(link: &Path) {
     let Ok(target) = std::fs::read_link(link) else { return };
-    let of_ours = target.parent().is_some_and(|dir| check_dir(dir).is_ok());
-    let left_over = at(&target).ok().flatten().is_some_and(|there| there.file_type().is_socket());
-    if of_ours && left_over {
+    let is_named_so = |dir: &Path| {
+        let name = dir.file_name().unwrap_or_default().as_encoded_bytes();
+        name.starts_with(b"codex-shim")
+            || name == hidden_name().as_bytes() && target.extension() == Some("sock".as_ref())
+    };
+    let is_of_ours = target.parent().is_some_and(|dir| is_named_so(dir) && check_dir(dir).is_ok());
+    let is_left_over = at(&target).ok().flatten().is_some_and(|there| there.file_type().is_socket());
+    if is_of_ours && is_left_over {
         SocketFiles(vec![target]).remove();
     }
 }
@@ -241,40 +264,67 @@ mod tests {
         fs::symlink_metadata(path).expect("it exists").permissions().mode() & 0o777
     }
 
-    #[test]
-    fn a_short_path_is_bound_directly() {
-        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
-        let bound = bind(dir.path(), None, NAME).expect("it can be bound");
-        assert_eq!(bound.path, dir.path().join(SOCKET_FILE));
-        assert_eq!(mode(&bound.path), 0o600);
-        assert_eq!(resolve(dir.path()).expect("it is there"), bound.path);
-        bound.files.remove();
-        assert_eq!(resolve(dir.path()).expect_err("it is gone").kind(), io::ErrorKind::NotFound);
+    const FILE: &str = "control.sock";
+
+    fn no_hidden_dir() -> Result<PathBuf, SocketError> {
+        Err(SocketError::Untrusted { dir: PathBuf::from("hidden"), why: "is open to others" })
     }
 
     #[test]
-    fn a_long_path_is_bound_behind_a_link() {
+    fn sockets_are_bound_where_the_sandbox_hides_them() {
+        let root = tempfile::tempdir().expect("BUG: a temporary folder");
+        let short_name = format!("bind-test-{}.sock", std::process::id());
+        for dir in [root.path().join("short"), root.path().join("x".repeat(100))] {
+            fs::create_dir(&dir).expect("a folder");
+            let path = dir.join(FILE);
+            let bound = bind_at(&path, None, &short_name).expect("it can be bound");
+            let target = fs::read_link(&path).expect("it is a link");
+            let hidden = hidden_dir().expect("it is ours");
+            assert_eq!(target.parent(), Some(&*hidden));
+            assert_eq!((mode(&target), mode(&hidden)), (0o600, 0o700));
+            assert_eq!(resolve_at(&path).expect("it is there"), bound.path);
+            assert_eq!(bound.path, *if fits(&path) { &path } else { &target });
+            // As one that was killed leaves it.
+            let again = bind_at(&path, None, &format!("again-{short_name}")).expect("it can be bound again");
+            let next = fs::read_link(&path).expect("it is a link");
+            assert!(!target.exists() && next.exists());
+            again.files.remove();
+            assert_eq!(resolve_at(&path).expect_err("it is gone").kind(), io::ErrorKind::NotFound);
+            assert!(!next.exists());
+        }
+    }
+
+    #[test]
+    fn without_hidden_folder_short_paths_are_bound_directly() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join(FILE);
+        let bound = bind_behind(no_hidden_dir(), &path, None, NAME).expect("it can be bound");
+        assert_eq!(bound.path, path);
+        assert_eq!(mode(&bound.path), 0o600);
+        assert_eq!(resolve_at(&path).expect("it is there"), bound.path);
+    }
+
+    #[test]
+    fn without_hidden_folder_long_paths_are_linked() {
         let root = tempfile::tempdir().expect("BUG: a temporary folder");
         let dir = root.path().join("x".repeat(100));
         fs::create_dir(&dir).expect("a folder");
         let runtime = root.path().join("run");
         fs::create_dir(&runtime).expect("a folder");
-        let first = bind(&dir, Some(&runtime), "first.sock").expect("it can be bound");
-        assert_eq!(first.path, runtime.join("codex-shim/first.sock"));
+        let bound = bind_behind(no_hidden_dir(), &dir.join(FILE), Some(&runtime), NAME).expect("it can be bound");
+        assert_eq!(bound.path, runtime.join("codex-shim").join(NAME));
         assert_eq!(mode(&runtime.join("codex-shim")), 0o700);
-        let second = bind(&dir, Some(&runtime), "second.sock").expect("it can be bound again");
-        assert_eq!(resolve(&dir).expect("it is there"), second.path);
-        assert!(!first.path.exists());
-        second.files.remove();
-        assert!(!second.path.exists() && fs::read_dir(&dir).expect("a folder").next().is_none());
+        let target = bound.path.clone();
+        bound.files.remove();
+        assert!(!target.exists() && fs::read_dir(&dir).expect("a folder").next().is_none());
     }
 
     #[test]
     fn foreign_files_are_left_alone() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
-        let path = dir.path().join(SOCKET_FILE);
+        let path = dir.path().join(FILE);
         fs::write(&path, "precious").expect("a file");
-        let error = bind(dir.path(), None, NAME).expect_err("a file is in the way");
+        let error = bind_at(&dir.path().join(FILE), None, NAME).expect_err("a file is in the way");
         assert!(error.to_string().contains("control.sock: a file that is not a socket is in the way"), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("it is there"), "precious");
     }
@@ -284,10 +334,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let precious = dir.path().join("precious");
         fs::write(&precious, "precious").expect("a file");
-        symlink(&precious, dir.path().join(SOCKET_FILE)).expect("a link");
-        let bound = bind(dir.path(), None, NAME).expect("it can be bound");
+        symlink(&precious, dir.path().join(FILE)).expect("a link");
+        let short_name = format!("stale-test-{}.sock", std::process::id());
+        let bound = bind_at(&dir.path().join(FILE), None, &short_name).expect("it can be bound");
         assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
-        assert!(fs::symlink_metadata(&bound.path).expect("it is there").file_type().is_socket());
+        assert!(fs::metadata(&bound.path).expect("it is there").file_type().is_socket());
+        bound.files.remove();
     }
 
     /// The uid of another user, if the test may give files away; otherwise it prints what was skipped.
@@ -315,8 +367,10 @@ mod tests {
         fs::create_dir(&runtime).expect("a folder");
         fs::rename(&theirs, runtime.join("codex-shim")).expect("it can be moved");
         let kept = listen(&runtime.join("codex-shim/kept.sock")).expect("root may");
-        symlink(runtime.join("codex-shim/kept.sock"), dir.join(SOCKET_FILE)).expect("a link");
-        let bound = bind(&dir, Some(&runtime), NAME).expect("it can be bound elsewhere");
+        symlink(runtime.join("codex-shim/kept.sock"), dir.join(FILE)).expect("a link");
+        let path = dir.join(FILE);
+        clear(&path).expect("the link is ours");
+        let bound = bind_behind(no_hidden_dir(), &path, Some(&runtime), NAME).expect("it can be bound elsewhere");
         assert!(bound.path.starts_with(TEMPORARY) && !bound.path.starts_with(&runtime), "{}", bound.path.display());
         assert!(runtime.join("codex-shim/kept.sock").exists());
         bound.files.remove();
@@ -329,16 +383,16 @@ mod tests {
             return;
         };
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
-        let path = dir.path().join(SOCKET_FILE);
+        let path = dir.path().join(FILE);
         let theirs = UnixListener::bind(&path).expect("it can be bound");
         lchown(&path, Some(stranger), None).expect("root may");
-        let error = bind(dir.path(), None, NAME).expect_err("a socket is in the way");
+        let error = bind_at(&dir.path().join(FILE), None, NAME).expect_err("a socket is in the way");
         assert!(error.to_string().contains("another user's file is in the way"), "{error}");
         drop(theirs);
         fs::remove_file(&path).expect("it is there");
         symlink("elsewhere", &path).expect("a link");
         lchown(&path, Some(stranger), None).expect("root may");
-        let error = bind(dir.path(), None, NAME).expect_err("a link is in the way");
+        let error = bind_at(&dir.path().join(FILE), None, NAME).expect_err("a link is in the way");
         assert!(error.to_string().contains("another user's file is in the way"), "{error}");
         assert_eq!(fs::read_link(&path).expect("it is there"), Path::new("elsewhere"));
     }

@@ -1,0 +1,18 @@
+//! Unix sockets: where ours are bound, how to connect to one, and who is at the other end.
+//!
+//! A socket of ours lets its caller decide for the user. So it is bound in a folder that the sandbox of codex hides from the
+//! commands that the model runs ([`bind_at`]), and a peer that is confined more than this process is refused ([`Callers`]),
+//! since the sandbox confines all that runs in it.
+//!
+//! Nothing here accepts connections, or reads or writes them.
+
+mod bind;
+mod callers;
+mod peer;
+
+pub(crate) use bind::{
+    Bound, SocketError, SocketFiles, bind_at, bind_behind_link, bind_free, fits, hidden_dir, remove_target, resolve_at,
+    short_path,
+};
+pub(crate) use callers::{Callers, Refused};
+pub(crate) use peer::{Peer, connect};

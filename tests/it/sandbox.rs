@@ -1,0 +1,319 @@
+//! Callers that are confined, as the commands of the model are: no socket of ours serves one, and the sandbox of codex hides them.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::{Live, text};
+use crate::support::codex::{Lab, installed_or_skip};
+use crate::support::conversations::{start_thread, start_turn};
+use crate::support::eventually;
+use crate::support::hub::Hub;
+use crate::support::model::{Item, Model};
+use crate::support::page::Page;
+use crate::support::real::{COMMAND, Real, says};
+use crate::support::release::{Ability, Release};
+use crate::support::requests::{PENDING, command_asked, respond_path};
+use crate::support::shim::{Home, SHIM};
+
+/// Sends each request of a JSON list `[socket, text]…` on a connection of its own, and prints the beginnings of the answers, or the
+/// errors, as a JSON list.
+const CALLER: &str = r#"
+import json, socket, sys
+def answer(path, text):
+    try:
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(60)
+        s.connect(path)
+        s.sendall(text.encode())
+        said = b""
+        while len(said) < 65536:
+            more = s.recv(65536)
+            if not more:
+                break
+            said += more
+        return said.decode(errors="replace")
+    except OSError as error:
+        return type(error).__name__
+print(json.dumps([answer(*call) for call in json.load(open(sys.argv[1]))]))
+"#;
+
+/// Commands that confine a program, each in another way.
+const CONFINED: [(&[&str], &str); 4] = [
+    (&["setpriv", "--no-new-privs"], "no_new_privs"),
+    (&["unshare", "--mount"], "mount_namespace"),
+    (&["unshare", "--user"], "user_namespace"),
+    (&["unshare", "--pid", "--fork"], "pid_namespace"),
+];
+
+/// The wrappers that work here; the others are reported.
+fn wrappers() -> Vec<(&'static [&'static str], &'static str)> {
+    let works = |wrapper: &[&str]| {
+        let tried = Command::new(wrapper[0]).args(&wrapper[1..]).arg("true").output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    let (works, fail): (Vec<_>, Vec<_>) = CONFINED.into_iter().partition(|(wrapper, _)| works(wrapper));
+    for (wrapper, _) in fail {
+        let _ = writeln!(io::stderr(), "SKIPPED: callers behind {wrapper:?}: that does not work on this system");
+    }
+    assert!(!works.is_empty(), "nothing here confines a program");
+    works
+}
+
+/// Runs a program of a user behind a wrapper.
+fn behind(wrapper: &[&str], home: &Home, words: &[&str]) -> Output {
+    let all = [wrapper, words].concat();
+    let mut command = Command::new(all[0]);
+    home.adopt(&mut command).args(&all[1..]).output().expect("it runs")
+}
+
+/// The answers to calls of a program behind a wrapper.
+fn answers(wrapper: &[&str], home: &Home, calls: &[(PathBuf, String)]) -> Vec<String> {
+    let file = home.beside().join("calls.json");
+    fs::write(&file, json!(calls).to_string()).expect("a file");
+    let output = behind(wrapper, home, &["python3", "-c", CALLER, file.to_str().expect("it is UTF-8")]);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+fn request(line: &str, more: &str, body: &str) -> String {
+    format!("{line} HTTP/1.1\r\nHost: shim\r\nConnection: close\r\n{more}Content-Length: {}\r\n\r\n{body}", body.len())
+}
+
+/// The handshake of a client of codex.
+fn handshake() -> String {
+    "GET /rpc HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+     Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        .to_owned()
+}
+
+/// One request for each thing that a control socket does.
+fn calls(request_id: &str) -> Vec<String> {
+    let decision = r#"{"decision":"accept"}"#;
+    let get = |path: &str| request(&format!("GET {path}"), "", "");
+    let post = |path: &str, body: &str| request(&format!("POST {path}"), "", body);
+    vec![
+        get("/healthz"),
+        get("/metrics"),
+        get("/nowhere"),
+        get("/sessions/self"),
+        get("/sessions/self/codex-events"),
+        get("/sessions/self/codex-events/stream"),
+        get(PENDING),
+        post(&respond_path(request_id), decision),
+        post("/sessions/self/context", r#"{"cmd":"ls"}"#),
+        request("DELETE /sessions/self/context", "", ""),
+        post("/sessions/self/input", r#"{"text":"go on"}"#),
+        post("/sessions/self/interrupt", "{}"),
+        post("/sessions/self/rpc", r#"{"method":"thread/list","params":{}}"#),
+        post("/sessions/self/stop", "{}"),
+        post("/sessions/self/start", "{}"),
+        request("POST /sessions/self/attach", "Upgrade: codex-shim-attach\r\n", ""),
+        request("GET /healthz", "X-Codex-Shim-Source: tui\r\n", ""),
+    ]
+}
+
+/// Checks that this is a refusal because of the sandbox.
+#[track_caller]
+fn is_refused(answer: &str, reason: &str) {
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{reason}: {answer}");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let document: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+    assert_eq!(document["detail"]["error_code"], "sandboxed_peer", "{answer}");
+    assert_eq!(document["detail"]["reason"], reason, "{answer}");
+    assert!(text(&document["detail"]["message"]).contains("a process in a sandbox may not use codex-shim"), "{answer}");
+}
+
+#[test]
+fn confined_callers_reach_no_route() {
+    let mut live = Live::initialized("");
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    let socket = live.home.path().join("sessions/s/control.sock");
+    let all: Vec<(PathBuf, String)> = calls(&request_id).into_iter().map(|call| (socket.clone(), call)).collect();
+    for (wrapper, reason) in wrappers() {
+        answers(wrapper, &live.home, &all).iter().for_each(|answer| is_refused(answer, reason));
+        let tool = [SHIM, "respond", "latest", "accept", "--session", "s"];
+        let output = behind(wrapper, &live.home, &tool);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("may not use codex-shim"), "{output:?}");
+    }
+    assert_eq!(live.row(&request_id)["status"], "pending");
+    let answered = answers(&["env"], &live.home, &all[..1]);
+    assert!(answered[0].starts_with("HTTP/1.1 200 "), "{answered:?}");
+    let refused = eventually("the event", || {
+        let events = live.get("/sessions/self/codex-events?limit=500")["events"].as_array().expect("an array").clone();
+        events.into_iter().find(|event| event["event_type"] == "sandboxed_peer")
+    });
+    let payload = &refused["payload_preview"];
+    assert_eq!((&payload["socket"], &payload["reason"]), (&json!("control"), &json!(wrappers()[0].1)), "{refused}");
+    assert_eq!(payload["count"], 1);
+    assert!(text(&payload["program"]).starts_with("python3"), "{refused}");
+    live.kill();
+}
+
+#[test]
+fn confined_clients_of_a_hub_are_refused() {
+    let hub = Hub::new();
+    let control = hub.session().join("control.sock");
+    let mut all = Vec::new();
+    for socket in [hub.socket(), hub.default_socket(), control] {
+        all.extend([handshake(), request("GET /", "", "")].map(|text| (socket.clone(), text)));
+    }
+    for (wrapper, reason) in wrappers() {
+        answers(wrapper, &hub.home, &all).iter().for_each(|answer| is_refused(answer, reason));
+    }
+    hub.client("one that is not confined");
+}
+
+#[test]
+fn confined_callers_get_no_link_to_the_page() {
+    let home = Home::new();
+    let page = Page::start(&home, &[]);
+    let socket = home.path().join("web.sock");
+    let post = |path: &str| (socket.clone(), request(path, "", ""));
+    let all = [post("POST /links"), post("GET /page"), post("POST /sign-out")];
+    for (wrapper, reason) in wrappers() {
+        answers(wrapper, &home, &all).iter().for_each(|answer| is_refused(answer, reason));
+    }
+    page.browser();
+}
+
+/// Where the sandbox of codex sees an empty folder that it may not enter.
+fn hidden_dir() -> PathBuf {
+    PathBuf::from(format!("/tmp/codex-daemon-{}", rustix::process::geteuid().as_raw()))
+}
+
+#[test]
+fn sockets_are_links_into_the_hidden_folder() {
+    let hub = Hub::new();
+    let home = Home::new();
+    let _page = Page::start(&home, &[]);
+    let control = hub.session().join("control.sock");
+    for socket in [control, hub.socket(), hub.default_socket(), home.path().join("web.sock")] {
+        let target = fs::read_link(&socket).unwrap_or_else(|error| panic!("{}: {error}", socket.display()));
+        assert_eq!(target.parent(), Some(&*hidden_dir()));
+        let mode = fs::metadata(&target).expect("a socket").mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", target.display());
+    }
+}
+
+#[test]
+fn killed_hub_leaves_no_socket_for_the_next() {
+    let mut hub = Hub::new();
+    let sockets = [hub.session().join("control.sock"), hub.socket(), hub.default_socket()];
+    let targets = |sockets: &[PathBuf]| sockets.iter().map(|socket| fs::read_link(socket).unwrap()).collect::<Vec<_>>();
+    let before = targets(&sockets);
+    hub.kill();
+    hub.start();
+    assert!(before.iter().all(|target| !target.exists()), "{before:?}");
+    assert!(targets(&sockets).iter().all(|target| target.exists()));
+}
+
+/// Tries everything that a command of the model could try with the sockets of a session. `door` is another path to the control
+/// socket, outside of the folder that the sandbox hides.
+fn attack(session: &Path, door: &Path, request_id: &str) -> Vec<(PathBuf, String)> {
+    let link = session.join("control.sock");
+    let socket = fs::read_link(&link).expect("a link");
+    let at = |path: &Path| calls(request_id).into_iter().map(|call| (path.to_owned(), call)).collect::<Vec<_>>();
+    [at(&link), at(&socket), at(door)].concat()
+}
+
+#[test]
+fn e2e_command_in_the_sandbox_decides_nothing() {
+    const TEST: &str = "e2e_command_in_the_sandbox_decides_nothing";
+    let release = Release::under_test();
+    if installed_or_skip(TEST).is_none() {
+        return;
+    }
+    let caller = "python3 caller.py calls.json > answers.json";
+    let tool = format!("{SHIM} respond latest accept --session s > tool.txt 2>&1");
+    let attacker = format!("{caller}; {tool}; echo done > done.txt");
+    let script =
+        vec![vec![release.command_to_be_approved("touch ran.txt")], vec![release.command(&attacker)], says(), says()];
+    let model = Model::start(script);
+    let lab = Lab::with(&model, "[sandbox_workspace_write]\nnetwork_access = true\n");
+    let Some(mut real) = Real::in_lab(TEST, "", lab, model) else { return };
+    let (asked, row) = real.asked_by_turn(COMMAND);
+    let request_id = text(&row["request_id"]);
+
+    let session = real.home.path().join("sessions/s");
+    let beside = tempfile::tempdir_in("/tmp").expect("BUG: a temporary folder");
+    let door = beside.path().join("door.sock");
+    let socket = fs::read_link(session.join("control.sock")).expect("a link");
+    fs::hard_link(&socket, &door).expect("the folders are on one file system");
+    let cwd = real.lab.cwd();
+    fs::write(cwd.join("caller.py"), CALLER).expect("a file");
+    fs::write(cwd.join("calls.json"), json!(attack(&session, &door, &request_id)).to_string()).expect("a file");
+    let other = start_thread(&mut real.peer, &real.lab, "workspace-write");
+    start_turn(&mut real.peer, &other, "go on");
+    eventually("the end of the command", || fs::read_to_string(cwd.join("done.txt")).ok());
+
+    let answers: Vec<String> =
+        serde_json::from_slice(&fs::read(cwd.join("answers.json")).expect("a file")).expect("a list");
+    let each = answers.len() / 3;
+    let (hidden, found) = answers.split_at(if release.has(Ability::HiddenSockets) { 2 * each } else { 0 });
+    assert!(hidden.iter().all(|answer| answer == "PermissionError"), "{hidden:#?}");
+    found.iter().for_each(|answer| is_refused(answer, "no_new_privs"));
+    let said = fs::read_to_string(cwd.join("tool.txt")).expect("a file");
+    assert!(said.contains("codex-shim"), "{said}");
+
+    let row = real.row(&row);
+    assert_eq!((&row["status"], &row["resolution_source"]), (&json!("pending"), &json!(null)), "{row}");
+    assert!(!cwd.join("ran.txt").exists());
+    real.peer.answer(&asked, json!({"decision": "decline"}));
+    let row = eventually("the answer", || Some(real.row(&row)).filter(|row| row["status"] == "resolved"));
+    assert_eq!(row["resolution_source"], "client", "{row}");
+    let events = real.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+    assert!(events.contains("sandboxed_peer"), "{events}");
+    real.end();
+}
+
+#[test]
+fn e2e_command_in_the_sandbox_signs_in_nowhere() {
+    const TEST: &str = "e2e_command_in_the_sandbox_signs_in_nowhere";
+    let release = Release::under_test();
+    if installed_or_skip(TEST).is_none() || release.lacks(TEST, Ability::HiddenSockets) {
+        return;
+    }
+    let home = Home::new();
+    let bin = home.beside().join("bin");
+    fs::create_dir(&bin).expect("a folder");
+    let seen = home.beside().join("seen");
+    let opener = format!("#!/bin/sh\necho \"$@\" > {0}.new; mv {0}.new {0}\n", seen.display());
+    crate::support::shim::put_program(&bin.join("xdg-open"), opener.as_bytes());
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let mut page = home.shim(&["web", "--json", "--open"]).env("PATH", path).spawn().expect("the shim starts");
+    let file = eventually("the opener", || fs::read_to_string(&seen).ok());
+    let file = Path::new(file.trim()).to_owned();
+    assert!(fs::read_to_string(&file).is_ok_and(|text| text.contains("url=")));
+
+    let socket = home.path().join("web.sock");
+    let attacker = format!(
+        "python3 caller.py calls.json > answers.json; cat '{}' > file.txt 2>&1; {SHIM} web --new-link > tool.txt 2>&1; \
+         echo done > done.txt",
+        file.display()
+    );
+    let model = Model::start(vec![vec![release.command(&attacker)], vec![Item::Text(vec!["Done."])]]);
+    let lab = Lab::with(&model, "[sandbox_workspace_write]\nnetwork_access = true\n");
+    let Some(mut real) = Real::in_lab(TEST, "", lab, model) else { return };
+    let cwd = real.lab.cwd();
+    fs::write(cwd.join("caller.py"), CALLER).expect("a file");
+    let target = fs::read_link(&socket).expect("a link");
+    let calls = [socket, target].map(|path| (path, request("POST /links", "", "")));
+    fs::write(cwd.join("calls.json"), json!(calls).to_string()).expect("a file");
+    let thread = start_thread(&mut real.peer, &real.lab, "workspace-write");
+    start_turn(&mut real.peer, &thread, "go on");
+    eventually("the end of the command", || fs::read_to_string(cwd.join("done.txt")).ok());
+    let answers = fs::read_to_string(cwd.join("answers.json")).expect("a file");
+    assert_eq!(answers.trim(), r#"["PermissionError", "PermissionError"]"#);
+    for name in ["file.txt", "tool.txt"] {
+        let said = fs::read_to_string(cwd.join(name)).expect("a file");
+        assert!(!said.contains("/#"), "{name}: {said}");
+    }
+    real.end();
+    page.kill().expect("it runs");
+    page.wait().expect("it is ours");
+}
