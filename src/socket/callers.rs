@@ -85,7 +85,11 @@ struct Confinement {
     seccomp_mode: Option<u32>,
     /// Filters can only be added. Linux before 5.9 does not count them.
     seccomp_filters: Option<u32>,
-    /// The process, user and mount namespace.
+    /// The process ids that it has in our process namespace and in those below.
+    pids: Option<usize>,
+    /// The users of its namespace, as ours sees them.
+    users: Option<String>,
+    /// The process, user and mount namespace; `None` for a process that forbids debuggers, such as those of root.
     namespaces: [Option<PathBuf>; 3],
 }
 
@@ -102,25 +106,31 @@ impl Confinement {
             no_new_privs: number("NoNewPrivs"),
             seccomp_mode: number("Seccomp"),
             seccomp_filters: number("Seccomp_filters"),
-            namespaces: [None, None, None],
+            pids: value("NSpid").map(|pids| pids.split_whitespace().count()),
+            ..Confinement::default()
         }
     }
 
-    /// How a process is confined more than this one. `namespaces_shown` is false if we may not see those of the process.
-    fn restriction_of(&self, other: &Confinement, namespaces_shown: bool) -> Option<Restriction> {
+    /// How a process is confined more than this one.
+    fn restriction_of(&self, other: &Confinement) -> Option<Restriction> {
         if other.no_new_privs > self.no_new_privs {
             return Some(Restriction::NoNewPrivileges);
         }
         if other.seccomp_mode > self.seccomp_mode || other.seccomp_filters > self.seccomp_filters {
             return Some(Restriction::Seccomp);
         }
-        if !namespaces_shown {
-            return None;
+        let [pid, user, mount] = [0, 1, 2].map(|kind| match (&self.namespaces[kind], &other.namespaces[kind]) {
+            (own, Some(theirs)) => own.as_ref() != Some(theirs),
+            (_, None) => false,
+        });
+        // These are shown of every process.
+        if pid || other.pids > self.pids {
+            return Some(Restriction::PidNamespace);
         }
-        let kinds = [Restriction::PidNamespace, Restriction::UserNamespace, Restriction::MountNamespace];
-        let pairs = self.namespaces.iter().zip(&other.namespaces);
-        let different = pairs.zip(kinds).find(|((own, theirs), _)| own != theirs);
-        different.map(|((_, theirs), kind)| if theirs.is_some() { kind } else { Restriction::Unknown })
+        if user || other.users != self.users {
+            return Some(Restriction::UserNamespace);
+        }
+        mount.then_some(Restriction::MountNamespace)
     }
 }
 
@@ -170,9 +180,7 @@ impl Callers {
         let Some(confinement) = confinement.ok().filter(|_| is_alive(&process)) else {
             return Err(refused(None, Restriction::Unknown));
         };
-        // A process of root hides its namespaces from us, and one of our user only if it wants to.
-        let hides = peer.is_root() && !peer.is_ours() && confinement.namespaces.iter().all(Option::is_none);
-        let Some(restriction) = self.own.restriction_of(&confinement, !hides) else { return Ok(()) };
+        let Some(restriction) = self.own.restriction_of(&confinement) else { return Ok(()) };
         if cgroup.is_some_and(|cgroup| self.trusted.iter().any(|outer| is_within(&cgroup, outer))) {
             return Ok(());
         }
@@ -197,7 +205,8 @@ fn read_confinement(process: &str) -> io::Result<Confinement> {
     let status = std::fs::read(format!("/proc/{process}/status"))?;
     let namespace = |kind: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
     let namespaces = ["pid", "user", "mnt"].map(namespace);
-    Ok(Confinement { namespaces, ..Confinement::parse(&String::from_utf8_lossy(&status)) })
+    let users = std::fs::read_to_string(format!("/proc/{process}/uid_map")).ok();
+    Ok(Confinement { namespaces, users, ..Confinement::parse(&String::from_utf8_lossy(&status)) })
 }
 
 #[cfg(target_os = "linux")]
@@ -226,13 +235,14 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::process::{Command, Stdio};
 
-    const STATUS: &str = "Name:\tpython3\nPid:\t7\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
+    const STATUS: &str = "Name:\tpython3\nPid:\t7\nNSpid:\t7\t2\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n";
 
     #[test]
     fn status_is_parsed() {
         let parsed = Confinement::parse(STATUS);
         assert_eq!(parsed.program.as_deref(), Some("python3"));
         assert_eq!((parsed.no_new_privs, parsed.seccomp_mode, parsed.seccomp_filters), (Some(1), Some(2), Some(1)));
+        assert_eq!(parsed.pids, Some(2));
         assert_eq!(Confinement::parse("garbage\n:\nSeccomp:x\n"), Confinement::default());
     }
 
@@ -240,7 +250,7 @@ mod tests {
     fn confinement(numbers: [u32; 3], namespaces: [&str; 3]) -> Confinement {
         let [no_new_privs, seccomp_mode, seccomp_filters] = numbers.map(Some);
         let namespaces = namespaces.map(|name| (!name.is_empty()).then(|| PathBuf::from(name)));
-        Confinement { program: None, no_new_privs, seccomp_mode, seccomp_filters, namespaces }
+        Confinement { no_new_privs, seccomp_mode, seccomp_filters, namespaces, ..Confinement::default() }
     }
 
     #[test]
@@ -258,8 +268,9 @@ mod tests {
             (plain, home, plain, ["x", "u", "m"], Some(PidNamespace)),
             (plain, home, plain, ["p", "x", "m"], Some(UserNamespace)),
             (plain, home, plain, ["p", "u", "x"], Some(MountNamespace)),
-            (plain, home, plain, ["", "", ""], Some(Unknown)),
-            (plain, home, plain, ["p", "u", ""], Some(Unknown)),
+            // A process that forbids debuggers.
+            (plain, home, plain, ["", "", ""], None),
+            (plain, home, [1, 0, 0], ["", "", ""], Some(NoNewPrivileges)),
             // A kernel without user namespaces.
             (plain, ["p", "", "m"], plain, ["p", "", "m"], None),
             // We run in a container.
@@ -273,11 +284,20 @@ mod tests {
             ([1, 0, 0], home, [1, 0, 0], ["p", "u", "x"], Some(MountNamespace)),
         ] {
             let (own, other) = (confinement(own, own_in), confinement(other, other_in));
-            assert_eq!(own.restriction_of(&other, true), expected, "{own:?} {other:?}");
+            assert_eq!(own.restriction_of(&other), expected, "{own:?} {other:?}");
         }
-        let (own, root) = (confinement(plain, home), confinement(plain, ["", "", ""]));
-        assert_eq!(own.restriction_of(&root, false), None);
-        assert_eq!(own.restriction_of(&confinement([1, 0, 0], ["", "", ""]), false), Some(NoNewPrivileges));
+    }
+
+    #[test]
+    fn hidden_namespaces_show_in_ids_and_users() {
+        let shown = |pids, users: &str| {
+            let hidden = confinement([0, 0, 0], ["", "", ""]);
+            Confinement { pids: Some(pids), users: Some(users.to_owned()), ..hidden }
+        };
+        let own = Confinement { namespaces: confinement([0, 0, 0], ["p", "u", "m"]).namespaces, ..shown(1, "0 0 9") };
+        assert_eq!(own.restriction_of(&shown(1, "0 0 9")), None);
+        assert_eq!(own.restriction_of(&shown(2, "0 0 9")), Some(Restriction::PidNamespace));
+        assert_eq!(own.restriction_of(&shown(1, "0 7 1")), Some(Restriction::UserNamespace));
     }
 
     #[test]
@@ -356,8 +376,6 @@ mod tests {
         child.wait().expect("it is ours");
         let peer = Peer::of(&stream).expect("the kernel says");
         let refused = Callers::new(&[], None).check(&stream, peer).expect_err("the process is gone");
-        assert_eq!(refused.restriction, Unknown);
+        assert_eq!(refused.restriction, Restriction::Unknown);
     }
-
-    use Restriction::Unknown;
 }

@@ -6,6 +6,7 @@
 //! This module never writes or creates anything.
 
 use std::fs::{File, TryLockError};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use std::{fmt, io};
@@ -153,11 +154,15 @@ fn is_held(lock: &File) -> bool {
     }
 }
 
-/// The repository that contains a folder: the nearest ancestor with a `.git`.
+/// The repository that contains a folder: the nearest ancestor with a `.git`. A folder to which everybody can write, such as
+/// `/tmp`, is none: anybody can put a `.git` there, and a sandbox of codex that is killed leaves one.
 #[must_use]
 pub(crate) fn repository_of(dir: &Path) -> Option<PathBuf> {
-    dir.ancestors().find(|dir| dir.join(".git").exists()).map(Path::to_owned)
+    let is_private = |dir: &Path| std::fs::metadata(dir).is_ok_and(|dir| dir.mode() & WRITABLE_BY_ALL == 0);
+    dir.ancestors().find(|dir| dir.join(".git").exists() && is_private(dir)).map(Path::to_owned)
 }
+
+const WRITABLE_BY_ALL: u32 = 0o002;
 
 /// How to select a session.
 #[derive(Debug, Clone, Copy)]
@@ -417,6 +422,8 @@ pub(crate) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = (&'b str, 
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::time::{Duration, SystemTime};
 
     use super::*;
@@ -459,6 +466,8 @@ mod tests {
         std::fs::create_dir(root.path().join("a/.git")).expect("a folder");
         assert_eq!(repository_of(&inner), Some(root.path().join("a")));
         assert_eq!(repository_of(&root.path().join("a")), Some(root.path().join("a")));
+        std::fs::set_permissions(root.path().join("a"), Permissions::from_mode(0o1777)).expect("it is ours");
+        assert_eq!(repository_of(&inner), None);
     }
 
     /// Sessions from lines `id cwd`: a `*` before the id marks a live one, `@repository` after the directory adds a

@@ -528,7 +528,7 @@ fn a_listener_of_another_user_is_told_nothing() {
     is_bound.recv_timeout(PATIENCE).expect("it is bound");
     let error = client::post(&session, "/sessions/self/input", "{\"text\":\"secret\"}".to_owned());
     let error = error.expect_err("another user answers").to_string();
-    assert!(error.ends_with("x.sock: it belongs to another user (uid 65534)"), "{error}");
+    assert!(error.ends_with("control.sock: it belongs to another user (uid 65534)"), "{error}");
     assert_eq!(stranger.join().expect("it ends"), b"");
 }
 

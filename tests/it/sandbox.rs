@@ -42,6 +42,10 @@ def answer(path, text):
 print(json.dumps([answer(*call) for call in json.load(open(sys.argv[1]))]))
 "#;
 
+/// A sandbox with access to the network. Folders of temporary files are left out, where codex would put folders of its own.
+const WITH_NETWORK: &str =
+    "[sandbox_workspace_write]\nnetwork_access = true\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n";
+
 /// Commands that confine a program, each in another way.
 const CONFINED: [(&[&str], &str); 4] = [
     (&["setpriv", "--no-new-privs"], "no_new_privs"),
@@ -212,6 +216,11 @@ fn killed_hub_leaves_no_socket_for_the_next() {
     assert!(targets(&sockets).iter().all(|target| target.exists()));
 }
 
+/// The socket's folder may not be entered. If the link to it is below `/dev`, the sandbox does not have it either.
+fn is_out_of_reach(answer: &str) -> bool {
+    ["PermissionError", "FileNotFoundError"].contains(&answer)
+}
+
 /// Tries everything that a command of the model could try with the sockets of a session. `door` is another path to the control
 /// socket, outside of the folder that the sandbox hides.
 fn attack(session: &Path, door: &Path, request_id: &str) -> Vec<(PathBuf, String)> {
@@ -234,7 +243,7 @@ fn e2e_command_in_the_sandbox_decides_nothing() {
     let script =
         vec![vec![release.command_to_be_approved("touch ran.txt")], vec![release.command(&attacker)], says(), says()];
     let model = Model::start(script);
-    let lab = Lab::with(&model, "[sandbox_workspace_write]\nnetwork_access = true\n");
+    let lab = Lab::with(&model, WITH_NETWORK);
     let Some(mut real) = Real::in_lab(TEST, "", lab, model) else { return };
     let (asked, row) = real.asked_by_turn(COMMAND);
     let request_id = text(&row["request_id"]);
@@ -255,7 +264,7 @@ fn e2e_command_in_the_sandbox_decides_nothing() {
         serde_json::from_slice(&fs::read(cwd.join("answers.json")).expect("a file")).expect("a list");
     let each = answers.len() / 3;
     let (hidden, found) = answers.split_at(if release.has(Ability::HiddenSockets) { 2 * each } else { 0 });
-    assert!(hidden.iter().all(|answer| answer == "PermissionError"), "{hidden:#?}");
+    assert!(hidden.iter().all(|answer| is_out_of_reach(answer)), "{hidden:#?}");
     found.iter().for_each(|answer| is_refused(answer, "no_new_privs"));
     let said = fs::read_to_string(cwd.join("tool.txt")).expect("a file");
     assert!(said.contains("codex-shim"), "{said}");
@@ -297,7 +306,7 @@ fn e2e_command_in_the_sandbox_signs_in_nowhere() {
         file.display()
     );
     let model = Model::start(vec![vec![release.command(&attacker)], vec![Item::Text(vec!["Done."])]]);
-    let lab = Lab::with(&model, "[sandbox_workspace_write]\nnetwork_access = true\n");
+    let lab = Lab::with(&model, WITH_NETWORK);
     let Some(mut real) = Real::in_lab(TEST, "", lab, model) else { return };
     let cwd = real.lab.cwd();
     fs::write(cwd.join("caller.py"), CALLER).expect("a file");
@@ -307,8 +316,9 @@ fn e2e_command_in_the_sandbox_signs_in_nowhere() {
     let thread = start_thread(&mut real.peer, &real.lab, "workspace-write");
     start_turn(&mut real.peer, &thread, "go on");
     eventually("the end of the command", || fs::read_to_string(cwd.join("done.txt")).ok());
-    let answers = fs::read_to_string(cwd.join("answers.json")).expect("a file");
-    assert_eq!(answers.trim(), r#"["PermissionError", "PermissionError"]"#);
+    let answers = fs::read(cwd.join("answers.json")).expect("a file");
+    let answers: Vec<String> = serde_json::from_slice(&answers).expect("a list");
+    assert!(answers.len() == 2 && answers.iter().all(|answer| is_out_of_reach(answer)), "{answers:?}");
     for name in ["file.txt", "tool.txt"] {
         let said = fs::read_to_string(cwd.join(name)).expect("a file");
         assert!(!said.contains("/#"), "{name}: {said}");
