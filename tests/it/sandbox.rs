@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use serde_json::{Value, json};
 
@@ -280,6 +280,16 @@ fn e2e_command_in_the_sandbox_decides_nothing() {
     real.end();
 }
 
+/// A page that ends with the test.
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn e2e_command_in_the_sandbox_signs_in_nowhere() {
     const TEST: &str = "e2e_command_in_the_sandbox_signs_in_nowhere";
@@ -287,21 +297,21 @@ fn e2e_command_in_the_sandbox_signs_in_nowhere() {
     if installed_or_skip(TEST).is_none() || release.lacks(TEST, Ability::HiddenSockets) {
         return;
     }
-    let home = Home::new();
+    let (home, caller_of_page) = (Home::new(), "python3 caller.py calls.json > answers.json");
     let bin = home.beside().join("bin");
     fs::create_dir(&bin).expect("a folder");
     let seen = home.beside().join("seen");
     let opener = format!("#!/bin/sh\necho \"$@\" > {0}.new; mv {0}.new {0}\n", seen.display());
     crate::support::shim::put_program(&bin.join("xdg-open"), opener.as_bytes());
     let path = format!("{}:/usr/bin:/bin", bin.display());
-    let mut page = home.shim(&["web", "--json", "--open"]).env("PATH", path).spawn().expect("the shim starts");
+    let page = Served(home.shim(&["web", "--json", "--open"]).env("PATH", path).spawn().expect("the shim starts"));
     let file = eventually("the opener", || fs::read_to_string(&seen).ok());
     let file = Path::new(file.trim()).to_owned();
     assert!(fs::read_to_string(&file).is_ok_and(|text| text.contains("url=")));
 
     let socket = home.path().join("web.sock");
     let attacker = format!(
-        "python3 caller.py calls.json > answers.json; cat '{}' > file.txt 2>&1; {SHIM} web --new-link > tool.txt 2>&1; \
+        "{caller_of_page}; cat '{}' > file.txt 2>&1; {SHIM} web --new-link > tool.txt 2>&1; \
          echo done > done.txt",
         file.display()
     );
@@ -324,6 +334,5 @@ fn e2e_command_in_the_sandbox_signs_in_nowhere() {
         assert!(!said.contains("/#"), "{name}: {said}");
     }
     real.end();
-    page.kill().expect("it runs");
-    page.wait().expect("it is ours");
+    drop(page);
 }
