@@ -61,7 +61,7 @@ use timeline::Follows;
 /// Held while a page is served; its file is in the home.
 const LOCK_FILE: &str = "web.lock";
 
-/// The file with which versions before 0.3 opened a browser.
+/// The file with which version 0.2 opened a browser.
 const OLD_OPEN_FILE: &str = "web-open.html";
 
 /// How many processes that were refused at the page's socket are reported.
