@@ -147,11 +147,7 @@ impl Workspaces {
 
     /// Where models may write, as far as it is known.
     pub(super) fn reach(&self) -> ModelsReach {
-        ModelsReach {
-            places: self.places.clone(),
-            writes: self.writes,
-            writes_temporary: self.writes_temporary,
-        }
+        ModelsReach { places: self.places.clone(), writes: self.writes, writes_temporary: self.writes_temporary }
     }
 
     /// A number that changes with the reach.
@@ -161,11 +157,7 @@ impl Workspaces {
 
     /// Reads a message about a thread. It counts also if something else is unclear, since no program of ours may lie in a known
     /// place.
-    fn read(
-        &mut self,
-        message: &RawValue,
-        learn: impl FnOnce(&mut Workspaces, Members<'_>) -> Result<(), Why>,
-    ) {
+    fn read(&mut self, message: &RawValue, learn: impl FnOnce(&mut Workspaces, Members<'_>) -> Result<(), Why>) {
         let members = Members::of(message).ok_or(UNREAD);
         if let Err(why) = members.and_then(|members| learn(self, members)) {
             self.unclear.get_or_insert(why);
@@ -267,14 +259,9 @@ impl Policy {
             // Its model may write everywhere, whatever else the policy says.
             Some("dangerFullAccess" | "externalSandbox") => return Err(EVERYWHERE),
             Some("readOnly") => &["type", "networkAccess", "access"],
-            Some("workspaceWrite") => &[
-                "type",
-                "networkAccess",
-                "readOnlyAccess",
-                "writableRoots",
-                "excludeTmpdirEnvVar",
-                "excludeSlashTmp",
-            ],
+            Some("workspaceWrite") => {
+                &["type", "networkAccess", "readOnlyAccess", "writableRoots", "excludeTmpdirEnvVar", "excludeSlashTmp"]
+            }
             Some(_) | None => return Err(UNCLEAR),
         };
         // Earlier releases could also narrow what a sandbox reads.
@@ -403,7 +390,11 @@ mod tests {
         let excluding = r#""sandboxPolicy":{"type":"workspaceWrite","writableRoots":["/a"],"excludeSlashTmp":true,"excludeTmpdirEnvVar":true}"#;
         check(&mut workspaces, excluding, ("/a /p", true, false));
         check(&mut workspaces, r#""sandboxPolicy":{"type":"workspaceWrite"}"#, ("/a /p", true, true));
-        check(&mut workspaces, r#""cwd":"/full","sandboxPolicy":{"type":"dangerFullAccess"}"#, ("/a /full /p", true, true));
+        check(
+            &mut workspaces,
+            r#""cwd":"/full","sandboxPolicy":{"type":"dangerFullAccess"}"#,
+            ("/a /full /p", true, true),
+        );
         assert_eq!(why(&workspaces), EVERYWHERE);
         check(&mut workspaces, r#""cwd":"/q","permissions":"mine""#, ("/a /full /p /q", true, true));
         check(&mut workspaces, r#""cwd":"/r","sandboxPolicy":7"#, ("/a /full /p /q /r", true, true));

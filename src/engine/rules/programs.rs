@@ -148,9 +148,8 @@ pub(super) const BUILT_IN: &[&str] = &[
 
 /// Programs that run other programs, so that the checked file is not the program that acts: by kind. Many of these names stand
 /// for a family; digits and dots at the end of a name do not count.
-const RUNS_OTHERS: &[&[&str]] = &[
-    SHELLS, PRIVILEGE, LIMITS, ENVIRONMENTS, REPETITION, TRACING, TERMINALS, CONTAINERS, REMOTE, PACKAGES, OTHERS,
-];
+const RUNS_OTHERS: &[&[&str]] =
+    &[SHELLS, PRIVILEGE, LIMITS, ENVIRONMENTS, REPETITION, TRACING, TERMINALS, CONTAINERS, REMOTE, PACKAGES, OTHERS];
 
 /// Beginnings of the names of loaders and emulators.
 const LOADERS: [&str; 4] = ["ld-linux", "ld-musl", "ld.so", "qemu-"];
