@@ -185,7 +185,8 @@ impl Published {
             | Note::RequestCommitted { .. }
             | Note::RequestResolved { .. }
             | Note::RuleApplied { .. }
-            | Note::RuleRefused { .. } => {}
+            | Note::RuleRefused { .. }
+            | Note::InReach { .. } => {}
         }
     }
 

@@ -65,8 +65,8 @@ pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
 pub use visible::one_line;
-pub(crate) use workspaces::ModelsReach;
 pub(crate) use visible::{deceives, visible};
+pub(crate) use workspaces::ModelsReach;
 
 use api_calls::Interrupts;
 use assembly::Assembly;

@@ -18,7 +18,7 @@ use crate::journal::Position;
 use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
-const OURS: [&str; 18] = [
+const OURS: [&str; 19] = [
     "conn_open",
     "conn_close",
     "generation_started",
@@ -27,6 +27,7 @@ const OURS: [&str; 18] = [
     "request_resolved",
     "rule_applied",
     "rule_refused",
+    "in_reach",
     "context_delivered",
     "context_projected",
     "context_engine_started",
