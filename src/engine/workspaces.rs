@@ -200,8 +200,8 @@ impl Workspaces {
                 None => {}
             }
         }
-        let all_clear = places.iter().all(is_clear);
-        let added = self.add(places.into_iter().filter(is_clear));
+        let all_clear = places.iter().all(|place| is_clear(place));
+        let added = self.add(places.into_iter().filter(|place| is_clear(place)));
         // All that is known is known by now, whatever bars rules.
         let (policy, cwd) = (policy?, cwd?);
         added.and(all_read)?;
@@ -229,7 +229,7 @@ fn not_null(value: &&RawValue) -> bool {
     value.get() != "null"
 }
 
-fn is_clear(place: &String) -> bool {
+fn is_clear(place: &str) -> bool {
     place.len() <= PATH_BYTES_MAX && is_whole_path(place)
 }
 

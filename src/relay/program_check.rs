@@ -26,7 +26,7 @@ use super::guard::Guard;
 use super::interpreters;
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, runs_others, runs_repository_files};
-use crate::files::{InReach, Reach, Whose};
+use crate::files::{Reach, Whose};
 
 /// Most checks at once. Further ones are refused: the others hang.
 const CHECKS_MAX: usize = 8;
@@ -290,9 +290,8 @@ pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Re
         }
         reach.check(Path::new(file))?;
     }
-    let of_system = START_FILES_OF_SYSTEM.iter().map(Path::new);
-    let checked: Result<(), InReach> = of_system.map(|file| interpreters::check_with_entries(reach, file)).collect();
-    Ok(checked?)
+    let mut of_system = START_FILES_OF_SYSTEM.iter().map(Path::new);
+    Ok(of_system.try_for_each(|file| interpreters::check_with_entries(reach, file))?)
 }
 
 /// The outermost folder of a path that holds a repository.

@@ -80,6 +80,6 @@ mod tests {
         let words = ["hook.py".to_owned(), "other.py".to_owned()];
         let found = |program: &str| argument_files(program, &words, folder.path(), None);
         assert_eq!(found("/usr/bin/python3"), [folder.path().join("hook.py")]);
-        assert_eq!(found("notify-send"), [PathBuf::new(); 0]);
+        assert!(found("notify-send").is_empty());
     }
 }

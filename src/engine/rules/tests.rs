@@ -304,7 +304,8 @@ fn programs_are_refused_by_kind() {
         /lib64/ld-linux-x86-64.so.2 fzf systemctl";
     const TAKE_COMMANDS: &str = "python python3 /usr/bin/python3.12 node perl5.36.0 ruby3.1 less vim.tiny nano gdb ssh mysql \
         psql sqlite3 bc man R jupyter lynx ghci racket kotlin";
-    const OF_REPOSITORY: &str = "git /usr/bin/git git-status GIT make /usr/bin/cargo ninja gradle go pytest just rake hg gh";
+    const OF_REPOSITORY: &str =
+        "git /usr/bin/git git-status GIT make /usr/bin/cargo ninja gradle go pytest just rake hg gh";
     const READERS: &str = "ls wc rg grep cat head tail find sort uniq jq du df stat diff file tree cut tr sha256sum date ps awk \
         sed";
     let refused = |program: &str| {
