@@ -52,7 +52,7 @@ fn e2e_model_that_writes_a_rule_is_not_obeyed() {
         let escaped = outside.path().canonicalize().expect("it is there").join("escaped");
         let argv = ["/usr/bin/touch".to_owned(), escaped.display().to_string()];
         let model = Model::start(vec![]);
-        let lab = Lab::away(&model);
+        let lab = Lab::away(&model, out_of_reach());
         let cwd = lab.cwd().canonicalize().expect("it is there");
         let home = if how == "link" { Home::away() } else { Home::within(&cwd) };
         write_config(&home, "");
@@ -104,7 +104,7 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     // Some releases call the model once more for the reason.
     script.push(says());
     let model = Model::start(script);
-    let lab = Lab::away(&model);
+    let lab = Lab::away(&model, out_of_reach());
     let config = rules(&lab);
     fs::create_dir(lab.cwd().join("build")).expect("a folder");
     let home = Home::away();

@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 use super::dispositions::with_default_signals;
 use super::model::Model;
 use super::release::Release;
-use super::shim::out_of_reach;
 
 /// The real codex of the release under test, if it is installed; otherwise prints that a test is skipped.
 pub fn installed_or_skip(test: &str) -> Option<PathBuf> {
@@ -68,8 +67,8 @@ impl Lab {
 
     /// The same for rules that accept: the lab, with its codex home, is among the temporary files, where models may write, so the
     /// relay has another home, and its programs are in another folder.
-    pub fn away(model: &Model) -> Lab {
-        Lab { home: PathBuf::from("/"), away: Some(out_of_reach()), ..Lab::new(model) }
+    pub fn away(model: &Model, away: tempfile::TempDir) -> Lab {
+        Lab { home: PathBuf::from("/"), away: Some(away), ..Lab::new(model) }
     }
 
     pub fn away_folder(&self) -> Option<&Path> {
