@@ -248,7 +248,7 @@ fn run_test(test: &TestArguments, environment: &Environment) -> Done {
         Some(name) => of_request(name, test.session.as_deref(), environment)?,
         None => of_command(&test.words, test.cwd.clone())?,
     };
-    let document = tried(&settings.rules.value, found, &ServerEnvironment::of(environment, None));
+    let document = tried(&settings, found, &ServerEnvironment::of(environment, None));
     complaints.iter().map(Complaint::to_string).for_each(|complaint| say(&complaint));
     if test.json {
         return Ok(print_json(&document));
@@ -289,7 +289,8 @@ fn of_command(words: &[String], cwd: Option<PathBuf>) -> Result<(String, Result<
     Ok((format!("{script} (in {})", cwd.display()), found.ok_or_else(String::new)))
 }
 
-fn tried(rules: &[Rule], found: Result<Asked, String>, server: &ServerEnvironment) -> TestDocument {
+fn tried(settings: &Settings, found: Result<Asked, String>, server: &ServerEnvironment) -> TestDocument {
+    let rules = &settings.rules.value;
     let mut document = TestDocument { decision: "ask", ..TestDocument::default() };
     let asked = match found {
         Ok(asked) => in_usual_thread(asked),
@@ -308,7 +309,7 @@ fn tried(rules: &[Rule], found: Result<Asked, String>, server: &ServerEnvironmen
             why: checked.as_ref().err().map(Miss::to_string),
         };
         if let Some(decides) = checked.ok().filter(|_| is_first) {
-            match program_of(decides, server) {
+            match program_of(decides, settings, server) {
                 Ok(program) => {
                     document.decision = rule.action().name();
                     document.rule = Some(tried.name.clone());
@@ -330,9 +331,9 @@ fn tried(rules: &[Rule], found: Result<Asked, String>, server: &ServerEnvironmen
 }
 
 /// The checked program of a rule that accepts; `None` for other rules.
-fn program_of(decides: Decides<'_>, server: &ServerEnvironment) -> Result<Option<String>, String> {
+fn program_of(decides: Decides<'_>, settings: &Settings, server: &ServerEnvironment) -> Result<Option<String>, String> {
     match decides {
-        Decides::Accept(check) => program_in_time(*check, server.clone(), CHECK_MAX).map(Some),
+        Decides::Accept(check) => program_in_time(*check, settings.clone(), server.clone(), CHECK_MAX).map(Some),
         Decides::Decline { .. } | Decides::Hold => Ok(None),
     }
 }
@@ -403,8 +404,9 @@ mod tests {
     fn request_that_no_rule_may_decide_asks() {
         let params: Value = json!({ "kind": "writeStdin", "command": "/bin/bash -lc ls", "cwd": "/p" });
         assert!(asked(RequestKind::Command, &params, None, None).is_none());
+        let (settings, _) = Settings::load(Flags::default(), &Environment::of(|_| None));
         let document =
-            tried(&[], Err("no rule decides on this kind of request".to_owned()), &ServerEnvironment::default());
+            tried(&settings, Err("no rule decides on this kind of request".to_owned()), &ServerEnvironment::default());
         assert_eq!((document.decision, document.why.is_some()), ("ask", true));
     }
 }

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::calls::Post;
+use super::permit::Permit;
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
 use crate::launch;
@@ -47,6 +48,7 @@ const STACK_BYTES: usize = 256 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct FragmentReader {
     fragments: Arc<Vec<Fragment>>,
+    permit: Permit,
     readings: Arc<Mutex<Readings>>,
 }
 
@@ -72,8 +74,8 @@ impl fmt::Debug for Readings {
 
 impl FragmentReader {
     #[must_use]
-    pub(crate) fn new(fragments: Vec<Fragment>) -> FragmentReader {
-        FragmentReader { fragments: Arc::new(fragments), readings: Arc::default() }
+    pub(crate) fn new(fragments: Vec<Fragment>, permit: Permit) -> FragmentReader {
+        FragmentReader { fragments: Arc::new(fragments), permit, readings: Arc::default() }
     }
 
     /// Reads the fragments in the folder `cwd`, or in our own, on another thread, and posts the result under `token`.
@@ -92,11 +94,12 @@ impl FragmentReader {
             readings.running += 1;
         }
         let (fragments, readings) = (Arc::clone(&self.fragments), Arc::clone(&self.readings));
+        let permit = self.permit.clone();
         let thread = std::thread::Builder::new().name("fragments".to_owned()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
             let mut waiting = vec![waiter];
             while let Some(Waiter { cwd, post, token: _ }) = waiting.first() {
-                let states = read_all(&fragments, cwd.as_deref(), post);
+                let states = read_all(&fragments, &permit, cwd.as_deref(), post);
                 for Waiter { token, post, cwd: _ } in waiting {
                     post(Input::FragmentsRead { token, states: states.clone() });
                 }
@@ -130,15 +133,19 @@ fn lock(readings: &Mutex<Readings>) -> MutexGuard<'_, Readings> {
 }
 
 /// Reads all fragments in parallel; posts an event for each one that fails.
-fn read_all(fragments: &[Fragment], cwd: Option<&Path>, post: &Post) -> Vec<Option<String>> {
+fn read_all(fragments: &[Fragment], permit: &Permit, cwd: Option<&Path>, post: &Post) -> Vec<Option<String>> {
     // Each has its own thread, which is abandoned if it hangs.
     let begun: Vec<_> = fragments
         .iter()
         .map(|fragment| {
             let (send, receive) = sync_channel(1);
             let (source, cwd) = (fragment.source.clone(), cwd.map(Path::to_owned));
+            let (name, permit) = (fragment.name.clone(), permit.clone());
             let thread = std::thread::Builder::new().name("fragment".to_owned()).stack_size(STACK_BYTES);
-            let started = thread.spawn(move || drop(send.send(read(&source, cwd.as_deref()))));
+            let started = thread.spawn(move || {
+                let is_permitted = permit.check(&name, cwd.as_deref());
+                drop(send.send(is_permitted.and_then(|()| read(&source, cwd.as_deref()))));
+            });
             (fragment, started.map(|_| receive))
         })
         .collect();
@@ -358,7 +365,7 @@ mod tests {
             threads: crate::engine::FragmentThreads::All,
             bytes_max: 100,
         };
-        let reader = FragmentReader::new(vec![fragment]);
+        let reader = FragmentReader::new(vec![fragment], Permit::new(|_, _| Ok(())));
         let (send, told) = std::sync::mpsc::sync_channel(64);
         let tokens: Vec<Token> = (1..=READINGS_MAX as Token * 3).collect();
         for token in &tokens {

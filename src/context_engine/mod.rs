@@ -12,6 +12,7 @@
 mod calls;
 mod conversation;
 mod fragments;
+mod permit;
 mod process;
 mod protocol;
 mod silence;
@@ -19,4 +20,5 @@ mod worker;
 
 pub(crate) use conversation::Conversations;
 pub(crate) use fragments::FragmentReader;
+pub(crate) use permit::Permit;
 pub(crate) use worker::{ContextEngine, WorkerSettings};

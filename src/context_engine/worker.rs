@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::calls::{Call, Post, Reporter, Task, ThreadQueue};
 use super::conversation::Conversation;
 use super::conversation::{Conversations, Reader};
+use super::permit::Permit;
 use super::process::{Output, Process};
 use super::protocol::{self, EngineInfo, TurnStart};
 use super::protocol::{Abilities, Method};
@@ -53,10 +54,14 @@ const END_WAIT_MAX: Duration = Duration::from_millis(60);
 
 const STACK_BYTES: usize = 1 << 20;
 
+/// The name of the engine for its [`Permit`].
+const PERMIT: &str = "context engine";
+
 #[derive(Debug, Clone)]
 pub(crate) struct WorkerSettings {
     pub engine: ContextEngineSettings,
     pub session_id: String,
+    pub permit: Permit,
 }
 
 /// A handle of the worker thread.
@@ -286,6 +291,9 @@ impl Worker {
         self.began = Instant::now();
         self.unanswered = (0, self.began);
         let (own, reads, run) = (self.own.clone(), self.own.clone(), self.run);
+        if let Err(why) = self.settings.permit.check(PERMIT, None) {
+            return self.fail(&why, "ended");
+        }
         // The send may block; it fails only after the worker has ended.
         let on_output = move |output| drop(own.send(Event::Output(run, output)));
         // If the queue is full, another event wakes the worker.

@@ -186,7 +186,8 @@ impl Published {
             | Note::RequestResolved { .. }
             | Note::RuleApplied { .. }
             | Note::RuleRefused { .. }
-            | Note::SandboxedPeer { .. } => {}
+            | Note::SandboxedPeer { .. }
+            | Note::InReach { .. } => {}
         }
     }
 

@@ -389,6 +389,12 @@ pub enum Note {
     },
     /// A rule of the user names the command of a request, and did not decide on it.
     RuleRefused { request_id: String, rule: String, reason: String },
+    /// Something that decides for the user, or a program of the user, lies where a model may write.
+    InReach {
+        /// `config.toml`, `home`, a setting that names a program, or a fragment.
+        what: String,
+        reason: String,
+    },
     /// The server reported other limits of the account. A window is absent until it is reported.
     RateLimits { primary: Option<RateLimit>, secondary: Option<RateLimit> },
     /// A process that is confined, as a command of the model is, has called at one of our sockets. It was refused.

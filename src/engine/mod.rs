@@ -61,13 +61,14 @@ pub(crate) use requests::{
 pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub(crate) use rules::{
     Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words,
-    Workspace, asked, is_git, is_whole_path, runs_others,
+    Workspace, asked, is_whole_path, runs_others, runs_repository_files,
 };
 pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;
 pub(crate) use shutdown::Signal;
 pub use visible::one_line;
 pub(crate) use visible::{deceives, visible};
+pub(crate) use workspaces::ModelsReach;
 
 use api_calls::Interrupts;
 use assembly::Assembly;
@@ -291,6 +292,16 @@ impl Engine {
     /// Whether the context engine has said that it owns compaction.
     pub fn owns_compaction(&self) -> bool {
         self.assembly.owns_compaction
+    }
+
+    /// Where the sandboxes of the threads let models write.
+    pub(crate) fn models_reach(&self) -> ModelsReach {
+        self.requests.workspaces.reach()
+    }
+
+    /// A number that changes with it.
+    pub(crate) fn models_reach_revision(&self) -> u64 {
+        self.requests.workspaces.revision()
     }
 
     /// Number of unanswered requests.

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::rules::{Workspace, is_whole_path};
 use crate::protocol::review_widens;
-use crate::wire::{Members, text};
+use crate::wire::{Members, repeats_member, text};
 
 /// Threads that are remembered; one more makes all others unknown.
 const THREADS_MAX: usize = 1_024;
@@ -24,9 +24,6 @@ const PLACES_MAX: usize = 256;
 
 /// Longest path, in bytes. Source: `PATH_MAX` of Linux.
 const PATH_BYTES_MAX: usize = 4_096;
-
-/// Longest message about a thread that is read when no rule accepts anything, in bytes.
-const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 /// Codex's own permission profiles that its sandbox policy describes in full.
 const PROFILES: [&str; 2] = [":read-only", ":workspace"];
@@ -49,8 +46,33 @@ type Why = &'static str;
 pub(super) struct Workspaces {
     threads: HashMap<String, Thread>,
     places: BTreeSet<String>,
+    /// A sandbox has let a model write.
+    writes: bool,
+    /// One of them has let it write to the folders of temporary files.
+    writes_temporary: bool,
     /// Why a model may have written elsewhere too.
     unclear: Option<Why>,
+    /// Changes with each change of what [`Workspaces::reach`] returns.
+    revision: u64,
+}
+
+/// Where the sandboxes of all known threads let models write. A thread without a sandbox adds nothing: its model needs no file of
+/// ours to run what it likes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ModelsReach {
+    /// The folders of the threads, also of those that may only read, and the writable roots.
+    pub(crate) places: BTreeSet<String>,
+    pub(crate) writes: bool,
+    pub(crate) writes_temporary: bool,
+}
+
+impl ModelsReach {
+    /// Adds another reach, as of the threads of an earlier server.
+    pub(crate) fn add(&mut self, other: ModelsReach) {
+        self.places.extend(other.places);
+        self.writes |= other.writes;
+        self.writes_temporary |= other.writes_temporary;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,15 +99,15 @@ impl Workspaces {
 
     /// Codex's own reviewer decides on an action. How it decides is not followed.
     pub(super) fn reviewed(&mut self, params: &RawValue) {
-        if self.unclear.is_none() && review_widens(params) {
+        if review_widens(params) {
             self.asks_for_more();
         }
     }
 
     /// The server answers a call that opens a thread.
-    pub(super) fn thread_opened(&mut self, result: Option<&RawValue>, is_needed: bool) {
+    pub(super) fn thread_opened(&mut self, result: Option<&RawValue>) {
         let Some(result) = result else { return };
-        self.read(result, is_needed, |workspaces, result| {
+        self.read(result, |workspaces, result| {
             let thread_id = result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id"));
             let sandbox = result.get("sandbox").filter(not_null).ok_or(UNCLEAR)?;
             workspaces.learn(thread_id.ok_or(UNCLEAR)?, &result, Some(sandbox))
@@ -93,16 +115,16 @@ impl Workspaces {
     }
 
     /// A call changes the settings of a thread: a turn with its own folder, for example.
-    pub(super) fn settings_called(&mut self, params: Option<&RawValue>, is_needed: bool) {
+    pub(super) fn settings_called(&mut self, params: Option<&RawValue>) {
         let Some(params) = params else { return };
-        self.read(params, is_needed, |workspaces, params| {
+        self.read(params, |workspaces, params| {
             workspaces.learn(params.text("threadId").ok_or(UNCLEAR)?, &params, params.get("sandboxPolicy"))
         });
     }
 
     /// The server reports the settings of a thread.
     pub(super) fn settings_reported(&mut self, params: &RawValue) {
-        self.read(params, true, |workspaces, params| {
+        self.read(params, |workspaces, params| {
             let settings = params.get("threadSettings").and_then(Members::of).ok_or(UNCLEAR)?;
             let thread_id = params.text("threadId").ok_or(UNCLEAR)?;
             workspaces.learn(thread_id, &settings, settings.get("sandboxPolicy"))
@@ -123,23 +145,66 @@ impl Workspaces {
         Ok(Workspace { cwd, places: self.places.iter().cloned().collect() })
     }
 
-    /// Reads a message about a thread, unless nothing that it says matters any more.
-    fn read(
-        &mut self,
-        message: &RawValue,
-        is_needed: bool,
-        learn: impl FnOnce(&mut Workspaces, Members<'_>) -> Result<(), Why>,
-    ) {
-        if self.unclear.is_some() {
-            return;
+    /// Where models may write, as far as it is known.
+    pub(super) fn reach(&self) -> ModelsReach {
+        ModelsReach { places: self.places.clone(), writes: self.writes, writes_temporary: self.writes_temporary }
+    }
+
+    /// A number that changes with the reach.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Reads a message about a thread. It counts also if something else is unclear, since no program of ours may lie in a known
+    /// place.
+    fn read(&mut self, message: &RawValue, learn: impl FnOnce(&mut Workspaces, Members<'_>) -> Result<(), Why>) {
+        let members = Members::of(message).ok_or(UNREAD);
+        if let Err(why) = members.and_then(|members| learn(self, members)) {
+            self.unclear.get_or_insert(why);
         }
-        let is_read = is_needed || message.get().len() <= MESSAGE_BYTES_MAX;
-        let members = Some(message).filter(|_| is_read).and_then(Members::of).ok_or(UNREAD);
-        self.unclear = members.and_then(|members| learn(self, members)).err();
+    }
+
+    /// Adds places.
+    ///
+    /// # Errors
+    ///
+    /// There are too many; those that are known stay.
+    fn add(&mut self, places: impl Iterator<Item = String>) -> Result<(), Why> {
+        for place in places.filter(|place| !self.places.contains(place)).collect::<BTreeSet<String>>() {
+            if self.places.len() >= PLACES_MAX {
+                return Err(TOO_MANY);
+            }
+            self.places.insert(place);
+            self.revision += 1;
+        }
+        Ok(())
     }
 
     fn learn(&mut self, thread_id: String, told: &Members<'_>, sandbox: Option<&RawValue>) -> Result<(), Why> {
         let given = |name: &str| told.get(name).filter(not_null);
+        let sandbox = sandbox.filter(not_null);
+        let policy = sandbox.map(Policy::of).transpose();
+        let cwd = given("cwd").map(|cwd| text(cwd).ok_or(UNCLEAR)).transpose();
+        let mut places: Vec<String> = cwd.iter().flatten().cloned().collect();
+        if let Ok(Some(policy)) = &policy {
+            places.extend(policy.roots.iter().cloned());
+            self.revision += u64::from((policy.writes, policy.writes_temporary) > (self.writes, self.writes_temporary));
+            self.writes |= policy.writes;
+            self.writes_temporary |= policy.writes_temporary;
+        }
+        let mut all_read = Ok(());
+        for (name, is_path) in [("runtimeWorkspaceRoots", true), ("environments", false)] {
+            match given(name).map(|value| serde_json::from_str(value.get())) {
+                Some(Ok(value)) => paths_in(&value, is_path, &mut places),
+                Some(Err(_)) => all_read = Err(UNCLEAR),
+                None => {}
+            }
+        }
+        let all_clear = places.iter().all(|place| is_clear(place));
+        let added = self.add(places.into_iter().filter(|place| is_clear(place)));
+        // All that is known is known by now, whatever bars rules.
+        let (policy, cwd) = (policy?, cwd?);
+        added.and(all_read)?;
         let is_whole_profile = |profile| {
             let id = Members::of(profile).and_then(|profile| profile.text("id"));
             id.is_some_and(|id| PROFILES.contains(&id.as_str()))
@@ -147,30 +212,15 @@ impl Workspaces {
         if given("permissions").is_some() || given("activePermissionProfile").is_some_and(|of| !is_whole_profile(of)) {
             return Err(PROFILE);
         }
-        let sandbox = sandbox.filter(not_null);
-        let mut places = sandbox.map(writable_roots).transpose()?.unwrap_or_default();
-        let cwd = given("cwd").map(|cwd| text(cwd).ok_or(UNCLEAR)).transpose()?;
-        places.extend(cwd.clone());
-        for (name, is_path) in [("runtimeWorkspaceRoots", true), ("environments", false)] {
-            if let Some(value) = given(name) {
-                paths_in(&serde_json::from_str(value.get()).map_err(|_| UNCLEAR)?, is_path, &mut places);
-            }
-        }
-        let is_clear = |place: &String| place.len() <= PATH_BYTES_MAX && is_whole_path(place);
-        if thread_id.len() > ID_BYTES_MAX || !places.iter().all(is_clear) {
+        if thread_id.len() > ID_BYTES_MAX || !all_clear {
             return Err(UNCLEAR);
-        }
-        self.places.extend(places);
-        if self.places.len() > PLACES_MAX {
-            self.places.clear();
-            return Err(TOO_MANY);
         }
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&thread_id) {
             self.threads.clear();
         }
         let thread = self.threads.entry(thread_id).or_default();
         thread.cwd = cwd.or(thread.cwd.take());
-        thread.has_sandbox |= sandbox.is_some();
+        thread.has_sandbox |= policy.is_some();
         Ok(())
     }
 }
@@ -179,16 +229,61 @@ fn not_null(value: &&RawValue) -> bool {
     value.get() != "null"
 }
 
-/// The folders that a sandbox policy adds to the thread's own.
-fn writable_roots(policy: &RawValue) -> Result<Vec<String>, Why> {
-    let policy: Value = serde_json::from_str(policy.get()).map_err(|_| UNCLEAR)?;
-    match (policy["type"].as_str(), &policy["writableRoots"]) {
-        (Some("readOnly"), _) | (Some("workspaceWrite"), Value::Null) => Ok(Vec::new()),
-        (Some("workspaceWrite"), Value::Array(roots)) => {
-            roots.iter().map(|root| root.as_str().map(str::to_owned).ok_or(UNCLEAR)).collect()
+fn is_clear(place: &str) -> bool {
+    place.len() <= PATH_BYTES_MAX && is_whole_path(place)
+}
+
+/// What a sandbox policy lets a model write.
+struct Policy {
+    /// Folders beside the thread's own.
+    roots: Vec<String>,
+    writes: bool,
+    writes_temporary: bool,
+}
+
+impl Policy {
+    /// Reads a policy. Each member must be known: a new one may let the model write more. Source: the schemas of 0.77, 0.125 and
+    /// 0.169.
+    fn of(policy: &RawValue) -> Result<Policy, Why> {
+        if repeats_member(policy) {
+            return Err(UNCLEAR);
         }
-        (Some("dangerFullAccess" | "externalSandbox"), _) => Err(EVERYWHERE),
-        (_, _) => Err(UNCLEAR),
+        let Ok(Value::Object(policy)) = serde_json::from_str::<Value>(policy.get()) else { return Err(UNCLEAR) };
+        let flag = |name: &str| match policy.get(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(is_set)) => Ok(*is_set),
+            Some(_) => Err(UNCLEAR),
+        };
+        let kind = policy.get("type").and_then(Value::as_str);
+        let known: &[&str] = match kind {
+            // Its model may write everywhere, whatever else the policy says.
+            Some("dangerFullAccess" | "externalSandbox") => return Err(EVERYWHERE),
+            Some("readOnly") => &["type", "networkAccess", "access"],
+            Some("workspaceWrite") => {
+                &["type", "networkAccess", "readOnlyAccess", "writableRoots", "excludeTmpdirEnvVar", "excludeSlashTmp"]
+            }
+            Some(_) | None => return Err(UNCLEAR),
+        };
+        // Earlier releases could also narrow what a sandbox reads.
+        let narrows = |name: &str| match policy.get(name) {
+            None | Some(Value::Null) => true,
+            Some(access) => matches!(access["type"].as_str(), Some("fullAccess" | "restricted")),
+        };
+        let is_known = policy.keys().all(|name| known.contains(&name.as_str()));
+        if !is_known || !["access", "readOnlyAccess"].into_iter().all(narrows) {
+            return Err(UNCLEAR);
+        }
+        flag("networkAccess")?;
+        let roots = match policy.get("writableRoots") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(roots)) => {
+                roots.iter().map(|root| root.as_str().map(str::to_owned).ok_or(UNCLEAR)).collect::<Result<_, _>>()?
+            }
+            Some(_) => return Err(UNCLEAR),
+        };
+        let writes = kind == Some("workspaceWrite");
+        let leaves_out_temporary = flag("excludeTmpdirEnvVar")? & flag("excludeSlashTmp")?;
+        Ok(Policy { roots, writes, writes_temporary: writes && !leaves_out_temporary })
     }
 }
 
@@ -217,7 +312,7 @@ mod tests {
         let mut workspaces = Workspaces::default();
         let result =
             format!(r#"{{"thread":{{"id":"t"}},"cwd":"/p","sandbox":{sandbox},"activePermissionProfile":null}}"#);
-        workspaces.thread_opened(Some(raw(&result)), true);
+        workspaces.thread_opened(Some(raw(&result)));
         workspaces
     }
 
@@ -242,7 +337,31 @@ mod tests {
         check(r#"{"type":"workspaceWrite"}"#, Ok("/p: /p"));
         check(r#"{"type":"dangerFullAccess"}"#, Err(EVERYWHERE));
         check(r#"{"type":"externalSandbox"}"#, Err(EVERYWHERE));
-        for unclear in [r#"{"type":"new"}"#, "{}", "7", r#"{"type":"workspaceWrite","writableRoots":[7]}"#, "null"] {
+        check(
+            r#"{"type":"workspaceWrite","writableRoots":null,"networkAccess":true,"excludeSlashTmp":true,"readOnlyAccess":{"type":"fullAccess"}}"#,
+            Ok("/p: /p"),
+        );
+        check(r#"{"type":"readOnly","access":{"type":"restricted","readableRoots":["/x"]}}"#, Ok("/p: /p"));
+        for unclear in [
+            r#"{"type":"new"}"#,
+            "{}",
+            "7",
+            "null",
+            r#"{"type":"workspaceWrite","writableRoots":[7]}"#,
+            r#"{"type":"workspaceWrite","writableRoots":"/a"}"#,
+            // A member that is not known, in any place, or one that is repeated.
+            r#"{"type":"workspaceWrite","writableFiles":["/etc/x"]}"#,
+            r#"{"type":"workspaceWrite","writable_roots":["/etc"]}"#,
+            r#"{"type":"readOnly","writableRoots":[]}"#,
+            r#"{"type":"readOnly","escape":false}"#,
+            r#"{"type":"readOnly","type":"workspaceWrite"}"#,
+            r#"{"type":"workspaceWrite","writableRoots":["/etc"],"writableRoots":[]}"#,
+            r#"{"type":"readOnly","access":{"type":"fullAccess","type":"new"}}"#,
+            r#"{"type":"readOnly","access":{"type":"new"}}"#,
+            r#"{"type":"readOnly","access":true}"#,
+            r#"{"type":"readOnly","networkAccess":"enabled"}"#,
+            r#"{"type":"workspaceWrite","excludeSlashTmp":"yes"}"#,
+        ] {
             check(unclear, Err(UNCLEAR));
         }
         for relative in [r#"["a"]"#, r#"["/a/../b"]"#, r#"[""]"#, r#"["/a",".."]"#] {
@@ -250,10 +369,41 @@ mod tests {
         }
     }
 
+    /// What programs of ours are checked against stays known, whatever bars rules.
+    #[test]
+    fn known_places_survive_what_is_unclear() {
+        let told = |workspaces: &Workspaces| {
+            let ModelsReach { places, writes, writes_temporary } = workspaces.reach();
+            (places.into_iter().collect::<Vec<_>>().join(" "), writes, writes_temporary)
+        };
+        let mut workspaces = opened(READ_ONLY);
+        assert_eq!(told(&workspaces), ("/p".to_owned(), false, false));
+        let before = workspaces.revision();
+        workspaces.settings_called(Some(raw(r#"{"threadId":"t","cwd":"/p"}"#)));
+        assert_eq!(workspaces.revision(), before);
+        let check = |workspaces: &mut Workspaces, rest: &str, expect: (&str, bool, bool)| {
+            let before = workspaces.revision();
+            workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"o",{rest}}}"#))));
+            assert_eq!(told(workspaces), (expect.0.to_owned(), expect.1, expect.2), "{rest}");
+            assert_ne!(workspaces.revision(), before, "{rest}");
+        };
+        let excluding = r#""sandboxPolicy":{"type":"workspaceWrite","writableRoots":["/a"],"excludeSlashTmp":true,"excludeTmpdirEnvVar":true}"#;
+        check(&mut workspaces, excluding, ("/a /p", true, false));
+        check(&mut workspaces, r#""sandboxPolicy":{"type":"workspaceWrite"}"#, ("/a /p", true, true));
+        check(
+            &mut workspaces,
+            r#""cwd":"/full","sandboxPolicy":{"type":"dangerFullAccess"}"#,
+            ("/a /full /p", true, true),
+        );
+        assert_eq!(why(&workspaces), EVERYWHERE);
+        check(&mut workspaces, r#""cwd":"/q","permissions":"mine""#, ("/a /full /p /q", true, true));
+        check(&mut workspaces, r#""cwd":"/r","sandboxPolicy":7"#, ("/a /full /p /q /r", true, true));
+    }
+
     #[test]
     fn places_are_only_added() {
         let mut workspaces = opened(READ_ONLY);
-        let called = |workspaces: &mut Workspaces, params: &str| workspaces.settings_called(Some(raw(params)), true);
+        let called = |workspaces: &mut Workspaces, params: &str| workspaces.settings_called(Some(raw(params)));
         called(
             &mut workspaces,
             r#"{"threadId":"t","cwd":"/q","sandboxPolicy":{"type":"workspaceWrite","writableRoots":["/a"]}}"#,
@@ -276,17 +426,17 @@ mod tests {
             let mut workspaces = opened(READ_ONLY);
             step(&mut workspaces);
             let fine = r#"{"thread":{"id":"t"},"cwd":"/p","sandbox":{"type":"readOnly"}}"#;
-            workspaces.thread_opened(Some(raw(fine)), true);
+            workspaces.thread_opened(Some(raw(fine)));
             // Enough threads to forget all earlier ones.
             for number in 0..=THREADS_MAX {
-                workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"{number}"}}"#))), true);
+                workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"{number}"}}"#))));
             }
-            workspaces.thread_opened(Some(raw(fine)), true);
+            workspaces.thread_opened(Some(raw(fine)));
             let told = places(&workspaces).expect_err("it is unclear");
             assert!(told.starts_with(expect) && told.ends_with("once the server has been restarted"), "{told}");
         };
         fn called(workspaces: &mut Workspaces, rest: &str) {
-            workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"other",{rest}}}"#))), true);
+            workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"other",{rest}}}"#))));
         }
         check(|of| called(of, r#""sandboxPolicy":{"type":"dangerFullAccess"}"#), EVERYWHERE);
         check(|of| called(of, r#""permissions":"mine""#), PROFILE);
@@ -310,7 +460,7 @@ mod tests {
         check(
             |of| {
                 let id = "x".repeat(ID_BYTES_MAX + 1);
-                of.settings_called(Some(raw(&format!(r#"{{"threadId":"{id}"}}"#))), true);
+                of.settings_called(Some(raw(&format!(r#"{{"threadId":"{id}"}}"#))));
             },
             UNCLEAR,
         );
@@ -320,33 +470,27 @@ mod tests {
     fn memory_is_bounded_and_an_overflow_is_no_permission() {
         let mut workspaces = opened(READ_ONLY);
         for number in 0..2 * THREADS_MAX {
-            workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"{number}"}}"#))), true);
+            workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"{number}"}}"#))));
         }
         assert!(workspaces.threads.len() <= THREADS_MAX);
         assert!(places(&workspaces).is_err() && workspaces.unclear.is_none());
         for number in 0..2 * PLACES_MAX {
-            workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"t","cwd":"/{number}"}}"#))), true);
+            workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"t","cwd":"/{number}"}}"#))));
         }
-        assert_eq!((workspaces.places.len(), why(&workspaces)), (0, TOO_MANY));
+        assert_eq!((workspaces.places.len(), why(&workspaces)), (PLACES_MAX, TOO_MANY));
     }
 
     #[test]
-    fn message_that_is_not_read_is_no_permission() {
-        let long = "x".repeat(MESSAGE_BYTES_MAX);
+    fn long_messages_are_read_too() {
+        let long = "x".repeat(1 << 20);
         let opens =
             format!(r#"{{"thread":{{"id":"t","preview":"{long}"}},"cwd":"/p","sandbox":{{"type":"readOnly"}}}}"#);
-        let turn = format!(r#"{{"threadId":"t","input":["{long}"]}}"#);
-        for (is_needed, expect) in [(false, UNREAD), (true, "")] {
-            let mut workspaces = Workspaces::default();
-            workspaces.thread_opened(Some(raw(&opens)), is_needed);
-            assert_eq!((places(&workspaces).is_ok(), why(&workspaces)), (is_needed, expect));
-            let mut workspaces = opened(READ_ONLY);
-            workspaces.settings_called(Some(raw(&turn)), is_needed);
-            assert_eq!((places(&workspaces).is_ok(), why(&workspaces)), (is_needed, expect));
-            // Short messages are read in any case.
-            let mut workspaces = Workspaces::default();
-            workspaces.thread_opened(Some(raw(&opens.replace(&long, ""))), is_needed);
-            assert!(places(&workspaces).is_ok());
-        }
+        let turn = format!(r#"{{"threadId":"t","cwd":"/q","input":["{long}"]}}"#);
+        let mut workspaces = Workspaces::default();
+        workspaces.thread_opened(Some(raw(&opens)));
+        workspaces.settings_called(Some(raw(&turn)));
+        assert_eq!(places(&workspaces).as_deref(), Ok("/q: /p /q"));
+        workspaces.settings_called(Some(raw("7")));
+        assert_eq!(why(&workspaces), UNREAD);
     }
 }

@@ -9,6 +9,8 @@
 //!
 //! It never changes the mode of a folder or a file that was there before, except as [`repair_beside_database`] does.
 
+mod reach;
+
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -19,6 +21,8 @@ use std::{fmt, io};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+
+pub(crate) use reach::{Executable, InReach, Reach, Whose};
 
 /// Mode of a folder of ours.
 const FOLDER_MODE: Mode = Mode::RWXU;

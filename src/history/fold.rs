@@ -18,7 +18,7 @@ use crate::journal::Position;
 use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
-const OURS: [&str; 19] = [
+const OURS: [&str; 20] = [
     "conn_open",
     "conn_close",
     "generation_started",
@@ -28,6 +28,7 @@ const OURS: [&str; 19] = [
     "rule_applied",
     "rule_refused",
     "sandboxed_peer",
+    "in_reach",
     "context_delivered",
     "context_projected",
     "context_engine_started",

@@ -74,6 +74,9 @@ pub(crate) enum HubError {
     SetUp { what: &'static str, source: io::Error },
     #[error(transparent)]
     Relay(#[from] RelayError),
+    /// A model can change the server's program.
+    #[error("{0}")]
+    InReach(String),
 }
 
 /// Runs a hub until SIGTERM, SIGINT or SIGHUP. They leave the server running.
@@ -147,7 +150,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
                 return Ok(());
             }
             back_off = (back_off * 2).min(BACK_OFF_MAX);
-            match restart(&options, &session_dir, &hub) {
+            match restart(&options, &session_dir, &mut hub) {
                 Ok(Some((server, listeners))) => {
                     hub.next_server(server, listeners);
                     break;
@@ -176,8 +179,9 @@ fn raise_descriptor_limit() {
 fn restart(
     options: &HubOptions,
     session_dir: &Path,
-    hub: &Hub,
+    hub: &mut Hub,
 ) -> Result<Option<(ServerProcess, Vec<Listener>)>, HubError> {
+    hub.core.check_server_program().map_err(HubError::InReach)?;
     let home = options.settings.home.value.clone().ok_or(HubError::NoHome)?;
     let runtime_dir = options.runtime_dir.as_deref();
     let generation = hub.core.recorder.next_generation()?;

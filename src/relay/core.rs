@@ -9,13 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 
 use uuid::Uuid;
 
+use super::deciders::CODEX;
+use super::guard::Guard;
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
 use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
 use super::stalled::StallWatch;
-use super::start::{engine, stall_settings};
+use super::start::{engine, fragment_reader, stall_settings};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
@@ -67,6 +69,9 @@ pub(crate) struct Core {
     pub(super) stalls: StallWatch,
     pub(super) fragments: FragmentReader,
     pub(super) programs: ProgramChecker,
+    pub(super) guard: Guard,
+    /// The revision of the models' reach that the guard knows.
+    pub(super) reach_revision: u64,
 }
 
 impl Core {
@@ -82,6 +87,7 @@ impl Core {
             self.notices.report(&error.to_string());
         }
         self.engine = engine;
+        self.reach_revision = 0;
     }
 
     /// The next deadline that has nothing to do with a connection.
@@ -100,9 +106,10 @@ impl Core {
         self.hooks.on_idle.clone_from(&settings.on_idle.value);
         self.stalls.configure(stall_settings(&settings));
         self.published.stalls_after(settings.stalled_after.value);
+        self.guard.configure(&settings);
         let fragments = settings.assembly().fragments;
         if fragments != self.settings.assembly().fragments {
-            self.fragments = FragmentReader::new(fragments.clone());
+            self.fragments = fragment_reader(fragments.clone(), &self.guard);
         }
         self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
         let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
@@ -110,14 +117,34 @@ impl Core {
         self.handle(Input::Configured(Box::new(live)), effects);
     }
 
+    /// Whether the server's program may be started again. It looks at files, so no server may run.
+    ///
+    /// # Errors
+    ///
+    /// A model can change the program.
+    pub(crate) fn check_server_program(&mut self) -> Result<(), String> {
+        self.share_reach();
+        self.guard.check(CODEX, None)
+    }
+
     /// Publishes the number of waiting context entries if it is not `before` any more, and the number of pending
     /// requests.
-    pub(crate) fn publish_waiting(&self, before: usize) {
+    pub(crate) fn publish_waiting(&mut self, before: usize) {
+        self.share_reach();
         let waiting = self.engine.context_waiting();
         if waiting != before {
             self.published.context_waiting(waiting as u64);
         }
         self.publish_pending();
+    }
+
+    /// Has the guard know where models can write, before anything starts that they might have changed.
+    fn share_reach(&mut self) {
+        let revision = self.engine.models_reach_revision();
+        if revision != self.reach_revision {
+            self.reach_revision = revision;
+            self.guard.learn(self.engine.models_reach());
+        }
     }
 
     pub(crate) fn publish_pending(&self) {
@@ -144,6 +171,7 @@ impl Core {
 
     /// Carries out an effect that concerns neither a connection nor a process; returns any other.
     pub(crate) fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Effect> {
+        self.share_reach();
         match effect {
             Effect::Note(note @ Note::GenerationEnded { .. }) => {
                 self.recorder.last_note(&note, self.clock.now(), &mut self.notices);

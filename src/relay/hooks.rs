@@ -16,6 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::guard::Guard;
 use crate::launch;
 use crate::store::Ledger;
 
@@ -42,7 +43,7 @@ const HOOKS_MAX: usize = 8;
 const STACK_BYTES: usize = 256 << 10;
 
 /// The user's hooks.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Hooks {
     pub(super) on_pending: Vec<String>,
     pub(super) on_idle: Vec<String>,
@@ -50,8 +51,8 @@ pub(super) struct Hooks {
 }
 
 impl Hooks {
-    pub(super) fn new(on_pending: Vec<String>, on_idle: Vec<String>) -> Hooks {
-        Hooks { on_pending, on_idle, runner: HookRunner::default() }
+    pub(super) fn new(on_pending: Vec<String>, on_idle: Vec<String>, guard: Guard) -> Hooks {
+        Hooks { on_pending, on_idle, runner: HookRunner { running: Arc::default(), guard } }
     }
 
     /// Runs the hooks that are not triggered here.
@@ -63,25 +64,27 @@ impl Hooks {
     pub(super) fn pending(&self, request_id: String, ledger: &Ledger, session_id: &str) {
         let ledger = ledger.clone();
         let row = move || Some(ledger.request_blocking(request_id)?.row.to_string());
-        self.runner.run(&self.on_pending, session_id, row);
+        self.runner.run("on_pending", &self.on_pending, session_id, row);
     }
 
     /// Runs `on_idle`: no turn is in progress.
     pub(super) fn idle(&self, outcome: String, session_id: &str) {
-        self.runner.run(&self.on_idle, session_id, move || Some(outcome));
+        self.runner.run("on_idle", &self.on_idle, session_id, move || Some(outcome));
     }
 }
 
 /// Starts hooks, a limited number at the same time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct HookRunner {
     running: Arc<AtomicUsize>,
+    guard: Guard,
 }
 
 impl HookRunner {
-    /// Runs a command on a thread of its own; nothing happens if it is empty.
+    /// Runs the command of the hook `name` on a thread of its own; nothing happens if it is empty, or in the reach of a model.
     pub(super) fn run(
         &self,
+        name: &'static str,
         command: &[String],
         session_id: &str,
         input: impl FnOnce() -> Option<String> + Send + 'static,
@@ -95,9 +98,12 @@ impl HookRunner {
             return;
         }
         let thread = std::thread::Builder::new().name("hook".to_owned()).stack_size(STACK_BYTES);
-        let on_thread = Arc::clone(&running);
+        let (on_thread, guard) = (Arc::clone(&running), self.guard.clone());
         let started = thread.spawn(move || {
-            if let Some(input) = input() {
+            // The guard reports why not.
+            if guard.check(name, None).is_ok()
+                && let Some(input) = input()
+            {
                 run(&program, &args, &session_id, &input);
             }
             on_thread.fetch_sub(1, Ordering::SeqCst);

@@ -66,12 +66,12 @@ impl Outbox {
         }
     }
 
-    /// As [`Outbox::post`], for the relay's own thread, which must not wait for itself.
+    /// As [`Outbox::post`], for a caller that may be the relay's own thread, which must not wait for itself.
     pub(super) fn try_post(&self, input: Input) {
         if self.messages.try_send(Message::Input(input)).is_ok() {
             self.wake();
         } else {
-            tracing::warn!("the inbox is full: a request may lack its row");
+            tracing::warn!("the inbox is full: a message from another part of the relay is lost");
         }
     }
 

@@ -7,10 +7,13 @@
 
 mod child;
 mod core;
+mod deciders;
 mod direction;
 mod event_loop;
+mod guard;
 mod hooks;
 mod inbox;
+mod interpreters;
 pub(crate) mod locate;
 mod notices;
 mod pages;
@@ -22,9 +25,11 @@ mod serve;
 mod session;
 mod stalled;
 mod start;
+mod words;
 
 pub(crate) use child::ServerCommand;
 pub(crate) use core::{Clock, Core};
+pub(crate) use deciders::{Deciders, Exposed, is_exposure};
 pub(crate) use hooks::{HookTried, Outcome as HookOutcome, supervise_hook, try_hook};
 pub(crate) use inbox::Message;
 pub(crate) use notices::Notices;

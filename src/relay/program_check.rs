@@ -5,52 +5,60 @@
 //! deadline, and then asks the client. The thread confirms that
 //!
 //! - `config.toml` still has the rules that decided, so that a rule that is being edited or was removed accepts nothing;
+//! - everything that decides for the user is out of the reach of every model ([`super::deciders`]);
 //! - the folder's path has no link in it, so that it is the folder that the rule names;
 //! - the shell is the user's or the rule's, and no file that it reads before the command lies where the model may write;
 //! - no folder on the way to the program or its interpreter, and no folder of PATH before it, can be written by another user,
-//!   or lies where the model may write.
+//!   or lies where the model may write, and neither does what the interpreter of a script reads first.
 //!
 //! It never runs anything. Another PATH, as a login shell may set, is out of its sight.
 
-use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata};
-use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use super::deciders::{Deciders, Exposed};
+use super::guard::Guard;
+use super::interpreters;
 use crate::config::{Environment, Flags, Settings};
-use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, is_git, runs_others};
+use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, runs_others, runs_repository_files};
+use crate::files::{Reach, Whose};
 
 /// Most checks at once. Further ones are refused: the others hang.
 const CHECKS_MAX: usize = 8;
 
-/// Most links on the way to a file, as in the kernel.
-const LINKS_MAX: usize = 40;
-
-/// Most interpreters of one program: an interpreter may be a script too. Source: `exec(2)`.
-const INTERPRETERS_MAX: usize = 4;
-
-/// Bytes of a script that the kernel looks at.
-const SCRIPT_HEAD_BYTES: u64 = 256;
-
-/// Files that shells read when they start, in the home folder.
-const START_FILES: [&str; 10] = [
+/// Files that shells read when they start or end, in the home folder.
+const START_FILES: [&str; 12] = [
     ".bash_login",
+    ".bash_logout",
     ".bash_profile",
     ".bashrc",
     ".kshrc",
     ".mkshrc",
     ".profile",
     ".zlogin",
+    ".zlogout",
     ".zprofile",
     ".zshenv",
     ".zshrc",
+];
+
+/// The same of the system, and folders of them.
+const START_FILES_OF_SYSTEM: [&str; 10] = [
+    "/etc/bash.bashrc",
+    "/etc/bashrc",
+    "/etc/ksh.kshrc",
+    "/etc/profile",
+    "/etc/profile.d",
+    "/etc/zlogin",
+    "/etc/zprofile",
+    "/etc/zsh",
+    "/etc/zshenv",
+    "/etc/zshrc",
 ];
 
 /// Folder of scripts in codex's home that a shell may read before a command. Source: the feature `shell_snapshot` of codex.
@@ -61,11 +69,6 @@ const OF_MANY_NAMES: [&str; 3] = ["busybox", "coreutils", "toybox"];
 
 /// The parser of TOML calls itself for nested values.
 const STACK_BYTES: usize = 2 << 20;
-
-const EXECUTABLE: u32 = 0o111;
-const STICKY: u32 = 0o1000;
-const GROUP_WRITES: u32 = 0o020;
-const OTHERS_WRITE: u32 = 0o002;
 
 /// The variables of the server that decide which files a command runs.
 #[derive(Debug, Clone, Default)]
@@ -79,6 +82,8 @@ pub(crate) struct ServerEnvironment {
     temporary: Vec<PathBuf>,
     /// `BASH_ENV` and `ENV`: files that a shell runs first.
     first: Vec<(&'static str, OsString)>,
+    /// Variables of interpreters and of the loader.
+    variables: Vec<(&'static str, OsString)>,
 }
 
 impl ServerEnvironment {
@@ -94,7 +99,30 @@ impl ServerEnvironment {
             codex_home: environment.codex_home(),
             temporary: temporary.into_iter().flatten().chain([std::env::temp_dir()]).collect(),
             first: ["BASH_ENV", "ENV"].into_iter().filter_map(|name| Some((name, get(name)?))).collect(),
+            variables: interpreters::variables().filter_map(|name| Some((name, get(name)?))).collect(),
         }
+    }
+
+    pub(super) fn path(&self) -> &OsStr {
+        &self.path
+    }
+
+    pub(super) fn home(&self) -> Option<&Path> {
+        self.home.as_deref().map(Path::new)
+    }
+
+    pub(super) fn zdotdir(&self) -> Option<&Path> {
+        self.zdotdir.as_deref().map(Path::new)
+    }
+
+    /// Folders in which a sandbox lets a model write, unless it excludes them.
+    pub(super) fn temporary(&self) -> &[PathBuf] {
+        &self.temporary
+    }
+
+    /// One of the variables of [`interpreters::variables`].
+    pub(super) fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.variables.iter().find(|(seen, _)| *seen == name).map(|(_, value)| value.as_os_str())
     }
 }
 
@@ -102,7 +130,7 @@ impl ServerEnvironment {
 #[derive(Debug)]
 pub(crate) struct ProgramChecker {
     running: Arc<AtomicUsize>,
-    server: Arc<ServerEnvironment>,
+    guard: Guard,
 }
 
 /// Counts a check as running until it is dropped, also by a panic.
@@ -123,8 +151,8 @@ impl Drop for Running {
 }
 
 impl ProgramChecker {
-    pub(super) fn new(server: ServerEnvironment) -> ProgramChecker {
-        ProgramChecker { running: Arc::default(), server: Arc::new(server) }
+    pub(super) fn new(guard: Guard) -> ProgramChecker {
+        ProgramChecker { running: Arc::default(), guard }
     }
 
     /// Starts a check and posts its result. Never waits.
@@ -140,9 +168,11 @@ impl ProgramChecker {
         post: impl Fn(Input) + Send + 'static,
     ) -> Result<(), String> {
         let running = Running::begin(&self.running).ok_or("the checks of earlier commands have not ended")?;
-        let server = Arc::clone(&self.server);
+        let guard = self.guard.clone();
         let started = thread("rule").spawn(move || {
-            let checked = are_current(&rules).and_then(|()| program(&check, &server));
+            let places = places(&check, guard.server());
+            let deciders = || guard.nothing_exposed(&places);
+            let checked = are_current(&rules).and_then(|()| deciders()).and_then(|()| program(&check, guard.server()));
             drop(running);
             post(Input::ProgramChecked { token, checked });
         });
@@ -150,14 +180,20 @@ impl ProgramChecker {
     }
 }
 
-/// [`program`], for a tool that waits at most `wait_max`.
+/// The whole check, for a tool that waits at most `wait_max`.
 pub(crate) fn program_in_time(
     check: ProgramCheck,
+    settings: Settings,
     server: ServerEnvironment,
     wait_max: Duration,
 ) -> Result<String, String> {
     let (send, receive) = sync_channel(1);
-    let started = thread("rule").spawn(move || drop(send.send(program(&check, &server))));
+    let started = thread("rule").spawn(move || {
+        let reach = Reach::new(places(&check, &server), Whose::Models);
+        let deciders = Deciders { settings: &settings, codex: None, server: &server, cwd: Path::new("/") };
+        let exposed = deciders.exposed(&reach).first().map(Exposed::bar);
+        drop(send.send(exposed.map_or_else(|| program(&check, &server), Err)));
+    });
     started.map_err(|error| format!("start a thread: {error}"))?;
     receive.recv_timeout(wait_max).unwrap_or_else(|_| Err(format!("the check took over {} ms", wait_max.as_millis())))
 }
@@ -175,6 +211,14 @@ fn are_current(rules: &[Rule]) -> Result<(), String> {
     }
 }
 
+/// The folders in which a model may have written when a rule decides.
+fn places(check: &ProgramCheck, server: &ServerEnvironment) -> Vec<PathBuf> {
+    let cwds = [check.command.cwd(), &check.workspace.cwd].map(PathBuf::from);
+    let repositories: Vec<PathBuf> = cwds.iter().filter_map(|cwd| outermost_repository(cwd)).collect();
+    let places = check.workspace.places.iter().map(PathBuf::from);
+    repositories.into_iter().chain(cwds).chain(places).chain(server.temporary.iter().cloned()).collect()
+}
+
 /// The file that a command runs, as far as it can be told without the shell's own PATH.
 ///
 /// # Errors
@@ -187,27 +231,27 @@ fn program(check: &ProgramCheck, server: &ServerEnvironment) -> Result<String, S
     if real != cwd {
         return Err(format!("{} is reached through a link; its path is {}", cwd.display(), real.display()));
     }
-    let model_writes = ModelWrites::of(check, server);
+    let reach = Reach::new(places(check, server), Whose::ModelsAndUsers);
     if let Some(shell) = &check.shell {
         check_shell(command, Path::new(shell), server)?;
-        model_writes.executable(Path::new(shell))?.ok_or_else(|| format!("{shell} does not exist"))?;
-        model_writes.check_start_files(server)?;
+        reach.executable(Path::new(shell))?.ok_or_else(|| format!("{shell} does not exist"))?;
+        check_start_files(&reach, server)?;
     }
     let name = command.argv().first().map(String::as_str).unwrap_or_default();
     let found = match name.contains('/') {
-        true => model_writes.executable(Path::new(name))?,
-        false => model_writes.on_path(name, &server.path)?,
+        true => reach.executable(Path::new(name))?,
+        false => reach.on_path(name, &server.path)?,
     };
     let found = found.ok_or_else(|| format!("{name} does not exist, or is not an executable file"))?;
-    let real_name = found.file_name().unwrap_or_default().to_string_lossy();
+    let real_name = found.real.file_name().unwrap_or_default().to_string_lossy();
     if let Some(why) = runs_others(&real_name).filter(|_| !OF_MANY_NAMES.contains(&&*real_name)) {
-        return Err(format!("{name} is {}, which {why}", found.display()));
+        return Err(format!("{name} is {}, which {why}", found.real.display()));
     }
-    if is_git(&real_name) && !command.trust().repository {
-        return Err(format!("{name} is {}, which can run files that the model writes", found.display()));
+    if runs_repository_files(&real_name) && !command.trust().repository {
+        return Err(format!("{name} is {}, which can run files that the model writes", found.real.display()));
     }
-    model_writes.check_interpreters(&found, &server.path)?;
-    Ok(found.to_string_lossy().into_owned())
+    interpreters::check(&reach, &found, server, cwd)?;
+    Ok(found.real.to_string_lossy().into_owned())
 }
 
 /// Whether a shell is the one whose start-up files the user has in mind.
@@ -227,219 +271,33 @@ fn check_shell(command: &ExactCommand, shell: &Path, server: &ServerEnvironment)
     }
 }
 
-/// Folders in which the model may create files without asking.
-struct ModelWrites(Vec<PathBuf>);
-
-impl ModelWrites {
-    fn of(check: &ProgramCheck, server: &ServerEnvironment) -> ModelWrites {
-        let cwds = [check.command.cwd(), &check.workspace.cwd].map(PathBuf::from);
-        let repositories = cwds.iter().filter_map(|cwd| outermost_repository(cwd));
-        let places = check.workspace.places.iter().map(PathBuf::from);
-        let places: Vec<PathBuf> =
-            repositories.chain(cwds.iter().cloned()).chain(places).chain(server.temporary.iter().cloned()).collect();
-        let real = places.iter().filter_map(|folder| folder.canonicalize().ok());
-        ModelWrites(real.chain(places.iter().cloned()).collect())
-    }
-
-    /// The files that the shell reads before the command are not the model's.
-    fn check_start_files(&self, server: &ServerEnvironment) -> Result<(), String> {
-        let home = server.home.as_ref().map(Path::new).ok_or("the server has no variable HOME")?;
-        let zdotdir = server.zdotdir.as_ref().map_or(home, Path::new);
-        let folders = [(home, &START_FILES[..]), (zdotdir, &START_FILES), (&server.codex_home, &[SNAPSHOTS])];
-        for (folder, names) in folders {
-            if !folder.is_absolute() {
-                return Err(format!("the path of the shell's start-up files, {}, is not absolute", folder.display()));
-            }
-            for name in names {
-                self.is_out_of_reach(&folder.join(name))?;
-            }
+/// The files that a shell reads before a command are neither the model's nor another user's.
+pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Result<(), String> {
+    let home = server.home().ok_or("the server has no variable HOME")?;
+    let zdotdir = server.zdotdir().unwrap_or(home);
+    let folders = [(home, &START_FILES[..]), (zdotdir, &START_FILES), (&server.codex_home, &[SNAPSHOTS])];
+    for (folder, names) in folders {
+        if !folder.is_absolute() {
+            return Err(format!("the path of the shell's start-up files, {}, is not absolute", folder.display()));
         }
-        for (name, file) in &server.first {
-            if !file.as_bytes().starts_with(b"/") || file.as_bytes().contains(&b'$') {
-                return Err(format!("the server's variable {name} is not a plain absolute path"));
-            }
-            self.is_out_of_reach(Path::new(file))?;
-        }
-        Ok(())
-    }
-
-    /// Neither a file nor anything on the way to it is where the model or another user may write.
-    fn is_out_of_reach(&self, path: &Path) -> Result<(), String> {
-        match self.walk(path)? {
-            Some((real, file)) => has_one_name(&real, &file, own_uid()),
-            None => Ok(()),
+        for name in names {
+            interpreters::check_with_entries(reach, &folder.join(name))?;
         }
     }
-
-    /// The interpreter of a script, and its interpreter, are not the model's.
-    fn check_interpreters(&self, program: &Path, path: &OsStr) -> Result<(), String> {
-        let mut at = program.to_owned();
-        for _ in 0..INTERPRETERS_MAX {
-            let Some(words) = interpreter_of(&at)? else { return Ok(()) };
-            let Some(interpreter) = words.first() else { return Ok(()) };
-            if !interpreter.starts_with('/') {
-                return Err(format!("the interpreter of {}, `{interpreter}`, is not an absolute path", at.display()));
-            }
-            let absent = |name: &str| format!("the interpreter of {}, {name}, does not exist", at.display());
-            let found = self.executable(Path::new(interpreter))?.ok_or_else(|| absent(interpreter))?;
-            let is_env = Path::new(interpreter).file_name() == Some(OsStr::new("env"));
-            at = match (is_env, &words[1..]) {
-                (false, _) => found,
-                (true, [name]) if !name.starts_with('-') && !name.contains(['=', '/']) => {
-                    self.on_path(name, path)?.ok_or_else(|| absent(name))?
-                }
-                (true, _) => return Err(format!("the first line of {} is not `env` and a name", at.display())),
-            };
+    for (name, file) in &server.first {
+        if !file.as_bytes().starts_with(b"/") || file.as_bytes().contains(&b'$') {
+            return Err(format!("the server's variable {name} is not a plain absolute path"));
         }
-        Err(format!("{} has too many interpreters", program.display()))
+        reach.check(Path::new(file))?;
     }
-
-    /// The first program of this name in the folders of PATH.
-    fn on_path(&self, name: &str, path: &OsStr) -> Result<Option<PathBuf>, String> {
-        for folder in std::env::split_paths(path) {
-            if !folder.is_absolute() {
-                return Err(format!("PATH has the relative folder `{}`", folder.display()));
-            }
-            if let Some(found) = self.executable(&folder.join(name))? {
-                return Ok(Some(found));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The executable file at a path; `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// Somebody who must not can put a file there, or change the one that is there.
-    fn executable(&self, path: &Path) -> Result<Option<PathBuf>, String> {
-        let Some((real, file)) = self.walk(path)? else { return Ok(None) };
-        if !file.is_file() || file.mode() & EXECUTABLE == 0 {
-            return Ok(None);
-        }
-        if writable_by_others(&file) {
-            return Err(format!("other users can write to {}", real.display()));
-        }
-        has_one_name(&real, &file, own_uid()).map(|()| Some(real))
-    }
-
-    /// Follows a path part by part, as the kernel does, and checks each folder on the way.
-    fn walk(&self, path: &Path) -> Result<Option<(PathBuf, Metadata)>, String> {
-        let mut at = PathBuf::from("/");
-        let mut left: VecDeque<PathBuf> = parts(path);
-        let mut links = 0;
-        let failed = |path: &Path, error: &io::Error| format!("{}: {error}", path.display());
-        let mut folder = at.symlink_metadata().map_err(|error| failed(&at, &error))?;
-        while let Some(part) = left.pop_front() {
-            if part == Path::new("..") {
-                at.pop();
-                folder = at.symlink_metadata().map_err(|error| failed(&at, &error))?;
-                continue;
-            }
-            let next = at.join(&part);
-            if let Some(place) = self.0.iter().find(|place| next.starts_with(place)) {
-                return Err(match next == *place {
-                    true => format!("{} is a folder where the model may write", next.display()),
-                    false => format!("{} is in {}, where the model may write", next.display(), place.display()),
-                });
-            }
-            if !is_trusted_owner(&folder) {
-                return Err(format!("{} belongs to another user", at.display()));
-            }
-            let there = match next.symlink_metadata() {
-                Ok(there) => there,
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                    return if writable_by_others(&folder) { Err(shared(&at)) } else { Ok(None) };
-                }
-                Err(error) => return Err(failed(&next, &error)),
-            };
-            // In a sticky folder, only the owner can replace a file.
-            let is_fixed = folder.mode() & STICKY != 0 && is_trusted_owner(&there);
-            if writable_by_others(&folder) && !is_fixed {
-                return Err(shared(&at));
-            }
-            if !is_trusted_owner(&there) {
-                return Err(format!("{} belongs to another user", next.display()));
-            }
-            if there.is_symlink() {
-                links += 1;
-                if links > LINKS_MAX {
-                    return Err(format!("{} has too many links", path.display()));
-                }
-                let target = next.read_link().map_err(|error| failed(&next, &error))?;
-                if target.is_absolute() {
-                    at = PathBuf::from("/");
-                    folder = at.symlink_metadata().map_err(|error| failed(&at, &error))?;
-                }
-                for part in parts(&target).into_iter().rev() {
-                    left.push_front(part);
-                }
-            } else {
-                (at, folder) = (next, there);
-            }
-        }
-        Ok(Some((at, folder)))
-    }
+    let mut of_system = START_FILES_OF_SYSTEM.iter().map(Path::new);
+    Ok(of_system.try_for_each(|file| interpreters::check_with_entries(reach, file))?)
 }
 
 /// The outermost folder of a path that holds a repository.
 fn outermost_repository(cwd: &Path) -> Option<PathBuf> {
     let holds_one = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
     cwd.ancestors().filter(holds_one).last().map(Path::to_owned)
-}
-
-/// The words of a script's first line, after `#!`; `None` if the file is not such a script.
-fn interpreter_of(program: &Path) -> Result<Option<Vec<String>>, String> {
-    let failed = |error: io::Error| format!("{}: {error}", program.display());
-    let mut head = Vec::new();
-    let opened = match File::open(program) {
-        // A program that can be run but not read is not a script.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-        opened => opened.map_err(failed)?,
-    };
-    opened.take(SCRIPT_HEAD_BYTES).read_to_end(&mut head).map_err(failed)?;
-    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = std::str::from_utf8(line).map_err(|_| format!("the first line of {} is not text", program.display()))?;
-    Ok(Some(line.split([' ', '\t']).filter(|word| !word.is_empty()).map(str::to_owned).collect()))
-}
-
-fn parts(path: &Path) -> VecDeque<PathBuf> {
-    path.components()
-        .filter_map(|part| match part {
-            Component::Normal(_) | Component::ParentDir => Some(PathBuf::from(part.as_os_str())),
-            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
-        })
-        .collect()
-}
-
-fn shared(folder: &Path) -> String {
-    format!("other users can write to {}", folder.display())
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
-fn is_trusted_owner(there: &Metadata) -> bool {
-    there.uid() == 0 || there.uid() == own_uid()
-}
-
-/// A file of ours has no other name, under which the model may write to it. Programs of the system often have several, so
-/// root's files are not refused, also if we run as root.
-fn has_one_name(path: &Path, file: &Metadata, own_uid: u32) -> Result<(), String> {
-    match file.is_file() && file.nlink() > 1 && file.uid() == own_uid && own_uid != 0 {
-        true => {
-            Err(format!("{} has another name (a hard link), which may be where the model may write", path.display()))
-        }
-        false => Ok(()),
-    }
-}
-
-/// A group that has the number of the user is taken for the user's own.
-fn writable_by_others(there: &Metadata) -> bool {
-    let by_group = there.mode() & GROUP_WRITES != 0 && there.gid() != own_uid();
-    !there.is_symlink() && (by_group || there.mode() & OTHERS_WRITE != 0)
 }
 
 #[cfg(test)]
@@ -617,23 +475,109 @@ mod tests {
         );
     }
 
+    /// Files that other users can write count as theirs, also if they are only read.
     #[test]
-    fn own_file_with_another_name_is_refused() {
+    fn start_files_that_others_can_write_bar() {
         let lab = lab();
-        let (file, link) = (lab.path().join("tool"), lab.path().join("link"));
-        fs::write(&file, "").expect("a file");
-        // Only root can give it away; root's own files are not refused.
-        drop(std::os::unix::fs::chown(&file, Some(1_000), None));
-        let refused = |own_uid: u32| {
-            let there = file.metadata().expect("it is there");
-            has_one_name(&file, &there, own_uid).is_err()
+        let root = lab.path().canonicalize().expect("it is there");
+        let (cwd, home) = (root.join("proj"), root.join("home"));
+        for folder in [&cwd, &home, &home.join(".codex"), &home.join(".codex/shell_snapshots")] {
+            fs::create_dir(folder).expect("a folder");
+            set_mode(folder, 0o755);
+        }
+        let ls = in_shell(check("/bin/ls", &cwd), "/bin/sh");
+        let server = server(&home);
+        for file in [".bash_profile", ".zshenv", ".profile", ".bash_logout", ".codex/shell_snapshots/a.sh"] {
+            let path = home.join(file);
+            for (mode, expect) in [(0o644, true), (0o600, true), (0o666, false), (0o646, false), (0o602, false)] {
+                fs::write(&path, "").expect("a file");
+                set_mode(&path, mode);
+                let checked = program(&ls, &server);
+                assert_eq!(checked.is_ok(), expect, "{file} {mode:o}: {checked:?}");
+            }
+            fs::remove_file(path).expect("it is there");
+        }
+        set_mode(&home.join(".codex/shell_snapshots"), 0o777);
+        assert!(why(program(&ls, &server)).contains("other users can write"));
+        let elsewhere = root.join("env");
+        fs::write(&elsewhere, "").expect("a file");
+        set_mode(&elsewhere, 0o666);
+        set_mode(&home.join(".codex/shell_snapshots"), 0o755);
+        let first = ServerEnvironment { first: vec![("BASH_ENV", elsewhere.into())], ..server };
+        assert!(why(program(&ls, &first)).contains("other users can write"));
+    }
+
+    /// A script that no shell starts: its interpreter reads more than the script.
+    #[test]
+    fn files_that_an_interpreter_reads_first_are_out_of_reach() {
+        let lab = lab();
+        let root = lab.path().canonicalize().expect("it is there");
+        let (cwd, home, bin) = (root.join("proj"), root.join("home"), root.join("bin"));
+        for folder in [&cwd, &home] {
+            fs::create_dir(folder).expect("a folder");
+        }
+        for name in ["python3", "perl", "node", "ruby", "bash", "zsh", "lua5.4", "fish", "Rscript", "mytool", "tool"] {
+            add_program(&bin.join(name));
+            fs::write(bin.join(name), "\u{7f}ELF").expect("a file");
+        }
+        fs::write(bin.join("package.json"), "{}").expect("a file");
+        let site = home.join(".local/lib/python3.11/site-packages");
+        fs::create_dir_all(&site).expect("a folder");
+        fs::create_dir_all(home.join(".config/fish")).expect("a folder");
+        let tool = bin.join("tool");
+        let run = |interpreter: &str, variables: &[(&'static str, &str)]| {
+            fs::write(&tool, format!("#!{}/{interpreter}\n", bin.display())).expect("a file");
+            let at = |text: &str| OsString::from(text.replace("WS", &cwd.display().to_string()));
+            let variables = variables.iter().map(|(name, value)| (*name, at(value))).collect();
+            let server = ServerEnvironment { path: bin.clone().into(), variables, ..server(&home) };
+            program(&check(&tool.display().to_string(), &cwd), &server)
         };
-        let owner = file.metadata().expect("it is there").uid();
-        assert!(!refused(owner));
-        fs::hard_link(&file, &link).expect("a link");
-        assert!(refused(owner));
-        assert!(!refused(owner + 1) && !refused(0));
-        assert!(has_one_name(lab.path(), &lab.path().metadata().expect("it is there"), owner).is_ok());
+        for fine in ["python3", "perl", "node", "ruby", "bash", "zsh", "fish", "python3 -sE"] {
+            assert!(run(fine, &[]).is_ok(), "{fine}: {:?}", run(fine, &[]));
+        }
+        // Everything is known: the interpreter, and what it reads in the folder of the command.
+        assert!(why(run("mytool", &[])).contains("not known what"));
+        for in_cwd in ["lua5.4", "Rscript"] {
+            assert!(why(run(in_cwd, &[])).contains("in its folder"), "{in_cwd}");
+        }
+        for (interpreter, name, value) in [
+            ("python3", "PYTHONPATH", "WS/lib"),
+            ("python3", "PYTHONPATH", "/usr/lib:"),
+            ("python3", "PYTHONUSERBASE", "WS"),
+            ("perl", "PERL5LIB", "/usr/lib:WS"),
+            ("perl", "PERL5OPT", "-I/usr/lib -IWS/lib"),
+            ("node", "NODE_OPTIONS", "--max-old-space-size=9 --require WS/x.js"),
+            ("node", "NODE_PATH", "WS"),
+            ("ruby", "RUBYOPT", "-rWS/x"),
+            ("ruby", "RUBYLIB", "lib"),
+            ("bash", "BASH_ENV", "WS/env"),
+            ("zsh", "LD_PRELOAD", "/usr/lib/x.so WS/x.so"),
+            ("fish", "XDG_CONFIG_HOME", "WS"),
+        ] {
+            assert!(why(run(interpreter, &[(name, value)])).contains("where the model may write"), "{name}={value}");
+        }
+        assert!(run("node", &[("NODE_OPTIONS", "--max-old-space-size=9"), ("PYTHONPATH", "WS")]).is_ok());
+        assert!(run(&format!("node --require {}/x.js", cwd.display()), &[]).is_err());
+        assert!(run("bash -l", &[]).is_ok());
+        // Files of the interpreter that lead to the model's, or that others can write.
+        let link = |target: PathBuf, at: PathBuf, interpreter: &str| {
+            drop(fs::remove_file(&at));
+            symlink(target, &at).expect("a link");
+            assert!(why(run(interpreter, &[])).contains("where the model may write"), "{}", at.display());
+            fs::remove_file(at).expect("it is there");
+        };
+        link(cwd.join("env"), home.join(".zshenv"), "zsh");
+        link(cwd.join("profile"), home.join(".profile"), "bash --login");
+        link(cwd.join("config.fish"), home.join(".config/fish/config.fish"), "fish");
+        link(cwd.join("custom.py"), site.join("usercustomize.py"), "python3");
+        link(cwd.join("modules"), home.join(".node_modules"), "node");
+        link(cwd.join("package.json"), bin.join("package.json"), "node");
+        fs::write(site.join("mine.pth"), format!("import os\n{}\n", cwd.display())).expect("a file");
+        assert!(why(run("python3", &[])).contains("mine.pth"));
+        fs::write(site.join("mine.pth"), "/usr/share\n").expect("a file");
+        assert!(run("python3", &[]).is_ok());
+        set_mode(&site.join("mine.pth"), 0o666);
+        assert!(why(run("python3", &[])).contains("other users can write"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use super::guard::Guard;
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::pages;
@@ -28,7 +29,7 @@ const LOOKS_OF_START: u64 = 5;
 const STACK_BYTES: usize = 512 << 10;
 
 /// Starts the thread without waiting. `complaints` are about the settings that the relay starts with.
-pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox, notices: &Notices) {
+pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox, guard: Guard, notices: &Notices) {
     let Some(home) = running.home.value.clone() else { return };
     let published = Arc::clone(&notices.published);
     let context = Some(running.context());
@@ -38,6 +39,7 @@ pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox
         running: running.clone(),
         looks: Looks::default(),
         outbox,
+        guard,
         published,
         reported: mistakes(complaints),
         faults: of_file(complaints).map(ToString::to_string).collect(),
@@ -82,6 +84,7 @@ struct Reload {
     running: Settings,
     looks: Looks,
     outbox: Outbox,
+    guard: Guard,
     published: Arc<Published>,
     /// The mistake that was reported last.
     reported: Option<String>,
@@ -106,9 +109,15 @@ impl Reload {
             return;
         }
         self.looks.read = Some(stamp);
-        match mistakes(&complaints) {
-            None => self.apply(&settings),
-            Some(mistakes) => self.refuse(mistakes),
+        match (mistakes(&complaints), self.guard.check_settings()) {
+            (None, Ok(())) => self.apply(&settings),
+            (Some(mistakes), Ok(())) => self.refuse(mistakes),
+            // A model may have written them. The guard has reported it.
+            (_, Err(why)) => {
+                self.reported = None;
+                self.end_faults();
+                self.publish_error(why);
+            }
         }
     }
 
@@ -137,9 +146,13 @@ impl Reload {
             Notices::new(Arc::clone(&self.published)).report(&fault);
             self.faults.push(fault);
         }
-        let published = self.published.config_document();
-        self.published.config(ConfigDocument { error: Some(mistake.clone()), ..published.unwrap_or_default() });
+        self.publish_error(mistake.clone());
         self.reported = Some(mistake);
+    }
+
+    fn publish_error(&self, error: String) {
+        let published = self.published.config_document();
+        self.published.config(ConfigDocument { error: Some(error), ..published.unwrap_or_default() });
     }
 
     fn end_faults(&mut self) {

@@ -124,6 +124,9 @@ pub(crate) fn serve(
                 break exit;
             }
         }
+        if relay.wait_for_program(&mut back_off) == PauseEnd::Signalled {
+            break exit;
+        }
         let Spawned { server, input, output } = spawn(command)?;
         let (from_client, from_server) = ends(input, output)?;
         relay.core.next_run(ServerOwner::Relay, server.pid(), None);
@@ -136,6 +139,23 @@ pub(crate) fn serve(
 }
 
 impl Relay {
+    /// Waits as long as a model can change the program that is about to start.
+    fn wait_for_program(&mut self, back_off: &mut Duration) -> PauseEnd {
+        while let Err(why) = self.core.check_server_program() {
+            self.core.notices.report(&format!("{why}; tried again in {back_off:?}"));
+            if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
+                for caller in std::mem::take(waiting) {
+                    self.core.callers.reply(caller, ApiReply::NotReady);
+                }
+            }
+            if self.pause(Some(*back_off)) == PauseEnd::Signalled {
+                return PauseEnd::Signalled;
+            }
+            *back_off = (*back_off * 2).min(BACK_OFF_MAX);
+        }
+        PauseEnd::Over
+    }
+
     /// Waits while no server runs: for `wait_max` at most, until an API caller wants the server started, or until a
     /// signal.
     pub(super) fn pause(&mut self, wait_max: Option<Duration>) -> PauseEnd {

@@ -11,6 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+use super::deciders;
+use super::guard::Guard;
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::stalled::StallWatch;
@@ -63,6 +65,7 @@ pub(super) struct Opening {
     /// The server was started by another hub.
     pub(super) adopted: bool,
     pub(super) stalls: StallWatch,
+    pub(super) guard: Guard,
     pub(super) outbox: Outbox,
 }
 
@@ -204,7 +207,8 @@ impl Opening {
         index: Option<Index>,
         notices: &Notices,
     ) -> Option<ContextEngine> {
-        let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone() };
+        let permit = self.guard.permit(|_| deciders::CONTEXT_ENGINE.to_owned());
+        let settings = WorkerSettings { engine: self.context_engine.clone()?, session_id: session.id.clone(), permit };
         let conversations = Conversations::new(&session.dir, &session.journal_dir, index);
         let outbox = self.outbox.clone();
         let post = Box::new(move |input| outbox.post(input));

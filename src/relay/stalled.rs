@@ -66,7 +66,7 @@ impl StallWatch {
             loop {
                 let settings = watch.next_settings(silences.pause());
                 for thread in silences.due(&index, &settings, || end_of(&journal_dir)) {
-                    watch.hooks.run(&settings.command, &session_id, move || Some(thread));
+                    watch.hooks.run("on_stalled", &settings.command, &session_id, move || Some(thread));
                 }
             }
         })?;

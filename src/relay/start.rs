@@ -10,8 +10,10 @@ use uuid::Uuid;
 
 use super::child::{SIGNALS, Server, ServerCommand, Spawned};
 use super::core::{Clock, Core};
+use super::deciders;
 use super::direction::Direction;
 use super::event_loop::{Relay, Scratch};
+use super::guard::Guard;
 use super::hooks::Hooks;
 use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
@@ -26,7 +28,7 @@ use crate::capture::Whose;
 use crate::config::{Complaint, Environment, Settings};
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
-use crate::engine::{Engine, EngineSettings, Exit, ServerOwner, Token};
+use crate::engine::{Engine, EngineSettings, Exit, Fragment, ServerOwner, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::launch::{self, Signals};
@@ -175,7 +177,10 @@ impl Start<'_> {
         let fresh_id = Uuid::now_v7();
         let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
         published.stalls_after(settings.stalled_after.value);
-        let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone());
+        let server = ServerEnvironment::of(environment, server_path);
+        let guard =
+            Guard::new(settings.clone(), server, codex_path.clone().into(), Arc::clone(&published), outbox.clone());
+        let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone(), guard.clone());
         let stalls = StallWatch::new(stall_settings(settings), hooks.runner());
         let opening = Opening {
             home: settings.home.value.clone(),
@@ -201,13 +206,14 @@ impl Start<'_> {
             server_run,
             adopted,
             stalls: stalls.clone(),
+            guard: guard.clone(),
             outbox,
         };
         let recorder = match session {
             Some(session) => Recorder::open_in(session, opening, &notices)?,
             None => Recorder::open(opening, &notices),
         };
-        reload::start(settings, complaints, recorder.outbox(), &notices);
+        reload::start(settings, complaints, recorder.outbox(), guard.clone(), &notices);
         for complaint in complaints {
             notices.report(&complaint.to_string());
         }
@@ -221,12 +227,18 @@ impl Start<'_> {
             inbox,
             callers: ApiCallers::default(),
             settings: settings.clone(),
-            fragments: FragmentReader::new(settings.assembly().fragments),
-            programs: ProgramChecker::new(ServerEnvironment::of(environment, server_path)),
+            fragments: fragment_reader(settings.assembly().fragments, &guard),
+            programs: ProgramChecker::new(guard.clone()),
+            guard,
+            reach_revision: 0,
             hooks,
             stalls,
         })
     }
+}
+
+pub(super) fn fragment_reader(fragments: Vec<Fragment>, guard: &Guard) -> FragmentReader {
+    FragmentReader::new(fragments, guard.permit(deciders::fragment))
 }
 
 pub(super) fn stall_settings(settings: &Settings) -> StallSettings {

@@ -19,7 +19,7 @@ pub(crate) use glance::PlainNotification;
 pub use message::{Body, stands_verbatim};
 pub(crate) use message::{Message, RpcId};
 pub use splice::{Members, elements, text, tokens, written_members};
-pub(crate) use splice::{Splice, Token, TokenKind};
+pub(crate) use splice::{Splice, Token, TokenKind, repeats_member};
 
 /// One of the two parties that the relay connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

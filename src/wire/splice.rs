@@ -46,6 +46,32 @@ impl<'a> Members<'a> {
     }
 }
 
+/// Levels of nested values that [`repeats_member`] looks at.
+const LEVELS_MAX: usize = 32;
+
+/// Whether an object anywhere in a value has two members of one name, since readers differ about which of them counts. A value
+/// that is nested too deeply counts as one that has.
+#[must_use]
+pub(crate) fn repeats_member(value: &RawValue) -> bool {
+    repeats_within(value, LEVELS_MAX)
+}
+
+fn repeats_within(value: &RawValue, levels: usize) -> bool {
+    let below: Vec<&RawValue> = match (Members::of(value), elements(value)) {
+        (Some(members), _) => {
+            let mut names: Vec<&str> = members.iter().map(|(name, _)| name).collect();
+            names.sort_unstable();
+            if names.windows(2).any(|pair| pair[0] == pair[1]) {
+                return true;
+            }
+            members.iter().map(|(_, value)| value).collect()
+        }
+        (None, Some(elements)) => elements,
+        (None, None) => return false,
+    };
+    below.into_iter().any(|value| levels == 0 || repeats_within(value, levels - 1))
+}
+
 impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members<'de>, D::Error> {
         struct MembersVisitor;
@@ -271,6 +297,25 @@ mod tests {
         assert_eq!(members.text("a").as_deref(), Some("x"));
         assert!(members.get("c").is_none() && members.text("b").is_none());
         assert!(Members::of(raw("[]")).is_none() && elements(raw("{}")).is_none());
+    }
+
+    #[test]
+    fn repeated_members_are_found_at_every_level() {
+        let check = |json: &str, expect: bool| assert_eq!(repeats_member(raw(json)), expect, "{json:.80}");
+        for fine in ["7", "\"a\"", "[]", "{}", r#"{"a":{"a":1},"b":[{"a":1},{"a":2}]}"#] {
+            check(fine, false);
+        }
+        for bad in [
+            r#"{"a":1,"a":1}"#,
+            r#"{"a":1,"\u0061":2}"#,
+            r#"[{"b":1,"a":{"c":1,"c":2}}]"#,
+            r#"{"a":[[{"b":1},{"b":1,"c":0,"b":1}]]}"#,
+        ] {
+            check(bad, true);
+        }
+        for deep in [100, 1_000_000] {
+            check(&format!("{}{}", "[".repeat(deep), "]".repeat(deep)), true);
+        }
     }
 
     #[test]

@@ -31,9 +31,9 @@ fn rules(cwd: &Path) -> String {
     )
 }
 
-/// A home whose rules are about the folder beside it.
+/// A home, out of the reach of models, whose rules are about the folder beside it.
 fn home() -> Home {
-    let home = Home::new();
+    let home = Home::away();
     fs::create_dir_all(home.path()).expect("a folder");
     configure(&home, &rules(&place(&home)));
     home
@@ -211,7 +211,7 @@ fn edited_rule_accepts_nothing_even_before_it_is_read() {
 
 #[test]
 fn new_rule_applies_to_a_running_relay() {
-    let home = Home::new();
+    let home = Home::away();
     fs::create_dir_all(home.path()).expect("a folder");
     let mut live = start_in(home);
     let cwd = place(&live.home);
@@ -227,7 +227,7 @@ fn new_rule_applies_to_a_running_relay() {
 
 #[test]
 fn folder_behind_a_link_is_asked() {
-    let home = Home::new();
+    let home = Home::away();
     fs::create_dir_all(home.path()).expect("a folder");
     let real = place(&home).join("real");
     fs::create_dir(&real).expect("a folder");
@@ -315,6 +315,123 @@ fn rules_test_tells_what_would_happen() {
     assert_eq!(tool(&home, &["rules", "test"]).status.code(), Some(2));
 }
 
+/// Everything that decides for the user, in a place where the thread's sandbox lets the model write.
+#[test]
+fn what_decides_in_reach_of_a_model_bars_all_accepts() {
+    let sandboxed = r#"{"type":"workspaceWrite","writableRoots":[]}"#;
+    for (what, more, place_of_it) in [
+        ("on_pending", "on_pending = [\"sh\", \"WS/hook\"]\n", "thread"),
+        ("on_idle", "on_idle = \"WS/hook\"\n", "another"),
+        ("context_engine.command", "[context_engine]\ncommand = [\"sh\", \"-c\", \"exec WS/engine\"]\n", "thread"),
+        ("fragment `f`", "[[fragments]]\nname = \"f\"\nrole = \"developer\"\nfile = \"WS/f.md\"\n", "another"),
+        ("config.toml", "", "thread"),
+        ("config.toml", "", "another"),
+    ] {
+        let home = home();
+        let cwd = place(&home);
+        let other = crate::support::shim::out_of_reach();
+        let ws = if place_of_it == "thread" { cwd.clone() } else { other.path().canonicalize().expect("it is there") };
+        let config = format!("{}{}", more.replace("WS", &ws.display().to_string()), rules(&cwd));
+        if what == "config.toml" {
+            fs::remove_file(home.path().join("config.toml")).expect("it is there");
+            fs::write(ws.join("dotfile.toml"), &config).expect("a file");
+            std::os::unix::fs::symlink(ws.join("dotfile.toml"), home.path().join("config.toml")).expect("a link");
+        } else {
+            configure(&home, &config);
+        }
+        let mut live = Live::start_in(home);
+        opens_thread(&mut live, "0.169.0", sandboxed);
+        if place_of_it == "another" {
+            // Another thread of the same server may write there.
+            live.send(&json!({"id": "o", "method": "thread/settings/update", "params": {"threadId": "o", "cwd": ws, "sandboxPolicy": {"type": "workspaceWrite"}}}).to_string());
+        }
+        let fault = eventually("the fault", || {
+            let faults = live.get("/sessions/self")["faults"].to_string();
+            faults.contains(&format!("{what} can be changed by a model")).then_some(faults)
+        });
+        assert!(fault.contains("move it out of the folders in which models work"), "{fault}");
+        live.say_plainly(&asks(0, "/bin/ls -l", &cwd));
+        eventually("the events", || {
+            let events = live.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+            (events.contains("in_reach") && events.contains("rule_refused")).then_some(())
+        });
+        if (what, place_of_it) == ("config.toml", "thread") {
+            let checked = String::from_utf8(live.tool(&["doctor"]).stdout).expect("it is text");
+            assert!(checked.contains("config.toml can be changed by a model"), "{checked}");
+        }
+        live.kill();
+    }
+}
+
+/// A sandbox that only reads, one that leaves temporary files out, and a thread without one stop no program.
+#[test]
+fn hook_runs_unless_a_sandbox_can_write_to_it() {
+    let excluding = r#"{"type":"workspaceWrite","excludeSlashTmp":true,"excludeTmpdirEnvVar":true}"#;
+    for (sandbox, hook_in, expect) in [
+        (r#"{"type":"readOnly"}"#, "cwd", true),
+        (r#"{"type":"dangerFullAccess"}"#, "cwd", true),
+        (r#"{"type":"workspaceWrite"}"#, "home", true),
+        (excluding, "tmp", true),
+        (r#"{"type":"workspaceWrite"}"#, "tmp", false),
+        (excluding, "cwd", false),
+    ] {
+        let home = home();
+        let beside = tempfile::tempdir().expect("a folder");
+        let folder = match hook_in {
+            "cwd" => place(&home),
+            "home" => home.path(),
+            _ => beside.path().to_owned(),
+        };
+        let (hook, ran) = (folder.join("hook"), home.path().join("ran"));
+        crate::support::shim::put_program(&hook, format!("#!/bin/sh\necho >> {}\n", ran.display()).as_bytes());
+        configure(&home, &format!("on_pending = {hook:?}\non_pending_after = \"0s\"\n"));
+        let mut live = Live::start_in(home);
+        opens_thread(&mut live, "0.169.0", sandbox);
+        live.say_plainly(&asks(0, "make", &place(&live.home)));
+        if expect {
+            eventually("the hook", || ran.exists().then_some(()));
+        } else {
+            eventually("the event", || {
+                let events = live.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+                events.contains("in_reach").then_some(())
+            });
+            assert!(!ran.exists(), "{sandbox} {hook_in}");
+        }
+        live.kill();
+    }
+}
+
+#[test]
+fn settings_in_reach_of_a_model_are_not_applied() {
+    let home = home();
+    let cwd = place(&home);
+    let (config, target) = (home.path().join("config.toml"), cwd.join("dotfile.toml"));
+    fs::write(&target, "").expect("a file");
+    fs::remove_file(&config).expect("it is there");
+    std::os::unix::fs::symlink(&target, &config).expect("a link");
+    let mut live = start_in(home);
+    eventually("the fault", || {
+        live.get("/sessions/self")["faults"].to_string().contains("config.toml can be").then_some(())
+    });
+    fs::write(&target, rules(&cwd)).expect("a file");
+    eventually("the refusal", || {
+        live.get("/sessions/self")["config"]["error"]
+            .as_str()
+            .is_some_and(|why| why.contains("where the model may write"))
+            .then_some(())
+    });
+    live.say_plainly(&asks(0, "/bin/ls -l", &cwd));
+    live.say_plainly(&asks(1, "rm -rf x", &cwd));
+    // Moved away, it is read again.
+    fs::remove_file(&config).expect("it is there");
+    fs::write(&config, rules(&cwd)).expect("a file");
+    eventually("the settings", || live.get("/sessions/self")["config"]["error"].is_null().then_some(()));
+    eventually("no fault", || live.get("/sessions/self")["faults"].as_array().is_some_and(Vec::is_empty).then_some(()));
+    live.say_unseen(&asks(2, "/bin/ls -l", &cwd));
+    assert_eq!(sent(&live), json!({"id": 2, "result": {"decision": "accept"}}));
+    live.kill();
+}
+
 #[test]
 fn rules_hold_without_a_client() {
     let config =
@@ -333,7 +450,7 @@ fn rules_hold_without_a_client() {
 fn documented_recipes_do_what_they_say() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rules.md");
     let text_of = fs::read_to_string(page).expect("it is there");
-    let home = Home::new();
+    let home = Home::away();
     fs::create_dir_all(home.path()).expect("a folder");
     fs::create_dir_all(place(&home).join("proj/src")).expect("a folder");
     let text_of = text_of.replace("/home/me", &place(&home).display().to_string());

@@ -1,9 +1,9 @@
 //! Rules with the real codex: an accepted command runs, a declined one tells the model why, and all others are asked.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::start_turn;
@@ -12,6 +12,7 @@ use crate::support::model::Model;
 use crate::support::real::{COMMAND, Real, says};
 use crate::support::release::{Ability, Release};
 use crate::support::requests::PENDING;
+use crate::support::shim::{Home, out_of_reach};
 
 fn rules(lab: &Lab) -> String {
     let argv: Vec<&str> = lab.release.git_command().split(' ').collect();
@@ -22,6 +23,72 @@ fn rules(lab: &Lab) -> String {
          [[rules]]\nname = \"no rm\"\nmatch = {{ kind = \"command\", argv_prefix = [\"rm\", \"-rf\"] }}\naction = \"decline\"\n\
          reason = \"not on a friday\"\n"
     )
+}
+
+fn write_config(home: &Home, config: &str) {
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), config).expect("a file");
+}
+
+/// The rule that a model would like: it accepts the command that writes to a file outside of the sandbox.
+fn rule_of_model(argv: &[String], cwd: &Path) -> String {
+    format!(
+        "[[rules]]\nname = \"mine\"\nmatch = {{ kind = \"command\", argv = {argv:?}, cwd = {cwd:?} }}\naction = \"accept\"\n\
+         trust_terminal = true\n"
+    )
+}
+
+/// The model writes an accept rule for itself, in codex's own sandbox: through a link of `config.toml` into its workspace, and
+/// in a home that lies there. Then it asks for the command. The client is asked, and the command does not run.
+#[test]
+fn e2e_model_that_writes_a_rule_is_not_obeyed() {
+    const TEST: &str = "e2e_model_that_writes_a_rule_is_not_obeyed";
+    if installed_or_skip(TEST).is_none() {
+        return;
+    }
+    let release = Release::under_test();
+    for how in ["link", "home"] {
+        let outside = out_of_reach();
+        let escaped = outside.path().canonicalize().expect("it is there").join("escaped");
+        let argv = ["/usr/bin/touch".to_owned(), escaped.display().to_string()];
+        let model = Model::start(vec![]);
+        let lab = Lab::away(&model, out_of_reach());
+        let cwd = lab.cwd().canonicalize().expect("it is there");
+        let home = if how == "link" { Home::away() } else { Home::within(&cwd) };
+        write_config(&home, "");
+        let config = home.path().join("config.toml");
+        if how == "link" {
+            fs::create_dir(cwd.join("dots")).expect("a folder");
+            fs::rename(&config, cwd.join("dots/config.toml")).expect("it is moved");
+            std::os::unix::fs::symlink(cwd.join("dots/config.toml"), &config).expect("a link");
+        }
+        let target = config.canonicalize().expect("it is there");
+        let write = format!("cat > {} <<'END'\n{}END\n", target.display(), rule_of_model(&argv, &cwd));
+        let escape: &'static str = argv.join(" ").leak();
+        model.then(vec![vec![release.command(&write)], says(), vec![release.command_to_be_approved(escape)], says()]);
+        let Some(mut real) = Real::in_home(TEST, home, lab, model, "workspace-write") else { return };
+        let settings = |real: &Real| real.get("/sessions/self")["config"].clone();
+        let before = settings(&real);
+        start_turn(&mut real.peer, &real.thread, "go on");
+        real.completed("completed");
+        assert!(fs::read_to_string(&target).expect("it is there").contains("mine"), "{how}: the sandbox let it write");
+        // The relay has seen the new file.
+        let is_new = |config: &Value| config["error"].is_string() || config["loaded_at"] != before["loaded_at"];
+        let seen = eventually("the settings", || Some(settings(&real)).filter(is_new));
+
+        start_turn(&mut real.peer, &real.thread, "go on");
+        let (asked, row) = real.asked(COMMAND);
+        assert_eq!(row["rule"], json!(null), "{how}");
+        real.peer.answer(&asked, json!({"decision": "decline"}));
+        real.completed("completed");
+        assert!(!escaped.exists(), "{how}: the command ran outside of the sandbox");
+        assert!(seen["error"].to_string().contains("where the model may write"), "{how}: {seen}");
+        let document = real.get("/sessions/self");
+        assert!(document["faults"].to_string().contains("config.toml can be changed by a model"), "{how}: {document}");
+        let events = real.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+        assert!(events.contains("in_reach"), "{how}: {events}");
+        real.end();
+    }
 }
 
 #[test]
@@ -37,12 +104,12 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     // Some releases call the model once more for the reason.
     script.push(says());
     let model = Model::start(script);
-    let mut lab = Lab::new(&model);
-    // The lab, with its codex home, is among the temporary files, where the model may write.
-    lab.home = PathBuf::from("/");
+    let lab = Lab::away(&model, out_of_reach());
     let config = rules(&lab);
     fs::create_dir(lab.cwd().join("build")).expect("a folder");
-    let Some(mut real) = Real::in_lab(TEST, &config, lab, model) else { return };
+    let home = Home::away();
+    write_config(&home, &config);
+    let Some(mut real) = Real::in_home(TEST, home, lab, model, "read-only") else { return };
     let row = |real: &Real, index: usize| {
         eventually("the row", || {
             let rows = real.get(&format!("{PENDING}?all=true"))["requests"].as_array().expect("an array").clone();

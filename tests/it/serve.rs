@@ -14,7 +14,7 @@ use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::eventually;
 use crate::support::journal::Journal;
 use crate::support::model::{Item, Model};
-use crate::support::shim::{Home, SHIM};
+use crate::support::shim::{Home, SHIM, put_program};
 
 /// Answers every request with the request's own line.
 const ECHO: &str = r#"while read -r line; do
@@ -170,6 +170,29 @@ fn serve_starts_a_server_at_once_where_it_is_told_to_while_it_would_wait() {
     let started = served.document().expect("it answers");
     assert_ne!(started["generation"], resting["generation"], "it is started once that is answered");
     served.await_ready();
+    served.end();
+}
+
+#[test]
+fn server_that_a_model_can_change_is_not_started_again() {
+    let home = Home::new();
+    let program = home.beside().join("codex");
+    put_program(&program, format!("#!/bin/sh\n{ECHO}\n").as_bytes());
+    let mut command = home.shim(&["serve", "--session", "s", "--"]);
+    let shim = command.arg(&program).spawn().expect("the shim starts");
+    let served = Served { session: home.path().join("sessions/s"), home, shim };
+    let before = served.await_ready();
+    let params = json!({"threadId": "t", "cwd": served.home.beside(), "sandboxPolicy": {"type": "workspaceWrite"}});
+    assert_eq!(served.post("rpc", &json!({"method": "thread/settings/update", "params": params})).0, 200);
+    let pid = before["child"]["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    kill_process(pid.expect("a process id"), Signal::KILL).expect("it runs");
+    let resting = eventually("why it rests", || {
+        let document = served.document()?;
+        let faults = document["faults"].to_string();
+        (faults.contains("codex can be changed by a model") && faults.contains("tried again in")).then_some(document)
+    });
+    assert_eq!((&resting["state"], &resting["generation"]), (&json!("stopped"), &before["generation"]));
+    assert_ne!(served.post("start", &json!({})).0, 200);
     served.end();
 }
 

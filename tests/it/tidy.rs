@@ -172,7 +172,7 @@ const OPENING: [&str; 14] = [
 ];
 
 /// Files that may use them because their targets are not below the home, the reason, and the number of calls.
-const OPENS: [(&str, &str, usize); 22] = [
+const OPENS: [(&str, &str, usize); 21] = [
     ("files/mod.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
@@ -191,7 +191,6 @@ const OPENS: [(&str, &str, usize); 22] = [
     ("capture/screen.rs", "a terminal", 1),
     ("capture/terminal.rs", "a terminal", 1),
     ("relay/pipes.rs", "our own stdio", 2),
-    ("relay/program_check.rs", "the first line of a script", 1),
     ("hub/peer.rs", "/proc", 2),
     ("socket/callers.rs", "/proc", 2),
     ("hub/sockets.rs", "a folder in the home of codex, to lock it", 1),

@@ -4,6 +4,7 @@
 
 mod codex;
 mod hub;
+mod reach;
 #[cfg(target_os = "linux")]
 mod state;
 
@@ -32,8 +33,8 @@ use crate::{files, launch};
 /// It checks the real codex and its protocol, and starts its app-server in an empty CODEX_HOME; what `codex` on PATH leads to;
 /// each wrap, with PATH=/usr/bin:/bin as an editor has it that is started from the desktop; the server that answers where
 /// codex looks for one, who is connected to the hub, and who bypasses it; the state folder and its free
-/// space, each session with its lock, databases and relay, servers without a relay, and the hooks of your shells. It changes
-/// nothing.
+/// space, each session with its lock, databases and relay, whether a model can change what decides for you, servers without a
+/// relay, and the hooks of your shells. It changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status: 0 if nothing is broken, 1 if something is, 3 if there is no such
@@ -119,6 +120,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     checks.extend(wrap_checks(&settings));
     hub::checks(&settings, environment, &mut checks);
     state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
+    checks.extend(reach::checks(&settings, environment));
     #[cfg(target_os = "linux")]
     checks.extend(state::left_behind());
     checks.push(hook_check(environment));

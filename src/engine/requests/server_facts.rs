@@ -4,7 +4,6 @@ use serde_json::value::RawValue;
 
 use super::Requests;
 use super::kind::RequestKind;
-use crate::engine::rules::RuleAction;
 use crate::protocol::{Event, Method};
 use crate::wire::Members;
 
@@ -41,17 +40,13 @@ impl Requests {
 
     /// The server answers a call that opens a thread.
     pub(in crate::engine) fn thread_opened(&mut self, result: Option<&RawValue>) {
-        self.workspaces.thread_opened(result, self.may_accept());
+        self.workspaces.thread_opened(result);
     }
 
     /// A client calls the server; some calls change where the model may write.
     pub(in crate::engine) fn settings_called(&mut self, event: &Event<'_>) {
         if matches!(event.method, Some(Method::TurnStart | Method::ThreadSettingsUpdate)) {
-            self.workspaces.settings_called(event.params, self.may_accept());
+            self.workspaces.settings_called(event.params);
         }
-    }
-
-    fn may_accept(&self) -> bool {
-        self.settings.rules.iter().any(|rule| rule.action() == RuleAction::Accept)
     }
 }

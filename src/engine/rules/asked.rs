@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::command_line::{LINE_BYTES_MAX, PlainCommand, Unclear, plain_command, plain_words, rough_words};
 use super::is_whole_path;
 use crate::engine::requests::{RequestKind, Subject};
-use crate::wire::Members;
+use crate::wire::{Members, repeats_member};
 
 /// A request on which a rule may decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,9 +130,13 @@ fn bar(kind: RequestKind, params: Option<&RawValue>, words: AskedWords<'_>) -> O
             return Some(format!("the member `{name}` is repeated"));
         }
         seen.push(name);
-        let Ok(value) = serde_json::from_str::<Value>(value.get()) else {
+        let raw = value;
+        let Ok(value) = serde_json::from_str::<Value>(raw.get()) else {
             return Some(format!("the value of `{name}` cannot be read"));
         };
+        if repeats_member(raw) {
+            return Some(format!("a member within `{name}` is repeated"));
+        }
         if !is_harmless(kind, name, &value, words) {
             return Some(match is_known(kind, name) {
                 false => format!("the member `{name}` is not known"),
@@ -200,11 +204,7 @@ fn is_harmless(kind: RequestKind, name: &str, value: &Value, (argv, line): Asked
         "proposedNetworkPolicyAmendments" => value.is_null() || count == Some(0),
         // Codex reads the line as well: it must have found one command, and the same.
         "commandActions" | "parsedCmd" => {
-            let is_same = |words: Vec<String>| words == argv || words == line;
-            let is_this = |action: &Value| {
-                let command = action["command"].as_str().or_else(|| action["cmd"].as_str());
-                command.and_then(shlex::split).is_some_and(is_same)
-            };
+            let is_this = |action: &Value| action_command(action).is_some_and(|words| words == argv || words == line);
             value.is_null() || value.as_array().is_some_and(|actions| actions.len() <= 1 && actions.iter().all(is_this))
         }
         "proposedExecpolicyAmendment" => value.as_array().map_or(value.is_null(), |words| {
@@ -215,6 +215,25 @@ fn is_harmless(kind: RequestKind, name: &str, value: &Value, (argv, line): Asked
         }
         _ => false,
     }
+}
+
+/// Kinds of what codex reads in a command line. Source: the schemas of 0.77, 0.125 and 0.169.
+const ACTIONS: [&str; 8] = ["read", "listFiles", "list_files", "search", "unknown", "format", "lint", "test"];
+
+/// Their members.
+const ACTION_MEMBERS: [&str; 6] = ["type", "command", "cmd", "name", "path", "query"];
+
+/// The words of an action of which everything is known.
+fn action_command(action: &Value) -> Option<Vec<String>> {
+    let members = action.as_object()?;
+    let is_text = |value: &Value| value.is_string() || value.is_null();
+    let is_known = members.iter().all(|(name, value)| ACTION_MEMBERS.contains(&name.as_str()) && is_text(value));
+    let kind = members.get("type").and_then(Value::as_str)?;
+    let command = match (members.get("command"), members.get("cmd")) {
+        (Some(command), None) | (None, Some(command)) => command.as_str(),
+        (Some(_), Some(_)) | (None, None) => None,
+    };
+    shlex::split(command.filter(|_| is_known && ACTIONS.contains(&kind))?)
 }
 
 /// The files that change, with the places that they move to.

@@ -16,7 +16,7 @@ mod programs;
 use std::fmt;
 
 pub(crate) use asked::{Asked, AskedCommand, InThread, Workspace};
-pub(crate) use programs::{is_git, runs_others};
+pub(crate) use programs::{runs_others, runs_repository_files};
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
@@ -197,7 +197,7 @@ impl ExactCommand {
             return Err(format!("argv: a rule does not accept `{name}`, because it {why}"));
         }
         // Settings and folders that the model may write name the files that `git status` runs.
-        if is_git(name) && !trust.repository {
+        if runs_repository_files(name) && !trust.repository {
             return Err(format!(
                 "argv: `{name}` can run files that the model writes; if you accept that, add `trust_repository = true` to \
                  the rule"

@@ -146,168 +146,173 @@ pub(super) const BUILT_IN: &[&str] = &[
     "zstyle",
 ];
 
-/// Programs that run other programs, so that the checked file is not the program that acts.
-const RUNS_OTHERS: &[&str] = &[
-    "ash",
-    "bash",
-    "busybox",
-    "chroot",
-    "chrt",
-    "csh",
-    "dash",
-    "doas",
-    "env",
-    "fish",
-    "flock",
-    "ionice",
-    "ksh",
-    "ksh93",
-    "mksh",
-    "nice",
-    "nohup",
-    "nsenter",
-    "nu",
-    "parallel",
-    "pkexec",
-    "pwsh",
-    "rbash",
-    "rksh",
-    "runuser",
-    "rzsh",
-    "screen",
-    "script",
-    "setarch",
-    "setsid",
-    "sh",
-    "stdbuf",
-    "strace",
-    "su",
-    "sudo",
-    "systemd-run",
-    "taskset",
-    "tcsh",
-    "time",
-    "timeout",
-    "tmux",
-    "toybox",
-    "unbuffer",
-    "unshare",
-    "watch",
-    "xargs",
-    "xonsh",
-    "yash",
-    "zsh",
+/// Programs that run other programs, so that the checked file is not the program that acts: by kind. Many of these names stand
+/// for a family; digits and dots at the end of a name do not count.
+const RUNS_OTHERS: &[&[&str]] =
+    &[SHELLS, PRIVILEGE, LIMITS, ENVIRONMENTS, REPETITION, TRACING, TERMINALS, CONTAINERS, REMOTE, PACKAGES, OTHERS];
+
+/// Beginnings of the names of loaders and emulators.
+const LOADERS: [&str; 4] = ["ld-linux", "ld-musl", "ld.so", "qemu-"];
+
+/// Shells.
+#[rustfmt::skip]
+const SHELLS: &[&str] = &[
+    "ash", "bash", "busybox", "coreutils", "csh", "dash", "elvish", "es", "fish", "ion", "ksh", "ksh93", "lksh",
+    "loksh", "mksh", "nu", "oil", "oksh", "osh", "pdksh", "posh", "powershell", "pwsh", "rbash", "rc", "rksh", "rzsh",
+    "sash", "sh", "tcsh", "toybox", "xonsh", "yash", "ysh", "zsh",
+];
+
+/// Another user, other privileges, or another root.
+#[rustfmt::skip]
+const PRIVILEGE: &[&str] = &[
+    "capsh", "chroot", "doas", "dzdo", "fakechroot", "fakeroot", "fakeroot-ng", "fakeroot-sysv", "fakeroot-tcp",
+    "gosu", "jexec", "ksu", "lxc-attach", "lxc-execute", "machinectl", "newgrp", "newuidmap", "nsenter", "pfexec",
+    "pivot_root", "pkexec", "please", "proot", "pseudo", "rootlesskit", "run0", "runas", "runcon", "runuser", "s6-applyuidgid",
+    "s6-setuidgid", "schroot", "setarch", "setpriv", "setuidgid", "sg", "start-stop-daemon", "su", "su-exec", "sudo",
+    "sudo-rs", "sudoedit", "switch_root", "systemd-nspawn", "tsocks", "unshare", "uschroot", "userdbctl", "userv",
+];
+
+/// Limits, priorities and places of a process.
+#[rustfmt::skip]
+const LIMITS: &[&str] = &[
+    "cgexec", "chcpu", "choom", "chpst", "chrt", "cpulimit", "cset", "daemon", "daemonize", "envdir", "envuidgid",
+    "flock", "ionice", "jk_chrootsh", "lckdo", "linux32", "linux64", "nice", "nocache", "nohup", "numactl",
+    "pgrphack", "prlimit", "runlim", "s6-softlimit", "schedtool", "setlock", "setsid", "softlimit", "systemd-inhibit",
+    "systemd-run", "taskset", "timelimit", "timeout", "tini", "uclampset", "with-lock-ex",
+];
+
+/// Environments, and programs that only pass a command on.
+#[rustfmt::skip]
+const ENVIRONMENTS: &[&str] = &[
+    "asdf", "aws-vault", "chamber", "chronic", "conda", "dbus-launch", "dbus-run-session", "devbox", "direnv",
+    "doppler", "dotenv", "dumb-init", "eatmydata", "env", "envchain", "execlineb", "faketime", "fnm", "foreman",
+    "goreman", "hivemind", "honcho", "i386", "ifne", "infisical", "libtool", "mamba", "micromamba", "mise", "mispipe",
+    "nix", "nix-shell", "nodenv", "nvm", "overmind", "pee", "phpenv", "pipenv", "poetry", "proxychains",
+    "proxychains4", "pyenv", "qemu-aarch64", "qemu-arm", "qemu-i386", "qemu-user", "qemu-x86_64", "rbenv", "rtx",
+    "rustup", "rvm", "s6-envdir", "sem", "sops", "stdbuf", "summon", "teller", "torify", "torsocks", "unbuffer", "uv",
+    "vault", "vaulted", "virtualenv", "wine", "wine64", "with-contenv", "withenv", "x86_64", "xargs", "zrun",
+];
+
+/// Repetition, scheduling and watching.
+#[rustfmt::skip]
+const REPETITION: &[&str] = &[
+    "anacron", "at", "atd", "batch", "cargo-watch", "chokidar", "cron", "crontab", "entr", "fcron", "fswatch",
+    "guard", "hyperfine", "incrontab", "inotifywatch", "nodemon", "parallel", "pm2", "pueue", "retry", "run-one",
+    "run-parts", "run-this-one", "rush", "supervisorctl", "supervisord", "task-spooler", "time", "ts", "tsp", "watch",
+    "watchexec", "watchman",
+];
+
+/// Tracing, debugging and measuring.
+#[rustfmt::skip]
+const TRACING: &[&str] = &[
+    "bpftrace", "catchsegv", "cgdb", "ddd", "dtrace", "dtruss", "fatrace", "gdbserver", "heaptrack", "kcov", "ldd",
+    "lldb-server", "ltrace", "ocperf", "perf", "pin", "py-spy", "qemu-gdb", "rr", "scalene", "scorep", "stap",
+    "strace", "sysdig", "systemtap", "trace-cmd", "truss", "uftrace", "undodb-gdb", "valgrind", "vtune", "xctrace",
+];
+
+/// Terminals, and programs that keep or record one.
+#[rustfmt::skip]
+const TERMINALS: &[&str] = &[
+    "abduco", "agetty", "alacritty", "asciinema", "byobu", "dtach", "dvtm", "foot", "getty", "gnome-terminal", "kitty",
+    "konsole", "login", "mosh", "openvt", "reptyr", "rxvt", "screen", "script", "scriptlive", "st", "tmate", "tmux", "ttyd", "ttyrec", "urxvt",
+    "wezterm", "x-terminal-emulator", "xdg-open", "xterm", "xvfb-run", "zellij",
+];
+
+/// Containers, virtual machines and sandboxes.
+#[rustfmt::skip]
+const CONTAINERS: &[&str] = &[
+    "apptainer", "bubblewrap", "buildah", "bwrap", "cage", "crictl", "crun", "ctr", "devcontainer", "distrobox",
+    "docker", "docker-compose", "firejail", "flatpak", "flatpak-spawn", "fly", "flyctl", "helm", "incus", "k3s",
+    "k9s", "kubectl", "kvm", "lima", "limactl", "lxc", "minijail", "minijail0", "minikube", "multipass", "nerdctl",
+    "nomad", "nsjail", "oc", "orb", "pct", "podman", "podman-compose", "qemu-system-x86_64", "rkt", "runc", "runsc",
+    "sandbox-exec", "singularity", "snap", "toolbox", "toolbx", "udocker", "umoci", "vagrant", "virsh", "virtme-ng",
+    "vng", "wsl", "youki",
+];
+
+/// Other machines.
+#[rustfmt::skip]
+const REMOTE: &[&str] = &[
+    "ansible", "ansible-playbook", "aws", "clush", "doctl", "fab", "gcloud", "heroku", "lftp", "mussh", "nc", "ncat",
+    "netcat", "parallel-ssh", "pdsh", "plink", "pscp", "pssh", "rclone", "remsh", "restic", "rexec", "rlogin", "rsh",
+    "rsync", "salt", "salt-ssh", "scp", "socat", "ssh-agent", "sshfs", "sshpass", "sshuttle", "tsh", "websocat",
+];
+
+/// Package managers and their runners, whose packages bring scripts.
+#[rustfmt::skip]
+const PACKAGES: &[&str] = &[
+    "apk", "apt", "apt-get", "aptitude", "brew", "bundle", "bundler", "bunx", "cargo-binstall", "composer",
+    "corepack", "cpan", "cpanm", "dnf", "dpkg", "easy_install", "emerge", "gem", "guix", "hatch", "jbang", "luarocks",
+    "mas", "mvnd", "nimble", "nix-build", "nix-env", "nix-store", "npm", "npx", "nypm", "opam", "pacman", "paru",
+    "pdm", "pear", "pecl", "pip", "pipx", "pkg", "pkgx", "pnpm", "pnpx", "port", "rpm", "rye", "uvx", "volta", "yarn",
+    "yarnpkg", "yay", "yum", "zypper",
+];
+
+/// Build tools and task runners, which run what a file of the project says, and tools for repositories, which run what the
+/// settings of a repository name.
+#[rustfmt::skip]
+const BUILDS: &[&str] = &[
+    "ament", "ant", "autoconf", "automake", "autoreconf", "b2", "bake", "bazel", "bazelisk", "bear", "bitbake",
+    "bmake", "brazil", "buck", "buck2", "cabal", "cargo", "cmake", "colcon", "cpack", "ctest", "cvs", "dagger",
+    "darcs", "deno", "dmake", "dotnet", "dune", "earthly", "fastlane", "fossil", "gh", "glab", "gmake", "go",
+    "gradle", "gradlew", "grunt", "gulp", "hg", "hub", "invoke", "jake", "jam", "jamplus", "jest", "jj", "just",
+    "koka", "lage", "lake", "latexmk", "lein", "lerna", "m4", "mage", "make", "make4ht", "makepkg", "maven", "meson",
+    "mix", "mocha", "moon", "msbuild", "mvn", "mvnw", "nant", "ninja", "nmake", "nox", "nx", "pants", "paver",
+    "phing", "pijul", "pre-commit", "premake", "pytest", "qmake", "rake", "rebar3", "rebuild", "redo", "remake",
+    "samurai", "sbt", "scons", "setup.py", "shake", "sl", "snakemake", "stack", "svn", "swift-build", "task", "tox",
+    "tup", "turbo", "vite", "waf", "webpack", "wireit", "xcodebuild", "xmake", "zig",
+];
+
+/// Programs whose files or keys name a program to run.
+#[rustfmt::skip]
+const OTHERS: &[&str] = &[
+    "busctl", "fzf", "gitui", "lazygit", "lf", "logrotate", "peco", "sk", "systemctl", "tig", "update-alternatives",
+    "vidir", "vifm", "vipe", "vipw", "xdotool",
 ];
 
 /// Interpreters, editors, pagers and clients that take commands from a file or a terminal. Digits and dots at the end of a
 /// name do not count.
+#[rustfmt::skip]
 const TAKES_COMMANDS: &[&str] = &[
-    "bc",
-    "bun",
-    "clisp",
-    "dc",
-    "deno",
-    "ed",
-    "elixir",
-    "emacs",
-    "emacsclient",
-    "erl",
-    "ex",
-    "expect",
-    "ftp",
-    "gdb",
-    "ghci",
-    "gnuplot",
-    "groovy",
-    "guile",
-    "helix",
-    "hx",
-    "iex",
-    "info",
-    "ipython",
-    "irb",
-    "java",
-    "jshell",
-    "joe",
-    "julia",
-    "kak",
-    "less",
-    "lldb",
-    "lua",
-    "luajit",
-    "man",
-    "mariadb",
-    "mc",
-    "micro",
-    "mongo",
-    "mongosh",
-    "more",
-    "most",
-    "mutt",
-    "mysql",
-    "nano",
-    "ne",
-    "nnn",
-    "node",
-    "nodejs",
-    "nvim",
-    "ocaml",
-    "octave",
-    "perl",
-    "php",
-    "pico",
-    "pry",
-    "psql",
-    "pypy",
-    "python",
-    "ranger",
-    "redis-cli",
-    "rlwrap",
-    "r",
-    "rscript",
-    "ruby",
-    "rview",
-    "rvim",
-    "sbcl",
-    "scala",
-    "scheme",
-    "sftp",
-    "sqlite",
-    "ssh",
-    "swift",
-    "swipl",
-    "tclsh",
-    "telnet",
-    "top",
-    "ts-node",
-    "tsx",
-    "vi",
-    "view",
-    "vim",
-    "vim.basic",
-    "vim.gtk",
-    "vim.nox",
-    "vim.tiny",
-    "vimdiff",
-    "w3m",
-    "wish",
+    "aerc", "alpine", "amp", "atop", "bat", "batcat", "bb", "bc", "bpython", "btop", "bun", "chicken",
+    "clickhouse-client", "cling", "clisp", "clj", "clojure", "cqlsh", "crystal", "cscript", "csharp", "csi", "d8",
+    "dc", "deno", "duckdb", "ed", "elinks", "elixir", "elvis", "emacs", "emacsclient", "erl", "escript", "ex",
+    "expect", "factor", "fennel", "fsharpi", "fsi", "ftp", "gdb", "gforth", "ghc", "ghci", "gitk", "gnuplot", "gosh",
+    "gp", "groff", "groovy", "groovysh", "gs", "guile", "helix", "htop", "hx", "hy", "iex", "influx", "info",
+    "ipython", "irb", "janet", "java", "jed", "jjs", "jmacs", "joe", "jruby", "jsc", "jshell", "julia", "jupyter",
+    "jython", "kak", "kotlin", "kotlinc", "latex", "less", "libreoffice", "links", "litecli", "lldb", "lua", "luajit",
+    "lualatex", "luatex", "lynx", "mail", "mailx", "man", "mariadb", "mathematica", "matlab", "maxima", "mc", "mg",
+    "micro", "moar", "mongo", "mongosh", "mono", "more", "most", "mujs", "mutt", "mycli", "mysql", "nano", "ne",
+    "neomutt", "nnn", "node", "nodejs", "nvi", "nvim", "nvimpager", "ocaml", "ocamlrun", "octave", "octave-cli",
+    "osascript", "pdflatex", "pdftex", "perl", "perldoc", "pforth", "pgcli", "php", "pico", "pry", "psql", "ptpython",
+    "pypy", "python", "qjs", "quickjs", "r", "racket", "raku", "rakudo", "ranger", "rdmd", "redis-cli", "regina",
+    "rexx", "rhino", "rlwrap", "rscript", "ruby", "runghc", "runhaskell", "rust-script", "rview", "rvim", "sage",
+    "sbcl", "scala", "scala-cli", "scheme", "sftp", "soffice", "sqlite", "sqlplus", "ssh", "swift", "swipl", "tclsh",
+    "telnet", "tex", "top", "troff", "truffleruby", "ts-node", "tsx", "usql", "utop", "vi", "view", "vile", "vim",
+    "vim.basic", "vim.gtk", "vim.nox", "vim.tiny", "vimdiff", "w3m", "wasm3", "wasmer", "wasmtime", "wish",
+    "wolframscript", "xelatex", "xetex", "zile",
 ];
 
-/// Whether it is git, which runs files that the settings and the folders of a repository name.
-pub(crate) fn is_git(program: &str) -> bool {
-    let program = program.to_ascii_lowercase();
-    program == "git" || program.starts_with("git-")
+/// Why a rule accepts the program only with `trust_repository`: git and build tools run files that the files and the settings of
+/// a repository name.
+pub(crate) fn runs_repository_files(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name == "git" || name.starts_with("git-") || is_in(BUILDS, &name)
 }
 
 /// Why a program is not the one that acts, if it is not.
 pub(crate) fn runs_others(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
-    // `python3.12`, `ruby3.1`
-    let unnumbered = name.trim_end_matches(|char: char| char.is_ascii_digit() || matches!(char, '.' | '-'));
-    let is_in = |list: &[&str]| list.contains(&name.as_str()) || list.contains(&unnumbered);
-    match (is_in(RUNS_OTHERS), is_in(TAKES_COMMANDS)) {
+    // Loaders run the program that they are given: `ld-linux-x86-64.so.2`.
+    let is_loader = LOADERS.iter().any(|start| name.starts_with(start));
+    match (is_loader || RUNS_OTHERS.iter().any(|kind| is_in(kind, &name)), is_in(TAKES_COMMANDS, &name)) {
         (true, _) => Some("runs other programs"),
         (false, true) => Some("takes commands from files or from its terminal"),
         (false, false) => None,
     }
+}
+
+/// Whether a list has the name, with or without a version at its end: `python3.12`, `ruby3.1`.
+fn is_in(list: &[&str], name: &str) -> bool {
+    let unnumbered = name.trim_end_matches(|char: char| char.is_ascii_digit() || matches!(char, '.' | '-'));
+    list.contains(&name) || list.contains(&unnumbered)
 }

@@ -101,6 +101,12 @@ fn every_extra_bars_an_accept() {
         ("commandActions", json!([{"type": "unknown", "command": "git push"}])),
         ("commandActions", json!([{"type": "unknown"}])),
         ("commandActions", json!([7])),
+        // Everything in an action is known.
+        ("commandActions", json!([{"type": "new", "command": "git status"}])),
+        ("commandActions", json!([{"command": "git status"}])),
+        ("commandActions", json!([{"type": "unknown", "command": "git status", "runsAs": "root"}])),
+        ("commandActions", json!([{"type": "unknown", "command": "git status", "cmd": "git status"}])),
+        ("commandActions", json!([{"type": "read", "command": "git status", "path": {}}])),
         ("proposedExecpolicyAmendment", json!(["git", "push"])),
         ("proposedExecpolicyAmendment", json!(["git", "status", "x"])),
         ("proposedExecpolicyAmendment", json!("git status")),
@@ -119,6 +125,31 @@ fn every_extra_bars_an_accept() {
     let params: Value = serde_json::from_str(repeated).expect("BUG: it is JSON");
     let asked = Asked::of(RequestKind::Command, Some(raw), &params, None).map(in_thread).expect("it is a command");
     assert_eq!(ruling(&git_status(), &asked).barred.len(), 1);
+}
+
+/// A reader that takes the first of two members sees another request than one that takes the last.
+#[test]
+fn member_repeated_at_any_depth_bars() {
+    let fine = asks_for("/bin/bash -lc 'git status'").to_string();
+    let check = |from: &str, to: &str, expect: bool| {
+        assert!(fine.contains(from), "{from}");
+        let line = fine.replacen(from, to, 1);
+        let raw: &serde_json::value::RawValue = serde_json::from_str(&line).expect("BUG: it is JSON");
+        let params: Value = serde_json::from_str(&line).expect("BUG: it is JSON");
+        let asked = Asked::of(RequestKind::Command, Some(raw), &params, None).map(in_thread).expect("a command");
+        let rules = git_status();
+        let ruling = ruling(&rules, &asked);
+        assert_eq!((ruling.rule.is_some(), ruling.barred.len()), (expect, usize::from(!expect)), "{line}");
+    };
+    check("\"startedAtMs\":1", "\"startedAtMs\":2", true);
+    check(r#"{"command":"git status""#, r#"{"command":"git push","command":"git status""#, false);
+    check(r#"{"command":"git status""#, r#"{"comm\u0061nd":"git push","command":"git status""#, false);
+    check(r#""type":"unknown""#, r#""type":"read","type":"unknown""#, false);
+    check(
+        r#"{"execpolicy_amendment":["git","status"]}"#,
+        r#"{"execpolicy_amendment":["git"],"execpolicy_amendment":["git","status"]}"#,
+        false,
+    );
 }
 
 #[test]
@@ -254,44 +285,48 @@ fn commands_that_are_never_accepted() {
     for program in ["./x", "bin/x", "../x", "/bin/../x", "//x", "-x", ".", "A=1", "~/x", "a b", "$x", ""] {
         check(&[program], "/p", true, "neither a plain name nor an absolute path");
     }
-    for program in ["bash", "/bin/sh", "env", "/usr/bin/env", "sudo", "xargs", "nohup", "time", "timeout"] {
-        check(&[program, "x"], "/p", true, "runs other programs");
-    }
-    for program in [
-        "python",
-        "python3",
-        "/usr/bin/python3.12",
-        "node",
-        "perl5.36.0",
-        "ruby3.1",
-        "less",
-        "vim.tiny",
-        "nano",
-        "gdb",
-        "ssh",
-        "mysql",
-        "psql",
-        "sqlite3",
-        "bc",
-        "man",
-        "R",
-    ] {
-        check(&[program, "x"], "/p", true, "takes commands");
-    }
     for program in ["eval", "exec", "command", "builtin", "source", "echo", "printf", "test", "if", "while", "repeat"] {
         check(&[program, "x"], "/p", true, "built into some shells");
     }
     check(&["git"], "/p", false, "`trust_path = true`");
-    for program in ["git", "/usr/bin/git", "git-status", "GIT"] {
-        let trust = Trust { repository: false, ..TRUST };
-        let why =
-            ExactCommand::new(words(&[program, "status"]), "/p".to_owned(), trust, None).expect_err("it is refused");
-        assert!(why.contains("files that the model writes") && why.contains("`trust_repository = true`"), "{why}");
-    }
     for cwd in ["", "p", "./p", "/p/", "/p/../q", "/p//q", "/p/.", "~"] {
         check(&["git"], cwd, true, "not an absolute path");
     }
     assert!(ExactCommand::new(words(&["/usr/bin/printf", "x"]), "/".to_owned(), Trust::default(), None).is_ok());
+}
+
+/// One or two of each kind, in several spellings.
+#[test]
+fn programs_are_refused_by_kind() {
+    const RUN_OTHERS: &str = "bash /bin/sh env /usr/bin/env sudo xargs nohup time timeout prlimit /usr/bin/setpriv choom \
+        fakeroot npx doas run0 setarch taskset systemd-run chpst direnv uv qemu-x86_64 parallel watchexec at strace valgrind \
+        ltrace tmux xvfb-run docker bwrap podman flatpak-spawn kubectl ansible rsync socat pnpm uvx pipx apt-get \
+        /lib64/ld-linux-x86-64.so.2 fzf systemctl";
+    const TAKE_COMMANDS: &str = "python python3 /usr/bin/python3.12 node perl5.36.0 ruby3.1 less vim.tiny nano gdb ssh mysql \
+        psql sqlite3 bc man R jupyter lynx ghci racket kotlin";
+    const OF_REPOSITORY: &str =
+        "git /usr/bin/git git-status GIT make /usr/bin/cargo ninja gradle go pytest just rake hg gh";
+    const READERS: &str = "ls wc rg grep cat head tail find sort uniq jq du df stat diff file tree cut tr sha256sum date ps awk \
+        sed";
+    let refused = |program: &str| {
+        let trust = Trust { repository: false, ..TRUST };
+        ExactCommand::new(words(&[program, "x"]), "/p".to_owned(), trust, None).err().unwrap_or_default()
+    };
+    for (programs, expect) in [
+        (RUN_OTHERS, "runs other programs"),
+        (TAKE_COMMANDS, "takes commands"),
+        (OF_REPOSITORY, "files that the model writes; if you accept that, add `trust_repository = true`"),
+    ] {
+        for program in programs.split_whitespace() {
+            assert!(refused(program).contains(expect), "{program}: {}", refused(program));
+        }
+    }
+    for program in READERS.split_whitespace() {
+        assert_eq!(refused(program), "", "{program}");
+    }
+    for program in OF_REPOSITORY.split_whitespace() {
+        assert!(ExactCommand::new(words(&[program, "x"]), "/p".to_owned(), TRUST, None).is_ok(), "{program}");
+    }
 }
 
 #[test]

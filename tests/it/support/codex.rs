@@ -38,6 +38,8 @@ fn login_shell() -> OsString {
 /// A working directory and a codex home, both fresh.
 pub struct Lab {
     root: tempfile::TempDir,
+    /// A folder in which no model can write, for its programs.
+    away: Option<tempfile::TempDir>,
     /// The variable `HOME` of its programs.
     pub home: PathBuf,
     /// The release that runs in it.
@@ -52,7 +54,7 @@ impl Lab {
 
     fn of(release: Release) -> Lab {
         let root = tempfile::tempdir().expect("a temporary folder");
-        let lab = Lab { home: root.path().to_owned(), root, release };
+        let lab = Lab { home: root.path().to_owned(), root, away: None, release };
         fs::create_dir(lab.cwd()).expect("a folder");
         fs::create_dir(lab.codex_home()).expect("a folder");
         lab
@@ -61,6 +63,16 @@ impl Lab {
     /// A lab whose codex, the release under test, calls `model`.
     pub fn new(model: &Model) -> Lab {
         Lab::with(model, "")
+    }
+
+    /// The same for rules that accept: the lab, with its codex home, is among the temporary files, where models may write, so the
+    /// relay has another home, and its programs are in another folder.
+    pub fn away(model: &Model, away: tempfile::TempDir) -> Lab {
+        Lab { home: PathBuf::from("/"), away: Some(away), ..Lab::new(model) }
+    }
+
+    pub fn away_folder(&self) -> Option<&Path> {
+        self.away.as_ref().map(tempfile::TempDir::path)
     }
 
     /// The same with more configuration, which continues the table of features.

@@ -52,6 +52,11 @@ struct Shared {
 }
 
 impl Model {
+    /// Adds to the script.
+    pub fn then(&self, script: Script) {
+        self.shared.script.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(script);
+    }
+
     /// Starts a model with a script; after its end every answer is `done`.
     pub fn start(script: Script) -> Model {
         let shared =

@@ -52,12 +52,17 @@ impl Real {
 
     /// The same, in an existing lab.
     pub fn in_lab(test: &str, config: &str, lab: Lab, model: Model) -> Option<Real> {
-        let codex = installed_or_skip(test)?;
         let home = Home::new();
         std::fs::create_dir_all(home.path()).expect("a folder");
         std::fs::write(home.path().join("config.toml"), config).expect("a file");
+        Real::in_home(test, home, lab, model, "read-only")
+    }
+
+    /// The same, in an existing home, and a thread with this sandbox.
+    pub fn in_home(test: &str, home: Home, lab: Lab, model: Model, sandbox: &str) -> Option<Real> {
+        let codex = installed_or_skip(test)?;
         let mut peer = connect(&lab, &home, &codex);
-        let thread = start_thread(&mut peer, &lab, "read-only");
+        let thread = start_thread(&mut peer, &lab, sandbox);
         Some(Real { lab, model, home, peer, thread })
     }
 
@@ -151,10 +156,8 @@ fn connect(lab: &Lab, home: &Home, codex: &Path) -> Peer {
 
 /// The codex that a relay starts. If the relay has another home, codex keeps the one of the lab.
 fn codex_with_home(codex: &Path, lab: &Lab, relay: &mut Command) -> PathBuf {
-    if lab.home == lab.root() {
-        return codex.to_owned();
-    }
-    let (home, program) = (lab.codex_home(), lab.root().join("codex"));
+    let Some(away) = lab.away_folder() else { return codex.to_owned() };
+    let (home, program) = (lab.codex_home(), away.join("codex"));
     let script = format!("#!/bin/sh\nCODEX_HOME='{}' exec '{}' \"$@\"\n", home.display(), codex.display());
     put_program(&program, script.as_bytes());
     relay.env_remove("CODEX_HOME");

@@ -14,6 +14,8 @@ pub const SHIM: &str = env!("CARGO_BIN_EXE_codex-shim");
 /// A home for the shim.
 pub struct Home {
     root: tempfile::TempDir,
+    /// The folder of the home if it is not the one for other files.
+    away: Option<tempfile::TempDir>,
 }
 
 impl Home {
@@ -21,11 +23,21 @@ impl Home {
         // Tests create folders in the home, which must not be writable by others under any umask of the user who runs
         // the tests.
         rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
-        Home { root: tempfile::tempdir().expect("a temporary folder") }
+        Home { root: tempfile::tempdir().expect("a temporary folder"), away: None }
+    }
+
+    /// A home outside of the folders of temporary files, where models may write.
+    pub fn away() -> Home {
+        Home { away: Some(out_of_reach()), ..Home::new() }
+    }
+
+    /// A home in this folder.
+    pub fn within(folder: &Path) -> Home {
+        Home { away: Some(tempfile::tempdir_in(folder).expect("a folder")), ..Home::new() }
     }
 
     pub fn path(&self) -> PathBuf {
-        self.root.path().join("home")
+        self.away.as_ref().unwrap_or(&self.root).path().join("home")
     }
 
     /// Makes a folder that fish would fill from all manual pages at its first start, with a process of its own.
@@ -77,6 +89,11 @@ impl Home {
         assert_eq!(sessions.len(), 1, "{sessions:?}");
         Journal::read(&sessions[0])
     }
+}
+
+/// A folder in which no sandbox of codex lets a model write.
+pub fn out_of_reach() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
 }
 
 /// Puts a program at `path`. Another process writes it: a file that this process has open to write cannot be run as long as a child

@@ -1,0 +1,32 @@
+//! Leave to start a program of the user, or to read a file.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+type Check = dyn Fn(&str, Option<&Path>) -> Result<(), String> + Send + Sync;
+
+/// Is asked each time, on the thread that starts the program, and may look at files.
+#[derive(Clone)]
+pub(crate) struct Permit(Arc<Check>);
+
+impl Permit {
+    pub(crate) fn new(check: impl Fn(&str, Option<&Path>) -> Result<(), String> + Send + Sync + 'static) -> Permit {
+        Permit(Arc::new(check))
+    }
+
+    /// Whether the program of this name may start in `cwd`, or in our own folder.
+    ///
+    /// # Errors
+    ///
+    /// Why it must not.
+    pub(super) fn check(&self, name: &str, cwd: Option<&Path>) -> Result<(), String> {
+        (self.0)(name, cwd)
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Permit")
+    }
+}

@@ -1,0 +1,393 @@
+//! What a program reads before it acts: the interpreter of a script, and the files that the interpreter and the loader run first.
+//!
+//! One table lists the interpreters. A variable that names files is followed to them; the variable itself is the user's. An
+//! interpreter that the table does not have is refused where everything must be known. Nothing here runs anything.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use super::program_check::ServerEnvironment;
+use super::words::named_files;
+use crate::files::{self, Executable, InReach, Reach};
+
+/// Most interpreters of one program: an interpreter may be a script too. Source: `exec(2)`.
+const INTERPRETERS_MAX: usize = 4;
+
+/// Bytes of a script that the kernel looks at.
+const SCRIPT_HEAD_BYTES: u64 = 256;
+
+/// Bytes of a list of further module folders that are read.
+const LIST_BYTES_MAX: u64 = 64 << 10;
+
+/// Entries of a folder of start-up files that are looked at.
+const ENTRIES_MAX: usize = 1_024;
+
+/// Variables with which the loader puts other code into any program. Source: `ld.so(8)`, `dyld(1)`.
+const LOADER: [&str; 5] = ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH"];
+
+/// Lists with blanks between their paths.
+const BLANKS_BETWEEN: [&str; 2] = ["LD_PRELOAD", "TCLLIBPATH"];
+
+/// An interpreter, and what it reads before its script.
+#[derive(Debug, Default)]
+struct Interpreter {
+    /// Its names without the digits at their end.
+    names: &'static [&'static str],
+    /// Variables with a file or a list of folders.
+    lists: &'static [&'static str],
+    /// Variables with options, which may name files.
+    options: &'static [&'static str],
+    /// Files and folders in `HOME`.
+    home: &'static [&'static str],
+    /// A file that it reads in the folder of the command.
+    cwd: Option<&'static str>,
+    more: More,
+}
+
+/// What a row of the table cannot say.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum More {
+    #[default]
+    Nothing,
+    /// A shell, which may be told to read the files of a login.
+    Shell,
+    /// zsh reads a file of `ZDOTDIR` in any case.
+    Zsh,
+    /// Files in a folder of settings.
+    Fish,
+    /// The modules of the user and of the installation, and the lists of further folders in them.
+    Python,
+    /// The nearest `package.json` says how a script is read.
+    Node,
+}
+
+const fn of(names: &'static [&'static str]) -> Interpreter {
+    Interpreter { names, lists: &[], options: &[], home: &[], cwd: None, more: More::Nothing }
+}
+
+/// Source: the manual of each.
+const INTERPRETERS: &[Interpreter] = &[
+    Interpreter { more: More::Shell, ..of(&["sh", "dash", "ash", "busybox", "yash"]) },
+    Interpreter { lists: &["BASH_ENV"], more: More::Shell, ..of(&["bash", "rbash"]) },
+    Interpreter { lists: &["ENV"], more: More::Shell, ..of(&["ksh", "rksh", "mksh", "lksh", "oksh", "pdksh"]) },
+    Interpreter { more: More::Zsh, ..of(&["zsh", "rzsh"]) },
+    Interpreter { home: &[".cshrc", ".tcshrc", ".login"], ..of(&["csh", "tcsh", "bsd-csh"]) },
+    Interpreter { home: &[".local/share/fish"], more: More::Fish, ..of(&["fish"]) },
+    Interpreter { lists: &["PYTHONPATH", "PYTHONHOME"], more: More::Python, ..of(&["python", "pypy", "python3-dbg"]) },
+    Interpreter { lists: &["PERL5LIB", "PERLLIB"], options: &["PERL5OPT", "PERL5DB"], ..of(&["perl"]) },
+    Interpreter {
+        lists: &["RUBYLIB", "GEM_HOME", "GEM_PATH", "BUNDLE_GEMFILE"],
+        options: &["RUBYOPT"],
+        home: &[".gem", ".local/share/gem"],
+        ..of(&["ruby"])
+    },
+    Interpreter {
+        lists: &["NODE_PATH"],
+        options: &["NODE_OPTIONS"],
+        home: &[".node_modules", ".node_libraries"],
+        more: More::Node,
+        ..of(&["node", "nodejs"])
+    },
+    Interpreter { lists: &["PHPRC", "PHP_INI_SCAN_DIR"], ..of(&["php"]) },
+    Interpreter {
+        options: &["LUA_INIT"],
+        lists: &["LUA_PATH", "LUA_CPATH"],
+        cwd: Some("?.lua"),
+        ..of(&["lua", "luajit"])
+    },
+    Interpreter { lists: &["TCLLIBPATH", "TCL_LIBRARY"], home: &[".expect.rc"], ..of(&["tclsh", "wish", "expect"]) },
+    Interpreter { lists: &["AWKPATH", "AWKLIBPATH"], ..of(&["awk", "gawk", "mawk", "nawk", "original-awk"]) },
+    of(&["sed", "cat", "bc", "dc", "jq"]),
+    Interpreter { lists: &["MAKEFILES"], options: &["MAKEFLAGS", "GNUMAKEFLAGS"], ..of(&["make", "gmake"]) },
+    Interpreter { lists: &["GUILE_LOAD_PATH", "GUILE_LOAD_COMPILED_PATH"], home: &[".cache/guile"], ..of(&["guile"]) },
+    Interpreter { cwd: Some(".Rprofile"), ..of(&["rscript", "r", "littler"]) },
+    Interpreter { lists: &["JULIA_LOAD_PATH", "JULIA_DEPOT_PATH"], home: &[".julia"], ..of(&["julia"]) },
+    Interpreter {
+        lists: &["CLASSPATH"],
+        options: &["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"],
+        ..of(&["java"])
+    },
+    Interpreter { cwd: Some("deno.json"), ..of(&["deno"]) },
+    Interpreter { cwd: Some("bunfig.toml"), ..of(&["bun"]) },
+    Interpreter { cwd: Some("tsconfig.json"), ..of(&["ts-node", "tsx"]) },
+    Interpreter { cwd: Some(".ocamlinit"), ..of(&["ocaml"]) },
+];
+
+/// All variables that the checks look at.
+pub(super) fn variables() -> impl Iterator<Item = &'static str> {
+    let of_table = INTERPRETERS.iter().flat_map(|of| of.lists.iter().chain(of.options).copied());
+    LOADER.into_iter().chain(["PYTHONUSERBASE", "XDG_CONFIG_HOME"]).chain(of_table)
+}
+
+/// Checks what runs before a program acts. `cwd` is the folder that it runs in.
+///
+/// # Errors
+///
+/// A part of it is in reach, or is not known.
+pub(super) fn check(
+    reach: &Reach,
+    program: &Executable,
+    server: &ServerEnvironment,
+    cwd: &Path,
+) -> Result<(), InReach> {
+    for name in LOADER {
+        check_list(reach, server, name, cwd)?;
+    }
+    let mut at = program.clone();
+    for step in 0..INTERPRETERS_MAX {
+        let first_line = interpreter_of(&at.real).map_err(InReach::Unclear)?;
+        if step > 0 {
+            check_start(reach, &at, program, server, cwd)?;
+        }
+        let Some(words) = first_line else { return Ok(()) };
+        let Some((interpreter, rest)) = words.split_first() else { return Ok(()) };
+        if !interpreter.starts_with('/') {
+            let why = format!("the interpreter of {}, `{interpreter}`, is not an absolute path", at.real.display());
+            return Err(InReach::Unclear(why));
+        }
+        let script = at.real.clone();
+        let absent =
+            |name: &str| InReach::Unclear(format!("the interpreter of {}, {name}, does not exist", script.display()));
+        let found = reach.executable(Path::new(interpreter))?.ok_or_else(|| absent(interpreter))?;
+        let is_env = Path::new(interpreter).file_name() == Some(OsStr::new("env"));
+        at = match (is_env, rest) {
+            (false, options) => {
+                check_options(reach, &script, options, server, cwd)?;
+                found
+            }
+            (true, [name]) if !name.starts_with('-') && !name.contains(['=', '/']) => {
+                reach.on_path(name, server.path())?.ok_or_else(|| absent(name))?
+            }
+            (true, _) => {
+                let why = format!("the first line of {} is not `env` and a name", script.display());
+                return Err(InReach::Unclear(why));
+            }
+        };
+    }
+    Err(InReach::Unclear(format!("{} has too many interpreters", program.real.display())))
+}
+
+/// As [`check`], for a program that is an interpreter itself.
+pub(super) fn check_with_start(
+    reach: &Reach,
+    program: &Executable,
+    server: &ServerEnvironment,
+    cwd: &Path,
+) -> Result<(), InReach> {
+    check(reach, program, server, cwd)?;
+    match row_of(program) {
+        Some(_) => check_start(reach, program, program, server, cwd),
+        None => Ok(()),
+    }
+}
+
+/// The options in the first line of a script.
+fn check_options(
+    reach: &Reach,
+    script: &Path,
+    options: &[String],
+    server: &ServerEnvironment,
+    cwd: &Path,
+) -> Result<(), InReach> {
+    let is_login = |word: &String| word == "--login" || (word.starts_with('-') && word[1..].contains(['l', 'i']));
+    if options.iter().any(is_login) {
+        super::program_check::check_start_files(reach, server)
+            .map_err(|why| InReach::Unclear(format!("the first line of {}: {why}", script.display())))?;
+    }
+    named_files(options, cwd, server.home()).iter().try_for_each(|file| reach.check(file))
+}
+
+fn row_of(program: &Executable) -> Option<&'static Interpreter> {
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let row = |name: &str| INTERPRETERS.iter().find(|row| row.names.contains(&name));
+    // `python3` may be a link to `python3.12`, and `sh` to `busybox`.
+    [&program.real, &program.spelled].into_iter().find_map(|path| {
+        let name = name_of(path);
+        let unnumbered = name.trim_end_matches(|char: char| char.is_ascii_digit() || matches!(char, '.' | '-' | '_'));
+        row(&name).or_else(|| row(unnumbered))
+    })
+}
+
+/// What an interpreter reads before the script.
+fn check_start(
+    reach: &Reach,
+    interpreter: &Executable,
+    script: &Executable,
+    server: &ServerEnvironment,
+    cwd: &Path,
+) -> Result<(), InReach> {
+    let Some(row) = row_of(interpreter) else {
+        // A script as interpreter has one of its own, which is checked next.
+        let is_script = interpreter_of(&interpreter.real).is_ok_and(|words| words.is_some());
+        let why = format!("it is not known what {} reads when it starts", interpreter.real.display());
+        return if is_script { Ok(()) } else { unclear(reach, why) };
+    };
+    row.lists.iter().try_for_each(|name| check_list(reach, server, name, cwd))?;
+    for name in row.options {
+        let Some(value) = server.variable(name) else { continue };
+        let words: Vec<String> = value.to_string_lossy().split_whitespace().map(str::to_owned).collect();
+        named_files(&words, cwd, server.home()).iter().try_for_each(|file| reach.check(file))?;
+    }
+    if let Some(file) = row.cwd {
+        let why = |why: InReach| in_words(why, &format!("{} reads {file} in its folder", interpreter.real.display()));
+        reach.check(&cwd.join(file)).map_err(why)?;
+    }
+    let needs_home = !row.home.is_empty() || matches!(row.more, More::Zsh | More::Fish | More::Python);
+    let home = match server.home() {
+        Some(home) => home,
+        None if needs_home => return unclear(reach, "the server has no variable HOME".to_owned()),
+        None => Path::new("/"),
+    };
+    row.home.iter().try_for_each(|file| check_with_entries(reach, &home.join(file)))?;
+    match row.more {
+        More::Nothing | More::Shell => Ok(()),
+        More::Zsh => reach.check(&server.zdotdir().unwrap_or(home).join(".zshenv")),
+        More::Fish => {
+            let config = server.variable("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
+            [config.join("fish"), config.join("fish/conf.d")]
+                .iter()
+                .try_for_each(|file| check_with_entries(reach, file))
+        }
+        More::Python => check_python(reach, interpreter, server, home),
+        More::Node => {
+            // The nearest one counts, so a missing one counts too.
+            let folders = script.real.ancestors().skip(1).map(|folder| folder.join("package.json"));
+            let nearest =
+                folders.clone().position(|file| file.symlink_metadata().is_ok()).map_or(usize::MAX, |at| at + 1);
+            folders.take(nearest).try_for_each(|file| reach.check(&file))
+        }
+    }
+}
+
+fn in_words(why: InReach, what: &str) -> InReach {
+    match why {
+        InReach::OfModel(why) => InReach::OfModel(format!("{what}: {why}")),
+        InReach::Unclear(why) => InReach::Unclear(format!("{what}: {why}")),
+    }
+}
+
+/// Something that must be known for an accept, and says nothing about models.
+fn unclear(reach: &Reach, why: String) -> Result<(), InReach> {
+    if reach.counts_users() { Err(InReach::Unclear(why)) } else { Ok(()) }
+}
+
+/// Each file or folder that a variable lists.
+fn check_list(reach: &Reach, server: &ServerEnvironment, name: &str, cwd: &Path) -> Result<(), InReach> {
+    let Some(value) = server.variable(name) else { return Ok(()) };
+    let in_variable = |why: InReach| in_words(why, &format!("the server's variable {name}"));
+    if value.as_bytes().contains(&b'$') {
+        return unclear(reach, format!("the server's variable {name} is not a plain list of paths"));
+    }
+    let is_end = |byte: &u8| matches!(byte, b':' | b';') || (*byte == b' ' && BLANKS_BETWEEN.contains(&name));
+    for entry in value.as_bytes().split(is_end) {
+        // A pattern of Lua: the folder before its mark.
+        let entry = entry.split(|byte| *byte == b'?').next().unwrap_or_default();
+        reach.check(&cwd.join(OsStr::from_bytes(entry))).map_err(in_variable)?;
+    }
+    Ok(())
+}
+
+/// A file, or a folder with what is in it.
+pub(super) fn check_with_entries(reach: &Reach, path: &Path) -> Result<(), InReach> {
+    reach.check(path)?;
+    let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
+    entries.flatten().take(ENTRIES_MAX).try_for_each(|entry| reach.check(&entry.path()))
+}
+
+/// The modules that python loads by itself.
+fn check_python(reach: &Reach, python: &Executable, server: &ServerEnvironment, home: &Path) -> Result<(), InReach> {
+    let base = server.variable("PYTHONUSERBASE").map_or_else(|| home.join(".local"), PathBuf::from);
+    // A virtual environment is told by the path before links.
+    let prefixes = [&python.spelled, &python.real].map(|path| path.parent().and_then(Path::parent).map(Path::to_owned));
+    for prefix in std::iter::once(base).chain(prefixes.into_iter().flatten()) {
+        reach.check(&prefix.join("pyvenv.cfg"))?;
+        let lib = prefix.join("lib");
+        reach.check(&lib)?;
+        let Ok(entries) = fs::read_dir(&lib) else { continue };
+        let of_python = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("py"));
+        for version in of_python.take(ENTRIES_MAX) {
+            for folder in ["site-packages", "dist-packages"] {
+                check_site(reach, &version.path().join(folder))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A folder of modules, with the lists in it: each line of a `.pth` is a further folder, or code.
+fn check_site(reach: &Reach, folder: &Path) -> Result<(), InReach> {
+    for name in ["sitecustomize.py", "usercustomize.py"] {
+        reach.check(&folder.join(name))?;
+    }
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries.flatten().take(ENTRIES_MAX) {
+        let path = entry.path();
+        if path.extension() != Some(OsStr::new("pth")) {
+            continue;
+        }
+        reach.check(&path)?;
+        let mut bytes = Vec::new();
+        let read = files::open_named(&path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut bytes));
+        if read.is_err() {
+            continue;
+        }
+        for line in bytes.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| line.starts_with(b"/")) {
+            let why = |why: InReach| in_words(why, &path.display().to_string());
+            reach.check(Path::new(OsStr::from_bytes(line.trim_ascii()))).map_err(why)?;
+        }
+    }
+    Ok(())
+}
+
+/// The words of a script's first line, after `#!`; `None` if the file is not such a script.
+fn interpreter_of(program: &Path) -> Result<Option<Vec<String>>, String> {
+    let failed = |error: io::Error| format!("{}: {error}", program.display());
+    let mut head = Vec::new();
+    let opened = match files::open_named(program) {
+        // A program that can be run but not read is not a script.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    opened.take(SCRIPT_HEAD_BYTES).read_to_end(&mut head).map_err(failed)?;
+    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = std::str::from_utf8(line).map_err(|_| format!("the first line of {} is not text", program.display()))?;
+    Ok(Some(line.split([' ', '\t']).filter(|word| !word.is_empty()).map(str::to_owned).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_are_found_by_name() {
+        let row = |real: &str, spelled: &str| {
+            row_of(&Executable { spelled: spelled.into(), real: real.into() }).map(|row| row.names[0])
+        };
+        for (real, expect) in [
+            ("/usr/bin/python3.12", Some("python")),
+            ("/usr/bin/perl", Some("perl")),
+            ("/opt/node", Some("node")),
+            ("/usr/bin/ruby3.1", Some("ruby")),
+            ("/bin/dash", Some("sh")),
+            ("/usr/bin/lua5.4", Some("lua")),
+            ("/opt/mytool", None),
+        ] {
+            assert_eq!(row(real, real), expect, "{real}");
+        }
+        assert_eq!(row("/etc/alternatives/x", "/usr/bin/awk"), Some("awk"));
+    }
+
+    #[test]
+    fn table_has_each_name_once() {
+        let mut names: Vec<&str> = INTERPRETERS.iter().flat_map(|row| row.names).copied().collect();
+        names.sort_unstable();
+        let count = names.len();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(variables().all(|name| !name.is_empty()));
+    }
+}
