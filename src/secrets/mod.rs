@@ -880,7 +880,7 @@ mod tests {
     }
 
     /// Pieces of which hostile text is made.
-    const PIECES: [&str; 40] = [
+    const PIECES: [&str; 56] = [
         "token",
         "password",
         "SECRET_KEY",
@@ -921,6 +921,22 @@ mod tests {
         "--",
         "a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
         "curl -u ",
+        "\\n",
+        "\u{a0}",
+        "\u{1b}]0;",
+        "\u{7}",
+        "\\u001b[",
+        "^[",
+        "+ ",
+        "- ",
+        "$ ",
+        "12:",
+        "sv=1&sig=",
+        "value: ",
+        "name: ",
+        "ENV ",
+        "machine h ",
+        "%22",
     ];
 
     proptest! {

@@ -97,7 +97,7 @@ fn is_pass(word: &str, last: &str, before: Option<&str>) -> bool {
         Some(before) if PASS_WORDS.contains(&last) => {
             let is_capital = !word.bytes().any(|byte| byte.is_ascii_lowercase());
             // In `camelCase`, most of these are rounds of a program.
-            let is_divided = || word.trim_start_matches(['_', '-']).contains(['_', '-']) && before.len() > 1;
+            let is_divided = || word.trim_start_matches(['_', '-']).contains(['_', '-']);
             is_capital || is_owned(before) || (is_divided() && !OPEN_PASSES.contains(&before))
         }
         Some(_) | None => PASS_WORDS.into_iter().find_map(|pass| last.strip_suffix(pass)).is_some_and(is_owned),

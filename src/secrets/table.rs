@@ -63,7 +63,7 @@ pub(super) const PASS_OWNERS: [&str; 40] = [
 
 /// Parts in front of `_pass`, `_pwd` and `_pw` that make a name something else: one of several rounds, a check that was passed,
 /// a folder, a window.
-pub(super) const OPEN_PASSES: [&str; 86] = [
+pub(super) const OPEN_PASSES: [&str; 102] = [
     "first", "second", "third", "last", "final", "next", "previous", "prev", "current", "cur", "old", "orig", "initial", "one",
     "two", "three", "single", "double", "multi", "per", "by", "n", "num", "total", "each", "every", "this", "that", "same",
     "render", "shadow", "depth", "color", "colour", "light", "lighting", "geometry", "post", "pre", "forward", "backward",
@@ -71,6 +71,8 @@ pub(super) const OPEN_PASSES: [&str; 86] = [
     "tests", "did", "must", "should", "is", "does", "can", "will", "check", "checks", "compile", "compiler", "opt",
     "optimization", "lint", "llvm", "mlir", "module", "function", "loop", "analysis", "type", "codegen", "verify", "scan",
     "dialog", "working", "boarding", "filter", "interest",
+    "sub", "z", "ui", "copy", "resolve", "main", "gbuffer", "ssao", "hot", "ski", "season", "day", "free", "pct", "percent",
+    "rate",
 ];
 
 /// Parts of names of what a person makes up.

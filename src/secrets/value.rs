@@ -291,8 +291,14 @@ impl<'a> Values<'a> {
             _ => false,
         };
         let end = (0..text.len()).find(|at| is_end(*at)).unwrap_or(text.len());
-        let closing = |byte: &&u8| is_variable && b";,)&|\"'`".contains(byte);
-        end - text[..end].iter().rev().take_while(closing).count()
+        let trailing = |signs: &[u8]| text[..end].iter().rev().take_while(|byte| signs.contains(byte)).count();
+        let around = trailing(b"}];,)&|\"'`");
+        if !is_variable {
+            return end;
+        }
+        // The end of a string of JSON, and of what it stands in.
+        let ends_string = text[end - around..end].contains(&b'"');
+        end - if ends_string { around } else { trailing(b";,)&|\"'`") }
     }
 
     /// The value of `Authorization` and `Cookie`.
