@@ -14,7 +14,7 @@ use super::keys::ends_escape;
 use super::names::{NAME_BYTES_MAX, word_names_secret};
 use super::table::{
     BEARER_WORDS, LABEL_KEYS, LINE_WORDS, NAME_MARKS, NAMES_ELSEWHERE, ONE_DASH_OPTIONS, PASSWORD_PARTS, QUERY_NAMES,
-    SETTERS, WORDS_OF_CODE,
+    SETTERS, SIGNATURES, SIGNED_PARTS, WORDS_OF_CODE,
 };
 use super::value::{Values, blanks, escapes, is_open};
 use super::{Quote, automaton_of_any_case, one_of, open_in, quote_at, quote_before};
@@ -47,6 +47,8 @@ pub(super) enum Joined {
     Argument,
     /// `set -x NAME value value`: all words of the command.
     Words,
+    /// `ENV NAME value value`: all words of the line.
+    Rest,
     /// Only a value in quotation marks counts: `name == "value"`, `f("name", "value")`, `PASSWORD 'value'`.
     Quoted,
     /// `<name>value</name>`.
@@ -85,23 +87,39 @@ pub(super) struct Name {
 /// Adds where values of names stand that mean a secret, and credentials behind the word that says so.
 pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     let mut values = Values::of(text, spans);
+    let mut address = Address::default();
     let (mut at, mut name_end) = (0, 0);
     while let Some(found) = NAMED.find(Input::new(text).range(at..)) {
         at = found.end();
         let Some(name) = name_at(text, found.range(), name_end) else { continue };
         at = at.max(name.range.end);
         name_end = name.range.end;
-        if let Some(credential) = credential(text, &name) {
-            values.add(credential);
+        if let Some(value) = credential(text, &name).or_else(|| address.signature(text, &name)) {
+            values.add(value);
         } else if means_secret(text, &name, found.range()) {
-            value_before(text, &name).into_iter().for_each(|value| values.add(value));
+            values_before(text, &name).into_iter().for_each(|value| values.add(value));
             if let Some(value) = beside(text, &name) {
                 values.add(value);
             } else if let Some((joined, from)) = joined(text, &name) {
                 values.take(&name, joined, from, hard_end(text, &name, joined, from));
+                take_changes(text, &name, &mut values);
             }
         }
         at = at.max(values.taken_to().min(text.len()));
+    }
+}
+
+/// Most values of one name in a pair, of which a change has two.
+const PAIRS_MAX: usize = 4;
+
+/// Takes the values that stand below the first one of a pair, as a change has them.
+fn take_changes(text: &[u8], name: &Name, values: &mut Values<'_>) {
+    if value_beside(text, name.range.end).is_none() {
+        return;
+    }
+    for _ in 1..PAIRS_MAX {
+        let Some(from) = value_beside(text, values.taken_to()) else { return };
+        values.take(name, Joined::Within, from, None);
     }
 }
 
@@ -113,7 +131,11 @@ fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
     let rest = &text[mark.end..text.len().min(mark.end + NAME_BYTES_MAX)];
     let is_word = text[mark.end - 1].is_ascii();
     let end = if is_word { mark.end + rest.iter().take_while(|byte| is_part(byte)).count() } else { mark.end };
-    let end = if matches!(text[mark.end - 1], b' ' | b'=') { mark.end - 1 } else { end };
+    let end = match &text[mark.clone()] {
+        [.., b' ' | b'='] => mark.end - 1,
+        [.., b'%', b'3', b'D' | b'd'] => mark.end - 3,
+        _ => end,
+    };
     let mut start = after_escape(text, mark.start - front, mark.start);
     let dashes = text[start..end].iter().take_while(|byte| **byte == b'-').count();
     let is_at_word = start == 0
@@ -200,6 +222,47 @@ fn is_query(text: &[u8], name: &Name, word: &str) -> bool {
     bytes == QUERY_BYTES_MIN && value[..bytes].iter().any(u8::is_ascii_digit)
 }
 
+/// Bytes around the name of a signature in which the other parts of its address are looked for.
+const ADDRESS_BYTES_MAX: usize = 1_024;
+
+/// The address that was looked at last, so that none is read for each of its parts.
+#[derive(Debug, Default)]
+struct Address {
+    range: Range<usize>,
+    /// It has a part that only signed addresses have.
+    is_signed: bool,
+}
+
+impl Address {
+    /// The signature in a signed address: whatever its value looks like, it opens something.
+    fn signature(&mut self, text: &[u8], name: &Name) -> Option<Range<usize>> {
+        let word = &text[name.range.clone()];
+        if !SIGNATURES.iter().any(|signature| word.eq_ignore_ascii_case(signature.as_bytes())) {
+            return None;
+        }
+        let rest = &text[name.range.end..];
+        let from = name.range.end + [&b"="[..], b"%3D", b"%3d"].iter().find(|mark| rest.starts_with(mark))?.len();
+        let is_sign = |byte: &&u8| byte.is_ascii_alphanumeric() || b"-_.~%+/=".contains(byte);
+        let value = &text[from..from + text[from..].iter().take_while(is_sign).count()];
+        let bytes = memchr::memmem::find(value, b"%26").unwrap_or(value.len());
+        self.read(text, name.range.start);
+        (self.is_signed && bytes > 0).then_some(from..from + bytes)
+    }
+
+    fn read(&mut self, text: &[u8], at: usize) {
+        static SIGNED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton_of_any_case(SIGNED_PARTS));
+        if self.range.contains(&at) {
+            return;
+        }
+        // `\u0026` divides parts, too.
+        let is_part = |byte: &&u8| byte.is_ascii_graphic() && !b"\"'<>`{}|".contains(byte);
+        let front = text[..at].iter().rev().take(ADDRESS_BYTES_MAX).take_while(is_part).count();
+        let behind = text[at..].iter().take(ADDRESS_BYTES_MAX).take_while(is_part).count();
+        self.range = at - front..at + behind;
+        self.is_signed = SIGNED.is_match(&text[self.range.clone()]);
+    }
+}
+
 /// Whether `PASS:` is the verdict of a test runner: `--- PASS: TestX` of Go, or `PASS: test` of automake at the start of a line.
 /// An environment in YAML is indented.
 fn is_verdict(text: &[u8], name: &Name) -> bool {
@@ -262,21 +325,24 @@ fn beside(text: &[u8], name: &Name) -> Option<Range<usize>> {
     }
 }
 
-/// The value in a pair that begins with it: `"value": "…", "name": "X"`.
-fn value_before(text: &[u8], name: &Name) -> Option<Range<usize>> {
+/// The value in a pair that begins with it, `"value": "…", "name": "X"`, and an older one in front of that in a change.
+fn values_before(text: &[u8], name: &Name) -> Vec<Range<usize>> {
     static PAIR: LazyLock<Regex> = LazyLock::new(|| {
-        let pair = r#"(?i:\bvalue)["'\\]*\s*[:=]\s*["'\\]*([^"'\\\n,]+)["'\\]*[\s,]+["'\\]*(?i:name|key)["'\\]*\s*[:=]\s*["'\\]*$"#;
-        RegexBuilder::new(pair).unicode(false).build().expect("BUG: the pattern is a regular expression")
+        let value = r#"(?i:\bvalue)["'\\]*\s*[:=]\s*["'\\]*([^"'\\\n,]+)["'\\]*[\s,+-]+["'\\]*"#;
+        let pair = format!(r#"(?:{value})?{value}(?:[+-]\s*)?(?i:name|key)["'\\]*\s*[:=]\s*["'\\]*$"#);
+        RegexBuilder::new(&pair).unicode(false).build().expect("BUG: the pattern is a regular expression")
     });
     let from = name.range.start.saturating_sub(PAIR_BYTES_MAX);
     let front = &text[from..name.range.start];
     // Most names stand behind something else.
     let end = front.iter().rev().find(|byte| !b"\"'\\ \t".contains(byte));
     if !matches!(end, Some(b':' | b'=')) {
-        return None;
+        return Vec::new();
     }
-    let value = PAIR.captures(front)?.get(1)?.range();
-    (!is_open(&front[value.clone()])).then(|| from + value.start..from + value.end)
+    let found = PAIR.captures(front);
+    let values = found.iter().flat_map(|found| [1, 2].map(|group| found.get(group))).flatten();
+    let places = values.map(|value| value.range()).filter(|value| !is_open(&front[value.clone()]));
+    places.map(|value| from + value.start..from + value.end).collect()
 }
 
 /// Returns the syntax behind a name and the start of the value.
@@ -351,6 +417,7 @@ fn is_at_line(text: &[u8], name: &Name) -> bool {
     if line.len() == LINE_BYTES_MAX {
         return false;
     }
+    let line = if name.open_quote.is_none() { behind_quote(line) } else { line };
     let line = String::from_utf8_lossy(line);
     line.split_whitespace().enumerate().all(|(at, word)| {
         let is_mark = word.bytes().all(|byte| b"+-><*|#\"'`\\[]{}(".contains(&byte));
@@ -359,6 +426,15 @@ fn is_at_line(text: &[u8], name: &Name) -> bool {
         let is_place = at == 0 && (word.ends_with(':') || word.bytes().all(|byte| byte.is_ascii_digit()));
         is_mark || is_word || is_place || word.starts_with('-') && word.len() <= 4
     })
+}
+
+/// The part of a line that stands in a string of JSON which begins in it.
+fn behind_quote(line: &[u8]) -> &[u8] {
+    let Some(at) = memchr::memrchr(b'"', line) else { return line };
+    let front = &line[..at];
+    let slashes = front.iter().rev().take_while(|byte| **byte == b'\\').count();
+    let front = front[..at - slashes].trim_ascii_end();
+    if front.last().is_some_and(|last| b":[,".contains(last)) { &line[at + 1..] } else { line }
 }
 
 /// Whether a name begins a word, as a variable of a shell does.
@@ -370,8 +446,13 @@ fn is_at_word(text: &[u8], name: &Name) -> bool {
 
 /// Returns the upper bound of a value: the end of the quotation that opens in front of its name, in the same line.
 fn hard_end(text: &[u8], name: &Name, joined: Joined, from: usize) -> Option<usize> {
-    let is_words = joined == Joined::Words;
-    let quote = if is_words { open_in(line_before(text, name.range.start))? } else { name.open_quote? };
+    let is_words = matches!(joined, Joined::Words | Joined::Rest);
+    let around = || open_in(line_before(text, name.range.start));
+    let quote = match joined {
+        Joined::Words | Joined::Rest => around()?,
+        Joined::Variable | Joined::Line => name.open_quote.or_else(around)?,
+        Joined::Within | Joined::Argument | Joined::Quoted | Joined::Element => name.open_quote?,
+    };
     if joined == Joined::Quoted || (!is_words && quote_at(&text[name.range.end..]).is_some()) {
         return None;
     }
@@ -404,12 +485,16 @@ fn spaced(text: &[u8], name: &Name, at: usize, closed: Option<Quote>) -> Option<
     }
     let mut words = line.split_whitespace().rev().map(unquoted);
     let (last, before) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    if last.starts_with('-') && before == "set" {
+    let sets_words = || std::iter::once(before).chain(words).find(|word| !word.starts_with('-')) == Some("set");
+    if last.starts_with('-') && sets_words() {
         return Some(Joined::Words);
     }
-    let is_set = SETTERS.contains(&last) || (sets(&line) && !is_option);
+    if last == "ENV" {
+        return Some(Joined::Rest);
+    }
+    let is_set = SETTERS.contains(&last) || (last.starts_with('/') && before == "setx") || (sets(&line) && !is_option);
     let is_netrc = (is(&["password", "passwd"]) && (before == "login" || last == "default"))
-        || (is(&["password"]) && last.is_empty() && follows_login(text, name.range.start));
+        || (is(&["password"]) && is_in_netrc(text, name.range.start, &line));
     let is_line = last.is_empty() && is(&["bindpw", "rootpw", "rootbindpw"]);
     if is_set || is_netrc || is_line || is(&["requirepass", "masterauth"]) {
         return Some(Joined::Argument);
@@ -419,9 +504,9 @@ fn spaced(text: &[u8], name: &Name, at: usize, closed: Option<Quote>) -> Option<
     is_sql.then_some(Joined::Quoted)
 }
 
-/// A word without the marks that open a text in front of it.
+/// The part of a word behind the marks that open a text in it.
 fn unquoted(word: &str) -> &str {
-    word.trim_start_matches(['"', '\'', '`', '\\', '(', '{'])
+    word.rsplit(['"', '\'', '`', '\\', '(', '{', '[']).next().unwrap_or_default()
 }
 
 /// Whether a line ends with a command that sets what follows: `npm config set`, `git config --global`. The rest of a name in
@@ -433,11 +518,31 @@ fn sets(line: &str) -> bool {
     (last == "set" && matches!(before, "config" | "configure" | "conf")) || (last == "config" && before == "git")
 }
 
-/// Whether the line in front is that of a name in `.netrc`.
-fn follows_login(text: &[u8], at: usize) -> bool {
-    let front = &text[at.saturating_sub(LINE_BYTES_MAX)..at];
-    let mut lines = front.rsplit(|byte| *byte == b'\n').skip(1);
-    lines.next().is_some_and(|line| line.trim_ascii_start().starts_with(b"login "))
+/// Bytes in front of a password that are read to tell if it stands in `.netrc`.
+const NETRC_BYTES_MAX: usize = 400;
+
+/// Lines of an entry of `.netrc` in front of its password, with those of a change.
+const NETRC_LINES_MAX: usize = 5;
+
+/// Whether `password` at `at` stands in an entry of `.netrc`: behind `machine x` in its line, or below it.
+fn is_in_netrc(text: &[u8], at: usize, line: &str) -> bool {
+    let mut words = line.split_whitespace().map(unquoted);
+    match (words.next(), words.next(), words.next()) {
+        (None | Some(""), None, _) => {}
+        // `machine learning password reset` is prose.
+        (Some("machine"), Some(host), None) => return host.contains('.') || host == "localhost",
+        _ => return false,
+    }
+    let front = &text[at.saturating_sub(NETRC_BYTES_MAX)..at];
+    for line in front.rsplit(|byte| *byte == b'\n').skip(1).take(NETRC_LINES_MAX) {
+        let line = line.rsplit(|byte| b"\"'`".contains(byte)).next().unwrap_or_default();
+        match line.trim_ascii().split(|byte| *byte == b' ').next().unwrap_or_default() {
+            b"login" | b"machine" | b"default" => return true,
+            b"password" | b"account" | b"" => {}
+            _ => return false,
+        }
+    }
+    false
 }
 
 /// Returns the bytes of the line in front of a name, up to the limit.

@@ -35,8 +35,26 @@ pub(super) fn marks() -> impl Iterator<Item = &'static str> {
 pub(super) const OTHER_STARTS: [&str; 2] = ["eyJ", PEM_IN_BASE64];
 
 /// Marks of keys that are known by their middle.
-pub(super) const MIDDLE_MARKS: [&str; 12] =
-    [":AA", ".atlasv1.", "-us0", "-us1", "-us2", "-us3", "-us4", "-us5", "-us6", "-us7", "-us8", "-us9"];
+pub(super) const MIDDLE_MARKS: [&str; 18] = [
+    "JQQJ99",
+    "+ASt",
+    "+ACR",
+    "Q~",
+    "_mmk",
+    "FFFFNRAL",
+    ":AA",
+    ".atlasv1.",
+    "-us0",
+    "-us1",
+    "-us2",
+    "-us3",
+    "-us4",
+    "-us5",
+    "-us6",
+    "-us7",
+    "-us8",
+    "-us9",
+];
 
 /// Whether a text holds two dots as a key of Discord has them.
 pub(super) fn may_hold_dotted(text: &[u8]) -> bool {
@@ -54,12 +72,18 @@ pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
 }
 
 fn by_start(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    let mut at = 0;
+    let (mut at, mut base64_to, mut key_end) = (0, 0, 0);
     let (starts, shapes) = &*STARTS;
     while let Some(found) = starts.find(Input::new(text).range(at..)) {
         let shape = shapes[found.pattern().as_usize()];
         at = match tail_of(text, found.range(), shape) {
+            Some(_) if found.start() < base64_to => found.start() + 1,
+            Some(_) if is_in_base64(text, key_end, found.start()) => {
+                base64_to = found.start() + text[found.start()..].iter().take_while(|byte| is_base64(byte)).count();
+                found.start() + 1
+            }
             Some(end) => {
+                key_end = end;
                 spans.push(found.start()..end);
                 if shape.tail == Tail::Upper {
                     spans.extend(secret_beside(text, end));
@@ -97,6 +121,37 @@ fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> 
         let end = start.end + run(rest, shape.tail);
         end - if shape.tail == Tail::Dotted { dots_before(text, end) } else { 0 }
     })
+}
+
+fn is_base64(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')
+}
+
+/// Bytes in front of a beginning that are read: more of them are Base64.
+const BASE64_BYTES_MAX: usize = 4_096;
+
+/// Fewest bytes of Base64 in front of a beginning, and fewest of them without `+` and `/`.
+const BASE64_BYTES_MIN: usize = 20;
+const BASE64_RUN_BYTES_MIN: usize = 16;
+
+/// Whether Base64 began in front of `at`, and goes on there: an image may hold anything that a key begins with. A path is not
+/// Base64, and a key behind a `/` is a word of its own. Nothing in front of `floor` is read.
+fn is_in_base64(text: &[u8], floor: usize, at: usize) -> bool {
+    let front = &text[floor..at];
+    let bytes = front.iter().rev().take(BASE64_BYTES_MAX).take_while(|byte| is_base64(byte)).count();
+    let (before, run) = front.split_at(front.len() - bytes);
+    if before.ends_with(b"base64,") || bytes == BASE64_BYTES_MAX {
+        return true;
+    }
+    let is_dense = |run: &[u8]| {
+        let mut pieces = run.split(|byte| !byte.is_ascii_alphanumeric());
+        let is_mixed = |piece: &[u8]| {
+            [u8::is_ascii_digit, u8::is_ascii_uppercase, u8::is_ascii_lowercase].iter().all(|is| piece.iter().any(is))
+        };
+        pieces.any(|piece| piece.len() >= BASE64_RUN_BYTES_MIN && is_mixed(piece))
+    };
+    let goes_on = run.last().is_some_and(|last| *last != b'/') || run.len() >= 10 * BASE64_BYTES_MIN;
+    goes_on && run.len() >= BASE64_BYTES_MIN && is_dense(run)
 }
 
 fn is_of(tail: Tail, byte: u8) -> bool {
@@ -246,6 +301,21 @@ fn by_middle(text: &[u8], spans: &mut Vec<Range<usize>>) {
             spans.push(at - 14..at + 9 + rest);
         }
     }
+    of_azure(text, spans);
+    // MaxMind: `xxxxxx_…_mmk`
+    for at in memmem::find_iter(text, b"_mmk") {
+        let rest = run_before(at, 29, is_alnum);
+        if rest == 29 && text[..at - rest].ends_with(b"_") && run_before(at - rest - 1, 6, is_alnum) >= 6 {
+            spans.push(at - 36..at + 4);
+        }
+    }
+    // New Relic: `…FFFFNRAL`
+    for at in memmem::find_iter(text, b"FFFFNRAL") {
+        let front = run_before(at, 40, is_alnum);
+        if front >= 32 {
+            spans.push(at - front.min(32)..at + 8);
+        }
+    }
     // A bot of Discord: `M….xxxxxx.…`
     for at in memchr::memchr_iter(b'.', text).filter(|at| text.get(at + 7) == Some(&b'.')) {
         if !text[at + 1..at + 7].iter().all(|byte| is_dashed(*byte)) {
@@ -255,6 +325,26 @@ fn by_middle(text: &[u8], spans: &mut Vec<Range<usize>>) {
         let first = text[at - front..at].iter().position(|byte| matches!(byte, b'M' | b'N' | b'O'));
         if let Some(first) = first.filter(|first| front - first >= 23 && rest >= 27) {
             spans.push(at - front + first..at + 8 + rest);
+        }
+    }
+}
+
+/// Keys of Azure, which have a mark of their service and their exact length, and secrets of Entra: `xxx8Q~…`.
+fn of_azure(text: &[u8], spans: &mut Vec<Range<usize>>) {
+    for (mark, lengths) in [("JQQJ99", [84, 84]), ("+ASt", [86, 88]), ("+ACR", [52, 52])] {
+        for at in memmem::find_iter(text, mark.as_bytes()) {
+            let front = text[..at].iter().rev().take(90).take_while(|byte| is_base64(byte)).count();
+            let rest = text[at..].iter().take(90).take_while(|byte| is_base64(byte)).count();
+            if lengths.contains(&(front + rest)) {
+                spans.push(at - front..at + rest);
+            }
+        }
+    }
+    let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_~.-".contains(byte);
+    for at in memmem::find_iter(text, b"Q~").filter(|at| *at >= 4 && text[at - 1].is_ascii_digit()) {
+        let rest = text[at + 2..].iter().take(40).take_while(is_part).count();
+        if text[at - 4..at].iter().all(|byte| is_part(&byte)) && (31..=36).contains(&rest) {
+            spans.push(at - 4..at + 2 + rest);
         }
     }
 }

@@ -50,7 +50,7 @@ fn holds_mark<const COUNT: usize>(lanes: [&[u8]; COUNT]) -> bool {
         let chunks = lanes.map(|lane| &lane[from..to]);
         for at in 0..to - from {
             for (state, chunk) in states.iter_mut().zip(chunks) {
-                *state = NEXT[2 * usize::from(*state) + usize::from(CLASS_OF[usize::from(chunk[at])])];
+                *state = NEXT[UNIT * usize::from(*state) + usize::from(CLASS_OF[usize::from(chunk[at])])];
             }
         }
         // No byte leads out of this state.
@@ -62,11 +62,14 @@ fn holds_mark<const COUNT: usize>(lanes: [&[u8]; COUNT]) -> bool {
     false
 }
 
-/// The next state, for each state and each class of bytes. A state is named by half of its place here, which fits in two bytes.
+/// The next state, for each state and each class of bytes. A state is named by its place here in units, which fits in two bytes.
 static NEXT: [u16; STATES * ROW] = next();
 
-/// The places of a state: an even number of them.
-const ROW: usize = CLASSES.next_multiple_of(2);
+/// Places that one name stands for.
+const UNIT: usize = 4;
+
+/// The places of a state.
+const ROW: usize = CLASSES.next_multiple_of(UNIT);
 
 /// The class of each byte. Bytes that mean the same to all marks have one class.
 static CLASS_OF: [u8; 256] = classes().0;
@@ -75,9 +78,9 @@ static CLASS_OF: [u8; 256] = classes().0;
 const FOUND: u16 = name(STATES - 1);
 
 const fn name(state: usize) -> u16 {
-    let half = state * ROW / 2;
-    assert!(half <= u16::MAX as usize);
-    half as u16
+    let units = state * ROW / UNIT;
+    assert!(units <= u16::MAX as usize);
+    units as u16
 }
 
 const CLASSES: usize = classes().1;
@@ -183,7 +186,7 @@ const fn classes() -> ([u8; 256], usize) {
 }
 
 /// More than there are beginnings of marks.
-const NODES_MAX: usize = 2_048;
+const NODES_MAX: usize = 4_096;
 
 /// No way leads on from a node.
 const NONE: u16 = u16::MAX;

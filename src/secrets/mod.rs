@@ -16,6 +16,7 @@ mod names;
 #[rustfmt::skip]
 mod table;
 mod value;
+mod view;
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -30,7 +31,7 @@ use masking::is_masked;
 pub(crate) use masking::{InPieces, Pieces, redacted_json, unescaped};
 pub use masking::{Masker, redacted};
 pub(crate) use names::{holds_secret, names_secret};
-use table::{ENTITIES, ESCAPED_QUOTES};
+use view::View;
 
 /// Everything but names in one automaton.
 static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(keys::marks().chain(commands::marks())));
@@ -39,6 +40,7 @@ static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(keys::marks().
 #[must_use]
 pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
     may_hold(text, || false)
+        || (view::may_be_divided(text) && view::undecorated(text).is_some_and(|view| may_hold(view.text(), || false)))
 }
 
 /// The same, or whether it has `other` marks.
@@ -56,10 +58,21 @@ pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
         return spans;
     }
     find(text, &mut spans);
-    if let Some((plain, places)) = decoded(text) {
+    let decoded = view::decoded(text);
+    let seen = decoded.as_ref().map_or(text, View::text);
+    let found_in = |view: &View| {
         let mut found = Vec::new();
-        find(&plain, &mut found);
-        spans.extend(found.into_iter().map(|span| places[span.start]..places[span.end]));
+        find(view.text(), &mut found);
+        found.retain(|span| !span.is_empty());
+        found.into_iter().map(|span| view.place(&span)).collect::<Vec<_>>()
+    };
+    let bare = view::undecorated(seen).map(|view| found_in(&view)).unwrap_or_default();
+    match &decoded {
+        Some(view) => {
+            spans.extend(bare.iter().map(|span| view.place(span)));
+            spans.extend(found_in(view));
+        }
+        None => spans.extend(bare),
     }
     let mut spans = merged(spans);
     spans.retain(|span| !is_masked(&text[span.clone()]));
@@ -192,45 +205,6 @@ fn open_in(line: &[u8]) -> Option<Quote> {
         };
     }
     open
-}
-
-/// A text in which quotation marks are written as escapes, without these escapes, and the place of each of its bytes and of its
-/// end in `text`; `None` if no quotation mark is written so.
-fn decoded(text: &[u8]) -> Option<(Vec<u8>, Vec<usize>)> {
-    static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton_of_any_case(ESCAPED_QUOTES));
-    if !MARKED.is_match(text) {
-        return None;
-    }
-    let (mut plain, mut places) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len() + 1));
-    let mut at = 0;
-    while at < text.len() {
-        let (bytes, byte) = escape(&text[at..]).unwrap_or((1, text[at]));
-        places.push(at);
-        plain.push(byte);
-        at += bytes;
-    }
-    places.push(text.len());
-    Some((plain, places))
-}
-
-/// The length of the escape that a text begins with, and the character of one byte that it stands for.
-fn escape(text: &[u8]) -> Option<(usize, u8)> {
-    match text {
-        [b'%', high, low, ..] => Some((3, hex([b'0', b'0', *high, *low])?)),
-        [b'\\', b'u', digits @ ..] => Some((6, hex(*digits.first_chunk()?)?)),
-        [b'\\', b'x', high, low, ..] => Some((4, hex([b'0', b'0', *high, *low])?)),
-        [b'&', ..] => ENTITIES.into_iter().find_map(|(name, byte)| {
-            text.get(..name.len())?.eq_ignore_ascii_case(name.as_bytes()).then_some((name.len(), byte))
-        }),
-        _ => None,
-    }
-}
-
-/// The visible character of one byte with a number in hexadecimal digits.
-fn hex(digits: [u8; 4]) -> Option<u8> {
-    let value =
-        digits.into_iter().try_fold(0_u32, |value, digit| Some(value * 16 + char::from(digit).to_digit(16)?))?;
-    u8::try_from(value).ok().filter(|byte| (b' '..=b'~').contains(byte))
 }
 
 #[cfg(test)]
@@ -801,6 +775,28 @@ mod tests {
             "\"js-tokens\": \"^4.0.0\"",
             "\"node_modules/js-tokens\": {\"version\": \"4.0.0\", \"integrity\": \"sha512-JdJIlDuvK4ztWDVWGNlYUgtQ==\"}",
             "`docker login -p`, `redis-cli -a`",
+            "<img src=\"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==\">",
+            "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=",
+            "url(data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7)",
+            "data:image/x-icon;base64,AAABAAEAEBAAAAEAIABoBAAAFgAAACgAAAAQAAAAIAAAAAEAIAAAAAAAAAQAABILAAASCwAAAAAAAAAAAAD",
+            "data:image/webp;base64,UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA",
+            "data:font/woff2;base64,d09GMgABAAAAAAKEAA0AAAAABVgAAAIwAAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAP0ZGVE0cGiYGYACCUhEICoEsgT4LCgABNgIkAxAEIAWDPAcuG3kEyAo",
+            "AGFzbQEAAAABBwFgAn9/AX8DAgEABwcBA2FkZAAACgkBBwAgACABagsACgRuYW1lAgMBAAA=",
+            "Zm9vQUtJQVE3UlMyVFVWOVdYWVo0QUIxMjM0NTY3OAAIzaA1bC2Qx7Rt9Kp3Lm5Ns8Vw0Yz4Jh6AIzaSyB1c2D3e4F5g6H7i8J9k0L1m2N3o4P5q",
+            "function e(t){var n=t.token,r=t.key;return n?r[n]:void 0}var a=\"KEY_CODE\",o={password:!0,tokens:[]};",
+            "!function(e,t){\"object\"==typeof exports?module.exports=t():e.token=t()}(this,function(){return 1});",
+            "\u{1b}[32m   Compiling\u{1b}[0m secret-service v3.0.1\n\u{1b}[1m\u{1b}[33mwarning\u{1b}[0m: unused variable: `token`",
+            "\u{1b}[1;32m+\u{1b}[m\u{1b}[1;32m    let token = self.next();\u{1b}[m\n\u{1b}[31m-    password: String,\u{1b}[m",
+            "src/token.rs:12:    let token = self.next();\nsrc/token.rs-13-    token.kind()\nDockerfile:ENV PATH /usr/bin",
+            "    12\tpub fn token(&self) -> Token {\n    13\t    self.password.is_some()",
+            "+ENV PATH /usr/local/bin\n-ENV NODE_ENV production\n+ENV TOKEN_FILE /run/token\n+ENV API_KEY=${API_KEY}",
+            "setx PATH C:\\bin\nset -gx EDITOR vim\nset -x MAX_TOKENS 5",
+            " - name: COLOUR\n-  value: red\n+  value: blue\n   name: x\n",
+            "machine learning password reset\nthe machine password is kept",
+            "?sig=abc and sig=x without an address, f(signature=None), sv=1",
+            "nfc_reader_init_for_the_whole_device_tree and vca_manager_of_all_things and perm-a-b-c-d-e-f-g-h-i-j-k-l-m-n-o-p-q-r-s-t-u",
+            "render_pass: 1 and shadow_pass = shadowPass, second_pass: done, depth_pass=true",
+            "sha256:9c1185a5c5e9fc54612808977ee8f548b2258d319c1185a5c5e9fc54612808977 4b1d5c5e9fc54612808977ee8f548b2258d3",
         ] {
             if let Some(masked) = redacted(text) {
                 changed.push((text, masked));
@@ -809,8 +805,82 @@ mod tests {
         assert!(changed.is_empty(), "{} {changed:#?}", changed.len());
     }
 
+    #[test]
+    fn nothing_inside_base64_is_a_key() {
+        let word = |bytes: usize| "a7Bq2Rt9XzK4mN8pLs3Dv6Wy".repeat(8)[..bytes].to_owned();
+        let mut left = Vec::new();
+        for shape in &KEY_SHAPES {
+            for start in shape.starts().filter(|start| start.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+                let key = key_of(shape, start);
+                for front in ["data:image/png;base64,iVBO".to_owned(), word(64), format!("{}/{}", word(30), word(5))] {
+                    left.extend(redacted(&format!("x {front}{key}/{}= y", word(20))));
+                }
+                // It is a key of its own behind these.
+                for front in ["data:text/plain,", "/home/me/projects2/LongName/", "https://h/Path4/a/b/c/d/e/f/g/h/"] {
+                    left.extend(Some(format!("{front}{key}")).filter(|text| redacted(text).is_none()));
+                }
+            }
+        }
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
+    fn signatures_of_signed_addresses_go() {
+        let mut left = Vec::new();
+        for address in [
+            "https://a.blob.core.windows.net/c?sv=2022-11-02&ss=b&sig=@&se=2026",
+            "https://a.blob.core.windows.net/c?sig=@&se=2026-01-01",
+            "SharedAccessSignature=sv=2022-11-02&ss=b&srt=sco&sig=@",
+            "BlobEndpoint=https://a/;SharedAccessSignature=sv=2020&sig=@",
+            "https://b.s3.amazonaws.com/k?X-Amz-Date=20260101T000000Z&X-Amz-Signature=@",
+            "https://b.s3.amazonaws.com/k?X-Amz-Signature=@&X-Amz-Expires=60",
+            "https://storage.googleapis.com/b/k?X-Goog-Algorithm=x&X-Goog-Signature=@",
+            "https://d.cloudfront.net/k?Expires=1767225600&Signature=@&Key-Pair-Id=K2",
+            "https://h/c?sv=2022\\u0026sig=@\\u0026se=2026",
+            "https://h/c?sv=2022&amp;sig=@&amp;se=2026",
+            "https%3A%2F%2Fh%2Fc%3Fsv%3D2022%26sig%3D@%26se%3D2026",
+        ] {
+            for value in ["abcdefgh", "abc", "12345", "true", "name", "include", "A%2Bb%2Fc%3D", "x/y+z="] {
+                let masked = redacted(&address.replace('@', value)).unwrap_or_default();
+                if masked != address.replace('@', "[redacted]") {
+                    left.push(format!("{address} {value} {masked}"));
+                }
+            }
+        }
+        assert!(left.is_empty(), "{} {left:#?}", left.len());
+    }
+
+    #[test]
+    fn keys_of_newer_kinds_go() {
+        let word = |bytes: usize| "a7Bq2Rt9XzK4mN8pLs3Dv6Wy".repeat(8)[..bytes].to_owned();
+        for (start, tail) in [
+            ("nfp_", word(36)),
+            ("HRKU-", "57dce771-afad-4c41-a8a5-d10b7fbc743c".to_owned()),
+            ("HRKU-AA", word(58)),
+            ("AQ.Ab8", word(47)),
+            ("AQ.", word(50)),
+            ("cfut_", word(48)),
+            ("vcp_", word(24)),
+            ("", format!("{}JQQJ99{}", word(52), word(26))),
+            ("", format!("{}8Q~{}", word(3), word(34))),
+            ("", format!("{}_{}_mmk", word(6), word(29))),
+            ("", format!("{}+ASt{}==", word(76), word(6))),
+        ] {
+            let key = format!("{start}{tail}");
+            for (front, back) in [("", ""), ("use ", " now"), ("\"", "\""), ("k=", "\n"), ("\u{1b}[32m", "\u{1b}[0m")] {
+                let masked = redacted(&format!("{front}{key}{back}")).unwrap_or_default();
+                assert!(!masked.is_empty() && !masked.contains(&tail[4..20]), "{front}{key}{back} {masked}");
+            }
+        }
+        for name in ["app_pass", "backup_pass", "router_pwd", "irc-pass"] {
+            for (text, expect) in [("@=Hunter2!Zq", "@=[redacted]"), ("  @: Hunter2!Zq", "  @: [redacted]")] {
+                assert_eq!(redacted(&text.replace('@', name)), Some(expect.replace('@', name)));
+            }
+        }
+    }
+
     /// Pieces of which hostile text is made.
-    const PIECES: [&str; 40] = [
+    const PIECES: [&str; 56] = [
         "token",
         "password",
         "SECRET_KEY",
@@ -851,6 +921,22 @@ mod tests {
         "--",
         "a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
         "curl -u ",
+        "\\n",
+        "\u{a0}",
+        "\u{1b}]0;",
+        "\u{7}",
+        "\\u001b[",
+        "^[",
+        "+ ",
+        "- ",
+        "$ ",
+        "12:",
+        "sv=1&sig=",
+        "value: ",
+        "name: ",
+        "ENV ",
+        "machine h ",
+        "%22",
     ];
 
     proptest! {

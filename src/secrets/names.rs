@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::commands::given_in_lists;
 use super::table::{
     ABOUT, CAMEL_KEYS, COUNTED, COUNTS, DESCRIBING, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
-    PASS_OWNERS, SECRET_PARTS, SORTS,
+    OPEN_PASSES, PASS_OWNERS, SECRET_PARTS, SORTS,
 };
 use super::{automaton_of_any_case, touches};
 use crate::wire::{Token, TokenKind, tokens};
@@ -95,7 +95,10 @@ fn is_pass(word: &str, last: &str, before: Option<&str>) -> bool {
     let is_owned = |owner: &str| PASS_OWNERS.iter().any(|known| owner.ends_with(known));
     match before {
         Some(before) if PASS_WORDS.contains(&last) => {
-            !word.bytes().any(|byte| byte.is_ascii_lowercase()) || is_owned(before)
+            let is_capital = !word.bytes().any(|byte| byte.is_ascii_lowercase());
+            // In `camelCase`, most of these are rounds of a program.
+            let is_divided = || word.trim_start_matches(['_', '-']).contains(['_', '-']);
+            is_capital || is_owned(before) || (is_divided() && !OPEN_PASSES.contains(&before))
         }
         Some(_) | None => PASS_WORDS.into_iter().find_map(|pass| last.strip_suffix(pass)).is_some_and(is_owned),
     }
@@ -404,6 +407,11 @@ mod tests {
             "ACCESS_KEY",
             "CREDENTIALS",
             "db_pass",
+            "app_pass",
+            "backup_pass",
+            "irc-pass",
+            "service_account_pass",
+            "router_pwd",
             "DB_PASS",
             "MYSQL_PWD",
             "smtp-pass",
@@ -495,6 +503,12 @@ mod tests {
             "PWD",
             "OLDPWD",
             "first_pass",
+            "render_pass",
+            "shadow_pass",
+            "test_pass",
+            "did_pass",
+            "renderPass",
+            "old_pwd",
             "TESTS_PASSED",
             "one_pass",
             "compass",

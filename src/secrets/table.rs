@@ -61,6 +61,20 @@ pub(super) const PASS_OWNERS: [&str; 40] = [
     "master", "vpn", "account",
 ];
 
+/// Parts in front of `_pass`, `_pwd` and `_pw` that make a name something else: one of several rounds, a check that was passed,
+/// a folder, a window.
+pub(super) const OPEN_PASSES: [&str; 102] = [
+    "first", "second", "third", "last", "final", "next", "previous", "prev", "current", "cur", "old", "orig", "initial", "one",
+    "two", "three", "single", "double", "multi", "per", "by", "n", "num", "total", "each", "every", "this", "that", "same",
+    "render", "shadow", "depth", "color", "colour", "light", "lighting", "geometry", "post", "pre", "forward", "backward",
+    "fwd", "bwd", "compute", "blur", "bloom", "opaque", "draw", "clear", "low", "high", "band", "all", "any", "no", "test",
+    "tests", "did", "must", "should", "is", "does", "can", "will", "check", "checks", "compile", "compiler", "opt",
+    "optimization", "lint", "llvm", "mlir", "module", "function", "loop", "analysis", "type", "codegen", "verify", "scan",
+    "dialog", "working", "boarding", "filter", "interest",
+    "sub", "z", "ui", "copy", "resolve", "main", "gbuffer", "ssao", "hot", "ski", "season", "day", "free", "pct", "percent",
+    "rate",
+];
+
 /// Parts of names of what a person makes up.
 pub(super) const PASSWORD_PARTS: [&str; 5] = ["pass", "pwd", "secret", "mnemonic", "phrase"];
 
@@ -137,24 +151,27 @@ use Behind::{Anything, NoWord, WordIfRandom};
 use Tail::{Alnum, Base64, Dashed, Dotted, Hex, Upper, Word};
 
 /// Keys of services by their beginnings, as the services document them. Lower bounds leave room for older and shorter ones.
-pub(super) const KEY_SHAPES: [KeyShape; 58] = [
+pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
     shape("sk-", Dashed, 16, WordIfRandom),
     shape("sk-or-v1-", Hex, 32, Anything),
+    shape("sess-", Alnum, 40, WordIfRandom),
     // GitHub.
     shape("ghp_ gho_ ghu_ ghs_ ghr_", Alnum, 20, Anything),
     shape("github_pat_", Word, 20, Anything),
     // GitLab.
-    shape("glpat- gldt- glrt- glrtr- glcbt- glptt- glft- glsoat- glagent- gloas- glimt- glffct- GR1348941", Dotted,
+    shape("glpat- gldt- glrt- glrtr- glcbt- glptt- glft- glsoat- glagent- gloas- glimt- glffct- glwt- GR1348941", Dotted,
         16, Anything),
     // AWS.
     exact("AKIA ASIA ABIA ACCA", Upper, 16, Anything),
-    shape("ABSKQmVkcm9ja0FQSUtleS", Base64, 20, Anything),
+    shape("ABSKQmVkcm9ja0FQSUtleS bedrock-api-key-", Base64, 20, Anything),
     // Slack.
-    shape("xoxa- xoxb- xoxc- xoxd- xoxe- xoxe.xox xoxo- xoxp- xoxr- xoxs- xapp-", Dashed, 10, Anything),
+    shape("xoxa- xoxb- xoxc- xoxd- xoxe- xoxe.xox xoxo- xoxp- xoxr- xoxs- xapp- xwfp-", Dashed, 10, Anything),
     shape("hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/", Base64, 20, Anything),
     // Google.
     shape("AIza", Dashed, 30, Anything),
+    shape("AQ.Ab8", Dashed, 20, Anything),
+    shape("AQ.", Dashed, 40, NoWord),
     shape("GOCSPX-", Dashed, 20, Anything),
     shape("ya29.", Dotted, 20, Anything),
     shape("1//0", Dashed, 30, NoWord),
@@ -189,18 +206,19 @@ pub(super) const KEY_SHAPES: [KeyShape; 58] = [
     shape("SG.", Dotted, 40, Anything),
     exact("key-", Hex, 32, NoWord),
     shape("xkeysib- xsmtpsib-", Dashed, 40, Anything),
-    shape("sq0csp- sq0atp- sq0idp- EAAA", Dashed, 22, WordIfRandom),
+    shape("sq0csp- sq0atp- sq0idp-", Dashed, 22, WordIfRandom),
+    shape("EAAA", Dashed, 22, NoWord),
     exact("SK AC", Hex, 32, NoWord),
     shape("EAA", Alnum, 80, NoWord),
     // Postman, Linear, Notion, Figma, Airtable, Atlassian, Asana, HubSpot.
     shape("PMAK-", Dashed, 40, Anything),
-    shape("lin_api_ lin_oauth_ ntn_ figd_ figu_ figo_", Dashed, 30, Anything),
+    shape("lin_api_ lin_oauth_ ntn_ figd_ figp_ figu_ figo_", Dashed, 30, Anything),
     shape("ATATT3 ATCTT3 ATBB", Base64, 24, WordIfRandom),
     shape("pat-na1- pat-na2- pat-eu1-", Dashed, 30, Anything),
     // Grafana, New Relic, Sentry, Dynatrace, PostHog, Buildkite, Sourcegraph.
     shape("glc_ glsa_", Base64, 32, Anything),
-    shape("NRAK- NRJS- NRII- NRAA-", Dashed, 19, Anything),
-    shape("sntrys_ sntryu_ bkua_ sgp_ phx_", Base64, 32, Anything),
+    shape("NRAK- NRJS- NRII- NRAA- NRBR- NRIQ- NRRA-", Dashed, 19, Anything),
+    shape("sntrys_ sntryu_ sntrya_ sntryi_ bkua_ sgp_ phx_ phs_", Base64, 32, Anything),
     shape("dt0c01. dt0s01. dt0s02. dt0s16.", Dotted, 60, Anything),
     // Pulumi, CircleCI, Render, Firecrawl, Supabase, Pinecone, Notion before 2024.
     exact("pul-", Hex, 40, Anything),
@@ -215,6 +233,87 @@ pub(super) const KEY_SHAPES: [KeyShape; 58] = [
     shape("LTAI AKID", Alnum, 13, NoWord),
     shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/ .webhook.office.com/webhookb2/", Base64, 40,
         Anything),
+    // Netlify, Heroku, Vercel, Cloudflare, Deno, Neon, Xata, MongoDB Atlas.
+    shape("nfp_", Word, 20, Anything),
+    shape("nfc_ nfo_ nfu_ nfb_", Word, 32, WordIfRandom),
+    shape("HRKU-", Dashed, 20, Anything),
+    shape("vcp_ vci_ vca_ vcr_ vck_", Alnum, 20, WordIfRandom),
+    shape("cfut_ cfat_ cfk_", Alnum, 40, Anything),
+    shape("ddp_ ddw_ ddo_", Alnum, 36, WordIfRandom),
+    shape("napi_", Alnum, 40, WordIfRandom),
+    shape("xau_", Alnum, 30, WordIfRandom),
+    shape("mdb_sa_sk_", Dashed, 36, Anything),
+    // E2B, Together, Cerebras, RunPod, Anyscale, Fireworks, LlamaCloud, Jina, Apify, Browserbase.
+    exact("e2b_", Hex, 40, Anything),
+    shape("tgp_v1_", Dashed, 36, Anything),
+    shape("csk-", Alnum, 40, WordIfRandom),
+    shape("rpa_", Alnum, 40, WordIfRandom),
+    shape("esecret_", Alnum, 20, Anything),
+    exact("fw_", Alnum, 24, WordIfRandom),
+    shape("llx-", Alnum, 40, WordIfRandom),
+    shape("jina_", Alnum, 40, WordIfRandom),
+    shape("apify_api_ apify_proxy_", Alnum, 30, Anything),
+    shape("bb_live_ bb_test_", Dashed, 20, WordIfRandom),
+    // Trigger.dev, Inngest, Polar, Val Town, Socket, WakaTime, Axiom, Honeycomb.
+    shape("tr_dev_ tr_stg_ tr_prod_ tr_pat_", Alnum, 20, WordIfRandom),
+    shape("signkey-prod- signkey-test-", Hex, 32, Anything),
+    shape("polar_oat_ polar_pat_ polar_rat_", Alnum, 32, Anything),
+    shape("vtwn_", Alnum, 20, WordIfRandom),
+    shape("sktsec_", Dashed, 30, Anything),
+    shape("waka_ xaat- xapt-", Dashed, 36, WordIfRandom),
+    shape("hcaik_ hcbik_ hcxik_ hcxlk_ hcalk_", Alnum, 40, Anything),
+    // Snyk, SonarQube, Sourcegraph, JetBrains, Bitbucket, OpenShift, Prefect, Infracost, Spectral, Endor, Defined.
+    shape("snyk_uat. snyk_sat.", Dotted, 20, Anything),
+    shape("squ_ sqp_ sqa_", Hex, 40, Anything),
+    shape("sqco_", Alnum, 40, WordIfRandom),
+    exact("slk_", Hex, 64, Anything),
+    shape("perm: perm-", Dotted, 40, WordIfRandom),
+    shape("BBDC-", Base64, 40, Anything),
+    shape("sha256~", Dashed, 40, Anything),
+    shape("pnu_ pnb_", Alnum, 36, WordIfRandom),
+    exact("ico- spu-", Alnum, 32, WordIfRandom),
+    exact("endr+", Dashed, 16, WordIfRandom),
+    shape("dnkey-", Dashed, 50, Anything),
+    // Contentful, Typeform, ReadMe, Rootly, Salad, Scalingo, SettleMint, Adafruit, Ubidots, Voiceflow, Scrapfly, Bannerbear.
+    shape("CFPAT-", Dashed, 40, Anything),
+    shape("tfp_", Dotted, 40, WordIfRandom),
+    shape("rdme_", Alnum, 60, Anything),
+    exact("rootly_", Hex, 64, Anything),
+    shape("salad_cloud_", Word, 20, WordIfRandom),
+    shape("tk-us-", Dashed, 48, WordIfRandom),
+    shape("sm_aat_ sm_pat_ sm_sat_", Alnum, 16, WordIfRandom),
+    exact("aio_", Alnum, 28, WordIfRandom),
+    exact("BBFF-", Alnum, 30, Anything),
+    shape("VF.DM. VF.WS.", Dotted, 40, Anything),
+    exact("scp-live- scp-test-", Alnum, 32, Anything),
+    exact("bb_pr_ bb_ma_", Hex, 30, Anything),
+    // Duffel, EasyPost, Flutterwave, Frame.io, Shippo, Ramp, Razorpay, Robinhood, Pagar.me, Plaid, Photoroom, Flexport, Adobe.
+    shape("duffel_test_ duffel_live_", Dashed, 40, Anything),
+    exact("EZAK EZTK", Alnum, 54, Anything),
+    shape("FLWSECK- FLWSECK_TEST-", Dashed, 12, Anything),
+    shape("fio-u-", Dashed, 60, Anything),
+    shape("shippo_live_ shippo_test_", Hex, 40, Anything),
+    shape("ramp_sec_ ramp_id_", Alnum, 40, Anything),
+    shape("rzp_live_ rzp_test_", Alnum, 14, Anything),
+    shape("rh-api-", Dashed, 36, WordIfRandom),
+    shape("ak_live_ ak_test_", Alnum, 30, WordIfRandom),
+    shape("access-sandbox- access-development- access-production-", Dashed, 36, WordIfRandom),
+    shape("sk_pr_", Word, 40, WordIfRandom),
+    shape("shltm_", Dashed, 40, WordIfRandom),
+    exact("p8e-", Alnum, 32, WordIfRandom),
+    // Dropbox, Salesforce, Mapbox, Stytch, Statsig, PubNub, Alchemy, Yandex, ClickHouse.
+    shape("sl.u.", Dashed, 60, Anything),
+    shape("3MVG9 5AEP861", Dotted, 60, WordIfRandom),
+    shape("sk.eyJ tk.eyJ", Dotted, 40, WordIfRandom),
+    shape("secret-live- secret-test-", Dashed, 32, WordIfRandom),
+    exact("secret-", Alnum, 43, NoWord),
+    shape("sec-c-", Dashed, 36, WordIfRandom),
+    shape("alcht_", Alnum, 30, Anything),
+    shape("AQVN", Dashed, 35, WordIfRandom),
+    exact("4b1d", Alnum, 38, NoWord),
+    // Addresses that are keys: Zapier, Feishu, Lark.
+    shape("hooks.zapier.com/hooks/catch/", Base64, 8, Anything),
+    shape("open.feishu.cn/open-apis/bot/v2/hook/ open.larksuite.com/open-apis/bot/v2/hook/", Dashed, 20, Anything),
 ];
 
 /// The beginning of a PEM block in Base64, as secrets of Kubernetes hold it: `-----BEGIN`.
@@ -227,9 +326,10 @@ pub(super) const NAMES_ELSEWHERE: [&str; 18] = [
 ];
 
 /// Marks of which every name of a secret, and every word ahead of a credential, holds one; capitals do not count.
-pub(super) const NAME_MARKS: [&str; 24] = [
+pub(super) const NAME_MARKS: [&str; 26] = [
     "token", "secret", "pass", "pwd", "credential", "auth", "cookie", "bearer", "basic ", "key", "_pat", "-pat",
-    "contrasena", "psk", "psw", "pw", "sig=", "signature=", "senha", "kennwort", "mnemonic", "phrase", "sessid", "dockerc",
+    "contrasena", "psk", "psw", "pw", "sig=", "signature=", "sig%3d", "signature%3d",
+    "senha", "kennwort", "mnemonic", "phrase", "sessid", "dockerc",
 ];
 
 /// Schemes that stand ahead of a credential in `Authorization`.
@@ -334,7 +434,7 @@ pub(super) const COMMAND_SHAPES: [CommandShape; 26] = [
     marked(&["7z", "rar "], &["7z", "7za", "7zz", "7zr", "rar", "unrar"], concat!(r"(?<keep>\s-h?p)", word!())),
     // `htpasswd -b file name x`, `htpasswd -nb name x`
     of(&["htpasswd"],
-        concat!(r#"(?<keep>\s-[A-Za-z]*b[A-Za-z]*(?:[ \t]+-\S+)*(?:[ \t]+[^\s|;&<>-]\S*){1,2}[ \t]+)"#, word!(), r"(?<then>[ \t]*(?:$|[\r\n;&|)>#]))")),
+        concat!(r#"(?<keep>\s-[A-Za-z]*b[A-Za-z]*(?:[ \t]+-\S+)*(?:[ \t]+[^\s|;&<>-]\S*){1,2}[ \t]+)"#, word!(), r#"(?<then>[ \t]*(?:$|[\r\n;&|)>#"'`\\}\],]))"#)),
     // `ldapsearch -w x`
     marked(&["ldap"], &["ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldappasswd", "ldapwhoami", "ldapcompare", "ldapmodrdn"],
         concat!(r"(?<keep>\s-[A-Za-z]*w[ \t]*)", word!())),
@@ -412,6 +512,17 @@ pub(super) const LABEL_KEYS: [&str; 12] = [
 
 /// Parts of an address that open something: `?key=…`, `&sig=…`.
 pub(super) const QUERY_NAMES: [&str; 5] = ["key", "sig", "signature", "x-amz-signature", "x-goog-signature"];
+
+/// Names of signatures in addresses.
+pub(super) const SIGNATURES: [&str; 8] =
+    ["sig", "signature", "x-amz-signature", "x-goog-signature", "x-oss-signature", "q-signature", "hmac-signature", "x-signature"];
+
+/// Names of other parts of signed addresses: of Azure, AWS, Google, CloudFront, Alibaba and Tencent.
+pub(super) const SIGNED_PARTS: [&str; 28] = [
+    "?sv=", "&sv=", ";sv=", "=sv=", "?se=", "&se=", ";se=", "&sp=", "?sp=", "&sr=", "?sr=", "&spr=", "&skoid=", "&st=", "&ss=", "&srt=",
+    "x-amz-", "x-goog-", "x-oss-", "x-obs-", "q-sign-", "key-pair-id=", "googleaccessid=", "awsaccesskeyid=", "ossaccesskeyid=",
+    "expires=", "sv%3d", "se%3d",
+];
 
 /// Words behind `bearer` in a sentence.
 pub(super) const BEARER_WORDS: [&str; 8] = [

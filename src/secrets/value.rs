@@ -109,7 +109,13 @@ impl<'a> Values<'a> {
                 at..at + rest[..command_end(rest, Quotes::Seen, b";&|)")].trim_ascii_end().len(),
             );
         }
-        match quote_at(&self.text[at..]).filter(|_| hard_end.is_none_or(|end| at < end)) {
+        let quote = quote_at(&self.text[at..]).filter(|_| hard_end.is_none_or(|end| at < end));
+        if joined == Joined::Rest && quote.is_none() {
+            let line = self.line_end(at);
+            let end = hard_end.map_or(line, |end| end.clamp(at, line));
+            return self.push(name, joined, at..rest_of_line(self.text, at, end));
+        }
+        match quote {
             Some(quote) => self.quoted(name, joined, at, quote),
             None if joined == Joined::Quoted => {}
             None => self.bare(name, joined, at, hard_end),
@@ -248,7 +254,7 @@ impl<'a> Values<'a> {
         let is_whole = |end: usize| {
             matches!(text.get(end), Some(b'"' | b'\'' | b'`' | b'\\')) && {
                 let behind = text[end..].iter().take(12).find(|byte| !b"\"'`\\ ".contains(byte));
-                matches!(behind, None | Some(b',' | b']' | b'\n' | b'\r'))
+                matches!(behind, None | Some(b',' | b']' | b'}' | b'\n' | b'\r'))
             }
         };
         let value = &text[at..run];
@@ -258,7 +264,9 @@ impl<'a> Values<'a> {
                 || (is_told && !has_more && is_remark(&text[name.range.clone()], value))
         };
         let end = match (joined, hard_end) {
-            (_, Some(hard_end)) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
+            (_, Some(hard_end)) if name.open_quote.is_some() && joined != Joined::Argument && is_whole(hard_end) => {
+                hard_end
+            }
             (Joined::Line, _) if name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
             (Joined::Line | Joined::Within, _) if is_sentence() => return,
             _ => run,
@@ -283,8 +291,14 @@ impl<'a> Values<'a> {
             _ => false,
         };
         let end = (0..text.len()).find(|at| is_end(*at)).unwrap_or(text.len());
-        let closing = |byte: &&u8| is_variable && b";,)&|\"'`".contains(byte);
-        end - text[..end].iter().rev().take_while(closing).count()
+        let trailing = |signs: &[u8]| text[..end].iter().rev().take_while(|byte| signs.contains(byte)).count();
+        let around = trailing(b"}];,)&|\"'`");
+        if !is_variable {
+            return end;
+        }
+        // The end of a string of JSON, and of what it stands in.
+        let ends_string = text[end - around..end].contains(&b'"');
+        end - if ends_string { around } else { trailing(b";,)&|\"'`") }
     }
 
     /// The value of `Authorization` and `Cookie`.

@@ -1,0 +1,815 @@
+//! Views of a text in which nothing stands between a rule and what it looks for.
+//!
+//! [`decoded`] reads quotation marks that are written as escapes. [`undecorated`] leaves out what tools put in front of a line
+//! or between its words: escape sequences, prompts, numbers of lines, marks of changes. A rule knows none of these: it looks at
+//! a text and at its views, and [`View::place`] says where in the text its finding stands.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use memchr::memmem;
+
+use super::automaton_of_any_case;
+use super::table::{ENTITIES, ESCAPED_QUOTES};
+
+/// A text made of another one.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    text: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+/// Bytes of a view that stand for as many bytes of the text, or one byte that stands for any number of them.
+#[derive(Debug)]
+struct Piece {
+    /// Its start in the view.
+    at: usize,
+    /// Its start in the text.
+    from: usize,
+    /// Its length in the text.
+    bytes: usize,
+}
+
+impl View {
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// Returns the place in the text of a part of the view that is not empty.
+    pub(super) fn place(&self, span: &Range<usize>) -> Range<usize> {
+        let (first, last) = (self.piece(span.start), self.piece(span.end - 1));
+        let (start, end) = (&self.pieces[first], &self.pieces[last]);
+        let is_whole = span.end == self.end_of(last);
+        let to = if is_whole { end.from + end.bytes } else { end.from + span.end - end.at };
+        start.from + span.start - start.at..to
+    }
+
+    /// Returns the number of the piece of a byte.
+    fn piece(&self, at: usize) -> usize {
+        self.pieces.partition_point(|piece| piece.at <= at) - 1
+    }
+
+    fn end_of(&self, piece: usize) -> usize {
+        self.pieces.get(piece + 1).map_or(self.text.len(), |next| next.at)
+    }
+
+    /// Appends a part of the text.
+    fn keep(&mut self, text: &[u8], part: Range<usize>) {
+        if part.is_empty() {
+            return;
+        }
+        let at = self.text.len();
+        self.text.extend_from_slice(&text[part.clone()]);
+        match self.pieces.last_mut() {
+            Some(last) if last.from + last.bytes == part.start && last.at + last.bytes == at => {
+                last.bytes += part.len()
+            }
+            Some(_) | None => self.pieces.push(Piece { at, from: part.start, bytes: part.len() }),
+        }
+    }
+
+    /// Appends one byte in the place of a part of the text.
+    fn put(&mut self, byte: u8, part: Range<usize>) {
+        self.pieces.push(Piece { at: self.text.len(), from: part.start, bytes: part.len() });
+        self.text.push(byte);
+    }
+
+    /// The same view of the text that `inner` is a view of.
+    fn through(self, inner: &View) -> View {
+        let mut outer = View { text: Vec::with_capacity(self.text.len()), pieces: Vec::new() };
+        for (number, piece) in self.pieces.iter().enumerate() {
+            let mut at = piece.from;
+            let to = at + self.end_of(number) - piece.at;
+            while at < to {
+                let number = inner.piece(at);
+                let end = inner.end_of(number).min(to);
+                let place = inner.place(&(at..end));
+                match inner.text[at..end] {
+                    [byte] => outer.put(byte, place),
+                    _ => {
+                        outer.pieces.push(Piece { at: outer.text.len(), from: place.start, bytes: place.len() });
+                        outer.text.extend_from_slice(&inner.text[at..end]);
+                    }
+                }
+                at = end;
+            }
+        }
+        outer
+    }
+}
+
+/// A text in which quotation marks are written as escapes, without these escapes; `None` if no quotation mark is written so.
+pub(super) fn decoded(text: &[u8]) -> Option<View> {
+    static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton_of_any_case(ESCAPED_QUOTES));
+    if !MARKED.is_match(text) {
+        return None;
+    }
+    let mut view = View::default();
+    let mut at = 0;
+    while at < text.len() {
+        let bytes = match escape(&text[at..]) {
+            Some((bytes, byte)) => {
+                view.put(byte, at..at + bytes);
+                bytes
+            }
+            None => {
+                view.keep(text, at..at + 1);
+                1
+            }
+        };
+        at += bytes;
+    }
+    Some(view)
+}
+
+/// The length of the escape that a text begins with, and the character of one byte that it stands for.
+fn escape(text: &[u8]) -> Option<(usize, u8)> {
+    match text {
+        [b'%', high, low, ..] => Some((3, hex([b'0', b'0', *high, *low])?)),
+        [b'\\', b'u', digits @ ..] => Some((6, hex(*digits.first_chunk()?)?)),
+        [b'\\', b'x', high, low, ..] => Some((4, hex([b'0', b'0', *high, *low])?)),
+        [b'&', ..] => ENTITIES.into_iter().find_map(|(name, byte)| {
+            text.get(..name.len())?.eq_ignore_ascii_case(name.as_bytes()).then_some((name.len(), byte))
+        }),
+        _ => None,
+    }
+}
+
+/// The visible character of one byte with a number in hexadecimal digits.
+fn hex(digits: [u8; 4]) -> Option<u8> {
+    let value =
+        digits.into_iter().try_fold(0_u32, |value, digit| Some(value * 16 + char::from(digit).to_digit(16)?))?;
+    u8::try_from(value).ok().filter(|byte| (b' '..=b'~').contains(byte))
+}
+
+/// Whether an escape sequence may divide a name or a key in a text.
+pub(super) fn may_be_divided(text: &[u8]) -> bool {
+    memchr::memchr(0x1b, text).is_some() || memmem::find(text, b"u001b").is_some()
+}
+
+/// A text without escape sequences and without the marks in front of its lines, in which blanks that do not break and line ends
+/// in two characters are blanks and line ends; `None` if it has none of these.
+pub(super) fn undecorated(text: &[u8]) -> Option<View> {
+    let plain = without_escapes(text);
+    let lines = plain.as_ref().map_or(text, View::text);
+    let mut bare = View::default();
+    let (mut at, mut kept_to, mut goes_on) = (0, 0, false);
+    while at < lines.len() {
+        let end = memchr::memchr(b'\n', &lines[at..]).map_or(lines.len(), |found| at + found + 1);
+        for begin in beginnings(&lines[at..end]) {
+            let from = at + begin;
+            let bytes = marks(&lines[from..end], goes_on);
+            if bytes > 0 && from >= kept_to {
+                bare.keep(lines, kept_to..from);
+                kept_to = from + bytes;
+            }
+        }
+        goes_on = lines[at..end].trim_ascii_end().ends_with(b"\\");
+        at = end;
+    }
+    if kept_to == 0 {
+        return plain;
+    }
+    bare.keep(lines, kept_to..lines.len());
+    Some(match plain {
+        Some(plain) => bare.through(&plain),
+        None => bare,
+    })
+}
+
+/// Returns where the text of a line may begin: at its start, and in each string of JSON.
+fn beginnings(line: &[u8]) -> impl Iterator<Item = usize> {
+    let opens = |at: &usize| {
+        let front = &line[..*at];
+        let escapes = front.iter().rev().take(8).take_while(|byte| **byte == b'\\').count();
+        let front = &front[..front.len() - escapes];
+        let blanks = front.iter().rev().take(8).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        front[..front.len() - blanks].last().is_none_or(|last| b":[,({=".contains(last))
+    };
+    let first = usize::from(matches!(line.first(), Some(b'"' | b'\'')));
+    std::iter::once(first).chain(memchr::memchr2_iter(b'"', b'\'', line).filter(opens).map(|at| at + 1))
+}
+
+/// Most marks in front of a line.
+const MARKS_MAX: usize = 8;
+
+/// Longest prompt and longest place in a file, in bytes.
+const MARK_BYTES_MAX: usize = 160;
+
+/// Returns the length of all that stands in front of the text of a line: marks of changes, numbers of lines, places, times,
+/// prompts. The indentation of the text stays. `goes_on` says that the line goes on with a command of the line before it, and
+/// may begin with an option.
+fn marks(line: &[u8], goes_on: bool) -> usize {
+    let mut at = 0;
+    for _ in 0..MARKS_MAX {
+        let rest = &line[at..];
+        let blanks = rest.iter().take(64).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        match mark(&rest[blanks..], blanks, goes_on) {
+            0 => break,
+            bytes => at += blanks + bytes,
+        }
+    }
+    at
+}
+
+/// Returns the length of the mark that a text begins with, which stands behind some blanks.
+fn mark(text: &[u8], blanks: usize, goes_on: bool) -> usize {
+    let near = &text[..text.len().min(MARK_BYTES_MAX)];
+    match near.first() {
+        Some(b'+') if blanks <= 4 => change(near, goes_on),
+        Some(b'-') if blanks <= 1 => change(near, goes_on),
+        Some(b'0'..=b'9') => longest([time(near), number(near), place(near)]),
+        Some(b'L') if near.get(1).is_some_and(u8::is_ascii_digit) => {
+            longest([number(&near[1..]).map(|bytes| bytes + 1)])
+        }
+        Some(b'[') => longest([bracket(near, b']')]),
+        Some(b'(') => longest([bracket(near, b')')]),
+        Some(byte) if byte.is_ascii_alphabetic() || b"~/._".contains(byte) => {
+            place(near).or_else(|| service(near)).or_else(|| prompt(near)).unwrap_or_default()
+        }
+        Some(_) => sign(near),
+        None => 0,
+    }
+}
+
+fn longest<const COUNT: usize>(marks: [Option<usize>; COUNT]) -> usize {
+    marks.into_iter().flatten().max().unwrap_or_default()
+}
+
+/// `+`, `-` of a change, `+ ` of `set -x`. `---` is a heading, a rule, or the first line of a key.
+fn change(text: &[u8], goes_on: bool) -> usize {
+    let is_mark = |byte: &&u8| **byte == b'+' || (**byte == b'-' && !goes_on);
+    match text.iter().take_while(is_mark).count() {
+        // An option begins with a letter.
+        0 if matches!(text, [b'-', next, ..] if !next.is_ascii_alphabetic() && *next != b'-') => 1,
+        bytes if bytes <= 4 && !text.starts_with(b"---") => bytes,
+        _ => 0,
+    }
+}
+
+/// The number of a line as `cat`, `grep`, `nl` and editors write it.
+fn number(text: &[u8]) -> Option<usize> {
+    let digits = text.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
+    let rest = &text[digits..];
+    let blanks = rest.iter().take_while(|byte| **byte == b' ').count();
+    let bytes = match rest.first()? {
+        b'\t' | b':' | b'-' => 1,
+        b'.' | b')' if rest.get(1) == Some(&b' ') => 2,
+        _ => match bar(&rest[blanks..]) {
+            0 if rest.starts_with("→".as_bytes()) => "→".len(),
+            0 if blanks >= 2 => blanks,
+            0 => return None,
+            bar => blanks + bar,
+        },
+    };
+    (digits <= 9).then_some(digits + bytes)
+}
+
+/// Returns the length of an upright line at the start of a text, with one blank behind it.
+fn bar(text: &[u8]) -> usize {
+    let bar = ["|", "│", "┃"].into_iter().find(|bar| text.starts_with(bar.as_bytes())).map_or(0, str::len);
+    bar + usize::from(bar > 0 && text.get(bar) == Some(&b' '))
+}
+
+/// The time of a line of a log.
+fn time(text: &[u8]) -> Option<usize> {
+    let is_part = |byte: &&u8| byte.is_ascii_digit() || b":-.,/+TZ".contains(byte);
+    let bytes = text.iter().take(48).take_while(is_part).count();
+    let parts = text[..bytes].iter().filter(|byte| matches!(byte, b':' | b'-' | b'/')).count();
+    (parts >= 2 && text[bytes - 1] != b':' && text.get(bytes) == Some(&b' ')).then_some(bytes + 1)
+}
+
+/// `file:12:`, `file-12-` and `file:` as `grep` writes them.
+fn place(text: &[u8]) -> Option<usize> {
+    let is_part = |byte: &&u8| byte.is_ascii_graphic() && !b"\"'`=(){}[]<>|;,$&".contains(byte);
+    let word = &text[..text.iter().take_while(is_part).count()];
+    let numbered = |at: usize| {
+        let digits = word[at + 1..].iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
+        (digits > 0 && word.get(at + 1 + digits) == Some(&word[at])).then_some(at + 2 + digits)
+    };
+    let ends = || (1..word.len()).filter(|at| matches!(word[*at], b':' | b'-'));
+    ends().find_map(numbered).or_else(|| {
+        let at = memchr::memchr(b':', word).filter(|at| *at > 0)?;
+        let behind = text.get(at + 1)?;
+        (!behind.is_ascii_whitespace() && !b":/\\=".contains(behind)).then_some(at + 1)
+    })
+}
+
+/// `web-1  | ` of a service among several.
+fn service(text: &[u8]) -> Option<usize> {
+    let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let name = text.iter().take_while(is_part).count();
+    let blanks = text[name..].iter().take(64).take_while(|byte| **byte == b' ').count();
+    let bar = bar(&text[name + blanks..]);
+    (name > 0 && blanks > 0 && bar > 1).then_some(name + blanks + bar)
+}
+
+/// `[12.345] `, `[me@host dir]$ `, `(venv) `.
+fn bracket(text: &[u8], close: u8) -> Option<usize> {
+    let end = memchr::memchr(close, text)?;
+    let is_part = |byte: &u8| !b"\"'`={}[(,;".contains(byte);
+    let is_closed = matches!(text.get(end + 1), Some(b' ' | b'$' | b'#' | b'%' | b'>' | b':'));
+    (is_closed && end > 1 && text[1..end].iter().all(is_part)).then(|| end + 1 + usize::from(text[end + 1] == b' '))
+}
+
+/// Signs of prompts and of quotations, with the blank behind them.
+const SIGNS: [&str; 21] = [
+    "$ ", "# ", "% ", ">>> ", ">> ", "> ", ">", "< ", "... ", "❯ ", "➜ ", "λ ", "» ", "› ", "• ", "* ", "// ", "| ",
+    "│ ", "┃ ", "$> ",
+];
+
+fn sign(text: &[u8]) -> usize {
+    SIGNS.into_iter().find(|sign| text.starts_with(sign.as_bytes())).map_or(0, str::len)
+}
+
+/// `me@host:~$ `, `bash-5.2$ `, `PS C:\x> `, `C:\x>`.
+fn prompt(text: &[u8]) -> Option<usize> {
+    const ENDS: [&[u8]; 6] = [b"$ ", b"# ", b"% ", b"> ", "❯ ".as_bytes(), "➜ ".as_bytes()];
+    let is_stop = |byte: &u8| b"\"'`=;|&<{}\n".contains(byte);
+    let is_drive = |front: &[u8]| front.strip_prefix(b"PS ").unwrap_or(front).get(1..3) == Some(b":\\");
+    for at in 1..text.len() {
+        if is_stop(&text[at]) {
+            return None;
+        }
+        let front = &text[..at];
+        let end = ENDS.into_iter().find(|end| text[at..].starts_with(end)).map(<[u8]>::len);
+        match end {
+            Some(bytes) => {
+                let is_word = !front.iter().any(u8::is_ascii_whitespace);
+                let is_prompt = is_word || is_drive(front) || front.contains(&b'@') || b"~/".contains(&front[0]);
+                return is_prompt.then_some(at + bytes);
+            }
+            None if text[at] == b'>' && is_drive(front) => return Some(at + 1),
+            None => {}
+        }
+    }
+    None
+}
+
+/// Bytes at which [`decoration`] may find something.
+static DECORATES: [bool; 256] = {
+    let (mut decorates, mut byte) = ([false; 256], 0);
+    while byte < 256 {
+        let code = byte as u8;
+        let is_control = (code < b' ' && !matches!(code, b'\t' | b'\n' | b'\r')) || code == 0x7f;
+        decorates[byte] =
+            is_control || matches!(code, b'\\' | b'^' | b'`' | b'%' | b'&' | b'[' | 0xc2 | 0xe2 | 0xe3 | 0xef);
+        byte += 1;
+    }
+    decorates
+};
+
+/// A text without escape sequences; `None` if it has none, and no blanks and line ends that are written in another way.
+fn without_escapes(text: &[u8]) -> Option<View> {
+    let mut view = View::default();
+    let (mut at, mut kept_to) = (0, 0);
+    while let Some(found) = text[at..].iter().position(|byte| DECORATES[usize::from(*byte)]) {
+        let from = at + found;
+        at = from + 1;
+        if let Some((bytes, byte)) = decoration(&text[from..]) {
+            at = from + bytes;
+            view.keep(text, kept_to..from);
+            // A cursor that moves at the beginning of a line ends none.
+            if let Some(byte) = byte.filter(|byte| *byte != b'\n' || !is_empty_line(&view.text)) {
+                view.put(byte, from..at);
+            }
+            kept_to = at;
+        }
+    }
+    view.keep(text, kept_to..text.len());
+    (kept_to > 0).then_some(view)
+}
+
+/// Whether the last line of a text has nothing but marks yet.
+fn is_empty_line(text: &[u8]) -> bool {
+    let near = &text[text.len().saturating_sub(MARK_BYTES_MAX)..];
+    let line = &near[memchr::memrchr(b'\n', near).map_or(0, |end| end + 1)..];
+    line.len() < MARK_BYTES_MAX && line[marks(line, false)..].trim_ascii().is_empty()
+}
+
+/// Returns the length of the decoration that a text begins with, and the blank or the line end that it stands for.
+fn decoration(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    match text {
+        [b'[', b'0'..=b'9', ..] => lone_colour(text).map(|bytes| (bytes, None)),
+        [b'[', ..] => None,
+        [0xc2, 0x9b, rest @ ..] => csi(rest).map(|(bytes, byte)| (2 + bytes, byte)),
+        _ => sequence(text).or_else(|| blank(text)),
+    }
+}
+
+/// A colour whose ESC was lost.
+fn lone_colour(text: &[u8]) -> Option<usize> {
+    let codes = text[1..].iter().take(16).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
+    (text.get(1 + codes) == Some(&b'm')).then_some(codes + 2)
+}
+
+/// Spellings of ESC behind backslashes.
+const ESCAPED: [&[u8]; 9] = [b"u001b", b"u001B", b"u{1b}", b"u{1B}", b"x1b", b"x1B", b"033", b"e", b"E"];
+
+/// Other spellings of it.
+const WRITTEN: [&[u8]; 7] = ["␛".as_bytes(), b"^[", b"`e", b"%1b", b"%1B", b"&#27;", b"&#x1b;"];
+
+/// Returns the length of ESC in any spelling, and whether that spelling means nothing else.
+fn esc(text: &[u8]) -> Option<(usize, bool)> {
+    if text.first() == Some(&0x1b) {
+        return Some((1, true));
+    }
+    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
+    let (spellings, rest) = if slashes > 0 { (&ESCAPED[..], &text[slashes..]) } else { (&WRITTEN[..], text) };
+    let spelling = spellings.iter().find(|spelling| rest.starts_with(spelling))?;
+    Some((slashes + spelling.len(), !matches!(*spelling, b"e" | b"E" | b"^[" | b"`e")))
+}
+
+/// The escape sequence that a text begins with.
+fn sequence(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    let (esc, is_certain) = esc(text)?;
+    let rest = &text[esc..];
+    let behind = rest.get(1..).unwrap_or_default();
+    let found = match rest.first() {
+        Some(b'[') => csi(behind),
+        Some(b']') => string(behind).map(|bytes| (bytes, None)),
+        Some(b'P' | b'X' | b'^' | b'_') => string(behind).map(|bytes| (bytes, None)),
+        Some(b'(' | b')' | b'*' | b'#') if !behind.is_empty() => Some((1, None)),
+        Some(b'7' | b'8' | b'=' | b'>' | b'c' | b'D' | b'E' | b'H' | b'M' | b'N' | b'O' | b'Z' | b'\\')
+            if is_certain =>
+        {
+            Some((0, None))
+        }
+        Some(_) | None => None,
+    };
+    match found {
+        Some((bytes, byte)) => Some((esc + 1 + bytes, byte)),
+        None => is_certain.then_some((esc, None)),
+    }
+}
+
+/// Returns the length of a control sequence behind its introducer. One that moves the cursor elsewhere ends a line.
+fn csi(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    let run = |from: usize, of: std::ops::RangeInclusive<u8>| {
+        text[from..].iter().take(64).take_while(|byte| of.contains(byte)).count()
+    };
+    let codes = run(0, 0x30..=0x3f);
+    let at = codes + run(codes, 0x20..=0x2f);
+    let byte = match text.get(at)? {
+        b'A' | b'B' | b'E' | b'F' | b'H' | b'J' | b'L' | b'M' | b'S' | b'T' | b'd' | b'f' => Some(b'\n'),
+        b'G' if matches!(text[..codes], [] | [b'0' | b'1']) => Some(b'\n'),
+        b'C' | b'G' | b'I' | b'a' => Some(b' '),
+        0x40..=0x7e => None,
+        _ => return None,
+    };
+    Some((at + 1, byte))
+}
+
+/// Longest text of a title or an address in an escape sequence, in bytes.
+const STRING_BYTES_MAX: usize = 4_096;
+
+/// Returns the length of the text of an escape sequence with its end. Another sequence ends it, too, and it is not one then.
+fn string(text: &[u8]) -> Option<usize> {
+    const BELLS: [&[u8]; 8] = [b"u0007", b"u{7}", b"x07", b"007", b"a", "␇".as_bytes(), b"^G", b"%07"];
+    let near = &text[..text.len().min(STRING_BYTES_MAX)];
+    let mut at = 0;
+    loop {
+        at += near
+            .get(at..)?
+            .iter()
+            .position(|byte| matches!(byte, 7 | 0x1b | b'\\' | b'^' | b'%' | b'`' | b'&' | 0xe2 | b'\n'))?;
+        let rest = &near[at..];
+        let slashes = rest.iter().take(8).take_while(|byte| **byte == b'\\').count();
+        let bell = BELLS.iter().find(|bell| rest[slashes..].starts_with(bell));
+        match rest[0] {
+            7 => return Some(at + 1),
+            b'\n' => return None,
+            _ if bell.is_some_and(|bell| (slashes > 0) == bell[0].is_ascii_alphanumeric()) => {
+                return bell.map(|bell| at + slashes + bell.len());
+            }
+            _ => {}
+        }
+        if let Some((esc, _)) = esc(rest) {
+            // JSON doubles the backslash that belongs to it.
+            let closing_max = if rest[0] == 0x1b { 1 } else { (2 * slashes).max(2) };
+            let closing = rest[esc..].iter().take(closing_max).take_while(|byte| **byte == b'\\').count();
+            return (closing > 0).then_some(at + esc + closing);
+        }
+        at += slashes.max(1);
+    }
+}
+
+/// Blanks that do not break in their spellings.
+const BLANKS: [&[u8]; 6] = [b"&nbsp;", b"&#160;", b"&#xa0;", b"&#xA0;", b"%C2%A0", b"%c2%a0"];
+
+/// Returns the length of a blank or a line end that is written in another way.
+fn blank(text: &[u8]) -> Option<(usize, Option<u8>)> {
+    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
+    // Each level of JSON doubles them. Of three, one stands for itself.
+    let is_escape = slashes.is_power_of_two();
+    match &text[slashes..] {
+        [b'n', ..] if is_escape => Some((slashes + 1, Some(b'\n'))),
+        [b'r', ..] if is_escape => Some((slashes + 1, Some(b'\r'))),
+        [b't', ..] if is_escape => Some((slashes + 1, Some(b'\t'))),
+        [b'u', b'0', b'0', b'a' | b'A', b'0', ..] if slashes > 0 => Some((slashes + 5, Some(b' '))),
+        [b'x', b'a' | b'A', b'0', ..] if slashes > 0 => Some((slashes + 3, Some(b' '))),
+        [0xc2, 0xa0, rest @ ..] => {
+            let more = rest.chunks_exact(2).take_while(|sign| **sign == [0xc2, 0xa0]).count();
+            Some((2 + 2 * more, Some(b' ')))
+        }
+        // Those without a width are not even blanks.
+        [0xe2, 0x80, 0x8b..=0x8f, ..] | [0xe2, 0x81, 0xa0, ..] | [0xef, 0xbb, 0xbf, ..] => Some((3, None)),
+        [0xe2, 0x80, 0x80..=0x8a | 0xaf, ..] | [0xe2, 0x81, 0x9f, ..] | [0xe3, 0x80, 0x80, ..] => Some((3, Some(b' '))),
+        [0..=0x08 | 0x0b..=0x1f | 0x7f, ..] => Some((1, None)),
+        rest => BLANKS.iter().find(|blank| rest.starts_with(blank)).map(|blank| (blank.len(), Some(b' '))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::masking::redacted_json;
+    use super::super::{Masker, redacted};
+
+    const SECRET: &str = "Hunter2!Zq";
+
+    /// Texts in which a rule looks at the beginning of a line or of a word. The secret stands at `@`.
+    const RULES: [&str; 45] = [
+        "curl -u me:@ https://x",
+        "curl -H X-Api-Key:@ https://h",
+        "docker login -u me -p @ r.io",
+        "mysql -uroot -p@ db",
+        "sshpass -p @ ssh h",
+        "redis-cli -a @ ping",
+        "vault login @",
+        "htpasswd -b f u @",
+        "openssl enc -k @ -in a",
+        "zip -P @ a.zip b",
+        "7z a -p@ a.7z b",
+        "ldapsearch -x -w @ -b dc=x",
+        "http -a u:@ https://h",
+        "gh secret set N --body @",
+        "fly secrets set API=@",
+        "smbclient -U bob%@ //h/x",
+        "mongosh -u a -p @ db",
+        "plink -pw @ h",
+        "echo @ | docker login --password-stdin",
+        "curl https://h \\\n  -u me:@ -o f",
+        "export API_KEY=@",
+        "API_KEY=@ ./run",
+        "ENV DB_PASSWORD @",
+        "ENV DB_PASSWORD correct horse @",
+        "ENV DB_PASSWORD=@",
+        "ARG API_KEY=@",
+        "setx API_KEY @",
+        "setx /M API_KEY @",
+        "set -gx API_KEY @",
+        "set -g -x API_KEY @",
+        "setenv API_KEY @",
+        "SetEnv DB_PASSWORD @",
+        "fastcgi_param DB_PASSWORD @;",
+        "bindpw @",
+        "requirepass @",
+        "machine h login b password @",
+        "machine h\n  login b\n  password @",
+        "machine h\n  password @\n  login b",
+        "- name: DB_PASSWORD\n  value: @",
+        "name: API_KEY\nvalue: \"@\"",
+        "password: |\n    @\n    @\nx: 1",
+        "git config --global user.password @",
+        "aws configure set aws_secret_access_key @",
+        "npm config set //host/:_authToken @",
+        "password: correct horse @",
+    ];
+
+    /// Escape sequences; `␛` stands for ESC.
+    const ESCAPES: [&str; 13] = [
+        "␛[32m",
+        "␛[1;38;5;12m",
+        "␛[38:2::1:2:3m",
+        "␛[m␛[K",
+        "␛[?2004l",
+        "␛[2J␛[H",
+        "␛[2;1H",
+        "␛]0;me@host: ~\u{7}",
+        "␛]133;A␛\\",
+        "␛]8;;https://h/x␛\\",
+        "␛(B␛[m",
+        "␛P1$r0m␛\\",
+        "␛[32;1m␛]0;t\u{7}␛[0m",
+    ];
+
+    /// The spellings of ESC, and of BEL with them.
+    const SPELLINGS: [(&str, &str); 12] = [
+        ("\u{1b}", "\u{7}"),
+        ("\\u001b", "\\u0007"),
+        ("\\u001B", "\\u0007"),
+        ("\\u{1b}", "\\u{7}"),
+        ("\\x1b", "\\x07"),
+        ("\\x1B", "\\x07"),
+        ("\\033", "\\007"),
+        ("\\e", "\\a"),
+        ("\\E", "\\a"),
+        ("^[", "^G"),
+        ("\\\\u001b", "\\\\u0007"),
+        ("␛", "␇"),
+    ];
+
+    /// What stands in front of a line in outputs of tools.
+    const MARKS: [&str; 46] = [
+        "",
+        "  ",
+        "\t",
+        "$ ",
+        "# ",
+        "% ",
+        "> ",
+        ">>> ",
+        "❯ ",
+        "➜ ",
+        "me@host:~$ ",
+        "me@host:~/src/x$ ",
+        "root@0a1b2c:/# ",
+        "[me@host src]$ ",
+        "(venv) me@host:~$ ",
+        "bash-5.2$ ",
+        "sh-5.1# ",
+        "host% ",
+        "~/src ❯ ",
+        "/ # ",
+        "PS C:\\Users\\me> ",
+        "C:\\Users\\me>",
+        "+ ",
+        "++ ",
+        "+++ ",
+        "+",
+        "-",
+        " ",
+        "++",
+        " +",
+        "> + ",
+        "     12\t",
+        "    12→",
+        "12:",
+        "12-",
+        "12:+",
+        "L12: ",
+        "src/a-b.txt:12:",
+        "src/a-b.txt-12-",
+        "12 | ",
+        " 12 │ ",
+        "web-1  | ",
+        "[12.345] ",
+        "2026-01-05T10:00:00.1234567Z ",
+        "10:00:00 ",
+        "\u{1b}[32m12\u{1b}[0m:\u{1b}[1m+\u{1b}[m",
+    ];
+
+    /// A text with something in front of each of its lines.
+    fn behind(front: &str, rule: &str) -> String {
+        rule.replace('@', SECRET).split('\n').map(|line| format!("{front}{line}")).collect::<Vec<_>>().join("\n")
+    }
+
+    fn spelled(escape: &str, (esc, bell): (&str, &str)) -> String {
+        let slashes = esc.bytes().take_while(|byte| *byte == b'\\').count();
+        let end = format!("{esc}{}", "\\".repeat((2 * slashes).max(1)));
+        escape.replace('\u{7}', bell).replace("␛\\", &end).replace('␛', esc)
+    }
+
+    /// All ways in which a text is masked, as itself and inside JSON; what is left of the secret, and what changes if the masked
+    /// text is masked again.
+    fn left(text: &str, masker: &Masker) -> Vec<String> {
+        let json = serde_json::json!({ "output": text, "n": 1 }).to_string();
+        type Masking<'a> = &'a dyn Fn(&str) -> Option<String>;
+        let ways: [(&str, Masking<'_>); 6] = [
+            (text, &redacted),
+            (text, &|text| masker.text(text)),
+            (&json, &redacted_json),
+            (&json, &|json| masker.json(json)),
+            (&json, &redacted),
+            (&json, &|json| masker.text(json)),
+        ];
+        let mut left = Vec::new();
+        for (way, (text, masking)) in ways.into_iter().enumerate() {
+            let masked = masking(text).unwrap_or_else(|| text.to_owned());
+            if masked.contains("Hunter") || masked.contains("2!Zq") {
+                left.push(format!("{way}: {text:?} -> {masked:?}"));
+            } else if let Some(again) = masking(&masked).filter(|again| *again != masked) {
+                left.push(format!("{way}, again: {masked:?} -> {again:?}"));
+            }
+        }
+        left
+    }
+
+    fn check(texts: impl IntoIterator<Item = String>) {
+        let masker = Masker::new(&[]).expect("no pattern");
+        let left: Vec<String> = texts.into_iter().flat_map(|text| left(&text, &masker)).collect();
+        let shown = &left[..left.len().min(40)];
+        assert!(left.is_empty(), "{} {shown:#?}", left.len());
+    }
+
+    #[test]
+    fn nothing_before_a_command_hides_its_secrets() {
+        check(RULES.iter().flat_map(|rule| MARKS.map(|mark| behind(mark, rule))));
+    }
+
+    #[test]
+    fn escapes_before_a_command_hide_nothing() {
+        let spelled = |escape: &str| spelled(escape, SPELLINGS[0]);
+        check(RULES.iter().flat_map(|rule| ESCAPES.map(|escape| behind(&spelled(escape), rule))));
+    }
+
+    #[test]
+    fn spelled_escapes_hide_nothing() {
+        let rules =
+            ["curl -u me:@ https://x", "ENV DB_PASSWORD @", "set -gx API_KEY @", "machine h\nlogin b\npassword @"];
+        let fronts = ESCAPES.iter().flat_map(|escape| SPELLINGS.map(|spelling| spelled(escape, spelling)));
+        check(fronts.flat_map(|front| rules.map(|rule| behind(&front, rule))));
+    }
+
+    #[test]
+    fn colours_within_a_line_hide_nothing() {
+        let texts = [
+            "\u{1b}[32mcurl\u{1b}[0m \u{1b}[33m-u\u{1b}[0m me:@ https://x",
+            "mysql \u{1b}[33m-p@\u{1b}[0m db",
+            "API_\u{1b}[01;31m\u{1b}[KKEY\u{1b}[m\u{1b}[K=@",
+            "to\u{1b}[1mken\u{1b}[0m: @",
+            "\u{1b}[31mENV\u{1b}[0m \u{1b}[1mDB_PASSWORD\u{1b}[0m @",
+            "pass\u{1b}[Kword: @",
+            "export API_KEY=Hunt\u{1b}[1mer2!Zq\u{1b}[0m",
+        ];
+        check(texts.map(|text| text.replace('@', SECRET)));
+        let key = ["ghp", "a7Bq2Rt9XzK4mN8pLs3Dv6Wya7Bq2Rt9XzK4"];
+        let split = format!("x {}\u{1b}[m_{}\u{1b}[32m{} y", key[0], &key[1][..9], &key[1][9..]);
+        assert_eq!(redacted(&split).as_deref(), Some("x [redacted] y"));
+    }
+
+    #[test]
+    fn blanks_that_do_not_break_hide_nothing() {
+        let blanks = ["\u{a0}", "\u{202f}", "\u{2007}", "\u{2009}", "\u{3000}", "\u{a0}\u{a0}", "&nbsp;", "\u{200b} "];
+        let texts = [
+            "password:_@",
+            "API_KEY=_@",
+            "password =_@",
+            "tool --password_@",
+            "curl -u_me:@ https://x",
+            "_curl_-u_me:@ https://x",
+            "Authorization:_Bearer_@",
+            "ENV_DB_PASSWORD_@",
+            "setx_API_KEY_@",
+            "machine_h_login_b_password_@",
+            "name:_DB_PASSWORD\n_value:_@",
+            "Your API key is:_@",
+        ];
+        let text = |text: &str, blank: &str| {
+            text.replace("DB_PASSWORD", "DBPASSWORD").replace("API_KEY", "APIKEY").replace('_', blank)
+        };
+        check(texts.iter().flat_map(|of| blanks.map(|blank| text(of, blank).replace('@', SECRET))));
+    }
+
+    #[test]
+    fn changes_of_files_hide_nothing() {
+        let texts = [
+            "diff --git a/Dockerfile b/Dockerfile\n@@ -1,2 +1,2 @@\n FROM x\n-ENV DB_PASSWORD @\n+ENV DB_PASSWORD @2\n RUN y",
+            "@@ -1,2 +1,2 @@\n machine h\n   login b\n-  password @\n+  password @2\n",
+            "@@ -1,2 +1,2 @@\n machine h\n-  password @\n+  password @2\n   login b\n",
+            "@@ -1,2 +1,2 @@\n - name: DB_PASSWORD\n-  value: @\n+  value: @2\n",
+            "@@ -1,2 +1,2 @@\n - name: DB_PASSWORD\n-  value: \"@\"\n+  value: \"@2\"\n",
+            "@@ -1,2 +1,2 @@\n   \"name\": \"DB_PASSWORD\",\n-  \"value\": \"@\"\n+  \"value\": \"@2\"\n",
+            "@@ -1,2 +1,2 @@\n-  value: @\n+  value: @2\n   name: DB_PASSWORD\n",
+            "-setx API_KEY @\n+setx API_KEY @2",
+            "-set -gx API_KEY @\n+set -gx API_KEY @2",
+            "-  password: |\n-    @\n+  password: |\n+    @2\n x: 1",
+        ];
+        let coloured = |text: &str| {
+            let colour = |line: &str| match line.as_bytes().first() {
+                Some(b'-') => format!("\u{1b}[31m{line}\u{1b}[m"),
+                Some(b'+') => format!("\u{1b}[32m+\u{1b}[m\u{1b}[32m{}\u{1b}[m", &line[1..]),
+                Some(_) | None => line.to_owned(),
+            };
+            text.lines().map(colour).collect::<Vec<_>>().join("\n")
+        };
+        let numbered = |text: &str| {
+            let lines = text.lines().enumerate().map(|(number, line)| format!("{:>6}\t{line}", number + 1));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let hunk =
+            |text: &str| text.replace("@@ -1,2 +1,2 @@", "\0").replace('@', SECRET).replace('\0', "@@ -1,2 +1,2 @@");
+        check(texts.iter().flat_map(|text| [hunk(text), coloured(&hunk(text)), numbered(&hunk(text))]));
+    }
+
+    #[test]
+    fn any_marks_before_a_rule_hide_nothing() {
+        let mut state = 7_u64;
+        let mut any = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let mut texts = Vec::new();
+        for _ in 0..40 * RULES.len() {
+            let spelling = SPELLINGS[any(SPELLINGS.len())];
+            let mut front = String::new();
+            for _ in 0..any(3) {
+                let (mark, escape) = (MARKS[any(MARKS.len())], spelled(ESCAPES[any(ESCAPES.len())], spelling));
+                front += &if any(2) == 0 { escape + mark } else { mark.to_owned() + &escape };
+            }
+            texts.push(behind(&front, RULES[any(RULES.len())]));
+        }
+        check(texts);
+    }
+}
