@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossterm::event::KeyEvent;
 
 use super::browse::{copy, scrolled};
-use super::diff::Diff;
+use super::diff::{Diff, form_of};
 use super::doc::{At, Doc, Role};
 use super::entry::{Entry, Keeps, Kind, Stage};
 use super::keys::{Action, Browse, Move};
@@ -41,23 +41,10 @@ pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
 pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
     // The newest text of a message in progress stays visible.
     let follows = entry.stage == Stage::Open && entry.kind.keeps(entry.stage) == Keeps::End;
-    let text = match entry.kind {
-        Kind::Change | Kind::Diff => {
-            let diff = Diff::read(&entry.body, cwd);
-            if diff.files.is_empty() { Text::Lines(Arc::new(lines(&entry))) } else { Text::Diff(Arc::new(diff)) }
-        }
-        Kind::User
-        | Kind::Assistant
-        | Kind::Reasoning
-        | Kind::Plan
-        | Kind::Command
-        | Kind::Tool
-        | Kind::Request
-        | Kind::Review
-        | Kind::Status
-        | Kind::Error
-        | Kind::Gap
-        | Kind::Run => Text::Lines(Arc::new(lines(&entry))),
+    let diff = form_of(entry.kind).map(|form| Diff::read(form, &entry.body, cwd));
+    let text = match diff.filter(|diff| !diff.files.is_empty()) {
+        Some(diff) => Text::Diff(Arc::new(diff)),
+        None => Text::Lines(Arc::new(lines(&entry))),
     };
     let subject = Subject::Entry(entry);
     Reading { subject, text, at: At::default(), files: None, from_history: true, read_us: 0, follows }

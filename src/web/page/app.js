@@ -522,7 +522,7 @@ function appendSome(parent, all, atOnce, one, make, { cut = 0, load } = {}, from
 
 // The lines of a diff in the timeline; `marks` has a letter for each.
 function linesOf({ body, marks }) {
-	const [texts, types] = [body.split(/\r?\n/), { "+": "added", "-": "removed", "@": "header", " ": "context" }];
+	const [texts, types] = [body.split("\n"), { "+": "added", "-": "removed", "@": "header", " ": "context" }];
 	return [...marks].map((mark, index) => ({ type: types[mark], text: texts[index] }));
 }
 
