@@ -73,7 +73,7 @@ fn lines(entry: &Entry) -> Doc {
 
 /// Handles a key at a document in full.
 pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
-    let (room, now_us) = (model.room, model.now_us);
+    let room = model.room;
     let Some(session) = &mut model.session else { return Vec::new() };
     let Focus::Reading(reading) = &mut session.focus else { return Vec::new() };
     let is_request = matches!(reading.subject, Subject::Request(_));
@@ -84,7 +84,7 @@ pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Co
         }
         Action::Back if reading.files.is_some() => reading.files = None,
         Action::Back if reading.from_history => session.focus = Focus::History,
-        Action::Back => respond::return_to(session, now_us),
+        Action::Back => respond::return_to(session),
         Action::Enter if is_request && session.answering.as_ref().is_some_and(|shown| shown.ended.is_some()) => {
             next_request(model);
         }
