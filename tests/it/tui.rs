@@ -136,8 +136,8 @@ fn pasted_text_answers_nothing() {
     live.say_plainly(&resolved("7"));
     // Lines that are pasted into the composer are lines of one message, and the program does not end with a letter of them.
     tmux.shows(" chat  Enter sends");
-    tmux.pastes("one\nq\n");
-    tmux.shows("nothing was sent");
+    tmux.pastes("first line\nquit it\n");
+    tmux.shows_all(&["first line", "quit it"]);
     tmux.keys(&["C-c"]);
     tmux.shows("left with 0");
     live.end();
@@ -404,6 +404,8 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     eventually("the pager once more", || (tmux.screen().matches("this is the pager").count() == 2).then_some(()));
     tmux.keys(&["C-c"]);
     tmux.shows("file 3/30 · hunk 3/30");
+    tmux.keys(&["Escape"]);
+    tmux.shows_a_while(" a  accept");
     tmux.keys(&["d"]);
     assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "decline"}}));
     live.say_plainly(&resolved("7"));
