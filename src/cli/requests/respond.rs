@@ -198,6 +198,7 @@ fn is_there() -> bool {
 ///
 /// The reason why there is no answer.
 fn ask(row: &Value, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
+    screen::forget_typed_ahead();
     let request = RequestView::of(row);
     match request.kind.request_type() {
         RequestType::UserInput => questions(row, &request.questions),
