@@ -74,10 +74,9 @@ impl Diff {
             if line.kind == LineKind::File {
                 diff.begin(&change::File::at(form, &text[line.range.start..]), cwd);
             }
-            match line.kind {
-                // The heading has all of it.
-                LineKind::File if !bare.starts_with("--- ") => {}
-                kind => diff.line(kind, bare),
+            let is_in_heading = line.kind == LineKind::File && !bare.starts_with("--- ");
+            if !is_in_heading {
+                diff.line(line.kind, bare);
             }
         }
         diff

@@ -105,7 +105,8 @@ fn decide(steps: &str, press: impl FnOnce(&mut Play)) -> (bool, String) {
     let after = decided(&play);
     let note = noted(&play).to_owned();
     play.done.clear();
-    (after.0 > before.0 || after.1 > before.1 || after.2 > before.2 || after.3 > before.3, note)
+    let is_asked = (after.1 && !before.1) || (after.2 && !before.2);
+    (is_asked || after.0 > before.0 || after.3 > before.3, note)
 }
 
 #[test]
