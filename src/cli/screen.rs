@@ -225,8 +225,18 @@ pub(super) fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
+/// Discards what was typed before a question: nobody has answered what they have not seen.
+pub(super) fn forget_typed_ahead() {
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        // A terminal that is gone has no answer either.
+        let _ = rustix::termios::tcflush(&stdin, rustix::termios::QueueSelector::IFlush);
+    }
+}
+
 /// Asks a question on stderr. Anything but `y` or `yes` is a no, and so is the end of the input.
 pub(super) fn is_agreed(question: &str) -> Result<bool, String> {
+    forget_typed_ahead();
     if print_to_stderr(question) != 0 {
         // Nobody has seen the question.
         return Ok(false);

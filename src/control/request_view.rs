@@ -14,6 +14,7 @@ use super::form::{self, Field};
 use crate::engine::{
     RequestKind, RequestType, Subject, Word, command_line, one_line, permissions_in_words, without_system_shell,
 };
+use crate::protocol::change::{self, ChangeSize, Form, LineKind, Listed, Text};
 
 /// How to display a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(crate) enum Meant {
     Plain,
     Added,
     Removed,
-    /// The position of a hunk in a diff.
+    /// The position of a hunk in a diff, or a line that names a file.
     Place,
 }
 
@@ -111,6 +112,7 @@ impl RequestView {
         let fields = form::fields(row);
         let choices = choices(row, kind, !fields.is_empty(), &dangers);
         let mut warnings = dangers;
+        warnings.extend(unfitting(&files));
         if payload["url"].is_string() {
             warnings.push("open that address only if you trust who asks".to_owned());
         }
@@ -130,6 +132,13 @@ fn unseen(files: &[ChangedFile]) -> Option<String> {
     Some(format!("{lacking} not on record: look at {them} in the client before you accept"))
 }
 
+/// A warning if a diff says something else about its hunks than what they are.
+fn unfitting(files: &[ChangedFile]) -> Option<String> {
+    let misfits: usize = files.iter().map(|file| file.size().misfits).sum();
+    let (count, are) = if misfits == 1 { ("1 part".to_owned(), "is") } else { (format!("{misfits} parts"), "are") };
+    (misfits > 0).then(|| format!("{count} of the diff {are} longer or shorter than the diff says: read all its lines"))
+}
+
 /// The number of files whose diff is not on record.
 fn lacking_diffs(files: &[ChangedFile]) -> usize {
     files.iter().filter(|file| !file.has_diff).count()
@@ -137,9 +146,8 @@ fn lacking_diffs(files: &[ChangedFile]) -> usize {
 
 /// The size of all changes: `303 files +602 -304`. `None` if nothing is changed.
 pub(crate) fn size_of_changes(files: &[ChangedFile]) -> Option<String> {
-    let lines = || files.iter().flat_map(ChangedFile::rows);
-    let added = lines().filter(|row| row.meant == Meant::Added).count();
-    let removed = lines().filter(|row| row.meant == Meant::Removed).count();
+    let counts = files.iter().map(ChangedFile::size).fold(ChangeSize::default(), ChangeSize::plus);
+    let ChangeSize { added, removed, .. } = counts;
     let lacking = match lacking_diffs(files) {
         0 => String::new(),
         1 => ", 1 diff not on record".to_owned(),
@@ -494,15 +502,29 @@ impl ChangedFile {
     /// Its rows: a heading, and the lines of its diff.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let heading = Row { label: "file".to_owned(), text: self.heading(""), meant: Meant::Asked };
-        std::iter::once(heading).chain(self.lines_from(0)).collect()
+        std::iter::once(heading).chain(self.lines()).collect()
     }
 
-    /// The lines of its diff from number `from` on.
-    pub(crate) fn lines_from(&self, from: usize) -> impl Iterator<Item = Row> {
-        self.text.lines().skip(from).map(|text| {
-            let meant = if self.has_diff { meant(text, &self.kind) } else { Meant::Plain };
-            Row { label: String::new(), text: text.to_owned(), meant }
-        })
+    /// The lines of its diff; those of an added or deleted file have signs too. Without a diff, the reason.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Row> {
+        let row = |text: &str, meant| Row { label: String::new(), text: text.to_owned(), meant };
+        let (diff, missing) = if self.has_diff { (Some(&*self.text), "") } else { (None, &*self.text) };
+        let form = Form::of_kind(&self.kind);
+        let lines = diff.into_iter().flat_map(move |diff| change::shown(form, diff));
+        lines
+            .map(move |(kind, text)| row(&text, meant(kind)))
+            .chain(missing.lines().map(move |text| row(text, Meant::Plain)))
+    }
+
+    /// The lines that it adds and removes.
+    pub(crate) fn size(&self) -> ChangeSize {
+        if self.has_diff { ChangeSize::of(Form::of_kind(&self.kind), &self.text) } else { ChangeSize::default() }
+    }
+
+    /// Appends it to a text of several changes.
+    pub(crate) fn list(&self, out: &mut String) {
+        let text = if self.has_diff { Text::Diff(&self.text) } else { Text::Missing(&self.text) };
+        change::list(Listed { kind: &self.kind, path: &self.path, moved_to: self.moved_to.as_deref(), text }, out);
     }
 }
 
@@ -513,15 +535,13 @@ fn too_large(change: &Value) -> Option<String> {
     (change["omitted"] == "size").then_some(told)
 }
 
-/// How to display a line of a diff. For an added or deleted file the diff is its whole text.
-fn meant(line: &str, kind: &str) -> Meant {
-    match (kind, line.as_bytes().first()) {
-        ("add", _) => Meant::Added,
-        ("delete", _) => Meant::Removed,
-        (_, Some(b'+')) => Meant::Added,
-        (_, Some(b'-')) => Meant::Removed,
-        (_, Some(b'@')) => Meant::Place,
-        (_, Some(_) | None) => Meant::Plain,
+/// How to display a line of a diff.
+fn meant(kind: LineKind) -> Meant {
+    match kind {
+        LineKind::Added => Meant::Added,
+        LineKind::Removed => Meant::Removed,
+        LineKind::File | LineKind::Header | LineKind::Hunk => Meant::Place,
+        LineKind::Context | LineKind::Remark | LineKind::Outside => Meant::Plain,
     }
 }
 
@@ -653,8 +673,31 @@ mod tests {
             rows(&RequestView::of(&row).members),
             ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]
         );
-        let expect = ["Asked file: add /a", "Added : x", "Added : -y", "Asked file: change /b", "Plain : {\"odd\":1}"];
+        let expect =
+            ["Asked file: add /a", "Added : +x", "Added : +-y", "Asked file: change /b", "Plain : {\"odd\":1}"];
         assert_eq!(rows(&rows_of_files(&row)), expect);
+    }
+
+    #[test]
+    fn lines_that_look_like_a_diff_are_lines() {
+        let check = |kind: &str, diff: &str, size: &str, warnings: usize| {
+            let row = json!({ "request_method": "item/fileChange/requestApproval",
+                "changes": [{ "path": "/a", "kind": { "type": kind }, "diff": diff }] });
+            let view = RequestView::of(&row);
+            assert_eq!(
+                (size_of_changes(&view.files).as_deref(), view.warnings.len()),
+                (Some(size), warnings),
+                "{diff}"
+            );
+            let shown: Vec<String> = view.files[0].lines().map(|row| row.text).collect();
+            let missing = diff.lines().find(|line| !shown.iter().any(|shown| shown.ends_with(line)));
+            assert_eq!(missing, None, "{shown:?}");
+        };
+        let front = "--- a\n+++ b\n@@ -1 +1 @@\nx\n";
+        check("add", front, "1 file +4 -0", 0);
+        check("delete", front, "1 file +0 -4", 0);
+        check("update", "@@ -1,2 +1,2 @@\n--- x\n+++ y\n @@\n", "1 file +1 -1", 0);
+        check("update", "@@ -1 +1 @@\n-x\n+y\n+z\n", "1 file +2 -1", 1);
     }
 
     #[test]

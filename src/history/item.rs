@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use super::bounded::{EXCERPT_CHARS_MAX, Weigh, bounded, masked_json, masked_start, tail};
 use super::record_event::{Params, name};
 use crate::engine::RequestKind;
+use crate::protocol::change::{ChangeSize, Form};
 use crate::wire::Members;
 
 /// Longest command output that is stored whole, in bytes; of a longer one the end is stored. Also the limit of any
@@ -360,24 +361,20 @@ pub(super) fn excerpt(text: &str) -> String {
 
 /// For example `+3 -1 in 2 files`.
 fn diff_summary(changes: &[Value]) -> String {
-    let (mut added, mut removed) = (0, 0);
+    let mut counts = ChangeSize::default();
     for change in changes {
-        let kind = change["kind"].as_str().or_else(|| change["kind"]["type"].as_str());
-        let diff = change["diff"].as_str().unwrap_or_default();
-        match kind {
-            // The diff is the content of the file.
-            Some("add") => added += diff.lines().count(),
-            Some("delete") => removed += diff.lines().count(),
-            // Lines before the first hunk name the files.
-            Some(_) | None => {
-                let hunks = || diff.lines().skip_while(|line| !line.starts_with("@@"));
-                added += hunks().filter(|line| line.starts_with('+')).count();
-                removed += hunks().filter(|line| line.starts_with('-')).count();
-            }
-        }
+        let (form, diff) = form_and_diff(change);
+        counts = counts.plus(ChangeSize::of(form, diff));
     }
+    let ChangeSize { added, removed, .. } = counts;
     let files = if changes.len() == 1 { "file" } else { "files" };
     format!("+{added} -{removed} in {} {files}", changes.len())
+}
+
+/// How to read the diff of a change, and the diff.
+pub(crate) fn form_and_diff(change: &Value) -> (Form, &str) {
+    let kind = change["kind"].as_str().or_else(|| change["kind"]["type"].as_str());
+    (Form::of_kind(kind.unwrap_or_default()), change["diff"].as_str().unwrap_or_default())
 }
 
 /// The item type that the method of a piece names, if that is a tool's.
@@ -438,6 +435,12 @@ mod tests {
             r#"{"changes":[{"path":"/a","kind":"delete","diff":"a"},{"path":"/b","kind":{"type":"update","move_path":null},"diff":"--- a\n+++ b\n@@ -1,2 +1 @@\n-x\n--y\n+z\n w\n"}]}"#,
             "x|~|~|/a|+1 -3 in 2 files",
         );
+        let hunk = "@@ -1,2 +1,2 @@\n--- x\n+++ y\n w\n";
+        let changes = serde_json::json!([
+            {"path": "/a", "kind": {"type": "add"}, "diff": "--- x\n@@ -1 +1 @@\n"},
+            {"path": "/b", "kind": {"type": "update"}, "diff": hunk},
+        ]);
+        check(&format!(r#"{{"changes":{changes}}}"#), "x|~|~|/a|+3 -1 in 2 files");
         let long = format!(r#"{{"command":"{}"}}"#, "ä".repeat(EXCERPT_CHARS_MAX + 1));
         check(&long, &format!("x|{}|~|~|~", "ä".repeat(EXCERPT_CHARS_MAX)));
     }

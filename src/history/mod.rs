@@ -54,6 +54,7 @@ pub(crate) use activity::{Activity, ThreadActivity};
 pub(crate) use bounded::rfc3339_millis;
 pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
+pub(crate) use item::form_and_diff;
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
 pub(crate) use review::subject as reviewed_action;

@@ -7,7 +7,9 @@ use std::time::UNIX_EPOCH;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::item::form_and_diff;
 use crate::engine::without_shell;
+use crate::protocol::change::{LineKind, shown};
 use crate::protocol::named;
 
 /// Longest searched text of an entry, in bytes.
@@ -181,14 +183,9 @@ impl Lines {
         for change in changes.as_array().into_iter().flatten() {
             self.head(change["path"].as_str().unwrap_or_default());
             self.add(change["kind"]["move_path"].as_str().unwrap_or_default());
-            let kind = change["kind"]["type"].as_str().or(change["kind"].as_str());
-            let diff = change["diff"].as_str().unwrap_or_default();
-            match kind {
-                // The diff is then the text of the file.
-                Some("add") => diff.lines().for_each(|line| self.add(&format!("+{line}"))),
-                Some("delete") => diff.lines().for_each(|line| self.add(&format!("-{line}"))),
-                Some(_) | None => diff.lines().filter(|line| is_changed(line)).for_each(|line| self.add(line)),
-            }
+            let (form, diff) = form_and_diff(change);
+            let is_changed = |kind: &LineKind| matches!(kind, LineKind::Added | LineKind::Removed);
+            shown(form, diff).filter(|(kind, _)| is_changed(kind)).for_each(|(_, line)| self.add(&line));
         }
     }
 
@@ -200,11 +197,6 @@ impl Lines {
         let text = entry.command.as_ref().and(entry.text.as_ref());
         [text, entry.reason.as_ref(), entry.cwd.as_ref()].into_iter().flatten().for_each(|text| self.add(text));
     }
-}
-
-/// Whether a line of a unified diff is added or removed.
-fn is_changed(line: &str) -> bool {
-    (line.starts_with('+') && !line.starts_with("+++ ")) || (line.starts_with('-') && !line.starts_with("--- "))
 }
 
 #[cfg(test)]
@@ -239,6 +231,14 @@ mod tests {
         check(
             json!({"role": "file_change", "changes": changes}),
             Some((SearchKind::Diff, "/a\n/c\n-x\n+y\n/b\n+z", &[0, 12])),
+        );
+        let changes = json!([
+            {"path": "/a", "kind": {"type": "update"}, "diff": "@@ -1 +1 @@\n--- old\n+++ new\n"},
+            {"path": "/b", "kind": {"type": "delete"}, "diff": "--- x\n"},
+        ]);
+        check(
+            json!({"role": "file_change", "changes": changes}),
+            Some((SearchKind::Diff, "/a\n--- old\n+++ new\n/b\n---- x", &[0, 19])),
         );
         check(
             json!({"role": "approval", "kind": "command", "command": "ls", "reason": "why", "cwd": "/w"}),

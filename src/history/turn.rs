@@ -13,6 +13,7 @@ use super::item::{Item, ItemKind};
 use super::record_event::Params;
 use crate::engine::Need;
 use crate::journal::Position;
+use crate::protocol::change::{self, Form, LineKind};
 use crate::protocol::named;
 use crate::wire::{Members, elements, text};
 
@@ -671,10 +672,19 @@ pub(super) fn digest(diff: &str) -> String {
     if text.is_empty() {
         return "empty".to_owned();
     }
-    let lines = || text.lines().map(str::trim_end);
-    let files = lines().filter(|line| line.starts_with("+++ ") || line.starts_with("--- "));
-    let hunks = lines().filter(|line| line.starts_with("@@"));
-    let heads: Vec<&str> = files.chain(hunks).collect();
+    let (mut heads, mut hunks) = (Vec::new(), Vec::new());
+    for line in change::lines(Form::Turn, text) {
+        let words = text[line.range].trim_end();
+        match line.kind {
+            LineKind::File | LineKind::Header if words.starts_with("+++ ") || words.starts_with("--- ") => {
+                heads.push(words);
+            }
+            LineKind::Hunk => hunks.push(words),
+            LineKind::File | LineKind::Header | LineKind::Context | LineKind::Added | LineKind::Removed => {}
+            LineKind::Remark | LineKind::Outside => {}
+        }
+    }
+    heads.append(&mut hunks);
     let digest = Sha1::digest(format!("{}\n{text}", heads.join("\n")));
     digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS).map(hex_digit).collect()
 }
@@ -704,6 +714,8 @@ mod tests {
         let check = |diff: &str, expect: &str| assert_eq!(digest(diff), expect);
         check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "d5b3fc2aea55");
         check("\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b", "d5b3fc2aea55");
+        // A removed line that looks like a name is no name.
+        check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n--- a\n+++ b\n", "ca22b48ba327");
         check("  x ", "286a84ee950a");
         check(" \n", "empty");
     }

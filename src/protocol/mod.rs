@@ -1,11 +1,14 @@
 //! The protocol of `codex app-server`: the methods that this program knows, and their meaning.
 //!
-//! No other room names methods. This one never parses lines and holds no state.
+//! No other room names methods. This one never parses messages and holds no state. [`change`] reads the diffs in them.
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
 use serde::de::value::StrDeserializer;
 
+pub(crate) mod change;
+#[cfg(test)]
+mod change_tests;
 mod event;
 mod method;
 mod review;

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::diff::{Diff, relative, unified};
+use super::diff::{Diff, listed, relative};
 use super::doc::{Doc, Role};
+use super::text::{exact, exact_lines};
 use crate::control::answer;
 use crate::control::form::{self, FieldError};
 use crate::control::request_view::{self, Choice, Meant, Question, RequestView, Row};
 use crate::engine::{RequestType, Word};
+use crate::protocol::change::Form;
 
 /// Lines of a diff that the request itself shows; a longer one is reviewed on the whole screen.
 const DIFF_LINES_MAX: usize = 200;
@@ -153,6 +155,7 @@ impl Ask {
     pub(crate) fn details(&self, cwd: &str) -> Details {
         let mut doc = Doc::default();
         for Row { label, text, meant } in &self.view.members {
+            let text = &exact_lines(text);
             let role = if *meant == Meant::Asked { Role::Strong } else { Role::Plain };
             match label.as_str() {
                 "message" => doc.push(text, role),
@@ -174,11 +177,11 @@ impl Ask {
         }
         // A small screen cuts a long question, but the details scroll.
         for step in self.steps().iter().filter(|step| step.is_long()) {
-            doc.push(&step.question, Role::Strong);
+            doc.push(&exact_lines(&step.question), Role::Strong);
         }
-        let diff = unified(&self.view.files).map(|text| Arc::new(Diff::read(&text, cwd)));
+        let diff = listed(&self.view.files).map(|text| Arc::new(Diff::read(Form::Listed, &text, cwd)));
         let warnings = &self.view.warnings;
-        warnings.iter().for_each(|text| doc.push_pieces(&[("! ", Role::Warning), (text, Role::Warning)], 2));
+        warnings.iter().for_each(|text| doc.push_pieces(&[("! ", Role::Warning), (&exact(text), Role::Warning)], 2));
         if let Some(diff) = &diff {
             show(diff, &mut doc);
         }

@@ -5,13 +5,14 @@
 
 use serde_json::Value;
 
-use super::diff::{Diff, unified};
+use super::diff::{Diff, listed};
 use super::markdown::is_in_code;
 use crate::control::request_view::{answer_in_words, files};
 use crate::engine::{permissions_in_words, without_shell, without_system_shell};
 use crate::history::action_in_words;
 use crate::journal::Position;
 use crate::protocol::Method;
+use crate::protocol::change::Form;
 
 /// Longest body of an entry in the window, in bytes. If someone opens a longer one, the journal is read again.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 10;
@@ -435,8 +436,10 @@ pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
     let result = result.map(|text| in_words(&text));
     match kind == Kind::Change {
         true => {
-            let changes = unified(&files(&fields["changes"]))?;
-            Some(format!("{}{}", error.unwrap_or_default(), changes.trim_end()))
+            let changes = listed(&files(&fields["changes"]))?;
+            // No line of the error looks like the beginning of a file.
+            let error = error.map(|error| error.lines().map(|line| format!(" {line}\n")).collect::<String>());
+            Some(format!("{}{}", error.unwrap_or_default(), changes.strip_suffix('\n').unwrap_or(&changes)))
         }
         false => match (output, error, result) {
             (None, None, None) => None,
@@ -458,7 +461,7 @@ pub(super) fn in_words(text: &str) -> String {
 
 /// The changed file of a diff, or the number of files.
 pub(super) fn files_of_diff(text: &str) -> String {
-    let diff = Diff::read(text, "");
+    let diff = Diff::read(Form::Turn, text, "");
     match &diff.files[..] {
         [] => String::new(),
         [one] => one.path.clone(),

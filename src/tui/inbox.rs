@@ -74,14 +74,9 @@ pub(super) fn enter_or_leave(model: &mut Model) {
     }
 }
 
-/// Closes the inbox. A request below it must be visible for a while before a key answers it.
+/// Closes the inbox.
 pub(super) fn leave(model: &mut Model) {
-    let now_us = model.now_us;
-    if model.inbox.take().is_some()
-        && let Some(shown) = model.session.as_mut().and_then(|session| session.answering.as_mut())
-    {
-        shown.since_us = now_us;
-    }
+    model.inbox = None;
 }
 
 /// Handles a key in the inbox.

@@ -23,6 +23,7 @@
 
 pub(crate) mod ask;
 mod browse;
+mod deciding;
 pub(crate) mod diff;
 pub(crate) mod doc;
 pub(crate) mod entry;

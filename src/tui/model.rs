@@ -12,6 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::ask::{Ask, Details};
+use super::deciding::Keys;
 use super::diff::Diff;
 use super::doc::{At, Doc, Room};
 use super::entry::{Entry, Key, Kind, Matcher, ThreadFacts};
@@ -26,10 +27,6 @@ use crate::control::request_view::Choice;
 use crate::engine::OverruleFor;
 use crate::history::Activity;
 use crate::store;
-
-/// How long a request must be visible before a key answers it, in microseconds, so that a key meant for something else does
-/// nothing.
-pub(crate) const LOOK_FIRST_US: u64 = 500_000;
 
 /// Lifetime of a note, in microseconds.
 pub(crate) const NOTE_US: u64 = 12_000_000;
@@ -57,6 +54,8 @@ pub(crate) struct Model {
     pub begun: HashMap<(String, String), Answering>,
     /// Requests that the bell has rung for, by session and request.
     pub rung: HashSet<(String, String)>,
+    /// The keys so far.
+    pub keys: Keys,
     /// The receiver of clicks and the wheel.
     pub mouse: Mouse,
     /// Places on the screen that the mouse can point at.
@@ -246,8 +245,6 @@ impl Reading {
 pub(crate) struct Answering {
     pub ask: Arc<Ask>,
     pub details: Arc<Details>,
-    /// Start of the period in which keys are ignored, in microseconds since the Unix epoch.
-    pub since_us: u64,
     /// How it ended, if someone else answered it.
     pub ended: Option<String>,
     /// Whether our answer is on its way.
@@ -393,6 +390,7 @@ impl Model {
             drafts: HashMap::new(),
             begun: HashMap::new(),
             rung: HashSet::new(),
+            keys: Keys::default(),
             mouse: Mouse::Taken,
             spots: Vec::new(),
             room: Room::default(),
@@ -462,6 +460,8 @@ impl Model {
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     Key(KeyEvent),
+    /// No key has followed the last one for a while.
+    Quiet,
     Pointed(Position, Pointing),
     Pasted(String),
     /// The screen has another size.

@@ -133,9 +133,8 @@ fn clicked(model: &mut Model, target: Target) -> Vec<Command> {
 
 /// Moves the keys to the request or the composer.
 fn to_answer(model: &mut Model) {
-    let now_us = model.now_us;
     if let Some(session) = model.session.as_mut().filter(|session| session.focus != Focus::Answer) {
-        respond::return_to(session, now_us);
+        respond::return_to(session);
     }
 }
 

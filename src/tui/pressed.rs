@@ -2,30 +2,25 @@
 //! once for each, and the terminal's title counts them.
 //!
 //! Pure. A key is looked up in the table of [`super::keys`]. A key without a row is text if text is being typed; otherwise a
-//! note names the valid keys. Chat never answers a request, and no key answers one that was not visible before.
+//! note names the valid keys. Chat never answers a request. Keys that decide something come here from [`super::deciding`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::ask::Ask;
 use super::doc::At;
 use super::form::{Field, Form};
 use super::keys::{Action, Global, Letters, Move, Place, action, valid};
 use super::model::session_name;
-use super::model::{
-    About, Answering, Awaited, Focus, LOOK_FIRST_US, Link, Mode, Model, NOTE_US, Note, Session, Subject, Tone,
-};
+use super::model::{About, Answering, Awaited, Focus, Link, Mode, Model, NOTE_US, Note, Session, Subject, Tone};
 use super::model::{Command, Ending};
 use super::mouse::Mouse;
 use super::text::plain;
 use super::{browse, inbox, respond, review, threads};
 
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
-    if key.kind == KeyEventKind::Release {
-        return Vec::new();
-    }
     model.note.take_if(|note| note.about == About::Key);
     let (place, letters) = model.place();
     let does = action(place, letters, key);
@@ -191,6 +186,11 @@ fn chat(model: &mut Model, does: Action) -> Vec<Command> {
     Vec::new()
 }
 
+/// Begins a line of the message.
+pub(super) fn begin_line(model: &mut Model) {
+    model.session.iter_mut().filter(|session| !session.is_saying).for_each(|session| session.composer.insert("\n"));
+}
+
 /// Sends the typed message, if that is possible now.
 fn send(model: &mut Model) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
@@ -228,9 +228,6 @@ fn to_request(model: &mut Model) -> Vec<Command> {
         }
         return Vec::new();
     };
-    if was_elsewhere {
-        shown.since_us = model.now_us;
-    }
     if was_elsewhere || shown.is_sent {
         return Vec::new();
     }
@@ -255,15 +252,11 @@ pub(super) fn elsewhere(model: &mut Model) -> Vec<Command> {
 }
 
 pub(super) fn to_history(model: &mut Model) {
-    let now_us = model.now_us;
     let Some(session) = &mut model.session else { return };
     session.focus = match session.focus {
         Focus::Answer => Focus::History,
         Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => Focus::Answer,
     };
-    if let (Focus::Answer, Some(answering)) = (&session.focus, &mut session.answering) {
-        answering.since_us = now_us;
-    }
 }
 
 /// Handles a key while a reason or a search text is typed.
@@ -397,22 +390,19 @@ pub(super) fn follow(session: &mut Session) -> Vec<Command> {
 /// Shows a request with the answers begun earlier, and puts the current one aside.
 pub(super) fn show_request(model: &mut Model, ask: Arc<Ask>) {
     put_aside(model);
-    let now_us = model.now_us;
     let Some(session) = &mut model.session else { return };
     let begun = model.begun.remove(&(session.id.clone(), ask.id.clone()));
     let answering = begun.unwrap_or_else(|| Answering {
         details: Arc::new(ask.details(&session.cwd)),
         form: Form::new(ask.steps()),
         ask,
-        since_us: now_us,
         ended: None,
         is_sent: false,
         sure: None,
         reason: None,
         at: At::default(),
     });
-    // It must be visible again for a while before a key answers it.
-    session.answering = Some(Answering { since_us: now_us, sure: None, ..answering });
+    session.answering = Some(Answering { sure: None, ..answering });
 }
 
 /// Leaves the request and stores the answers typed so far.
@@ -437,15 +427,6 @@ pub(super) fn next_request(model: &mut Model) {
     if let Some(ask) = session.asks.iter().find(|ask| ask.is_for_human()).cloned() {
         show_request(model, ask);
     }
-}
-
-/// Whether a request was visible long enough to be answered. If not, the period starts again, because the user is typing.
-pub(super) fn was_seen(answering: &mut Answering, now_us: u64) -> bool {
-    let was_seen = now_us.saturating_sub(answering.since_us) >= LOOK_FIRST_US;
-    if !was_seen {
-        answering.since_us = now_us;
-    }
-    was_seen
 }
 
 /// Starts a read of the journal, one at a time.

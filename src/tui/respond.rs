@@ -1,6 +1,6 @@
 //! Keys at a request: one key answers an approval, and questions come one after the other.
 //!
-//! Pure. A key does nothing in the first half second that a request is visible, and risky answers need a confirmation.
+//! Pure. Risky answers need a confirmation. [`super::deciding`] lets no key answer that came with others, or too early.
 
 use std::sync::Arc;
 
@@ -13,12 +13,10 @@ use super::form::{Stand, Taken};
 use super::keys::{Action, Answer, Browse, Move};
 use super::model::Command;
 use super::model::{Answering, Focus, Model, Session, Tone};
-use super::pressed::{next_request, put_aside, say, was_seen};
+use super::pressed::{next_request, put_aside, say};
 use super::review;
 use crate::control::form::in_one_line;
 use crate::control::request_view::Gives;
-
-const TOO_SOON: &str = "this request has just appeared: read it, then press the key again";
 
 /// The keys that answer the request, if keys do.
 pub(super) fn valid(model: &Model) -> Option<String> {
@@ -56,14 +54,9 @@ fn scroll(shown: &mut Answering, to: Move, room: super::doc::Room) {
 
 /// Answers the request, or asks for a confirmation first.
 pub(super) fn choose(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
-    let now_us = model.now_us;
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(shown) = &mut session.answering else { return Vec::new() };
     if shown.is_sent || shown.ended.is_some() {
-        return Vec::new();
-    }
-    if !was_seen(shown, now_us) {
-        say(model, Tone::Plain, TOO_SOON);
         return Vec::new();
     }
     let KeyCode::Char(pressed) = key.code else { return Vec::new() };
@@ -125,7 +118,7 @@ fn send(session: &mut Session, body: serde_json::Value) -> Vec<Command> {
 
 /// Handles a key at a question or at the list of all answers.
 pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
-    let (now_us, room) = (model.now_us, model.room);
+    let room = model.room;
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(shown) = &mut session.answering else { return Vec::new() };
     match does {
@@ -150,7 +143,6 @@ pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Comm
             shown.form.back();
             shown.at = At::default();
         }
-        Action::Enter if !was_seen(shown, now_us) => say(model, Tone::Plain, TOO_SOON),
         Action::Enter => return take_answer(model),
         Action::Answer(_) | Action::NewLine | Action::Move(_) | Action::Global(_) | Action::Browse(_) => {}
     }
@@ -183,9 +175,6 @@ fn take_answer(model: &mut Model) -> Vec<Command> {
 }
 
 /// Returns to the request from a document in full.
-pub(super) fn return_to(session: &mut Session, now_us: u64) {
+pub(super) fn return_to(session: &mut Session) {
     session.focus = Focus::Answer;
-    if let Some(shown) = &mut session.answering {
-        shown.since_us = now_us;
-    }
 }

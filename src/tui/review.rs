@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossterm::event::KeyEvent;
 
 use super::browse::{copy, scrolled};
-use super::diff::Diff;
+use super::diff::{Diff, form_of};
 use super::doc::{At, Doc, Role};
 use super::entry::{Entry, Keeps, Kind, Stage};
 use super::keys::{Action, Browse, Move};
@@ -41,23 +41,10 @@ pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
 pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
     // The newest text of a message in progress stays visible.
     let follows = entry.stage == Stage::Open && entry.kind.keeps(entry.stage) == Keeps::End;
-    let text = match entry.kind {
-        Kind::Change | Kind::Diff => {
-            let diff = Diff::read(&entry.body, cwd);
-            if diff.files.is_empty() { Text::Lines(Arc::new(lines(&entry))) } else { Text::Diff(Arc::new(diff)) }
-        }
-        Kind::User
-        | Kind::Assistant
-        | Kind::Reasoning
-        | Kind::Plan
-        | Kind::Command
-        | Kind::Tool
-        | Kind::Request
-        | Kind::Review
-        | Kind::Status
-        | Kind::Error
-        | Kind::Gap
-        | Kind::Run => Text::Lines(Arc::new(lines(&entry))),
+    let diff = form_of(entry.kind).map(|form| Diff::read(form, &entry.body, cwd));
+    let text = match diff.filter(|diff| !diff.files.is_empty()) {
+        Some(diff) => Text::Diff(Arc::new(diff)),
+        None => Text::Lines(Arc::new(lines(&entry))),
     };
     let subject = Subject::Entry(entry);
     Reading { subject, text, at: At::default(), files: None, from_history: true, read_us: 0, follows }
@@ -86,7 +73,7 @@ fn lines(entry: &Entry) -> Doc {
 
 /// Handles a key at a document in full.
 pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Command> {
-    let (room, now_us) = (model.room, model.now_us);
+    let room = model.room;
     let Some(session) = &mut model.session else { return Vec::new() };
     let Focus::Reading(reading) = &mut session.focus else { return Vec::new() };
     let is_request = matches!(reading.subject, Subject::Request(_));
@@ -97,7 +84,7 @@ pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Co
         }
         Action::Back if reading.files.is_some() => reading.files = None,
         Action::Back if reading.from_history => session.focus = Focus::History,
-        Action::Back => respond::return_to(session, now_us),
+        Action::Back => respond::return_to(session),
         Action::Enter if is_request && session.answering.as_ref().is_some_and(|shown| shown.ended.is_some()) => {
             next_request(model);
         }

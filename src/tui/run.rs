@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use jiff::tz::TimeZone;
 use ratatui::layout::{Rect, Size};
 
+use super::deciding;
 use super::model::{Colours, Model};
 use super::model::{Command, Ending, Event, News};
 use super::poller::{self, Call, Looking};
@@ -118,6 +119,7 @@ pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Re
         }
         draw(&mut model, &mut screen)?;
         drawn_at = Some(Instant::now());
+        deciding::drawn(&mut model, now_us());
         let tick = if model.is_busy() { BUSY_TICK } else { TICK };
         let mut event = match happened.recv_timeout(tick) {
             Ok(event) => event,

@@ -40,6 +40,12 @@ const END_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How often the thread that reads keys checks whether it has to pause.
 const KEYS_POLL: Duration = Duration::from_millis(100);
 
+/// A key is alone if no other comes for this long before and after it.
+///
+/// Pasted text comes at once, and programs that type wait 10 ms (AutoHotkey), 12 ms (xdotool) or 25 ms (KeePassXC) between two keys
+/// by default. A typist of 200 words a minute presses a key every 60 ms, and a delay of less than 100 ms is not felt.
+const ALONE: Duration = Duration::from_millis(50);
+
 /// How long to wait for that thread to pause. After this it is blocked on the full channel and reads nothing either.
 const PAUSE_WAIT_MAX: Duration = Duration::from_secs(1);
 
@@ -311,14 +317,16 @@ impl Keys {
         Pause(self.clone())
     }
 
-    /// Blocks during a pause.
-    fn heed(&self) {
+    /// Blocks during a pause. Returns whether there was one.
+    fn heed(&self) -> bool {
         let mut state = self.state();
-        if *state == Reads::Pausing {
+        let is_pausing = *state == Reads::Pausing;
+        if is_pausing {
             *state = Reads::Paused;
             self.0.1.notify_all();
             drop(self.0.1.wait_while(state, |state| *state != Reads::On));
         }
+        is_pausing
     }
 }
 
@@ -334,12 +342,24 @@ pub(super) fn listen(events: SyncSender<Event>) -> io::Result<Keys> {
     let keys = Keys(Arc::new((Mutex::new(Reads::On), Condvar::new())));
     let pauses = keys.clone();
     std::thread::Builder::new().name("keys".to_owned()).spawn(move || {
+        // When the last key came, until it has been quiet since. Keys that wait already were typed ahead.
+        let mut key_at = Some(Instant::now());
         loop {
-            pauses.heed();
-            let told = match event::poll(KEYS_POLL).and_then(|is_there| is_there.then(event::read).transpose()) {
+            if pauses.heed() {
+                key_at = Some(Instant::now());
+            }
+            // After a long wait for room in the channel the terminal is still asked once: a key there followed at once.
+            let wait = key_at.map_or(KEYS_POLL, |at| ALONE.saturating_sub(at.elapsed()));
+            let told = match event::poll(wait).and_then(|is_there| is_there.then(event::read).transpose()) {
+                Ok(None) if key_at.take_if(|at| at.elapsed() >= ALONE).is_some() => Event::Quiet,
                 Ok(None) => continue,
                 Ok(Some(event)) => match told(event) {
-                    Some(told) => told,
+                    Some(told) => {
+                        if matches!(told, Event::Key(_) | Event::Pasted(_)) {
+                            key_at = Some(Instant::now());
+                        }
+                        told
+                    }
                     None => continue,
                 },
                 // The terminal is gone.

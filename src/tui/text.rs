@@ -32,6 +32,25 @@ pub(crate) fn plain(line: &str) -> String {
     visible(&shown).into_owned()
 }
 
+/// One line in which every character is visible: like [`plain`], but control characters become their code points, too. For all
+/// that a person decides on, where no part may be left out.
+pub(crate) fn exact(line: &str) -> String {
+    let is_hidden = |char: char| (char.is_control() && char != '\t') || deceives(char);
+    let mut shown = String::with_capacity(line.len());
+    for char in line.chars() {
+        match is_hidden(char) {
+            true => shown.extend(char.escape_unicode()),
+            false => shown.push(char),
+        }
+    }
+    expanded(&shown)
+}
+
+/// [`exact`] for each line of a text.
+pub(crate) fn exact_lines(text: &str) -> String {
+    text.split('\n').map(exact).collect::<Vec<_>>().join("\n")
+}
+
 /// A line with its tabs expanded.
 pub(crate) fn expanded(line: &str) -> String {
     let mut parts = line.split('\t');

@@ -14,7 +14,7 @@ use super::model::{About, Awaited, Focus, Model, NotOverruled, Overruling, Sessi
 use super::model::{Command, Event, First, News, Page, Sought};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
-use super::{layout, mouse, pressed};
+use super::{deciding, layout, mouse, pressed};
 use crate::engine::OverruleFor;
 
 /// Time between two reads of an unfinished entry in full, in microseconds.
@@ -34,10 +34,11 @@ pub(crate) fn update(model: &mut Model, now_us: u64, event: Event) -> Vec<Comman
 
 fn taken(model: &mut Model, event: Event) -> Vec<Command> {
     match event {
-        Event::Key(key) => pressed::key(model, &key),
+        Event::Key(key) => deciding::pressed(model, &key),
+        Event::Quiet => deciding::quiet(model),
         Event::Pointed(at, does) => mouse::pointed(model, at, does),
         Event::Pasted(text) => {
-            pressed::pasted(model, &text);
+            deciding::pasted(model, &text);
             Vec::new()
         }
         Event::Resized(size) => {
@@ -47,8 +48,12 @@ fn taken(model: &mut Model, event: Event) -> Vec<Command> {
         Event::Ticked => Vec::new(),
         Event::Ended(ending) => vec![Command::Quit(ending)],
         Event::Stopped => vec![Command::Suspend],
-        Event::Continued => vec![Command::Retake],
+        Event::Continued => {
+            deciding::hidden(model);
+            vec![Command::Retake]
+        }
         Event::Paged(result) => {
+            deciding::hidden(model);
             if let Err(why) = result {
                 tell(model, Tone::Bad, why);
             }

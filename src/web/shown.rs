@@ -13,9 +13,10 @@ use crate::engine::{RequestType, Subject};
 use crate::history::{Activity, rfc3339_millis};
 use crate::hub;
 use crate::journal::{Generation, Position, SegmentName};
+use crate::protocol::change::{self, ChangeSize, Form, LineKind};
 use crate::store::{Found, label};
 use crate::tui::ask::Ask;
-use crate::tui::diff::counts_of;
+use crate::tui::diff::form_of;
 use crate::tui::entry::{Entry, Key, Kind, Spot, Stage};
 use crate::tui::model::host_of;
 
@@ -154,17 +155,16 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
     let note = [kind, if is_outside { "outside the folder" } else { "" }];
     let note = note.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
     let mut lines = Vec::new();
-    let (mut added, mut removed, mut cut) = (0, 0, 0);
-    for row in file.lines_from(0) {
-        added += usize::from(row.meant == Meant::Added);
-        removed += usize::from(row.meant == Meant::Removed);
+    let ChangeSize { added, removed, .. } = file.size();
+    let mut cut = 0;
+    for row in file.lines() {
         if cut > 0 || left.diff_lines == 0 || row.text.len() > left.diff_bytes {
             cut += 1;
             continue;
         }
         left.diff_lines -= 1;
         left.diff_bytes -= row.text.len();
-        lines.push(diff_line(&row, &file.kind));
+        lines.push(diff_line(&row));
     }
     json!({
         "kind": file.kind,
@@ -184,7 +184,7 @@ fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
 /// such line.
 pub(super) fn part_of_diff(ask: &Ask, file: usize, from: usize) -> Option<Value> {
     let file = ask.view.files.get(file)?;
-    let mut rows = file.lines_from(from);
+    let mut rows = file.lines().skip(from);
     let first = rows.next()?;
     let mut bytes = first.text.len();
     let fits = |row: &Row| {
@@ -192,18 +192,12 @@ pub(super) fn part_of_diff(ask: &Ask, file: usize, from: usize) -> Option<Value>
         bytes <= PART_BYTES_MAX
     };
     let more = rows.take(PART_LINES_MAX - 1).take_while(fits);
-    let lines: Vec<Value> = std::iter::once(first).chain(more).map(|row| diff_line(&row, &file.kind)).collect();
-    Some(json!({ "lines": lines, "cut_lines": file.text.lines().count() - from - lines.len() }))
+    let lines: Vec<Value> = std::iter::once(first).chain(more).map(|row| diff_line(&row)).collect();
+    Some(json!({ "lines": lines, "cut_lines": file.lines().count() - from - lines.len() }))
 }
 
-/// A line of a diff. The lines of a new or deleted file come without signs.
-fn diff_line(row: &Row, kind: &str) -> Value {
-    let sign = match (kind, row.meant) {
-        ("add", Meant::Added) => "+",
-        ("delete", Meant::Removed) => "-",
-        (_, _) => "",
-    };
-    json!({ "type": line_type(row.meant), "text": format!("{sign}{}", row.text) })
+fn diff_line(row: &Row) -> Value {
+    json!({ "type": line_type(row.meant), "text": row.text })
 }
 
 fn line_type(meant: Meant) -> &'static str {
@@ -404,7 +398,6 @@ pub(super) fn entry(entry: &Entry) -> Value {
     };
     let took_ms = entry.took_us.map(|us| us / 1_000);
     let (title, end, look) = words::entry(entry.kind, entry.stage, &entry.title, entry.exit_code, took_ms);
-    let is_diff = matches!(entry.kind, Kind::Change | Kind::Diff);
     json!({
         "key": key_text(&entry.key),
         "kind": entry.kind.name(),
@@ -415,7 +408,7 @@ pub(super) fn entry(entry: &Entry) -> Value {
         "end": end,
         "look": look,
         "body": entry.body,
-        "marks": is_diff.then(|| marks(&entry.body)),
+        "marks": form_of(entry.kind).map(|form| marks(form, &entry.body)),
         "steps": if entry.kind == Kind::Plan { steps(&entry.body) } else { None },
         "cut_bytes": entry.cut_bytes,
     })
@@ -431,35 +424,15 @@ fn steps(body: &str) -> Option<Vec<Value>> {
     body.lines().map(step).collect::<Option<Vec<Value>>>().filter(|steps| !steps.is_empty())
 }
 
-/// A letter for each line of a diff: `+` added, `-` removed, `@` a heading, or a space. Inside a hunk, whose heading tells its
-/// length, `--- x` is a removed line and does not name a file. A body may be cut inside a hunk, so a file ends it too.
-fn marks(text: &str) -> String {
-    let mut left = (0, 0);
-    let mut names_file = false;
-    let mut lines = text.lines().peekable();
-    let mut all = String::new();
-    while let Some(line) = lines.next() {
-        if line.starts_with("diff ") {
-            left = (0, 0);
-        }
-        let is_new_name = std::mem::take(&mut names_file);
-        let is_pair = line.starts_with("--- ") && lines.peek().is_some_and(|next| next.starts_with("+++ "));
-        names_file = left == (0, 0) && is_pair;
-        let (mark, taken) = match line.as_bytes().first() {
-            _ if is_new_name || names_file || line.starts_with("diff ") => ('@', (0, 0)),
-            Some(b'@') => {
-                left = counts_of(line);
-                ('@', (0, 0))
-            }
-            Some(b'+') => ('+', (0, 1)),
-            Some(b'-') => ('-', (1, 0)),
-            Some(b'\\') => (' ', (0, 0)),
-            Some(_) | None => (' ', (1, 1)),
-        };
-        left = (left.0.saturating_sub(taken.0), left.1.saturating_sub(taken.1));
-        all.push(mark);
-    }
-    all
+/// A letter for each line of a diff: `+` added, `-` removed, `@` a heading, or a space.
+fn marks(form: Form, text: &str) -> String {
+    let mark = |kind| match kind {
+        LineKind::File | LineKind::Header | LineKind::Hunk => '@',
+        LineKind::Added => '+',
+        LineKind::Removed => '-',
+        LineKind::Context | LineKind::Remark | LineKind::Outside => ' ',
+    };
+    change::lines(form, text).map(|line| mark(line.kind)).collect()
 }
 
 /// A key as text. Texts have the order of keys, and need no escapes in a URL.
@@ -579,7 +552,7 @@ mod tests {
 
     #[test]
     fn long_diffs_and_texts_are_cut_and_say_so() {
-        let diff = format!("@@ -1 +1 @@\n{}", "+x\n".repeat(30));
+        let diff = format!("@@ -0,0 +1,30 @@\n{}", "+x\n".repeat(30));
         let change = json!({ "path": "/w/a", "kind": { "type": "update" }, "diff": diff });
         let row = json!({ "request_id": "g-1", "request_method": "item/fileChange/requestApproval",
             "request_payload": { "reason": "y".repeat(50) }, "changes": [change, change] });
@@ -665,17 +638,13 @@ mod tests {
 
     #[test]
     fn removed_lines_name_no_files() {
-        let check = |text: &str, expect: &str| assert_eq!(marks(text), expect, "{text}");
-        let in_hunk = "diff update q.sql\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n keep\n--- a\n+++ b\n@@ -1 +1 @@\n-x\n";
-        check(in_hunk, "@@-+ @@@-");
-        check("diff delete q.sql\n--- x\n-- y\n", "@--");
-        check("diff add q.sql\n+++ x\n", "@+");
-    }
-
-    #[test]
-    fn cut_hunk_ends_at_the_next_file() {
+        let check = |form, text: &str, expect: &str| assert_eq!(marks(form, text), expect, "{text}");
+        let in_hunk = "diff update q.sql\n@@ -1,2 +1,2 @@\n--- old\n+++ new\n keep\n";
+        check(Form::Listed, in_hunk, "@@-+ ");
+        check(Form::Listed, "diff delete q.sql\n--- x\n-- y\n", "@--");
+        check(Form::Listed, "diff add q.sql\n+++ x\n+@@ -1 +1 @@\n\\ No newline at end of file\n", "@++ ");
         let cut = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-x\ndiff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1 +1 @@\n";
-        assert_eq!(marks(cut), "@@@@-@@@@");
+        check(Form::Turn, cut, "@@@@-@@@@");
     }
 
     #[test]

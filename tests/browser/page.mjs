@@ -513,6 +513,7 @@ async function keyboard(page) {
 	await page.keyboard.press("?");
 	assert(await page.locator("#help").isVisible());
 	await page.keyboard.press("Escape");
+	await pause(page);
 	await page.keyboard.press("a");
 	assert.deepEqual(await answered(), { id: 7, result: { decision: "accept" } });
 	await note(page, "Approved by you").waitFor();
@@ -523,12 +524,122 @@ async function keyboard(page) {
 	await page.keyboard.press("Escape");
 	await page.locator("#cards .card").first().waitFor();
 	await card(page, "Change these files?").focus();
+	await pause(page);
 	await page.keyboard.press("d");
 	assert.deepEqual((await answered()).result, { decision: "decline" });
 	await card(page, "onerror").locator("input[type=radio]").check();
 	await act(page, "onerror", "Send answer");
 	assert.equal((await answered()).id, 9);
 	await page.getByText("Nothing waits for you").waitFor();
+}
+
+/// Lets the time pass in which a key counts as one of a burst, and what has just appeared as unseen.
+const pause = (page) => page.evaluate(() => new Promise((resolve) => { setTimeout(resolve, 500); }));
+
+/// Presses keys without any time between them, as a scanner or a program types. Unlike a real key, a key of a script does not do
+/// what the browser does with it, so this does.
+const burst = (page, keys) => page.evaluate((all) => {
+	for (const key of all) {
+		const target = document.activeElement;
+		const goesOn = target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+		if (!goesOn || key !== "Enter") continue;
+		if (target.matches("button")) target.click();
+		else if (target.matches("input")) target.form.requestSubmit();
+	}
+}, keys);
+
+/// Presses a key in a card at the moment in which it has such an element, or is there at all.
+const pressesAt = (page, text, selector, key) => page.evaluate(([text, selector, key]) => new Promise((resolve) => {
+	new MutationObserver((_, observer) => {
+		const card = [...document.querySelectorAll(".card")].find((node) => node.textContent.includes(text));
+		const target = selector ? card?.querySelector(selector) : card;
+		if (!target) return;
+		observer.disconnect();
+		target.focus();
+		target.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+		if (key === "Enter") target.click();
+		resolve();
+	}).observe(document.body, { childList: true, subtree: true });
+}), [text, selector, key]);
+
+const BURSTS = [["x", "a"], ["a", "x"], ["a", "a"], ["a", "Enter"], ["a", "d"], [..."add a test", "Enter"]];
+
+async function keysInABurstDecideNothing() {
+	const tooFast = (request) => request.getByText("Keys came too fast").waitFor();
+	// By the key of an answer, with and without a confirmation.
+	await asksCommand(950, "make keys");
+	const plain = card(phone, "make keys");
+	await plain.focus();
+	for (const keys of BURSTS) {
+		await pause(phone);
+		await burst(phone, keys);
+		await tooFast(plain);
+		await plain.evaluate((node) => node.querySelector(".error").replaceChildren());
+	}
+	await pause(phone);
+	await phone.keyboard.press("d");
+	assert.deepEqual(await answered(), { id: 950, result: { decision: "decline" } }, "only the key that came alone");
+
+	// By Enter on a button that has the focus, which confirms a risky answer.
+	await asksCommand(951, "make net", { networkApprovalContext: { host: "example.org", protocol: "https" } });
+	const risky = card(phone, "make net");
+	await risky.focus();
+	await pause(phone);
+	const sure = risky.locator("button.danger");
+	const pressed = pressesAt(phone, "make net", "button.danger", "Enter");
+	await phone.keyboard.press("a");
+	await pressed;
+	await risky.getByText("just appeared").waitFor();
+	for (const keys of [["x", "Enter"], ["Enter", "x"], ["Enter", "Enter"]]) {
+		await pause(phone);
+		await sure.focus();
+		await burst(phone, keys);
+		await tooFast(risky);
+		await risky.evaluate((node) => node.querySelector(".error").replaceChildren());
+	}
+	await risky.getByRole("button", { name: "Back" }).click();
+	await pause(phone);
+	await act(phone, "make net", "Decline");
+	assert.deepEqual(await answered(), { id: 951, result: { decision: "decline" } });
+
+	// By Enter in a field of a form.
+	await asksForm(952, "How many keys?", { type: "object", properties: { keys: { type: "integer", default: 3 } } });
+	const form = card(phone, "How many keys?");
+	await form.getByLabel("keys").focus();
+	await pause(phone);
+	await burst(phone, ["4", "Enter"]);
+	await tooFast(form);
+	await pause(phone);
+	await form.getByLabel("keys").press("Enter");
+	assert.deepEqual((await answered()).result.content, { keys: 3 });
+
+	// A card that appears while somebody types takes no key; nor does sign-out in the help.
+	const typed = pressesAt(phone, "make late", null, "a");
+	await asksCommand(953, "make late");
+	await typed;
+	await card(phone, "make late").focus();
+	await phone.evaluate(() => { document.activeElement.blur(); });
+	await pause(phone);
+	await burst(phone, ["?", "Enter"]);
+	await phone.locator("#help").getByText("Keys came too fast").waitFor();
+	await phone.keyboard.press("Escape");
+	await pause(phone);
+	await act(phone, "make late", "Decline");
+	assert.equal((await answered()).id, 953);
+	// An Enter of a burst has opened the session.
+	await phone.evaluate(() => { location.hash = "#/"; });
+	await phone.locator("#inbox").waitFor();
+}
+
+async function filesThatLookLikeDiffsAreWhole() {
+	await asksChange(954, [change("/w/post.md", "--- a/x\n+++ b/x\n@@ -1 +1 @@\r\nlast", "add"), change("/w/q.sql", "@@ -1 +1 @@\n--- old\n+++ new\n")]);
+	const lines = card(phone, "post.md").locator(".lines span");
+	await lines.first().waitFor();
+	const shown = await card(phone, "post.md").locator(".lines > span").evaluateAll((all) => all.map((node) => `${node.className} ${node.textContent}`));
+	assert.deepEqual(shown, ["added +--- a/x", "added ++++ b/x", "added +@@ -1 +1 @@U+000D", "added +last", "context \\ No newline at end of file",
+		"header @@ -1 +1 @@", "removed --- old", "added +++ new"]);
+	await act(phone, "post.md", "Decline");
+	assert.equal((await answered()).id, 954);
 }
 
 async function largeDiffsAreLazy() {
@@ -702,7 +813,8 @@ async function endOfThePageIsShown() {
 
 const CASES = [
 	signIn, diffIsDeclinedWithAReason, formIsFilledIn, formsKeepWhatStandsInThem, twoSessionsStandInOneInbox, everyScriptFits,
-	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, filesThatComeLaterDisturbNothing, refusedStreamsSayWhy,
+	otherPagesReachNothing, notificationsReachAHiddenTab, keysReachOnlyWhatIsInView, keysInABurstDecideNothing,
+	filesThatLookLikeDiffsAreWhole, filesThatComeLaterDisturbNothing, refusedStreamsSayWhy,
 	dangersNeedASecondTap, othersAnswersAreTold, scriptsStayText, allCanReadIt, largeDiffsAreLazy, moreThanAHundredRequestsAreCounted,
 	messagesAreSent, thousandsOfEventsAreNoBurden, lostConnectionIsShownAndMended, relayIsKilledAndComesBack, endOfThePageIsShown,
 ];

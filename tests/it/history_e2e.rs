@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::both_ends::text;
+use crate::support::both_ends::{text, tool};
 use crate::support::conversations::start_turn;
 use crate::support::eventually;
 use crate::support::history::{all_indexed_once, rows};
@@ -153,6 +153,59 @@ fn e2e_history_of_a_change_of_files() {
         assert_eq!(roles.iter().filter(|found| *found == role).count(), 1, "{roles:?}");
     }
     real.end();
+}
+
+/// A new file that reads like a diff, from its first line on.
+const LOOKALIKE: &str =
+    "*** Begin Patch\n*** Add File: post.md\n+--- a/x\n++++ b/x\n+@@ -1 +1 @@\n+title: x\u{2028}y\n*** End Patch";
+
+#[test]
+fn e2e_changes_that_look_like_diffs_are_whole() {
+    let sql = "*** Begin Patch\n*** Update File: q.sql\n@@\n--- old\n+++ new\n select 1;\n*** End Patch";
+    let delete = "*** Begin Patch\n*** Delete File: old.md\n*** End Patch";
+    let script = [LOOKALIKE, sql, delete].map(|patch| vec![Item::Patch(patch)]).into_iter().chain([says()]).collect();
+    let Some(mut real) = Real::start("e2e_changes_that_look_like_diffs_are_whole", "", script) else { return };
+    std::fs::write(real.lab.cwd().join("q.sql"), "-- old\nselect 1;\n").expect("a file");
+    std::fs::write(real.lab.cwd().join("old.md"), "--- x\r\n@@ -1 +1 @@\r\ny").expect("a file");
+    let shown = [
+        &["+--- a/x", "++++ b/x", "+@@ -1 +1 @@", "+title: x\\u{2028}y"][..],
+        &["@@ -1,2 +1,2 @@", "--- old", "+++ new", " select 1;"],
+        &["---- x\u{fffd}", "-@@ -1 +1 @@\u{fffd}", "-y", "\\ No newline at end of file"],
+    ];
+    let sizes = ["1 file +4 -0", "1 file +1 -1", "1 file +0 -3"];
+    start_turn(&mut real.peer, &real.thread, "go on");
+    for (lines, size) in shown.iter().zip(sizes) {
+        let (asked, row) = real.asked("item/fileChange/requestApproval");
+        let output = tool(&real.home, &["show", &text(&row["request_id"])]);
+        let printed = String::from_utf8(output.stdout).expect("it is text");
+        assert!(printed.lines().any(|line| line == format!("changes     {size}")), "{printed}");
+        let lines: Vec<String> = lines.iter().map(|line| format!("            {line}\n")).collect();
+        assert!(printed.contains(&lines.concat()), "{printed}");
+        assert!(!printed.contains("warning"), "{printed}");
+        real.peer.answer(&asked, json!({"decision": "accept"}));
+    }
+    real.completed("completed");
+    let ended = |row: &Value| row["item_type"] == "fileChange" && row["event_type"] == "completed";
+    let tools = told(&real, "tool-events", "events");
+    let sizes: Vec<String> = tools.iter().filter(|row| ended(row)).map(|row| text(&row["diff_summary"])).collect();
+    assert_eq!(sizes, ["+4 -0 in 1 file", "+1 -1 in 1 file", "+0 -3 in 1 file"], "{tools:#?}");
+    let diffs = said_of(&real, "diff of the turn so far");
+    assert!(diffs[0].contains("post.md (+4 -0)"), "{diffs:?}");
+    assert!(diffs.iter().any(|line| line.contains("q.sql (+1 -1)")), "{diffs:?}");
+    assert!(diffs.iter().any(|line| line.contains("old.md (+0 -3)")), "{diffs:?}");
+    let export = tool(&real.home, &["transcript", &real.thread, "--diff", "--format", "html"]);
+    let page = String::from_utf8(export.stdout).expect("it is text");
+    for line in ["add\">+--- a/x", "add\">++++ b/x", "add\">+@@ -1", "del\">--- old", "add\">+++ new", "del\">---- x"] {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+    real.end();
+}
+
+/// The lines of the transcript with these words.
+fn said_of(real: &Real, words: &str) -> Vec<String> {
+    let output = tool(&real.home, &["transcript", &real.thread]);
+    let printed = String::from_utf8(output.stdout).expect("it is text");
+    printed.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
 }
 
 #[test]

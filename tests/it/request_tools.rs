@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, lines_of, next, text, told, tool};
+use crate::support::requests::command_asked;
 use crate::support::shim::Home;
 use crate::support::{eventually, stop};
 
@@ -194,6 +195,21 @@ fn respond_ending(live: &Live, typed: &[(&str, &str)]) -> (ExitStatus, String) {
     let output = finish(tool);
     seen.push_str(&String::from_utf8_lossy(&output.stderr));
     (output.status, seen)
+}
+
+#[test]
+fn text_typed_before_the_question_answers_nothing() {
+    let mut live = in_turn();
+    let asked = live.asked(&command_asked("7", "t"), "7");
+    let (tool, mut terminal) = at_a_terminal_after(&live, "a\n");
+    let mut seen = String::new();
+    read_until(&mut terminal, &mut seen, 0, "Your answer");
+    terminal.write_all(b"d\n").expect("it is typed");
+    let output = finish(tool);
+    assert!(output.status.success(), "{seen}");
+    assert_eq!(live.row(&asked)["resolved_payload"], json!({"decision": "decline"}));
+    assert_eq!(sent(&live), json!({"id": 7, "result": {"decision": "decline"}}));
+    live.kill();
 }
 
 #[test]
@@ -450,6 +466,11 @@ fn nothing_is_said_while_a_request_waits() {
 
 /// `respond latest` at a terminal of its own, and our end of the terminal.
 fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
+    at_a_terminal_after(live, "")
+}
+
+/// The same, with text that was typed before.
+fn at_a_terminal_after(live: &Live, typed: &str) -> (Child, std::fs::File) {
     let ours =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
     rustix::pty::grantpt(&ours).and_then(|()| rustix::pty::unlockpt(&ours)).expect("it can be used");
@@ -457,9 +478,11 @@ fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
     let theirs = std::fs::File::options().read(true).write(true).open(name).expect("it opens");
     let size = rustix::termios::Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&ours, size).expect("it has a size");
+    let mut ours = std::fs::File::from(ours);
+    ours.write_all(typed.as_bytes()).expect("it is typed");
     let mut command = live.home.shim(&["respond", "latest"]);
     command.env("PAGER", "cat").stdin(theirs.try_clone().expect("it is open")).stdout(theirs).stderr(Stdio::piped());
-    (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours.into())
+    (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours)
 }
 
 /// Reads the terminal until `prompt` and a colon appear after `from`.

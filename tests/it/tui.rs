@@ -110,6 +110,39 @@ fn the_terminal_is_given_back_by_a_signal_too() {
 }
 
 /// A message of the assistant in a thread.
+#[test]
+fn pasted_text_answers_nothing() {
+    let mut live = Live::initialized("");
+    let Some(tmux) = Tmux::tui("pasted_text_answers_nothing", &live.home, "s") else { return };
+    live.say_plainly(&turn_started("t", "u"));
+    tmux.shows(" chat  Enter sends");
+    let asked = live.asked(&command_asked("7", "t"), "7");
+    tmux.shows("1 pending ^R");
+    tmux.keys(&["C-r"]);
+    tmux.shows_a_while(" a  accept");
+    for text in ["add a test\n", "a", "d\n", "yes\n"] {
+        // A single letter is a key: it is pasted before and after another.
+        let text = if text.len() == 1 { "aa" } else { text };
+        tmux.pastes(text);
+        tmux.shows("keys came too fast: nothing was answered");
+        assert_eq!(live.row(&asked)["status"], "pending", "{text:?}");
+        tmux.shows_a_while(" a  accept");
+        tmux.keys(&["j"]);
+        tmux.shows_no("keys came too fast");
+        tmux.shows_a_while(" a  accept");
+    }
+    tmux.keys(&["a"]);
+    assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "accept"}}));
+    live.say_plainly(&resolved("7"));
+    // Lines that are pasted into the composer are lines of one message, and the program does not end with a letter of them.
+    tmux.shows(" chat  Enter sends");
+    tmux.pastes("first line\nquit it\n");
+    tmux.shows_all(&["first line", "quit it"]);
+    tmux.keys(&["C-c"]);
+    tmux.shows("left with 0");
+    live.end();
+}
+
 fn said(thread: &str, item: &str, text: &str) -> String {
     let item = json!({"id": item, "type": "agentMessage", "text": text});
     json!({"method": "item/completed", "params": {"threadId": thread, "turnId": "u", "item": item}}).to_string()
@@ -371,6 +404,8 @@ fn a_diff_is_reviewed_and_opened_in_the_pager() {
     eventually("the pager once more", || (tmux.screen().matches("this is the pager").count() == 2).then_some(()));
     tmux.keys(&["C-c"]);
     tmux.shows("file 3/30 · hunk 3/30");
+    tmux.keys(&["Escape"]);
+    tmux.shows_a_while(" a  accept");
     tmux.keys(&["d"]);
     assert_eq!(line(&live), json!({"id": 7, "result": {"decision": "decline"}}));
     live.say_plainly(&resolved("7"));

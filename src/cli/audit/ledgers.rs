@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use super::line::AuditLine;
 use crate::control::local_time::micros_of;
-use crate::control::request_view::{ChangedFile, Meant, files};
+use crate::control::request_view::{ChangedFile, files};
 use crate::history::reviewed_action;
+use crate::protocol::change::ChangeSize;
 use crate::protocol::of_name;
 use crate::secrets::Masker;
 use crate::store::{AuditEntry, AuditKind, AuditLedger, AuditPlace, Found, LedgerError, client_name};
@@ -193,8 +194,7 @@ impl Ledgers {
         let changes = parsed(entry.changes_json.as_deref());
         let changed = files(if changes.is_null() { &payload["fileChanges"] } else { &changes });
         let of_file = |file: &ChangedFile| {
-            let count = |meant: Meant| file.rows().iter().filter(|row| row.meant == meant).count();
-            let (added, removed) = (count(Meant::Added), count(Meant::Removed));
+            let ChangeSize { added, removed, .. } = file.size();
             json!({"change": file.kind, "path": file.path, "moved_to": file.moved_to, "added": added, "removed": removed})
         };
         let changed: Vec<Value> = changed.iter().map(of_file).collect();

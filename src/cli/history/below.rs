@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use crate::engine::without_shell;
+use crate::history::form_and_diff;
+use crate::protocol::change::{self, Form, LineKind};
 
 /// The amount of detail below an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +33,8 @@ pub(super) enum More {
 pub(super) enum Kind {
     Command,
     Output,
-    Diff,
+    /// The text of a change; [`lines_of`] has its lines.
+    Diff(Form),
     Json,
 }
 
@@ -67,15 +70,27 @@ pub(super) fn below<'a>(entry: &'a Value, detail: &Detail) -> Vec<Below<'a>> {
     all.extend(output(entry, detail));
     if detail.has_diffs {
         for change in entry["changes"].as_array().into_iter().flatten() {
-            let diff = change["diff"].as_str().filter(|diff| !diff.is_empty());
+            let has_diff = change["diff"].is_string();
             let title = change["path"].as_str().unwrap_or("a file").to_owned();
-            all.extend(diff.map(|diff| Below { kind: Kind::Diff, title, missing: None, text: diff.into() }));
+            let (form, diff) = form_and_diff(change);
+            all.extend(has_diff.then_some(Below { kind: Kind::Diff(form), title, missing: None, text: diff.into() }));
         }
         if entry["role"] == "diff" {
-            all.push(Below { kind: Kind::Diff, title: String::new(), missing: None, text: text("text").into() });
+            let kind = Kind::Diff(Form::Turn);
+            all.push(Below { kind, title: String::new(), missing: None, text: text("text").into() });
         }
     }
     all
+}
+
+/// The lines of a text, and what they are in a diff.
+pub(super) fn lines_of<'a>(below: &'a Below<'_>) -> Vec<(LineKind, Cow<'a, str>)> {
+    match below.kind {
+        Kind::Diff(form) => change::shown(form, &below.text).collect(),
+        Kind::Command | Kind::Output | Kind::Json => {
+            below.text.lines().map(|line| (LineKind::Outside, Cow::Borrowed(line))).collect()
+        }
+    }
 }
 
 fn output<'a>(entry: &'a Value, detail: &Detail) -> Option<Below<'a>> {
@@ -152,7 +167,8 @@ mod tests {
         let entry =
             json!({"role": "file_change", "changes": [{"path": "/a", "diff": "+x"}, {"path": "/b", "diff": ""}]});
         check(&entry, NOTES, &[]);
-        check(&entry, ALL, &[(Kind::Diff, "/a", None, "+x")]);
+        let of_files = [(Kind::Diff(Form::Updated), "/a", None, "+x"), (Kind::Diff(Form::Updated), "/b", None, "")];
+        check(&entry, ALL, &of_files);
         let entry = json!({"role": "tool", "arguments": {"a": 1}, "result": {"truncated_by_bytes": 3, "tail": "x"}});
         check(&entry, NOTES, &[]);
         let lost = "… 3 bytes before this are no longer on record";

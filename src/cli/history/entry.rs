@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::super::screen::Tone;
 use crate::engine::{one_line, without_shell};
-use crate::history::{action_in_words, decided};
+use crate::history::{action_in_words, decided, form_and_diff};
+use crate::protocol::change::{self, ChangeSize, File, Form};
 
 /// Most files of a diff that are named; the rest is counted.
 const DIFF_FILES_MAX: usize = 8;
@@ -117,49 +118,34 @@ fn duration(ms: u64) -> String {
 fn changes(changes: &Value) -> Vec<String> {
     let change = |change: &Value| {
         let path = change["path"].as_str().unwrap_or("a file");
-        let kind = change["kind"]["type"].as_str().or(change["kind"].as_str()).unwrap_or("update");
-        let diff = change["diff"].as_str().unwrap_or_default();
-        match kind {
-            "add" => format!("{path} (new, {} lines)", diff.lines().count()),
-            "delete" => format!("{path} (deleted)"),
-            _ => format!("{path} ({})", lines_of(diff)),
+        let (form, diff) = form_and_diff(change);
+        let counts = ChangeSize::of(form, diff);
+        match form {
+            Form::Added => format!("{path} (new, {} lines)", counts.added),
+            Form::Deleted => format!("{path} (deleted)"),
+            Form::Updated | Form::Turn | Form::Listed => format!("{path} ({})", in_signs(counts)),
         }
     };
     changes.as_array().into_iter().flatten().map(change).collect()
 }
 
 /// `+3 -1`
-fn lines_of(diff: &str) -> String {
-    let is_head = |line: &&str| line.starts_with("+++ ") || line.starts_with("--- ");
-    let count = |sign: char| diff.lines().filter(|line| line.starts_with(sign) && !is_head(line)).count();
-    format!("+{} -{}", count('+'), count('-'))
+fn in_signs(counts: ChangeSize) -> String {
+    format!("+{} -{}", counts.added, counts.removed)
 }
 
 /// `a.rs (+1 -1), b.rs (+9 -2)`: the files of a unified diff, each with its counts.
 fn files_of(diff: &str) -> String {
-    let starts: Vec<usize> = memchr::memmem::find_iter(diff.as_bytes(), b"diff --git ")
-        .filter(|at| *at == 0 || diff.as_bytes()[at - 1] == b'\n')
-        .chain(std::iter::once(diff.len()))
-        .collect();
-    let of_file = |range: &[usize]| {
-        let part = &diff[range[0]..range[1]];
-        let named = |sign: &str| part.lines().find_map(|line| line.strip_prefix(sign));
-        let path = named("+++ ").filter(|path| *path != "/dev/null").or_else(|| named("--- "));
-        let path = path.map(|path| path.strip_prefix("b/").or(path.strip_prefix("a/")).unwrap_or(path));
-        // A file that is only moved or made executable has no such lines.
-        let path = path.or_else(|| part.lines().next().and_then(|line| line.rsplit(" b/").next()));
-        format!("{} ({})", one_line(path.unwrap_or("a file")), lines_of(part))
+    let files = change::files(Form::Turn, diff);
+    let of_file = |(file, counts): &(File<'_>, ChangeSize)| {
+        format!("{} ({})", one_line(&file.name(str::to_owned)), in_signs(*counts))
     };
-    match &starts[..] {
+    let listed = || files.iter().take(DIFF_FILES_MAX).map(of_file).collect::<Vec<_>>().join(", ");
+    match files.len() {
         _ if diff.is_empty() => "empty".to_owned(),
-        [_] => lines_of(diff),
-        starts => {
-            let listed: Vec<String> = starts.windows(2).take(DIFF_FILES_MAX).map(of_file).collect();
-            match (starts.len() - 1).saturating_sub(DIFF_FILES_MAX) {
-                0 => listed.join(", "),
-                more => format!("{} and {more} more files", listed.join(", ")),
-            }
-        }
+        0 => in_signs(ChangeSize::of(Form::Turn, diff)),
+        many if many > DIFF_FILES_MAX => format!("{} and {} more files", listed(), many - DIFF_FILES_MAX),
+        _ => listed(),
     }
 }
 

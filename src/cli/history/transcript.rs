@@ -13,7 +13,7 @@ use super::super::screen::{self, Screen, Tone};
 use super::super::screen::{Clock, Times};
 use super::super::select_session::SessionFlag;
 use super::super::{CliError, Done};
-use super::below::{Below, Detail, More, below};
+use super::below::{Below, Detail, More, below, lines_of};
 use super::entry::{Told, told};
 use super::export::{self, Format};
 use super::{find, known, put, read_of};
@@ -169,7 +169,7 @@ fn below_rows(below: &Below<'_>, to: Screen) -> String {
     for head in heads.into_iter().flatten() {
         told.push_str(&row(Tone::Faint, &format!("  {head}"), to));
     }
-    for line in below.text.lines() {
+    for (_, line) in lines_of(below) {
         let line = screen::plain(&line.replace('\t', "    "));
         told.push_str(&format!("    {}\n", to.paint(Tone::Faint, &line)));
     }
@@ -217,9 +217,11 @@ mod tests {
         check(json!({"role": "tool", "server": "lab", "tool": "look", "status": "completed"}), "  called lab.look\n");
         let diff = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n";
         check(json!({"role": "diff", "text": diff}), "  diff of the turn so far: a (+1 -1)\n");
+        let lookalike = "diff --git a/q b/q\n--- a/q\n+++ b/q\n@@ -1 +1 @@\n--- x\n+++ y\n";
+        check(json!({"role": "diff", "text": lookalike}), "  diff of the turn so far: q (+1 -1)\n");
         let moved = "diff --git a/old b/new\nsimilarity index 100%\nrename from old\nrename to new\n";
         let two = format!("{diff}{moved}");
-        check(json!({"role": "diff", "text": two}), "  diff of the turn so far: a (+1 -1), new (+0 -0)\n");
+        check(json!({"role": "diff", "text": two}), "  diff of the turn so far: a (+1 -1), old -> new (+0 -0)\n");
         check(
             json!({"role": "approval", "command": "make", "status": "resolved", "decision": "accept", "source": "cli"}),
             "  Approval given: make, by cli\n",

@@ -198,6 +198,7 @@ fn is_there() -> bool {
 ///
 /// The reason why there is no answer.
 fn ask(row: &Value, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
+    screen::forget_typed_ahead();
     let request = RequestView::of(row);
     match request.kind.request_type() {
         RequestType::UserInput => questions(row, &request.questions),
@@ -219,6 +220,7 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
     list();
     let mut tries = 0;
     while tries < TRIES_MAX {
+        screen::forget_typed_ahead();
         let typed = read_line("Your answer (number or letter; Enter alone leaves the request pending): ")?;
         if typed.trim().is_empty() {
             return Err(NO_ANSWER.to_owned());
@@ -414,6 +416,10 @@ fn print_prompt(prompt: &str) -> Result<(), String> {
 /// A typed line without its line break.
 fn read_line(prompt: &str) -> Result<String, String> {
     print_prompt(prompt)?;
+    typed_line()
+}
+
+fn typed_line() -> Result<String, String> {
     let mut line = String::new();
     match std::io::stdin().lock().read_line(&mut line).map_err(unasked)? {
         0 => Err(NO_ANSWER.to_owned()),
@@ -431,7 +437,7 @@ fn read_secret(prompt: &str) -> Result<String, String> {
     let kept_back = KeptBack::begin().map_err(|error| format!("listen for signals: {error}"))?;
     tcsetattr(&stdin, OptionalActions::Now, &silent).map_err(failed)?;
     let typed = print_prompt(prompt).and_then(|()| match has_been_typed(kept_back) {
-        Ok(true) => read_line(""),
+        Ok(true) => typed_line(),
         Ok(false) => Err(NO_ANSWER.to_owned()),
         Err(error) => Err(failed(error)),
     });

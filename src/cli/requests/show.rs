@@ -59,11 +59,11 @@ impl DetailView {
     }
 
     fn toned(&mut self, label: &str, value: &str, tone: Option<Tone>) {
-        let rows = self.lines(label, value, tone);
+        let rows = self.lines(label, &value.replace("\r\n", "\n"), tone);
         self.text.push_str(&screen::fitted(&rows, screen::columns(self.to)));
     }
 
-    /// A label and untrusted text that people copy: its lines stay as they are.
+    /// A label and untrusted text that people copy or decide on: its lines stay as they are, and no character is left out.
     fn exact(&mut self, label: &str, value: &str, tone: Option<Tone>) {
         let rows = self.lines(label, value, tone);
         self.text.push_str(&rows);
@@ -74,7 +74,7 @@ impl DetailView {
         let line = |(number, line): (usize, &str)| {
             let label = screen::plain(if number == 0 { label } else { "" });
             let label = self.to.paint(Tone::Faint, &format!("{label:LABEL_COLUMNS$}"));
-            let shown = screen::plain(&line.trim_end_matches('\r').replace('\t', TAB));
+            let shown = screen::plain(&line.replace('\t', TAB));
             let shown = tone.map_or(shown.clone(), |tone| self.to.paint(tone, &shown));
             format!("{label} {shown}\n")
         };
@@ -371,7 +371,10 @@ mod tests {
         check(&shown_now, &["file        update /a → /b", "            -x", "            +y"]);
         let old = json!({"/a": {"type": "add", "content": "x\n"}, "/c": {"odd": 1}});
         let shown_old = shown("applyPatchApproval", &json!({"fileChanges": old}), &old);
-        check(&shown_old, &["file        add /a", "            x", "file        change /c", "            {\"odd\":1}"]);
+        check(
+            &shown_old,
+            &["file        add /a", "            +x", "file        change /c", "            {\"odd\":1}"],
+        );
     }
 
     #[test]

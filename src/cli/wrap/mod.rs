@@ -355,6 +355,7 @@ fn is_agreed() -> Result<bool, String> {
     if !io::stdin().is_terminal() {
         return Err("nothing changed; `--yes` skips the question".to_owned());
     }
+    screen::forget_typed_ahead();
     let asked = io::stdout().write_all(b"do it? [y/N] ").and_then(|()| io::stdout().flush());
     asked.map_err(|error| format!("ask: {error}"))?;
     let mut line = String::new();

@@ -53,7 +53,7 @@ fn one_key_answers_a_request_that_was_seen() {
         ));
     }
     check(
-        "asks command=g-0\nkey ^R\nwait 600\nkey r\ntype not so\nkey Enter\n<< respond g-0 {\"decision\":\"decline\",\"reason\":\"not so\"}",
+        "asks command=g-0\nkey ^R\nwait 600\nkey r\ntype not so\nwait 600\nkey Enter\n<< respond g-0 {\"decision\":\"decline\",\"reason\":\"not so\"}",
     );
     check("asks command=g-0\nkey ^R\nwait 600\nkey r\ntype acd\nkey Esc\n== approval g-0\nkey Esc\n== chat");
     check("asks command=g-0\nkey ^R\nwait 600\nkey x Enter 1\n== approval g-0");
@@ -86,7 +86,7 @@ fn next_request_must_be_seen_too() {
 
 #[test]
 fn risky_answers_need_confirmation() {
-    let shown = "asks risky=g-0\nkey ^R\nwait 600\nkey a\n== approval g-0\n";
+    let shown = "asks risky=g-0\nkey ^R\nwait 600\nkey a\n== approval g-0\nwait 600\n";
     check(&format!("{shown}key a Enter\n== approval g-0\nkey n\n== approval g-0"));
     check(&format!("{shown}key y\n<< respond g-0 {{\"decision\":\"accept\"}}"));
     check("asks risky=g-0\nkey ^R\nwait 600\nkey d\n<< respond g-0 {\"decision\":\"decline\"}");
@@ -121,6 +121,7 @@ fn questions_are_answered_in_turn() {
         type k3y
         key Enter
         == question g-0
+        wait 600
         key Enter
         << respond g-0 {"answers":{"color":["Blue"],"key":["k3y"]}}
         ok g-0
@@ -167,8 +168,8 @@ fn a_form_is_validated_before_it_is_sent() {
 fn moving_back_loses_and_sends_nothing() {
     let typed = "asks questions=g-0\nkey ^R\nwait 600\nkey 3\ntype green\nkey Enter\ntype k3y";
     let sent = "<< respond g-0 {\"answers\":{\"color\":[\"green\"],\"key\":[\"k3y\"]}}";
-    check(&format!("{typed}\nkey ^B ^B ^B Enter Enter\n== question g-0\nkey Enter\n{sent}"));
-    check(&format!("{typed}\nkey Enter ^B ^B Enter\n== question g-0\nkey Enter\n{sent}"));
+    check(&format!("{typed}\nkey ^B ^B ^B Enter Enter\n== question g-0\nwait 600\nkey Enter\n{sent}"));
+    check(&format!("{typed}\nkey Enter ^B ^B Enter\n== question g-0\nwait 600\nkey Enter\n{sent}"));
     // Chat, the timeline, another request, another session: typed text survives them all.
     let back = "wait 600\nkey Enter Enter";
     check(&format!("{typed}\nkey Esc\ntype chat\nkey ^R\n{back}\n{sent}"));
@@ -178,7 +179,7 @@ fn moving_back_loses_and_sends_nothing() {
         typed.replace("questions=g-0", "questions=g-0 command=g-1")
     ));
     check(&format!(
-        "{typed}\nkey Enter 1 Up Enter\n== question g-0\nkey Enter\n<< respond g-0 {{\"answers\":{{\"color\":[\"Blue\"],\"key\":[\"k3y\"]}}}}"
+        "{typed}\nkey Enter 1 Up Enter\n== question g-0\nwait 600\nkey Enter\n<< respond g-0 {{\"answers\":{{\"color\":[\"Blue\"],\"key\":[\"k3y\"]}}}}"
     ));
     let mut play = check(typed);
     play.step("key Esc Esc");
@@ -441,10 +442,11 @@ fn a_request_is_answered_in_its_review() {
     let mut play = asked();
     play.step("key v r");
     play.step("type use make");
+    play.step("wait 600");
     play.step("key Enter");
     assert_eq!(play.done.remove(0), "respond g-0 {\"decision\":\"decline\",\"reason\":\"use make\"}");
     // Only a pending request can be answered, not a diff of the timeline.
-    let mut play = check("key Tab e e Up Up Enter");
+    let mut play = check("key Tab e e Up Up Enter\nwait 600");
     play.step("key a");
     assert!(noted(&play).contains("cannot be answered"), "{}", noted(&play));
 }

@@ -1,6 +1,7 @@
 //! Playbooks for the update, and snapshots of the screen.
 
 mod answering;
+mod deciding;
 mod first_use;
 mod screens;
 mod timeline;
@@ -13,6 +14,7 @@ use ratatui::layout::Size;
 use serde_json::{Value, json};
 
 use super::ask::of_row;
+use super::deciding::drawn;
 use super::entry::{Key, Spot};
 use super::model::{Colours, Link, Live, Model};
 use super::model::{Command, Event, First, News};
@@ -167,6 +169,29 @@ fn timeline(told: Vec<Value>) -> Timeline {
     timeline
 }
 
+/// A key by its name.
+fn key_of(name: &str) -> KeyEvent {
+    let (code, held) = match name {
+        "Enter" => (KeyCode::Enter, KeyModifiers::NONE),
+        "Esc" => (KeyCode::Esc, KeyModifiers::NONE),
+        "Tab" => (KeyCode::Tab, KeyModifiers::NONE),
+        "PgUp" => (KeyCode::PageUp, KeyModifiers::NONE),
+        "PgDn" => (KeyCode::PageDown, KeyModifiers::NONE),
+        "Home" => (KeyCode::Home, KeyModifiers::NONE),
+        "End" => (KeyCode::End, KeyModifiers::NONE),
+        "Space" => (KeyCode::Char(' '), KeyModifiers::NONE),
+        "F1" => (KeyCode::F(1), KeyModifiers::NONE),
+        "F2" => (KeyCode::F(2), KeyModifiers::NONE),
+        "Up" => (KeyCode::Up, KeyModifiers::NONE),
+        "Down" => (KeyCode::Down, KeyModifiers::NONE),
+        _ => match name.strip_prefix('^').and_then(|rest| rest.chars().next()) {
+            Some(letter) => (KeyCode::Char(letter.to_ascii_lowercase()), KeyModifiers::CONTROL),
+            None => (KeyCode::Char(name.chars().next().expect("BUG: a key")), KeyModifiers::NONE),
+        },
+    };
+    KeyEvent::new(code, held)
+}
+
 /// A model driven by words; commands are compared as words.
 struct Play {
     model: Model,
@@ -192,7 +217,9 @@ impl Play {
     }
 
     fn event(&mut self, event: Event) {
-        for command in update(&mut self.model, self.now_us, event) {
+        let commands = update(&mut self.model, self.now_us, event);
+        drawn(&mut self.model, self.now_us);
+        for command in commands {
             self.done.push(match command {
                 Command::Respond { request_id, body } => format!("respond {request_id} {body}"),
                 Command::Say { text, thread_id: None } => format!("say {text:?}"),
@@ -231,37 +258,45 @@ impl Play {
         self.event(Event::Of(self.model.attachments, news));
     }
 
+    /// Whether the next key may need something that was visible for a while.
+    fn is_asked(&self) -> bool {
+        use super::keys::Place;
+        let place = self.model.place().0;
+        [Place::Approval, Place::Sure, Place::Review, Place::Input, Place::Summary, Place::Line].contains(&place)
+    }
+
+    /// Presses a key alone.
     fn key(&mut self, name: &str) {
-        let (code, held) = match name {
-            "Enter" => (KeyCode::Enter, KeyModifiers::NONE),
-            "Esc" => (KeyCode::Esc, KeyModifiers::NONE),
-            "Tab" => (KeyCode::Tab, KeyModifiers::NONE),
-            "PgUp" => (KeyCode::PageUp, KeyModifiers::NONE),
-            "PgDn" => (KeyCode::PageDown, KeyModifiers::NONE),
-            "Home" => (KeyCode::Home, KeyModifiers::NONE),
-            "End" => (KeyCode::End, KeyModifiers::NONE),
-            "Space" => (KeyCode::Char(' '), KeyModifiers::NONE),
-            "F1" => (KeyCode::F(1), KeyModifiers::NONE),
-            "F2" => (KeyCode::F(2), KeyModifiers::NONE),
-            "Up" => (KeyCode::Up, KeyModifiers::NONE),
-            "Down" => (KeyCode::Down, KeyModifiers::NONE),
-            _ => match name.strip_prefix('^').and_then(|rest| rest.chars().next()) {
-                Some(letter) => (KeyCode::Char(letter.to_ascii_lowercase()), KeyModifiers::CONTROL),
-                None => (KeyCode::Char(name.chars().next().expect("BUG: a key")), KeyModifiers::NONE),
-            },
-        };
-        self.event(Event::Key(KeyEvent::new(code, held)));
+        self.event(Event::Key(key_of(name)));
+        self.event(Event::Quiet);
+    }
+
+    /// Presses keys so fast that each follows the other at once.
+    fn burst(&mut self, keys: &[KeyEvent]) {
+        keys.iter().for_each(|key| self.event(Event::Key(*key)));
+        self.event(Event::Quiet);
     }
 
     /// Executes a line of a playbook.
     fn step(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
-            "key" => rest.split(' ').for_each(|name| self.key(name)),
-            "type" => rest
-                .chars()
-                .for_each(|char| self.event(Event::Key(KeyEvent::new(KeyCode::Char(char), KeyModifiers::NONE)))),
-            "paste" => self.event(Event::Pasted(rest.replace("\\n", "\n"))),
+            "key" => {
+                for (number, name) in rest.split(' ').enumerate() {
+                    if number > 0 && self.is_asked() {
+                        self.now_us += 600_000;
+                    }
+                    self.key(name);
+                }
+            }
+            "type" => {
+                rest.chars().for_each(|char| self.key(&if char == ' ' { "Space".to_owned() } else { char.to_string() }))
+            }
+            "burst" => self.burst(&rest.split(' ').map(key_of).collect::<Vec<_>>()),
+            "paste" => {
+                self.event(Event::Pasted(rest.replace("\\n", "\n")));
+                self.event(Event::Quiet);
+            }
             "wait" => self.now_us += rest.parse::<u64>().expect("BUG: milliseconds") * 1_000,
             "asks" => {
                 let asks = rest

@@ -234,7 +234,7 @@ fn stale_news_are_dropped() {
 }
 
 /// A timeline with a review that has this status.
-fn reviewed(status: &str) -> Play {
+pub(super) fn reviewed(status: &str) -> Play {
     let mut play = Play::new();
     let review = json!({ "type": "auto_review", "thread_id": "t", "turn_id": "u", "item_id": "i", "review_id": "r",
         "status": status, "action": "command", "subject": "/bin/bash -lc 'rm -rf build'", "reason": "It cannot be undone.",
@@ -259,6 +259,7 @@ fn denial_is_overruled_after_a_confirmation() {
     let asked = Overruling { review_id: "r".to_owned(), applies: OverruleFor::ThisTurn };
     play.news(News::Overruled { asked, result: Err(NotOverruled::TurnOver) });
     assert!(noted(&play).contains("its turn is over"), "{}", noted(&play));
+    play.step("wait 600");
     play.step("key y");
     assert_eq!(play.done.remove(0), "overrule r NextTurn");
 }

@@ -239,7 +239,8 @@ fn inbox_answers_and_types_nothing() {
     // The request below must be visible again before a key answers it.
     play.step("key ^R");
     play.step("wait 600");
-    play.step("key ^P ^P a");
+    play.step("key ^P ^P");
+    play.step("key a");
     assert!(noted(&play).contains("just appeared"), "{}", noted(&play));
     assert_eq!(play.done, [""; 0]);
 }

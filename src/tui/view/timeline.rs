@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 
 use super::super::ask::Ask;
 use super::super::browse::{chosen, shows};
-use super::super::diff::{Diff, relative};
+use super::super::diff::{Diff, form_of, relative};
 use super::super::doc::{At, Doc, Role, Room, Row};
 use super::super::entry::{Entry, Keeps, Key, Kind, Stage};
 use super::super::markdown;
@@ -376,7 +376,8 @@ fn changes(entry: &Entry, pen: Pen<'_>, columns: usize) -> Vec<Row> {
     if is_under_review {
         return Vec::new();
     }
-    let diff = Diff::read(&entry.body, &pen.session.cwd);
+    let Some(form) = form_of(entry.kind) else { return Vec::new() };
+    let diff = Diff::read(form, &entry.body, &pen.session.cwd);
     if diff.files.len() == 1 && entry.kind == Kind::Change {
         let room = Room { columns, rows: ROWS_MAX + 1 };
         let mut rows = diff.doc.window(At::line(1), room);

@@ -246,7 +246,7 @@ function renew(card, request, text) {
 	const buttons = () => [...card.acts.querySelectorAll("button")];
 	const focused = document.activeElement;
 	const [hadFocus, at] = [card.node.contains(focused), buttons().indexOf(focused)];
-	Object.assign(card, { request, text });
+	Object.assign(card, { request, text, since: performance.now() });
 	if (hasFields) card.fields = makeFields(request);
 	card.node.querySelector(".what").replaceWith(makeWhat(card));
 	if (/plain|more/.test(card.mode)) showActs(card, card.mode);
@@ -277,7 +277,7 @@ function settle() {
 	const set = (isOn) => document.body.classList.toggle("settling", isOn);
 	set(true);
 	clearTimeout(settle.timer);
-	settle.timer = setTimeout(set, 400, false);
+	settle.timer = setTimeout(set, LOOK_MS, false);
 }
 
 // Puts each card into the open session or the inbox, oldest first.
@@ -380,13 +380,14 @@ function whatOf(request, fields) {
 // Shows the buttons of a card: `plain`, `more`, for a `reason`, or to `confirm` a choice that needs a second tap.
 function showActs(card, mode = "plain", choice = null) {
 	const { request, acts } = card;
-	const act = (choice, spec) => choice && button(spec, shown(choice.label), choice.gives === "form" ? null : () => give(card, choice));
+	const act = (choice, spec) => choice && button(spec, shown(choice.label), choice.gives === "form" ? null : () => decideOn(card, () => give(card, choice)));
 	const back = button("", "Back", () => { showActs(card); acts.querySelector(".main")?.focus(); });
+	if (card.mode !== mode) card.since = performance.now();
 	card.mode = mode;
 	card.error = el("p.error", { role: "alert" });
 	if (mode === "confirm") {
 		acts.replaceChildren(el("p.danger-text", null, icon("error"), el("span", null, shown(sentence(choice.confirm)))), card.error,
-			el("div.row", null, back, button(".danger", shown(choice.label), () => give(card, choice, true))));
+			el("div.row", null, back, button(".danger", shown(choice.label), () => decideOn(card, () => give(card, choice, true)))));
 		acts.querySelector(".danger").focus();
 	} else if (mode === "reason") {
 		card.reason = el("textarea", { rows: 2, dir: "auto", maxlength: 4000 });
@@ -417,7 +418,9 @@ function give(card, choice, isConfirmed = false) {
 	showError(card, { fields: Object.fromEntries(lacking.map(({ name }) => [name, "an answer is required"])) });
 }
 
-function submit(card) {
+const submit = (card) => decideOn(card, () => complete(card));
+
+function complete(card) {
 	const form = card.request.choices.find(({ gives }) => gives === "form");
 	if (card.mode === "reason") {
 		const reason = card.reason.value.trim();
@@ -522,7 +525,7 @@ function appendSome(parent, all, atOnce, one, make, { cut = 0, load } = {}, from
 
 // The lines of a diff in the timeline; `marks` has a letter for each.
 function linesOf({ body, marks }) {
-	const [texts, types] = [body.split(/\r?\n/), { "+": "added", "-": "removed", "@": "header", " ": "context" }];
+	const [texts, types] = [body.split("\n"), { "+": "added", "-": "removed", "@": "header", " ": "context" }];
 	return [...marks].map((mark, index) => ({ type: types[mark], text: texts[index] }));
 }
 
@@ -803,6 +806,8 @@ async function attempt(control, does) {
 	control.disabled = false;
 }
 
+const notSaid = (message) => { $("say-error").textContent = message; };
+
 const say = () => attempt($("send"), async (session) => {
 	const text = $("say-text").value;
 	if (!text.trim()) return;
@@ -873,6 +878,39 @@ function signedOut(message = "You are signed out, or the sign-in has expired.") 
 	$("door-title").focus();
 }
 
+// Keys that decide
+
+// A key decides if no other comes so many milliseconds before and after it, as in the terminal UI: not one of a text that a scanner
+// or a program types. What it decides on must have been there for a moment.
+const [ALONE_MS, BURST_MS, LOOK_MS] = [50, 200, 400];
+const TOO_FAST = "Keys came too fast: nothing was done. Press the key again, alone.";
+const keys = { at: -BURST_MS, burstAt: -BURST_MS, held: null };
+
+// Decides at once by a tap, and by a key once no other has followed. `since` is when that appeared on which it decides.
+function decide(fail, does, since = -LOOK_MS) {
+	const now = performance.now();
+	if (now - keys.at >= BURST_MS) return does();
+	if (keys.held || now - keys.burstAt < BURST_MS) return fail(TOO_FAST);
+	if (now - since < LOOK_MS) return fail("This has just appeared: read it, then press the key again.");
+	const act = () => { keys.held = null; does(); };
+	keys.held = { fail, act, timer: setTimeout(act, ALONE_MS) };
+}
+
+const decideOn = (card, does) => decide((message) => showError(card, { message }), does, card.since);
+
+document.addEventListener("keydown", ({ key, repeat, timeStamp }) => {
+	if (repeat || /^(Shift|Control|Alt|Meta|AltGraph)$/.test(key)) return;
+	const isAlone = timeStamp - keys.at >= ALONE_MS;
+	if (!isAlone) keys.burstAt = timeStamp;
+	keys.at = timeStamp;
+	const { held } = keys;
+	if (!held) return;
+	clearTimeout(held.timer);
+	keys.held = null;
+	if (isAlone) held.act();
+	else held.fail(TOO_FAST);
+}, true);
+
 // Keyboard
 
 // The card that `a` and `d` answer.
@@ -907,7 +945,7 @@ function press(key) {
 	if (!isInView) return card.acts.scrollIntoView({ block: "nearest" });
 	const choice = card.request.choices.find((other) => other.key === key);
 	if (choice?.gives === "form") card.fields[0].focus();
-	else if (choice) give(card, choice);
+	else if (choice) decideOn(card, () => give(card, choice));
 }
 
 function escape() {
@@ -922,7 +960,11 @@ function escape() {
 	}
 }
 
-const showHelp = () => $("help").showModal();
+function showHelp() {
+	$("help-error").textContent = "";
+	showHelp.since = performance.now();
+	$("help").showModal();
+}
 
 document.addEventListener("keydown", (event) => {
 	const { key, target } = event;
@@ -947,20 +989,21 @@ on("help-close", "click", () => $("help").close());
 on("banner-retry", "click", connect);
 on("newest", "click", goToNewest);
 on("scroll", "scroll", onScroll);
-on("interrupt", "click", () => attempt($("interrupt"), (session) => call(pathOf(session, "/interrupt"), thread())));
+on("interrupt", "click", () => decide(notSaid, () => attempt($("interrupt"), (session) => call(pathOf(session, "/interrupt"), thread()))));
 on("say-text", "input", () => grow());
-on("say", "submit", (event) => { event.preventDefault(); say(); });
+on("say", "submit", (event) => { event.preventDefault(); decide(notSaid, say); });
 on("say-text", "keydown", (event) => {
 	// On a phone Enter begins a new line.
 	if (event.key !== "Enter" || event.shiftKey || event.isComposing || matchMedia("(hover: none)").matches) return;
 	event.preventDefault();
-	say();
+	// Lines that come in a burst are lines of one message.
+	decide((message) => { notSaid(message); $("say-text").setRangeText("\n", $("say-text").selectionStart, $("say-text").selectionEnd, "end"); grow(); }, say);
 });
-on("sign-out", "click", async () => {
+on("sign-out", "click", () => decide((message) => { $("help-error").textContent = message; }, async () => {
 	$("help").close();
 	await call("/sign-out", {}).catch(() => null);
 	signedOut("You are signed out in this browser.");
-});
+}, showHelp.since));
 on("door-form", "submit", (event) => {
 	event.preventDefault();
 	const token = /([0-9a-f]{32})\s*$/i.exec($("door-link").value)?.[1];

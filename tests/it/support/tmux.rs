@@ -1,8 +1,10 @@
 //! A terminal run by tmux: it runs a program, types, and reads the screen.
 
+use std::cell::Cell;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
@@ -10,9 +12,14 @@ use super::dispositions::with_default_signals;
 use super::eventually;
 use super::shim::{Home, SHIM};
 
+/// Shortest time between two keys of a person.
+const PACE: Duration = Duration::from_millis(200);
+
 /// A separate tmux server. It ends with the test.
 pub struct Tmux {
     socket: PathBuf,
+    /// When keys were last sent.
+    keys_at: Cell<Instant>,
     _folder: tempfile::TempDir,
 }
 
@@ -25,7 +32,7 @@ impl Tmux {
             return None;
         }
         let folder = tempfile::tempdir().expect("a folder");
-        let tmux = Tmux { socket: folder.path().join("tmux"), _folder: folder };
+        let tmux = Tmux { socket: folder.path().join("tmux"), keys_at: Cell::new(Instant::now()), _folder: folder };
         home.spares_fish_its_manuals();
         let beside = home.beside().display();
         let set_up = format!(
@@ -53,12 +60,24 @@ impl Tmux {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Presses keys. As with a person's, some time has passed since the keys before.
     pub fn keys(&self, keys: &[&str]) {
+        let before = self.keys_at.get();
+        eventually("the pace of a person", || (before.elapsed() > PACE).then_some(()));
         self.run(&[&["send-keys"], keys].concat());
+        self.keys_at.set(Instant::now());
     }
 
     pub fn types(&self, text: &str) {
         self.run(&["send-keys", "-l", text]);
+        self.keys_at.set(Instant::now());
+    }
+
+    /// Pastes text as a terminal without bracketed paste does.
+    pub fn pastes(&self, text: &str) {
+        self.run(&["set-buffer", text]);
+        self.run(&["paste-buffer"]);
+        self.keys_at.set(Instant::now());
     }
 
     /// Types a line.

@@ -11,9 +11,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::super::super::screen::{Clock, Tone};
-use super::super::below::{Below, Detail, Kind, below};
+use super::super::below::{Below, Detail, Kind, below, lines_of};
 use super::super::entry::{Told, told};
 use super::shown::{Part, line_shown, output_line, parts};
+use crate::protocol::change::LineKind;
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--back:#fff;--text:#1d2127;--faint:#636c76;--line:#d8dee4;--code:#f6f8fa;--user:#0a6b3d;--good:#116329;--bad:#b3261e;--warning:#8a5a00;--add:#dafbe1;--del:#ffebe9}
@@ -116,14 +117,15 @@ fn below_did(page: &mut String, below: &Below<'_>) {
     match below.kind {
         Kind::Output => pre(page, &below.text.lines().map(output_line).collect::<Vec<_>>().join("\n")),
         Kind::Command | Kind::Json => pre(page, &below.text.lines().map(line_shown).collect::<Vec<_>>().join("\n")),
-        Kind::Diff => {
+        Kind::Diff(_) => {
             page.push_str("<pre>\n");
-            for line in below.text.lines() {
-                let text = escaped(&line_shown(line));
-                let class = match line.as_bytes().first() {
-                    Some(b'+') => Some("add"),
-                    Some(b'-') => Some("del"),
-                    Some(_) | None => None,
+            for (kind, line) in lines_of(below) {
+                let text = escaped(&line_shown(&line));
+                let class = match kind {
+                    LineKind::Added => Some("add"),
+                    LineKind::Removed => Some("del"),
+                    LineKind::File | LineKind::Header | LineKind::Hunk => None,
+                    LineKind::Context | LineKind::Remark | LineKind::Outside => None,
                 };
                 let _ = match class {
                     Some(class) => writeln!(page, "<span class=\"{class}\">{text}</span>"),

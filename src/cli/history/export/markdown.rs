@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::super::super::screen::Clock;
-use super::super::below::{Below, Detail, Kind, below};
+use super::super::below::{Below, Detail, Kind, below, lines_of};
 use super::super::entry::{Told, told};
 use super::shown::{Part, line_shown, output_line, parts};
 
@@ -60,7 +60,10 @@ fn below_did(text: &mut String, below: &Below<'_>) {
         Kind::Output => fenced(text, "text", &lines(output_line)),
         Kind::Command => fenced(text, "sh", &lines(line_shown)),
         Kind::Json => fenced(text, "json", &lines(line_shown)),
-        Kind::Diff => fenced(text, "diff", &lines(line_shown)),
+        Kind::Diff(_) => {
+            let lines: Vec<String> = lines_of(below).iter().map(|(_, line)| line_shown(line)).collect();
+            fenced(text, "diff", &lines);
+        }
     }
 }
 
