@@ -9,6 +9,7 @@
 //! web page.
 
 pub(crate) mod answer;
+mod arrival;
 mod calls;
 pub(crate) mod client;
 mod context;
@@ -27,6 +28,7 @@ mod server;
 mod socket;
 mod stream;
 
+pub(crate) use arrival::sort_by_arrival;
 pub(crate) use client::{Listener, Listening, Received};
 pub(crate) use context::FragmentsDocument;
 pub use context::new_commands;
