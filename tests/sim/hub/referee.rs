@@ -230,7 +230,10 @@ impl Referee {
         asked.state = State::Answered;
         (asked.payload, asked.answered_at) = (Some(answer.payload.clone()), self.newest);
         asked.ends(RequestStatus::Resolved, answer.source, Some(answer.payload.clone()));
-        self.ours.push((format!("{{\"id\":{},\"result\":{}}}", asked.id, answer.payload).into_bytes(), number));
+        // A client's refusal is stored as the only member of an answer.
+        let refusal = answer.payload.strip_prefix("{\"error\":").and_then(|rest| rest.strip_suffix('}'));
+        let (member, value) = refusal.map_or(("result", &*answer.payload), |error| ("error", error));
+        self.ours.push((format!("{{\"id\":{},\"{member}\":{value}}}", asked.id).into_bytes(), number));
     }
 
     pub fn connected(&mut self, conn: Conn) {
