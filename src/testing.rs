@@ -18,11 +18,11 @@ pub mod control {
 
 pub mod engine {
     pub use crate::engine::{
-        ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Decision,
-        Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END, MARKER_START, Now,
-        OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Peer, Preview, Provenance, PushedCommand, Remembered,
-        RequestKind, RequestSettings, RequestSource, RequestStatus, RequestType, Rule, ServerOwner, Token, Transport,
-        WaitingCommand, acceptable_words, decisions, one_line, valid,
+        AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings,
+        Decision, Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END,
+        MARKER_START, Now, OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Peer, Preview, Provenance,
+        PushedCommand, Remembered, RequestKind, RequestSettings, RequestSource, RequestStatus, RequestType, Rule,
+        ServerOwner, Token, Transport, WaitingCommand, acceptable_words, decisions, one_line, request_digest, valid,
     };
 }
 

@@ -9,6 +9,7 @@
 //! web page, nor a process that is confined more than the relay ([`crate::socket::Callers`]).
 
 pub(crate) mod answer;
+mod arrival;
 mod calls;
 pub(crate) mod client;
 mod context;
@@ -26,6 +27,7 @@ mod schema;
 mod server;
 mod stream;
 
+pub(crate) use arrival::sort_by_arrival;
 pub(crate) use client::{Listener, Listening, Received};
 pub(crate) use context::FragmentsDocument;
 pub use context::new_commands;

@@ -54,11 +54,13 @@ pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReas
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, OverruledRow, RequestEnd, RequestRow, RowId};
 pub(crate) use refused_peers::RefusedPeer;
+pub use requests::{
+    AnswerBefore, GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, request_digest, valid,
+};
 pub(crate) use requests::{
     FIELD_ORDER, Need, Subject, Word, command_line, field_order, kept_result, permissions_in_words, without_shell,
     without_system_shell,
 };
-pub use requests::{GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, valid};
 pub(crate) use rules::{
     Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words,
     Workspace, asked, is_whole_path, runs_others, runs_repository_files,
@@ -200,8 +202,8 @@ impl Engine {
             Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change, &mut self.threads),
             Input::Remembered(mut remembered) => {
-                self.requests.remember(&std::mem::take(&mut remembered.requests), effects);
-                self.requests.remember_open(std::mem::take(&mut remembered.open_requests));
+                let (ended, rows) = (&mut remembered.requests, &mut remembered.open_requests);
+                self.requests.remember(now, std::mem::take(ended), std::mem::take(rows), effects);
                 self.watch_all(effects);
                 self.threads.remember(*remembered);
             }

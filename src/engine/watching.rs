@@ -215,9 +215,9 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        ApiRequest, AssemblySettings, ContextChange, ContextSettings, EngineSettings, Incoming, Input, Note,
-        OpenBefore, OverruleFor, Passage, Peer, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner,
-        Transport, WaitingCommand,
+        AnswerBefore, ApiRequest, AssemblySettings, ContextChange, ContextSettings, EngineSettings, Incoming, Input,
+        LedgerEntry, Note, OpenBefore, Order, OverruleFor, OwnLine, Passage, Peer, Remembered, RequestSettings,
+        RequestSource, RequestType, ServerOwner, Transport, WaitingCommand, request_digest,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -425,6 +425,8 @@ mod tests {
         assert_eq!(send(&mut hub), "turn/start");
     }
 
+    const ASKED: &str = "item/fileChange/requestApproval";
+
     /// Two requests were open when an earlier hub ended, in threads `t` and `o`.
     fn taken_over() -> Hub {
         let mut hub = Hub::new();
@@ -434,6 +436,8 @@ mod tests {
             thread_id: Some(thread.to_owned()),
             turn_id: Some("u".to_owned()),
             is_for_human: id != "7",
+            digest: request_digest(ASKED, Some(r#"{"threadId":"t","turnId":"u","itemId":"i"}"#)),
+            answer: None,
         };
         let open_requests = vec![row("5", "t"), row("6", "o"), row("7", "o")];
         let remembered = Remembered { open_requests, ..Remembered::default() };
@@ -485,6 +489,125 @@ mod tests {
         assert_eq!(hub.0.requests_pending(), 1);
     }
 
+    /// The lines for the server and the entries for the ledger that follow a line of the server.
+    fn asked(hub: &mut Hub, line: &str) -> (Vec<String>, Vec<String>) {
+        let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+        let mut effects = Vec::new();
+        let decision = hub.0.read(NOW, Conn::OWN, Side::Server, Incoming::Line(line), &mut effects);
+        effects.extend(decision.expect("BUG: nothing is held").then);
+        follow(effects)
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other effects and entries end no request")]
+    fn follow(effects: Vec<Effect>) -> (Vec<String>, Vec<String>) {
+        let (mut lines, mut entries) = (Vec::new(), Vec::new());
+        for effect in effects {
+            match effect {
+                Effect::Inject(injection) => {
+                    let text = |line: &OwnLine| String::from_utf8_lossy(&line.bytes).into_owned();
+                    lines.extend(injection.lines.iter().map(text).filter(|line| !line.contains("method")));
+                }
+                Effect::Order(order) => {
+                    let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry)) = order;
+                    entries.extend(match entry {
+                        LedgerEntry::RequestOpened(row) => Some(format!("opens {}", row.request_id)),
+                        LedgerEntry::RequestReopened { request_id, by } => {
+                            Some(format!("reopens {request_id} of {by}"))
+                        }
+                        LedgerEntry::RequestEnded(end) => {
+                            Some(format!("ends {} {}", end.request_id, end.error.map_or("answered", |(code, _)| code)))
+                        }
+                        _ => None,
+                    });
+                }
+                _ => {}
+            }
+        }
+        (lines, entries)
+    }
+
+    const QUESTION: &str = r#"{"threadId":"t","turnId":"u","questions":[{"id":"a","isSecret":true}]}"#;
+
+    fn stored(method: &str, params: &str, payload: &str, source: RequestSource) -> Remembered {
+        let answer = AnswerBefore {
+            payload: payload.to_owned(),
+            at_us: 1,
+            source,
+            by: "uid 0".to_owned(),
+            is_dispatched: false,
+        };
+        let row = OpenBefore {
+            request_id: "g-5".to_owned(),
+            rpc_request_id: "5".to_owned(),
+            thread_id: Some("t".to_owned()),
+            turn_id: Some("u".to_owned()),
+            is_for_human: true,
+            digest: request_digest(method, Some(params)),
+            answer: Some(answer),
+        };
+        Remembered { requests: vec!["g-5".to_owned()], open_requests: vec![row], ..Remembered::default() }
+    }
+
+    /// The hub was killed between the commit of an answer and its sending.
+    #[test]
+    fn stored_answer_is_sent_when_asked_again() {
+        const PARAMS: &str = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        const OTHER: &str = r#"{"threadId":"t","turnId":"u","itemId":"o"}"#;
+        const USER_INPUT: &str = "item/tool/requestUserInput";
+        let (api, client) = (RequestSource::Api, RequestSource::Client);
+        let accept = r#"{"decision":"accept"}"#;
+        let sent = r#"{"id":5,"result":{"decision":"accept"}}"#;
+        let refused = r#"{"id":5,"error":{"code":1,"message":"no"}}"#;
+        let omitted = r#"{"omitted":"secret"}"#;
+        let reopened = ["reopens g-5 of uid 0", "opens g-5"].as_slice();
+        for (method, params, payload, source, again, lines, entries) in [
+            (ASKED, PARAMS, accept, api, PARAMS, [sent].as_slice(), [].as_slice()),
+            (ASKED, PARAMS, accept, client, PARAMS, &[sent], &[]),
+            (ASKED, PARAMS, r#"{"error":{"code":1,"message":"no"}}"#, client, PARAMS, &[refused], &[]),
+            (ASKED, PARAMS, accept, api, OTHER, &[], &["opens g-5.2"]),
+            (USER_INPUT, QUESTION, omitted, api, QUESTION, &[], reopened),
+        ] {
+            let line = format!(r#"{{"id":5,"method":"{method}","params":{again}}}"#);
+            let mut hub = Hub::new();
+            hub.handle(Input::Remembered(Box::new(stored(method, params, payload, source))));
+            let (got, kept) = asked(&mut hub, &line);
+            assert_eq!(
+                (got, kept),
+                (lines.iter().map(ToString::to_string).collect(), entries.iter().map(ToString::to_string).collect()),
+                "{line}"
+            );
+        }
+    }
+
+    /// The ledger is read after the server has asked again.
+    #[test]
+    fn stored_answer_is_sent_once_it_is_known() {
+        const PARAMS: &str = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        let mut hub = Hub::new();
+        hub.read(&format!(r#"0<{{"id":5,"method":"{ASKED}","params":{PARAMS}}}"#));
+        let remembered = stored(ASKED, PARAMS, r#"{"decision":"accept"}"#, RequestSource::Api);
+        let mut effects = Vec::new();
+        hub.0.handle(NOW, Input::Remembered(Box::new(remembered)), &mut effects);
+        assert_eq!(follow(effects), (vec![r#"{"id":5,"result":{"decision":"accept"}}"#.to_owned()], Vec::new()));
+    }
+
+    /// Another request under an open id is not the one that was open.
+    #[test]
+    fn other_parameters_withdraw_an_open_request() {
+        let ask = |item: &str| {
+            let params = format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}"}}"#);
+            format!(r#"{{"id":5,"method":"{ASKED}","params":{params}}}"#)
+        };
+        let withdrawn = |name: &str| format!("ends {name} withdrawn_by_server");
+        let mut hub = taken_over();
+        let entries = asked(&mut hub, &ask("other")).1;
+        assert_eq!(entries, [withdrawn("g-5"), "opens g-5.2".to_owned()]);
+        let entries = asked(&mut hub, &ask("third")).1;
+        assert_eq!(entries, [withdrawn("g-5.2"), "opens g-5.3".to_owned()]);
+        assert_eq!(asked(&mut hub, &ask("third")).1, [""; 0]);
+        assert_eq!(hub.0.requests_pending(), 1);
+    }
+
     #[test]
     fn state_of_a_thread_that_a_client_has_is_read() {
         let mut hub = Hub::new();
@@ -495,6 +618,8 @@ mod tests {
             thread_id: Some("t".to_owned()),
             turn_id: None,
             is_for_human: true,
+            digest: [0; 32],
+            answer: None,
         };
         let remembered = Remembered { open_requests: vec![row], ..Remembered::default() };
         assert_eq!(hub.handle(Input::Remembered(Box::new(remembered))), "thread/read");

@@ -3,14 +3,17 @@
 //! Every function runs in the caller's transaction. A row only moves forward: its end is written once, except that policy
 //! may still end an expired one, and that the answer of a rule is taken back if it was stored too late to be sent.
 
+use std::time::SystemTime;
+
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use serde_json::{Map, Value, json};
 
 use crate::engine::{
-    FIELD_ORDER, GivenRow, LedgerEntry, OpenBefore, RequestEnd, RequestKind, RequestRow, RequestType, field_order,
-    kept_result,
+    AnswerBefore, FIELD_ORDER, GivenRow, LedgerEntry, OpenBefore, RequestEnd, RequestKind, RequestRow, RequestSource,
+    RequestType, field_order, kept_result, request_digest,
 };
 use crate::history::rfc3339_millis;
+use crate::protocol::of_name;
 
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_pending_requests (
@@ -261,10 +264,15 @@ pub(super) fn ended_in(transaction: &Transaction<'_>, generation: &str) -> rusql
     transaction.prepare(SQL)?.query_map(params![generation, ENDED_MAX], |row| row.get(0))?.collect()
 }
 
-/// The open requests of a run, at most [`ENDED_MAX`].
+/// The requests of a run that are open, or whose answers the server has not confirmed; the newest first, at most
+/// [`ENDED_MAX`].
 pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<Vec<OpenBefore>> {
-    const SQL: &str = "SELECT request_id, rpc_request_id, thread_id, turn_id, request_type FROM codex_pending_requests
-        WHERE process_generation = ?1 AND status IN ('pending', 'expired') ORDER BY rowid DESC LIMIT ?2";
+    const SQL: &str = "SELECT request_id, rpc_request_id, thread_id, turn_id, request_type, request_method,
+        request_payload_json, status, resolved_payload_json, resolved_at, resolution_source, resolved_by, dispatched_at
+        FROM codex_pending_requests WHERE process_generation = ?1 AND (status IN ('pending', 'expired')
+        OR status = 'resolved' AND resolved_payload_json IS NOT NULL AND confirmed_at IS NULL
+            AND error_code IS NOT 'outcome_unknown')
+        ORDER BY rowid DESC LIMIT ?2";
     let read = |row: &Row<'_>| {
         Ok(OpenBefore {
             request_id: row.get(0)?,
@@ -272,9 +280,28 @@ pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqli
             thread_id: row.get(2)?,
             turn_id: row.get(3)?,
             is_for_human: row.get::<_, String>(4)? != RequestType::Other.name(),
+            digest: request_digest(&row.get::<_, String>(5)?, row.get::<_, Option<String>>(6)?.as_deref()),
+            answer: if row.get::<_, String>(7)? == "resolved" { answer_before(row)? } else { None },
         })
     };
     transaction.prepare(SQL)?.query_map(params![generation, ENDED_MAX], read)?.collect()
+}
+
+fn unix_us(at: SystemTime) -> u64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
+/// The answer of a row of [`open_in`].
+fn answer_before(row: &Row<'_>) -> rusqlite::Result<Option<AnswerBefore>> {
+    let at: Option<String> = row.get(9)?;
+    let source: Option<String> = row.get(10)?;
+    Ok(Some(AnswerBefore {
+        payload: row.get(8)?,
+        at_us: at.and_then(|at| humantime::parse_rfc3339(&at).ok()).map(unix_us).unwrap_or_default(),
+        source: source.and_then(|source| of_name(&source)).unwrap_or(RequestSource::Policy),
+        by: row.get::<_, Option<String>>(11)?.unwrap_or_default(),
+        is_dispatched: row.get::<_, Option<String>>(12)?.is_some(),
+    }))
 }
 
 /// The runs that have open requests.
@@ -302,14 +329,14 @@ pub enum WhichRequests {
     All,
 }
 
-/// Rows as JSON, oldest first. Large values are replaced by `{"omitted":"size"}` once newer rows have used up the room.
+/// Rows as JSON in the order of their arrival, oldest first, whatever the wall clock was set to. Large values are replaced by `{"omitted":"size"}` once newer rows have used up the room.
 pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Value>> {
     let (wanted, rows_max) = match which {
         WhichRequests::Pending => ("WHERE status = 'pending'", WAITING_ROWS_MAX),
         WhichRequests::PendingAndOrphaned => ("WHERE status IN ('pending', 'orphaned')", WAITING_ROWS_MAX),
         WhichRequests::All => ("", ROWS_MAX),
     };
-    let sql = format!("SELECT * FROM codex_pending_requests {wanted} ORDER BY requested_at DESC, rowid DESC LIMIT ?1");
+    let sql = format!("SELECT * FROM codex_pending_requests {wanted} ORDER BY rowid DESC LIMIT ?1");
     let mut statement = transaction.prepare_cached(&sql)?;
     let mut room = LIST_BYTES_MAX;
     let mut rows: Vec<Value> =
@@ -392,7 +419,7 @@ fn parsed(json: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{RequestSource, RequestStatus};
+    use crate::engine::RequestStatus;
     use crate::protocol::ItemPlace;
 
     fn ledger() -> Connection {

@@ -7,6 +7,7 @@ use super::model::Command;
 use super::model::{Focus, Model, Tone, session_name, with_host};
 use super::pressed::{attach, say, show_request};
 use crate::control::request_name::ShortNames;
+use crate::control::sort_by_arrival;
 
 /// A request by its session and id.
 pub(crate) type Key = (String, String);
@@ -52,7 +53,7 @@ pub(crate) fn rows(model: &Model) -> Vec<InboxRow> {
         let asks = session.asks.iter().filter(|ask| ask.is_for_human());
         rows.extend(asks.map(|ask| row(&session.id, &ask.id, &place, ask.asked_us, ask.summary())));
     }
-    rows.sort_by(|one, other| (one.asked_us, &one.key).cmp(&(other.asked_us, &other.key)));
+    sort_by_arrival(&mut rows, |row| row.key.0.clone(), |row| row.asked_us);
     let ids: Vec<String> = rows.iter().map(|row| row.key.1.clone()).collect();
     let names = ShortNames::among(ids.iter().map(String::as_str));
     for (row, id) in rows.iter_mut().zip(&ids) {

@@ -103,6 +103,8 @@ pub enum Canary {
     HubLeavesOpen,
     /// Does not store a late answer.
     HubForgetsLostAnswers,
+    /// Does not know the answers that an earlier hub has stored.
+    ForgetsStoredAnswers,
     /// Gives a request that is asked again the name of its answered row.
     ForgetsEnded,
 }
@@ -150,7 +152,7 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 13] = [
+    pub const OF_HUBS: [(Canary, &'static str); 14] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
@@ -163,6 +165,7 @@ impl Canary {
         (Canary::HoldsNothing, "3: "),
         (Canary::HubLeavesOpen, "3: open for ever"),
         (Canary::HubForgetsLostAnswers, "3: lost answers"),
+        (Canary::ForgetsStoredAnswers, "3: opened twice"),
         (Canary::ForgetsEnded, "3: kept otherwise"),
     ];
 }

@@ -69,6 +69,8 @@ pub enum Event {
     Copy,
     /// The server asks again because it has not got the answer.
     AskedAgain,
+    /// The server asks again for a request whose answer an earlier hub has stored.
+    StoredAnswerSent,
     /// A request gets another row because the ledger was opened late.
     OpenedAnew,
     /// An answer of ours waits for a connection.
@@ -78,7 +80,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 40] = [
+    const ALL: [Event; 41] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -117,6 +119,7 @@ impl Event {
         Event::Copy,
         Event::AskedAgain,
         Event::Unsent,
+        Event::StoredAnswerSent,
         Event::OpenedAnew,
         Event::HubHistory,
     ];

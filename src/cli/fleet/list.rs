@@ -12,6 +12,7 @@ use super::{Format, ask, complain, connect, failed, host_named, hosts_of, not_re
 use crate::config::Environment;
 use crate::control::answer::kind_of;
 use crate::control::request_name::ShortNames;
+use crate::control::sort_by_arrival;
 use crate::fleet::{AskError, Client, Host, PendingDocument, PendingRow, Question, VERSION};
 
 /// List the hosts of the fleet
@@ -222,7 +223,8 @@ pub(super) fn run_requests(arguments: &RequestsArguments, environment: &Environm
         false => (pending_rows(&client, host)?, 0),
     };
     rows.retain(|row| since.is_none_or(|since| text(row, "requested_at") >= since.rfc3339().as_str()));
-    rows.sort_by(|one, other| text(one, "requested_at").cmp(text(other, "requested_at")));
+    let session = |row: &Value| (text(row, "host").to_owned(), text(&row["session"], "session_id").to_owned());
+    sort_by_arrival(&mut rows, session, |row| text(row, "requested_at").to_owned());
     name_all(&mut rows);
     if arguments.format.as_json {
         return Ok(status.max(print_json(&json!({ "requests": rows }))));

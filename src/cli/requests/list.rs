@@ -16,7 +16,7 @@ use super::{follow, id_of, print_json, rows, text};
 use crate::config::Environment;
 use crate::control::answer::{kind_of, outcome_word};
 use crate::control::request_name::ShortNames;
-use crate::control::session_of_request;
+use crate::control::{session_of_request, sort_by_arrival};
 use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, label};
 
 /// List the requests that wait for your answer, in all sessions
@@ -71,7 +71,7 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let listed = listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| Listed::of(session, row)));
     let is_recent = |row: &Value| since.is_none_or(|since| text(row, "requested_at") >= since.rfc3339().as_str());
     let mut listed: Vec<Listed<'_>> = listed.filter(|listed| is_recent(&listed.row)).collect();
-    listed.sort_by(|one, other| text(&one.row, "requested_at").cmp(text(&other.row, "requested_at")));
+    sort_by_arrival(&mut listed, |one| one.session.id.clone(), |one| text(&one.row, "requested_at").to_owned());
     name_all(&mut listed);
     if arguments.common.as_json {
         let documents: Vec<Value> = listed.iter().map(Listed::document).collect();

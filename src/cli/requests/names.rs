@@ -202,8 +202,9 @@ type Named<S> = (S, String);
 fn find_here<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Option<Named<S>>, NotNamed> {
     let here = || sessions.iter().filter(|of| of.is_here == IsHere::Yes);
     if name == LATEST {
-        let pending = here().flat_map(pending);
-        let newest = pending.max_by_key(|(_, row)| row["requested_at"].as_str().unwrap_or_default());
+        // A session lists its requests in the order of their arrival, whatever its clock was set to.
+        let newest = here().filter_map(|of| pending(of).last());
+        let newest = newest.max_by_key(|(_, row)| row["requested_at"].as_str().unwrap_or_default());
         return Ok(newest.map(|(session, row)| (session, id_of(row).to_owned())));
     }
     only(name, here().flat_map(|of| numbered(name, of)).collect())
@@ -312,6 +313,12 @@ mod tests {
 
     fn in_session(name: &str, rows: Vec<Value>) -> Result<String, NotNamed> {
         find(name, &[here(rows)]).map(|(_, id)| id)
+    }
+
+    #[test]
+    fn latest_arrived_last_whatever_the_clock_says() {
+        let rows = vec![row("c000cccccccc-0", "pending", "2026-01-04"), row("c000cccccccc-1", "pending", "2026-01-03")];
+        assert_eq!(in_session("latest", rows).as_deref(), Ok("c000cccccccc-1"));
     }
 
     #[test]

@@ -497,7 +497,7 @@ pub struct Remembered {
     pub epochs: Vec<(String, String)>,
     /// Names of requests of this run of the server that have ended under another hub.
     pub requests: Vec<String>,
-    /// Those that were open when it ended.
+    /// Those that were open when it ended, or whose answers the server has not confirmed; the newest row of an id comes first.
     pub open_requests: Vec<OpenBefore>,
 }
 

@@ -1,18 +1,60 @@
-//! Requests that were open when an earlier hub ended. The server that it has left behind may have had an answer since.
+//! Requests that were open when an earlier hub ended, or whose answers it may not have sent. The server that it has left behind
+//! may have had an answer since.
 //!
 //! If somebody resumes the thread, the server asks for its open requests again, and says in which state the thread is. A thread
-//! that waits for nobody has no open requests for a human.
+//! that waits for nobody has no open requests for a human. If the server asks again for a request whose answer is stored, it
+//! has not got that answer, which is then sent. An answer that the ledger does not have whole cannot be sent: its row is open
+//! again.
 
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
 
-use super::open::{Commit, SERVER_EXITED, WITHDRAWN, request_name};
-use super::{Requests, resolve};
+use super::open::{Commit, SERVER_EXITED, State, WITHDRAWN, request_name};
+use super::{RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::interface::{Effect, Note, Now};
-use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestSource, RequestStatus};
+use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestSource, RequestStatus};
+use crate::engine::verdict::Verdict;
 use crate::protocol::ItemPlace;
-use crate::wire::{Conn, Members, RpcId, elements, text};
+use crate::wire::{Conn, Members, Message, RpcId, elements, text};
 
-/// A row of the ledger that was open.
+/// Identifies the method and the parameters of a request.
+pub(super) type RequestDigest = [u8; 32];
+
+/// The digest of a request with these parameters, as written.
+#[must_use]
+pub fn request_digest(method: &str, params: Option<&str>) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update(method);
+    if let Some(params) = params {
+        digest.update([0]);
+        digest.update(params);
+    }
+    digest.finalize().into()
+}
+
+/// An answer that an earlier hub has stored, and that the server has not confirmed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerBefore {
+    /// The answer as stored, from the client or as sent.
+    pub payload: String,
+    /// Microseconds since the Unix epoch.
+    pub at_us: u64,
+    pub source: RequestSource,
+    pub by: String,
+    /// The earlier hub had written it to the server.
+    pub is_dispatched: bool,
+}
+
+/// A request that the server asks for again under another hub, with the name of its row.
+#[derive(Debug)]
+pub(super) enum Again {
+    /// The stored answer is sent.
+    Answered(String, AnswerBefore),
+    /// Its answer was not sent and cannot be, so anyone may answer.
+    Reopened(String),
+}
+
+/// A row of the ledger that was open, or whose answer the server may not have got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenBefore {
     pub request_id: String,
@@ -22,6 +64,26 @@ pub struct OpenBefore {
     pub turn_id: Option<String>,
     /// Whether it waits for a human, which the state of its thread tells.
     pub is_for_human: bool,
+    /// Of the method and the parameters; see [`request_digest`].
+    pub digest: [u8; 32],
+    /// `None` if the row is open.
+    pub answer: Option<AnswerBefore>,
+}
+
+impl AnswerBefore {
+    /// The line for the server; `None` if the ledger has only a part of the answer.
+    fn line(&self, rpc_request_id: &str, verdict: &Verdict) -> Option<Vec<u8>> {
+        match verdict {
+            Verdict::Open => {}
+            Verdict::Masked(_) | Verdict::Secret => return None,
+        }
+        let payload: &RawValue = serde_json::from_str(&self.payload).ok()?;
+        // A client may have refused to answer, and the ledger has its error as the only member.
+        let members = Members::of(payload).filter(|_| self.source == RequestSource::Client);
+        let refusal = members.as_ref().and_then(|members| members.get("error").filter(|_| members.iter().count() == 1));
+        let (member, value) = refusal.map_or(("result", payload), |error| ("error", error));
+        Some(format!("{{\"id\":{rpc_request_id},\"{member}\":{value}}}").into_bytes())
+    }
 }
 
 impl OpenBefore {
@@ -37,59 +99,134 @@ impl OpenBefore {
 }
 
 impl Requests {
+    /// The ledger has been read: the names of the requests that have ended under another hub, and the rows that are open or
+    /// whose answers the server may not have got. The server may have asked for some of them again before this was known.
+    pub(in crate::engine) fn remember(
+        &mut self,
+        now: Now,
+        mut ended: Vec<String>,
+        mut rows: Vec<OpenBefore>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut newest: Vec<RpcId> = Vec::new();
+        for row in &rows {
+            let Some(id) = row.rpc_id().filter(|id| !newest.contains(id)) else { continue };
+            newest.push(id.clone());
+            let Some(request) = self.open.get(&id) else { continue };
+            let is_same = request_digest(&request.row.method, request.row.payload.as_deref()) == row.digest;
+            let is_untouched = matches!(request.state, State::Pending) && request.rule.is_none();
+            match &row.answer {
+                Some(answer) if is_same && is_untouched => {
+                    if self.take_row(&id, row, answer, effects) {
+                        ended.retain(|name| *name != row.request_id);
+                    }
+                }
+                None if !is_same => {
+                    self.remember_ended(std::slice::from_ref(&row.request_id), effects);
+                    let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
+                    let name = row.request_id.clone();
+                    resolve(RequestEnd::unanswered(name, now.unix_us, status, source, WITHDRAWN), effects);
+                }
+                Some(_) | None => {}
+            }
+        }
+        self.remember_ended(&ended, effects);
+        let is_known = |id: &RpcId| self.open.contains_key(id) || self.ended.names.contains_key(id);
+        rows.retain(|row| row.rpc_id().is_some_and(|id| !is_known(&id)));
+        self.before = rows;
+    }
+
+    /// A request that was asked again before the ledger was read gets its row. Returns whether it has.
+    fn take_row(&mut self, id: &RpcId, row: &OpenBefore, answer: &AnswerBefore, effects: &mut Vec<Effect>) -> bool {
+        let Some(request) = self.open.get(id) else { return false };
+        let is_whole = answer.line(&row.rpc_request_id, &request.verdict).is_some();
+        if !is_whole && answer.is_dispatched {
+            return false;
+        }
+        self.rename(id, &row.request_id);
+        self.name_is_used(&row.request_id);
+        if is_whole {
+            self.send_stored(id, answer.clone(), effects);
+        } else {
+            let (request_id, by) = (row.request_id.clone(), answer.by.clone());
+            effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id, by }));
+        }
+        true
+    }
+
+    /// Sends the answer that an earlier hub has stored. The client gets the request and then its end; an answer of its own in
+    /// between is stored as lost.
+    pub(super) fn send_stored(&mut self, id: &RpcId, answer: AnswerBefore, effects: &mut Vec<Effect>) {
+        let last_conn = self.last_conn;
+        let Some(request) = self.open.get_mut(id) else { return };
+        let Some(line) = answer.line(&request.row.rpc_request_id, &request.verdict) else { return };
+        let AnswerBefore { payload, at_us, source, by, is_dispatched: _ } = answer;
+        let given = GivenRow { request_id: request.row.request_id.clone(), at_us, source, by, payload };
+        let end = RequestEnd::answered(given, RequestStatus::Resolved);
+        effects.push(resolved_note(&end));
+        request.end = Some(Box::new(end));
+        request.is_answered(Conn::OWN, last_conn);
+        let verdict = request.verdict.clone();
+        self.tokens += 1;
+        effects.push(inject(line, &verdict, self.tokens));
+        self.await_dispatch(self.tokens, id);
+    }
+
     /// Requests with these names have ended under another hub. If the server asks again, it has not got their answers. A request
     /// that it has asked again before this was known gets another row.
-    pub(in crate::engine) fn remember(&mut self, ended: &[String], effects: &mut Vec<Effect>) {
-        for name in ended {
-            let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
-            let (name, number) = match numbered {
-                // A point also separates the text of an id; see [`request_name`].
-                Some((base, number)) if !base.ends_with("-s") => (base, number),
-                Some(_) | None => (name.as_str(), 1),
-            };
-            let used = self.names.entry(name.to_owned()).or_insert(0);
-            *used = number.max(*used);
-        }
+    fn remember_ended(&mut self, ended: &[String], effects: &mut Vec<Effect>) {
+        ended.iter().for_each(|name| self.name_is_used(name));
         for id in self.ids_where(|request| ended.contains(&request.row.request_id)) {
             self.open_anew(&id, effects);
         }
+    }
+
+    /// A row has this name.
+    fn name_is_used(&mut self, name: &str) {
+        let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
+        let (name, number) = match numbered {
+            // A point also separates the text of an id; see [`request_name`].
+            Some((base, number)) if !base.ends_with("-s") => (base, number),
+            Some(_) | None => (name, 1),
+        };
+        let used = self.names.entry(name.to_owned()).or_insert(0);
+        *used = number.max(*used);
+    }
+
+    /// Gives an open request the name of another row, also in what waits for the ledger or the server.
+    fn rename(&mut self, id: &RpcId, name: &str) -> String {
+        let Some(request) = self.open.get_mut(id) else { return name.to_owned() };
+        let before = std::mem::replace(&mut request.row.request_id, name.to_owned());
+        if let Some(end) = &mut request.end {
+            name.clone_into(&mut end.request_id);
+        }
+        for commit in self.commits.values_mut() {
+            if let Commit::Opens { request_id } | Commit::GoesOn { request_id } = commit
+                && *request_id == before
+            {
+                name.clone_into(request_id);
+            }
+        }
+        let dispatched = self.dispatches.values_mut().map(|(_, of)| of);
+        let by_policy = self.by_policy.values_mut().map(|answer| &mut answer.end.request_id);
+        dispatched.chain(by_policy).filter(|of| **of == before).for_each(|of| name.clone_into(of));
+        before
     }
 
     /// Opens a row for a request whose name belongs to a row that has ended. A client may have got it by now.
     fn open_anew(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
         let (Some(generation), Some(request)) = (self.generation.clone(), self.open.get(id)) else { return };
         let name = self.free_name(request_name(&generation, id, &request.row.rpc_request_id));
+        self.rename(id, &name);
+        self.commits.retain(|_, commit| !matches!(commit, Commit::Opens { request_id } if *request_id == name));
         let Some(request) = self.open.get_mut(id) else { return };
-        let before = std::mem::replace(&mut request.row.request_id, name.clone());
         request.row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
         let (row, request_type) = (request.row.clone(), request.kind.request_type().name());
-        let held = request.withheld.is_some();
-        if let Some(end) = &mut request.end {
-            end.request_id.clone_from(&name);
-        }
-        let end = request.end.clone();
+        let (held, end) = (request.withheld.is_some(), request.end.clone());
         effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held }));
-        self.commits.retain(|_, commit| !matches!(commit, Commit::Opens { request_id } if *request_id == before));
-        for commit in self.commits.values_mut() {
-            if let Commit::GoesOn { request_id } = commit
-                && *request_id == before
-            {
-                request_id.clone_from(&name);
-            }
-        }
-        let dispatched = self.dispatches.values_mut().map(|(_, of)| of);
-        let by_policy = self.by_policy.values_mut().map(|answer| &mut answer.end.request_id);
-        dispatched.chain(by_policy).filter(|of| **of == before).for_each(|of| of.clone_from(&name));
         let entry = LedgerEntry::RequestOpened(Box::new(row));
         self.keep_first(entry, Commit::Opens { request_id: name }, effects);
         effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(end))));
-    }
-
-    /// The server may have asked for some of them again before the ledger could be read.
-    pub(in crate::engine) fn remember_open(&mut self, mut rows: Vec<OpenBefore>) {
-        let is_known = |id: &RpcId| self.open.contains_key(id) || self.ended.names.contains_key(id);
-        rows.retain(|row| row.rpc_id().is_some_and(|id| !is_known(&id)));
-        self.before = rows;
     }
 
     /// The threads that may still wait for an answer.
@@ -119,16 +256,51 @@ impl Requests {
     }
 
     pub(super) fn resolved_before(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
+        for row in self.before.iter().filter(|row| row.answer.is_some() && row.rpc_id().as_ref() == Some(id)) {
+            let (request_id, at_us) = (row.request_id.clone(), now.unix_us);
+            effects.push(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
+        }
         self.end_before(now, |row| row.rpc_id().as_ref() == Some(id), effects);
     }
 
-    /// The server asks for one of them again.
-    pub(super) fn is_asked_again(&mut self, id: &RpcId) {
-        self.before.retain(|row| row.rpc_id().as_ref() != Some(id));
+    /// The server asks for one of them again, or for something else under its id, which withdraws it.
+    pub(super) fn asked_again(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        message: &Message<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Again> {
+        let is_of_id = |row: &mut OpenBefore| row.rpc_id().as_ref() == Some(id);
+        let OpenBefore { request_id, digest, answer, .. } = self.before.extract_if(.., is_of_id).next()?;
+        let (method, params) = (message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get));
+        let is_same = request_digest(method, params) == digest;
+        match answer {
+            Some(answer) if is_same => {
+                let kind = RequestKind::asked(method, &message.params.map(read).unwrap_or_default())?;
+                let verdict = answer::verdict(kind, params.unwrap_or_default());
+                if answer.line("0", &verdict).is_some() {
+                    return Some(Again::Answered(request_id, answer));
+                }
+                if answer.is_dispatched {
+                    return None;
+                }
+                let by = answer.by;
+                effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id: request_id.clone(), by }));
+                Some(Again::Reopened(request_id))
+            }
+            None if !is_same => {
+                self.remember_ended(std::slice::from_ref(&request_id), effects);
+                let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
+                resolve(RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN), effects);
+                None
+            }
+            Some(_) | None => None,
+        }
     }
 
     pub(super) fn server_ended_before(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        for row in self.before.drain(..) {
+        for row in self.before.drain(..).filter(|row| row.answer.is_none()) {
             let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
             resolve(RequestEnd::unanswered(row.request_id, now.unix_us, status, source, SERVER_EXITED), effects);
         }
@@ -136,9 +308,9 @@ impl Requests {
 
     fn end_before(&mut self, now: Now, is_over: impl Fn(&OpenBefore) -> bool, effects: &mut Vec<Effect>) {
         let over: Vec<OpenBefore> = self.before.extract_if(.., |row| is_over(row)).collect();
-        for row in over {
+        for row in over.into_iter().filter(|row| row.answer.is_none()) {
             // If the server asks again after all, that is another row.
-            self.remember(std::slice::from_ref(&row.request_id), effects);
+            self.remember_ended(std::slice::from_ref(&row.request_id), effects);
             let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
             resolve(RequestEnd::unanswered(row.request_id, now.unix_us, status, source, WITHDRAWN), effects);
         }

@@ -25,7 +25,7 @@ mod server_facts;
 #[cfg(test)]
 mod simulation;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -42,16 +42,19 @@ use crate::protocol::ItemPlace;
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
 pub use answer::{GivenAnswer, decisions, valid};
-pub use before::OpenBefore;
+use before::Again;
+pub use before::{AnswerBefore, OpenBefore, request_digest};
 pub(super) use items::Items;
-use items::is_same_item;
 use kind::summary;
 pub(crate) use kind::{
     FIELD_ORDER, Need, Subject, Word, command_line, field_order, permissions_in_words, without_shell,
     without_system_shell,
 };
 pub use kind::{RequestKind, RequestType};
-use open::{ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, request_name};
+use open::{
+    ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, opened_note, request_name,
+};
+use ruled::RuledRequest;
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -89,7 +92,10 @@ pub(super) struct Requests {
     /// The run, once the session is open and rows can be stored.
     generation: Option<String>,
     open: HashMap<RpcId, Request>,
-    /// Open rows of an earlier hub that the server has not asked for again.
+    /// Requests opened so far.
+    arrivals: u64,
+    /// Rows of an earlier hub that are open, or whose answers the server may not have got, and that the server has not asked
+    /// for again; the newest row of an id comes first.
     before: Vec<OpenBefore>,
     ended: Ended,
     /// Assigned names and how often each was used.
@@ -129,6 +135,7 @@ impl Requests {
             last_conn: Conn::OWN,
             generation: None,
             open: HashMap::new(),
+            arrivals: 0,
             before: Vec::new(),
             ended: Ended::default(),
             names: HashMap::new(),
@@ -194,7 +201,7 @@ impl Requests {
                 && request.kind.is_for_human()
                 && request.row.place.thread_id.as_deref() == Some(thread_id)
         });
-        of_thread.map(|request| &request.row).min_by_key(|row| (row.requested_at_us, row.request_id.clone()))
+        of_thread.min_by_key(|request| request.arrival).map(|request| &request.row)
     }
 
     /// Opens a request, and decides whether and when its line goes to the client, unless it is withheld already.
@@ -216,19 +223,31 @@ impl Requests {
             return;
         }
         // From now on, a response with this id answers this request.
-        let answered_before = self.open.remove(&id).map(|answered| answered.followed_by(message)).unwrap_or_default();
+        let (answered_before, replaced) = match self.open.remove(&id) {
+            Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
+            Some(answered) => (answered.followed_by(message), VecDeque::new()),
+            None => (VecDeque::new(), VecDeque::new()),
+        };
         self.ended.forget(&id);
         let params = message.params.map(read).unwrap_or_default();
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
-        let ruled = self.ruling(kind, message, &shown, about);
+        let before = self.asked_again(now, &id, message, effects);
+        let ruled = match before {
+            Some(Again::Answered(..)) => RuledRequest::default(),
+            Some(Again::Reopened(_)) | None => self.ruling(kind, message, &shown, about),
+        };
         // Without a row, only the client could answer.
-        let is_held = (self.settings.hold || ruled.holds()) && kind.is_for_human() && self.is_trusted;
+        let is_answered = matches!(before, Some(Again::Answered(..)));
+        let is_held = (self.settings.hold || ruled.holds()) && kind.is_for_human() && self.is_trusted && !is_answered;
         let is_withheld = is_held || ruled.answers();
-        let name = self.free_name(request_name(&generation, &id, raw_id.get()));
-        self.is_asked_again(&id);
+        let (name, answer) = match before {
+            Some(Again::Answered(name, answer)) => (name, Some(answer)),
+            Some(Again::Reopened(name)) => (name, None),
+            None => (self.free_name(request_name(&generation, &id, raw_id.get())), None),
+        };
         let expiry = self.expiry(kind);
         let row = RequestRow {
             request_id: name.clone(),
@@ -245,65 +264,23 @@ impl Requests {
             late: !self.is_trusted && !decision.is_withheld(),
             rule: ruled.rule_name(),
         };
+        self.arrivals += 1;
         let request = Request {
-            row: row.clone(),
-            conns: vec![seen.conn],
-            kind,
-            params: message.params.map(ToOwned::to_owned),
-            verdict: answer::verdict(kind, message.params.map_or("", RawValue::get)),
             expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.notify_at(now, kind).filter(|_| !ruled.answers()),
             withheld: is_withheld.then(|| Withheld::Until(seen.line.to_vec())),
             is_held,
-            rule: None,
             answered_before,
-            answered: None,
-            may_be_lost: false,
-            is_unstored: false,
-            is_stored_late: false,
-            end: None,
-            state: State::Pending,
+            replaced,
+            ..Request::new(row.clone(), self.arrivals, seen.conn, message.params)
         };
         self.open.insert(id.clone(), request);
-        let (request_type, held) = (kind.request_type().name(), is_withheld);
-        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held }));
-        let entry = LedgerEntry::RequestOpened(Box::new(row));
-        let token = self.keep_first(entry, Commit::Opens { request_id: name }, effects);
-        if is_withheld {
-            self.holds.push((token, now.elapsed + HOLD_MAX));
-            decision.line = Passage::Withhold;
-        } else if !decision.is_withheld() {
-            // A withheld line waits for nothing.
-            self.hold(now, token, decision);
-        }
-        self.rule_begins(now, &id, ruled, decision, effects);
-    }
-
-    /// The server repeated an open request. If its row is still being stored, the line waits for that again.
-    pub(super) fn repeated(
-        &mut self,
-        now: Now,
-        request_id: String,
-        decision: &mut Decision,
-        effects: &mut Vec<Effect>,
-    ) {
-        let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
-        let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
-            // Only the hub itself had got the request when its row could not be stored.
-            let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
-            if self.is_hub && !self.is_trusted && self.open.values().any(is_unstored) {
-                effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
-            }
-            return;
+        let Some(answer) = answer else {
+            self.store_opened(now, &id, decision, effects);
+            return self.rule_begins(now, &id, ruled, decision, effects);
         };
-        if self.holds.iter().any(|(held, _)| *held == token) {
-            decision.hold = Some(token);
-            return;
-        }
-        if !self.is_trusted {
-            effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
-        }
-        self.hold(now, token, decision);
+        effects.push(opened_note(&row, is_withheld));
+        self.send_stored(&id, answer, effects);
     }
 
     /// The client answers: decides whether and when its answer goes to the server.
@@ -529,23 +506,6 @@ impl Requests {
         }
     }
 
-    /// The changes behind a request became known after it.
-    pub(super) fn shown(&mut self, place: &ItemPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
-        let asked = self
-            .open
-            .values_mut()
-            .filter(|request| request.kind == RequestKind::FileChange && is_same_item(&request.row.place, place));
-        for request in asked {
-            let params = request.params.as_deref().map(read).unwrap_or_default();
-            request.row.summary = summary(request.kind, &request.row.method, &params, Some(&read(changes)));
-            effects.push(Effect::keep(LedgerEntry::RequestShown {
-                request_id: request.row.request_id.clone(),
-                changes: changes.get().to_owned(),
-                summary: request.row.summary.clone(),
-            }));
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -564,7 +524,7 @@ impl Requests {
 
     fn ids_where(&self, wanted: impl Fn(&Request) -> bool) -> Vec<RpcId> {
         let mut found: Vec<(&RpcId, &Request)> = self.open.iter().filter(|(_, request)| wanted(request)).collect();
-        found.sort_by_key(|(_, request)| (request.row.requested_at_us, &request.row.request_id));
+        found.sort_by_key(|(_, request)| request.arrival);
         found.into_iter().map(|(id, _)| id.clone()).collect()
     }
 

@@ -7,12 +7,14 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::answer::CheckedAnswer;
+use super::before::{RequestDigest, request_digest};
 use super::items::is_same_item;
 use super::kind::RequestKind;
+use super::kind::summary;
 use super::ruled::{AppliedRule, Ruled};
-use super::{HOLD_MAX, Requests, answer, inject, resolve, response_line};
+use super::{HOLD_MAX, Requests, answer, inject, read, resolve, response_line};
 use crate::engine::attached_client::Clients;
-use crate::engine::interface::{ApiCallId, Decision, Effect, Now, Passage, Token};
+use crate::engine::interface::{ApiCallId, ApiReply, Decision, Effect, Note, Now, Passage, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
 use crate::engine::verdict::Verdict;
@@ -24,6 +26,9 @@ const ENDED_MAX: usize = 4_096;
 
 /// Unconfirmed answered rows of one request; the oldest is evicted first.
 const ANSWERED_BEFORE_MAX: usize = 16;
+
+/// Withdrawn requests remembered for one open id; the oldest is evicted first.
+const REPLACED_MAX: usize = 16;
 
 /// Why a request ended, or was mentioned after its end.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +51,8 @@ pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in ti
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) row: RequestRow,
+    /// Its place in the order of arrival, which the wall clock does not tell.
+    pub(super) arrival: u64,
     /// The connections on which the server sent it.
     pub(super) conns: Vec<Conn>,
     pub(super) kind: RequestKind,
@@ -63,6 +70,8 @@ pub(super) struct Request {
     pub(super) notify_at: Option<Duration>,
     /// Earlier rows of the same request whose answers the server has not confirmed, oldest first.
     pub(super) answered_before: VecDeque<String>,
+    /// Withdrawn requests of the same id, of which a hub may still get copies.
+    pub(super) replaced: VecDeque<Replaced>,
     pub(super) answered: Option<AnsweredOver>,
     /// The connection of its answer has closed, and nothing shows that the server got the answer.
     pub(super) may_be_lost: bool,
@@ -81,6 +90,14 @@ pub(super) struct AnsweredOver {
     pub(super) over: Conn,
     /// The newest connection at that time.
     newest: Conn,
+}
+
+/// A request that gave way to another one of the same id.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub(super) digest: RequestDigest,
+    /// The connections on which the server sent it.
+    pub(super) conns: Vec<Conn>,
 }
 
 /// An answer of policy on its way to the server.
@@ -184,23 +201,58 @@ impl Ended {
 }
 
 impl Request {
-    /// Whether a request line with the same id repeats this request, so that one answer serves both: the request has no
-    /// answer yet, or the server will read the answer after this line.
+    /// A pending request that the server has sent on one connection.
+    pub(super) fn new(row: RequestRow, arrival: u64, conn: Conn, params: Option<&RawValue>) -> Request {
+        Request {
+            arrival,
+            conns: vec![conn],
+            kind: row.kind,
+            params: params.map(ToOwned::to_owned),
+            verdict: answer::verdict(row.kind, params.map_or("", RawValue::get)),
+            expires_at: None,
+            notify_at: None,
+            withheld: None,
+            is_held: false,
+            rule: None,
+            answered_before: VecDeque::new(),
+            replaced: VecDeque::new(),
+            answered: None,
+            may_be_lost: false,
+            is_unstored: false,
+            is_stored_late: false,
+            end: None,
+            state: State::Pending,
+            row,
+        }
+    }
+
+    /// Whether a request line with the same id repeats this request, so that one answer serves both: it asks for the same, and
+    /// the request has no answer yet, or the server will read the answer after this line.
     pub(super) fn is_same_as(&self, message: &Message<'_>) -> bool {
         match self.state {
-            State::Pending | State::Deciding(_) | State::Expired => true,
-            State::Answered => self.is_repeated_by(message),
+            State::Pending | State::Deciding(_) | State::Expired | State::Answered => self.is_repeated_by(message),
             State::Sent => false,
         }
     }
 
     /// Whether a line of a hub's server with the same id is a copy for one more client. The server asks a client that has come
     /// after the answer only if it has not read the answer.
-    pub(super) fn is_copied_on(&self, conn: Conn) -> bool {
-        match self.state {
+    pub(super) fn is_copied_on(&self, conn: Conn, message: &Message<'_>) -> bool {
+        let may_be_copy = match self.state {
             State::Pending | State::Deciding(_) | State::Expired => true,
             State::Answered | State::Sent => self.answered.is_none_or(|answered| conn <= answered.newest),
+        };
+        may_be_copy && self.is_repeated_by(message)
+    }
+
+    /// Whether a line of a hub's server is a copy, for one more client, of a withdrawn request of the same id.
+    fn is_late_copy(&mut self, conn: Conn, message: &Message<'_>) -> bool {
+        if self.replaced.is_empty() {
+            return false;
         }
+        let digest = request_digest(message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get));
+        let copied = self.replaced.iter_mut().find(|one| one.digest == digest && !one.conns.contains(&conn));
+        copied.map(|one| one.conns.push(conn)).is_some()
     }
 
     /// An answer goes to the server over a connection.
@@ -239,10 +291,20 @@ impl Request {
             && message.params.map(RawValue::get) == self.row.payload.as_deref()
     }
 
+    fn digest(&self) -> RequestDigest {
+        request_digest(&self.row.method, self.row.payload.as_deref())
+    }
+
     /// Whether no answer has been given, or it is not yet stored.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
     }
+}
+
+/// Notes that a request has a row.
+pub(super) fn opened_note(row: &RequestRow, held: bool) -> Effect {
+    let request_type = row.kind.request_type().name();
+    Effect::Note(Note::RequestOpened { request_id: row.request_id.clone(), request_type, held })
 }
 
 pub(super) const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
@@ -259,6 +321,60 @@ impl Requests {
     /// When the user's hook runs for a request that is pending from now on.
     pub(super) fn notify_at(&self, now: Now, kind: RequestKind) -> Option<Duration> {
         self.settings.notify_after.filter(|_| kind.is_for_human()).map(|after| now.elapsed + after)
+    }
+
+    /// Stores a new row. Its line waits for that, unless it is withheld already.
+    pub(super) fn store_opened(&mut self, now: Now, id: &RpcId, decision: &mut Decision, effects: &mut Vec<Effect>) {
+        let Some(request) = self.open.get(id) else { return };
+        let (row, is_withheld) = (request.row.clone(), request.withheld.is_some());
+        effects.push(opened_note(&row, is_withheld));
+        let request_id = row.request_id.clone();
+        let token = self.keep_first(LedgerEntry::RequestOpened(Box::new(row)), Commit::Opens { request_id }, effects);
+        if is_withheld {
+            self.holds.push((token, now.elapsed + HOLD_MAX));
+            decision.line = Passage::Withhold;
+        } else if !decision.is_withheld() {
+            // A withheld line waits for nothing.
+            self.hold(now, token, decision);
+        }
+    }
+
+    /// The server repeated an open request. If its row is still being stored, the line waits for that again.
+    fn repeated(&mut self, now: Now, request_id: String, decision: &mut Decision, effects: &mut Vec<Effect>) {
+        let opens = |commit: &Commit| matches!(commit, Commit::Opens { request_id: of } if *of == request_id);
+        let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
+            // Only the hub itself had got the request when its row could not be stored.
+            let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
+            if self.is_hub && !self.is_trusted && self.open.values().any(is_unstored) {
+                effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+            }
+            return;
+        };
+        if self.holds.iter().any(|(held, _)| *held == token) {
+            decision.hold = Some(token);
+            return;
+        }
+        if !self.is_trusted {
+            effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+        }
+        self.hold(now, token, decision);
+    }
+
+    /// The changes behind a request became known after it.
+    pub(in crate::engine) fn shown(&mut self, place: &ItemPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
+        let asked = self
+            .open
+            .values_mut()
+            .filter(|request| request.kind == RequestKind::FileChange && is_same_item(&request.row.place, place));
+        for request in asked {
+            let params = request.params.as_deref().map(read).unwrap_or_default();
+            request.row.summary = summary(request.kind, &request.row.method, &params, Some(&read(changes)));
+            effects.push(Effect::keep(LedgerEntry::RequestShown {
+                request_id: request.row.request_id.clone(),
+                changes: changes.get().to_owned(),
+                summary: request.row.summary.clone(),
+            }));
+        }
     }
 
     /// The server sent `serverRequest/resolved`.
@@ -314,8 +430,11 @@ impl Requests {
         if self.is_hub && self.ended.names.contains_key(id) {
             return true;
         }
+        if self.is_hub && self.open.get_mut(id).is_some_and(|request| request.is_late_copy(seen.conn, message)) {
+            return true;
+        }
         let is_copy = |request: &&mut Request| match self.is_hub {
-            true => request.is_copied_on(seen.conn),
+            true => request.is_copied_on(seen.conn, message),
             false => request.is_same_as(message),
         };
         let Some(request) = self.open.get_mut(id).filter(is_copy) else { return false };
@@ -330,6 +449,39 @@ impl Requests {
             self.repeated(seen.now, request_id, decision, effects);
         }
         true
+    }
+
+    /// The server asks for something else under the id of this request, so an answer to this one must not reach it any more.
+    /// Returns the withdrawn requests of this id.
+    pub(super) fn replaced(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        before: Request,
+        effects: &mut Vec<Effect>,
+    ) -> VecDeque<Replaced> {
+        let (digest, request_id) = (before.digest(), before.row.request_id.clone());
+        let (conns, mut replaced) = (before.conns.clone(), before.replaced);
+        self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) | Commit::Expires(of) if of == id));
+        self.by_policy.retain(|_, answer| answer.end.request_id != request_id);
+        // The ledger carries out orders in order, so this end replaces an answer that it is storing.
+        let mut instead = before.is_stored_late;
+        if let State::Deciding(deciding) = before.state {
+            instead = true;
+            deciding.decider.reply(ApiReply::NotOpen, effects);
+            let lost = deciding.runner_up.map(|(_, given)| LedgerEntry::AnswerLost(Box::new(given)));
+            effects.extend(lost.map(Effect::keep));
+        }
+        let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
+        let end = RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN);
+        resolve(RequestEnd { instead, ..end }, effects);
+        if self.is_hub {
+            replaced.push_back(Replaced { digest, conns });
+            if replaced.len() > REPLACED_MAX {
+                replaced.pop_front();
+            }
+        }
+        replaced
     }
 
     /// Sends the policy answer after storing the expiry, whether or not that succeeded.

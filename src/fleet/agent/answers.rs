@@ -13,7 +13,7 @@ use crate::control::answer::{is_stored, of_answers, of_word};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::in_one_line;
 use crate::control::request_name::{is_short_name, is_whole};
-use crate::control::{SessionDocument, SessionRow, session_of_request};
+use crate::control::{SessionDocument, SessionRow, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
@@ -125,7 +125,7 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
             Err(why) => silent.push((session.id.clone(), why)),
         }
     }
-    listed.sort_by(|(_, one), (_, other)| text(one, "requested_at").cmp(text(other, "requested_at")));
+    sort_by_arrival(&mut listed, |(session, _)| session.id.clone(), |(_, row)| text(row, "requested_at").to_owned());
     let left_out = listed.len().saturating_sub(ROWS_MAX);
     let rows: Vec<(Value, Value)> =
         listed.into_iter().skip(left_out).map(|(session, row)| (row, of_session(&session))).collect();

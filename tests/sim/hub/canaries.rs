@@ -13,13 +13,11 @@ impl HubWorld {
         first != Some(conn)
     }
 
-    /// Whether a message to the server answers a request that an earlier hub has seen end.
+    /// Whether a message to the server is the answer that an earlier hub has stored.
     pub fn is_answer_to_ended(&self, to: Side, line: &[u8]) -> bool {
         let answered = Message::read(line).as_ref().and_then(Message::answer).map(|(id, _)| id);
-        let Some((id, run)) = answered.zip(self.server_run.as_ref()) else { return false };
-        let is_ended = self.ledger.get(&format!("{run}-{id}")).is_some_and(|row| !row.is_open());
-        let is_again = self.referee.name_of(id).is_some_and(|name| name.ends_with(".2"));
-        to == Side::Server && is_ended && is_again
+        let name = answered.and_then(|id| self.referee.name_of(id));
+        to == Side::Server && name.is_some_and(|name| self.ledger.had_ended(name))
     }
 
     /// The message that some canaries pass instead; `None` if they pass none.

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use codex_shim::testing::engine::{LedgerEntry, OpenBefore, RequestSource, RequestStatus, WaitingCommand};
+use codex_shim::testing::engine::{
+    AnswerBefore, LedgerEntry, OpenBefore, RequestSource, RequestStatus, WaitingCommand, request_digest,
+};
 
 use super::super::shim::Told;
 
@@ -12,8 +14,13 @@ use super::super::shim::Told;
 pub struct Row {
     /// The run of the server.
     pub generation: String,
-    /// What the next hub learns of an open one.
+    /// What the next hub learns of one that is open, or whose answer the server has not confirmed.
     asked: OpenBefore,
+    /// The order in which rows were opened.
+    number: usize,
+    is_dispatched: bool,
+    /// The server has confirmed the answer, or its turn is over.
+    is_settled: bool,
     pub status: RequestStatus,
     pub source: Option<RequestSource>,
     /// The answer, as JSON.
@@ -75,14 +82,28 @@ impl Ledger {
         self.ended_before.clone()
     }
 
-    /// Requests of this run of the server that are open.
+    /// Requests of this run of the server that are open, or whose answers it has not confirmed; the newest first.
     pub fn open(&self) -> Vec<OpenBefore> {
-        let of_run = self.rows.values().filter(|row| row.generation == self.generation && row.is_open());
-        of_run.map(|row| row.asked.clone()).collect()
+        let is_due = |row: &&Row| row.is_open() || (row.payload.is_some() && !row.is_settled);
+        let mut of_run: Vec<&Row> =
+            self.rows.values().filter(|row| row.generation == self.generation).filter(is_due).collect();
+        of_run.sort_by_key(|row| std::cmp::Reverse(row.number));
+        let asked = |row: &Row| {
+            let answer = row.payload.clone().filter(|_| !row.is_open()).map(|payload| AnswerBefore {
+                payload,
+                at_us: 0,
+                source: row.source.unwrap_or(RequestSource::Policy),
+                by: String::new(),
+                is_dispatched: row.is_dispatched,
+            });
+            OpenBefore { answer, ..row.asked.clone() }
+        };
+        of_run.into_iter().map(asked).collect()
     }
 
     /// Stores an entry; returns whether it has changed the row of a request.
     pub fn keep(&mut self, entry: LedgerEntry) -> bool {
+        let number = self.rows.len();
         match entry {
             LedgerEntry::RequestOpened(row) => {
                 let kept = Row {
@@ -93,7 +114,12 @@ impl Ledger {
                         thread_id: row.place.thread_id.clone(),
                         turn_id: row.place.turn_id.clone(),
                         is_for_human: row.kind.request_type().is_for_human(),
+                        digest: request_digest(&row.method, row.payload.as_deref()),
+                        answer: None,
                     },
+                    number,
+                    is_dispatched: false,
+                    is_settled: false,
                     status: RequestStatus::Pending,
                     source: None,
                     payload: None,
@@ -112,6 +138,14 @@ impl Ledger {
             LedgerEntry::RequestExpired { request_id, .. } => {
                 let row = self.rows.get_mut(&request_id).filter(|row| row.status == RequestStatus::Pending);
                 row.map(|row| row.status = RequestStatus::Expired).is_some()
+            }
+            LedgerEntry::RequestDispatched { request_id, .. } => {
+                self.rows.get_mut(&request_id).into_iter().for_each(|row| row.is_dispatched = true);
+                false
+            }
+            LedgerEntry::RequestConfirmed { request_id, .. } | LedgerEntry::RequestUncertain { request_id, .. } => {
+                self.rows.get_mut(&request_id).into_iter().for_each(|row| row.is_settled = true);
+                false
             }
             // It takes back the accept of a rule, and there are no rules here.
             LedgerEntry::RequestReopened { .. } => false,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, RequestSource, RequestStatus, Token};
+use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, OpenBefore, RequestSource, RequestStatus, Token};
 use codex_shim::testing::wire::{Conn, Side};
 use serde_json::Value;
 
@@ -43,6 +43,8 @@ pub struct Referee {
     rows: Vec<Asked>,
     /// The current row of each request, by its id.
     open: BTreeMap<u64, RowNumber>,
+    /// Rows of an earlier hub whose answers the server may not have got.
+    stored: BTreeMap<u64, OpenBefore>,
     /// Requests that are over, with their last row.
     over: BTreeMap<u64, RowNumber>,
     ended_turns: BTreeSet<String>,
@@ -200,6 +202,38 @@ impl Referee {
         };
         let wires = self.wires.into_iter().map(|(conn, wire)| (conn, last(wire))).collect();
         Referee { wires, newest: self.newest, ..Referee::new(generation, expires) }
+    }
+
+    /// The ledger is open, with these rows. If the server asks again for a request whose answer is stored, it gets that answer.
+    pub fn loaded(&mut self, rows: &[OpenBefore]) {
+        self.is_loaded = true;
+        let mut newest = BTreeMap::new();
+        for row in rows {
+            newest.entry(row.rpc_request_id.parse::<u64>().expect("ids are numbers")).or_insert(row);
+        }
+        for (id, row) in newest.into_iter().filter(|(_, row)| row.answer.is_some()) {
+            match self.open.get(&id).copied() {
+                Some(number) if matches!(self.rows[number].state, State::Pending) => self.has_stored(number, row),
+                Some(_) => {}
+                None if self.over.contains_key(&id) => {}
+                None => drop(self.stored.insert(id, row.clone())),
+            }
+        }
+    }
+
+    /// The row of a request has an answer, which is on its way to the server.
+    fn has_stored(&mut self, number: RowNumber, row: &OpenBefore) {
+        let Some(answer) = &row.answer else { return };
+        self.happened.count(Event::StoredAnswerSent);
+        let asked = &mut self.rows[number];
+        asked.name = Some(row.request_id.clone());
+        asked.state = State::Answered;
+        (asked.payload, asked.answered_at) = (Some(answer.payload.clone()), self.newest);
+        asked.ends(RequestStatus::Resolved, answer.source, Some(answer.payload.clone()));
+        // A client's refusal is stored as the only member of an answer.
+        let refusal = answer.payload.strip_prefix("{\"error\":").and_then(|rest| rest.strip_suffix('}'));
+        let (member, value) = refusal.map_or(("result", &*answer.payload), |error| ("error", error));
+        self.ours.push((format!("{{\"id\":{},\"{member}\":{value}}}", asked.id).into_bytes(), number));
     }
 
     pub fn connected(&mut self, conn: Conn) {
@@ -362,6 +396,9 @@ impl Referee {
         });
         let number = self.rows.len() - 1;
         self.open.insert(id, number);
+        if let Some(row) = self.stored.remove(&id) {
+            self.has_stored(number, &row);
+        }
         Some(number)
     }
 
