@@ -142,7 +142,11 @@ pub(super) fn our_program() -> String {
 
 /// Keeps a typed command. It runs in the background, prints nothing and always exits with 0.
 pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) -> i32 {
-    let HookedArguments { shell, exit_code, cwd, began, ended, took, key, again } = arguments;
+    let HookedArguments { shell, exit_code, cwd, began, ended, took, key, as_typed } = arguments;
+    // The bash hook of an earlier version reports the newest entry of the history, which may be another command.
+    if matches!(shell, ShellName::Bash) && !as_typed {
+        return 0;
+    }
     let variable = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
     let line = match shell {
         ShellName::Fish => variable("CODEX_SHIM_LINE").unwrap_or_default(),
@@ -157,7 +161,6 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     if variable("CODEX_SHIM_PRIVATE").is_some_and(|value| answers_privately(&value)) {
         return 0;
     }
-    let is_certain = !again;
     let hooked = HookReport {
         line,
         exit_code,
@@ -166,7 +169,6 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
         ended_us: ended.parse().ok(),
         took_ms: took.parse().ok(),
         key: key.clone(),
-        again: again.then(|| variable("CODEX_SHIM_LAST").unwrap_or_default()),
     };
     let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let HookOutcome::Record(mut pushed) = hooked.outcome(shell.into(), now_ms) else { return 0 };
@@ -175,8 +177,7 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     };
     if let Some(socket) = variable(SHELL_VARIABLE) {
         pushed.provenance.source = Origin::Shell;
-        // If the line may belong to another command, its output may be private.
-        if is_certain && let Some(output) = output_of(Path::new(&socket), &key) {
+        if let Some(output) = output_of(Path::new(&socket), &key) {
             pushed.preview = Some(output);
         }
     }
@@ -384,8 +385,9 @@ pub(super) struct HookedArguments {
     pub(super) took: String,
     #[arg(long)]
     pub(super) key: String,
+    /// The line is the one that ran; the bash hook of earlier versions did not know
     #[arg(long)]
-    pub(super) again: bool,
+    pub(super) as_typed: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,6 +9,7 @@ mod bytes;
 mod capture;
 mod capture_beside;
 mod capture_startup;
+mod capture_states;
 mod capture_tmux;
 mod clients;
 mod context;
