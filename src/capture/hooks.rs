@@ -65,7 +65,7 @@ pub(crate) fn script(shell: ShellKind, program: &str) -> String {
 /// The report of a shell's hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HookReport {
-    /// The command line; for bash, in the format of `fc -ln` or `history`.
+    /// The command line as it was typed.
     pub line: String,
     pub exit_code: i64,
     /// The directory in which the command began.
@@ -78,9 +78,6 @@ pub(crate) struct HookReport {
     pub took_ms: Option<u64>,
     /// The shell's process id, a dot, and the number of the command in that shell.
     pub key: String,
-    /// Set if `line` may be another line: the command may repeat it, or may have been kept out of the history. The last
-    /// word of the command that really ran.
-    pub again: Option<String>,
 }
 
 /// Whether to record a reported command.
@@ -95,15 +92,8 @@ impl HookReport {
     /// Turns the report into a command, if it should be recorded. `now_ms` is in milliseconds since the Unix epoch.
     #[must_use]
     pub(crate) fn outcome(&self, shell: ShellKind, now_ms: u64) -> HookOutcome {
-        let line = match shell {
-            ShellKind::Bash => listed(&self.line),
-            ShellKind::Zsh | ShellKind::Fish => self.line.clone(),
-        };
-        let line = line.trim_end_matches('\n');
+        let line = self.line.trim_end_matches('\n');
         if line.trim().is_empty() || line.starts_with(' ') || as_private(line) || is_ours(line) || ends_shell(line) {
-            return HookOutcome::Ignore;
-        }
-        if self.again.as_deref().is_some_and(|last| !ends_with_word(line, last)) {
             return HookOutcome::Ignore;
         }
         let took = self.began_us.zip(self.ended_us).map(|(began, ended)| ended.saturating_sub(began) / 1_000);
@@ -123,27 +113,6 @@ impl HookReport {
             ..PushedCommand::default()
         }))
     }
-}
-
-/// Whether a line's last word is this one, which has lost its quotation marks.
-fn ends_with_word(line: &str, word: &str) -> bool {
-    let before = line.trim_end_matches([' ', ';', '\'', '"']).strip_suffix(word);
-    !word.is_empty() && before.is_some_and(|before| before.is_empty() || before.ends_with([' ', '\t', '\n', '\'', '"']))
-}
-
-/// A command as bash lists it, by `fc -ln` (a tab, and a star if the line was changed) or by `history` (a number first).
-fn listed(text: &str) -> String {
-    let without_number = |line: &str| -> Option<String> {
-        let digits = line.trim_start_matches(' ');
-        let rest = digits.trim_start_matches(|char: char| char.is_ascii_digit());
-        // A star marks a line that was changed.
-        let is_number = rest.len() < digits.len() && (rest.starts_with("  ") || rest.starts_with("* "));
-        is_number.then(|| rest[2..].to_owned())
-    };
-    if let Some(line) = text.strip_prefix("\t ").or_else(|| text.strip_prefix("\t*")) {
-        return line.to_owned();
-    }
-    without_number(text).unwrap_or_else(|| text.to_owned())
 }
 
 /// Whether a line excludes itself: `CODEX_SHIM_PRIVATE=1 make`.
@@ -332,32 +301,13 @@ pub(crate) fn output_of(socket: &Path, key: &str) -> Option<Preview> {
 mod tests {
     use super::*;
 
-    fn outcome(shell: ShellKind, line: &str, again: Option<&str>) -> Option<String> {
-        let hooked = HookReport {
-            line: line.to_owned(),
-            cwd: "/w".to_owned(),
-            key: "7.1".to_owned(),
-            again: again.map(str::to_owned),
-            ..HookReport::default()
-        };
+    fn outcome(shell: ShellKind, line: &str) -> Option<String> {
+        let hooked =
+            HookReport { line: line.to_owned(), cwd: "/w".to_owned(), key: "7.1".to_owned(), ..HookReport::default() };
         match hooked.outcome(shell, 5) {
             HookOutcome::Record(pushed) => Some(pushed.cmd),
             HookOutcome::Ignore => None,
         }
-    }
-
-    #[test]
-    fn bash_lists_commands_in_two_formats() {
-        let check =
-            |text: &str, expect: &str| assert_eq!(outcome(ShellKind::Bash, text, None).as_deref(), Some(expect));
-        check("\t ls -la\n", "ls -la");
-        check("\t*make 'a  b'\n", "make 'a  b'");
-        check("\t 501  make\n", "501  make");
-        check("  501  ls -la\n", "ls -la");
-        check("12345* make 'a  b'\n", "make 'a  b'");
-        check("    1  for x in a; do\n  echo $x\ndone\n", "for x in a; do\n  echo $x\ndone");
-        assert_eq!(outcome(ShellKind::Bash, "  501   secret\n", None), None);
-        assert_eq!(outcome(ShellKind::Bash, "\t  secret\n", None), None);
     }
 
     #[test]
@@ -380,23 +330,13 @@ mod tests {
             "exit",
             "exit 1",
         ] {
-            assert_eq!(outcome(ShellKind::Zsh, line, None), None, "{line}");
+            assert_eq!(outcome(ShellKind::Zsh, line), None, "{line}");
         }
         for line in
             ["CODEX_SHIM_PRIVATE=0 make", "grep codex-shim README.md", "ls codex-shim", "a=b", "echo 'a; codex-shim b'"]
         {
-            assert_eq!(outcome(ShellKind::Fish, line, None).as_deref(), Some(line));
+            assert_eq!(outcome(ShellKind::Fish, line).as_deref(), Some(line));
         }
-    }
-
-    #[test]
-    fn uncertain_line_needs_its_last_word() {
-        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("test")).as_deref(), Some("cargo test"));
-        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("/secret")), None);
-        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test --lib\n", Some("test")), None);
-        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("")), None);
-        assert_eq!(outcome(ShellKind::Bash, "  5  cargo test\n", Some("est")), None);
-        assert_eq!(outcome(ShellKind::Bash, "  5  test\n", Some("test")).as_deref(), Some("test"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod agent_pty;
 mod hooks;
 mod piped;
 mod screen;
+mod startup;
 mod tail;
 mod terminal;
 
@@ -25,6 +26,7 @@ pub use agent_pty::{Watch, Whose};
 pub(crate) use hooks::{HookOutcome, HookReport, Outputs, ShellKind, answers_privately, output_of, script};
 pub(crate) use piped::run_piped;
 pub(crate) use screen::{Ran, lead, run_in_terminal, why_not_started};
+pub(crate) use startup::Startup;
 pub(crate) use tail::Tail;
 pub(crate) use terminal::Terminal;
 

@@ -18,12 +18,11 @@ use super::select_session::SessionFlag;
 use super::{CANNOT_RUN, NOT_FOUND, complete, say, screen, select_session};
 use super::{CliError, Done};
 use crate::capture::{
-    HookOutcome, HookReport, Outputs, Ran, ShellKind, Tail, Terminal, Watch, Whose, answers_privately, as_typed, keep,
-    output_of, run_in_terminal, run_piped, script, why_not_started,
+    HookOutcome, HookReport, Outputs, Ran, ShellKind, Startup, Tail, Terminal, Watch, Whose, answers_privately,
+    as_typed, keep, output_of, run_in_terminal, run_piped, script, why_not_started,
 };
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand};
-use crate::files::Folder;
 use crate::launch;
 use crate::secrets::redacted;
 use crate::store::{Found, Otherwise};
@@ -143,7 +142,11 @@ pub(super) fn our_program() -> String {
 
 /// Keeps a typed command. It runs in the background, prints nothing and always exits with 0.
 pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) -> i32 {
-    let HookedArguments { shell, exit_code, cwd, began, ended, took, key, again } = arguments;
+    let HookedArguments { shell, exit_code, cwd, began, ended, took, key, as_typed } = arguments;
+    // The bash hook of an earlier version reports the newest entry of the history, which may be another command.
+    if matches!(shell, ShellName::Bash) && !as_typed {
+        return 0;
+    }
     let variable = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
     let line = match shell {
         ShellName::Fish => variable("CODEX_SHIM_LINE").unwrap_or_default(),
@@ -158,7 +161,6 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     if variable("CODEX_SHIM_PRIVATE").is_some_and(|value| answers_privately(&value)) {
         return 0;
     }
-    let is_certain = !again;
     let hooked = HookReport {
         line,
         exit_code,
@@ -167,7 +169,6 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
         ended_us: ended.parse().ok(),
         took_ms: took.parse().ok(),
         key: key.clone(),
-        again: again.then(|| variable("CODEX_SHIM_LAST").unwrap_or_default()),
     };
     let now_ms = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let HookOutcome::Record(mut pushed) = hooked.outcome(shell.into(), now_ms) else { return 0 };
@@ -176,8 +177,7 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     };
     if let Some(socket) = variable(SHELL_VARIABLE) {
         pushed.provenance.source = Origin::Shell;
-        // If the line may belong to another command, its output may be private.
-        if is_certain && let Some(output) = output_of(Path::new(&socket), &key) {
+        if let Some(output) = output_of(Path::new(&socket), &key) {
             pushed.preview = Some(output);
         }
     }
@@ -211,67 +211,21 @@ pub(super) fn run_shell(arguments: &ShellArguments, environment: &Environment) -
         .ok();
     // Without the socket the hook prints marks but cannot ask for outputs.
     variables.push((SHELL_VARIABLE, outputs.as_ref().map_or_else(|| "-".into(), Outputs::socket)));
-    let words = start_of(kind, &program, &home.join("shell"), environment, &mut variables)
+    let startup = Startup::new(kind, &program, &home.join("shell"), &our_program())
         .map_err(|error| format!("write the startup file of the shell in {}: {error}", home.display()))?;
+    variables.extend(startup.variables);
+    if let Some(warning) = &startup.warning {
+        say(warning);
+    }
     let seen = |written: &[u8]| {
         if let Some(outputs) = &mut outputs {
             outputs.take(written);
         }
     };
-    let ran = run_in_terminal(&words, &variables, &terminal, seen);
+    let ran = run_in_terminal(&startup.words, &variables, &terminal, seen);
     let ran = ran.map_err(|error| format!("open a terminal: {error}"))?;
     say_unread(ran.unread_bytes);
     Ok(ran.status)
-}
-
-/// Arguments and variables for a shell that reads its usual startup files and then the hook.
-fn start_of(
-    kind: ShellKind,
-    program: &Path,
-    dir: &Path,
-    environment: &Environment,
-    variables: &mut Vec<(&str, OsString)>,
-) -> io::Result<Vec<OsString>> {
-    let hook = script(kind, &our_program());
-    Folder::make_home(dir.parent().expect("BUG: it is in our home"))?;
-    Folder::make(dir)?;
-    let program = program.as_os_str().to_owned();
-    match kind {
-        ShellKind::Bash => {
-            let start = dir.join("bashrc");
-            write_startup_file(&start, &format!("[ ! -r ~/.bashrc ] || . ~/.bashrc\n{hook}"))?;
-            Ok(vec![program, "--rcfile".into(), start.into(), "-i".into()])
-        }
-        ShellKind::Zsh => {
-            // zsh reads its files from ZDOTDIR. Each of our files reads the user's, and the last one restores ZDOTDIR.
-            let own = environment.get("ZDOTDIR");
-            let back = match &own {
-                Some(own) => format!("export ZDOTDIR='{}'", own.to_string_lossy().replace('\'', r"'\''")),
-                None => "unset ZDOTDIR".to_owned(),
-            };
-            let zsh = dir.join("zsh");
-            let users = "\"${ZDOTDIR:-$HOME}\"";
-            let ours = zsh.to_string_lossy().replace('\'', r"'\''");
-            write_startup_file(
-                &zsh.join(".zshenv"),
-                &format!("{back}\n[[ ! -r {users}/.zshenv ]] || . {users}/.zshenv\nexport ZDOTDIR='{ours}'\n"),
-            )?;
-            write_startup_file(
-                &zsh.join(".zshrc"),
-                &format!("{back}\n[[ ! -r {users}/.zshrc ]] || . {users}/.zshrc\n{hook}"),
-            )?;
-            variables.push(("ZDOTDIR", zsh.into_os_string()));
-            Ok(vec![program, "-i".into()])
-        }
-        ShellKind::Fish => Ok(vec![program, "-i".into(), "--init-command".into(), hook.into()]),
-    }
-}
-
-/// Writes a file of ours atomically, because other shells may be reading it.
-fn write_startup_file(path: &Path, text: &str) -> io::Result<()> {
-    let (dir, name) = (path.parent(), path.file_name());
-    let (dir, name) = dir.zip(name).expect("BUG: it is in a folder of ours");
-    Folder::make(dir)?.put(name, text.as_bytes())
 }
 
 pub(super) fn run_watch_pty(arguments: &WatchPtyArguments, environment: &Environment) -> Done {
@@ -431,8 +385,9 @@ pub(super) struct HookedArguments {
     pub(super) took: String,
     #[arg(long)]
     pub(super) key: String,
+    /// The line is the one that ran; the bash hook of earlier versions did not know
     #[arg(long)]
-    pub(super) again: bool,
+    pub(super) as_typed: bool,
 }
 
 #[derive(Debug, Args)]

@@ -428,14 +428,15 @@ fn check_shell(shell: &str, source: &str, pane: &mut Pane, live: &Live) {
     // The same line again is another command.
     run(pane, "sh -c 'printf \"sh%s é\\n\" own-4; exit 4'", "shown-4");
     eventually("it again", || (waiting(live).len() == 3).then_some(()));
-    let many = if shell == "fish" {
-        "for i in 5\nprintf 'sh%s\\n' own-$i\nend"
-    } else {
-        "for i in 5; do\nprintf 'sh%s\\n' own-$i\ndone"
+    let many = match shell {
+        "fish" => "for i in 5\nprintf 'sh%s\\n' own-$i\nend",
+        // bash keeps the ends of lines only there, unless `lithist` is set.
+        "bash" => "i=5; echo \"$(\nprintf 'sh%s\\n' own-$i\n)\"",
+        _ => "for i in 5; do\nprintf 'sh%s\\n' own-$i\ndone",
     };
     run(pane, many, "shown-5");
     let kept = eventually("the lines", || Some(waiting(live)).filter(|kept| kept.len() == 4));
-    assert!(kept[3]["cmd"].as_str().is_some_and(|cmd| cmd.contains("own-$i")), "{kept:?}");
+    assert_eq!(kept[3]["cmd"], many, "{kept:?}");
     run(pane, "cd / && printf 'sh%s\\n' own-6", "shown-6");
     let kept = eventually("the change of folder", || Some(waiting(live)).filter(|kept| kept.len() == 5));
     assert_ne!(kept[4]["cwd"], "/", "{kept:?}");

@@ -118,7 +118,7 @@ fn status_of(line: &str) -> i64 {
 /// Renders output as a terminal does.
 ///
 /// A shell that reads its keys slowly redraws some of them: it sends backspaces and the same letters.
-fn plain(shown: &str) -> String {
+pub fn plain(shown: &str) -> String {
     let parts =
         regex::Regex::new("(?s)\u{1b}\\[[0-9;?]*[A-Za-z]|\u{1b}\\][^\u{7}]*\u{7}|\u{1b}[=>]|.").expect("it is one");
     let mut lines = vec![Vec::new()];

@@ -8,6 +8,8 @@ mod audit;
 mod bytes;
 mod capture;
 mod capture_beside;
+mod capture_startup;
+mod capture_states;
 mod capture_tmux;
 mod clients;
 mod context;
