@@ -488,6 +488,8 @@ impl HubWorld {
             return;
         };
         lines.iter().for_each(|line| self.referee.injects(conn, &line.bytes, mark));
+        lines.retain(|line| !self.trusts_earlier_hub(&line.bytes));
+        let Some(hub) = &mut self.hub else { return };
         let mut batch = hub.writer.batch(now);
         if conn != Conn::OWN {
             batch.on(conn);
