@@ -267,6 +267,7 @@ fn tell() -> Notify {
         IndexNotice::Failed(_)
         | IndexNotice::AwaitsLedger(_)
         | IndexNotice::Recovered
+        | IndexNotice::ClockJumped(_)
         | IndexNotice::TranscriptFailed(_) => {}
         IndexNotice::SetAside(kept) => {
             say(&format!("history.db was damaged; it was renamed to {} and rebuilt from the journal", kept.display()))

@@ -194,6 +194,9 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
+        if self.is_hub {
+            self.context.words_given(seen.line, event);
+        }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
         let loaded = self.context.load(seen, event, projection, &mut self.calls, effects).unwrap_or_default();
         loaded.ahead.iter().for_each(|call| self.own_items.expect(call));

@@ -15,7 +15,7 @@ use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, No
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{Entry, SessionActivity};
-use crate::journal::Position;
+use crate::journal::{Position, wall_clock};
 use crate::store::{IndexLock, WitnessFile, boot_id, expired_sessions, remove_expired, remove_leftovers};
 
 /// The shortest pause between two reads.
@@ -598,11 +598,14 @@ impl Indexer {
 
     /// From time to time, deletes one expired session.
     pub(super) fn remove_session(&mut self) {
-        let Some(home) = &self.settings.home else { return };
         if Instant::now() < self.sessions_at {
             return;
         }
         self.sessions_at = Instant::now() + SESSIONS_EVERY;
+        if !self.ages_count() {
+            return;
+        }
+        let Some(home) = &self.settings.home else { return };
         let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.retention().session_age_max);
         remove_leftovers(home);
         let found = expired_sessions(home, now, age_max).unwrap_or_default();
@@ -633,12 +636,25 @@ impl Indexer {
         self.shared.retention().unwrap_or(self.settings.retention)
     }
 
+    /// Whether ages count; tells the user of a clock that was set.
+    fn ages_count(&mut self) -> bool {
+        let counts = wall_clock::ages_count();
+        if let Some(jump) = wall_clock::untold_jump() {
+            (self.notify)(IndexNotice::ClockJumped(jump));
+        }
+        counts
+    }
+
     /// Deletes one batch of rows beyond the bounds.
     pub(super) fn prune(&mut self) -> Result<Progress, Failure> {
-        let retention = self.retention();
-        let Some(indexed) = &mut self.indexed else { return Ok(Progress::Nothing) };
+        let mut retention = self.retention();
         if Instant::now() < self.prune_at {
             return Ok(Progress::Nothing);
+        }
+        let ages_count = self.ages_count();
+        let Some(indexed) = &mut self.indexed else { return Ok(Progress::Nothing) };
+        if !ages_count {
+            retention.age_max = Duration::MAX;
         }
         let pruned = prune(indexed.database.connection(), &retention, now_us());
         let pruned = pruned.map_err(|source| indexed.database.error(source).to_string())?;

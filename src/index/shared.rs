@@ -14,6 +14,7 @@ use super::query::EventDocument;
 use super::transcripts::TranscriptFiles;
 use crate::config::RetentionBounds;
 use crate::history::{EventRow, SessionActivity, rfc3339_millis};
+use crate::journal::wall_clock::Jump;
 use crate::journal::{IndexedTo, Position};
 use crate::store::{SeqMark, SeqWish};
 
@@ -263,6 +264,8 @@ pub enum IndexNotice {
     SetAside(PathBuf),
     /// A transcript's file is incomplete; why.
     TranscriptFailed(String),
+    /// The clock was set, and nothing is deleted because of its age for a day.
+    ClockJumped(Jump),
 }
 
 /// Receives [`IndexNotice`].

@@ -88,6 +88,7 @@ impl Lab {
                 IndexNotice::AwaitsLedger(why) => format!("awaits: {why}"),
                 IndexNotice::Recovered => "recovered".to_owned(),
                 IndexNotice::SetAside(_) => "set aside".to_owned(),
+                IndexNotice::ClockJumped(jump) => format!("the clock: {jump:?}"),
                 IndexNotice::TranscriptFailed(why) => format!("transcript: {why}"),
             };
             told.lock().expect("a lock").push(word);

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::segment::SegmentName;
+use super::wall_clock;
 
 /// The interval between two syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -146,7 +147,10 @@ fn keep(dir: &Path, bounds: &Mutex<Bounds>, indexed: &IndexedTo, news: &Receiver
             && (begins_segment || checked_at.elapsed() >= BOUNDS_EVERY)
         {
             checked_at = Instant::now();
-            let bounds = *bounds.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bounds = *bounds.lock().unwrap_or_else(PoisonError::into_inner);
+            if !wall_clock::ages_count() {
+                bounds.journal_age_max = Duration::MAX;
+            }
             enforce(dir, bounds, indexed.get().as_ref(), &current.name);
         }
     }

@@ -11,6 +11,7 @@ pub(crate) mod reader;
 mod record;
 mod segment;
 mod shared;
+pub(crate) mod wall_clock;
 mod writer;
 
 pub(crate) use background::over_bounds;

@@ -22,6 +22,7 @@ use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
 use crate::control::{self, ControlSocket, SessionInfo, Stores, new_commands};
 use crate::engine::{ContextBounds, ContextEngineSettings, Input};
 use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
+use crate::journal::wall_clock::Jump;
 use crate::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
 use crate::socket::Callers;
 use crate::store::{Ledger, Place, Session, StoreError, open_log};
@@ -191,6 +192,15 @@ impl Opening {
             }
             IndexNotice::TranscriptFailed(why) => {
                 report(&format!("{why}; the file is completed once that is possible; nothing else is affected"));
+            }
+            IndexNotice::ClockJumped(Jump { is_ahead, by }) => {
+                let (by, way) = (
+                    humantime::format_duration(Duration::from_secs(by.as_secs())),
+                    if is_ahead { "ahead" } else { "back" },
+                );
+                report(&format!(
+                    "the clock was set {way} by {by}; nothing is deleted because of its age until tomorrow"
+                ));
             }
             IndexNotice::Recovered => outbox.post(Input::IndexRecovered),
         });

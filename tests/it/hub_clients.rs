@@ -412,3 +412,29 @@ fn session_document_has_server_and_connections() {
         (hub.get("/sessions/self")["connections"].as_array().unwrap().len() == 1).then_some(())
     });
 }
+
+#[test]
+fn envelope_of_a_client_is_shown_to_all() {
+    const ENVELOPE: &str = "\u{1e}CODEX_META {\"v\":1,\"type\":\"user_cmd_context\",\"commands\":[],\"mcp\":[]}\u{1f}";
+    let hub = Hub::new();
+    let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
+    resume(&mut first);
+    resume(&mut second);
+    let mut server = hub.server();
+    let item = |words: &str| {
+        let content = json!([{"type": "text", "text": words}]);
+        json!({"method": "item/started", "params": {"threadId": "t", "turnId": "turn-1",
+            "item": {"type": "userMessage", "id": "i", "content": content}}})
+    };
+    let shown = |client: &mut Client| {
+        let echo = client.wait_for("the echo", |message| message["method"] == "item/started");
+        echo["params"]["item"]["content"][0]["text"].clone()
+    };
+    // One that nobody here has written: of a thread from another run.
+    server.notify("t", &item(&format!("{ENVELOPE}hi")).to_string());
+    assert_eq!([shown(&mut first), shown(&mut second)], ["hi", "hi"]);
+    let words = format!("{ENVELOPE}do it");
+    first.call("turn/start", json!({"threadId": "t", "input": [{"type": "text", "text": words}]}));
+    server.notify("t", &item(&words).to_string());
+    assert_eq!([shown(&mut first), shown(&mut second)], [&*words, &*words]);
+}

@@ -192,7 +192,7 @@ const OPENS: [(&str, &str, usize); 21] = [
     ("capture/terminal.rs", "a terminal", 1),
     ("relay/pipes.rs", "our own stdio", 2),
     ("hub/peer.rs", "/proc", 2),
-    ("socket/callers.rs", "/proc", 2),
+    ("socket/callers.rs", "/proc", 3),
     ("hub/sockets.rs", "a folder in the home of codex, to lock it", 1),
 ];
 

@@ -454,6 +454,11 @@ impl<'a> TurnStart<'a> {
         splice.apply()
     }
 
+    /// The text in which the user's words begin, as written.
+    pub(super) fn first_text(&self) -> Option<&'a RawValue> {
+        self.said.first.as_ref().map(|(_, text)| *text)
+    }
+
     /// The user's words.
     pub(in crate::engine) fn said_text(&self) -> &str {
         &self.said.text

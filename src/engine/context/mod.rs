@@ -29,15 +29,15 @@ pub use envelope::{MARKER_END, MARKER_START};
 pub(super) use envelope::{THREAD_ID_BYTES_MAX, TURN_CHARS_MAX, TurnStart};
 pub(super) use strip::OwnItems;
 
-use strip::{Previews, Scanner, minor_of};
+use strip::{Foreign, Previews, Scanner, minor_of};
 
 /// A line without our text before the user's words; `None` if it has none.
 #[must_use]
 pub(crate) fn without_context(line: &[u8]) -> Option<Vec<u8>> {
     let Body::Message(message) = Body::parse(line) else { return None };
-    let (previews, threads) = (Previews::default(), Threads::default());
+    let (previews, foreign, threads) = (Previews::default(), Foreign::default(), Threads::default());
     let may_hold_ours = Scanner::default().may_hold_ours(line, &message, &previews);
-    if may_hold_ours { strip::strip(line, &message, &previews, &threads) } else { None }
+    if may_hold_ours { strip::strip(line, &message, &previews, &foreign, &threads) } else { None }
 }
 
 /// A call of ours without the text before the user's words; `None` if it is not a message of the user, or has no such text.
@@ -102,6 +102,8 @@ pub(super) struct Context {
     misfit_warned: bool,
     previews: Previews,
     scanner: Scanner,
+    /// Of the clients of a hub.
+    foreign: Foreign,
     steered: Vec<Steered>,
 }
 
@@ -182,6 +184,7 @@ impl Context {
             misfit_warned: false,
             previews: Previews::default(),
             scanner: Scanner::default(),
+            foreign: Foreign::default(),
             steered: Vec::new(),
         }
     }
@@ -242,6 +245,16 @@ impl Context {
         }
         if let Some(lease) = call.lease.take() {
             self.put_back(&lease, Outcome::Unknown, effects);
+        }
+    }
+
+    /// A client of a hub, or an API caller, starts or steers a turn: an envelope that it has written itself stays in every echo.
+    pub(super) fn words_given(&mut self, line: &[u8], message: &Message<'_>) {
+        if self.scanner.may_begin_envelope(line)
+            && let Some(turn) = TurnStart::read(line, message)
+            && let Some(first) = turn.first_text()
+        {
+            self.foreign.add(first);
         }
     }
 
@@ -493,7 +506,7 @@ impl Context {
         if !self.scanner.may_hold_ours(line, message, &self.previews) {
             return None;
         }
-        strip::strip(line, message, &self.previews, threads)
+        strip::strip(line, message, &self.previews, &self.foreign, threads)
     }
 }
 

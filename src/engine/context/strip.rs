@@ -151,6 +151,13 @@ impl Scanner {
         self.may_hold_envelope(line, message) || (previews.may_show_fragments() && self.preview.find(line).is_some())
     }
 
+    /// Whether a call of a client may contain a marker.
+    pub(super) fn may_begin_envelope(&self, line: &[u8]) -> bool {
+        memchr::memchr(b'\\', line)
+            .and_then(|first| line.get(first..))
+            .is_some_and(|line| self.mark.find(line).is_some())
+    }
+
     /// Whether a line may contain a marker. A snippet may show only the end of an envelope and comes in a response; a
     /// preview that begins inside an envelope comes in responses and in thread notifications.
     fn may_hold_envelope(&self, line: &[u8], message: &Message<'_>) -> bool {
@@ -166,8 +173,14 @@ impl Scanner {
 }
 
 /// The line without our text; `None` if it has none.
-pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews, threads: &Threads) -> Option<Vec<u8>> {
-    let mut stripper = Stripper { splice: Splice::of(line), previews, threads, place: PreviewPlace::Thread };
+pub(super) fn strip(
+    line: &[u8],
+    message: &Message<'_>,
+    previews: &Previews,
+    foreign: &Foreign,
+    threads: &Threads,
+) -> Option<Vec<u8>> {
+    let mut stripper = Stripper { splice: Splice::of(line), previews, foreign, threads, place: PreviewPlace::Thread };
     match (message.method.as_deref(), message.params, message.result) {
         (Some(method), Some(params), _) if method.starts_with(EARLY_PREFIX) => {
             stripper.old_event(Members::of(params)?.get("msg")?, 0);
@@ -182,6 +195,7 @@ pub(super) fn strip(line: &[u8], message: &Message<'_>, previews: &Previews, thr
 struct Stripper<'a> {
     splice: Splice<'a>,
     previews: &'a Previews,
+    foreign: &'a Foreign,
     threads: &'a Threads,
     /// The place of the previews being visited.
     place: PreviewPlace,
@@ -252,12 +266,17 @@ impl Stripper<'_> {
             is_text.then_some((index, &content.members))
         });
         let Some((index, members)) = first else { return };
-        let Some(envelope) = members.get("text").and_then(Leading::in_text) else { return };
+        let Some(envelope) = members.get("text").and_then(|text| self.leading(text)) else { return };
         if envelope.is_all {
             self.remove_element(&items, index);
         } else {
             self.cut(members, "text", &envelope);
         }
+    }
+
+    /// Our text at the start of a string.
+    fn leading(&self, value: &RawValue) -> Option<Leading> {
+        Leading::in_text(value, |text| is_ours(text) && !self.foreign.contains(text))
     }
 
     /// Removes an envelope from the text member `name`, and shifts the ranges beside it.
@@ -281,7 +300,7 @@ impl Stripper<'_> {
 
     /// The preview of a thread: its first message, possibly cut off.
     fn preview(&mut self, called: &str, value: &RawValue, thread: &Members<'_>) {
-        match Leading::in_text(value) {
+        match self.leading(value) {
             Some(envelope) if envelope.is_all => self.replace_preview(value, thread, usize::MAX),
             Some(envelope) => {
                 match envelope.rest(value).filter(|rest| is_cut_off(rest)) {
@@ -334,7 +353,7 @@ impl Stripper<'_> {
             match name {
                 "item" => self.item(value),
                 "message" if members.text("type").as_deref() == Some("user_message") => {
-                    if let Some(envelope) = Leading::in_text(value) {
+                    if let Some(envelope) = self.leading(value) {
                         self.cut(&members, "message", &envelope);
                     }
                 }
@@ -376,9 +395,9 @@ struct Leading {
 impl Leading {
     /// Finds our text at the start of a string: an envelope, a projection after it, and both again if one shim runs
     /// behind another.
-    fn in_text(value: &RawValue) -> Option<Leading> {
+    fn in_text(value: &RawValue, is_one: impl Fn(&str) -> bool) -> Option<Leading> {
         let (leading, unescaped) = Leading::up_to_end(value, 0)?;
-        is_ours(&unescaped).then(|| leading.and_further(value, is_ours))
+        is_one(&unescaped).then(|| leading.and_further(value, is_one))
     }
 
     /// Finds our text at the start of a preview that codex cut: it shows only the text after its own heading, even if
@@ -442,6 +461,39 @@ fn end_of_envelope(raw: &[u8]) -> Option<usize> {
             Some(escape) if escape.eq_ignore_ascii_case(END_IN_JSON) => return Some(at + END_IN_JSON.len()),
             Some(_) | None => at += 2,
         }
+    }
+}
+
+/// Envelopes that clients have written themselves, in front of their own words. They are shown like all that a client writes:
+/// otherwise one client of a hub could show the model a text that no other client sees.
+#[derive(Debug, Default)]
+pub(super) struct Foreign(VecDeque<TextDigest>);
+
+type TextDigest = [u8; 20];
+
+/// Envelopes of clients; the oldest is evicted first.
+const FOREIGN_MAX: usize = 256;
+
+impl Foreign {
+    /// Registers the envelopes at the start of a client's input.
+    pub(super) fn add(&mut self, first_text: &RawValue) {
+        let mut from = 0;
+        while let Some((leading, text)) = Leading::up_to_end(first_text, from)
+            && is_ours(&text)
+        {
+            from = leading.raw_bytes;
+            if self.contains(&text) {
+                continue;
+            }
+            if self.0.len() == FOREIGN_MAX {
+                self.0.pop_front();
+            }
+            self.0.push_back(Sha1::digest(text).into());
+        }
+    }
+
+    fn contains(&self, text: &str) -> bool {
+        !self.0.is_empty() && self.0.contains(&<TextDigest>::from(Sha1::digest(text)))
     }
 }
 
@@ -600,7 +652,7 @@ mod tests {
         if !Scanner::default().may_hold_ours(line.as_bytes(), &message, &previews.0) {
             return None;
         }
-        strip(line.as_bytes(), &message, &previews.0, &previews.1)
+        strip(line.as_bytes(), &message, &previews.0, &Foreign::default(), &previews.1)
             .map(|line| String::from_utf8(line).expect("BUG: it was UTF-8"))
     }
 
@@ -687,6 +739,38 @@ mod tests {
         check(&line("@@x"), &line("x"));
         let mine = r#"\u001eCODEX_META {\"a\":1}\u001fx"#;
         check(&line(&format!("@{mine}")), &line(mine));
+    }
+
+    #[test]
+    fn envelopes_of_clients_stay() {
+        let item = |words: &str| {
+            let words = words.replace('@', ENVELOPE).replace('#', &ENVELOPE.replace("é", "u"));
+            format!(
+                r#"{{"method":"item/started","params":{{"item":{{"type":"userMessage","content":[{{"type":"text","text":"{words}"}}]}}}}}}"#
+            )
+        };
+        let echo = |given: &str, sent: &str| {
+            let mut foreign = Foreign::default();
+            let given = format!("\"{}\"", given.replace('@', ENVELOPE).replace('#', &ENVELOPE.replace("é", "u")));
+            foreign.add(serde_json::from_str(&given).expect("BUG: it is JSON"));
+            let line = item(sent);
+            let Body::Message(message) = Body::parse(line.as_bytes()) else { panic!("{line}: no message") };
+            let (previews, threads) = (Previews::default(), Threads::default());
+            let stripped = strip(line.as_bytes(), &message, &previews, &foreign, &threads);
+            stripped.map_or(line, |line| String::from_utf8(line).expect("BUG: it was UTF-8"))
+        };
+        for (given, sent, shown) in [
+            ("#hi", "#hi", "#hi"),
+            // Ours in front of it.
+            ("#hi", "@#hi", "#hi"),
+            ("##hi", "@##hi", "##hi"),
+            ("#@hi", "#@hi", "#@hi"),
+            ("hi", "@hi", "hi"),
+            ("hi", "#hi", "hi"),
+            ("hi # there", "@hi # there", "hi # there"),
+        ] {
+            assert_eq!(echo(given, sent), item(shown), "{given} {sent}");
+        }
     }
 
     #[test]
@@ -1038,7 +1122,8 @@ mod tests {
         ) {
             let line = format!(r#"{{"id":1,"result":{{"x":"\u001e","data":[{text}]}}}}"#);
             if let Body::Message(message) = Body::parse(line.as_bytes()) {
-                let _ = strip(line.as_bytes(), &message, &Previews::default(), &Threads::default());
+                let (previews, foreign) = (Previews::default(), Foreign::default());
+                let _ = strip(line.as_bytes(), &message, &previews, &foreign, &Threads::default());
             }
         }
     }
