@@ -458,7 +458,9 @@ fn hard_end(text: &[u8], name: &Name, joined: Joined, from: usize) -> Option<usi
     }
     let rest = &text[from..text.len().min(from + (8 << 10))];
     let line = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-    quote.close_in(&rest[..line]).map(|(end, _)| from + end)
+    let end = quote.close_in(&rest[..line]).map(|(end, _)| from + end)?;
+    // In `"declare -x NAME="x"` the second mark opens the value.
+    (end > from || name.open_quote.is_some()).then_some(end)
 }
 
 /// Bytes of a line in front of a name that are read.
