@@ -102,6 +102,11 @@ impl Reach {
         has_one_name(&real, &there, own_uid())
     }
 
+    /// As [`Reach::check`], for a file that belongs to an installed program. It may have other names if only models count.
+    pub(crate) fn check_installed(&self, path: &Path) -> Result<(), InReach> {
+        if self.counts_users() { self.check(path) } else { self.check_linked(path) }
+    }
+
     /// As [`Reach::check`], for a file that may have other names: package managers link programs to a store of theirs.
     pub(crate) fn check_linked(&self, path: &Path) -> Result<(), InReach> {
         self.walk(path).map(drop)
@@ -144,7 +149,10 @@ impl Reach {
         if writable_by_others(&file) {
             self.unclear(format!("other users can write to {}", real.display()))?;
         }
-        has_one_name(&real, &file, own_uid())?;
+        // Package managers link programs to a store of theirs.
+        if self.counts_users() {
+            has_one_name(&real, &file, own_uid())?;
+        }
         Ok(Some(Executable { spelled: path.to_owned(), real }))
     }
 

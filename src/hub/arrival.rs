@@ -129,9 +129,11 @@ impl Hub {
             self.arrivals.push(Arrival { peer, since, refused, stage: Stage::Asks(accepting) });
         }
         // Arrivals are in order, so the first is the oldest. The latest ones have not had the time to ask.
-        while self.arrivals.len() > ARRIVALS_MAX
-            && let Some(oldest) = self.arrivals.iter().position(Arrival::asks)
-        {
+        while self.arrivals.len() > ARRIVALS_MAX {
+            let is_refused = |arrival: &Arrival| arrival.refused.is_some();
+            let oldest =
+                self.arrivals.iter().position(is_refused).or_else(|| self.arrivals.iter().position(Arrival::asks));
+            let Some(oldest) = oldest else { break };
             self.arrivals.remove(oldest);
         }
     }

@@ -133,11 +133,15 @@ impl Guard {
         Permit::new(move |what, cwd| guard.check(&name(what), cwd))
     }
 
-    /// Whether all that decides for the user is out of the reach of the models, which may also write to `more`: a rule may accept.
+    /// Whether all that decides for the user is out of the reach of the models, which may also write to `more` if a sandbox lets
+    /// them write at all: a rule may accept.
     pub(super) fn nothing_exposed(&self, more: &[PathBuf]) -> Result<(), String> {
         let (settings, reach) = self.copy();
         let places = self.places(&reach).into_iter().chain(more.iter().cloned());
-        let exposed = self.deciders(&settings).exposed(&Reach::new(places, Whose::Models));
+        let exposed = match reach.writes {
+            true => self.deciders(&settings).exposed(&Reach::new(places, Whose::Models)),
+            false => Vec::new(),
+        };
         // What is in reach of a rule alone, such as the repository around its folder, stops no program.
         let mut state = self.lock();
         let ended = state.fault_of_rules.take();

@@ -257,7 +257,7 @@ fn check_start(
             let folders = script.real.ancestors().skip(1).map(|folder| folder.join("package.json"));
             let nearest =
                 folders.clone().position(|file| file.symlink_metadata().is_ok()).map_or(usize::MAX, |at| at + 1);
-            folders.take(nearest).try_for_each(|file| reach.check(&file))
+            folders.take(nearest).try_for_each(|file| reach.check_installed(&file))
         }
     }
 }
@@ -292,9 +292,9 @@ fn check_list(reach: &Reach, server: &ServerEnvironment, name: &str, cwd: &Path)
 
 /// A file, or a folder with what is in it.
 pub(super) fn check_with_entries(reach: &Reach, path: &Path) -> Result<(), InReach> {
-    reach.check(path)?;
+    reach.check_installed(path)?;
     let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
-    entries.flatten().take(ENTRIES_MAX).try_for_each(|entry| reach.check(&entry.path()))
+    entries.flatten().take(ENTRIES_MAX).try_for_each(|entry| reach.check_installed(&entry.path()))
 }
 
 /// The modules that python loads by itself.
@@ -303,9 +303,9 @@ fn check_python(reach: &Reach, python: &Executable, server: &ServerEnvironment, 
     // A virtual environment is told by the path before links.
     let prefixes = [&python.spelled, &python.real].map(|path| path.parent().and_then(Path::parent).map(Path::to_owned));
     for prefix in std::iter::once(base).chain(prefixes.into_iter().flatten()) {
-        reach.check(&prefix.join("pyvenv.cfg"))?;
+        reach.check_installed(&prefix.join("pyvenv.cfg"))?;
         let lib = prefix.join("lib");
-        reach.check(&lib)?;
+        reach.check_installed(&lib)?;
         let Ok(entries) = fs::read_dir(&lib) else { continue };
         let of_python = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("py"));
         for version in of_python.take(ENTRIES_MAX) {
@@ -320,7 +320,7 @@ fn check_python(reach: &Reach, python: &Executable, server: &ServerEnvironment, 
 /// A folder of modules, with the lists in it: each line of a `.pth` is a further folder, or code.
 fn check_site(reach: &Reach, folder: &Path) -> Result<(), InReach> {
     for name in ["sitecustomize.py", "usercustomize.py"] {
-        reach.check(&folder.join(name))?;
+        reach.check_installed(&folder.join(name))?;
     }
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten().take(ENTRIES_MAX) {
@@ -328,7 +328,7 @@ fn check_site(reach: &Reach, folder: &Path) -> Result<(), InReach> {
         if path.extension() != Some(OsStr::new("pth")) {
             continue;
         }
-        reach.check(&path)?;
+        reach.check_installed(&path)?;
         let mut bytes = Vec::new();
         let read = files::open_named(&path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut bytes));
         if read.is_err() {
@@ -336,7 +336,7 @@ fn check_site(reach: &Reach, folder: &Path) -> Result<(), InReach> {
         }
         for line in bytes.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| line.starts_with(b"/")) {
             let why = |why: InReach| in_words(why, &path.display().to_string());
-            reach.check(Path::new(OsStr::from_bytes(line.trim_ascii()))).map_err(why)?;
+            reach.check_installed(Path::new(OsStr::from_bytes(line.trim_ascii()))).map_err(why)?;
         }
     }
     Ok(())

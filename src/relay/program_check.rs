@@ -170,8 +170,7 @@ impl ProgramChecker {
         let running = Running::begin(&self.running).ok_or("the checks of earlier commands have not ended")?;
         let guard = self.guard.clone();
         let started = thread("rule").spawn(move || {
-            let places = places(&check, guard.server());
-            let deciders = || guard.nothing_exposed(&places);
+            let deciders = || guard.nothing_exposed(&folders(&check));
             let checked = are_current(&rules).and_then(|()| deciders()).and_then(|()| program(&check, guard.server()));
             drop(running);
             post(Input::ProgramChecked { token, checked });
@@ -213,10 +212,15 @@ fn are_current(rules: &[Rule]) -> Result<(), String> {
 
 /// The folders in which a model may have written when a rule decides.
 fn places(check: &ProgramCheck, server: &ServerEnvironment) -> Vec<PathBuf> {
+    folders(check).into_iter().chain(server.temporary.iter().cloned()).collect()
+}
+
+/// The same without the folders of temporary files.
+fn folders(check: &ProgramCheck) -> Vec<PathBuf> {
     let cwds = [check.command.cwd(), &check.workspace.cwd].map(PathBuf::from);
     let repositories: Vec<PathBuf> = cwds.iter().filter_map(|cwd| outermost_repository(cwd)).collect();
     let places = check.workspace.places.iter().map(PathBuf::from);
-    repositories.into_iter().chain(cwds).chain(places).chain(server.temporary.iter().cloned()).collect()
+    repositories.into_iter().chain(cwds).chain(places).collect()
 }
 
 /// The file that a command runs, as far as it can be told without the shell's own PATH.

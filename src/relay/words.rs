@@ -1,7 +1,8 @@
 //! The files that the words of a command name.
 //!
 //! A word may be a path, an option with a path in it, or a line for a shell with several. Whatever could be a path counts: a word
-//! that only looks like one is in no folder of a model, or hardly ever.
+//! that only looks like one is in no folder of a model, or hardly ever. A relative argument, such as `application/json`, counts if
+//! its first folder exists.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,13 @@ fn parts(words: &[String]) -> Vec<String> {
 
 /// The files that the arguments of a program name. A bare word counts if the program takes the names of files to run.
 pub(super) fn argument_files(program: &str, arguments: &[String], cwd: &Path, home: Option<&Path>) -> Vec<PathBuf> {
-    let mut files = named_files(arguments, cwd, home);
+    let looks_only_so = |part: &str| {
+        let folder = part.split_once('/').map(|(folder, _)| folder).filter(|folder| !folder.is_empty());
+        let is_relative = !part.starts_with(['-', '~', '$']);
+        is_relative && folder.is_some_and(|folder| cwd.join(folder).symlink_metadata().is_err())
+    };
+    let words = parts(arguments).into_iter().filter(|part| !looks_only_so(part));
+    let mut files: Vec<PathBuf> = words.filter_map(|part| path_in(&part, cwd, home)).collect();
     let name = program.rsplit('/').next().unwrap_or_default();
     if runs_others(name).is_some() {
         let bare = parts(arguments).into_iter().filter(|part| !part.starts_with('-') && !part.contains(['/', '$']));
@@ -54,23 +61,28 @@ mod tests {
 
     #[test]
     fn paths_are_found_in_all_kinds_of_words() {
+        let cwd = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(cwd.path().join("hooks")).expect("a folder");
         let check = |program: &str, arguments: &[&str], expect: &[&str]| {
             let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
-            let found = argument_files(program, &arguments, Path::new("/cwd"), Some(Path::new("/home/me")));
-            assert_eq!(found, expect.iter().map(PathBuf::from).collect::<Vec<_>>(), "{program} {arguments:?}");
+            let found = argument_files(program, &arguments, cwd.path(), Some(Path::new("/home/me")));
+            let expect: Vec<PathBuf> = expect.iter().map(|path| cwd.path().join(path)).collect();
+            assert_eq!(found, expect, "{program} {arguments:?}");
         };
         check("python3", &["/ws/hook.py"], &["/ws/hook.py"]);
-        check("python3", &["-u", "hooks/a.py"], &["/cwd/hooks/a.py"]);
+        check("python3", &["-u", "hooks/a.py"], &["hooks/a.py"]);
         check("sh", &["-c", "jq . >> /ws/log; exec '/ws/it' --x=\"/ws/y\""], &["/ws/log", "/ws/it", "/ws/y"]);
         check(
             "sh",
             &["-c", "~/bin/a && $HOME/bin/b && ${HOME}/c"],
             &["/home/me/bin/a", "/home/me/bin/b", "/home/me/c"],
         );
-        check("node", &["--require=./x.js", "-I/ws/inc"], &["/cwd/./x.js", "/ws/inc"]);
+        check("node", &["--require=./x.js", "-I/ws/inc"], &["./x.js", "/ws/inc"]);
         check("ssh", &["host:/ws/x"], &["/ws/x"]);
-        // The bare words of a notification are no files.
-        check("notify-send", &["codex", "is waiting"], &[]);
+        // Words of a notification are not files.
+        check("notify-send", &["codex", "is waiting", "accept/decline"], &[]);
+        check("curl", &["-H", "Content-Type: application/json", "ntfy.sh/topic"], &[]);
+        check("sh", &["-c", "sed s/a/b/"], &[]);
     }
 
     #[test]

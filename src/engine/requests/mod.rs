@@ -320,6 +320,11 @@ impl Requests {
             return;
         };
         let given = given(&request.row.request_id);
+        if request.is_unseen_on(seen.conn) {
+            effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
+            decision.line = Passage::Withhold;
+            return;
+        }
         match &mut request.state {
             // The client can only answer a request that it received.
             State::Pending if request.withheld.is_none() => {}

@@ -255,6 +255,11 @@ impl Request {
         copied.map(|one| one.conns.push(conn)).is_some()
     }
 
+    /// Whether a client has seen only an earlier request with this id, so that its answer is meant for that one.
+    pub(super) fn is_unseen_on(&self, conn: Conn) -> bool {
+        !self.replaced.is_empty() && !self.conns.contains(&conn)
+    }
+
     /// An answer goes to the server over a connection.
     pub(super) fn is_answered(&mut self, over: Conn, newest: Conn) {
         self.state = State::Answered;
@@ -430,7 +435,12 @@ impl Requests {
         if self.is_hub && self.ended.names.contains_key(id) {
             return true;
         }
-        if self.is_hub && self.open.get_mut(id).is_some_and(|request| request.is_late_copy(seen.conn, message)) {
+        if let Some(request) = self.open.get_mut(id).filter(|_| self.is_hub)
+            && request.is_late_copy(seen.conn, message)
+        {
+            if request.withheld.is_some() {
+                decision.line = Passage::Withhold;
+            }
             return true;
         }
         let is_copy = |request: &&mut Request| match self.is_hub {

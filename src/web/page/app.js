@@ -884,21 +884,25 @@ function signedOut(message = "You are signed out, or the sign-in has expired.") 
 // or a program types. What it decides on must have been there for a moment.
 const [ALONE_MS, BURST_MS, LOOK_MS] = [50, 200, 400];
 const TOO_FAST = "Keys came too fast: nothing was done. Press the key again, alone.";
-const keys = { at: -BURST_MS, burstAt: -BURST_MS, held: null };
+// `at` is when a key was pressed, `handledAt` when a busy page came to it.
+const keys = { at: -BURST_MS, burstAt: -BURST_MS, handledAt: -BURST_MS, held: null };
 
 // Decides at once by a tap, and by a key once no other has followed. `since` is when that appeared on which it decides.
 function decide(fail, does, since = -LOOK_MS) {
-	const now = performance.now();
-	if (now - keys.at >= BURST_MS) return does();
-	if (keys.held || now - keys.burstAt < BURST_MS) return fail(TOO_FAST);
-	if (now - since < LOOK_MS) return fail("This has just appeared: read it, then press the key again.");
+	if (performance.now() - keys.handledAt >= BURST_MS) return does();
+	if (keys.held || keys.at - keys.burstAt < BURST_MS) return fail(TOO_FAST);
+	if (keys.at - since < LOOK_MS) return fail("This has just appeared: read it, then press the key again.");
 	const act = () => { keys.held = null; does(); };
 	keys.held = { fail, act, timer: setTimeout(act, ALONE_MS) };
 }
 
 const decideOn = (card, does) => decide((message) => showError(card, { message }), does, card.since);
 
+// The click of a button comes when the space bar goes up.
+document.addEventListener("keyup", () => { keys.handledAt = performance.now(); }, true);
+
 document.addEventListener("keydown", ({ key, repeat, timeStamp }) => {
+	keys.handledAt = performance.now();
 	if (repeat || /^(Shift|Control|Alt|Meta|AltGraph)$/.test(key)) return;
 	const isAlone = timeStamp - keys.at >= ALONE_MS;
 	if (!isAlone) keys.burstAt = timeStamp;
