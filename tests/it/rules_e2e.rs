@@ -59,7 +59,8 @@ fn e2e_model_that_writes_a_rule_is_not_obeyed() {
         let config = home.path().join("config.toml");
         if how == "link" {
             fs::create_dir(cwd.join("dots")).expect("a folder");
-            fs::rename(&config, cwd.join("dots/config.toml")).expect("it is moved");
+            fs::copy(&config, cwd.join("dots/config.toml")).expect("a file");
+            fs::remove_file(&config).expect("it is there");
             std::os::unix::fs::symlink(cwd.join("dots/config.toml"), &config).expect("a link");
         }
         let target = config.canonicalize().expect("it is there");
