@@ -165,7 +165,7 @@ impl Canary {
         (Canary::HoldsNothing, "3: "),
         (Canary::HubLeavesOpen, "3: open for ever"),
         (Canary::HubForgetsLostAnswers, "3: lost answers"),
-        (Canary::ForgetsStoredAnswers, "3: opened twice"),
+        (Canary::ForgetsStoredAnswers, "3: kept otherwise"),
         (Canary::ForgetsEnded, "3: kept otherwise"),
     ];
 }
