@@ -105,8 +105,6 @@ pub enum Canary {
     HubForgetsLostAnswers,
     /// Does not know the answers that an earlier hub has stored.
     ForgetsStoredAnswers,
-    /// Gives a request that is asked again the name of its answered row.
-    ForgetsEnded,
 }
 
 impl Canary {
@@ -152,7 +150,7 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 14] = [
+    pub const OF_HUBS: [(Canary, &'static str); 13] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
@@ -166,6 +164,5 @@ impl Canary {
         (Canary::HubLeavesOpen, "3: open for ever"),
         (Canary::HubForgetsLostAnswers, "3: lost answers"),
         (Canary::ForgetsStoredAnswers, "3: kept otherwise"),
-        (Canary::ForgetsEnded, "3: kept otherwise"),
     ];
 }
