@@ -91,9 +91,13 @@ impl Home {
     }
 }
 
-/// A folder in which no sandbox of codex lets a model write.
+/// A folder in which no sandbox of codex lets a model write: one of the build, unless that is among the temporary files.
 pub fn out_of_reach() -> tempfile::TempDir {
-    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder")
+    let temporary = [PathBuf::from("/tmp"), PathBuf::from("/var/tmp"), std::env::temp_dir()];
+    let is_fit = |folder: &&str| !temporary.iter().any(|place| Path::new(folder).starts_with(place));
+    let folders = [env!("CARGO_TARGET_TMPDIR"), "/root", "/srv", "/opt"];
+    let made = folders.iter().filter(|folder| is_fit(folder)).find_map(|folder| tempfile::tempdir_in(folder).ok());
+    made.expect("a folder outside of the temporary files: build elsewhere")
 }
 
 /// Puts a program at `path`. Another process writes it: a file that this process has open to write cannot be run as long as a child
