@@ -56,7 +56,7 @@ impl fmt::Display for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let so = match &*self.name {
             CONFIG | "home" => "no program that it names is started and no change of it is applied",
-            "codex-shim" | "fleet.creds" | "fleet.ca" => "do not start codex-shim again",
+            "fleet.creds" | "fleet.ca" => "do not start codex-shim again",
             CODEX | CONTEXT_ENGINE => "it is not started again",
             name if name.starts_with("fragment") => "it is not read",
             _ => "it is not started",
@@ -112,9 +112,6 @@ impl Deciders<'_> {
         }
         if let Some(codex) = self.codex {
             add(CODEX, settings.codex.source == Source::File, Part::Program(codex.to_owned()));
-        }
-        if let Ok(own) = std::env::current_exe() {
-            add("codex-shim", false, Part::Program(own));
         }
         for (name, setting) in [
             ("on_pending", &settings.on_pending),
