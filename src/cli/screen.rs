@@ -225,7 +225,7 @@ pub(super) fn can_ask() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Discards what was typed before a question: nobody has answered what they have not seen.
+/// Discards keys that were typed before a question appeared: they cannot be an answer to it.
 pub(super) fn forget_typed_ahead() {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {

@@ -219,7 +219,7 @@ pub(crate) struct SessionInfo {
     pub runtime_dir: Option<PathBuf>,
     /// Limits applied to pushed commands.
     pub context_bounds: ContextBounds,
-    /// Which processes may call.
+    /// The processes that may call.
     pub callers: Callers,
 }
 

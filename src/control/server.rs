@@ -240,7 +240,7 @@ pub(crate) fn routes_of_peer(
     }
 }
 
-/// What the record says of a peer that was refused at this socket.
+/// The event for a peer that this socket refused.
 pub(crate) fn refused_peer(socket: &'static str, refused: &Refused) -> RefusedPeer {
     let Refused { peer, program, restriction } = refused;
     RefusedPeer { socket, reason: restriction.name(), uid: peer.uid, pid: peer.pid, program: program.clone() }

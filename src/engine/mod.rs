@@ -296,7 +296,7 @@ impl Engine {
         self.assembly.owns_compaction
     }
 
-    /// Where the sandboxes of the threads let models write.
+    /// Folders to which the sandboxes of the threads let models write.
     pub(crate) fn models_reach(&self) -> ModelsReach {
         self.requests.workspaces.reach()
     }

@@ -56,7 +56,7 @@ pub(super) struct Workspaces {
     revision: u64,
 }
 
-/// Where the sandboxes of all known threads let models write. A thread without a sandbox adds nothing: its model needs no file of
+/// Folders to which the sandboxes of all known threads let models write. A thread without a sandbox adds nothing: its model needs no file of
 /// ours to run what it likes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ModelsReach {
@@ -145,7 +145,7 @@ impl Workspaces {
         Ok(Workspace { cwd, places: self.places.iter().cloned().collect() })
     }
 
-    /// Where models may write, as far as it is known.
+    /// The known folders to which models may write.
     pub(super) fn reach(&self) -> ModelsReach {
         ModelsReach { places: self.places.clone(), writes: self.writes, writes_temporary: self.writes_temporary }
     }
@@ -233,7 +233,7 @@ fn is_clear(place: &str) -> bool {
     place.len() <= PATH_BYTES_MAX && is_whole_path(place)
 }
 
-/// What a sandbox policy lets a model write.
+/// The folders to which a sandbox policy lets a model write.
 struct Policy {
     /// Folders beside the thread's own.
     roots: Vec<String>,

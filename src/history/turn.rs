@@ -714,7 +714,7 @@ mod tests {
         let check = |diff: &str, expect: &str| assert_eq!(digest(diff), expect);
         check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "d5b3fc2aea55");
         check("\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b", "d5b3fc2aea55");
-        // A removed line that looks like a name is no name.
+        // A removed line can look like the name of a file.
         check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n--- a\n+++ b\n", "ca22b48ba327");
         check("  x ", "286a84ee950a");
         check(" \n", "empty");

@@ -41,7 +41,7 @@ pub(super) struct Hub {
     pub(super) server: ServerProcess,
     /// Empty while no server can be reached: codex then starts one of its own.
     pub(super) listeners: Vec<Listener>,
-    /// Which processes may connect.
+    /// The processes that may connect.
     pub(super) callers: Callers,
     pub(super) reach: Reach,
     pub(super) arrivals: Vec<Arrival>,

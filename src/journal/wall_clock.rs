@@ -1,4 +1,4 @@
-//! The wall clock, held against a clock that nobody can set. Data is deleted because of its age only while the two agree: a clock
+//! The wall clock, compared with the monotonic clock. Data is deleted because of its age only while the two agree: a clock
 //! that is set a year ahead would make everything old at once.
 
 use std::sync::{Mutex, PoisonError};
@@ -10,14 +10,14 @@ const JUMP_MIN: Duration = Duration::from_secs(3_600);
 /// How long ages do not count after a jump.
 const DISTRUST: Duration = Duration::from_secs(24 * 3_600);
 
-/// What a process has seen of its clocks.
+/// The last readings of both clocks in this process.
 #[derive(Debug, Default)]
 pub(crate) struct WallClock {
     /// The time since the Unix epoch less the time since the boot, at the last reading, in milliseconds.
     apart_ms: Option<i128>,
     /// As time since the boot.
     distrusted_until: Option<Duration>,
-    /// The last jump, until it is told.
+    /// The last jump, until it is reported.
     untold: Option<Jump>,
 }
 

@@ -32,11 +32,11 @@ pub(crate) struct Keys {
     held: Option<(KeyEvent, Scene)>,
     /// Whether a deciding key was dropped since it was last quiet.
     has_dropped: bool,
-    /// What is on the screen, and since when, in microseconds since the Unix epoch.
+    /// The content of the screen, and when it appeared, in microseconds since the Unix epoch.
     drawn: Option<(Scene, u64)>,
 }
 
-/// What a key would decide on.
+/// The subject of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Scene {
     place: Place,
@@ -60,10 +60,10 @@ impl Scene {
     }
 }
 
-/// What a deciding key does.
+/// The decision that a key makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
-    /// Answers what is on the screen.
+    /// Answers the request on the screen.
     Answers,
     /// Sends the message in the composer.
     Sends,
@@ -71,7 +71,7 @@ enum Deed {
     Stops,
 }
 
-/// What a key does here, if it decides something.
+/// The decision that a key makes here, if any.
 fn deed(model: &Model, key: &KeyEvent) -> Option<Deed> {
     let (place, letters) = model.place();
     let does = action(place, letters, key)?;
@@ -168,7 +168,7 @@ fn drop_key(model: &mut Model, why: &str) {
 
 /// Says why a key did nothing. The time that must pass begins again.
 fn refuse(model: &mut Model, why: &str) {
-    // The note covers the question, so nobody can see what a key would answer.
+    // The note covers the question, so a key would answer something invisible.
     model.session.iter_mut().for_each(|session| session.overruling = None);
     let now_us = model.now_us;
     model.keys.drawn.iter_mut().for_each(|(_, since_us)| *since_us = now_us);

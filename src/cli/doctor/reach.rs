@@ -22,7 +22,7 @@ const LOOK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 const REMEDY: &str = "move it out of the folders in which models work; see docs/rules.md";
 
-/// A row for each thing in reach, or one that says that there is none.
+/// A row for each exposed file, or a single row that says that all is well.
 pub(super) fn checks(settings: &Settings, environment: &Environment) -> Vec<Check> {
     let Some(home) = &settings.home.value else { return Vec::new() };
     let sessions = Found::all(home).unwrap_or_default();
@@ -46,7 +46,7 @@ fn live(session: &Found, all: &[Found]) -> Vec<Check> {
     texts.filter(|text| is_exposure(text)).map(|text| Check::broken(NAME, found(text), REMEDY)).collect()
 }
 
-/// What a model could change that may write to a folder in which a session was started.
+/// Files that a model could change which may write to a folder in which a session was started.
 fn possible(settings: &Settings, environment: &Environment, sessions: &[Found]) -> Vec<Check> {
     let cwds =
         sessions.iter().filter_map(|session| session.holder.as_ref()).map(|holder| PathBuf::from(&holder.place.cwd));
