@@ -47,6 +47,10 @@ pub mod journal {
     }
 }
 
+pub mod protocol {
+    pub use crate::protocol::change::{Form, Line, LineKind, Lines, Listed, Text, lines, list, shown};
+}
+
 pub mod replay {
     pub use crate::replay::{Player, Script, Strictness, Tape};
 }
