@@ -12,6 +12,7 @@ mod credentials;
 mod keys;
 mod marks;
 mod masking;
+mod middles;
 mod names;
 #[rustfmt::skip]
 mod table;
@@ -46,7 +47,7 @@ pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
 /// The same, or whether it has `other` marks.
 fn may_hold(text: &[u8], other: impl FnOnce() -> bool) -> bool {
     (is_suspicious(text) && (assigned::NAMED.is_match(text) || MARKED.is_match(text) || other()))
-        || keys::may_hold_dotted(text)
+        || middles::may_hold_dotted(text)
         || keys::may_hold_address(text)
 }
 
@@ -463,8 +464,12 @@ mod tests {
         let bytes = shape.tail_bytes_max.unwrap_or(shape.tail_bytes_min.max(24));
         let signs: &[u8] = match shape.tail {
             Tail::Hex => b"0a1b2c3d4e5f6789",
-            Tail::Upper => b"Q7RS2TUV9WXYZ4AB",
-            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Base64 => b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
+            Tail::Upper | Tail::Capitals => b"Q7RS2TUV9WXYZ4AB",
+            Tail::Uuid => b"0a1b2c3d-4e5f-6789-0a1b-2c3d4e5f6789",
+            Tail::Digit => b"7402951836",
+            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Padded | Tail::Signs | Tail::Base64 => {
+                b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy"
+            }
         };
         start.chars().chain((0..bytes).map(|at| char::from(signs[at % signs.len()]))).collect()
     }
@@ -797,6 +802,11 @@ mod tests {
             "nfc_reader_init_for_the_whole_device_tree and vca_manager_of_all_things and perm-a-b-c-d-e-f-g-h-i-j-k-l-m-n-o-p-q-r-s-t-u",
             "render_pass: 1 and shadow_pass = shadowPass, second_pass: done, depth_pass=true",
             "sha256:9c1185a5c5e9fc54612808977ee8f548b2258d319c1185a5c5e9fc54612808977 4b1d5c5e9fc54612808977ee8f548b2258d3",
+            "api-server-7d9f8b6c5d-x2x4z api-3f2a9c8b7d04e5aa sdk-tools sdk-3f2a9c8 API-VERSION-2026-01-05 API-REFERENCE",
+            "key_9c1185a5c5e9fc54612808977ee8f548b2258d31 pat_test_of_the_whole_suite_of_patterns compat_9c1185a5 m0-m4 A3-2026",
+            "zh_CN.UTF-8 doses of doau hawk.example.com VF.DM ap2_3f2a9c8 0x4AAAAAA 0x4AAAAAAAAAAAAAAA na1.example.com",
+            "1000.5 and 1000.9c1185a5c5e9.x pat.example.com/a.b sat.1 patch-3f2a9c8b7d.9c1185a5 GENERAL_CENTRALNRAL and AIoT, APIM",
+            "perm: read and perm-check-all-things-of-the-user sl.Button and KEY01 KEY01-of-the-keyboard _mmk APP_USR packagist_out_x",
         ] {
             if let Some(masked) = redacted(text) {
                 changed.push((text, masked));
