@@ -60,7 +60,7 @@ pub mod store {
 }
 
 pub mod secrets {
-    pub use crate::secrets::{Masker, redacted};
+    pub use crate::secrets::{InPieces, Masker, Pieces, redacted, redacted_json};
 }
 
 pub mod websocket {

@@ -29,8 +29,8 @@ pub(crate) use commands::masked_args;
 pub(crate) use credentials::{Carrier, Values, may_name_credential, writes_credential};
 use marks::is_suspicious;
 use masking::is_masked;
-pub(crate) use masking::{InPieces, Pieces, redacted_json, unescaped};
-pub use masking::{Masker, redacted};
+pub(crate) use masking::unescaped;
+pub use masking::{InPieces, Masker, Pieces, redacted, redacted_json};
 pub(crate) use names::{holds_secret, names_secret};
 use view::View;
 
