@@ -37,6 +37,11 @@ impl Run {
         Run { of, bytes_min, bytes_max, may_go_on: false }
     }
 
+    /// So many bytes, whatever stands on their other side.
+    const fn next(of: Tail, bytes: usize) -> Run {
+        Run { of, bytes_min: bytes, bytes_max: bytes, may_go_on: true }
+    }
+
     /// Any number of bytes, of which at most 256 are read.
     const fn from(of: Tail, bytes_min: usize) -> Run {
         Run { of, bytes_min, bytes_max: 256, may_go_on: true }
@@ -95,7 +100,7 @@ pub(super) const MIDDLES: [Middle; 35] = [
     of_mailchimp("-us8"),
     of_mailchimp("-us9"),
     // HCP Terraform
-    Middle { mark: ".atlasv1.", around: Around::Runs { front: LAST_14, rest: Run::from(Tail::Base64, 32) } },
+    Middle::runs(".atlasv1.", Run::next(Tail::Alnum, 14), Run::from(Tail::Base64, 32)),
     // Azure: services with keys of 64, 32 and 39 bytes, and those with keys of the common form.
     of_azure("+ASt", 76, 6),
     of_azure("+ABa", 76, 6),
@@ -123,12 +128,10 @@ pub(super) const MIDDLES: [Middle; 35] = [
     // Weaviate
     Middle::runs("PV92MjAw", Run::exact(Tail::Alnum, 80), Run::exact(Tail::Alnum, 0)),
     // Messages of Firebase: `xxxxxxxxxxx:APA91b…`
-    Middle::runs(":APA91b", Run::exact(Tail::Dashed, 11), Run::from(Tail::Dashed, 100)),
+    Middle::runs(":APA91b", Run::next(Tail::Dashed, 11), Run::from(Tail::Dashed, 100)),
     // Authress: `sc_xxxxx.xxxx.acc_xxxxxxxxxx.…`
     Middle::by(".acc_", of_authress),
 ];
-
-const LAST_14: Run = Run { of: Tail::Alnum, bytes_min: 14, bytes_max: 14, may_go_on: true };
 
 fn of_entra(text: &[u8], mark: Range<usize>) -> Option<Range<usize>> {
     let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_~.-".contains(byte);
