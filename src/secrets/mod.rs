@@ -210,9 +210,11 @@ fn open_in(line: &[u8]) -> Option<Quote> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::masking::redacted_json;
     use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
-    use super::{redacted, secret_spans};
+    use super::{Masker, redacted, secret_spans};
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
     use proptest::prelude::*;
@@ -959,6 +961,20 @@ mod tests {
             let cut = text.len() / 2;
             prop_assert!(secret_spans(&text.as_bytes()[cut..]).iter().all(|span| span.end <= text.len() - cut));
             let _ = redacted_json(&text);
+            stays_masked(&text);
         }
+    }
+
+    fn stays_masked(text: &str) {
+        static MASKER: LazyLock<Masker> = LazyLock::new(|| Masker::new(&[]).expect("no pattern"));
+        let Some(masked) = MASKER.text(text) else { return };
+        assert_eq!((masked.len(), MASKER.text(&masked)), (text.len(), None), "{text:?} {masked:?}");
+    }
+
+    #[test]
+    fn words_beside_a_mask_are_masked_at_once() {
+        let key = format!("{}_{}", "ddp", "a7Bq2Rt9XzK4mN8pLs3Dv6Wya7Bq2Rt9XzK4");
+        stays_masked(&format!("{{\"env\":{{\"TOKEN1:bc {key} \"a\"22def456\"}}}}"));
+        stays_masked(&format!("token: of {key} a"));
     }
 }
