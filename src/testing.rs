@@ -47,6 +47,10 @@ pub mod journal {
     }
 }
 
+pub mod protocol {
+    pub use crate::protocol::change::{Form, Line, LineKind, Lines, Listed, Text, lines, list, shown};
+}
+
 pub mod replay {
     pub use crate::replay::{Player, Script, Strictness, Tape};
 }
@@ -56,7 +60,7 @@ pub mod store {
 }
 
 pub mod secrets {
-    pub use crate::secrets::{Masker, redacted};
+    pub use crate::secrets::{InPieces, Masker, Pieces, redacted, redacted_json};
 }
 
 pub mod websocket {

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// How the text of a change is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub enum Form {
     /// The content of an added file.
     Added,
     /// The content of a deleted file.
@@ -25,7 +25,7 @@ pub(crate) enum Form {
 
 impl Form {
     /// The form of a change of this kind; a kind that is not known has a diff.
-    pub(crate) fn of_kind(kind: &str) -> Form {
+    pub fn of_kind(kind: &str) -> Form {
         match kind {
             "add" => Form::Added,
             "delete" => Form::Deleted,
@@ -44,7 +44,7 @@ impl Form {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LineKind {
+pub enum LineKind {
     /// The first line of a file.
     File,
     /// More about a file: its names, its mode, its hash.
@@ -62,7 +62,7 @@ pub(crate) enum LineKind {
 
 /// A line of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Line {
+pub struct Line {
     pub kind: LineKind,
     /// Its bytes, with the line feed that ends it.
     pub range: Range<usize>,
@@ -73,6 +73,10 @@ const LISTED: &str = "diff ";
 
 /// The beginning of a file in the diff of a turn.
 const GIT: &str = "diff --git ";
+
+/// Stands in front of a line outside of hunks that looks like the beginning of a file. No sign of a hunk: with a blank in front, an
+/// open hunk would take the line as its own.
+const GUARD: &str = "> ";
 
 /// What git says about a last line without a line feed.
 const NO_NEWLINE: &str = "\\ No newline at end of file";
@@ -117,7 +121,7 @@ enum Place {
 
 /// The lines of a change, in order.
 #[derive(Debug, Clone)]
-pub(crate) struct Lines<'a> {
+pub struct Lines<'a> {
     form: Form,
     text: &'a str,
     at: usize,
@@ -130,7 +134,7 @@ pub(crate) struct Lines<'a> {
 }
 
 /// The lines of a change.
-pub(crate) fn lines(form: Form, text: &str) -> Lines<'_> {
+pub fn lines(form: Form, text: &str) -> Lines<'_> {
     let (place, listed) = (Place::Start, Form::Updated);
     Lines { form, text, at: 0, place, names_next: false, listed, misfits: 0 }
 }
@@ -158,7 +162,7 @@ impl Iterator for Lines<'_> {
 
 impl<'a> Lines<'a> {
     /// The hunks so far whose lines are not those that they announce. Lines with signs before any hunk count as one.
-    pub(crate) fn misfits(&self) -> usize {
+    pub fn misfits(&self) -> usize {
         self.misfits
     }
 
@@ -310,7 +314,7 @@ impl ChangeSize {
 
 /// The lines as they are shown: without the line feeds, and with the signs that the content of a file lacks. A remark says that
 /// such a content is empty, or that its last line has no line feed.
-pub(crate) fn shown(form: Form, text: &str) -> impl Iterator<Item = (LineKind, Cow<'_, str>)> {
+pub fn shown(form: Form, text: &str) -> impl Iterator<Item = (LineKind, Cow<'_, str>)> {
     let sign = form.sign();
     let line = move |line: Line| {
         let bare = &text[line.range];
@@ -329,7 +333,7 @@ pub(crate) fn shown(form: Form, text: &str) -> impl Iterator<Item = (LineKind, C
 
 /// A change of a file for [`list`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Listed<'a> {
+pub struct Listed<'a> {
     /// `add`, `delete`, `update`, or another word.
     pub kind: &'a str,
     pub path: &'a str,
@@ -339,14 +343,14 @@ pub(crate) struct Listed<'a> {
 
 /// What is known of the lines of a change.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Text<'a> {
+pub enum Text<'a> {
     Diff(&'a str),
     /// Why there is no diff.
     Missing(&'a str),
 }
 
 /// Appends a change to a text that [`Form::Listed`] reads: `diff KIND PATH`, and the lines with their signs.
-pub(crate) fn list(change: Listed<'_>, out: &mut String) {
+pub fn list(change: Listed<'_>, out: &mut String) {
     // A line break in a name must not begin another line.
     let name = |path: &str| path.replace(['\n', '\r'], "\u{fffd}");
     let to = change.moved_to.map(|to| format!("{MOVED}{}", name(to))).unwrap_or_default();
@@ -360,7 +364,7 @@ pub(crate) fn list(change: Listed<'_>, out: &mut String) {
         Text::Missing(why) => why.lines().for_each(|line| push(line, " ")),
         // Outside of hunks no line may look like the beginning of a file.
         Text::Diff(text) => shown(Form::of_kind(change.kind), text)
-            .for_each(|(_, line)| push(&line, if line.starts_with(LISTED) { " " } else { "" })),
+            .for_each(|(_, line)| push(&line, if line.starts_with(LISTED) { GUARD } else { "" })),
     }
 }
 

@@ -169,6 +169,9 @@ fn listed_changes_are_read_back() {
     assert_eq!(list_of("delete", Text::Diff("")), "diff delete /w/a\u{fffd}b\n\\ The file is empty\n");
     let updated = list_of("update", Text::Diff("diff add y\n@@ -1 +1 @@\n--- x\n+++ y\n"));
     check(Form::Listed, &updated, "F?@-+", 0);
+    // In a hunk that lacks lines.
+    let open = list_of("update", Text::Diff("@@ -1,2 +1 @@\ndiff add y\nb\n-c\n"));
+    check(Form::Listed, &open, "F@??-", 1);
     check(Form::Listed, &list_of("update", Text::Missing("too\n+large")), "F??", 0);
     let all = [added, updated].concat();
     let names: Vec<_> = files(Form::Listed, &all).into_iter().map(|(file, size)| (file.fate, size.added)).collect();
@@ -278,8 +281,8 @@ proptest! {
         let read: Vec<_> = shown(Form::Listed, &all).map(|(kind, line)| (kind, line.into_owned())).collect();
         prop_assert_eq!(read.len(), expect.len());
         for ((kind, line), (expect_kind, expect)) in read.iter().zip(&expect) {
-            // A line outside of hunks that looks like a file has a blank in front.
-            prop_assert!(line == expect || *line == format!(" {expect}"), "{} {}", line, expect);
+            // A line outside of hunks that looks like a file has a mark in front.
+            prop_assert!(line == expect || *line == format!("> {expect}"), "{} {}", line, expect);
             prop_assert!(kind == expect_kind || *line != *expect, "{:?} {:?} {}", kind, expect_kind, line);
         }
     }

@@ -8,6 +8,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, MatchKind};
 use memchr::memmem;
 
 use super::automaton;
+use super::middles::{self, MIDDLES};
 use super::table::{Behind, KEY_SHAPES, KeyShape, PEM_IN_BASE64, Tail};
 
 /// Bytes of a key that decide if it looks random.
@@ -26,49 +27,44 @@ static STARTS: LazyLock<(AhoCorasick, Vec<&KeyShape>)> = LazyLock::new(|| {
     (builder, shapes)
 });
 
-/// Marks of which every key holds one, apart from the keys of Discord.
+/// Marks of which every key holds one, apart from those that are known by their dots.
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
-    KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(OTHER_STARTS).chain(BLOCK_MARKS).chain(MIDDLE_MARKS)
+    KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(MIDDLES.iter().map(|middle| middle.mark)).chain(OTHER_MARKS)
 }
 
-/// Beginnings of web tokens, and of PEM blocks in Base64.
-pub(super) const OTHER_STARTS: [&str; 2] = ["eyJ", PEM_IN_BASE64];
-
-/// Marks of keys that are known by their middle.
-pub(super) const MIDDLE_MARKS: [&str; 18] = [
-    "JQQJ99",
-    "+ASt",
-    "+ACR",
-    "Q~",
-    "_mmk",
-    "FFFFNRAL",
-    ":AA",
-    ".atlasv1.",
-    "-us0",
-    "-us1",
-    "-us2",
-    "-us3",
-    "-us4",
-    "-us5",
-    "-us6",
-    "-us7",
-    "-us8",
-    "-us9",
-];
-
-/// Whether a text holds two dots as a key of Discord has them.
-pub(super) fn may_hold_dotted(text: &[u8]) -> bool {
-    memchr::memchr_iter(b'.', text).any(|at| text.get(at + 7) == Some(&b'.'))
-}
+/// Marks of web tokens, of PEM blocks in Base64, and of private keys.
+pub(super) const OTHER_MARKS: [&str; 4] = ["eyJ", PEM_IN_BASE64, "PRIVATE KEY", "Private-Lines:"];
 
 /// Adds where keys stand.
 pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     by_start(text, spans);
-    web_tokens(text, spans);
-    in_base64(text, spans);
-    by_middle(text, spans);
-    private_keys(text, spans);
+    middles::find_dotted(text, spans);
+    let [web_token, base64, block, lines] = by_middle(text, spans);
+    if web_token {
+        web_tokens(text, spans);
+    }
+    if base64 {
+        in_base64(text, spans);
+    }
+    if block || lines {
+        private_keys(text, spans);
+    }
     addresses(text, spans);
+}
+
+/// Adds where keys stand that have their mark in the middle. Returns which of [`OTHER_MARKS`] the text holds.
+fn by_middle(text: &[u8], spans: &mut Vec<Range<usize>>) -> [bool; OTHER_MARKS.len()] {
+    static MARKED: LazyLock<AhoCorasick> =
+        LazyLock::new(|| automaton(MIDDLES.iter().map(|middle| middle.mark).chain(OTHER_MARKS)));
+    let mut holds = [false; OTHER_MARKS.len()];
+    for found in MARKED.find_overlapping_iter(text) {
+        let mark = found.pattern().as_usize();
+        match MIDDLES.get(mark) {
+            Some(middle) => spans.extend(middle.key(text, found.range())),
+            None => holds[mark - MIDDLES.len()] = true,
+        }
+    }
+    holds
 }
 
 fn by_start(text: &[u8], spans: &mut Vec<Range<usize>>) {
@@ -103,6 +99,9 @@ fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> 
     if near_bytes < shape.tail_bytes_min || shape.tail_bytes_max.is_some_and(|max| near_bytes > max) {
         return None;
     }
+    if shape.tail == Tail::Uuid && !is_uuid(&near[..near_bytes]) {
+        return None;
+    }
     let is_fit = match shape.behind {
         Behind::Anything => true,
         Behind::NoWord => begins_word(text, start.start),
@@ -119,8 +118,13 @@ fn tail_of(text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<usize> 
     };
     is_fit.then(|| {
         let end = start.end + run(rest, shape.tail);
-        end - if shape.tail == Tail::Dotted { dots_before(text, end) } else { 0 }
+        end - if matches!(shape.tail, Tail::Dotted | Tail::Padded) { dots_before(text, end) } else { 0 }
     })
+}
+
+/// Whether digits and dashes are those of a UUID.
+fn is_uuid(text: &[u8]) -> bool {
+    text.len() == 36 && (0..36).all(|at| (text[at] == b'-') == matches!(at, 8 | 13 | 18 | 23))
 }
 
 fn is_base64(byte: &u8) -> bool {
@@ -154,14 +158,19 @@ fn is_in_base64(text: &[u8], floor: usize, at: usize) -> bool {
     goes_on && run.len() >= BASE64_BYTES_MIN && is_dense(run)
 }
 
-fn is_of(tail: Tail, byte: u8) -> bool {
+pub(super) fn is_of(tail: Tail, byte: u8) -> bool {
     match tail {
+        Tail::Digit => byte.is_ascii_digit(),
         Tail::Alnum => byte.is_ascii_alphanumeric(),
         Tail::Word => byte.is_ascii_alphanumeric() || byte == b'_',
         Tail::Dashed => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'),
         Tail::Dotted => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'),
+        Tail::Padded => byte == b'=' || is_of(Tail::Dotted, byte),
         Tail::Upper => byte.is_ascii_uppercase() || byte.is_ascii_digit(),
+        Tail::Capitals => byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'-',
+        Tail::Uuid => byte.is_ascii_hexdigit() || byte == b'-',
         Tail::Hex => byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte),
+        Tail::Signs => is_base64(&byte),
         Tail::Base64 => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'='),
     }
 }
@@ -271,84 +280,6 @@ fn in_base64(text: &[u8], spans: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Keys that have their mark in the middle.
-fn by_middle(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    let run_before = |at: usize, max: usize, is: fn(u8) -> bool| {
-        text[..at].iter().rev().take(max + 1).take_while(|byte| is(**byte)).count()
-    };
-    let run_behind = |at: usize, is: fn(u8) -> bool| text[at..].iter().take(256).take_while(|byte| is(**byte)).count();
-    let is_hex = |byte| is_of(Tail::Hex, byte);
-    let is_dashed = |byte| is_of(Tail::Dashed, byte);
-    let is_alnum = |byte| is_of(Tail::Alnum, byte);
-    // A bot of Telegram: `123456789:AA…`
-    for at in memmem::find_iter(text, b":AA") {
-        let (number, rest) = (run_before(at, 12, |byte| byte.is_ascii_digit()), run_behind(at + 1, is_dashed));
-        if (6..=12).contains(&number) && rest >= 33 {
-            spans.push(at - number..at + 1 + rest);
-        }
-    }
-    // Mailchimp: `…-us12`
-    for at in memmem::find_iter(text, b"-us") {
-        let digits = run_behind(at + 3, |byte| byte.is_ascii_digit());
-        if run_before(at, 32, is_hex) == 32 && (1..=2).contains(&digits) {
-            spans.push(at - 32..at + 3 + digits);
-        }
-    }
-    // HCP Terraform
-    for at in memmem::find_iter(text, b".atlasv1.") {
-        let (front, rest) = (run_before(at, 14, is_alnum), run_behind(at + 9, |byte| is_of(Tail::Base64, byte)));
-        if front >= 14 && rest >= 32 {
-            spans.push(at - 14..at + 9 + rest);
-        }
-    }
-    of_azure(text, spans);
-    // MaxMind: `xxxxxx_…_mmk`
-    for at in memmem::find_iter(text, b"_mmk") {
-        let rest = run_before(at, 29, is_alnum);
-        if rest == 29 && text[..at - rest].ends_with(b"_") && run_before(at - rest - 1, 6, is_alnum) >= 6 {
-            spans.push(at - 36..at + 4);
-        }
-    }
-    // New Relic: `…FFFFNRAL`
-    for at in memmem::find_iter(text, b"FFFFNRAL") {
-        let front = run_before(at, 40, is_alnum);
-        if front >= 32 {
-            spans.push(at - front.min(32)..at + 8);
-        }
-    }
-    // A bot of Discord: `M….xxxxxx.…`
-    for at in memchr::memchr_iter(b'.', text).filter(|at| text.get(at + 7) == Some(&b'.')) {
-        if !text[at + 1..at + 7].iter().all(|byte| is_dashed(*byte)) {
-            continue;
-        }
-        let (front, rest) = (run_before(at, 40, is_dashed), run_behind(at + 8, is_dashed));
-        let first = text[at - front..at].iter().position(|byte| matches!(byte, b'M' | b'N' | b'O'));
-        if let Some(first) = first.filter(|first| front - first >= 23 && rest >= 27) {
-            spans.push(at - front + first..at + 8 + rest);
-        }
-    }
-}
-
-/// Keys of Azure, which have a mark of their service and their exact length, and secrets of Entra: `xxx8Q~…`.
-fn of_azure(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    for (mark, lengths) in [("JQQJ99", [84, 84]), ("+ASt", [86, 88]), ("+ACR", [52, 52])] {
-        for at in memmem::find_iter(text, mark.as_bytes()) {
-            let front = text[..at].iter().rev().take(90).take_while(|byte| is_base64(byte)).count();
-            let rest = text[at..].iter().take(90).take_while(|byte| is_base64(byte)).count();
-            if lengths.contains(&(front + rest)) {
-                spans.push(at - front..at + rest);
-            }
-        }
-    }
-    let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_~.-".contains(byte);
-    for at in memmem::find_iter(text, b"Q~").filter(|at| *at >= 4 && text[at - 1].is_ascii_digit()) {
-        let rest = text[at + 2..].iter().take(40).take_while(is_part).count();
-        if text[at - 4..at].iter().all(|byte| is_part(&byte)) && (31..=36).contains(&rest) {
-            spans.push(at - 4..at + 2 + rest);
-        }
-    }
-}
-
 /// Longest name of a block between its dashes, in bytes.
 const LABEL_BYTES_MAX: usize = 64;
 
@@ -364,9 +295,6 @@ const HEADLESS_BYTES_MAX: usize = 16 << 10;
 /// The second one as JSON of some writers has it.
 static ADDRESS: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(["://", ":\\/\\/"]));
 
-/// Marks of which every private key holds one.
-pub(super) const BLOCK_MARKS: [&str; 2] = ["PRIVATE KEY", "Private-Lines:"];
-
 /// Whether a text may hold an address with a name in it.
 pub(super) fn may_hold_address(text: &[u8]) -> bool {
     memchr::memchr(b'@', text).is_some() && ADDRESS.is_match(text)
@@ -376,9 +304,6 @@ pub(super) fn may_hold_address(text: &[u8]) -> bool {
 fn private_keys(text: &[u8], spans: &mut Vec<Range<usize>>) {
     if memmem::find(text, b"Private-Lines:").is_some() {
         putty_keys(text, spans);
-    }
-    if memmem::find(text, b"PRIVATE KEY").is_none() {
-        return;
     }
     let mut begun: Option<usize> = None;
     for Boundary { range, is_key, is_begin } in boundaries(text) {

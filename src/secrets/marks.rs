@@ -8,8 +8,9 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use super::assigned::WHOLE_MARKS;
-use super::keys::{BLOCK_MARKS, MIDDLE_MARKS, OTHER_STARTS};
+use super::keys::OTHER_MARKS;
 use super::masking::JSON_MARKS;
+use super::middles::MIDDLES;
 use super::table::{COMMAND_SHAPES, KEY_SHAPES, NAME_MARKS, NAMES_ELSEWHERE};
 
 /// Whether a text has any of the marks, in any case of its ASCII letters unless the mark is short.
@@ -108,11 +109,14 @@ const fn marks() -> [&'static [u8]; MARKS_MAX] {
     all.add_all(&NAME_MARKS);
     all.add_all(&NAMES_ELSEWHERE);
     all.add_all(&WHOLE_MARKS);
-    all.add_all(&OTHER_STARTS);
-    all.add_all(&BLOCK_MARKS);
-    all.add_all(&MIDDLE_MARKS);
+    all.add_all(&OTHER_MARKS);
     all.add_all(&JSON_MARKS);
     let mut at = 0;
+    while at < MIDDLES.len() {
+        all.add(MIDDLES[at].mark.as_bytes());
+        at += 1;
+    }
+    at = 0;
     while at < KEY_SHAPES.len() {
         all.add_words(KEY_SHAPES[at].starts);
         at += 1;

@@ -25,6 +25,9 @@ use crate::wire::{Token, TokenKind, tokens};
 /// Levels of escaped JSON inside a text that are searched.
 const NESTED_MAX: u32 = 2;
 
+/// Searches of one text. What one finds rarely leads to anything in the next.
+const PASSES_MAX: usize = 8;
+
 /// The kind of text to mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
@@ -50,7 +53,7 @@ struct Whole {
 }
 
 /// Spans to mask, by the number of their piece.
-pub(crate) type InPieces = HashMap<u64, Vec<Range<usize>>>;
+pub type InPieces = HashMap<u64, Vec<Range<usize>>>;
 
 impl Pieces {
     /// Appends the text of the piece in `json` to `whole`; adds nothing if `json` has no piece.
@@ -216,9 +219,19 @@ impl Masker {
         found.filter(|(_, spans)| !spans.is_empty()).collect()
     }
 
-    /// Spans of unmasked secrets, sorted and not adjacent. Escaped JSON in the text is searched too.
+    /// Spans of unmasked secrets, sorted and not adjacent. Escaped JSON in the text is searched too. Beside a mask a word may look
+    /// like a secret that did not before, so the masked text is searched as well, until nothing is found in it.
     fn spans(&self, text: &[u8]) -> Vec<Range<usize>> {
-        self.spans_within(text, NESTED_MAX)
+        let mut spans = self.spans_within(text, NESTED_MAX);
+        for _ in 1..PASSES_MAX {
+            let Some(masked) = masked_bytes(text, &spans) else { break };
+            let more = self.spans_within(&masked, NESTED_MAX);
+            if more.is_empty() {
+                break;
+            }
+            spans = merged(spans.into_iter().chain(more).collect());
+        }
+        spans
     }
 
     fn spans_within(&self, text: &[u8], nested_max: u32) -> Vec<Range<usize>> {
@@ -379,7 +392,7 @@ static JSON_MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(JSON_MARK
 /// stands as it was written. `None` if nothing was masked. `json` may end anywhere, as what was cut off does; a string that
 /// was cut off and has a secret ends in quotation marks afterwards.
 #[must_use]
-pub(crate) fn redacted_json(json: &str) -> Option<String> {
+pub fn redacted_json(json: &str) -> Option<String> {
     if !may_hold(json.as_bytes(), || JSON_MARKED.is_match(json)) {
         return None;
     }

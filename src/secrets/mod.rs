@@ -12,6 +12,7 @@ mod credentials;
 mod keys;
 mod marks;
 mod masking;
+mod middles;
 mod names;
 #[rustfmt::skip]
 mod table;
@@ -28,8 +29,8 @@ pub(crate) use commands::masked_args;
 pub(crate) use credentials::{Carrier, Values, may_name_credential, writes_credential};
 use marks::is_suspicious;
 use masking::is_masked;
-pub(crate) use masking::{InPieces, Pieces, redacted_json, unescaped};
-pub use masking::{Masker, redacted};
+pub(crate) use masking::unescaped;
+pub use masking::{InPieces, Masker, Pieces, redacted, redacted_json};
 pub(crate) use names::{holds_secret, names_secret};
 use view::View;
 
@@ -46,7 +47,7 @@ pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
 /// The same, or whether it has `other` marks.
 fn may_hold(text: &[u8], other: impl FnOnce() -> bool) -> bool {
     (is_suspicious(text) && (assigned::NAMED.is_match(text) || MARKED.is_match(text) || other()))
-        || keys::may_hold_dotted(text)
+        || middles::may_hold_dotted(text)
         || keys::may_hold_address(text)
 }
 
@@ -209,9 +210,11 @@ fn open_in(line: &[u8]) -> Option<Quote> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::masking::redacted_json;
     use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
-    use super::{redacted, secret_spans};
+    use super::{Masker, redacted, secret_spans};
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
     use proptest::prelude::*;
@@ -463,8 +466,12 @@ mod tests {
         let bytes = shape.tail_bytes_max.unwrap_or(shape.tail_bytes_min.max(24));
         let signs: &[u8] = match shape.tail {
             Tail::Hex => b"0a1b2c3d4e5f6789",
-            Tail::Upper => b"Q7RS2TUV9WXYZ4AB",
-            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Base64 => b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy",
+            Tail::Upper | Tail::Capitals => b"Q7RS2TUV9WXYZ4AB",
+            Tail::Uuid => b"0a1b2c3d-4e5f-6789-0a1b-2c3d4e5f6789",
+            Tail::Digit => b"7402951836",
+            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Padded | Tail::Signs | Tail::Base64 => {
+                b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy"
+            }
         };
         start.chars().chain((0..bytes).map(|at| char::from(signs[at % signs.len()]))).collect()
     }
@@ -797,6 +804,11 @@ mod tests {
             "nfc_reader_init_for_the_whole_device_tree and vca_manager_of_all_things and perm-a-b-c-d-e-f-g-h-i-j-k-l-m-n-o-p-q-r-s-t-u",
             "render_pass: 1 and shadow_pass = shadowPass, second_pass: done, depth_pass=true",
             "sha256:9c1185a5c5e9fc54612808977ee8f548b2258d319c1185a5c5e9fc54612808977 4b1d5c5e9fc54612808977ee8f548b2258d3",
+            "api-server-7d9f8b6c5d-x2x4z api-3f2a9c8b7d04e5aa sdk-tools sdk-3f2a9c8 API-VERSION-2026-01-05 API-REFERENCE",
+            "key_9c1185a5c5e9fc54612808977ee8f548b2258d31 pat_test_of_the_whole_suite_of_patterns compat_9c1185a5 m0-m4 A3-2026",
+            "zh_CN.UTF-8 doses of doau hawk.example.com VF.DM ap2_3f2a9c8 0x4AAAAAA 0x4AAAAAAAAAAAAAAA na1.example.com",
+            "1000.5 and 1000.9c1185a5c5e9.x pat.example.com/a.b sat.1 patch-3f2a9c8b7d.9c1185a5 GENERAL_CENTRALNRAL and AIoT, APIM",
+            "perm: read and perm-check-all-things-of-the-user sl.Button and KEY01 KEY01-of-the-keyboard _mmk APP_USR packagist_out_x",
         ] {
             if let Some(masked) = redacted(text) {
                 changed.push((text, masked));
@@ -949,6 +961,20 @@ mod tests {
             let cut = text.len() / 2;
             prop_assert!(secret_spans(&text.as_bytes()[cut..]).iter().all(|span| span.end <= text.len() - cut));
             let _ = redacted_json(&text);
+            stays_masked(&text);
         }
+    }
+
+    fn stays_masked(text: &str) {
+        static MASKER: LazyLock<Masker> = LazyLock::new(|| Masker::new(&[]).expect("no pattern"));
+        let Some(masked) = MASKER.text(text) else { return };
+        assert_eq!((masked.len(), MASKER.text(&masked)), (text.len(), None), "{text:?} {masked:?}");
+    }
+
+    #[test]
+    fn words_beside_a_mask_are_masked_at_once() {
+        let key = format!("{}_{}", "ddp", "a7Bq2Rt9XzK4mN8pLs3Dv6Wya7Bq2Rt9XzK4");
+        stays_masked(&format!("{{\"env\":{{\"TOKEN1:bc {key} \"a\"22def456\"}}}}"));
+        stays_masked(&format!("token: of {key} a"));
     }
 }

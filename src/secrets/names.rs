@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, Match};
 use serde_json::Value;
 
 use super::commands::given_in_lists;
@@ -11,7 +11,7 @@ use super::table::{
     ABOUT, CAMEL_KEYS, COUNTED, COUNTS, DESCRIBING, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
     OPEN_PASSES, PASS_OWNERS, SECRET_PARTS, SORTS,
 };
-use super::{automaton_of_any_case, touches};
+use super::{automaton, automaton_of_any_case, touches};
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Longest name that is judged, in bytes: a longer word is not a name.
@@ -62,21 +62,25 @@ pub(super) fn word_names_secret(word: &str) -> bool {
 }
 
 fn has_secret_part(parts: &[String], last: &str) -> bool {
+    static HARMLESS: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(HARMLESS_PARTS));
+    static SECRET: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(SECRET_PARTS));
     let mut plain = parts.concat();
-    for harmless in HARMLESS_PARTS {
-        if plain.contains(harmless) {
+    if HARMLESS.is_match(&plain) {
+        for harmless in HARMLESS_PARTS {
             plain = plain.replace(harmless, "");
         }
     }
-    let counts = counts_tokens(parts, last, &plain);
-    SECRET_PARTS.iter().any(|part| plain.contains(part) && !(counts && *part == "token"))
+    let means_more = |found: Match| SECRET_PARTS[found.pattern().as_usize()] != "token";
+    let mut found = SECRET.find_overlapping_iter(&plain).peekable();
+    found.peek().is_some() && (found.any(means_more) || !counts_tokens(parts, last, &plain))
 }
 
 /// Whether a name counts the tokens of a model.
 fn counts_tokens(parts: &[String], last: &str, plain: &str) -> bool {
     let is_counted = last == "tokens" && parts.iter().any(|part| COUNTED.contains(&part.as_str()));
-    let is_joined = |count: &&str| plain == format!("{count}tokens") || plain == format!("token{count}");
-    is_counted || parts.iter().any(|part| COUNTS.contains(&part.as_str())) || COUNTS.iter().any(is_joined)
+    let joined = [plain.strip_suffix("tokens"), plain.strip_prefix("token")];
+    let mut words = parts.iter().map(String::as_str).chain(joined.into_iter().flatten());
+    is_counted || words.any(|word| COUNTS.contains(&word))
 }
 
 fn is_key(word: &str, last: &str, before: Option<&str>) -> bool {

@@ -91,6 +91,8 @@ pub(super) const SORTS: [&str; 24] = [
 /// The bytes in the rest of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
+    /// Digits.
+    Digit,
     /// Letters and digits.
     Alnum,
     /// Letters, digits and `_`.
@@ -99,10 +101,18 @@ pub(super) enum Tail {
     Dashed,
     /// Letters, digits, `_`, `-` and `.`; a dot at the end is not part of a key.
     Dotted,
+    /// The same and `=`, as parts in Base64 have it.
+    Padded,
     /// Capitals and digits.
     Upper,
+    /// Capitals, digits and `-`.
+    Capitals,
     /// Digits and the letters from `a` to `f`.
     Hex,
+    /// A UUID, of which `-` is a part.
+    Uuid,
+    /// The alphabet of Base64.
+    Signs,
     /// The alphabets of Base64 and of its variant for addresses.
     Base64,
 }
@@ -147,11 +157,15 @@ const fn exact(starts: &'static str, tail: Tail, bytes: usize, behind: Behind) -
     KeyShape { starts, tail, tail_bytes_min: bytes, tail_bytes_max: Some(bytes), behind }
 }
 
+const fn within(starts: &'static str, tail: Tail, bytes_min: usize, bytes_max: usize, behind: Behind) -> KeyShape {
+    KeyShape { starts, tail, tail_bytes_min: bytes_min, tail_bytes_max: Some(bytes_max), behind }
+}
+
 use Behind::{Anything, NoWord, WordIfRandom};
-use Tail::{Alnum, Base64, Dashed, Dotted, Hex, Upper, Word};
+use Tail::{Alnum, Base64, Capitals, Dashed, Dotted, Hex, Padded, Upper, Uuid, Word};
 
 /// Keys of services by their beginnings, as the services document them. Lower bounds leave room for older and shorter ones.
-pub(super) const KEY_SHAPES: [KeyShape; 135] = [
+pub(super) const KEY_SHAPES: [KeyShape; 173] = [
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
     shape("sk-", Dashed, 16, WordIfRandom),
     shape("sk-or-v1-", Hex, 32, Anything),
@@ -231,6 +245,7 @@ pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     shape("ops_eyJ AGE-SECRET-KEY-1 tskey- pscale_tkn_ pscale_pw_ pscale_oauth_ sbp_ AKCp cmVmdGtu v1.0-", Base64,
         32, Anything),
     shape("LTAI AKID", Alnum, 13, NoWord),
+    exact("IKID", Alnum, 32, NoWord),
     shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/ .webhook.office.com/webhookb2/", Base64, 40,
         Anything),
     // Netlify, Heroku, Vercel, Cloudflare, Deno, Neon, Xata, MongoDB Atlas.
@@ -249,16 +264,16 @@ pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     shape("csk-", Alnum, 40, WordIfRandom),
     shape("rpa_", Alnum, 40, WordIfRandom),
     shape("esecret_", Alnum, 20, Anything),
-    exact("fw_", Alnum, 24, WordIfRandom),
+    shape("fw_", Alnum, 20, WordIfRandom),
     shape("llx-", Alnum, 40, WordIfRandom),
-    shape("jina_", Alnum, 40, WordIfRandom),
+    shape("jina_", Dashed, 40, WordIfRandom),
     shape("apify_api_ apify_proxy_", Alnum, 30, Anything),
     shape("bb_live_ bb_test_", Dashed, 20, WordIfRandom),
     // Trigger.dev, Inngest, Polar, Val Town, Socket, WakaTime, Axiom, Honeycomb.
     shape("tr_dev_ tr_stg_ tr_prod_ tr_pat_", Alnum, 20, WordIfRandom),
     shape("signkey-prod- signkey-test-", Hex, 32, Anything),
-    shape("polar_oat_ polar_pat_ polar_rat_", Alnum, 32, Anything),
-    shape("vtwn_", Alnum, 20, WordIfRandom),
+    shape("polar_oat_ polar_pat_ polar_rat_ polar_cst_ polar_whs_", Alnum, 32, Anything),
+    shape("vtwn_", Dashed, 20, WordIfRandom),
     shape("sktsec_", Dashed, 30, Anything),
     shape("waka_ xaat- xapt-", Dashed, 36, WordIfRandom),
     shape("hcaik_ hcbik_ hcxik_ hcxlk_ hcalk_", Alnum, 40, Anything),
@@ -267,7 +282,7 @@ pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     shape("squ_ sqp_ sqa_", Hex, 40, Anything),
     shape("sqco_", Alnum, 40, WordIfRandom),
     exact("slk_", Hex, 64, Anything),
-    shape("perm: perm-", Dotted, 40, WordIfRandom),
+    shape("perm: perm-", Padded, 30, WordIfRandom),
     shape("BBDC-", Base64, 40, Anything),
     shape("sha256~", Dashed, 40, Anything),
     shape("pnu_ pnb_", Alnum, 36, WordIfRandom),
@@ -283,7 +298,7 @@ pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     shape("tk-us-", Dashed, 48, WordIfRandom),
     shape("sm_aat_ sm_pat_ sm_sat_", Alnum, 16, WordIfRandom),
     exact("aio_", Alnum, 28, WordIfRandom),
-    exact("BBFF-", Alnum, 30, Anything),
+    within("BBFF-", Alnum, 30, 35, Anything),
     shape("VF.DM. VF.WS.", Dotted, 40, Anything),
     exact("scp-live- scp-test-", Alnum, 32, Anything),
     exact("bb_pr_ bb_ma_", Hex, 30, Anything),
@@ -292,7 +307,7 @@ pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     exact("EZAK EZTK", Alnum, 54, Anything),
     shape("FLWSECK- FLWSECK_TEST-", Dashed, 12, Anything),
     shape("fio-u-", Dashed, 60, Anything),
-    shape("shippo_live_ shippo_test_", Hex, 40, Anything),
+    shape("shippo_live_ shippo_test_", Alnum, 40, Anything),
     shape("ramp_sec_ ramp_id_", Alnum, 40, Anything),
     shape("rzp_live_ rzp_test_", Alnum, 14, Anything),
     shape("rh-api-", Dashed, 36, WordIfRandom),
@@ -300,9 +315,9 @@ pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     shape("access-sandbox- access-development- access-production-", Dashed, 36, WordIfRandom),
     shape("sk_pr_", Word, 40, WordIfRandom),
     shape("shltm_", Dashed, 40, WordIfRandom),
-    exact("p8e-", Alnum, 32, WordIfRandom),
+    exact("p8e-", Dashed, 32, WordIfRandom),
     // Dropbox, Salesforce, Mapbox, Stytch, Statsig, PubNub, Alchemy, Yandex, ClickHouse.
-    shape("sl.u.", Dashed, 60, Anything),
+    shape("sl.u. sl.B", Dashed, 60, WordIfRandom),
     shape("3MVG9 5AEP861", Dotted, 60, WordIfRandom),
     shape("sk.eyJ tk.eyJ", Dotted, 40, WordIfRandom),
     shape("secret-live- secret-test-", Dashed, 32, WordIfRandom),
@@ -311,6 +326,48 @@ pub(super) const KEY_SHAPES: [KeyShape; 135] = [
     shape("alcht_", Alnum, 30, Anything),
     shape("AQVN", Dashed, 35, WordIfRandom),
     exact("4b1d", Alnum, 38, NoWord),
+    // 1Password, LaunchDarkly, Octopus, Cursor, Amp, Logfire, Mem0, Cartesia, Murf, Coze.
+    within("A3-", Capitals, 36, 37, NoWord),
+    exact("sdk- api-", Uuid, 36, NoWord),
+    within("API-", Upper, 25, 32, NoWord),
+    exact("key_", Hex, 64, NoWord),
+    shape("sgamp_user_", Word, 60, Anything),
+    shape("pylf_v1_ pylf_v2_", Word, 40, Anything),
+    exact("paig_", Alnum, 32, WordIfRandom),
+    exact("m0-", Alnum, 40, NoWord),
+    shape("sk_car_", Alnum, 20, WordIfRandom),
+    exact("ap2_", Uuid, 36, NoWord),
+    exact("pat_", Alnum, 64, NoWord),
+    exact("czu_ cztei_", Alnum, 65, WordIfRandom),
+    // Buildkite, Databricks, Elastic, Coralogix, Grafana before 2022, StackHawk, Aikido, Dynatrace, Voiceflow.
+    shape("bkar_ bkps_ bkpat_", Dotted, 40, Anything),
+    exact("dose doau", Hex, 32, NoWord),
+    shape("essu_", Base64, 60, Anything),
+    shape("cxup_ cxtp_", Alnum, 30, Anything),
+    shape("eyJrIjoi", Base64, 60, NoWord),
+    exact("hawk.", Dotted, 41, NoWord),
+    shape("AIK_SECRET_", Alnum, 40, Anything),
+    exact("VF.", Dotted, 41, NoWord),
+    // Open VSX, Private Packagist, Vercel's storage, Cloudflare's Turnstile.
+    exact("ovsxat_ ovsxp_", Uuid, 36, Anything),
+    exact("packagist_ort_ packagist_out_ packagist_uut_ packagist_cut_", Hex, 68, Anything),
+    shape("vercel_blob_rw_ vercel_blob_r_ vercel_blob_w_", Word, 40, Anything),
+    exact("0x4AAAAA", Dashed, 27, NoWord),
+    // MailerSend, OneSignal, Telnyx, Africa's Talking, Teamwork, Fullstory, ZenHub, Freepik, 42.
+    exact("mlsn.", Hex, 64, Anything),
+    shape("os_v2_app_ os_v2_org_", Alnum, 90, Anything),
+    exact("KEY01", Dashed, 53, NoWord),
+    exact("atsk_", Hex, 72, Anything),
+    shape("tkn.v1_", Alnum, 60, Anything),
+    shape("na1.", Base64, 100, NoWord),
+    exact("zh_", Hex, 64, NoWord),
+    exact("FPSX", Hex, 32, Anything),
+    exact("s-s4t2ud- s-s4t2af- u-s4t2ud- u-s4t2af-", Hex, 64, Anything),
+    // Mercado Pago, Paddle, Xendit, Fleetbase.
+    shape("APP_USR-", Dashed, 50, Anything),
+    shape("pdl_live_apikey_ pdl_sdbx_apikey_", Word, 40, Anything),
+    shape("xnd_production_ xnd_development_", Alnum, 40, Anything),
+    shape("flb_live_ flb_test_", Alnum, 20, Anything),
     // Addresses that are keys: Zapier, Feishu, Lark.
     shape("hooks.zapier.com/hooks/catch/", Base64, 8, Anything),
     shape("open.feishu.cn/open-apis/bot/v2/hook/ open.larksuite.com/open-apis/bot/v2/hook/", Dashed, 20, Anything),

@@ -59,6 +59,7 @@ mod hub_clients;
 mod hub_e2e;
 mod hub_limits;
 mod keeping;
+mod key_forms;
 mod kills;
 mod notify;
 mod old_home;

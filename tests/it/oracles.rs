@@ -14,38 +14,14 @@ use base64::prelude::BASE64_STANDARD;
 use codex_shim::testing::secrets::{Masker, redacted};
 use serde_json::Value;
 
+use crate::key_forms::{Basis, KEY_FORMS, Random};
+
 /// Findings in masked text that are not secrets: the kind of the finding, a part of the name of the file, and the reason.
 const ALLOWED: [(&str, &str, &str); 3] = [
     ("@secretlint/secretlint-rule-database-connection-string", "urls.txt", "the mark stands where the password stood"),
     ("Hex High Entropy String", "lock", "the checksum of a package"),
     ("Base64 High Entropy String", "lock", "the checksum of a package"),
 ];
-
-/// A text without a pattern, the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn of(&mut self, signs: &str, length: usize) -> String {
-        let signs: Vec<char> = signs.chars().collect();
-        let mut next = || {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            signs[(self.0 >> 33) as usize % signs.len()]
-        };
-        (0..length).map(|_| next()).collect()
-    }
-
-    fn word(&mut self, length: usize) -> String {
-        self.of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", length)
-    }
-
-    fn hex(&mut self, length: usize) -> String {
-        self.of("0123456789abcdef", length)
-    }
-
-    fn upper(&mut self, length: usize) -> String {
-        self.of("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", length)
-    }
-}
 
 /// Keys of services, by a name that a file would give them.
 fn keys(random: &mut Random) -> Vec<(&'static str, String)> {
@@ -98,109 +74,6 @@ fn keys(random: &mut Random) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Kinds that vendors have introduced or given a mark since: each with the maker, and the source of its format. `gl` is a rule of
-/// gitleaks, `th` a detector of TruffleHog, `sl` a rule of secretlint, `kf` a rule of Kingfisher, `v` the vendor's own pages.
-fn newer_keys(random: &mut Random) -> Vec<(&'static str, String)> {
-    let uuid = |random: &mut Random| [8, 4, 4, 4, 12].map(|length| random.hex(length)).join("-");
-    vec![
-        ("NETLIFY_TOKEN", format!("nfp_{}", random.word(36))), // Netlify, th
-        ("NETLIFY_CLI", format!("nfc_{}", random.word(36))),   // Netlify, v
-        ("HEROKU_KEY", format!("HRKU-AA{}", random.word(58))), // Heroku, v and gl
-        ("HEROKU_OLD", format!("HRKU-{}", uuid(random))),      // Heroku, v
-        ("GEMINI", format!("AQ.Ab8{}", random.word(47))),      // Google, v
-        ("GOOGLE_AUTH", format!("AQ.{}", random.word(50))),    // Google, v
-        ("VERCEL_USER", format!("vcp_{}", random.word(56))),   // Vercel, sl
-        ("VERCEL_APP", format!("vca_{}", random.word(56))),    // Vercel, sl
-        ("CLOUDFLARE_USER", format!("cfut_{}{}", random.word(40), random.hex(8))), // Cloudflare, v and th
-        ("CLOUDFLARE_ACCOUNT", format!("cfat_{}{}", random.word(40), random.hex(8))), // Cloudflare, v and th
-        ("CLOUDFLARE_GLOBAL", format!("cfk_{}{}", random.word(40), random.hex(8))), // Cloudflare, v and th
-        ("BEDROCK", format!("bedrock-api-key-{}", random.word(80))), // AWS, gl
-        ("AZURE_AI", format!("{}JQQJ99{}", random.word(52), random.word(26))), // Azure, v
-        ("AZURE_STORAGE", format!("{}+ASt{}==", random.word(76), random.word(6))), // Azure, v
-        ("AZURE_REGISTRY", format!("{}+ACR{}", random.word(42), random.word(6))), // Azure, th
-        ("ENTRA", format!("{}8Q~{}", random.word(3), random.word(34))), // Entra, gl and th
-        ("OPENAI_ADMIN", format!("sk-admin-{}T3BlbkFJ{}", random.word(58), random.word(58))), // OpenAI, gl
-        ("DENO", format!("ddp_{}", random.word(36))),          // Deno, th
-        ("NEON", format!("napi_{}", random.of("abcdefghijklmnopqrstuvwxyz0123456789", 64))), // Neon, v
-        ("XATA", format!("xau_{}", random.word(40))),          // Xata, v
-        ("ATLAS_ACCOUNT", format!("mdb_sa_sk_{}", random.word(40))), // MongoDB Atlas, kf
-        ("E2B", format!("e2b_{}", random.hex(40))),            // E2B, v
-        ("TOGETHER", format!("tgp_v1_{}", random.word(43))),   // Together, v
-        ("CEREBRAS", format!("csk-{}", random.word(48))),      // Cerebras, v
-        ("RUNPOD", format!("rpa_{}", random.word(46))),        // RunPod, v
-        ("FIREWORKS", format!("fw_{}", random.word(24))),      // Fireworks, v
-        ("LLAMA", format!("llx-{}", random.word(48))),         // LlamaCloud, v
-        ("JINA", format!("jina_{}", random.word(60))),         // Jina, v
-        ("APIFY", format!("apify_api_{}", random.word(36))),   // Apify, th
-        ("BROWSERBASE", format!("bb_live_{}", random.word(27))), // Browserbase, v
-        ("TRIGGER", format!("tr_prod_{}", random.word(20))),   // Trigger.dev, v
-        ("INNGEST", format!("signkey-prod-{}", random.hex(64))), // Inngest, v
-        ("POLAR", format!("polar_oat_{}", random.word(43))),   // Polar, v
-        ("VAL", format!("vtwn_{}", random.word(27))),          // Val Town, v
-        ("SOCKET", format!("sktsec_{}", random.word(50))),     // Socket, v
-        ("WAKA", format!("waka_{}", uuid(random))),            // WakaTime, v
-        ("AXIOM", format!("xaat-{}", uuid(random))),           // Axiom, v
-        ("HONEYCOMB", format!("hcaik_{}", random.word(58))),   // Honeycomb, v
-        ("SNYK", format!("snyk_uat.{}.{}", random.hex(8), random.word(60))), // Snyk, v
-        ("SONAR_USER", format!("squ_{}", random.hex(40))),     // SonarQube, gl and kf
-        ("SONAR_CLOUD", format!("sqco_{}", random.word(59))),  // SonarQube Cloud, th
-        ("CODY", format!("slk_{}", random.hex(64))),           // Sourcegraph, th
-        ("JETBRAINS", format!("perm-{}.{}.{}", random.word(12), random.word(12), random.word(30))), // JetBrains, v
-        ("BITBUCKET", format!("BBDC-{}", random.word(44))),    // Bitbucket, th
-        ("OPENSHIFT", format!("sha256~{}", random.word(43))),  // OpenShift, gl
-        ("PREFECT", format!("pnu_{}", random.word(36))),       // Prefect, gl and th
-        ("INFRACOST", format!("ico-{}", random.word(32))),     // Infracost, gl
-        ("SPECTRAL", format!("spu-{}", random.word(32))),      // Spectral, th
-        ("ENDOR", format!("endr+{}", random.word(16))),        // Endor Labs, th
-        ("NEBULA", format!("dnkey-{}-{}", random.word(26), random.word(52))), // Defined Networking, gl
-        ("CONTENTFUL", format!("CFPAT-{}", random.word(43))),  // Contentful, th
-        ("TYPEFORM", format!("tfp_{}", random.word(44))),      // Typeform, gl and th
-        ("README_KEY", format!("rdme_{}", random.hex(70))),    // ReadMe, gl and th
-        ("ROOTLY", format!("rootly_{}", random.hex(64))),      // Rootly, th
-        ("SALAD", format!("salad_cloud_ann_{}", random.word(40))), // SaladCloud, th
-        ("SCALINGO", format!("tk-us-{}", random.word(48))),    // Scalingo, gl
-        ("SETTLEMINT", format!("sm_aat_{}", random.word(16))), // SettleMint, gl
-        ("ADAFRUIT", format!("aio_{}", random.word(28))),      // Adafruit, th
-        ("UBIDOTS", format!("BBFF-{}", random.word(30))),      // Ubidots, th and kf
-        ("VOICEFLOW", format!("VF.DM.{}.{}", random.hex(24), random.word(16))), // Voiceflow, th
-        ("SCRAPFLY", format!("scp-live-{}", random.hex(32))),  // Scrapfly, th and kf
-        ("BANNERBEAR", format!("bb_pr_{}", random.hex(30))),   // Bannerbear, th
-        ("DUFFEL", format!("duffel_live_{}", random.word(43))), // Duffel, gl and th
-        ("EASYPOST", format!("EZAK{}", random.word(54))),      // EasyPost, gl
-        ("FLUTTERWAVE", format!("FLWSECK-{}-X", random.hex(32))), // Flutterwave, th
-        ("FRAMEIO", format!("fio-u-{}", random.word(64))),     // Frame.io, gl and th
-        ("SHIPPO", format!("shippo_live_{}", random.hex(40))), // Shippo, gl and th
-        ("RAMP", format!("ramp_sec_{}", random.word(48))),     // Ramp, th
-        ("RAZORPAY", format!("rzp_live_{}", random.word(14))), // Razorpay, th
-        ("ROBINHOOD", format!("rh-api-{}", uuid(random))),     // Robinhood, th
-        ("PAGARME", format!("ak_live_{}", random.word(30))),   // Pagar.me, th and kf
-        ("PLAID", format!("access-production-{}", uuid(random))), // Plaid, gl and th
-        ("PHOTOROOM", format!("sk_pr_default_{}", random.hex(40))), // Photoroom, th
-        ("FLEXPORT", format!("shltm_{}", random.word(40))),    // Flexport, th and kf
-        ("ADOBE", format!("p8e-{}", random.word(32))),         // Adobe, gl
-        ("DROPBOX", format!("sl.u.{}", random.word(130))),     // Dropbox, v
-        ("SALESFORCE", format!("3MVG9{}", random.word(80))),   // Salesforce, th
-        ("MAPBOX", format!("sk.eyJ{}.{}", random.word(60), random.word(22))), // Mapbox, v
-        ("STYTCH", format!("secret-live-{}", random.word(36))), // Stytch, v
-        ("STATSIG", format!("secret-{}", random.word(43))),    // Statsig, v
-        ("PUBNUB", format!("sec-c-{}", random.word(44))),      // PubNub, v
-        ("ALCHEMY", format!("alcht_{}", random.word(30))),     // Alchemy, th
-        ("YANDEX", format!("AQVN{}", random.word(36))),        // Yandex, gl
-        ("CLICKHOUSE", format!("4b1d{}", random.word(38))),    // ClickHouse, gl
-        ("MAXMIND", format!("{}_{}_mmk", random.word(6), random.word(29))), // MaxMind, gl and th
-        ("NEWRELIC", format!("{}FFFFNRAL", random.hex(32))),   // New Relic, th
-        ("NEWRELIC_BROWSER", format!("NRBR-{}", random.hex(19))), // New Relic, th
-        ("SENTRY_APP", format!("sntrya_{}", random.hex(64))),  // Sentry, v
-        ("POSTHOG_PROJECT", format!("phs_{}", random.word(43))), // PostHog, v
-        ("FIGMA_PLAN", format!("figp_{}", random.word(44))),   // Figma, th
-        ("ZAPIER", format!("https://hooks.zapier.com/hooks/catch/{}/{}/", random.of("123456789", 8), random.word(12))), // v
-        ("LARK", format!("https://open.larksuite.com/open-apis/bot/v2/hook/{}", uuid(random))), // Lark, v
-    ]
-}
-
-/// Fewest newer kinds of keys.
-const NEWER_KEYS_MIN: usize = 50;
-
 /// Names that say what a value is, for values without a shape.
 const NAMES: [&str; 18] = [
     "DB_PASSWORD",
@@ -226,7 +99,7 @@ const NAMES: [&str; 18] = [
 /// All keys, the newer ones behind the others.
 fn all_keys(random: &mut Random) -> Vec<(&'static str, String)> {
     let mut all = keys(random);
-    all.extend(newer_keys(random));
+    all.extend(KEY_FORMS.iter().map(|form| (form.name, random.key(form.form))));
     all
 }
 
@@ -447,7 +320,6 @@ fn published_scanners_find_nothing_in_masked_text() {
 fn no_secret_of_the_corpus_is_left() {
     let mut random = Random(7);
     let keys = all_keys(&mut random);
-    assert!(newer_keys(&mut random).len() >= NEWER_KEYS_MIN);
     let mut left = Vec::new();
     let masker = Masker::new(&[]).expect("no pattern");
     for (name, text) in corpus() {
@@ -458,4 +330,42 @@ fn no_secret_of_the_corpus_is_left() {
         }
     }
     assert_eq!(left, Vec::<String>::new());
+}
+
+#[test]
+fn each_kind_of_key_goes_without_a_name() {
+    let mut random = Random(11);
+    let mut left = Vec::new();
+    for form in KEY_FORMS {
+        let key = random.key(form.form);
+        for (front, behind) in [("", ""), ("use ", " now"), ("\"", "\""), ("[", "],\n"), ("\u{1b}[32m", "\u{1b}[0m")] {
+            let masked = redacted(&format!("{front}{key}{behind}")).unwrap_or_default();
+            let stays = key.as_bytes().windows(8).any(|part| masked.as_bytes().windows(8).any(|of| of == part));
+            let is_address = key.starts_with("https://") && masked.contains("https://[redacted]");
+            if !masked.contains("[redacted]") || (stays && !is_address) {
+                left.push(format!("{} {front:?} {masked}", form.name));
+            }
+        }
+    }
+    assert_eq!(left, Vec::<String>::new());
+}
+
+/// Most forms that are a guess.
+const GUESSES_MAX: usize = 5;
+
+#[test]
+fn each_kind_of_key_has_a_source() {
+    let mut names: Vec<_> = KEY_FORMS.iter().map(|form| form.name).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name stands twice in {names:?}");
+    for form in KEY_FORMS {
+        let has_source = match form.basis {
+            Basis::Vendor(page) => page.len() > 3,
+            Basis::Scanners(scanners) => !scanners.is_empty(),
+            Basis::Seen | Basis::Guess => true,
+        };
+        assert!(has_source && !form.maker.is_empty(), "{form:?}");
+    }
+    let guesses: Vec<_> = KEY_FORMS.iter().filter(|form| form.basis == Basis::Guess).map(|form| form.name).collect();
+    assert!(guesses.len() <= GUESSES_MAX, "{guesses:?}");
 }
