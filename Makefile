@@ -123,7 +123,7 @@ soak: ## ten sessions, storms, kills, readers that come and go, for ten minutes:
 	cargo bench --bench soak -- $(SOAK_SECONDS)
 
 FUZZ_SECONDS := 60
-FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules
+FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules secrets change
 
 fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the properties, with 500,000 random cases each
 	@command -v cargo-fuzz >/dev/null || $(call limit,900) cargo install --locked cargo-fuzz
