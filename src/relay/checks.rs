@@ -103,7 +103,7 @@ impl<T> Check<T> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use std::sync::mpsc::{Sender, channel};
+    use std::sync::mpsc::SyncSender;
     use std::time::Instant;
 
     use super::*;
@@ -112,11 +112,11 @@ pub(super) mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// A check that hangs at `b` until it is told an answer.
-    type Hung = (Check<u32>, Sender<u32>);
+    type Hung = (Check<u32>, SyncSender<u32>);
 
     fn hung(checks: &Checks) -> Hung {
-        let (tell, told) = channel();
-        let (at_b, is_at_b) = channel();
+        let (tell, told) = sync_channel(1);
+        let (at_b, is_at_b) = sync_channel(1);
         let check = checks.start("a", move |subject| {
             subject.is("b");
             let _ = at_b.send(());

@@ -280,14 +280,13 @@ function settle() {
 	settle.timer = setTimeout(set, LOOK_MS, false);
 }
 
-// Cards, oldest first. Those of one session, which come in the order of their arrival, stay so if its clock was set back.
+// Oldest first. Cards of one session stay in order of arrival, whatever its clock was set to.
 function byArrival(cards) {
-	const earliest = new Map();
+	const earliest = Object.create(null);
 	const timed = [...cards].reverse().map((card) => {
 		const { session, since } = card.request;
-		const later = earliest.get(session) ?? since;
-		earliest.set(session, later < since ? later : since);
-		return { card, at: earliest.get(session) };
+		if (!(earliest[session] < since)) earliest[session] = since;
+		return { card, at: earliest[session] };
 	});
 	return timed.reverse().sort((one, other) => (one.at > other.at) - (one.at < other.at)).map(({ card }) => card);
 }
@@ -306,8 +305,8 @@ function placeCards() {
 	if (open && wasAtEnd) toEnd();
 	document.title = cards.size ? `(${cards.size}) codex-shim` : "codex-shim";
 	// Lists 100 a session.
-	const pending = cards.size < 100 ? 0 : sessions.reduce((sum, { pending }) => sum + pending, 0);
-	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size}${pending > cards.size ? ` of ${pending}` : ""})` : "Waiting for you";
+	const sum = cards.size < 100 ? 0 : sessions.reduce((sum, { pending }) => sum + pending, 0);
+	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size}${sum > cards.size ? ` of ${sum}` : ""})` : "Waiting for you";
 	$("calm").hidden = cards.size > 0;
 	$("count").textContent = cards.size || "";
 	$("back-count").textContent = elsewhere || "";
