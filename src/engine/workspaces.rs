@@ -50,6 +50,8 @@ pub(super) struct Workspaces {
     writes: bool,
     /// One of them has let it write to the folders of temporary files.
     writes_temporary: bool,
+    /// There are more places than are remembered.
+    has_more: bool,
     /// Why a model may have written elsewhere too.
     unclear: Option<Why>,
     /// Changes with each change of what [`Workspaces::reach`] returns.
@@ -64,14 +66,23 @@ pub(crate) struct ModelsReach {
     pub(crate) places: BTreeSet<String>,
     pub(crate) writes: bool,
     pub(crate) writes_temporary: bool,
+    /// There are more places.
+    pub(crate) has_more: bool,
 }
 
 impl ModelsReach {
     /// Adds another reach, as of the threads of an earlier server.
     pub(crate) fn add(&mut self, other: ModelsReach) {
-        self.places.extend(other.places);
+        for place in other.places {
+            if self.places.len() < PLACES_MAX || self.places.contains(&place) {
+                self.places.insert(place);
+            } else {
+                self.has_more = true;
+            }
+        }
         self.writes |= other.writes;
         self.writes_temporary |= other.writes_temporary;
+        self.has_more |= other.has_more;
     }
 }
 
@@ -147,7 +158,12 @@ impl Workspaces {
 
     /// The known folders to which models may write.
     pub(super) fn reach(&self) -> ModelsReach {
-        ModelsReach { places: self.places.clone(), writes: self.writes, writes_temporary: self.writes_temporary }
+        ModelsReach {
+            places: self.places.clone(),
+            writes: self.writes,
+            writes_temporary: self.writes_temporary,
+            has_more: self.has_more,
+        }
     }
 
     /// A number that changes with the reach.
@@ -172,6 +188,7 @@ impl Workspaces {
     fn add(&mut self, places: impl Iterator<Item = String>) -> Result<(), Why> {
         for place in places.filter(|place| !self.places.contains(place)).collect::<BTreeSet<String>>() {
             if self.places.len() >= PLACES_MAX {
+                self.revision += u64::from(!std::mem::replace(&mut self.has_more, true));
                 return Err(TOO_MANY);
             }
             self.places.insert(place);
@@ -373,7 +390,9 @@ mod tests {
     #[test]
     fn known_places_survive_what_is_unclear() {
         let told = |workspaces: &Workspaces| {
-            let ModelsReach { places, writes, writes_temporary } = workspaces.reach();
+            let ModelsReach { places, writes, writes_temporary, has_more: false } = workspaces.reach() else {
+                panic!("these are few")
+            };
             (places.into_iter().collect::<Vec<_>>().join(" "), writes, writes_temporary)
         };
         let mut workspaces = opened(READ_ONLY);
@@ -478,6 +497,40 @@ mod tests {
             workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"t","cwd":"/{number}"}}"#))));
         }
         assert_eq!((workspaces.places.len(), why(&workspaces)), (PLACES_MAX, TOO_MANY));
+    }
+
+    /// Nothing counts as out of reach of a place that was forgotten.
+    #[test]
+    fn places_beyond_the_limit_are_told() {
+        let told = |count: usize| {
+            let mut workspaces = opened(READ_ONLY);
+            let call = |number: usize| format!(r#"{{"threadId":"t","cwd":"/{number}"}}"#);
+            // The folder in which it was opened is one of them.
+            (1..count).for_each(|number| workspaces.settings_called(Some(raw(&call(number)))));
+            let before = workspaces.revision();
+            workspaces.settings_called(Some(raw(&call(1))));
+            assert_eq!(workspaces.revision(), before, "{count}");
+            (workspaces.reach().has_more, workspaces.reach().places.len())
+        };
+        for (count, expect) in
+            [(2, (false, 2)), (PLACES_MAX, (false, PLACES_MAX)), (PLACES_MAX + 1, (true, PLACES_MAX))]
+        {
+            assert_eq!(told(count), expect, "{count}");
+        }
+        let of = |places: std::ops::Range<usize>| ModelsReach {
+            places: places.map(|number| format!("/{number}")).collect(),
+            ..ModelsReach::default()
+        };
+        for (one, other, expect) in [
+            (0..1, 1..2, false),
+            (0..PLACES_MAX, 1..PLACES_MAX, false),
+            (0..PLACES_MAX, 0..PLACES_MAX + 1, true),
+            (0..PLACES_MAX / 2, PLACES_MAX / 2..PLACES_MAX + 1, true),
+        ] {
+            let mut reach = of(one.clone());
+            reach.add(of(other.clone()));
+            assert_eq!((reach.has_more, reach.places.len() <= PLACES_MAX), (expect, true), "{one:?} {other:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use uuid::Uuid;
 
 use super::deciders::CODEX;
-use super::guard::Guard;
+use super::guard::{Checking, Guard};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
@@ -117,14 +117,20 @@ impl Core {
         self.handle(Input::Configured(Box::new(live)), effects);
     }
 
-    /// Whether the server's program may be started again. It looks at files, so no server may run.
+    /// Whether the server's program may be started again. It waits a few seconds at most, so no server may run.
     ///
     /// # Errors
     ///
-    /// A model can change the program.
+    /// A model can change the program, or that cannot be found out.
     pub(crate) fn check_server_program(&mut self) -> Result<(), String> {
         self.share_reach();
         self.guard.check(CODEX, None)
+    }
+
+    /// As [`Core::check_server_program`], without waiting.
+    pub(super) fn begin_check_of_server_program(&mut self) -> Checking {
+        self.share_reach();
+        self.guard.begin_check(CODEX, None)
     }
 
     /// Publishes the number of waiting context entries if it is not `before` any more, and the number of pending

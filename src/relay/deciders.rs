@@ -3,10 +3,12 @@
 //! A model that can change one of them decides for the user: it writes a rule that accepts its command, or the hook that runs
 //! outside of its sandbox. So a rule accepts only while all are out of reach, and a program in reach is not started.
 //!
-//! It reads no settings itself and never runs anything; it looks at files, so no thread that relays may call it.
+//! It reads no settings itself and never runs anything; it looks at files, so no thread that relays may call it, and none without a
+//! deadline ([`super::checks`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::interpreters;
 use super::program_check::ServerEnvironment;
@@ -18,6 +20,13 @@ use crate::files::{Executable, InReach, Reach};
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const CODEX: &str = "codex";
 pub(super) const CONTEXT_ENGINE: &str = "context_engine.command";
+const OWN: &str = "codex-shim";
+
+/// The whole table.
+pub(super) const ALL: &str = "what decides for you";
+
+/// How long a check may take before everything that it has not found out counts as in reach.
+pub(super) const CHECK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The name of a fragment in the table.
 pub(super) fn fragment(name: &str) -> String {
@@ -45,18 +54,27 @@ enum Part {
     Program(PathBuf),
 }
 
-/// A decider that a model can change.
+/// A decider that a model can change, or could.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Exposed {
     pub(crate) name: String,
     pub(crate) why: String,
+    pub(crate) certainty: Certainty,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Certainty {
+    Seen,
+    /// It was not found out, so it counts as in reach.
+    Assumed,
 }
 
 impl fmt::Display for Exposed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let so = match &*self.name {
+            ALL => "no program of yours is started",
             CONFIG | "home" => "no program that it names is started and no change of it is applied",
-            "fleet.creds" | "fleet.ca" => "do not start codex-shim again",
+            OWN | "fleet.creds" | "fleet.ca" => "do not start codex-shim again",
             CODEX | CONTEXT_ENGINE => "it is not started again",
             name if name.starts_with("fragment") => "it is not read",
             _ => "it is not started",
@@ -65,25 +83,49 @@ impl fmt::Display for Exposed {
             "home" => "set CODEX_SHIM_HOME to a folder in which no model works",
             _ => "move it out of the folders in which models work",
         };
-        let Exposed { name, why } = self;
-        write!(f, "{name} {EXPOSED}: {why}; rules accept nothing, and {so}: {remedy}")
+        let Exposed { name, why, certainty } = self;
+        match certainty {
+            Certainty::Seen => write!(f, "{name} {EXPOSED}: {why}; rules accept nothing, and {so}: {remedy}"),
+            Certainty::Assumed => write!(f, "{name} {ASSUMED}: {why}; rules accept nothing, and {so}"),
+        }
     }
 }
 
 impl Exposed {
     /// Why a rule does not accept.
     pub(crate) fn bar(&self) -> String {
-        let Exposed { name, why } = self;
-        format!("{name} {EXPOSED}: {why}; rules accept nothing until it is out of the folders in which models work")
+        let Exposed { name, why, certainty } = self;
+        match certainty {
+            Certainty::Seen => {
+                format!(
+                    "{name} {EXPOSED}: {why}; rules accept nothing until it is out of the folders in which models work"
+                )
+            }
+            Certainty::Assumed => format!("{name} {ASSUMED}: {why}; rules accept nothing"),
+        }
+    }
+
+    /// The check has not answered.
+    pub(super) fn unanswered(name: String) -> Exposed {
+        let why = format!("the file system has not answered within {} s; it is tried again", CHECK_WAIT_MAX.as_secs());
+        Exposed { name, why, certainty: Certainty::Assumed }
+    }
+
+    /// There are more places in which models may write than are known.
+    pub(super) fn unbounded() -> Exposed {
+        let why =
+            "the models of this session may write in more places than codex-shim remembers; restart it".to_owned();
+        Exposed { name: ALL.to_owned(), why, certainty: Certainty::Assumed }
     }
 }
 
-/// What the text of each [`Exposed`] says.
+/// What the text of an [`Exposed`] says.
 const EXPOSED: &str = "can be changed by a model";
+const ASSUMED: &str = "counts as if a model could change it";
 
 /// Whether a fault of a relay is about a decider in reach.
 pub(crate) fn is_exposure(fault: &str) -> bool {
-    fault.contains(EXPOSED)
+    fault.contains(EXPOSED) || fault.contains(ASSUMED)
 }
 
 /// What the table is made of.
@@ -92,6 +134,8 @@ pub(crate) struct Deciders<'a> {
     pub(crate) settings: &'a Settings,
     /// The server's program.
     pub(crate) codex: Option<&'a Path>,
+    /// Our own program, which decides at the next start; `None` if the system does not say.
+    pub(crate) own: Option<&'a Path>,
     /// The environment of the server, which is ours.
     pub(crate) server: &'a ServerEnvironment,
     /// Our working directory, where hooks and the context engine start.
@@ -112,6 +156,9 @@ impl Deciders<'_> {
         }
         if let Some(codex) = self.codex {
             add(CODEX, settings.codex.source == Source::File, Part::Program(codex.to_owned()));
+        }
+        if let Some(own) = self.own {
+            add(OWN, false, Part::Program(own.to_owned()));
         }
         for (name, setting) in [
             ("on_pending", &settings.on_pending),
@@ -138,10 +185,14 @@ impl Deciders<'_> {
         table
     }
 
-    /// All that a model can change.
-    pub(crate) fn exposed(&self, reach: &Reach) -> Vec<Exposed> {
+    /// All that a model can change. `begin` is told the name of each before its files are looked at.
+    pub(crate) fn exposed(&self, reach: &Reach, begin: impl Fn(&str)) -> Vec<Exposed> {
         let table = self.table();
-        table.iter().filter_map(|of| self.check_one(of, reach, self.cwd).err()).collect()
+        let check = |of: &Decider| {
+            begin(&of.name);
+            self.check_one(of, reach, self.cwd).err()
+        };
+        table.iter().filter_map(check).collect()
     }
 
     /// Whether one of them, and the file that names it, is out of reach. `cwd` is the folder in which a program starts.
@@ -161,7 +212,7 @@ impl Deciders<'_> {
             Part::Program(path) => self.check_program(&cwd.join(path), reach, cwd),
         };
         match checked.map_err(InReach::of_model) {
-            Err(Some(why)) => Err(Exposed { name: of.name.clone(), why }),
+            Err(Some(why)) => Err(Exposed { name: of.name.clone(), why, certainty: Certainty::Seen }),
             Ok(()) | Err(None) => Ok(()),
         }
     }
@@ -206,11 +257,11 @@ mod tests {
         fn new() -> Lab {
             let folder = tempfile::tempdir().expect("a folder");
             let root = folder.path().canonicalize().expect("it is there");
-            for name in ["home/sessions", "ws", "bin"] {
+            for name in ["home/sessions", "ws", "bin", "own"] {
                 fs::create_dir_all(root.join(name)).expect("a folder");
             }
             let lab = Lab { root, _folder: folder };
-            for program in ["bin/hook", "bin/codex", "bin/engine", "ws/hook"] {
+            for program in ["bin/hook", "bin/codex", "bin/engine", "own/codex-shim", "ws/hook"] {
                 lab.put(program, "#!/bin/sh\n");
             }
             lab.put("home/config.toml", "");
@@ -241,9 +292,16 @@ mod tests {
             assert_eq!(complaints, [], "{config}");
             let server = ServerEnvironment::of(&environment, None);
             let codex = self.root.join(codex);
-            let deciders = Deciders { settings: &settings, codex: Some(&codex), server: &server, cwd: &self.root };
+            let own = self.root.join("own/codex-shim");
+            let deciders = Deciders {
+                settings: &settings,
+                codex: Some(&codex),
+                own: Some(&own),
+                server: &server,
+                cwd: &self.root,
+            };
             let reach = Reach::new(places.iter().map(|place| self.root.join(place)), Whose::Models);
-            deciders.exposed(&reach).into_iter().map(|exposed| exposed.name).collect()
+            deciders.exposed(&reach, |_| {}).into_iter().map(|exposed| exposed.name).collect()
         }
     }
 
@@ -254,6 +312,8 @@ mod tests {
             ("", "bin/codex", &["home"], &["config.toml", "home"]),
             ("", "bin/codex", &["home/sessions"], &["home"]),
             ("", "ws/hook", &["ws"], &["codex"]),
+            ("", "bin/codex", &["own"], &["codex-shim"]),
+            ("", "bin/codex", &[""], &["config.toml", "home", "codex", "codex-shim"]),
             ("on_pending = \"AT/bin/hook\"\non_idle = [\"hook\", \"AT/etc/x\"]\n", "bin/codex", &["ws"], &[]),
             ("on_pending = \"AT/ws/hook\"\n", "bin/codex", &["ws"], &["on_pending"]),
             ("on_idle = [\"sh\", \"AT/ws/new\"]\n", "bin/codex", &["ws"], &["on_idle"]),
@@ -331,7 +391,7 @@ mod tests {
         let reach = Reach::new([home.clone()], Whose::Models);
         for (variable, expect) in [(None, Err("config.toml")), (Some("/bin/true"), Ok(()))] {
             let settings = settings(variable);
-            let deciders = Deciders { settings: &settings, codex: None, server: &server, cwd: &lab.root };
+            let deciders = Deciders { settings: &settings, codex: None, own: None, server: &server, cwd: &lab.root };
             let checked = deciders.check("on_pending", &reach, &lab.root).map_err(|exposed| exposed.name);
             assert_eq!(checked, expect.map_err(str::to_owned), "{variable:?}");
         }

@@ -294,7 +294,21 @@ fn check_list(reach: &Reach, server: &ServerEnvironment, name: &str, cwd: &Path)
 pub(super) fn check_with_entries(reach: &Reach, path: &Path) -> Result<(), InReach> {
     reach.check_installed(path)?;
     let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
-    entries.flatten().take(ENTRIES_MAX).try_for_each(|entry| reach.check_installed(&entry.path()))
+    let paths = entries.flatten().map(|entry| entry.path());
+    check_each(path, paths, |entry| reach.check_installed(entry))
+}
+
+/// Checks the entries of a folder. Those beyond the limit count as in reach.
+fn check_each(
+    folder: &Path,
+    mut paths: impl Iterator<Item = PathBuf>,
+    check: impl Fn(&Path) -> Result<(), InReach>,
+) -> Result<(), InReach> {
+    paths.by_ref().take(ENTRIES_MAX).try_for_each(|path| check(&path))?;
+    match paths.next() {
+        None => Ok(()),
+        Some(_) => Err(InReach::OfModel(format!("{} has more entries than are checked", folder.display()))),
+    }
 }
 
 /// The modules that python loads by itself.
@@ -323,21 +337,23 @@ fn check_site(reach: &Reach, folder: &Path) -> Result<(), InReach> {
         reach.check_installed(&folder.join(name))?;
     }
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
-    for entry in entries.flatten().take(ENTRIES_MAX) {
-        let path = entry.path();
-        if path.extension() != Some(OsStr::new("pth")) {
-            continue;
-        }
-        reach.check_installed(&path)?;
-        let mut bytes = Vec::new();
-        let read = files::open_named(&path).and_then(|file| file.take(LIST_BYTES_MAX).read_to_end(&mut bytes));
-        if read.is_err() {
-            continue;
-        }
-        for line in bytes.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| line.starts_with(b"/")) {
-            let why = |why: InReach| in_words(why, &path.display().to_string());
-            reach.check_installed(Path::new(OsStr::from_bytes(line.trim_ascii()))).map_err(why)?;
-        }
+    let lists = entries.flatten().map(|entry| entry.path()).filter(|path| path.extension() == Some(OsStr::new("pth")));
+    check_each(folder, lists, |list| check_pth(reach, list))
+}
+
+fn check_pth(reach: &Reach, path: &Path) -> Result<(), InReach> {
+    reach.check_installed(path)?;
+    let mut bytes = Vec::new();
+    let read = files::open_named(path).and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes));
+    if read.is_err() {
+        return Ok(());
+    }
+    if bytes.len() as u64 > LIST_BYTES_MAX {
+        return Err(InReach::OfModel(format!("{} is longer than is checked", path.display())));
+    }
+    for line in bytes.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| line.starts_with(b"/")) {
+        let why = |why: InReach| in_words(why, &path.display().to_string());
+        reach.check_installed(Path::new(OsStr::from_bytes(line.trim_ascii()))).map_err(why)?;
     }
     Ok(())
 }
@@ -379,6 +395,29 @@ mod tests {
             assert_eq!(row(real, real), expect, "{real}");
         }
         assert_eq!(row("/etc/alternatives/x", "/usr/bin/awk"), Some("awk"));
+    }
+
+    /// What is not looked at counts as in reach.
+    #[test]
+    fn entries_beyond_the_limits_are_in_reach() {
+        let lab = tempfile::tempdir().expect("a folder");
+        let reach = Reach::new([lab.path().join("ws")], crate::files::Whose::Models);
+        for (extension, count, expect) in
+            [("sh", ENTRIES_MAX, true), ("sh", ENTRIES_MAX + 1, false), ("pth", ENTRIES_MAX + 1, false)]
+        {
+            let folder = tempfile::tempdir_in(lab.path()).expect("a folder");
+            for number in 0..count {
+                fs::write(folder.path().join(format!("{number}.{extension}")), "").expect("a file");
+            }
+            assert_eq!(check_with_entries(&reach, folder.path()).is_ok(), expect, "{count} {extension}");
+            // Of a folder of modules, only the lists count.
+            assert_eq!(check_site(&reach, folder.path()).is_ok(), extension != "pth", "{count} {extension}");
+        }
+        let folder = tempfile::tempdir_in(lab.path()).expect("a folder");
+        for (length, expect) in [(LIST_BYTES_MAX, true), (LIST_BYTES_MAX + 1, false)] {
+            fs::write(folder.path().join("a.pth"), "#".repeat(length as usize)).expect("a file");
+            assert_eq!(check_site(&reach, folder.path()).is_ok(), expect, "{length}");
+        }
     }
 
     #[test]

@@ -189,8 +189,10 @@ pub(crate) fn program_in_time(
     let (send, receive) = sync_channel(1);
     let started = thread("rule").spawn(move || {
         let reach = Reach::new(places(&check, &server), Whose::Models);
-        let deciders = Deciders { settings: &settings, codex: None, server: &server, cwd: Path::new("/") };
-        let exposed = deciders.exposed(&reach).first().map(Exposed::bar);
+        let own = std::env::current_exe().ok();
+        let deciders =
+            Deciders { settings: &settings, codex: None, own: own.as_deref(), server: &server, cwd: Path::new("/") };
+        let exposed = deciders.exposed(&reach, |_| {}).first().map(Exposed::bar);
         drop(send.send(exposed.map_or_else(|| program(&check, &server), Err)));
     });
     started.map_err(|error| format!("start a thread: {error}"))?;

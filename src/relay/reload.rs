@@ -114,6 +114,8 @@ impl Reload {
             (Some(mistakes), Ok(())) => self.refuse(mistakes),
             // A model may have written them. The guard has reported it.
             (_, Err(why)) => {
+                // Once they are out of reach, they are read again.
+                self.looks.read = None;
                 self.reported = None;
                 self.end_faults();
                 self.publish_error(why);

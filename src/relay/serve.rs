@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::{ServerCommand, Spawned, to_forward};
+use super::deciders::CHECK_WAIT_MAX;
 use super::direction::{BOTH_ENDS, Direction, Waiting};
 use super::event_loop::Relay;
 use super::pipes::{Sink, Source};
@@ -55,6 +56,9 @@ const BACK_OFF_MIN: Duration = Duration::from_secs(1);
 
 const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
+/// How long a look at the program waits before the relay turns to its messages.
+const CHECK_STEP: Duration = Duration::from_millis(10);
+
 /// A run of this length resets the back-off.
 const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
@@ -87,7 +91,7 @@ pub(crate) fn serve(
              `codex-shim attach {id}` in place of `codex app-server`"
         ));
     }
-    let mut back_off = BACK_OFF_MIN;
+    let (mut back_off, mut last_end) = (BACK_OFF_MIN, None::<String>);
     let exit = loop {
         let began = relay.core.clock.now().elapsed;
         let exit = relay.run();
@@ -108,7 +112,11 @@ pub(crate) fn serve(
                 if relay.core.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
                     back_off = BACK_OFF_MIN;
                 }
-                relay.core.notices.report(&format!("the server has ended with {exit}; it restarts in {back_off:?}"));
+                let fault = format!("the server has ended with {exit}; it restarts in {back_off:?}");
+                relay.core.notices.report(&fault);
+                // Only the last end counts.
+                let before = last_end.replace(fault).filter(|before| last_end.as_ref() != Some(before));
+                before.iter().for_each(|fault| relay.core.published.fault_ended(fault));
                 let pause_end = relay.pause(Some(back_off));
                 back_off = (back_off * 2).min(BACK_OFF_MAX);
                 pause_end
@@ -116,13 +124,6 @@ pub(crate) fn serve(
         };
         if pause_end == PauseEnd::Signalled {
             break exit;
-        }
-        if matches!(relay.lifecycle, Lifecycle::Served { wanted: Wanted::Stopped, .. }) {
-            // An API caller stopped the server during the back-off.
-            relay.reply_to_waiting();
-            if relay.pause(None) == PauseEnd::Signalled {
-                break exit;
-            }
         }
         if relay.wait_for_program(&mut back_off) == PauseEnd::Signalled {
             break exit;
@@ -139,10 +140,23 @@ pub(crate) fn serve(
 }
 
 impl Relay {
-    /// Waits as long as a model can change the program that is about to start.
+    /// Waits as long as an API caller wants the server stopped, or a model can change the program that is about to start. The guard
+    /// says the latter in `status`.
     fn wait_for_program(&mut self, back_off: &mut Duration) -> PauseEnd {
-        while let Err(why) = self.core.check_server_program() {
-            self.core.notices.report(&format!("{why}; tried again in {back_off:?}"));
+        loop {
+            if self.is_to_be_stopped() {
+                self.reply_to_waiting();
+                if self.pause(None) == PauseEnd::Signalled {
+                    return PauseEnd::Signalled;
+                }
+            }
+            let Some(checked) = self.check_program() else { return PauseEnd::Signalled };
+            if self.is_to_be_stopped() {
+                continue;
+            }
+            if checked.is_ok() {
+                return PauseEnd::Over;
+            }
             if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
                 for caller in std::mem::take(waiting) {
                     self.core.callers.reply(caller, ApiReply::NotReady);
@@ -153,7 +167,27 @@ impl Relay {
             }
             *back_off = (*back_off * 2).min(BACK_OFF_MAX);
         }
-        PauseEnd::Over
+    }
+
+    fn is_to_be_stopped(&self) -> bool {
+        matches!(self.lifecycle, Lifecycle::Served { wanted: Wanted::Stopped, .. })
+    }
+
+    /// Whether the program may start; `None` after a signal. Another thread looks, and this one goes on with its messages.
+    fn check_program(&mut self) -> Option<Result<(), String>> {
+        let checking = self.core.begin_check_of_server_program();
+        let until = self.core.clock.elapsed() + CHECK_WAIT_MAX;
+        loop {
+            if let Some(checked) = checking.wait(CHECK_STEP) {
+                return Some(checked);
+            }
+            if self.pause(Some(Duration::ZERO)) == PauseEnd::Signalled {
+                return None;
+            }
+            if self.core.clock.elapsed() >= until {
+                return Some(checking.give_up());
+            }
+        }
     }
 
     /// Waits while no server runs: for `wait_max` at most, until an API caller wants the server started, or until a

@@ -6,12 +6,14 @@
 //! process makes the rule work inside of a container as well.
 //!
 //! The kernel names the peer as it was when it connected, and [`Callers::check`] reads what the kernel says of that process now.
-//! A descriptor of the process keeps its id from being used again in between.
+//! [`super::holder`] sees to it that no other process has taken its id in between.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+#[cfg(target_os = "linux")]
+use super::holder::Holder;
 use super::peer::Peer;
 
 /// Callers are compared with this process.
@@ -172,12 +174,11 @@ impl Callers {
     pub(crate) fn check(&self, stream: &impl AsFd, peer: Peer) -> Result<(), Box<Refused>> {
         let refused = |program, restriction| Box::new(Refused { peer, program, restriction });
         let Some(pid) = peer.pid else { return Err(refused(None, Restriction::Unknown)) };
-        let Ok(process) = super::peer::process_descriptor(stream).or_else(|_| open_process(pid)) else {
-            return Err(refused(None, Restriction::Unknown));
-        };
+        let holder = Holder::of(stream, pid);
         let (confinement, cgroup) = (read_confinement(&pid.to_string()), read_cgroup(pid));
-        // The process has not ended, so what was read is its own.
-        let Some(confinement) = confinement.ok().filter(|_| is_alive(&process)) else {
+        // Then what was read is its own.
+        let is_peer = || holder.is_peer(Peer::of(stream).ok().and_then(|peer| peer.pid));
+        let Some(confinement) = confinement.ok().filter(|_| is_peer()) else {
             return Err(refused(None, Restriction::Unknown));
         };
         let Some(restriction) = self.own.restriction_of(&confinement) else { return Ok(()) };
@@ -212,21 +213,6 @@ fn read_confinement(process: &str) -> io::Result<Confinement> {
 #[cfg(target_os = "linux")]
 fn read_cgroup(pid: u32) -> Option<PathBuf> {
     cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
-}
-
-/// For a kernel that gives no descriptor of a peer: that of the process which has its id now.
-#[cfg(target_os = "linux")]
-fn open_process(pid: u32) -> io::Result<std::os::fd::OwnedFd> {
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(pidfd_open(pid, PidfdFlags::empty())?)
-}
-
-#[cfg(target_os = "linux")]
-fn is_alive(process: &std::os::fd::OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut ended = [PollFd::new(process, PollFlags::IN)];
-    matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -8,6 +8,8 @@
 
 mod bind;
 mod callers;
+#[cfg(target_os = "linux")]
+mod holder;
 mod peer;
 
 pub(crate) use bind::{

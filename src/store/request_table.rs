@@ -226,13 +226,14 @@ pub(crate) struct RuleUse {
     pub(crate) matched: u64,
     /// How many of these requests it answered.
     pub(crate) answered: u64,
-    /// The time of the newest one.
+    /// The time of the last one that arrived.
     pub(crate) last_at: String,
 }
 
 /// How often each rule matched since that time; nothing if no rule could when the ledger was last written.
 pub(super) fn rule_uses(connection: &Connection, since: &str) -> rusqlite::Result<Vec<RuleUse>> {
-    const SQL: &str = "SELECT rule, count(*), total(resolved_by IS 'rule:' || rule), max(requested_at)
+    // SQLite takes the time from the row with the highest number.
+    const SQL: &str = "SELECT rule, count(*), total(resolved_by IS 'rule:' || rule), requested_at, max(rowid)
         FROM codex_pending_requests WHERE rule IS NOT NULL AND requested_at >= ?1 GROUP BY rule";
     if !connection.column_exists(None, "codex_pending_requests", "rule")? {
         return Ok(Vec::new());
@@ -488,5 +489,22 @@ mod tests {
         assert_eq!(keep_all(&mut connection, &[answered(RequestSource::Client, "ide", true), reopened()]), 1);
         let won = vec![json!(false), json!(true)];
         assert_eq!(told(&mut connection), (json!("resolved"), json!("ide"), Value::Null, won));
+    }
+
+    #[test]
+    fn last_use_of_a_rule_is_the_last_that_arrived() {
+        let mut connection = ledger();
+        for (number, at_us) in [(0, 1_000), (1, 9_000_000), (2, 5_000_000)] {
+            let LedgerEntry::RequestOpened(mut row) = opened() else { unreachable!("BUG: it opens a request") };
+            (row.request_id, row.requested_at_us) = (format!("g-{number}"), at_us);
+            keep_all(&mut connection, &[LedgerEntry::RequestOpened(row)]);
+        }
+        let used = |since_us: u64| {
+            let uses = rule_uses(&connection, &rfc3339_millis(since_us)).expect("they can be read");
+            uses.into_iter().map(|of| (of.matched, of.last_at)).collect::<Vec<_>>()
+        };
+        assert_eq!(used(0), [(3, rfc3339_millis(5_000_000))]);
+        // A time that the user names is one of the wall clock.
+        assert_eq!(used(6_000_000), [(1, rfc3339_millis(9_000_000))]);
     }
 }

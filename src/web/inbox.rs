@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::shown;
-use crate::control::SessionDocument;
+use crate::control::{SessionDocument, sort_by_arrival};
 use crate::store::Found;
 use crate::tui::ask::Ask;
 use crate::tui::poller::{Requests, ended};
@@ -376,7 +376,7 @@ impl State {
         self.watched.get_mut(id).filter(|watched| watched.number == number)
     }
 
-    /// Adds the requests that are new, oldest first, up to the limits.
+    /// Adds the requests that are new, up to the limits. `asks` are in the order of their arrival.
     fn add(&mut self, found: &Found, asks: &[Arc<Ask>]) {
         for ask in asks {
             let known = self.requests.iter().position(|known| known.session == found.id && known.ask.id == ask.id);
@@ -402,7 +402,12 @@ impl State {
             };
             self.requests.push(pending);
         }
-        self.requests.sort_by(|one, other| one.since.cmp(&other.since));
+        let place = |pending: &Pending| match pending.session == found.id {
+            true => asks.iter().position(|ask| ask.id == pending.ask.id),
+            false => None,
+        };
+        self.requests.sort_by_cached_key(place);
+        sort_by_arrival(&mut self.requests, |pending| pending.session.clone(), |pending| pending.since.clone());
     }
 
     /// Removes a request; `ending` says how it has ended.
@@ -704,6 +709,36 @@ mod tests {
         let of = |id: &str| state.requests.iter().find(|pending| pending.ask.id == id).expect("it is listed");
         assert!(of("r0").changed > before && of("r0").json != first, "{}", of("r0").json);
         assert!(of("r1").changed <= before);
+    }
+
+    #[test]
+    fn requests_are_listed_by_arrival() {
+        let asked = |id: &str, at: &str| {
+            let mut row = one_of_each_kind()[0].clone();
+            (row["request_id"], row["requested_at"]) = (json!(id), json!(format!("2026-01-02T{at}:00.000Z")));
+            Arc::new(of_row(row, 0))
+        };
+        let mut state = State::default();
+        let add = |state: &mut State, session: &str, asks: &[Arc<Ask>]| -> String {
+            state.add(&found(session), asks);
+            let listed = state.requests.iter().map(|pending| pending.ask.id.as_str());
+            listed.collect::<Vec<_>>().join(" ")
+        };
+        let mut a = vec![asked("a1", "12:00")];
+        assert_eq!(add(&mut state, "a", &a), "a1");
+        // The clock is set back, forward, and back again.
+        for (id, at, expect) in [("a2", "10:00", "a1 a2"), ("a3", "18:00", "a1 a2 a3"), ("a4", "09:00", "a1 a2 a3 a4")]
+        {
+            a.push(asked(id, at));
+            assert_eq!(add(&mut state, "a", &a), expect);
+        }
+        assert_eq!(add(&mut state, "b", &[asked("b1", "08:00"), asked("b2", "09:30")]), "b1 a1 a2 a3 a4 b2");
+        // More of the first one has become known.
+        a[0] = asked("a1", "12:00");
+        assert_eq!(add(&mut state, "a", &a), "b1 a1 a2 a3 a4 b2");
+        state.end("a", "a4", Value::Null);
+        a.pop();
+        assert_eq!(add(&mut state, "a", &a), "b1 b2 a1 a2 a3");
     }
 
     #[test]

@@ -269,6 +269,21 @@ fn lacking_entries_are_found() {
     is_intact(&home, &one);
 }
 
+/// Entries from before the clock was set back have times in the future.
+#[test]
+fn entries_with_times_in_the_future_are_exported() {
+    let home = home();
+    let before = lines(&export(&home, "before.jsonl", &[])).len();
+    let at = "2100-01-01T00:00:00.000Z";
+    change(&home, "s", &format!("UPDATE codex_pending_requests SET requested_at = '{at}' WHERE rowid = 1"));
+    for (args, expect) in [(&[][..], before), (&["--since", "2099-01-01"], 3)] {
+        let path = export(&home, &format!("{expect}.jsonl"), args);
+        let lines = lines(&path);
+        assert_eq!((lines.len(), &lines[0]["until"]), (expect, &json!(at)), "{args:?}");
+        is_intact(&home, &path);
+    }
+}
+
 #[test]
 fn deleted_and_redacted_sessions_are_no_fault() {
     let home = home();

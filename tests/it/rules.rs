@@ -401,6 +401,83 @@ fn hook_runs_unless_a_sandbox_can_write_to_it() {
     }
 }
 
+/// Asks until the rule accepts: on a busy machine, a check may take longer than a rule waits for it.
+fn accepts_in_the_end(live: &mut Live, cwd: &Path) {
+    let mut is_accepted = |id: &u32| {
+        live.say_unseen(&asks(*id, "/bin/ls -l", cwd));
+        eventually("an answer, or the request at the client", || {
+            let answered = live.server.try_recv().ok().map(|line| String::from_utf8_lossy(&line).contains("accept"));
+            answered.or_else(|| live.client.try_recv().ok().map(|_| false))
+        })
+    };
+    assert!((10..60).any(|id| is_accepted(&id)));
+}
+
+/// Without a change of the settings or of a sandbox: the user moves the hook away.
+#[test]
+fn fault_of_a_hook_in_reach_ends_when_it_is_moved() {
+    let home = home();
+    let (cwd, ran) = (place(&home), home.path().join("ran"));
+    let (hook, target) = (home.path().join("hook"), cwd.join("hook"));
+    crate::support::shim::put_program(&target, format!("#!/bin/sh\necho >> {}\n", ran.display()).as_bytes());
+    std::os::unix::fs::symlink(&target, &hook).expect("a link");
+    configure(&home, &format!("on_pending = {hook:?}\non_pending_after = \"0s\"\n{}", rules(&cwd)));
+    let mut live = Live::start_in(home);
+    opens_thread(&mut live, "0.169.0", r#"{"type":"workspaceWrite"}"#);
+    let faults = |live: &Live| live.get("/sessions/self")["faults"].as_array().expect("an array").clone();
+    let fault = eventually("the fault", || Some(faults(&live)).filter(|faults| !faults.is_empty()));
+    assert!(fault.len() == 1 && fault[0].to_string().contains("on_pending can be changed by a model"), "{fault:?}");
+    // The same fault each time.
+    live.say_plainly(&asks(0, "touch x", &cwd));
+    live.say_plainly(&asks(1, "/bin/ls -l", &cwd));
+    eventually("the refusal", || {
+        live.get("/sessions/self/codex-events?limit=500")["events"].to_string().contains("rule_refused").then_some(())
+    });
+    assert_eq!(faults(&live), fault);
+    fs::remove_file(&hook).expect("it is there");
+    crate::support::shim::put_program(&hook, &fs::read(&target).expect("it is there"));
+    eventually("no fault", || faults(&live).is_empty().then_some(()));
+    assert!(!ran.exists());
+    live.say_plainly(&asks(2, "touch x", &cwd));
+    eventually("the hook", || ran.exists().then_some(()));
+    accepts_in_the_end(&mut live, &cwd);
+    live.kill();
+}
+
+/// A place that is not remembered may be where a program lies.
+#[test]
+fn more_places_than_are_remembered_bar_all_programs() {
+    let home = home();
+    let (cwd, ran) = (place(&home), home.path().join("ran"));
+    let hook = home.path().join("hook");
+    crate::support::shim::put_program(&hook, format!("#!/bin/sh\necho >> {}\n", ran.display()).as_bytes());
+    configure(&home, &format!("on_pending = {hook:?}\non_pending_after = \"0s\"\n"));
+    let mut live = Live::start_in(home);
+    opens_thread(&mut live, "0.169.0", r#"{"type":"workspaceWrite"}"#);
+    live.say_plainly(&asks(0, "make", &cwd));
+    eventually("the hook", || ran.exists().then_some(()));
+    fs::remove_file(&ran).expect("it is there");
+    let roots: Vec<String> = (0..300).map(|number| format!("/nowhere/{number}")).collect();
+    let policy = json!({"type": "workspaceWrite", "writableRoots": roots});
+    live.send(
+        &json!({"id": "o", "method": "thread/settings/update", "params": {"threadId": "o", "sandboxPolicy": policy}})
+            .to_string(),
+    );
+    let faults = eventually("the fault", || {
+        let faults = live.get("/sessions/self")["faults"].clone();
+        faults.to_string().contains("what decides for you counts as if a model could change it").then_some(faults)
+    });
+    assert_eq!(faults.as_array().map(Vec::len), Some(1), "{faults}");
+    live.say_plainly(&asks(1, "make", &cwd));
+    eventually("the events", || {
+        let events = live.get("/sessions/self/codex-events?limit=500")["events"].to_string();
+        (events.contains("in_reach") && events.contains("more places than codex-shim remembers")).then_some(())
+    });
+    let checked = String::from_utf8(live.tool(&["doctor"]).stdout).expect("it is text");
+    assert!(checked.contains("counts as if a model could change it") && !ran.exists(), "{checked}");
+    live.kill();
+}
+
 #[test]
 fn settings_in_reach_of_a_model_are_not_applied() {
     let home = home();

@@ -162,7 +162,9 @@ fn serve_starts_a_server_at_once_where_it_is_told_to_while_it_would_wait() {
     // By then the backoff is several seconds.
     let resting = eventually("a server that has died three times", || {
         let document = served.document()?;
-        let waits = document["faults"].to_string().contains("ended with exit status 1; it restarts in 4s");
+        let faults = document["faults"].to_string();
+        // The fault of each end replaces that of the one before.
+        let waits = faults.contains("it restarts in 4s") && faults.matches("ended with exit status 1").count() == 1;
         (waits && document["state"] == "stopped").then_some(document)
     });
     std::fs::write(&gate, "").expect("a file");
@@ -189,7 +191,7 @@ fn server_that_a_model_can_change_is_not_started_again() {
     let resting = eventually("why it rests", || {
         let document = served.document()?;
         let faults = document["faults"].to_string();
-        (faults.contains("codex can be changed by a model") && faults.contains("tried again in")).then_some(document)
+        faults.contains("codex can be changed by a model").then_some(document)
     });
     assert_eq!((&resting["state"], &resting["generation"]), (&json!("stopped"), &before["generation"]));
     assert_ne!(served.post("start", &json!({})).0, 200);

@@ -22,12 +22,17 @@ const PROGRESS_LINES: usize = 256;
 /// The beginning of a period without one, as times are stored.
 const EVER: &str = "";
 
+/// The end of a period without one.
+const NEVER: &str = "~";
+
 /// Writes the file.
 pub(super) fn run(arguments: &ExportArguments, environment: &Environment) -> Done {
     let sessions = select_session::listed(arguments.session.name(), environment)?;
     let since = arguments.since.get().map(|since| since.rfc3339());
-    let until = now();
-    let (mut ledgers, unreadable) = Ledgers::of(&sessions, (since.as_deref().unwrap_or(EVER), &until));
+    let began = now();
+    let (mut ledgers, unreadable) = Ledgers::of(&sessions, (since.as_deref().unwrap_or(EVER), NEVER));
+    // Entries from before the clock was set back have times in the future.
+    let until = ledgers.last_at().filter(|last| *last > began).unwrap_or(began);
     let mut header = AuditLine::new(HEADER, &until);
     header.set_number("format", Some(FORMAT));
     header.set("since", since);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::line::AuditLine;
 use crate::control::local_time::micros_of;
 use crate::control::request_view::{ChangedFile, files};
-use crate::history::reviewed_action;
+use crate::history::{reviewed_action, rfc3339_millis};
 use crate::protocol::change::ChangeSize;
 use crate::protocol::of_name;
 use crate::secrets::Masker;
@@ -100,6 +100,11 @@ impl Ledgers {
     /// The ids of the sessions that have a ledger, sorted.
     pub(super) fn sessions(&self) -> impl Iterator<Item = &str> {
         self.sessions.iter().map(|session| &*session.id)
+    }
+
+    /// The time of the last entry.
+    pub(super) fn last_at(&self) -> Option<String> {
+        self.places.last().map(|(moment, _)| rfc3339_millis(moment.at_us))
     }
 
     /// The number of entries.

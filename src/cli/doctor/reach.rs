@@ -58,13 +58,15 @@ fn possible(settings: &Settings, environment: &Environment, sessions: &[Found]) 
     let look = move || {
         let reach = Reach::new(places, Whose::Models);
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        let deciders = Deciders { settings: &settings, codex: codex.as_deref(), server: &server, cwd: &cwd };
-        let _ = done.send(deciders.exposed(&reach));
+        let own = std::env::current_exe().ok();
+        let deciders =
+            Deciders { settings: &settings, codex: codex.as_deref(), own: own.as_deref(), server: &server, cwd: &cwd };
+        let _ = done.send(deciders.exposed(&reach, |_| {}));
     };
     let started = std::thread::Builder::new().name("look".to_owned()).spawn(look);
     let exposed = started.ok().and_then(|_| looked.recv_timeout(LOOK_WAIT_MAX).ok());
     let note = |exposed: Exposed| {
-        let Exposed { name, why } = exposed;
+        let Exposed { name, why, .. } = exposed;
         let found =
             format!("{name} lies where a session was started: {why}; a sandbox that writes there ends all accepts");
         Check::note(NAME, found, REMEDY)

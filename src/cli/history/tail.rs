@@ -17,6 +17,7 @@ use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::{Following, put};
 use crate::config::Environment;
+use crate::control::sort_by_arrival;
 use crate::history::action_in_words;
 use crate::store::{Found, Otherwise};
 
@@ -91,12 +92,13 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
     Ok(status.max(screen::print(&text)))
 }
 
-/// The last actions of all sessions together, sorted by time.
+/// The last actions of all sessions together. Those of one session keep their order, whatever its clock was set to.
 fn last_of<'a>(listed: &'a [(&'a Found, Vec<Value>)], limit: u64) -> Vec<(&'a Found, &'a Value)> {
     let mut all: Vec<(&Found, &Value)> =
         listed.iter().flat_map(|(session, actions)| actions.iter().map(move |action| (*session, action))).collect();
     if listed.len() > 1 {
-        all.sort_by_key(|(_, action)| changed_at(action));
+        let at = |action: &'a Value| (changed_at(action).is_none(), changed_at(action));
+        sort_by_arrival(&mut all, |(session, _)| &session.id, |(_, action)| at(action));
     }
     let surplus = all.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
     all.split_off(surplus)
@@ -324,6 +326,35 @@ mod tests {
         };
         check(10, &[("b", "02"), ("a", "01"), ("a", "05"), ("b", "06")]);
         check(2, &[("a", "05"), ("b", "06")]);
+    }
+
+    #[test]
+    fn clock_that_jumps_keeps_the_order_of_a_session() {
+        let session = |id: &str| Found {
+            id: id.to_owned(),
+            dir: id.into(),
+            live: false,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        };
+        let (a, b) = (session("a"), session("b"));
+        for (of_a, of_b, expect) in [
+            (&["01", "05"][..], &["02", "06"][..], "01 02 05 06"),
+            (&["50", "05"], &["02", "06"], "02 50 05 06"),
+            (&["50", "05", "40", "10"], &["07"], "50 05 07 40 10"),
+            (&["50", "05"], &["40", "03"], "40 03 50 05"),
+        ] {
+            let of = |times: &[&str]| -> Vec<Value> {
+                times.iter().map(|at| action("command", at, "completed", None, "00", Some(at))).collect()
+            };
+            let listed = [(&a, of(of_a)), (&b, of(of_b))];
+            let order: Vec<&str> = last_of(&listed, 10)
+                .into_iter()
+                .map(|(_, action)| action["summary_text"].as_str().unwrap_or_default())
+                .collect();
+            assert_eq!(order.join(" "), expect, "{of_a:?} {of_b:?}");
+        }
     }
 
     #[test]

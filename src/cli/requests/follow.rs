@@ -3,8 +3,8 @@
 //! Each round looks at the sessions anew, so it survives relays that come and go. A request ends when its session no longer lists it;
 //! while a relay does not answer, its requests stay as they were. The tool asks such a relay less often, because it delays the others.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use super::super::{CliError, Done, FAILED};
 use super::list::{HasSession, Listed, RequestsArguments, by, name_all, outcome_cell, sessions};
 use super::{id_of, one, rows, text};
 use crate::config::Environment;
+use crate::control::sort_by_arrival;
 use crate::store::{Found, WhichRequests};
 
 /// The pause between two rounds, less than a second.
@@ -82,13 +83,29 @@ fn put(text: &str) -> Result<(), CliError> {
 #[derive(Debug, Default)]
 struct Pending {
     /// By session and request.
-    known: BTreeMap<(String, String), (Found, Value)>,
+    known: HashMap<(String, String), Known>,
+    /// Requests that have been known.
+    arrivals: u64,
     /// Sessions that have not answered, and when to ask them again.
     silent: HashMap<String, Instant>,
 }
 
+#[derive(Debug)]
+struct Known {
+    /// The place in the order in which requests became known, and so in that of their session.
+    number: u64,
+    session: Found,
+    row: Value,
+}
+
 /// A request that has arrived or ended.
 type Change = (Found, Value);
+
+/// Puts changes in order, oldest first. What has arrived stays in the order of its session, whatever the clock was set to.
+fn sort(changed: &mut Vec<Change>) {
+    let ended = |row: &Value| row["resolved_at"].is_string().then(|| id_of(row).to_owned());
+    sort_by_arrival(changed, |(session, row)| (session.id.clone(), ended(row)), |(_, row)| changed_at(row).to_owned());
+}
 
 impl Pending {
     /// The requests of these sessions that are new, and all that have ended, oldest first.
@@ -106,8 +123,10 @@ impl Pending {
                     for row in &rows {
                         let key = (session.id.clone(), id_of(row).to_owned());
                         if let Entry::Vacant(entry) = self.known.entry(key) {
-                            entry.insert((session.clone(), row.clone()));
+                            self.arrivals += 1;
+                            let (session, row) = (session.clone(), row.clone());
                             changed.push((session.clone(), row.clone()));
+                            entry.insert(Known { number: self.arrivals, session, row });
                         }
                     }
                     listed.insert(session.id.clone(), rows);
@@ -120,7 +139,7 @@ impl Pending {
             }
         }
         changed.extend(self.ended(&all, &listed));
-        changed.sort_by(|(_, one), (_, other)| changed_at(one).cmp(changed_at(other)));
+        sort(&mut changed);
         Ok(changed)
     }
 
@@ -132,10 +151,12 @@ impl Pending {
             // The session has stopped or was deleted.
             None => !all.iter().any(|found| found.id == session && found.live),
         };
-        let missing: Vec<(String, String)> =
-            self.known.keys().filter(|(session, request)| is_missing(session, request)).cloned().collect();
-        for key in missing {
-            let Some((session, row)) = self.known.get(&key) else { continue };
+        let missing = self.known.iter().filter(|((session, request), _)| is_missing(session, request));
+        let mut missing: Vec<(u64, (String, String))> =
+            missing.map(|(key, known)| (known.number, key.clone())).collect();
+        missing.sort_unstable();
+        for (_, key) in missing {
+            let Some(Known { session, row, .. }) = self.known.get(&key) else { continue };
             let row = match all.iter().find(|found| found.id == key.0).map(|found| one(found, &key.1)) {
                 Some(Ok(Some(mut document))) => document["request"].take(),
                 // The relay answers later, or the next one does.
@@ -211,5 +232,45 @@ impl Printer {
         }
         cells.extend([outcome_cell(row), (Tone::Faint, by(row)), (Tone::Strong, text(row, "summary").to_owned())]);
         cells
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn session(id: &str) -> Found {
+        Found {
+            id: id.to_owned(),
+            dir: id.into(),
+            live: true,
+            holder: None,
+            repository: None,
+            last_used: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    /// `a1 12:00` has arrived, and `a1 12:00 12:30` has ended.
+    #[test]
+    fn changes_are_in_order_of_arrival() {
+        for (given, expect) in [
+            (&["a1 12:00", "a2 12:05", "b1 12:01", "a0 11:00 12:02"][..], "a1 b1 a0 a2"),
+            // The clock is set back, ahead, and back again.
+            (&["a1 12:00", "a2 10:00", "a3 10:01"], "a1 a2 a3"),
+            (&["a1 10:00", "a2 18:00", "a3 10:01", "b1 10:00", "b2 10:02"], "a1 b1 a2 a3 b2"),
+            (&["a1 12:00", "a2 09:00", "b1 08:00", "a0 07:00 11:00"], "b1 a1 a2 a0"),
+        ] {
+            let change = |text: &&str| -> Change {
+                let words: Vec<&str> = text.split(' ').collect();
+                let row = json!({ "request_id": words[0], "requested_at": words[1], "resolved_at": words.get(2) });
+                (session(&words[0][..1]), row)
+            };
+            let mut changed: Vec<Change> = given.iter().map(change).collect();
+            sort(&mut changed);
+            let order: Vec<&str> = changed.iter().map(|(_, row)| id_of(row)).collect();
+            assert_eq!(order.join(" "), expect, "{given:?}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use super::claim::{Act, Claim, Fate, Next, SEEN_EVERY, Standing};
 use super::cursors::NameFile;
 use super::ship::{ACK_WAIT_MAX, in_words};
 use super::told::Trouble;
+use crate::control::sort_by_arrival;
 use crate::fleet::connection::{Link, backoff};
 use crate::fleet::level;
 use crate::fleet::subject::{HOSTS_BUCKET, PENDING_BUCKET, key, stream_of};
@@ -213,9 +214,9 @@ pub(super) async fn list_pending(shared: &Arc<Shared>) {
     }
 }
 
-/// The pending requests, the oldest first, in at most one message.
+/// The pending requests, the oldest first, in at most one message. Those of one session are in the order of their arrival.
 fn bounded(host: &str, mut rows: Vec<PendingRow>) -> PendingDocument {
-    rows.sort_by(|one, other| one.requested_at.cmp(&other.requested_at));
+    sort_by_arrival(&mut rows, |row| row.session_id.clone(), |row| row.requested_at.clone());
     let all = rows.len();
     rows.truncate(PENDING_MAX);
     let mut document = PendingDocument { v: VERSION, host: host.to_owned(), requests: rows, more: 0 };
@@ -257,12 +258,32 @@ mod tests {
 
     #[test]
     fn pending_requests_fit_one_message() {
-        let few = bounded("h", vec![row(2, "b"), row(1, "a")]);
+        let few = bounded("h", vec![row(1, "a"), row(2, "b")]);
         assert_eq!((few.requests[0].request_id.as_str(), few.requests.len(), few.more), ("g-1", 2, 0));
         let many = bounded("h", (0..PENDING_MAX + 7).map(|number| row(number, "x")).collect());
         assert_eq!((many.requests.len(), many.more), (PENDING_MAX, 7));
         let long = bounded("h", (0..PENDING_MAX).map(|number| row(number, &"x".repeat(4 << 10))).collect());
         assert!(wire::bytes(&long).len() <= MESSAGE_BYTES_MAX);
         assert_eq!(long.requests.len() as u64 + long.more, PENDING_MAX as u64);
+    }
+
+    #[test]
+    fn pending_requests_are_in_order_of_arrival() {
+        for (given, expect) in [
+            (&[("a", 1), ("a", 4), ("b", 2)][..], "1 2 4"),
+            (&[("b", 2), ("a", 1), ("a", 4)], "1 2 4"),
+            // The clock of the host was set back, or ahead and back.
+            (&[("a", 9), ("a", 3), ("a", 5)], "9 3 5"),
+            (&[("a", 9), ("a", 3), ("b", 2), ("b", 4)], "2 9 3 4"),
+            (&[("a", 1), ("a", 8), ("a", 2), ("b", 3)], "1 8 2 3"),
+        ] {
+            let of = |(session, number): &(&str, usize)| PendingRow {
+                session_id: (*session).to_owned(),
+                ..row(*number, "x")
+            };
+            let listed = bounded("h", given.iter().map(of).collect()).requests;
+            let numbers: Vec<&str> = listed.iter().map(|row| row.request_id.trim_start_matches("g-")).collect();
+            assert_eq!(numbers.join(" "), expect, "{given:?}");
+        }
     }
 }

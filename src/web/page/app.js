@@ -280,21 +280,33 @@ function settle() {
 	settle.timer = setTimeout(set, LOOK_MS, false);
 }
 
+// Oldest first. Cards of one session stay in order of arrival, whatever its clock was set to.
+function byArrival(cards) {
+	const earliest = Object.create(null);
+	const timed = [...cards].reverse().map((card) => {
+		const { session, since } = card.request;
+		if (!(earliest[session] < since)) earliest[session] = since;
+		return { card, at: earliest[session] };
+	});
+	return timed.reverse().sort((one, other) => (one.at > other.at) - (one.at < other.at)).map(({ card }) => card);
+}
+
 // Puts each card into the open session or the inbox, oldest first.
 function placeCards() {
 	const wasAtEnd = line.isFollowing;
 	let elsewhere = 0;
-	for (const { node, request } of cards.values()) {
+	const all = byArrival([...cards.values()]);
+	for (const [index, { node, request }] of all.entries()) {
 		const parent = $(request.session === open ? "here" : "cards");
 		elsewhere += request.session !== open;
 		if (node.parentNode === parent) continue;
-		parent.insertBefore(node, [...parent.children].find((other) => other.dataset.since > request.since) ?? null);
+		parent.insertBefore(node, all.slice(index + 1).find((other) => other.node.parentNode === parent)?.node ?? null);
 	}
 	if (open && wasAtEnd) toEnd();
 	document.title = cards.size ? `(${cards.size}) codex-shim` : "codex-shim";
 	// Lists 100 a session.
-	const all = cards.size < 100 ? 0 : sessions.reduce((sum, { pending }) => sum + pending, 0);
-	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size}${all > cards.size ? ` of ${all}` : ""})` : "Waiting for you";
+	const sum = cards.size < 100 ? 0 : sessions.reduce((sum, { pending }) => sum + pending, 0);
+	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size}${sum > cards.size ? ` of ${sum}` : ""})` : "Waiting for you";
 	$("calm").hidden = cards.size > 0;
 	$("count").textContent = cards.size || "";
 	$("back-count").textContent = elsewhere || "";
@@ -326,7 +338,7 @@ function makeNote(request, { look = "", verdict = "No longer waiting", place = "
 		if (note.contains(document.activeElement)) $("waiting").focus();
 		note.remove();
 	};
-	const note = el(`div.note.${look}`, { "data-since": request.since }, icon(look === "good" ? "check" : "cross"),
+	const note = el(`div.note.${look}`, null, icon(look === "good" ? "check" : "cross"),
 		el("span", null, el("strong", null, shown(`${verdict} ${where}`.trim()), late), ". ", shown(clipped(upper(request.title), 120))),
 		button(".icon.bare", icon("cross"), leave, { "aria-label": "Dismiss" }));
 	setTimeout(leave, late ? 60_000 : 12_000);
@@ -343,7 +355,7 @@ function makeCard(request) {
 	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
 		makeWhat(card), card.acts);
 	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
-	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, "data-since": request.since, focusin: () => choose(node) },
+	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, focusin: () => choose(node) },
 		el("header", null, icon(ICON_OF[request.subject] ?? "question"),
 			el("div", null, el("h2", { id }, request.heading),
 				el("p.from", null, el("a", { href: `#/s/${request.session}` }, shown(nameOf(request))), request.client && " · ", shown(request.client))),

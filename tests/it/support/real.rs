@@ -14,7 +14,7 @@ use super::model::{Item, Model, Script};
 use super::peer::Peer;
 use super::release::Release;
 use super::requests::{PENDING, respond_path};
-use super::shim::{Home, SHIM, put_program};
+use super::shim::{Home, put_program};
 
 pub const COMMAND: &str = "item/commandExecution/requestApproval";
 pub const QUESTION: &str = "item/tool/requestUserInput";
@@ -146,7 +146,7 @@ impl Real {
 }
 
 fn connect(lab: &Lab, home: &Home, codex: &Path) -> Peer {
-    let mut command = lab.command(SHIM);
+    let mut command = lab.command(home.program());
     let codex = codex_with_home(codex, lab, &mut command);
     home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SESSION", "s").arg("app-server");
     let mut peer = Peer::start(&mut command);

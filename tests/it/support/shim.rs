@@ -16,6 +16,7 @@ pub struct Home {
     root: tempfile::TempDir,
     /// The folder of the home if it is not the one for other files.
     away: Option<tempfile::TempDir>,
+    shim: PathBuf,
 }
 
 impl Home {
@@ -23,12 +24,14 @@ impl Home {
         // Tests create folders in the home, which must not be writable by others under any umask of the user who runs
         // the tests.
         rustix::process::umask(rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
-        Home { root: tempfile::tempdir().expect("a temporary folder"), away: None }
+        Home { root: tempfile::tempdir().expect("a temporary folder"), away: None, shim: PathBuf::from(SHIM) }
     }
 
-    /// A home outside of the folders of temporary files, where models may write.
+    /// A home outside of the folders of temporary files, where models may write, and with it a shim.
     pub fn away() -> Home {
-        Home { away: Some(out_of_reach()), ..Home::new() }
+        let away = out_of_reach();
+        let shim = shim_out_of_reach(away.path());
+        Home { away: Some(away), shim, ..Home::new() }
     }
 
     /// A home in this folder.
@@ -44,6 +47,11 @@ impl Home {
     pub fn spares_fish_its_manuals(&self) {
         let folder = self.beside().join(".local/share/fish/generated_completions");
         std::fs::create_dir_all(folder).expect("a folder");
+    }
+
+    /// The binary under test, which models can change only if they can change the home.
+    pub fn program(&self) -> &Path {
+        &self.shim
     }
 
     /// A folder beside the home for other files of a test.
@@ -62,7 +70,7 @@ impl Home {
 
     /// `codex-shim ARG…` with piped stdio.
     pub fn shim(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(SHIM);
+        let mut command = Command::new(&self.shim);
         self.adopt(&mut command);
         // Rules accept only commands in the user's shell.
         command.env("SHELL", "/bin/bash");
@@ -93,11 +101,27 @@ impl Home {
 
 /// A folder in which no sandbox of codex lets a model write: one of the build, unless that is among the temporary files.
 pub fn out_of_reach() -> tempfile::TempDir {
-    let temporary = [PathBuf::from("/tmp"), PathBuf::from("/var/tmp"), std::env::temp_dir()];
-    let is_fit = |folder: &&str| !temporary.iter().any(|place| Path::new(folder).starts_with(place));
-    let folders = [env!("CARGO_TARGET_TMPDIR"), "/root", "/srv", "/opt"];
-    let made = folders.iter().filter(|folder| is_fit(folder)).find_map(|folder| tempfile::tempdir_in(folder).ok());
+    let folders = [env!("CARGO_TARGET_TMPDIR"), "/root", "/srv", "/opt"].map(Path::new);
+    let fit = folders.iter().filter(|folder| !is_temporary(folder));
+    let made = fit.into_iter().find_map(|folder| tempfile::tempdir_in(folder).ok());
     made.expect("a folder outside of the temporary files: build elsewhere")
+}
+
+fn is_temporary(path: &Path) -> bool {
+    let temporary = [PathBuf::from("/tmp"), PathBuf::from("/var/tmp"), std::env::temp_dir()];
+    temporary.iter().any(|place| path.starts_with(place))
+}
+
+/// The binary under test, or the same below `folder` if the build is among the temporary files.
+fn shim_out_of_reach(folder: &Path) -> PathBuf {
+    if !is_temporary(Path::new(SHIM)) {
+        return PathBuf::from(SHIM);
+    }
+    let linked = folder.join("codex-shim");
+    if fs::hard_link(SHIM, &linked).is_err() {
+        copy_shim(&linked);
+    }
+    linked
 }
 
 /// Puts a program at `path`. Another process writes it: a file that this process has open to write cannot be run as long as a child
