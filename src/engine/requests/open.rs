@@ -296,7 +296,7 @@ impl Request {
             && message.params.map(RawValue::get) == self.row.payload.as_deref()
     }
 
-    fn digest(&self) -> RequestDigest {
+    pub(super) fn digest(&self) -> RequestDigest {
         request_digest(&self.row.method, self.row.payload.as_deref())
     }
 
@@ -306,10 +306,10 @@ impl Request {
     }
 }
 
-/// Notes that a request has a row.
-pub(super) fn opened_note(row: &RequestRow, held: bool) -> Effect {
+/// Notes that a request has a row. `again`: of an earlier hub, which has stored the answer.
+pub(super) fn opened_note(row: &RequestRow, held: bool, again: bool) -> Effect {
     let request_type = row.kind.request_type().name();
-    Effect::Note(Note::RequestOpened { request_id: row.request_id.clone(), request_type, held })
+    Effect::Note(Note::RequestOpened { request_id: row.request_id.clone(), request_type, held, again })
 }
 
 pub(super) const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
@@ -332,7 +332,7 @@ impl Requests {
     pub(super) fn store_opened(&mut self, now: Now, id: &RpcId, decision: &mut Decision, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get(id) else { return };
         let (row, is_withheld) = (request.row.clone(), request.withheld.is_some());
-        effects.push(opened_note(&row, is_withheld));
+        effects.push(opened_note(&row, is_withheld, false));
         let request_id = row.request_id.clone();
         let token = self.keep_first(LedgerEntry::RequestOpened(Box::new(row)), Commit::Opens { request_id }, effects);
         if is_withheld {
@@ -351,7 +351,7 @@ impl Requests {
             // Only the hub itself had got the request when its row could not be stored.
             let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
             if self.is_hub && !self.is_trusted && self.open.values().any(is_unstored) {
-                effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+                self.is_late(request_id, effects);
             }
             return;
         };
@@ -360,7 +360,7 @@ impl Requests {
             return;
         }
         if !self.is_trusted {
-            effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+            self.is_late(request_id, effects);
         }
         self.hold(now, token, decision);
     }
@@ -559,7 +559,7 @@ impl Requests {
             }
             effects.push(Effect::PassLate { conns, line });
         }
-        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+        self.is_late(request_id, effects);
     }
 
     /// Expires requests and releases holds whose deadline passed.
@@ -608,7 +608,7 @@ impl Requests {
     pub(super) fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let request_id = request.row.request_id.clone();
-        let at_us = now.unix_us;
+        let (at_us, is_read) = (now.unix_us, self.is_read);
         // The server of a hub resolves a request once, whichever of the answers it has got.
         let has_followed = !self.is_hub && !request.answered_before.is_empty();
         let policy_answers = self.by_policy.values().any(|answer| answer.end.request_id == request_id);
@@ -627,7 +627,9 @@ impl Requests {
                 deciding.over = Some(*why);
                 return;
             }
-            (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
+            (State::Answered | State::Sent, _) => {
+                effects.extend(later_entry(why, request_id, at_us).filter(|_| is_read));
+            }
             (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
                 resolve(request.ended(RequestEnd::unanswered(request_id, at_us, status, source, WITHDRAWN)), effects);
@@ -641,12 +643,15 @@ impl Requests {
             }
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);
-        self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
+        let ended = self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
+        if let Some(request) = ended.filter(|_| !is_read) {
+            self.ends_early(id.clone(), request, *why);
+        }
     }
 }
 
 /// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
-fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
+pub(super) fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
     match why {
         Why::Confirmed | Why::ItemCompleted => Some(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
         Why::TurnOver => Some(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us })),
