@@ -29,9 +29,9 @@ fn run() -> RunIds {
 
 fn params(method: &str, item: &str) -> String {
     match method {
-        QUESTION => format!(
-            r#"{{"threadId":"t","turnId":"u","itemId":"{item}","questions":[{{"id":"a","isSecret":true}}]}}"#
-        ),
+        QUESTION => {
+            format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}","questions":[{{"id":"a","isSecret":true}}]}}"#)
+        }
         _ => format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}","command":"rm x","cwd":"/p"}}"#),
     }
 }
@@ -60,12 +60,16 @@ struct World {
 
 impl World {
     fn new(rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> World {
+        World::of(ServerOwner::Hub, rules, expiry)
+    }
+
+    fn of(owner: ServerOwner, rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> World {
         let mut ledger = Connection::open_in_memory().expect("BUG: a database in memory");
         database::at_once(&mut ledger, |transaction| {
             ledger_writer::MIGRATIONS.iter().try_for_each(|sql| transaction.execute_batch(sql))
         })
         .expect("BUG: our own SQL");
-        let engine = engine(rules, expiry);
+        let engine = engine(owner, rules, expiry);
         let mut world = World {
             engine,
             elapsed_ms: 0,
@@ -77,12 +81,14 @@ impl World {
             replies: Vec::new(),
         };
         world.handle(Input::SessionOpened { generation: "g".to_owned() });
-        for conn in 0..3 {
+        for conn in (0..3).filter(|_| owner == ServerOwner::Hub) {
             let peer = Peer { transport: Transport::WebSocket, pid: None };
             world.handle(Input::Connected { conn: Conn(conn), peer });
         }
-        world.read(0, Side::Server, r#"{"id":"own:1","result":{"userAgent":"x/0.169.0"}}"#);
-        for conn in 1..3 {
+        if owner == ServerOwner::Hub {
+            world.read(0, Side::Server, r#"{"id":"own:1","result":{"userAgent":"x/0.169.0"}}"#);
+        }
+        for conn in if owner == ServerOwner::Hub { 1..3 } else { 0..1 } {
             let info = format!(r#"{{"clientInfo":{{"name":"client {conn}","version":"1"}}}}"#);
             world.read(conn, Side::Client, &format!(r#"{{"id":1,"method":"initialize","params":{info}}}"#));
             world.read(conn, Side::Server, r#"{"id":1,"result":{"userAgent":"x/0.169.0"}}"#);
@@ -187,8 +193,12 @@ impl World {
     }
 
     fn server_resolves(&mut self) {
+        self.server_resolves_on(1);
+    }
+
+    fn server_resolves_on(&mut self, conn: u32) {
         let line = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":5}}"#;
-        self.read(1, Side::Server, line);
+        self.read(conn, Side::Server, line);
     }
 
     fn client_answers(&mut self, conn: u32, method: &str, word: &str) {
@@ -220,13 +230,13 @@ impl World {
     }
 }
 
-fn engine(rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> Engine {
+fn engine(server_owner: ServerOwner, rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> Engine {
     Engine::new(EngineSettings {
         exit_grace: Duration::from_secs(10),
         context: ContextSettings::default(),
         assembly: AssemblySettings::default(),
         requests: RequestSettings { rules, expiry, ..RequestSettings::default() },
-        server_owner: ServerOwner::Hub,
+        server_owner,
         own_ids: "own:".to_owned(),
         tokens_before: 0,
     })
@@ -321,16 +331,8 @@ fn taken_over(method: &str, stored: Stored, who: Who, item: &str) -> World {
     world
 }
 
-const EVERYBODY: [Who; 8] = [
-    Who::Nobody,
-    Who::Client,
-    Who::HastyClient,
-    Who::ConfirmedClient,
-    Who::Api,
-    Who::Rule,
-    Who::Expiry,
-    Who::Server,
-];
+const EVERYBODY: [Who; 8] =
+    [Who::Nobody, Who::Client, Who::HastyClient, Who::ConfirmedClient, Who::Api, Who::Rule, Who::Expiry, Who::Server];
 
 /// The cases: the method tells whether the ledger has the stored answer whole.
 fn cases() -> Vec<(&'static str, Stored, Who)> {
@@ -380,7 +382,10 @@ fn request_asked_again_has_one_row_and_one_winner() {
             (Some(expect), _) => {
                 assert_eq!((&row["status"], &row["resolved_payload"]), (&json!("resolved"), &kept(expect)), "{what}");
                 assert_eq!(won(answers), [&kept(expect)], "{what}");
-                assert!(row["dispatched_at"].is_string() && row["dispatched_at"] != "1970-01-01T00:00:00.003Z", "{what}");
+                assert!(
+                    row["dispatched_at"].is_string() && row["dispatched_at"] != "1970-01-01T00:00:00.003Z",
+                    "{what}"
+                );
                 assert_eq!(row["confirmed_at"].is_string(), who == Who::ConfirmedClient, "{what}");
                 let code = match who {
                     Who::Expiry => json!("request_expired"),
@@ -426,7 +431,11 @@ fn other_request_under_an_id_leaves_the_first_alone() {
         } else {
             assert_eq!((kept, kept_answers), (&first.0, &first.1), "{what}");
         }
-        assert_eq!((&row["request_id"], &row["request_payload"]["itemId"]), (&json!("g-5.2"), &json!("other")), "{what}");
+        assert_eq!(
+            (&row["request_id"], &row["request_payload"]["itemId"]),
+            (&json!("g-5.2"), &json!("other")),
+            "{what}"
+        );
         let results: Vec<Value> = got.iter().map(|line| line["result"].clone()).collect();
         let is_answered = match who {
             Who::Client | Who::HastyClient | Who::ConfirmedClient | Who::Expiry => true,
@@ -470,5 +479,118 @@ fn ledger_that_is_read_again_opens_no_row() {
         world.server_asks(2, COMMAND, "i");
         world.ledger_works();
         assert_eq!(world.rows().len(), 1, "{steps}");
+    }
+}
+
+/// How far the first request has come when the server asks for something else under its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Pending,
+    /// The ledger is storing the answer of an API caller.
+    Deciding,
+    /// Likewise, and a client has answered too.
+    RunnerUp,
+    /// The ledger is storing its expiry.
+    Expiring,
+    Sent,
+    /// The server has confirmed the answer.
+    Confirmed,
+    /// The server has withdrawn it.
+    Withdrawn,
+}
+
+/// Other parameters make another row in every state of the first request, and late copies of the first change nothing.
+#[test]
+fn other_request_under_a_used_id_is_another_row() {
+    use First::{Confirmed, Deciding, Expiring, Pending, RunnerUp, Sent, Withdrawn};
+    for first in [Pending, Deciding, RunnerUp, Expiring, Sent, Confirmed, Withdrawn] {
+        for (owner, by_api) in
+            [ServerOwner::Client, ServerOwner::Hub].into_iter().flat_map(|owner| [(owner, false), (owner, true)])
+        {
+            let is_hub = owner == ServerOwner::Hub;
+            let conn = u32::from(is_hub);
+            let expiry = vec![(RequestType::Approval, Duration::from_millis(100))];
+            let mut world = World::of(owner, Vec::new(), if first == Expiring { expiry } else { Vec::new() });
+            if is_hub {
+                world.ledger_is_read();
+            }
+            world.server_asks(conn, COMMAND, "i");
+            world.ledger_works();
+            match first {
+                Pending => {}
+                Deciding => world.api_answers("g-5", COMMAND, "decline"),
+                RunnerUp => {
+                    world.api_answers("g-5", COMMAND, "decline");
+                    world.client_answers(conn, COMMAND, "decline");
+                }
+                Expiring => world.time_passes(100),
+                Sent | Confirmed => {
+                    world.client_answers(conn, COMMAND, "decline");
+                    world.ledger_works();
+                    if first == Confirmed {
+                        world.server_resolves_on(conn);
+                    }
+                }
+                Withdrawn => world.server_resolves_on(conn),
+            }
+            let before = world.got.len();
+            world.server_asks(conn, COMMAND, "other");
+            if is_hub {
+                // A slow client hears of the first one only now, and then of the other.
+                world.server_asks(2, COMMAND, "i");
+                world.client_answers(2, COMMAND, "decline");
+                world.server_asks(2, COMMAND, "other");
+            }
+            world.ledger_works();
+            world.time_passes(50);
+            let (rows, got) = (world.rows(), world.got.clone());
+            let what = format!("{first:?} {owner:?}: {got:?} {rows:#?}");
+            let [(kept, _), (row, _)] = &rows[..] else { panic!("{what}") };
+            assert_eq!(got.len(), before, "{what}");
+            let is_answered = matches!(first, Sent | Confirmed);
+            assert_eq!((&kept["status"], is_answered), (&json!("resolved"), kept["error_code"].is_null()), "{what}");
+            assert_eq!(kept["confirmed_at"].is_string(), first == Confirmed, "{what}");
+            assert_eq!((&row["request_id"], &row["status"]), (&json!("g-5.2"), &json!("pending")), "{what}");
+            // The other one can be answered, by whoever has got it.
+            if by_api {
+                world.api_answers("g-5.2", COMMAND, "accept");
+            } else {
+                world.client_answers(if is_hub { 2 } else { 0 }, COMMAND, "accept");
+            }
+            world.ledger_works();
+            let (rows, got) = (world.rows(), world.got.clone());
+            let what = format!("{first:?} {owner:?} {by_api}: {got:?} {rows:#?}");
+            assert_eq!(got.len(), before + 1, "{what}");
+            assert_eq!(got.last().map(|line| &line["result"]), Some(&parsed(&answer(COMMAND, "accept"))), "{what}");
+            assert_eq!(rows[1].0["resolved_payload"], parsed(&answer(COMMAND, "accept")), "{what}");
+            assert!(rows.len() == 2 && rows[1].0["dispatched_at"].is_string(), "{what}");
+        }
+    }
+}
+
+/// The model gets the reason of a decline with the answer, as it would have got it from the earlier hub.
+#[test]
+fn reason_of_a_stored_decline_goes_with_it() {
+    for (word, is_early, is_steered) in
+        [("decline", true, true), ("decline", false, true), ("cancel", true, false), ("cancel", false, false)]
+    {
+        let mut world = World::new(Vec::new(), Vec::new());
+        let mut entries = before(COMMAND, Stored::Answer);
+        if let Some(LedgerEntry::RequestEnded(end)) = entries.last_mut() {
+            end.reason = Some("use make clean".to_owned());
+            end.payload = Some(answer(COMMAND, word));
+        }
+        world.stored(&entries);
+        if !is_early {
+            world.ledger_is_read();
+        }
+        world.server_asks(1, COMMAND, "i");
+        if is_early {
+            world.ledger_is_read();
+        }
+        world.ledger_works();
+        let steers: Vec<&String> = world.calls.iter().filter(|call| call.starts_with("turn/steer")).collect();
+        assert_eq!(steers.len(), usize::from(is_steered), "{word} {is_early}: {:?}", world.calls);
+        assert!(steers.iter().all(|steer| steer.contains("use make clean")), "{steers:?}");
     }
 }

@@ -10,13 +10,15 @@ use super::{Requests, resolve};
 use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiReply, Effect, Note, Now};
 use crate::engine::ledger::{LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
+use crate::engine::verdict::Verdict;
 use crate::wire::{Conn, RpcId};
 
 /// Requests remembered that have ended before the ledger is read; beyond that, the oldest have no row if their names are taken.
 const EARLY_MAX: usize = 256;
 
 /// The error of an answer that has replaced one of an earlier hub.
-const REPLACED: ErrorText = ("answer_replaced", "an earlier hub had stored another answer, which the server may have got");
+const REPLACED: ErrorText =
+    ("answer_replaced", "an earlier hub had stored another answer, which the server may have got");
 const REPLACED_SENT: ErrorText =
     ("answer_replaced", "an earlier hub had sent another answer, which the server had not confirmed");
 
@@ -46,10 +48,10 @@ impl Rows<'_> {
 }
 
 /// The end of a request whose answer goes to the server, although the ledger has another one.
-fn replaces(end: &RequestEnd, answer: &AnswerBefore) -> RequestEnd {
-    let is_other = end.payload.as_ref() != Some(&answer.payload);
+fn replaces(end: &RequestEnd, answer: &AnswerBefore, verdict: &Verdict) -> RequestEnd {
+    let is_same = end.payload.as_ref() == Some(&answer.payload) && matches!(verdict, Verdict::Open);
     let error = if answer.is_dispatched { REPLACED_SENT } else { REPLACED };
-    RequestEnd { instead: true, error: end.error.or(is_other.then_some(error)), ..end.clone() }
+    RequestEnd { instead: true, error: end.error.or((!is_same).then_some(error)), ..end.clone() }
 }
 
 impl Requests {
@@ -101,20 +103,15 @@ impl Requests {
         if self.is_read {
             return effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
         }
-        let late = self.open.values_mut().filter(|request| request.row.request_id == request_id);
+        let ended = self.ended_early.iter_mut().map(|early| &mut early.request);
+        let late = self.open.values_mut().chain(ended).filter(|request| request.row.request_id == request_id);
         late.for_each(|request| request.row.late = true);
     }
 
     /// Gives a request its row.
-    fn place_open(
-        &mut self,
-        now: Now,
-        id: &RpcId,
-        before: &Rows<'_>,
-        clients: &Clients,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn place_open(&mut self, now: Now, id: &RpcId, before: &Rows<'_>, clients: &Clients, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get(id) else { return };
+        let is_late = request.row.late;
         match before.of(id) {
             Some(row) if row.digest == request.digest() => self.take_row(now, id, row, effects),
             row => {
@@ -130,7 +127,7 @@ impl Requests {
             }
         }
         if let Some(request) = self.open.get(id) {
-            tell_way(now, request, &request.row.request_id, effects);
+            tell_way(now, request, &request.row.request_id, is_late, effects);
         }
     }
 
@@ -149,10 +146,11 @@ impl Requests {
             return;
         };
         if is_sent {
-            return self.store_end(id, |end| replaces(&end, answer), effects);
+            let verdict = request.verdict.clone();
+            return self.store_end(id, |end| replaces(&end, answer, &verdict), effects);
         }
         if let Some(policy) = self.by_policy.values_mut().find(|policy| policy.end.request_id == row.request_id) {
-            policy.end = replaces(&policy.end, answer);
+            policy.end = replaces(&policy.end, answer, &request.verdict);
         } else if answer.line(&row.rpc_request_id, &request.verdict).is_some() {
             self.give_way(now, id, effects);
             self.send_stored(id, answer.clone(), effects);
@@ -207,8 +205,10 @@ impl Requests {
                 let end = match (&row.answer, end) {
                     // The answer of the earlier hub has reached the server.
                     (Some(_), None) => return effects.extend(later_entry(&why, row.request_id.clone(), at_us)),
-                    (Some(answer), Some(end)) => Some(replaces(&end, answer)),
-                    (None, end) => end.or_else(|| Some(withdrawn(name.clone(), now))).filter(|_| name != row.request_id),
+                    (Some(answer), Some(end)) => Some(replaces(&end, answer, &request.verdict)),
+                    (None, end) => {
+                        end.or_else(|| Some(withdrawn(name.clone(), now))).filter(|_| name != row.request_id)
+                    }
                 };
                 let end = end.map(|end| RequestEnd { request_id: row.request_id.clone(), ..end });
                 effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(Box::new(end)))));
@@ -223,7 +223,7 @@ impl Requests {
         if let Some((ended, _)) = self.ended.names.get_mut(&id) {
             name.clone_into(ended);
         }
-        tell_way(now, &request, &name, effects);
+        tell_way(now, &request, &name, request.row.late, effects);
         effects.extend(later_entry(&why, name, at_us).filter(|_| is_answered));
     }
 
@@ -242,7 +242,12 @@ impl Requests {
         row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
         row.request_id.clone_from(&name);
         let request_type = row.kind.request_type().name();
-        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held: false, again: false }));
+        effects.push(Effect::Note(Note::RequestOpened {
+            request_id: name.clone(),
+            request_type,
+            held: false,
+            again: false,
+        }));
         effects.push(Effect::keep(LedgerEntry::RequestOpened(Box::new(row))));
         let end = end.unwrap_or_else(|| withdrawn(name.clone(), now));
         resolve(RequestEnd { request_id: name.clone(), ..end }, effects);
@@ -259,8 +264,8 @@ impl Requests {
 }
 
 /// Tells the ledger whether a request was forwarded before it was stored, and whether its answer is written.
-fn tell_way(now: Now, request: &Request, name: &str, effects: &mut Vec<Effect>) {
-    if request.row.late {
+fn tell_way(now: Now, request: &Request, name: &str, is_late: bool, effects: &mut Vec<Effect>) {
+    if is_late {
         effects.push(Effect::keep(LedgerEntry::RequestLate { request_id: name.to_owned() }));
     }
     if matches!(request.state, State::Sent) {

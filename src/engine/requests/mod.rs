@@ -234,12 +234,13 @@ impl Requests {
             return;
         }
         // From now on, a response with this id answers this request.
+        let of_ended = self.ended.forget(&id);
         let (answered_before, replaced) = match self.open.remove(&id) {
             Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
+            Some(answered) if self.is_hub && !answered.is_repeated_by(message) => (VecDeque::new(), answered.asked()),
             Some(answered) => (answered.followed_by(message), VecDeque::new()),
-            None => (VecDeque::new(), VecDeque::new()),
+            None => (VecDeque::new(), of_ended),
         };
-        self.ended.forget(&id);
         let params = message.params.map(read).unwrap_or_default();
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
@@ -545,7 +546,8 @@ impl Requests {
     /// Closes a request.
     fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) -> Option<Request> {
         let request = self.open.remove(id)?;
-        self.ended.add(id.clone(), request.row.request_id.clone(), late_answer);
+        let asked = if self.is_hub { request.asked() } else { VecDeque::new() };
+        self.ended.add(id.clone(), request.row.request_id.clone(), late_answer, asked);
         Some(request)
     }
 

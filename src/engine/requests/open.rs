@@ -93,7 +93,7 @@ pub(super) struct AnsweredOver {
 }
 
 /// A request that gave way to another one of the same id.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Replaced {
     pub(super) digest: RequestDigest,
     /// The connections on which the server sent it.
@@ -178,11 +178,16 @@ pub(super) enum LateAnswer {
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
+    /// What a hub's server has asked under these ids, of which it may still get copies.
+    asked: HashMap<RpcId, VecDeque<Replaced>>,
     pub(super) oldest_first: VecDeque<RpcId>,
 }
 
 impl Ended {
-    pub(super) fn add(&mut self, id: RpcId, request_id: String, late_answer: LateAnswer) {
+    pub(super) fn add(&mut self, id: RpcId, request_id: String, late_answer: LateAnswer, asked: VecDeque<Replaced>) {
+        if !asked.is_empty() {
+            self.asked.insert(id.clone(), asked);
+        }
         if self.names.insert(id.clone(), (request_id, late_answer)).is_none() {
             self.oldest_first.push_back(id);
         }
@@ -190,13 +195,21 @@ impl Ended {
             && let Some(oldest) = self.oldest_first.pop_front()
         {
             self.names.remove(&oldest);
+            self.asked.remove(&oldest);
         }
     }
 
-    pub(super) fn forget(&mut self, id: &RpcId) {
+    /// Returns what the server has asked under this id.
+    pub(super) fn forget(&mut self, id: &RpcId) -> VecDeque<Replaced> {
         if self.names.remove(id).is_some() {
             self.oldest_first.retain(|ended| ended != id);
         }
+        self.asked.remove(id).unwrap_or_default()
+    }
+
+    /// Whether a line of a hub's server only repeats a request that has ended.
+    fn has(&self, id: &RpcId, message: &Message<'_>) -> bool {
+        self.asked.get(id).is_some_and(|asked| asked.iter().any(|one| one.digest == digest_of(message)))
     }
 }
 
@@ -250,7 +263,7 @@ impl Request {
         if self.replaced.is_empty() {
             return false;
         }
-        let digest = request_digest(message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get));
+        let digest = digest_of(message);
         let copied = self.replaced.iter_mut().find(|one| one.digest == digest && !one.conns.contains(&conn));
         copied.map(|one| one.conns.push(conn)).is_some()
     }
@@ -291,7 +304,7 @@ impl Request {
         RequestEnd { instead: end.instead || self.is_stored_late, ..end }
     }
 
-    fn is_repeated_by(&self, message: &Message<'_>) -> bool {
+    pub(super) fn is_repeated_by(&self, message: &Message<'_>) -> bool {
         message.method.as_deref() == Some(&*self.row.method)
             && message.params.map(RawValue::get) == self.row.payload.as_deref()
     }
@@ -300,10 +313,24 @@ impl Request {
         request_digest(&self.row.method, self.row.payload.as_deref())
     }
 
+    /// What the server has asked under its id, of which a hub may still get copies.
+    pub(super) fn asked(&self) -> VecDeque<Replaced> {
+        let mut asked = self.replaced.clone();
+        asked.push_back(Replaced { digest: self.digest(), conns: self.conns.clone() });
+        if asked.len() > REPLACED_MAX {
+            asked.pop_front();
+        }
+        asked
+    }
+
     /// Whether no answer has been given, or it is not yet stored.
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
     }
+}
+
+fn digest_of(message: &Message<'_>) -> RequestDigest {
+    request_digest(message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get))
 }
 
 /// Notes that a request has a row. `again`: of an earlier hub, which has stored the answer.
@@ -432,7 +459,7 @@ impl Requests {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        if self.is_hub && self.ended.names.contains_key(id) {
+        if self.is_hub && self.ended.has(id, message) {
             return true;
         }
         if let Some(request) = self.open.get_mut(id).filter(|_| self.is_hub)
@@ -470,8 +497,8 @@ impl Requests {
         before: Request,
         effects: &mut Vec<Effect>,
     ) -> VecDeque<Replaced> {
-        let (digest, request_id) = (before.digest(), before.row.request_id.clone());
-        let (conns, mut replaced) = (before.conns.clone(), before.replaced);
+        let request_id = before.row.request_id.clone();
+        let replaced = if self.is_hub { before.asked() } else { VecDeque::new() };
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) | Commit::Expires(of) if of == id));
         self.by_policy.retain(|_, answer| answer.end.request_id != request_id);
         // The ledger carries out orders in order, so this end replaces an answer that it is storing.
@@ -485,12 +512,6 @@ impl Requests {
         let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
         let end = RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN);
         resolve(RequestEnd { instead, ..end }, effects);
-        if self.is_hub {
-            replaced.push_back(Replaced { digest, conns });
-            if replaced.len() > REPLACED_MAX {
-                replaced.pop_front();
-            }
-        }
         replaced
     }
 

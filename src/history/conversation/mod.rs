@@ -367,7 +367,8 @@ impl Conversation {
         step: &mut Step<'_>,
     ) -> Change<'a> {
         let request_id = self.next_request.take();
-        if std::mem::take(&mut self.is_next_again) && request_id.as_deref().is_some_and(|name| self.has_resolved(name)) {
+        if std::mem::take(&mut self.is_next_again) && request_id.as_deref().is_some_and(|name| self.has_resolved(name))
+        {
             return Change::None;
         }
         let item = self.tool_at(&message.place.owned()).map(|tool| &tool.does);
