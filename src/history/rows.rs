@@ -619,7 +619,7 @@ mod request_tests {
         let accept = resolved("resolved", "\"accept\"", "null");
         let again = |note: &str| note.replace("\"request_id\"", "\"again\":true,\"request_id\"");
         let asked_again = format!("{}{}", again(OPENED), COMMAND).replace("5 !", "9 !").replace("6 ?", "9 ?");
-        let decided = "9 approval_decision g-0 commandExecution 3 accept ~ ls /w";
+        let decided = "9 approval_decision g-0 commandExecution 3 accept completed ls /w";
         for first in ["", accept.as_str()] {
             let actual = format!("{OPENED}{COMMAND}{first}{asked_again}{}", again(&accept));
             check(&actual, &[ASKED, decided]);
@@ -634,7 +634,7 @@ mod request_tests {
             &actual,
             &[
                 "9 request_approval g-0 commandExecution ~ ~ ~ ls /w",
-                "9 approval_decision g-0 commandExecution 0 accept ~ ls /w",
+                "9 approval_decision g-0 commandExecution 0 accept completed ls /w",
             ],
         );
     }

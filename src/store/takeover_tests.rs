@@ -14,11 +14,11 @@ use crate::engine::{
     LedgerEntry, Matcher, Now, Order, Passage, Peer, Remembered, RequestEnd, RequestKind, RequestRow, RequestSettings,
     RequestSource, RequestStatus, RequestType, Rule, ServerOwner, Token, Transport, Words,
 };
-use crate::protocol::ItemPlace;
+use crate::protocol::{ItemPlace, Method};
 use crate::wire::{Conn, Line, LineEnd, Side};
 
-const COMMAND: &str = "item/commandExecution/requestApproval";
-const QUESTION: &str = "item/tool/requestUserInput";
+const COMMAND: &str = Method::CommandApproval.name();
+const QUESTION: &str = Method::UserInput.name();
 
 /// How long a line waits for the ledger.
 const HOLD_MS: u64 = 250;
@@ -29,7 +29,7 @@ fn run() -> RunIds {
 
 fn params(method: &str, item: &str) -> String {
     match method {
-        QUESTION => {
+        _ if method == QUESTION => {
             format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}","questions":[{{"id":"a","isSecret":true}}]}}"#)
         }
         _ => format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}","command":"rm x","cwd":"/p"}}"#),
@@ -38,7 +38,7 @@ fn params(method: &str, item: &str) -> String {
 
 fn answer(method: &str, word: &str) -> String {
     match method {
-        QUESTION => format!(r#"{{"answers":{{"a":{{"answers":["{word}"]}}}}}}"#),
+        _ if method == QUESTION => format!(r#"{{"answers":{{"a":{{"answers":["{word}"]}}}}}}"#),
         _ => format!(r#"{{"decision":"{word}"}}"#),
     }
 }

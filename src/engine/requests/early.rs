@@ -27,7 +27,8 @@ const REPLACED_SENT: ErrorText =
 pub(super) struct EndedEarly {
     id: RpcId,
     request: Request,
-    why: Why,
+    /// `None` if the server asks anew under its id, as it has not got the answer.
+    why: Option<Why>,
 }
 
 /// What the ledger has of the run of an earlier hub.
@@ -83,11 +84,11 @@ impl Requests {
     }
 
     /// A request has ended before the ledger is read.
-    pub(super) fn ends_early(&mut self, id: RpcId, request: Request, why: Why) {
+    pub(super) fn ends_early(&mut self, id: &RpcId, request: Request, why: Option<Why>) {
         if self.ended_early.len() == EARLY_MAX {
             self.ended_early.pop_front();
         }
-        self.ended_early.push_back(EndedEarly { id, request, why });
+        self.ended_early.push_back(EndedEarly { id: id.clone(), request, why });
     }
 
     /// The answer of a request that has ended is written.
@@ -197,14 +198,15 @@ impl Requests {
     /// Tells the ledger what became of a request that has ended.
     fn place_ended(&mut self, now: Now, early: EndedEarly, before: &Rows<'_>, effects: &mut Vec<Effect>) {
         let EndedEarly { id, request, why } = early;
-        let (name, at_us) = (request.row.request_id.clone(), now.unix_us);
+        let later = |name: String| why.and_then(|why| later_entry(&why, name, now.unix_us));
+        let name = request.row.request_id.clone();
         let end = request.end.as_deref().cloned();
         let is_answered = end.is_some();
         let name = match before.of(&id) {
             Some(row) if row.digest == request.digest() => {
                 let end = match (&row.answer, end) {
                     // The answer of the earlier hub has reached the server.
-                    (Some(_), None) => return effects.extend(later_entry(&why, row.request_id.clone(), at_us)),
+                    (Some(_), None) => return effects.extend(later(row.request_id.clone())),
                     (Some(answer), Some(end)) => Some(replaces(&end, answer, &request.verdict)),
                     (None, end) => {
                         end.or_else(|| Some(withdrawn(name.clone(), now))).filter(|_| name != row.request_id)
@@ -220,11 +222,11 @@ impl Requests {
                 name
             }
         };
-        if let Some((ended, _)) = self.ended.names.get_mut(&id) {
+        if let Some((ended, _)) = self.ended.names.get_mut(&id).filter(|_| why.is_some()) {
             name.clone_into(ended);
         }
         tell_way(now, &request, &name, request.row.late, effects);
-        effects.extend(later_entry(&why, name, at_us).filter(|_| is_answered));
+        effects.extend(later(name).filter(|_| is_answered));
     }
 
     /// Opens a row for a request that has ended and whose name is taken; returns its name.

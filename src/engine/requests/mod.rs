@@ -54,7 +54,8 @@ pub(crate) use kind::{
 };
 pub use kind::{RequestKind, RequestType};
 use open::{
-    ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, opened_note, request_name,
+    ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Replaced, Request, State, Withheld, opened_note,
+    request_name,
 };
 use ruled::RuledRequest;
 
@@ -237,8 +238,7 @@ impl Requests {
         let of_ended = self.ended.forget(&id);
         let (answered_before, replaced) = match self.open.remove(&id) {
             Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
-            Some(answered) if self.is_hub && !answered.is_repeated_by(message) => (VecDeque::new(), answered.asked()),
-            Some(answered) => (answered.followed_by(message), VecDeque::new()),
+            Some(answered) => self.followed(&id, answered, message),
             None => (VecDeque::new(), of_ended),
         };
         let params = message.params.map(read).unwrap_or_default();
@@ -293,6 +293,24 @@ impl Requests {
         };
         effects.push(opened_note(&row, is_withheld, true));
         self.send_stored(&id, answer, effects);
+    }
+
+    /// The server asks anew under the id of an answered request. Returns the earlier rows of the same, and what else it has asked.
+    fn followed(
+        &mut self,
+        id: &RpcId,
+        mut answered: Request,
+        message: &Message<'_>,
+    ) -> (VecDeque<String>, VecDeque<Replaced>) {
+        let before = if self.is_hub && !answered.is_repeated_by(message) {
+            (VecDeque::new(), answered.asked())
+        } else {
+            (answered.followed_by(message), VecDeque::new())
+        };
+        if !self.is_read {
+            self.ends_early(id, answered, None);
+        }
+        before
     }
 
     /// The client answers: decides whether and when its answer goes to the server.

@@ -9,8 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::answer::CheckedAnswer;
 use super::before::{RequestDigest, request_digest};
 use super::items::is_same_item;
-use super::kind::RequestKind;
-use super::kind::summary;
+use super::kind::{RequestKind, summary};
 use super::ruled::{AppliedRule, Ruled};
 use super::{HOLD_MAX, Requests, answer, inject, read, resolve, response_line};
 use crate::engine::attached_client::Clients;
@@ -288,15 +287,15 @@ impl Request {
     }
 
     /// The rows before a request with this id and these parameters, including this one.
-    pub(super) fn followed_by(mut self, message: &Message<'_>) -> VecDeque<String> {
+    pub(super) fn followed_by(&mut self, message: &Message<'_>) -> VecDeque<String> {
         if !matches!(self.state, State::Sent) || !self.is_repeated_by(message) {
             return VecDeque::new();
         }
-        self.answered_before.push_back(self.row.request_id);
+        self.answered_before.push_back(self.row.request_id.clone());
         if self.answered_before.len() > ANSWERED_BEFORE_MAX {
             self.answered_before.pop_front();
         }
-        self.answered_before
+        std::mem::take(&mut self.answered_before)
     }
 
     /// The end that the ledger gets.
@@ -665,9 +664,7 @@ impl Requests {
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);
         let ended = self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
-        if let Some(request) = ended.filter(|_| !is_read) {
-            self.ends_early(id.clone(), request, *why);
-        }
+        ended.filter(|_| !is_read).into_iter().for_each(|request| self.ends_early(id, request, Some(*why)));
     }
 }
 
