@@ -4,14 +4,18 @@
 //! gets its row. An answer in that row is sent, unless another one goes to the server already, which then replaces it in the row.
 //! Until then the ledger is not told what became of an answer, because the name of the row may be that of another request.
 
+use std::collections::VecDeque;
+
 use super::before::{AnswerBefore, OpenBefore};
-use super::open::{Commit, ErrorText, Request, State, WITHDRAWN, Why, later_entry, opened_note, request_name};
+use super::open::{
+    Commit, ErrorText, LateAnswer, Replaced, Request, State, WITHDRAWN, Why, later_entry, opened_note, request_name,
+};
 use super::{Requests, resolve};
 use crate::engine::attached_client::Clients;
 use crate::engine::interface::{ApiReply, Effect, Note, Now};
 use crate::engine::ledger::{LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::verdict::Verdict;
-use crate::wire::{Conn, RpcId};
+use crate::wire::{Conn, Message, RpcId};
 
 /// Requests remembered that have ended before the ledger is read; beyond that, the oldest have no row if their names are taken.
 const EARLY_MAX: usize = 256;
@@ -81,6 +85,24 @@ impl Requests {
         let is_known = |id: &RpcId| self.open.contains_key(id) || self.ended.names.contains_key(id);
         rows.retain(|row| row.rpc_id().is_some_and(|id| !is_known(&id)));
         self.before = rows;
+    }
+
+    /// The server asks anew under the id of an answered request. Returns the earlier rows of the same, and what else it has asked.
+    pub(super) fn followed(
+        &mut self,
+        id: &RpcId,
+        mut answered: Request,
+        message: &Message<'_>,
+    ) -> (VecDeque<String>, VecDeque<Replaced>) {
+        let before = if self.is_hub && !answered.is_repeated_by(message) {
+            (VecDeque::new(), answered.asked())
+        } else {
+            (answered.followed_by(message), VecDeque::new())
+        };
+        if !self.is_read {
+            self.ends_early(id, answered, None);
+        }
+        before
     }
 
     /// A request has ended before the ledger is read.
@@ -172,7 +194,7 @@ impl Requests {
             if let Some(why) = deciding.over {
                 // The answer of the earlier hub has reached the server.
                 effects.extend(later_entry(&why, request.row.request_id.clone(), now.unix_us));
-                self.forget(id, super::open::LateAnswer::Withhold);
+                self.forget(id, LateAnswer::Withhold);
             }
         }
     }

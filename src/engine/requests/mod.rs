@@ -54,8 +54,7 @@ pub(crate) use kind::{
 };
 pub use kind::{RequestKind, RequestType};
 use open::{
-    ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Replaced, Request, State, Withheld, opened_note,
-    request_name,
+    ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, opened_note, request_name,
 };
 use ruled::RuledRequest;
 
@@ -293,24 +292,6 @@ impl Requests {
         };
         effects.push(opened_note(&row, is_withheld, true));
         self.send_stored(&id, answer, effects);
-    }
-
-    /// The server asks anew under the id of an answered request. Returns the earlier rows of the same, and what else it has asked.
-    fn followed(
-        &mut self,
-        id: &RpcId,
-        mut answered: Request,
-        message: &Message<'_>,
-    ) -> (VecDeque<String>, VecDeque<Replaced>) {
-        let before = if self.is_hub && !answered.is_repeated_by(message) {
-            (VecDeque::new(), answered.asked())
-        } else {
-            (answered.followed_by(message), VecDeque::new())
-        };
-        if !self.is_read {
-            self.ends_early(id, answered, None);
-        }
-        before
     }
 
     /// The client answers: decides whether and when its answer goes to the server.
