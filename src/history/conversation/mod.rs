@@ -4,9 +4,8 @@
 //! This is the only place that decides what a record changes. A [`Step`] says what has changed; the rows, transcripts,
 //! UI events and activities are views of a step and of this state, and have no tables of these things.
 
+mod recorded_ends;
 mod views;
-
-use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,9 +39,6 @@ pub(super) enum Purpose<'a> {
     Ui,
 }
 
-/// Ends of requests remembered, to recognize one that the next hub records again.
-const RESOLVED_MAX: usize = 256;
-
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Conversation {
@@ -60,12 +56,11 @@ pub(super) struct Conversation {
     requests: Bounded<String, Request>,
     /// The ledger name of the next request.
     next_request: Option<String>,
-    /// An earlier hub has stored its answer.
+    /// The end of the next request is on record already.
     #[serde(default)]
-    is_next_again: bool,
-    /// The ledger names of the last requests whose ends were recorded.
+    has_next_ended: bool,
     #[serde(default)]
-    resolved: VecDeque<String>,
+    pub(super) recorded_ends: recorded_ends::RecordedEnds,
     /// Unanswered calls, by connection and id.
     calls: Bounded<String, Call>,
 }
@@ -298,12 +293,6 @@ impl Conversation {
 
     /// Processes one of our notes.
     fn noted<'a>(&mut self, event: &str, data: Option<&RawValue>, step: &mut Step<'_>) -> Change<'a> {
-        #[derive(Deserialize)]
-        struct Opened {
-            request_id: String,
-            #[serde(default)]
-            again: bool,
-        }
         match event {
             "generation_ended" => self.run_ended(step),
             "generation_started" if is_adopted(data) => {
@@ -320,42 +309,21 @@ impl Conversation {
                 change
             }
             "request_opened" => {
-                let opened = data.and_then(|data| serde_json::from_str::<Opened>(data.get()).ok());
-                self.is_next_again = opened.as_ref().is_some_and(|opened| opened.again);
-                self.next_request = opened.map(|opened| opened.request_id);
+                self.has_next_ended = data.is_some_and(|data| self.recorded_ends.repeats(data));
+                self.next_request = data.and_then(recorded_ends::request_id);
                 Change::None
             }
             "request_resolved" => {
                 let Some(end) = data.and_then(End::of) else { return Change::None };
                 let named = self.requests.take_if(|_, request| request.request_id.as_ref() == Some(&end.request_id));
-                if data.is_some_and(|data| self.is_told_again(data)) {
+                if data.is_some_and(|data| self.recorded_ends.repeats(data)) {
                     return Change::None;
                 }
-                self.resolved.push_back(end.request_id.clone());
-                if self.resolved.len() > RESOLVED_MAX {
-                    self.resolved.pop_front();
-                }
+                self.recorded_ends.add(&end.request_id);
                 named.into_iter().next().map_or(Change::None, |(_, request)| Change::Resolved(Box::new(request), end))
             }
             _ => Change::None,
         }
-    }
-
-    /// Whether the note of an end only repeats that of an earlier hub.
-    pub(super) fn is_told_again(&self, note: &RawValue) -> bool {
-        #[derive(Deserialize)]
-        struct Told {
-            request_id: String,
-            #[serde(default)]
-            again: bool,
-        }
-        let told = serde_json::from_str::<Told>(note.get());
-        told.is_ok_and(|told| told.again && self.has_resolved(&told.request_id))
-    }
-
-    /// Whether the end of a request is recorded. A hub that sends an answer which an earlier one has stored records that again.
-    fn has_resolved(&self, request_id: &str) -> bool {
-        self.resolved.iter().any(|name| name == request_id)
     }
 
     /// Processes a server request.
@@ -367,8 +335,7 @@ impl Conversation {
         step: &mut Step<'_>,
     ) -> Change<'a> {
         let request_id = self.next_request.take();
-        if std::mem::take(&mut self.is_next_again) && request_id.as_deref().is_some_and(|name| self.has_resolved(name))
-        {
+        if std::mem::take(&mut self.has_next_ended) {
             return Change::None;
         }
         let item = self.tool_at(&message.place.owned()).map(|tool| &tool.does);
