@@ -472,6 +472,7 @@ mod tests {
     #[test]
     fn client_that_sees_a_request_of_the_hub_before_it_is_stored_is_noted() {
         let mut hub = Hub::new();
+        hub.handle(Input::Remembered(Box::default()));
         hub.connect(0);
         hub.connect(1);
         hub.read(&initialize(1, "tui"));

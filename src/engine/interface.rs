@@ -365,6 +365,9 @@ pub enum Note {
         /// The client is not asked: `hold`.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         held: bool,
+        /// An earlier hub has stored the answer, and may have recorded the end.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
     },
     /// The ledger has stored a request.
     RequestCommitted { request_id: String },
@@ -377,6 +380,9 @@ pub enum Note {
         decision: Option<String>,
         /// Why there was no answer.
         error_code: Option<&'static str>,
+        /// An earlier hub has stored this end, and may have recorded it.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
     },
     /// A rule of the user decided on a request.
     RuleApplied {

@@ -98,7 +98,7 @@ pub enum LedgerEntry {
         /// Microseconds since the Unix epoch.
         at_us: u64,
     },
-    /// The answer of a rule is given up, and the request is open again, even if the ledger has stored that answer.
+    /// An answer is given up, and the request is open again, even if the ledger has stored that answer.
     RequestReopened {
         request_id: String,
         by: String,
@@ -226,7 +226,9 @@ pub struct RequestEnd {
     pub late: bool,
     /// The file of the program that a rule accepted.
     pub program: Option<String>,
-    /// It also replaces an earlier answer, which was stored too late and not sent.
+    /// Why it was declined, for the model.
+    pub reason: Option<String>,
+    /// It also replaces an earlier answer in the row, which does not count.
     pub instead: bool,
 }
 
@@ -235,8 +237,8 @@ impl RequestEnd {
     pub fn answered(given: GivenRow, status: RequestStatus) -> RequestEnd {
         let GivenRow { request_id, at_us, source, by, payload } = given;
         let (by, payload) = (Some(by), Some(payload));
-        let (error, late, program, instead) = (None, false, None, false);
-        RequestEnd { request_id, status, at_us, source, by, payload, error, late, program, instead }
+        let (error, late, program, reason, instead) = (None, false, None, None, false);
+        RequestEnd { request_id, status, at_us, source, by, payload, error, late, program, reason, instead }
     }
 
     /// The end of an unanswered request.
@@ -248,7 +250,8 @@ impl RequestEnd {
         error: (&'static str, &'static str),
     ) -> RequestEnd {
         let (by, payload, error) = (None, None, Some(error));
-        RequestEnd { request_id, status, at_us, source, by, payload, error, late: false, program: None, instead: false }
+        let (late, program, reason, instead) = (false, None, None, false);
+        RequestEnd { request_id, status, at_us, source, by, payload, error, late, program, reason, instead }
     }
 }
 

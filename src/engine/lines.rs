@@ -250,6 +250,7 @@ impl Engine {
                 }
                 let about = self.items.of(&ItemPlace::of(event.params));
                 self.requests.opened(seen, event, about, decision, effects);
+                self.explain(effects);
             }
             (None, Some(_)) => self.server_notifies(seen, event, decision, effects),
         }

@@ -202,8 +202,9 @@ impl Engine {
             Input::Signalled(signal) => self.shutdown.signalled(now.elapsed, signal, effects),
             Input::Context(change) => self.context.changed(change, &mut self.threads),
             Input::Remembered(mut remembered) => {
-                let (ended, rows) = (&mut remembered.requests, &mut remembered.open_requests);
-                self.requests.remember(now, std::mem::take(ended), std::mem::take(rows), effects);
+                let (ended, rows) = (&remembered.requests, std::mem::take(&mut remembered.open_requests));
+                self.requests.remember(now, ended, rows, &self.clients, effects);
+                self.explain(effects);
                 self.watch_all(effects);
                 self.threads.remember(*remembered);
             }

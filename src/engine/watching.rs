@@ -534,6 +534,7 @@ mod tests {
             at_us: 1,
             source,
             by: "uid 0".to_owned(),
+            reason: None,
             is_dispatched: false,
         };
         let row = OpenBefore {

@@ -194,6 +194,11 @@ impl Fold {
             }
             RecordEvent::ShimEvent { event, data } => {
                 let payload = data.map_or("null", |data| data.get());
+                if *event == "request_resolved"
+                    && data.is_some_and(|data| self.conversation.recorded_ends.repeats(data))
+                {
+                    return None;
+                }
                 OURS.contains(event).then(|| EventRow::ours(key(), seen.at_us, event, payload))
             }
             RecordEvent::Generation(_)

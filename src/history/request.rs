@@ -173,9 +173,10 @@ impl Request {
         self.state == RequestState::Open
     }
 
-    /// Whether this repeats `open` for a client that resumed; a repetition has no note of its own.
+    /// Whether this repeats `open` for a client that resumed; only the next hub notes a repetition, with the same name.
     pub(super) fn is_again(&self, open: &Request) -> bool {
-        self.request_id.is_none() && open.is_open() && self.wanted == open.wanted && self.place == open.place
+        let is_named_alike = self.request_id.is_none() || self.request_id == open.request_id;
+        is_named_alike && open.is_open() && self.wanted == open.wanted && self.place == open.place
     }
 
     pub(super) fn is_about(&self, item: &ItemPlace) -> bool {

@@ -613,6 +613,32 @@ mod request_tests {
         )
     }
 
+    /// A hub was killed after it had stored an answer; whether or not it had recorded that, the next one sends the answer.
+    #[test]
+    fn end_that_the_next_hub_records_again_counts_once() {
+        let accept = resolved("resolved", "\"accept\"", "null");
+        let again = |note: &str| note.replace("\"request_id\"", "\"again\":true,\"request_id\"");
+        let asked_again = format!("{}{}", again(OPENED), COMMAND).replace("5 !", "9 !").replace("6 ?", "9 ?");
+        let decided = "9 approval_decision g-0 commandExecution 3 accept completed ls /w";
+        for first in ["", accept.as_str()] {
+            let actual = format!("{OPENED}{COMMAND}{first}{asked_again}{}", again(&accept));
+            check(&actual, &[ASKED, decided]);
+            let (_, rows) = play(&actual);
+            let ends = rows.events.iter().filter(|event| event.event_type == "request_resolved").count();
+            let entries = rows.entries.iter().filter(|entry| entry.identity.ends_with("/approval")).count();
+            assert_eq!((ends, entries), (1, 1), "{actual}");
+        }
+        // The hub that was killed has recorded nothing of it.
+        let actual = format!("{asked_again}{}", again(&accept));
+        check(
+            &actual,
+            &[
+                "9 request_approval g-0 commandExecution ~ ~ ~ ls /w",
+                "9 approval_decision g-0 commandExecution 0 accept completed ls /w",
+            ],
+        );
+    }
+
     #[test]
     fn every_method_for_a_human() {
         check(&format!("{OPENED}{COMMAND}"), &[ASKED]);

@@ -39,7 +39,7 @@ const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
 pub(crate) const LEDGER_FORM: usize = MIGRATIONS.len();
 
 /// The schema, append-only.
-const MIGRATIONS: &[&str] = &[
+pub(super) const MIGRATIONS: &[&str] = &[
     context_table::TABLES,
     request_table::TABLES,
     witness::SEQ_TABLES,
@@ -48,6 +48,7 @@ const MIGRATIONS: &[&str] = &[
     witness::EPOCH_COLUMN,
     request_table::RULE_COLUMNS,
     overruling_table::TABLE,
+    request_table::REASON_COLUMN,
 ];
 
 pub(super) struct LedgerWriter {

@@ -17,6 +17,8 @@ mod overruling_table;
 mod removal;
 mod request_table;
 mod session;
+#[cfg(test)]
+mod takeover_tests;
 mod witness;
 
 pub(crate) use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};

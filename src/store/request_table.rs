@@ -57,6 +57,8 @@ CREATE INDEX codex_request_answers_by_request ON codex_request_answers (request_
 ";
 
 /// The rule that decides on a request, and the file of the program that it accepted.
+pub(super) const REASON_COLUMN: &str = "ALTER TABLE codex_pending_requests ADD COLUMN reason TEXT;";
+
 pub(super) const RULE_COLUMNS: &str = "
 ALTER TABLE codex_pending_requests ADD COLUMN rule TEXT;
 ALTER TABLE codex_pending_requests ADD COLUMN program TEXT;
@@ -100,8 +102,8 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
         WHERE request_id = ?1 AND status = 'pending'";
     const REOPENED: &str =
         "UPDATE codex_pending_requests SET status = 'pending', resolved_at = NULL, resolution_source = NULL,
-        resolved_by = NULL, resolved_payload_json = NULL, program = NULL
-        WHERE request_id = ?1 AND status = 'resolved' AND resolved_by = ?2 AND dispatched_at IS NULL";
+        resolved_by = NULL, resolved_payload_json = NULL, program = NULL, reason = NULL, dispatched_at = NULL
+        WHERE request_id = ?1 AND status = 'resolved' AND resolved_by = ?2";
     const NOT_SENT: &str = "UPDATE codex_request_answers SET won = 0 WHERE request_id = ?1 AND by = ?2";
     const LATE: &str = "UPDATE codex_pending_requests SET late = 1 WHERE request_id = ?1";
     const SHOWN: &str = "UPDATE codex_pending_requests SET changes_json = ?2, summary = ?3 WHERE request_id = ?1";
@@ -177,7 +179,8 @@ fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqli
 
 fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = ?2, resolved_at = ?3, resolution_source = ?4,
-        resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9, program = ?10
+        resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9, program = ?10,
+        reason = ?12, dispatched_at = CASE WHEN ?11 THEN NULL ELSE dispatched_at END
         WHERE request_id = ?1 AND (status IN ('pending', 'expired') OR ?11 AND status = 'resolved')";
     const LOST: &str = "UPDATE codex_request_answers SET won = 0 WHERE request_id = ?1";
     if ended.instead {
@@ -196,6 +199,7 @@ fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<us
         ended.late,
         ended.program,
         ended.instead,
+        ended.reason,
     ];
     let moved = transaction.prepare_cached(SQL)?.execute(values)?;
     match (&ended.payload, &ended.by) {
@@ -269,8 +273,8 @@ pub(super) fn ended_in(transaction: &Transaction<'_>, generation: &str) -> rusql
 /// [`ENDED_MAX`].
 pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<Vec<OpenBefore>> {
     const SQL: &str = "SELECT request_id, rpc_request_id, thread_id, turn_id, request_type, request_method,
-        request_payload_json, status, resolved_payload_json, resolved_at, resolution_source, resolved_by, dispatched_at
-        FROM codex_pending_requests WHERE process_generation = ?1 AND (status IN ('pending', 'expired')
+        request_payload_json, status, resolved_payload_json, resolved_at, resolution_source, resolved_by, dispatched_at,
+        reason FROM codex_pending_requests WHERE process_generation = ?1 AND (status IN ('pending', 'expired')
         OR status = 'resolved' AND resolved_payload_json IS NOT NULL AND confirmed_at IS NULL
             AND error_code IS NOT 'outcome_unknown')
         ORDER BY rowid DESC LIMIT ?2";
@@ -301,6 +305,7 @@ fn answer_before(row: &Row<'_>) -> rusqlite::Result<Option<AnswerBefore>> {
         at_us: at.and_then(|at| humantime::parse_rfc3339(&at).ok()).map(unix_us).unwrap_or_default(),
         source: source.and_then(|source| of_name(&source)).unwrap_or(RequestSource::Policy),
         by: row.get::<_, Option<String>>(11)?.unwrap_or_default(),
+        reason: row.get(13)?,
         is_dispatched: row.get::<_, Option<String>>(12)?.is_some(),
     }))
 }
@@ -425,7 +430,7 @@ mod tests {
 
     fn ledger() -> Connection {
         let connection = Connection::open_in_memory().expect("BUG: a database in memory");
-        connection.execute_batch(&format!("{TABLES}{RULE_COLUMNS}")).expect("BUG: our own SQL");
+        connection.execute_batch(&format!("{TABLES}{RULE_COLUMNS}{REASON_COLUMN}")).expect("BUG: our own SQL");
         connection
     }
 

@@ -57,6 +57,7 @@ mod history_tools;
 mod hub;
 mod hub_clients;
 mod hub_e2e;
+mod hub_kills;
 mod hub_limits;
 mod keeping;
 mod key_forms;

@@ -276,10 +276,11 @@ fn method_names_stay_in_the_protocol_room() {
 }
 
 /// Files that only tests use.
-const TEST_FILES: [&str; 7] = [
+const TEST_FILES: [&str; 8] = [
     "tests.rs",
     "checkpoint_tests.rs",
     "usage_tests.rs",
+    "takeover_tests.rs",
     "properties.rs",
     "usage_properties.rs",
     "simulation.rs",

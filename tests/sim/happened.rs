@@ -71,7 +71,10 @@ pub enum Event {
     AskedAgain,
     /// The server asks again for a request whose answer an earlier hub has stored.
     StoredAnswerSent,
-    /// A request gets another row because the ledger was opened late, and somebody has decided meanwhile: too rare to be expected.
+    /// An answer that an earlier hub has stored is replaced, because another one went to the server before the ledger was open: too
+    /// rare to be expected.
+    ReplacedStored,
+    /// A request gets another row because the ledger was opened late: too rare to be expected.
     OpenedAnew,
     /// An answer of ours waits for a connection.
     Unsent,

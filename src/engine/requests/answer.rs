@@ -26,6 +26,11 @@ pub(super) fn decided(answer: &str) -> Option<String> {
     Some(word)
 }
 
+/// Whether an answer to a request of this kind ends the turn.
+pub(super) fn is_cancel(kind: RequestKind, answer: &str) -> bool {
+    decided(answer).and_then(|word| kind.word_of(&word)) == Some(Word::Cancel)
+}
+
 /// An answer as received; exactly one member is set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

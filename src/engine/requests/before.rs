@@ -4,13 +4,13 @@
 //! If somebody resumes the thread, the server asks for its open requests again, and says in which state the thread is. A thread
 //! that waits for nobody has no open requests for a human. If the server asks again for a request whose answer is stored, it
 //! has not got that answer, which is then sent. An answer that the ledger does not have whole cannot be sent: its row is open
-//! again.
+//! again. If it asks before the ledger is read, see [`super::early`].
 
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::open::{Commit, SERVER_EXITED, State, WITHDRAWN, request_name};
-use super::{RequestKind, Requests, answer, inject, read, resolve, resolved_note};
+use super::open::{Commit, SERVER_EXITED, WITHDRAWN, request_name};
+use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::interface::{Effect, Note, Now};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::verdict::Verdict;
@@ -41,6 +41,8 @@ pub struct AnswerBefore {
     pub at_us: u64,
     pub source: RequestSource,
     pub by: String,
+    /// Why it declines, for the model.
+    pub reason: Option<String>,
     /// The earlier hub had written it to the server.
     pub is_dispatched: bool,
 }
@@ -72,7 +74,7 @@ pub struct OpenBefore {
 
 impl AnswerBefore {
     /// The line for the server; `None` if the ledger has only a part of the answer.
-    fn line(&self, rpc_request_id: &str, verdict: &Verdict) -> Option<Vec<u8>> {
+    pub(super) fn line(&self, rpc_request_id: &str, verdict: &Verdict) -> Option<Vec<u8>> {
         match verdict {
             Verdict::Open => {}
             Verdict::Masked(_) | Verdict::Secret => return None,
@@ -87,7 +89,7 @@ impl AnswerBefore {
 }
 
 impl OpenBefore {
-    fn rpc_id(&self) -> Option<RpcId> {
+    pub(super) fn rpc_id(&self) -> Option<RpcId> {
         serde_json::from_str::<&RawValue>(&self.rpc_request_id).ok().map(RpcId::from_raw)
     }
 
@@ -99,90 +101,33 @@ impl OpenBefore {
 }
 
 impl Requests {
-    /// The ledger has been read: the names of the requests that have ended under another hub, and the rows that are open or
-    /// whose answers the server may not have got. The server may have asked for some of them again before this was known.
-    pub(in crate::engine) fn remember(
-        &mut self,
-        now: Now,
-        mut ended: Vec<String>,
-        mut rows: Vec<OpenBefore>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let mut newest: Vec<RpcId> = Vec::new();
-        for row in &rows {
-            let Some(id) = row.rpc_id().filter(|id| !newest.contains(id)) else { continue };
-            newest.push(id.clone());
-            let Some(request) = self.open.get(&id) else { continue };
-            let is_same = request_digest(&request.row.method, request.row.payload.as_deref()) == row.digest;
-            let is_untouched = matches!(request.state, State::Pending) && request.rule.is_none();
-            match &row.answer {
-                Some(answer) if is_same && is_untouched => {
-                    if self.take_row(&id, row, answer, effects) {
-                        ended.retain(|name| *name != row.request_id);
-                    }
-                }
-                None if !is_same => {
-                    self.remember_ended(std::slice::from_ref(&row.request_id), effects);
-                    let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
-                    let name = row.request_id.clone();
-                    resolve(RequestEnd::unanswered(name, now.unix_us, status, source, WITHDRAWN), effects);
-                }
-                Some(_) | None => {}
-            }
-        }
-        self.remember_ended(&ended, effects);
-        let is_known = |id: &RpcId| self.open.contains_key(id) || self.ended.names.contains_key(id);
-        rows.retain(|row| row.rpc_id().is_some_and(|id| !is_known(&id)));
-        self.before = rows;
-    }
-
-    /// A request that was asked again before the ledger was read gets its row. Returns whether it has.
-    fn take_row(&mut self, id: &RpcId, row: &OpenBefore, answer: &AnswerBefore, effects: &mut Vec<Effect>) -> bool {
-        let Some(request) = self.open.get(id) else { return false };
-        let is_whole = answer.line(&row.rpc_request_id, &request.verdict).is_some();
-        if !is_whole && answer.is_dispatched {
-            return false;
-        }
-        self.rename(id, &row.request_id);
-        self.name_is_used(&row.request_id);
-        if is_whole {
-            self.send_stored(id, answer.clone(), effects);
-        } else {
-            let (request_id, by) = (row.request_id.clone(), answer.by.clone());
-            effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id, by }));
-        }
-        true
-    }
-
     /// Sends the answer that an earlier hub has stored. The client gets the request and then its end; an answer of its own in
     /// between is stored as lost.
     pub(super) fn send_stored(&mut self, id: &RpcId, answer: AnswerBefore, effects: &mut Vec<Effect>) {
         let last_conn = self.last_conn;
         let Some(request) = self.open.get_mut(id) else { return };
         let Some(line) = answer.line(&request.row.rpc_request_id, &request.verdict) else { return };
-        let AnswerBefore { payload, at_us, source, by, is_dispatched: _ } = answer;
+        let AnswerBefore { payload, at_us, source, by, reason, is_dispatched: _ } = answer;
+        let is_cancel = answer::is_cancel(request.kind, &payload);
         let given = GivenRow { request_id: request.row.request_id.clone(), at_us, source, by, payload };
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
-        effects.push(resolved_note(&end));
+        effects.push(resolved_note(&end, true));
         request.end = Some(Box::new(end));
         request.is_answered(Conn::OWN, last_conn);
+        request.is_ruled();
         let verdict = request.verdict.clone();
+        let (thread_id, turn_id) = (request.row.place.thread_id.clone(), request.row.place.turn_id.clone());
+        if let (Some(reason), Some(thread_id)) = (reason, thread_id) {
+            let turn_id = turn_id.filter(|_| !is_cancel);
+            self.explanations.push(Explanation { thread_id, turn_id, reason });
+        }
         self.tokens += 1;
         effects.push(inject(line, &verdict, self.tokens));
         self.await_dispatch(self.tokens, id);
     }
 
-    /// Requests with these names have ended under another hub. If the server asks again, it has not got their answers. A request
-    /// that it has asked again before this was known gets another row.
-    fn remember_ended(&mut self, ended: &[String], effects: &mut Vec<Effect>) {
-        ended.iter().for_each(|name| self.name_is_used(name));
-        for id in self.ids_where(|request| ended.contains(&request.row.request_id)) {
-            self.open_anew(&id, effects);
-        }
-    }
-
     /// A row has this name.
-    fn name_is_used(&mut self, name: &str) {
+    pub(super) fn name_is_used(&mut self, name: &str) {
         let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
         let (name, number) = match numbered {
             // A point also separates the text of an id; see [`request_name`].
@@ -194,7 +139,7 @@ impl Requests {
     }
 
     /// Gives an open request the name of another row, also in what waits for the ledger or the server.
-    fn rename(&mut self, id: &RpcId, name: &str) -> String {
+    pub(super) fn rename(&mut self, id: &RpcId, name: &str) -> String {
         let Some(request) = self.open.get_mut(id) else { return name.to_owned() };
         let before = std::mem::replace(&mut request.row.request_id, name.to_owned());
         if let Some(end) = &mut request.end {
@@ -214,7 +159,7 @@ impl Requests {
     }
 
     /// Opens a row for a request whose name belongs to a row that has ended. A client may have got it by now.
-    fn open_anew(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
+    pub(super) fn open_anew(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
         let (Some(generation), Some(request)) = (self.generation.clone(), self.open.get(id)) else { return };
         let name = self.free_name(request_name(&generation, id, &request.row.rpc_request_id));
         self.rename(id, &name);
@@ -223,7 +168,7 @@ impl Requests {
         request.row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
         let (row, request_type) = (request.row.clone(), request.kind.request_type().name());
         let (held, end) = (request.withheld.is_some(), request.end.clone());
-        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held }));
+        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held, again: false }));
         let entry = LedgerEntry::RequestOpened(Box::new(row));
         self.keep_first(entry, Commit::Opens { request_id: name }, effects);
         effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(end))));
@@ -282,15 +227,11 @@ impl Requests {
                 if answer.line("0", &verdict).is_some() {
                     return Some(Again::Answered(request_id, answer));
                 }
-                if answer.is_dispatched {
-                    return None;
-                }
                 let by = answer.by;
                 effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id: request_id.clone(), by }));
                 Some(Again::Reopened(request_id))
             }
             None if !is_same => {
-                self.remember_ended(std::slice::from_ref(&request_id), effects);
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
                 resolve(RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN), effects);
                 None
@@ -309,8 +250,6 @@ impl Requests {
     fn end_before(&mut self, now: Now, is_over: impl Fn(&OpenBefore) -> bool, effects: &mut Vec<Effect>) {
         let over: Vec<OpenBefore> = self.before.extract_if(.., |row| is_over(row)).collect();
         for row in over.into_iter().filter(|row| row.answer.is_none()) {
-            // If the server asks again after all, that is another row.
-            self.remember_ended(std::slice::from_ref(&row.request_id), effects);
             let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
             resolve(RequestEnd::unanswered(row.request_id, now.unix_us, status, source, WITHDRAWN), effects);
         }

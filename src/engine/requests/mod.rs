@@ -16,6 +16,7 @@
 
 pub(super) mod answer;
 mod before;
+mod early;
 mod items;
 mod kind;
 mod open;
@@ -44,6 +45,7 @@ use crate::wire::{Body, Conn, Message, RpcId, Side};
 pub use answer::{GivenAnswer, decisions, valid};
 use before::Again;
 pub use before::{AnswerBefore, OpenBefore, request_digest};
+use early::EndedEarly;
 pub(super) use items::Items;
 use kind::summary;
 pub(crate) use kind::{
@@ -97,11 +99,17 @@ pub(super) struct Requests {
     /// Rows of an earlier hub that are open, or whose answers the server may not have got, and that the server has not asked
     /// for again; the newest row of an id comes first.
     before: Vec<OpenBefore>,
+    /// The ledger has been read. Only for a hub it may have rows of this run then.
+    is_read: bool,
+    /// Requests that have ended before that, oldest first.
+    ended_early: VecDeque<EndedEarly>,
     ended: Ended,
     /// Assigned names and how often each was used.
     names: HashMap<String, u64>,
     /// Commits without a result yet.
     commits: HashMap<Token, Commit>,
+    /// Commits whose next result does not count, because the ledger was given the entry again.
+    repeated_commits: Vec<Token>,
     /// Answers not yet written, by mark: request id and name.
     dispatches: HashMap<Token, (RpcId, String)>,
     /// Policy answers not yet written.
@@ -137,9 +145,12 @@ impl Requests {
             open: HashMap::new(),
             arrivals: 0,
             before: Vec::new(),
+            is_read: server_owner != ServerOwner::Hub,
+            ended_early: VecDeque::new(),
             ended: Ended::default(),
             names: HashMap::new(),
             commits: HashMap::new(),
+            repeated_commits: Vec::new(),
             dispatches: HashMap::new(),
             by_policy: HashMap::new(),
             holds: Vec::new(),
@@ -223,12 +234,12 @@ impl Requests {
             return;
         }
         // From now on, a response with this id answers this request.
+        let of_ended = self.ended.forget(&id);
         let (answered_before, replaced) = match self.open.remove(&id) {
             Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
-            Some(answered) => (answered.followed_by(message), VecDeque::new()),
-            None => (VecDeque::new(), VecDeque::new()),
+            Some(answered) => self.followed(&id, answered, message),
+            None => (VecDeque::new(), of_ended),
         };
-        self.ended.forget(&id);
         let params = message.params.map(read).unwrap_or_default();
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
@@ -279,7 +290,7 @@ impl Requests {
             self.store_opened(now, &id, decision, effects);
             return self.rule_begins(now, &id, ruled, decision, effects);
         };
-        effects.push(opened_note(&row, is_withheld));
+        effects.push(opened_note(&row, is_withheld, true));
         self.send_stored(&id, answer, effects);
     }
 
@@ -348,7 +359,7 @@ impl Requests {
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
         request.end = self.is_hub.then(|| Box::new(end.clone()));
-        effects.push(resolved_note(&end));
+        effects.push(resolved_note(&end, false));
         let entry = LedgerEntry::RequestEnded(Box::new(end));
         let token = self.keep_first(entry, Commit::GoesOn { request_id }, effects);
         self.await_dispatch(token, &id);
@@ -390,6 +401,7 @@ impl Requests {
         let id = id.clone();
         let payload = answer::kept(&request.verdict, &answer.result.to_string());
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
+        let reason = answer.reason.clone();
         let deciding = Deciding {
             decider: Decider::Api(api_call, source),
             answer,
@@ -398,7 +410,8 @@ impl Requests {
             over: None,
         };
         request.state = State::Deciding(Box::new(deciding));
-        let end = request.ended(RequestEnd::answered(given, RequestStatus::Resolved));
+        let end = RequestEnd { reason, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        let end = request.ended(end);
         let token = self.token(Commit::Decides(id));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
     }
@@ -412,6 +425,10 @@ impl Requests {
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
+        if let Some(at) = self.repeated_commits.iter().position(|repeated| *repeated == token) {
+            self.repeated_commits.swap_remove(at);
+            return;
+        }
         if matches!(self.commits.get(&token), Some(Commit::Decides(_))) {
             self.rules_tick(now, clients, effects);
         }
@@ -467,6 +484,7 @@ impl Requests {
             source: decider.source().name(),
             decision: answer::decided(&answer::kept(&request.verdict, &answer.result.to_string())),
             error_code: None,
+            again: false,
         }));
         effects.extend(decider.rule_applied(&row.request_id));
         let verdict = request.verdict.clone();
@@ -506,8 +524,12 @@ impl Requests {
                 && matches!(request.state, State::Answered)
             {
                 request.state = State::Sent;
+            } else if !self.is_read {
+                self.written_early(&id, &request_id);
             }
-            effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
+            if self.is_read {
+                effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
+            }
         }
     }
 
@@ -521,10 +543,11 @@ impl Requests {
     }
 
     /// Closes a request.
-    fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) {
-        if let Some(request) = self.open.remove(id) {
-            self.ended.add(id.clone(), request.row.request_id, late_answer);
-        }
+    fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) -> Option<Request> {
+        let request = self.open.remove(id)?;
+        let asked = if self.is_hub { request.asked() } else { VecDeque::new() };
+        self.ended.add(id.clone(), request.row.request_id.clone(), late_answer, asked);
+        Some(request)
     }
 
     fn ids_where(&self, wanted: impl Fn(&Request) -> bool) -> Vec<RpcId> {
@@ -643,16 +666,18 @@ fn response_line(raw_id: &str, result: &Value) -> Vec<u8> {
 
 /// Notes the end of a request and stores it.
 fn resolve(end: RequestEnd, effects: &mut Vec<Effect>) {
-    effects.push(resolved_note(&end));
+    effects.push(resolved_note(&end, false));
     effects.push(Effect::keep(LedgerEntry::RequestEnded(Box::new(end))));
 }
 
-fn resolved_note(end: &RequestEnd) -> Effect {
+/// `again`: an earlier hub has stored this end.
+fn resolved_note(end: &RequestEnd, again: bool) -> Effect {
     Effect::Note(Note::RequestResolved {
         request_id: end.request_id.clone(),
         status: end.status.name(),
         source: end.source.name(),
         decision: end.payload.as_deref().and_then(answer::decided),
         error_code: end.error.map(|(code, _)| code),
+        again,
     })
 }

@@ -9,8 +9,7 @@ use sha2::{Digest as _, Sha256};
 use super::answer::CheckedAnswer;
 use super::before::{RequestDigest, request_digest};
 use super::items::is_same_item;
-use super::kind::RequestKind;
-use super::kind::summary;
+use super::kind::{RequestKind, summary};
 use super::ruled::{AppliedRule, Ruled};
 use super::{HOLD_MAX, Requests, answer, inject, read, resolve, response_line};
 use crate::engine::attached_client::Clients;
@@ -93,7 +92,7 @@ pub(super) struct AnsweredOver {
 }
 
 /// A request that gave way to another one of the same id.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Replaced {
     pub(super) digest: RequestDigest,
     /// The connections on which the server sent it.
@@ -178,11 +177,16 @@ pub(super) enum LateAnswer {
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
+    /// What a hub's server has asked under these ids, of which it may still get copies.
+    asked: HashMap<RpcId, VecDeque<Replaced>>,
     pub(super) oldest_first: VecDeque<RpcId>,
 }
 
 impl Ended {
-    pub(super) fn add(&mut self, id: RpcId, request_id: String, late_answer: LateAnswer) {
+    pub(super) fn add(&mut self, id: RpcId, request_id: String, late_answer: LateAnswer, asked: VecDeque<Replaced>) {
+        if !asked.is_empty() {
+            self.asked.insert(id.clone(), asked);
+        }
         if self.names.insert(id.clone(), (request_id, late_answer)).is_none() {
             self.oldest_first.push_back(id);
         }
@@ -190,13 +194,21 @@ impl Ended {
             && let Some(oldest) = self.oldest_first.pop_front()
         {
             self.names.remove(&oldest);
+            self.asked.remove(&oldest);
         }
     }
 
-    pub(super) fn forget(&mut self, id: &RpcId) {
+    /// Returns what the server has asked under this id.
+    pub(super) fn forget(&mut self, id: &RpcId) -> VecDeque<Replaced> {
         if self.names.remove(id).is_some() {
             self.oldest_first.retain(|ended| ended != id);
         }
+        self.asked.remove(id).unwrap_or_default()
+    }
+
+    /// Whether a line of a hub's server only repeats a request that has ended.
+    fn has(&self, id: &RpcId, message: &Message<'_>) -> bool {
+        self.asked.get(id).is_some_and(|asked| asked.iter().any(|one| one.digest == digest_of(message)))
     }
 }
 
@@ -250,7 +262,7 @@ impl Request {
         if self.replaced.is_empty() {
             return false;
         }
-        let digest = request_digest(message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get));
+        let digest = digest_of(message);
         let copied = self.replaced.iter_mut().find(|one| one.digest == digest && !one.conns.contains(&conn));
         copied.map(|one| one.conns.push(conn)).is_some()
     }
@@ -275,15 +287,15 @@ impl Request {
     }
 
     /// The rows before a request with this id and these parameters, including this one.
-    pub(super) fn followed_by(mut self, message: &Message<'_>) -> VecDeque<String> {
+    pub(super) fn followed_by(&mut self, message: &Message<'_>) -> VecDeque<String> {
         if !matches!(self.state, State::Sent) || !self.is_repeated_by(message) {
             return VecDeque::new();
         }
-        self.answered_before.push_back(self.row.request_id);
+        self.answered_before.push_back(self.row.request_id.clone());
         if self.answered_before.len() > ANSWERED_BEFORE_MAX {
             self.answered_before.pop_front();
         }
-        self.answered_before
+        std::mem::take(&mut self.answered_before)
     }
 
     /// The end that the ledger gets.
@@ -291,13 +303,23 @@ impl Request {
         RequestEnd { instead: end.instead || self.is_stored_late, ..end }
     }
 
-    fn is_repeated_by(&self, message: &Message<'_>) -> bool {
+    pub(super) fn is_repeated_by(&self, message: &Message<'_>) -> bool {
         message.method.as_deref() == Some(&*self.row.method)
             && message.params.map(RawValue::get) == self.row.payload.as_deref()
     }
 
-    fn digest(&self) -> RequestDigest {
+    pub(super) fn digest(&self) -> RequestDigest {
         request_digest(&self.row.method, self.row.payload.as_deref())
+    }
+
+    /// What the server has asked under its id, of which a hub may still get copies.
+    pub(super) fn asked(&self) -> VecDeque<Replaced> {
+        let mut asked = self.replaced.clone();
+        asked.push_back(Replaced { digest: self.digest(), conns: self.conns.clone() });
+        if asked.len() > REPLACED_MAX {
+            asked.pop_front();
+        }
+        asked
     }
 
     /// Whether no answer has been given, or it is not yet stored.
@@ -306,10 +328,14 @@ impl Request {
     }
 }
 
-/// Notes that a request has a row.
-pub(super) fn opened_note(row: &RequestRow, held: bool) -> Effect {
+fn digest_of(message: &Message<'_>) -> RequestDigest {
+    request_digest(message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get))
+}
+
+/// Notes that a request has a row. `again`: of an earlier hub, which has stored the answer.
+pub(super) fn opened_note(row: &RequestRow, held: bool, again: bool) -> Effect {
     let request_type = row.kind.request_type().name();
-    Effect::Note(Note::RequestOpened { request_id: row.request_id.clone(), request_type, held })
+    Effect::Note(Note::RequestOpened { request_id: row.request_id.clone(), request_type, held, again })
 }
 
 pub(super) const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
@@ -332,7 +358,7 @@ impl Requests {
     pub(super) fn store_opened(&mut self, now: Now, id: &RpcId, decision: &mut Decision, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get(id) else { return };
         let (row, is_withheld) = (request.row.clone(), request.withheld.is_some());
-        effects.push(opened_note(&row, is_withheld));
+        effects.push(opened_note(&row, is_withheld, false));
         let request_id = row.request_id.clone();
         let token = self.keep_first(LedgerEntry::RequestOpened(Box::new(row)), Commit::Opens { request_id }, effects);
         if is_withheld {
@@ -351,7 +377,7 @@ impl Requests {
             // Only the hub itself had got the request when its row could not be stored.
             let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
             if self.is_hub && !self.is_trusted && self.open.values().any(is_unstored) {
-                effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+                self.is_late(request_id, effects);
             }
             return;
         };
@@ -360,7 +386,7 @@ impl Requests {
             return;
         }
         if !self.is_trusted {
-            effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+            self.is_late(request_id, effects);
         }
         self.hold(now, token, decision);
     }
@@ -432,7 +458,7 @@ impl Requests {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        if self.is_hub && self.ended.names.contains_key(id) {
+        if self.is_hub && self.ended.has(id, message) {
             return true;
         }
         if let Some(request) = self.open.get_mut(id).filter(|_| self.is_hub)
@@ -470,8 +496,8 @@ impl Requests {
         before: Request,
         effects: &mut Vec<Effect>,
     ) -> VecDeque<Replaced> {
-        let (digest, request_id) = (before.digest(), before.row.request_id.clone());
-        let (conns, mut replaced) = (before.conns.clone(), before.replaced);
+        let request_id = before.row.request_id.clone();
+        let replaced = if self.is_hub { before.asked() } else { VecDeque::new() };
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) | Commit::Expires(of) if of == id));
         self.by_policy.retain(|_, answer| answer.end.request_id != request_id);
         // The ledger carries out orders in order, so this end replaces an answer that it is storing.
@@ -485,12 +511,6 @@ impl Requests {
         let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
         let end = RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN);
         resolve(RequestEnd { instead, ..end }, effects);
-        if self.is_hub {
-            replaced.push_back(Replaced { digest, conns });
-            if replaced.len() > REPLACED_MAX {
-                replaced.pop_front();
-            }
-        }
         replaced
     }
 
@@ -559,7 +579,7 @@ impl Requests {
             }
             effects.push(Effect::PassLate { conns, line });
         }
-        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
+        self.is_late(request_id, effects);
     }
 
     /// Expires requests and releases holds whose deadline passed.
@@ -608,7 +628,7 @@ impl Requests {
     pub(super) fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let request_id = request.row.request_id.clone();
-        let at_us = now.unix_us;
+        let (at_us, is_read) = (now.unix_us, self.is_read);
         // The server of a hub resolves a request once, whichever of the answers it has got.
         let has_followed = !self.is_hub && !request.answered_before.is_empty();
         let policy_answers = self.by_policy.values().any(|answer| answer.end.request_id == request_id);
@@ -627,7 +647,9 @@ impl Requests {
                 deciding.over = Some(*why);
                 return;
             }
-            (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
+            (State::Answered | State::Sent, _) => {
+                effects.extend(later_entry(why, request_id, at_us).filter(|_| is_read));
+            }
             (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
                 resolve(request.ended(RequestEnd::unanswered(request_id, at_us, status, source, WITHDRAWN)), effects);
@@ -641,12 +663,13 @@ impl Requests {
             }
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);
-        self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
+        let ended = self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
+        ended.filter(|_| !is_read).into_iter().for_each(|request| self.ends_early(id, request, Some(*why)));
     }
 }
 
 /// The ledger entry for an answered request when the server mentions it again. After the server's exit the row needs none.
-fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
+pub(super) fn later_entry(why: &Why, request_id: String, at_us: u64) -> Option<Effect> {
     match why {
         Why::Confirmed | Why::ItemCompleted => Some(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us })),
         Why::TurnOver => Some(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us })),

@@ -270,8 +270,8 @@ impl Requests {
             by: rule.by(),
             payload: answer.result.to_string(),
         };
-        let program = rule.program.clone();
-        let end = RequestEnd { program, ..RequestEnd::answered(given, RequestStatus::Resolved) };
+        let (program, reason) = (rule.program.clone(), answer.reason.clone());
+        let end = RequestEnd { program, reason, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         request.end = self.is_hub.then(|| Box::new(end.clone()));
         let deciding =
             Deciding { decider: Decider::Rule(rule), answer, runner_up: None, runner_up_due: None, over: None };
@@ -374,6 +374,7 @@ mod tests {
                 let peer = Peer { transport: Transport::WebSocket, pid: None };
                 play.at(0, Input::Connected { conn: Conn(conn), peer });
             }
+            play.at(0, Input::Remembered(Box::default()));
             play
         }
 

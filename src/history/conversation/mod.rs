@@ -4,6 +4,7 @@
 //! This is the only place that decides what a record changes. A [`Step`] says what has changed; the rows, transcripts,
 //! UI events and activities are views of a step and of this state, and have no tables of these things.
 
+mod recorded_ends;
 mod views;
 
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,11 @@ pub(super) struct Conversation {
     requests: Bounded<String, Request>,
     /// The ledger name of the next request.
     next_request: Option<String>,
+    /// The end of the next request is on record already.
+    #[serde(default)]
+    has_next_ended: bool,
+    #[serde(default)]
+    pub(super) recorded_ends: recorded_ends::RecordedEnds,
     /// Unanswered calls, by connection and id.
     calls: Bounded<String, Call>,
 }
@@ -287,10 +293,6 @@ impl Conversation {
 
     /// Processes one of our notes.
     fn noted<'a>(&mut self, event: &str, data: Option<&RawValue>, step: &mut Step<'_>) -> Change<'a> {
-        #[derive(Deserialize)]
-        struct Opened {
-            request_id: String,
-        }
         match event {
             "generation_ended" => self.run_ended(step),
             "generation_started" if is_adopted(data) => {
@@ -307,13 +309,17 @@ impl Conversation {
                 change
             }
             "request_opened" => {
-                let opened = data.and_then(|data| serde_json::from_str::<Opened>(data.get()).ok());
-                self.next_request = opened.map(|opened| opened.request_id);
+                self.has_next_ended = data.is_some_and(|data| self.recorded_ends.repeats(data));
+                self.next_request = data.and_then(recorded_ends::request_id);
                 Change::None
             }
             "request_resolved" => {
                 let Some(end) = data.and_then(End::of) else { return Change::None };
                 let named = self.requests.take_if(|_, request| request.request_id.as_ref() == Some(&end.request_id));
+                if data.is_some_and(|data| self.recorded_ends.repeats(data)) {
+                    return Change::None;
+                }
+                self.recorded_ends.add(&end.request_id);
                 named.into_iter().next().map_or(Change::None, |(_, request)| Change::Resolved(Box::new(request), end))
             }
             _ => Change::None,
@@ -329,6 +335,9 @@ impl Conversation {
         step: &mut Step<'_>,
     ) -> Change<'a> {
         let request_id = self.next_request.take();
+        if std::mem::take(&mut self.has_next_ended) {
+            return Change::None;
+        }
         let item = self.tool_at(&message.place.owned()).map(|tool| &tool.does);
         let Some(request) = Request::of(request_id, step.at_us, message, item, purpose) else { return Change::None };
         if request.place.thread_id.is_some() {

@@ -100,7 +100,8 @@ fn rows(life: &Life<'_>) -> Result<(), String> {
             return Err(format!("3: two requests have the name {name}"));
         }
         // The hub opened the ledger only after the request was over, and an earlier hub has stored its end.
-        if asked.is_early && asked.end.is_some() && life.ledger.had_ended(name) {
+        if asked.is_early && asked.end.as_ref().is_some_and(|end| end.payload.is_none()) && life.ledger.had_ended(name)
+        {
             continue;
         }
         let row = life.ledger.get(name);

@@ -94,6 +94,7 @@ impl Ledger {
                 at_us: 0,
                 source: row.source.unwrap_or(RequestSource::Policy),
                 by: String::new(),
+                reason: None,
                 is_dispatched: row.is_dispatched,
             });
             OpenBefore { answer, ..row.asked.clone() }

@@ -49,6 +49,8 @@ pub struct Referee {
     over: BTreeMap<u64, RowNumber>,
     ended_turns: BTreeSet<String>,
     commits: BTreeMap<Token, (RowNumber, About)>,
+    /// Commits whose next report does not count, since the entry was ordered again.
+    ordered_again: Vec<Token>,
     holds: BTreeMap<Token, Duration>,
     /// What a client still gets of a server that is gone waits for nothing.
     is_server_gone: bool,
@@ -204,7 +206,8 @@ impl Referee {
         Referee { wires, newest: self.newest, ..Referee::new(generation, expires) }
     }
 
-    /// The ledger is open, with these rows. If the server asks again for a request whose answer is stored, it gets that answer.
+    /// The ledger is open, with these rows. If the server asks again for a request whose answer is stored, it gets that answer, unless
+    /// another one is on its way already, which then replaces it.
     pub fn loaded(&mut self, rows: &[OpenBefore]) {
         self.is_loaded = true;
         let mut newest = BTreeMap::new();
@@ -212,11 +215,40 @@ impl Referee {
             newest.entry(row.rpc_request_id.parse::<u64>().expect("ids are numbers")).or_insert(row);
         }
         for (id, row) in newest.into_iter().filter(|(_, row)| row.answer.is_some()) {
-            match self.open.get(&id).copied() {
-                Some(number) if matches!(self.rows[number].state, State::Pending) => self.has_stored(number, row),
-                Some(_) => {}
-                None if self.over.contains_key(&id) => {}
+            match self.open.get(&id).or_else(|| self.over.get(&id)).copied() {
+                Some(number) => self.finds_stored(number, row),
                 None => drop(self.stored.insert(id, row.clone())),
+            }
+        }
+    }
+
+    /// The row of a request that the server has asked before the ledger was open has an answer.
+    fn finds_stored(&mut self, number: RowNumber, row: &OpenBefore) {
+        let asked = &mut self.rows[number];
+        match std::mem::replace(&mut asked.state, State::Pending) {
+            state @ (State::Answered | State::PolicySpoke) => {
+                self.happened.count(Event::ReplacedStored);
+                (asked.state, asked.name) = (state, Some(row.request_id.clone()));
+                asked.is_answer_excused = true;
+                asked.overtaken = row.answer.as_ref().map(|answer| answer.payload.clone());
+            }
+            // The server has ended it.
+            state if asked.end.is_some() => asked.state = state,
+            State::Deciding { api_call, runner_up, is_over, .. } => {
+                self.replies.insert(api_call, Reply::NotOpen);
+                runner_up.into_iter().for_each(|(_, payload)| self.loses(number, payload));
+                self.commits.retain(|_, (of, about)| *of != number || *about != About::Decision);
+                self.has_stored(number, row);
+                if is_over.is_some() {
+                    self.ours.pop();
+                    let id = self.rows[number].id;
+                    self.open.remove(&id);
+                    self.over.insert(id, number);
+                }
+            }
+            State::Pending | State::Expired => {
+                self.commits.retain(|_, (of, about)| *of != number || *about != About::Expiry);
+                self.has_stored(number, row);
             }
         }
     }
@@ -549,7 +581,10 @@ impl Referee {
         let Some(number) = self.rows.iter().rposition(|asked| asked.name.as_ref() == Some(name)) else {
             return Err(format!("3: {name} was never asked"));
         };
-        self.commits.insert(token, (number, about));
+        if self.commits.insert(token, (number, about)).is_some() {
+            self.ordered_again.push(token);
+            return Ok(());
+        }
         let waits = match about {
             About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub && !is_anew,
             About::Answer => !self.is_distrusting,
@@ -564,6 +599,10 @@ impl Referee {
 
     /// The ledger reports whether an entry is stored.
     pub fn committed(&mut self, token: Token, done: bool) {
+        if let Some(at) = self.ordered_again.iter().position(|again| *again == token) {
+            self.ordered_again.swap_remove(at);
+            return;
+        }
         self.is_distrusting = !done;
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((number, about)) = self.commits.remove(&token) else { return };

@@ -1,0 +1,598 @@
+//! The engine of a hub, and the ledger that an earlier hub has left: whoever answers before the ledger is read, a request has one
+//! row, and its winner is the answer that the server got.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use super::request_table::{RunIds, WhichRequests, answers, ended_in, keep, open_in, rows};
+use super::{database, ledger_writer};
+use crate::engine::{
+    ApiRequest, AssemblySettings, ContextSettings, Does, Effect, Engine, EngineSettings, GivenRow, Incoming, Input,
+    LedgerEntry, Matcher, Now, Order, Passage, Peer, Remembered, RequestEnd, RequestKind, RequestRow, RequestSettings,
+    RequestSource, RequestStatus, RequestType, Rule, ServerOwner, Token, Transport, Words,
+};
+use crate::protocol::{ItemPlace, Method};
+use crate::wire::{Conn, Line, LineEnd, Side};
+
+const COMMAND: &str = Method::CommandApproval.name();
+const QUESTION: &str = Method::UserInput.name();
+
+/// How long a line waits for the ledger.
+const HOLD_MS: u64 = 250;
+
+fn run() -> RunIds {
+    RunIds { session_id: "s".to_owned(), generation: "g".to_owned(), own_run: "g".to_owned() }
+}
+
+fn params(method: &str, item: &str) -> String {
+    match method {
+        _ if method == QUESTION => {
+            format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}","questions":[{{"id":"a","isSecret":true}}]}}"#)
+        }
+        _ => format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}","command":"rm x","cwd":"/p"}}"#),
+    }
+}
+
+fn answer(method: &str, word: &str) -> String {
+    match method {
+        _ if method == QUESTION => format!(r#"{{"answers":{{"a":{{"answers":["{word}"]}}}}}}"#),
+        _ => format!(r#"{{"decision":"{word}"}}"#),
+    }
+}
+
+/// The ledger and the server, which outlive a hub, and the hub that runs.
+struct World {
+    engine: Engine,
+    elapsed_ms: u64,
+    ledger: Connection,
+    orders: VecDeque<Order>,
+    /// Lines for the server that wait for a commit.
+    held: Vec<(Token, String, Option<Token>)>,
+    /// Answers that the server has got.
+    got: Vec<Value>,
+    /// Calls of ours that the server has got.
+    calls: Vec<String>,
+    replies: Vec<String>,
+}
+
+impl World {
+    fn new(rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> World {
+        World::of(ServerOwner::Hub, rules, expiry)
+    }
+
+    fn of(owner: ServerOwner, rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> World {
+        let mut ledger = Connection::open_in_memory().expect("BUG: a database in memory");
+        database::at_once(&mut ledger, |transaction| {
+            ledger_writer::MIGRATIONS.iter().try_for_each(|sql| transaction.execute_batch(sql))
+        })
+        .expect("BUG: our own SQL");
+        let engine = engine(owner, rules, expiry);
+        let mut world = World {
+            engine,
+            elapsed_ms: 0,
+            ledger,
+            orders: VecDeque::new(),
+            held: Vec::new(),
+            got: Vec::new(),
+            calls: Vec::new(),
+            replies: Vec::new(),
+        };
+        world.handle(Input::SessionOpened { generation: "g".to_owned() });
+        for conn in (0..3).filter(|_| owner == ServerOwner::Hub) {
+            let peer = Peer { transport: Transport::WebSocket, pid: None };
+            world.handle(Input::Connected { conn: Conn(conn), peer });
+        }
+        if owner == ServerOwner::Hub {
+            world.read(0, Side::Server, r#"{"id":"own:1","result":{"userAgent":"x/0.169.0"}}"#);
+        }
+        for conn in if owner == ServerOwner::Hub { 1..3 } else { 0..1 } {
+            let info = format!(r#"{{"clientInfo":{{"name":"client {conn}","version":"1"}}}}"#);
+            world.read(conn, Side::Client, &format!(r#"{{"id":1,"method":"initialize","params":{info}}}"#));
+            world.read(conn, Side::Server, r#"{"id":1,"result":{"userAgent":"x/0.169.0"}}"#);
+        }
+        world
+    }
+
+    fn now(&self) -> Now {
+        Now { unix_us: 1_000 * (1_000 + self.elapsed_ms), elapsed: Duration::from_millis(self.elapsed_ms) }
+    }
+
+    /// Stores what an earlier hub has.
+    fn stored(&mut self, entries: &[LedgerEntry]) {
+        database::at_once(&mut self.ledger, |transaction| {
+            entries.iter().try_for_each(|entry| keep(transaction, &run(), entry).map(drop))
+        })
+        .expect("it is stored");
+    }
+
+    fn handle(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        self.engine.handle(self.now(), input, &mut effects);
+        self.carry_out(effects);
+    }
+
+    fn read(&mut self, conn: u32, from: Side, line: &str) {
+        let mut effects = Vec::new();
+        let bytes = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
+        let decision = self.engine.read(self.now(), Conn(conn), from, Incoming::Line(bytes), &mut effects);
+        let decision = decision.expect("BUG: nothing is held");
+        effects.extend(decision.then);
+        match (from, decision.line, decision.hold) {
+            (Side::Client, Passage::Forward, None) => self.server_gets(line, decision.mark),
+            (Side::Client, Passage::Forward, Some(hold)) => self.held.push((hold, line.to_owned(), decision.mark)),
+            (Side::Client, Passage::Replace(_) | Passage::Withhold, _) | (Side::Server, ..) => {}
+        }
+        self.carry_out(effects);
+    }
+
+    fn server_gets(&mut self, line: &str, mark: Option<Token>) {
+        let message: Value = serde_json::from_str(line).expect("BUG: our own lines are JSON");
+        match message["method"].as_str() {
+            None => self.got.push(message),
+            Some(method) => self.calls.push(format!("{method} {}", message["params"])),
+        }
+        mark.into_iter().for_each(|mark| self.handle(Input::Written(mark)));
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "other effects reach neither the server nor the ledger")]
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Order(order) => self.orders.push_back(order),
+                Effect::Inject(injection) => {
+                    let lines = injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes).into_owned());
+                    let lines: Vec<String> = lines.collect();
+                    lines.iter().for_each(|line| self.server_gets(line, None));
+                    injection.mark.into_iter().for_each(|mark| self.handle(Input::Written(mark)));
+                }
+                Effect::Release(token) => {
+                    let (free, held): (Vec<_>, Vec<_>) =
+                        std::mem::take(&mut self.held).into_iter().partition(|(hold, ..)| *hold == token);
+                    self.held = held;
+                    free.into_iter().for_each(|(_, line, mark)| self.server_gets(&line, mark));
+                }
+                Effect::Reply(_, reply) => self.replies.push(format!("{reply:?}")),
+                _ => {}
+            }
+        }
+    }
+
+    fn ledger_works(&mut self) {
+        while let Some(order) = self.orders.pop_front() {
+            let (token, is_asked, entry) = match order {
+                Order::Keep(entry) => (None, false, entry),
+                Order::KeepFirst(token, entry) => (Some(token), false, entry),
+                Order::Commit(token, entry) => (Some(token), true, entry),
+            };
+            let changed = database::at_once(&mut self.ledger, |transaction| keep(transaction, &run(), &entry));
+            let done = changed.expect("it is stored") > 0 || !is_asked;
+            token.into_iter().for_each(|token| self.handle(Input::Committed { token, done }));
+        }
+    }
+
+    /// The ledger is read and carries out its orders.
+    fn ledger_is_read(&mut self) {
+        let (requests, open_requests) = database::at_once(&mut self.ledger, |transaction| {
+            Ok((ended_in(transaction, "g")?, open_in(transaction, "g")?))
+        })
+        .expect("it can be read");
+        self.handle(Input::Remembered(Box::new(Remembered { requests, open_requests, ..Remembered::default() })));
+        self.ledger_works();
+    }
+
+    fn time_passes(&mut self, ms: u64) {
+        self.elapsed_ms += ms;
+        self.handle(Input::Tick);
+    }
+
+    fn server_asks(&mut self, conn: u32, method: &str, item: &str) {
+        self.read(conn, Side::Server, &format!(r#"{{"id":5,"method":"{method}","params":{}}}"#, params(method, item)));
+    }
+
+    fn server_resolves(&mut self) {
+        self.server_resolves_on(1);
+    }
+
+    fn server_resolves_on(&mut self, conn: u32) {
+        let line = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":5}}"#;
+        self.read(conn, Side::Server, line);
+    }
+
+    fn client_answers(&mut self, conn: u32, method: &str, word: &str) {
+        self.read(conn, Side::Client, &format!(r#"{{"id":5,"result":{}}}"#, answer(method, word)));
+    }
+
+    fn api_answers(&mut self, request_id: &str, method: &str, word: &str) {
+        let request = ApiRequest::Respond {
+            request_id: request_id.to_owned(),
+            given: Box::new(serde_json::from_str(&answer(method, word)).expect("BUG: it is an answer")),
+            source: RequestSource::Api,
+            by: "me".to_owned(),
+        };
+        self.handle(Input::ApiRequest { api_call: 9, request, server_listens: true });
+    }
+
+    /// The rows, with the answers of each.
+    fn rows(&mut self) -> Vec<(Value, Vec<Value>)> {
+        database::at_once(&mut self.ledger, |transaction| {
+            let rows = rows(transaction, WhichRequests::All)?;
+            rows.into_iter()
+                .map(|row| {
+                    let answers = answers(transaction, row["request_id"].as_str().unwrap_or_default())?;
+                    Ok((row, answers))
+                })
+                .collect()
+        })
+        .expect("they can be read")
+    }
+}
+
+fn engine(server_owner: ServerOwner, rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> Engine {
+    Engine::new(EngineSettings {
+        exit_grace: Duration::from_secs(10),
+        context: ContextSettings::default(),
+        assembly: AssemblySettings::default(),
+        requests: RequestSettings { rules, expiry, ..RequestSettings::default() },
+        server_owner,
+        own_ids: "own:".to_owned(),
+        tokens_before: 0,
+    })
+}
+
+/// What the earlier hub has stored of its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    Open,
+    Answer,
+    SentAnswer,
+}
+
+/// Who answers before the ledger is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Nobody,
+    /// Its answer waits for the ledger.
+    Client,
+    /// The ledger takes so long that the answer goes to the server.
+    HastyClient,
+    /// The server has even confirmed it.
+    ConfirmedClient,
+    Api,
+    Rule,
+    Expiry,
+    /// The server needs no answer any more.
+    Server,
+}
+
+fn before(method: &str, stored: Stored) -> Vec<LedgerEntry> {
+    let kind = RequestKind::of(method).expect("BUG: a known method");
+    let row = RequestRow {
+        request_id: "g-5".to_owned(),
+        rpc_request_id: "5".to_owned(),
+        place: ItemPlace { thread_id: Some("t".to_owned()), turn_id: Some("u".to_owned()), item_id: None },
+        kind,
+        method: method.to_owned(),
+        requested_at_us: 1_000,
+        expires_at_us: None,
+        payload: Some(params(method, "i")),
+        changes: None,
+        item: None,
+        summary: "rm x".to_owned(),
+        late: false,
+        rule: None,
+    };
+    let payload = if method == QUESTION { r#"{"omitted":"secret"}"#.to_owned() } else { answer(method, "cancel") };
+    let (request_id, source, by) = ("g-5".to_owned(), RequestSource::Api, "earlier".to_owned());
+    let given = GivenRow { request_id, at_us: 2_000, source, by, payload };
+    let ended = LedgerEntry::RequestEnded(Box::new(RequestEnd::answered(given, RequestStatus::Resolved)));
+    let sent = LedgerEntry::RequestDispatched { request_id: "g-5".to_owned(), at_us: 3_000 };
+    let entries = [LedgerEntry::RequestOpened(Box::new(row)), ended, sent];
+    let count = match stored {
+        Stored::Open => 1,
+        Stored::Answer => 2,
+        Stored::SentAnswer => 3,
+    };
+    entries.into_iter().take(count).collect()
+}
+
+/// A hub was killed; the server asks the next one under the same id, and somebody answers before its ledger is read.
+fn taken_over(method: &str, stored: Stored, who: Who, item: &str) -> World {
+    let words = vec!["rm".to_owned()];
+    let of = Matcher::Command { argv: Some(Words::First(words)), cwd: None };
+    let rule = Rule { name: "no rm".to_owned(), does: Does::Decline { of, reason: None } };
+    let rules = if who == Who::Rule { vec![rule] } else { Vec::new() };
+    let expiry = vec![(RequestType::Approval, Duration::from_millis(100))];
+    let mut world = World::new(rules, if who == Who::Expiry { expiry } else { Vec::new() });
+    world.stored(&before(method, stored));
+    world.server_asks(1, method, item);
+    match who {
+        Who::Nobody | Who::Rule => {}
+        Who::Client => world.client_answers(1, method, "accept"),
+        Who::HastyClient | Who::ConfirmedClient => {
+            world.client_answers(1, method, "accept");
+            world.time_passes(HOLD_MS);
+            if who == Who::ConfirmedClient {
+                world.server_resolves();
+            }
+        }
+        Who::Api => world.api_answers("g-5", method, "decline"),
+        Who::Expiry => {
+            world.time_passes(100);
+            world.time_passes(HOLD_MS);
+        }
+        Who::Server => world.server_resolves(),
+    }
+    world.ledger_is_read();
+    world.time_passes(HOLD_MS);
+    world.ledger_works();
+    world
+}
+
+const EVERYBODY: [Who; 8] =
+    [Who::Nobody, Who::Client, Who::HastyClient, Who::ConfirmedClient, Who::Api, Who::Rule, Who::Expiry, Who::Server];
+
+/// The cases: the method tells whether the ledger has the stored answer whole.
+fn cases() -> Vec<(&'static str, Stored, Who)> {
+    let mut cases = Vec::new();
+    for method in [COMMAND, QUESTION] {
+        for stored in [Stored::Open, Stored::Answer, Stored::SentAnswer] {
+            let can = |who: &&Who| method == COMMAND || !matches!(who, Who::Rule | Who::Expiry);
+            cases.extend(EVERYBODY.iter().filter(can).map(|who| (method, stored, *who)));
+        }
+    }
+    cases
+}
+
+fn won(answers: &[Value]) -> Vec<&Value> {
+    answers.iter().filter(|answer| answer["won"] == true).map(|answer| &answer["payload"]).collect()
+}
+
+/// One row, and its winner is the one answer that the server got.
+#[test]
+fn request_asked_again_has_one_row_and_one_winner() {
+    for (method, stored, who) in cases() {
+        let mut world = taken_over(method, stored, who, "i");
+        let (got, rows) = (world.got.clone(), world.rows());
+        let what = format!("{method} {stored:?} {who:?}: {got:?} {rows:#?}");
+        let [(row, answers)] = &rows[..] else { panic!("{what}") };
+        assert_eq!(row["request_id"], "g-5", "{what}");
+        let is_whole = method == COMMAND;
+        let results: Vec<Value> = got.iter().map(|line| line["result"].clone()).collect();
+        let [stored_answer, accept, decline] =
+            ["cancel", "accept", "decline"].map(|word| parsed(&answer(method, word)));
+        let is_stored = stored != Stored::Open;
+        // The answers that the server must get.
+        let expect = match who {
+            // The client has written it to the server, or will have, whatever the ledger has.
+            Who::Client | Who::HastyClient | Who::ConfirmedClient => Some(accept),
+            Who::Expiry => Some(decline.clone()),
+            Who::Server => None,
+            Who::Nobody | Who::Api | Who::Rule if is_stored && is_whole => Some(stored_answer),
+            Who::Rule => Some(decline.clone()),
+            // The caller has to answer again if the row of its request had another answer.
+            Who::Api if stored == Stored::Open => Some(decline.clone()),
+            Who::Nobody | Who::Api => None,
+        };
+        assert_eq!(results, expect.clone().into_iter().collect::<Vec<_>>(), "{what}");
+        let kept = |payload: &Value| if is_whole { payload.clone() } else { json!({"omitted": "secret"}) };
+        match (&expect, who) {
+            (Some(expect), _) => {
+                assert_eq!((&row["status"], &row["resolved_payload"]), (&json!("resolved"), &kept(expect)), "{what}");
+                assert_eq!(won(answers), [&kept(expect)], "{what}");
+                assert!(
+                    row["dispatched_at"].is_string() && row["dispatched_at"] != "1970-01-01T00:00:00.003Z",
+                    "{what}"
+                );
+                assert_eq!(row["confirmed_at"].is_string(), who == Who::ConfirmedClient, "{what}");
+                let code = if who == Who::Expiry {
+                    json!("request_expired")
+                } else if is_stored && row["resolved_by"] != "earlier" {
+                    json!("answer_replaced")
+                } else {
+                    Value::Null
+                };
+                assert_eq!(row["error_code"], code, "{what}");
+            }
+            // The server got the stored answer of the earlier hub, or has withdrawn the request.
+            (None, Who::Server) if is_stored => {
+                assert_eq!((&row["status"], &row["resolved_by"]), (&json!("resolved"), &json!("earlier")), "{what}");
+                assert!(row["confirmed_at"].is_string() && won(answers).len() == 1, "{what}");
+            }
+            (None, Who::Server) => assert_eq!(row["error_code"], "withdrawn_by_server", "{what}"),
+            (None, _) => {
+                assert_eq!((&row["status"], won(answers).len()), (&json!("pending"), 0), "{what}");
+                assert!(row["dispatched_at"].is_null() && world.engine.requests_pending() == 1, "{what}");
+            }
+        }
+        assert!(!world.replies.iter().any(|reply| reply == "Kept") || results.contains(&decline), "{what}");
+    }
+}
+
+fn parsed(json: &str) -> Value {
+    serde_json::from_str(json).expect("BUG: our own JSON")
+}
+
+/// Another request under the id has a row of its own; the first keeps its end, or is withdrawn, and no answer to it is sent.
+#[test]
+fn other_request_under_an_id_leaves_the_first_alone() {
+    for (method, stored, who) in cases() {
+        let mut first = World::new(Vec::new(), Vec::new());
+        first.stored(&before(method, stored));
+        let first = first.rows().remove(0);
+        let mut world = taken_over(method, stored, who, "other");
+        let (got, rows) = (world.got.clone(), world.rows());
+        let what = format!("{method} {stored:?} {who:?}: {got:?} {rows:#?}");
+        let [(kept, kept_answers), (row, answers)] = &rows[..] else { panic!("{what}") };
+        if stored == Stored::Open {
+            let end = (&kept["status"], &kept["error_code"], &kept["dispatched_at"]);
+            assert_eq!(end, (&json!("resolved"), &json!("withdrawn_by_server"), &Value::Null), "{what}");
+            assert!(kept["resolved_payload"].is_null() && won(kept_answers).is_empty(), "{what}");
+        } else {
+            assert_eq!((kept, kept_answers), (&first.0, &first.1), "{what}");
+        }
+        assert_eq!(
+            (&row["request_id"], &row["request_payload"]["itemId"]),
+            (&json!("g-5.2"), &json!("other")),
+            "{what}"
+        );
+        let results: Vec<Value> = got.iter().map(|line| line["result"].clone()).collect();
+        let is_answered = match who {
+            Who::Client | Who::HastyClient | Who::ConfirmedClient | Who::Expiry => true,
+            // Its caller has read the first request. A rule that could not store its answer asks the client.
+            Who::Nobody | Who::Api | Who::Rule | Who::Server => false,
+        };
+        assert_eq!(results.len(), usize::from(is_answered), "{what}");
+        assert_ne!(results.first(), Some(&parsed(&answer(method, "cancel"))), "{what}");
+        match (is_answered, who) {
+            (true, _) => {
+                assert_eq!((row["status"].as_str(), won(answers).len()), (Some("resolved"), 1), "{what}");
+                assert!(row["dispatched_at"].is_string(), "{what}");
+                assert_eq!(row["confirmed_at"].is_string(), who == Who::ConfirmedClient, "{what}");
+            }
+            (false, Who::Server) => assert_eq!(row["error_code"], "withdrawn_by_server", "{what}"),
+            (false, _) => assert_eq!((row["status"].as_str(), answers.len()), (Some("pending"), 0), "{what}"),
+        }
+    }
+}
+
+/// The ledger could not be used for a while and is read once more, in the middle of a run.
+#[test]
+fn ledger_that_is_read_again_opens_no_row() {
+    for steps in 0..4 {
+        let mut world = World::new(Vec::new(), Vec::new());
+        world.ledger_is_read();
+        world.server_asks(1, COMMAND, "i");
+        if steps > 0 {
+            world.client_answers(1, COMMAND, "accept");
+        }
+        if steps > 1 {
+            world.ledger_works();
+        }
+        if steps > 2 {
+            world.server_resolves();
+        }
+        world.ledger_works();
+        world.ledger_is_read();
+        let rows = world.rows();
+        assert_eq!((rows.len(), world.got.len()), (1, usize::from(steps > 0)), "{steps}: {rows:#?}");
+        world.server_asks(2, COMMAND, "i");
+        world.ledger_works();
+        assert_eq!(world.rows().len(), 1, "{steps}");
+    }
+}
+
+/// How far the first request has come when the server asks for something else under its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Pending,
+    /// The ledger is storing the answer of an API caller.
+    Deciding,
+    /// Likewise, and a client has answered too.
+    RunnerUp,
+    /// The ledger is storing its expiry.
+    Expiring,
+    Sent,
+    /// The server has confirmed the answer.
+    Confirmed,
+    /// The server has withdrawn it.
+    Withdrawn,
+}
+
+/// Other parameters make another row in every state of the first request, and late copies of the first change nothing.
+#[test]
+fn other_request_under_a_used_id_is_another_row() {
+    use First::{Confirmed, Deciding, Expiring, Pending, RunnerUp, Sent, Withdrawn};
+    for first in [Pending, Deciding, RunnerUp, Expiring, Sent, Confirmed, Withdrawn] {
+        for (owner, by_api) in
+            [ServerOwner::Client, ServerOwner::Hub].into_iter().flat_map(|owner| [(owner, false), (owner, true)])
+        {
+            let is_hub = owner == ServerOwner::Hub;
+            let conn = u32::from(is_hub);
+            let expiry = vec![(RequestType::Approval, Duration::from_millis(100))];
+            let mut world = World::of(owner, Vec::new(), if first == Expiring { expiry } else { Vec::new() });
+            if is_hub {
+                world.ledger_is_read();
+            }
+            world.server_asks(conn, COMMAND, "i");
+            world.ledger_works();
+            match first {
+                Pending => {}
+                Deciding => world.api_answers("g-5", COMMAND, "decline"),
+                RunnerUp => {
+                    world.api_answers("g-5", COMMAND, "decline");
+                    world.client_answers(conn, COMMAND, "decline");
+                }
+                Expiring => world.time_passes(100),
+                Sent | Confirmed => {
+                    world.client_answers(conn, COMMAND, "decline");
+                    world.ledger_works();
+                    if first == Confirmed {
+                        world.server_resolves_on(conn);
+                    }
+                }
+                Withdrawn => world.server_resolves_on(conn),
+            }
+            let before = world.got.len();
+            world.server_asks(conn, COMMAND, "other");
+            if is_hub {
+                // A slow client hears of the first one only now, and then of the other.
+                world.server_asks(2, COMMAND, "i");
+                world.client_answers(2, COMMAND, "decline");
+                world.server_asks(2, COMMAND, "other");
+            }
+            world.ledger_works();
+            world.time_passes(50);
+            let (rows, got) = (world.rows(), world.got.clone());
+            let what = format!("{first:?} {owner:?}: {got:?} {rows:#?}");
+            let [(kept, _), (row, _)] = &rows[..] else { panic!("{what}") };
+            assert_eq!(got.len(), before, "{what}");
+            let is_answered = matches!(first, Sent | Confirmed);
+            assert_eq!((&kept["status"], is_answered), (&json!("resolved"), kept["error_code"].is_null()), "{what}");
+            assert_eq!(kept["confirmed_at"].is_string(), first == Confirmed, "{what}");
+            assert_eq!((&row["request_id"], &row["status"]), (&json!("g-5.2"), &json!("pending")), "{what}");
+            // The other one can be answered, by whoever has got it.
+            if by_api {
+                world.api_answers("g-5.2", COMMAND, "accept");
+            } else {
+                world.client_answers(if is_hub { 2 } else { 0 }, COMMAND, "accept");
+            }
+            world.ledger_works();
+            let (rows, got) = (world.rows(), world.got.clone());
+            let what = format!("{first:?} {owner:?} {by_api}: {got:?} {rows:#?}");
+            assert_eq!(got.len(), before + 1, "{what}");
+            assert_eq!(got.last().map(|line| &line["result"]), Some(&parsed(&answer(COMMAND, "accept"))), "{what}");
+            assert_eq!(rows[1].0["resolved_payload"], parsed(&answer(COMMAND, "accept")), "{what}");
+            assert!(rows.len() == 2 && rows[1].0["dispatched_at"].is_string(), "{what}");
+        }
+    }
+}
+
+/// The model gets the reason of a decline with the answer, as it would have got it from the earlier hub.
+#[test]
+fn reason_of_a_stored_decline_goes_with_it() {
+    for (word, is_early, is_steered) in
+        [("decline", true, true), ("decline", false, true), ("cancel", true, false), ("cancel", false, false)]
+    {
+        let mut world = World::new(Vec::new(), Vec::new());
+        let mut entries = before(COMMAND, Stored::Answer);
+        if let Some(LedgerEntry::RequestEnded(end)) = entries.last_mut() {
+            end.reason = Some("use make clean".to_owned());
+            end.payload = Some(answer(COMMAND, word));
+        }
+        world.stored(&entries);
+        if !is_early {
+            world.ledger_is_read();
+        }
+        world.server_asks(1, COMMAND, "i");
+        if is_early {
+            world.ledger_is_read();
+        }
+        world.ledger_works();
+        let steers: Vec<&String> = world.calls.iter().filter(|call| call.starts_with("turn/steer")).collect();
+        assert_eq!(steers.len(), usize::from(is_steered), "{word} {is_early}: {:?}", world.calls);
+        assert!(steers.iter().all(|steer| steer.contains("use make clean")), "{steers:?}");
+    }
+}
