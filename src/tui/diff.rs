@@ -224,7 +224,9 @@ mod tests {
                 for (number, line) in text.lines().enumerate() {
                     // `lines` drops a carriage return before a line feed, which the document shows.
                     let line = exact(&format!("{sign}{line}"));
-                    prop_assert!(shown[number].trim_start_matches(' ').starts_with(line.trim_start_matches(' ')), "{:?} {:?}", shown, line);
+                    // A line that looks like the beginning of a file has `> ` in front.
+                    let shown_line = shown[number].trim_start_matches("> ").trim_start_matches(' ');
+                    prop_assert!(shown_line.starts_with(line.trim_start_matches(' ')), "{:?} {:?}", shown, line);
                 }
             }
         }
