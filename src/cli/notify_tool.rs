@@ -92,7 +92,7 @@ impl Event {
                 },
                 "resolved_payload": null, "resolved_at": null, "resolution_source": null, "resolved_by": null,
                 "dispatched_at": null, "confirmed_at": null, "error_code": null, "error_message": null, "late": false,
-                "changes": null, "item": null, "rule": null, "program": null,
+                "changes": null, "item": null, "rule": null, "program": null, "reason": null,
                 "summary": "run echo \"it's an example\" (codex-shim notify test)",
             }),
             Event::Idle => json!({ "thread_id": THREAD, "turn_id": TURN, "status": "completed", "error": null }),

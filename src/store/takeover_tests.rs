@@ -267,10 +267,10 @@ enum Who {
     Server,
 }
 
-fn before(method: &str, stored: Stored) -> Vec<LedgerEntry> {
+fn before(method: &str, stored: Stored, name: &str) -> Vec<LedgerEntry> {
     let kind = RequestKind::of(method).expect("BUG: a known method");
     let row = RequestRow {
-        request_id: "g-5".to_owned(),
+        request_id: name.to_owned(),
         rpc_request_id: "5".to_owned(),
         place: ItemPlace { thread_id: Some("t".to_owned()), turn_id: Some("u".to_owned()), item_id: None },
         kind,
@@ -285,10 +285,10 @@ fn before(method: &str, stored: Stored) -> Vec<LedgerEntry> {
         rule: None,
     };
     let payload = if method == QUESTION { r#"{"omitted":"secret"}"#.to_owned() } else { answer(method, "cancel") };
-    let (request_id, source, by) = ("g-5".to_owned(), RequestSource::Api, "earlier".to_owned());
+    let (request_id, source, by) = (name.to_owned(), RequestSource::Api, "earlier".to_owned());
     let given = GivenRow { request_id, at_us: 2_000, source, by, payload };
     let ended = LedgerEntry::RequestEnded(Box::new(RequestEnd::answered(given, RequestStatus::Resolved)));
-    let sent = LedgerEntry::RequestDispatched { request_id: "g-5".to_owned(), at_us: 3_000 };
+    let sent = LedgerEntry::RequestDispatched { request_id: name.to_owned(), at_us: 3_000 };
     let entries = [LedgerEntry::RequestOpened(Box::new(row)), ended, sent];
     let count = match stored {
         Stored::Open => 1,
@@ -306,7 +306,7 @@ fn taken_over(method: &str, stored: Stored, who: Who, item: &str) -> World {
     let rules = if who == Who::Rule { vec![rule] } else { Vec::new() };
     let expiry = vec![(RequestType::Approval, Duration::from_millis(100))];
     let mut world = World::new(rules, if who == Who::Expiry { expiry } else { Vec::new() });
-    world.stored(&before(method, stored));
+    world.stored(&before(method, stored, "g-5"));
     world.server_asks(1, method, item);
     match who {
         Who::Nobody | Who::Rule => {}
@@ -411,6 +411,42 @@ fn request_asked_again_has_one_row_and_one_winner() {
     }
 }
 
+/// The same once the ledger is read, also if the name has a number.
+#[test]
+fn request_asked_again_after_the_ledger_is_read_keeps_its_row() {
+    for method in [COMMAND, QUESTION] {
+        for stored in [Stored::Open, Stored::Answer, Stored::SentAnswer] {
+            for times in 1..3 {
+                let mut world = World::new(Vec::new(), Vec::new());
+                for _ in 1..times {
+                    world.ledger_is_read();
+                    world.server_asks(1, method, "i");
+                    world.client_answers(1, method, "decline");
+                    world.ledger_works();
+                    world.server_resolves();
+                    world.ledger_works();
+                }
+                let name = if times == 1 { "g-5" } else { "g-5.2" };
+                let gets = world.got.len();
+                let mut next = World::new(Vec::new(), Vec::new());
+                std::mem::swap(&mut next.ledger, &mut world.ledger);
+                next.stored(&before(method, stored, name));
+                next.ledger_is_read();
+                next.server_asks(1, method, "i");
+                next.client_answers(1, method, "accept");
+                next.ledger_works();
+                let (got, rows) = (next.got.clone(), next.rows());
+                let what = format!("{method} {stored:?} {name}: {got:?} {rows:#?}");
+                assert_eq!((gets, got.len(), rows.len()), (times - 1, 1, times), "{what}");
+                let (row, answers) = rows.iter().find(|(row, _)| row["request_id"] == name).expect(&what);
+                let word = if stored != Stored::Open && method == COMMAND { "cancel" } else { "accept" };
+                assert_eq!(got[0]["result"], parsed(&answer(method, word)), "{what}");
+                assert_eq!((&row["status"], won(answers).len()), (&json!("resolved"), 1), "{what}");
+            }
+        }
+    }
+}
+
 fn parsed(json: &str) -> Value {
     serde_json::from_str(json).expect("BUG: our own JSON")
 }
@@ -420,7 +456,7 @@ fn parsed(json: &str) -> Value {
 fn other_request_under_an_id_leaves_the_first_alone() {
     for (method, stored, who) in cases() {
         let mut first = World::new(Vec::new(), Vec::new());
-        first.stored(&before(method, stored));
+        first.stored(&before(method, stored, "g-5"));
         let first = first.rows().remove(0);
         let mut world = taken_over(method, stored, who, "other");
         let (got, rows) = (world.got.clone(), world.rows());
@@ -577,7 +613,7 @@ fn reason_of_a_stored_decline_goes_with_it() {
         [("decline", true, true), ("decline", false, true), ("cancel", true, false), ("cancel", false, false)]
     {
         let mut world = World::new(Vec::new(), Vec::new());
-        let mut entries = before(COMMAND, Stored::Answer);
+        let mut entries = before(COMMAND, Stored::Answer, "g-5");
         if let Some(LedgerEntry::RequestEnded(end)) = entries.last_mut() {
             end.reason = Some("use make clean".to_owned());
             end.payload = Some(answer(COMMAND, word));

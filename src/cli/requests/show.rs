@@ -196,6 +196,7 @@ pub(in crate::cli) fn outcome(document: &Value, clock: &Clock, to: Screen) -> St
     view.some("because", &row["error_message"]);
     view.some("rule", &row["rule"]);
     view.some("program", &row["program"]);
+    view.some("reason", &row["reason"]);
     if row["late"] == true {
         view.row("late", "it was forwarded before it was stored");
     }

@@ -52,8 +52,8 @@ pub struct AnswerBefore {
 pub(super) enum Again {
     /// The stored answer is sent.
     Answered(String, AnswerBefore),
-    /// Its answer was not sent and cannot be, so anyone may answer.
-    Reopened(String),
+    /// It has no answer, or none that can be sent, so anyone may answer.
+    Pending(String),
 }
 
 /// A row of the ledger that was open, or whose answer the server may not have got.
@@ -229,14 +229,15 @@ impl Requests {
                 }
                 let by = answer.by;
                 effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id: request_id.clone(), by }));
-                Some(Again::Reopened(request_id))
+                Some(Again::Pending(request_id))
             }
-            None if !is_same => {
+            None if is_same => Some(Again::Pending(request_id)),
+            None => {
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
                 resolve(RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN), effects);
                 None
             }
-            Some(_) | None => None,
+            Some(_) => None,
         }
     }
 

@@ -248,7 +248,7 @@ impl Requests {
         let before = self.asked_again(now, &id, message, effects);
         let ruled = match before {
             Some(Again::Answered(..)) => RuledRequest::default(),
-            Some(Again::Reopened(_)) | None => self.ruling(kind, message, &shown, about),
+            Some(Again::Pending(_)) | None => self.ruling(kind, message, &shown, about),
         };
         // Without a row, only the client could answer.
         let is_answered = matches!(before, Some(Again::Answered(..)));
@@ -256,7 +256,7 @@ impl Requests {
         let is_withheld = is_held || ruled.answers();
         let (name, answer) = match before {
             Some(Again::Answered(name, answer)) => (name, Some(answer)),
-            Some(Again::Reopened(name)) => (name, None),
+            Some(Again::Pending(name)) => (name, None),
             None => (self.free_name(request_name(&generation, &id, raw_id.get())), None),
         };
         let expiry = self.expiry(kind);
