@@ -74,18 +74,25 @@ mod referee;
 mod restored;
 mod rows;
 mod server;
+mod shares;
 mod shim;
 mod side;
 mod spelling;
 mod world;
 
+use serde::{Deserialize, Serialize};
+
 use canary::Canary;
 use happened::Happened;
 use hub::HubWorld;
+use shares::Share;
 use world::World;
 
 /// As many as a test run has time for.
 const SEEDS: u64 = 1_000;
+
+/// A relay on pipes, and a hub.
+const WORLDS: u64 = 2;
 
 /// Number of seeds among which each canary must be found.
 const CANARY_SEEDS: u64 = 400;
@@ -100,7 +107,7 @@ fn setting(name: &str) -> Option<u64> {
 
 /// Even seeds are worlds on pipes, odd ones those of a hub.
 fn play(seed: u64, canary: Canary) -> Result<Happened, String> {
-    if !seed.is_multiple_of(2) {
+    if !seed.is_multiple_of(WORLDS) {
         let mut world = HubWorld::new(seed, canary);
         world.play()?;
         return Ok(world.house.happened);
@@ -110,36 +117,74 @@ fn play(seed: u64, canary: Canary) -> Result<Happened, String> {
     Ok(world.happened)
 }
 
-#[test]
-fn whatever_happens_no_promise_is_broken() {
-    let _alone = world::alone();
-    let (first, default_count) = setting("SIM_SEED").map_or((0, SEEDS), |seed| (seed, 1));
-    let count = setting("SIM_SEEDS").unwrap_or(default_count);
-    let mut happened = Happened::default();
-    let mut failures = Vec::new();
-    for seed in first..first + count {
+/// The seeds that were played, and what failed.
+#[derive(Default, Serialize, Deserialize)]
+struct Played {
+    happened: Happened,
+    failures: Vec<String>,
+}
+
+/// Begins the line with which a process tells what it has played, as JSON.
+const PLAYED: &str = "played: ";
+
+fn play_all(seeds: impl Iterator<Item = u64>) -> Played {
+    let mut played = Played::default();
+    for seed in seeds {
         match play(seed, Canary::None) {
-            Ok(more) => happened.add_all(&more),
-            Err(what) => failures.push(format!("seed {seed}: {what}\n  play it again: make sim SEED={seed}")),
+            Ok(more) => played.happened.add_all(&more),
+            Err(what) => {
+                played.failures.push(format!("seed {seed}: {what}\n  play it again: make sim SEED={seed}"));
+            }
         }
-        if failures.len() >= FAILURES_MAX {
+        if played.failures.len() >= FAILURES_MAX {
             break;
         }
     }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-    println!("{count} seeds: {happened:?}");
-    let missing = happened.missing();
+    played
+}
+
+#[test]
+fn whatever_happens_no_promise_is_broken() {
+    let (first, default_count) = setting("SIM_SEED").map_or((0, SEEDS), |seed| (seed, 1));
+    let count = setting("SIM_SEEDS").unwrap_or(default_count);
+    let seeds = first..first + count;
+    let mut played = Played::default();
+    if let Some(share) = Share::given() {
+        let _alone = world::alone();
+        played = play_all(seeds.filter(|seed| share.has(*seed / WORLDS)));
+        println!("{PLAYED}{}", serde_json::to_string(&played).expect("it is plain data"));
+        return;
+    }
+    if count == 1 {
+        let _alone = world::alone();
+        played = play_all(seeds);
+    } else {
+        for output in shares::run("whatever_happens_no_promise_is_broken") {
+            let told = output.lines().find_map(|line| Some(line.split_once(PLAYED)?.1)).expect("it tells");
+            let part: Played = serde_json::from_str(told).expect("it was written by this program");
+            played.happened.add_all(&part.happened);
+            played.failures.extend(part.failures);
+        }
+    }
+    assert!(played.failures.is_empty(), "{}", played.failures.join("\n"));
+    println!("{count} seeds: {:?}", played.happened);
+    let missing = played.happened.missing();
     assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
 }
 
 /// Each defect is found by the check that exists for it.
 #[test]
 fn canaries_die() {
+    let Some(share) = Share::given() else {
+        shares::run("canaries_die").iter().for_each(|output| print!("{output}"));
+        return;
+    };
     let _alone = world::alone();
     let on_pipes = Canary::ALL.map(|(canary, finds)| (canary, finds, 0));
     let of_hubs = Canary::OF_HUBS.map(|(canary, finds)| (canary, finds, 1));
-    for (canary, finds, first) in on_pipes.into_iter().chain(of_hubs) {
-        let seeds = (0..CANARY_SEEDS).map(|seed| 2 * seed + first);
+    let canaries = (0..).zip(on_pipes.into_iter().chain(of_hubs)).filter(|(number, _)| share.has(*number));
+    for (_, (canary, finds, first)) in canaries {
+        let seeds = (0..CANARY_SEEDS).map(|seed| WORLDS * seed + first);
         let found = seeds.into_iter().find_map(|seed| play(seed, canary).err().map(|found| (seed, found)));
         let (seed, found) = found.unwrap_or_else(|| panic!("nobody notices: {canary:?}"));
         println!("{canary:?}: found with seed {seed}");
