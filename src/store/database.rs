@@ -279,8 +279,8 @@ pub(crate) fn set_aside_beside(path: &Path, suffixes: &[&str]) -> Result<PathBuf
 /// Most rows that one transaction changes.
 const BATCH_ROWS: usize = 100;
 
-/// The longest wait for a relay's lock.
-const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The longest wait for a relay's lock, which it holds for a commit: seconds on a busy machine.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The longest that a relay may wait while the log of a database is truncated.
 const WIPE_WAIT_MAX: Duration = Duration::from_millis(50);
