@@ -393,6 +393,11 @@ fn a_thread_whose_history_could_not_be_had_is_brought_up_later() {
         assert_eq!(live.send(&sent), format!("{sent}\n"));
         live.take_turn(id);
         take_place(&mut live, "t", &format!("u{id}"), "hi", "completed");
+        // On a busy machine the history would fall ever further behind.
+        let ended = "SELECT COUNT(*) FROM codex_turn_events WHERE turn_id = ?1 AND event_type = 'completed'";
+        eventually("the turn is in the history", || {
+            holder.query_row(ended, [format!("u{id}")], |row| row.get(0)).ok().filter(|count: &i64| *count > 0)
+        });
         let (_, params) = engine.asked().into_iter().find(|(method, _)| method == "bootstrap")?;
         assert_eq!(params["messages"][0]["content"][0]["text"], "before");
         Some(())

@@ -728,6 +728,8 @@ fn a_terminal_is_left_whatever_a_launcher_blocks() {
 }
 
 /// Waits, with this grace period, for a server that ignores the end of its input.
+///
+/// The input of a server whose grace must not pass ends after its output is blocked; before, the grace would pass on a busy machine.
 fn wait_for_grace(exit_grace: &str) {
     let mut other = Run::with(&["--exit-grace", exit_grace], TRAPS).ready();
     other.stdin = None;
@@ -737,10 +739,10 @@ fn wait_for_grace(exit_grace: &str) {
 #[test]
 fn a_server_that_waits_for_a_slow_client_keeps_its_grace() {
     // More than all pipes hold, so the server has to wait.
-    let script = "echo ready; cat; seq 100000 999999 | head -c 1048576";
+    let script = "echo ready; seq 100000 999999 | head -c 1048576; cat";
     let mut run = Run::with(&["--exit-grace", "2s"], script).ready();
-    run.stdin = None;
     eventually("a full pipe", || (run.stdout().waiting() > 60_000).then_some(()));
+    run.stdin = None;
     wait_for_grace("2s");
     let mut seen = run.stdout().exactly(100_000, 1_000);
     wait_for_grace("2s");
@@ -769,9 +771,9 @@ fn lines_behind_a_slow_client_keep_the_grace_too() {
 
 #[test]
 fn a_client_that_never_reads_again_can_terminate_us() {
-    let mut run = Run::with(&["--exit-grace", "1s"], r#"echo $$ >"$DIR/pid"; echo ready; cat; exec yes flood"#).ready();
-    run.stdin = None;
+    let mut run = Run::with(&["--exit-grace", "1s"], r#"echo $$ >"$DIR/pid"; echo ready; exec yes flood"#).ready();
     eventually("a full pipe", || (run.stdout().waiting() > 60_000).then_some(()));
+    run.stdin = None;
     wait_for_grace("1s");
     assert!(matches!(state(run.server()), Some('S' | 'R' | 'D')), "the server only waits");
     run.signal(Signal::TERM);
@@ -782,10 +784,10 @@ fn a_client_that_never_reads_again_can_terminate_us() {
 fn the_grace_goes_on_once_output_is_taken() {
     // The server writes more than all pipes hold, and then ends only for a signal.
     let script =
-        "trap 'exit 7' TERM; echo ready; cat; seq 100000 999999 | head -c 1048576; while :; do sleep 0.05; done";
+        "trap 'exit 7' TERM; echo ready; seq 100000 999999 | head -c 1048576; cat; while :; do sleep 0.05; done";
     let mut run = Run::with(&["--exit-grace", "1s"], script).ready();
-    run.stdin = None;
     eventually("a full pipe", || (run.stdout().waiting() > 60_000).then_some(()));
+    run.stdin = None;
     wait_for_grace("1s");
     assert!(run.stdout().exactly(1 << 20, 64 << 10) == numbers(1 << 20), "every byte in its order");
     assert_eq!(run.stdout().rest(), "");
@@ -807,10 +809,10 @@ fn into_named_pipe(exit_grace: &str, script: &str) -> (Run, Output) {
 
 #[test]
 fn a_slow_reader_of_a_named_pipe_gets_everything() {
-    let script = r#"echo $$ >"$DIR/pid"; cat; seq 100000 999999 | head -c 1048576; exit 3"#;
+    let script = r#"echo $$ >"$DIR/pid"; seq 100000 999999 | head -c 1048576; cat; exit 3"#;
     let (mut run, output) = into_named_pipe("2s", script);
-    run.stdin = None;
     eventually("a full pipe", || (output.waiting() > 60_000).then_some(()));
+    run.stdin = None;
     wait_for_grace("2s");
     // The pipes hold the rest then, so the server can exit.
     let left = 100_000;
