@@ -3,7 +3,7 @@
 //! A check that does not answer in time is left alone, and its thread ends when the file system answers. Only so many may hang at a
 //! time; further ones are refused at once.
 //!
-//! It knows nothing of what is checked.
+//! The content of a check is its caller's.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -19,7 +19,7 @@ const STACK_BYTES: usize = 512 << 10;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Checks(Arc<AtomicUsize>);
 
-/// What a check looks at, for the case that it does not answer.
+/// The file or setting that a check looks at, to be named if the check does not answer.
 #[derive(Debug, Clone)]
 pub(super) struct Subject(Arc<Mutex<String>>);
 
@@ -59,7 +59,7 @@ pub(super) enum Answer<T> {
     Is(T),
     /// Not yet. It looks at what has this name.
     Late(String),
-    /// There will be none: the check could not be started, or has failed.
+    /// The check could not be started, or has failed.
     None(String),
 }
 

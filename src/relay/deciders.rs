@@ -65,7 +65,7 @@ pub(crate) struct Exposed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Certainty {
     Seen,
-    /// It was not found out, so it counts as in reach.
+    /// The check did not answer, so the file counts as in reach.
     Assumed,
 }
 
@@ -119,7 +119,7 @@ impl Exposed {
     }
 }
 
-/// What the text of an [`Exposed`] says.
+/// The parts of the text of an [`Exposed`].
 const EXPOSED: &str = "can be changed by a model";
 const ASSUMED: &str = "counts as if a model could change it";
 
@@ -185,7 +185,7 @@ impl Deciders<'_> {
         table
     }
 
-    /// All that a model can change. `begin` is told the name of each before its files are looked at.
+    /// All that a model can change. Calls `begin` with the name of each before it looks at its files.
     pub(crate) fn exposed(&self, reach: &Reach, begin: impl Fn(&str)) -> Vec<Exposed> {
         let table = self.table();
         let check = |of: &Decider| {

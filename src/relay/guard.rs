@@ -27,7 +27,7 @@ use crate::files::{Reach, Whose};
 
 const STACK_BYTES: usize = 512 << 10;
 
-/// How often what was in reach is looked at again.
+/// Pause between two looks while something is in reach.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// A handle; all handles of a relay share their state.
@@ -80,7 +80,7 @@ enum Look {
     RunningAndDue,
 }
 
-/// What a look has found.
+/// The result of a look.
 struct Found {
     exposed: Vec<Exposed>,
     /// The faults of before whose cause is gone.

@@ -27,7 +27,7 @@ static STARTS: LazyLock<(AhoCorasick, Vec<&KeyShape>)> = LazyLock::new(|| {
     (builder, shapes)
 });
 
-/// Marks of which every key holds one, apart from those that are known by their dots.
+/// Each key holds one of these marks, except keys that are known by their dots.
 pub(super) fn marks() -> impl Iterator<Item = &'static str> {
     KEY_SHAPES.iter().flat_map(KeyShape::starts).chain(MIDDLES.iter().map(|middle| middle.mark)).chain(OTHER_MARKS)
 }

@@ -25,7 +25,7 @@ use crate::wire::{Token, TokenKind, tokens};
 /// Levels of escaped JSON inside a text that are searched.
 const NESTED_MAX: u32 = 2;
 
-/// Searches of one text. What one finds rarely leads to anything in the next.
+/// Searches of one text. A finding of one pass rarely leads to another in the next.
 const PASSES_MAX: usize = 8;
 
 /// The kind of text to mask.

@@ -2,8 +2,8 @@
 //!
 //! From Linux 6.5 on, the kernel gives a descriptor of the process that connected, and no other process has its id as long as that
 //! one has not ended. Before, only times tell: a process that started after we accepted the connection is not the peer, and one
-//! that has the same start time before and after a reading is the same process. What has started between the connect and the
-//! accept cannot be told from the peer then.
+//! that has the same start time before and after a reading is the same process. A process that starts between the connect and
+//! the accept then looks like the peer.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,7 +17,7 @@ pub(super) enum Holder {
     Times(Times),
 }
 
-/// What is known of the process without a descriptor. Times are in ticks since the boot.
+/// Readings about the process, made without a descriptor of it. Times are in ticks since the boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Times {
     pid: u32,

@@ -242,7 +242,7 @@ fn engine(server_owner: ServerOwner, rules: Vec<Rule>, expiry: Vec<(RequestType,
     })
 }
 
-/// What the earlier hub has stored of its request.
+/// The state of the request in the ledger of the earlier hub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stored {
     Open,
@@ -250,7 +250,7 @@ enum Stored {
     SentAnswer,
 }
 
-/// Who answers before the ledger is read.
+/// The side that answers before the ledger is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Nobody,

@@ -101,7 +101,7 @@ struct Known {
 /// A request that has arrived or ended.
 type Change = (Found, Value);
 
-/// Puts changes in order, oldest first. What has arrived stays in the order of its session, whatever the clock was set to.
+/// Puts changes in order, oldest first. Requests of a session stay in their order, whatever the clock was set to.
 fn sort(changed: &mut Vec<Change>) {
     let ended = |row: &Value| row["resolved_at"].is_string().then(|| id_of(row).to_owned());
     sort_by_arrival(changed, |(session, row)| (session.id.clone(), ended(row)), |(_, row)| changed_at(row).to_owned());

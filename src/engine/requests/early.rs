@@ -35,7 +35,7 @@ pub(super) struct EndedEarly {
     why: Option<Why>,
 }
 
-/// What the ledger has of the run of an earlier hub.
+/// The rows in the ledger from the run of an earlier hub.
 struct Rows<'a> {
     ended: &'a [String],
     /// The newest come first.

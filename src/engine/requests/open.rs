@@ -177,7 +177,7 @@ pub(super) enum LateAnswer {
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
-    /// What a hub's server has asked under these ids, of which it may still get copies.
+    /// Earlier requests of a hub's server under these ids, of which copies may still come.
     asked: HashMap<RpcId, VecDeque<Replaced>>,
     pub(super) oldest_first: VecDeque<RpcId>,
 }
@@ -312,7 +312,7 @@ impl Request {
         request_digest(&self.row.method, self.row.payload.as_deref())
     }
 
-    /// What the server has asked under its id, of which a hub may still get copies.
+    /// Earlier requests under its id, of which copies may still come to a hub.
     pub(super) fn asked(&self) -> VecDeque<Replaced> {
         let mut asked = self.replaced.clone();
         asked.push_back(Replaced { digest: self.digest(), conns: self.conns.clone() });
