@@ -322,7 +322,7 @@ const LEDGER: [MaskedTable; 7] = [
     MaskedTable::new(
         "codex_pending_requests",
         &["request_payload_json", "resolved_payload_json", "changes_json", "item_json"],
-        &["error_message", "summary"],
+        &["error_message", "summary", "reason"],
     ),
     MaskedTable::new("codex_request_answers", &["payload_json"], &[]),
     MaskedTable::new("codex_overrulings", &["payload_json"], &[]),

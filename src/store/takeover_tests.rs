@@ -447,6 +447,35 @@ fn request_asked_again_after_the_ledger_is_read_keeps_its_row() {
     }
 }
 
+/// A row that a request had before the ledger was read is not given to the next request of the same id.
+#[test]
+fn row_of_a_request_that_has_ended_is_not_given_again() {
+    for stored in [Stored::Open, Stored::Answer, Stored::SentAnswer] {
+        let mut world = World::new(Vec::new(), Vec::new());
+        world.stored(&before(COMMAND, stored, "g-5"));
+        world.server_asks(1, COMMAND, "i");
+        world.client_answers(1, COMMAND, "accept");
+        world.time_passes(HOLD_MS);
+        world.server_resolves();
+        world.server_asks(1, COMMAND, "other");
+        world.ledger_is_read();
+        world.ledger_works();
+        let (got, rows) = (world.got.clone(), world.rows());
+        let what = format!("{stored:?}: {got:?} {rows:#?}");
+        let row =
+            |name: &str| rows.iter().find(|(row, _)| row["request_id"] == name).unwrap_or_else(|| panic!("{what}"));
+        let ((first, answers), (second, none)) = (row("g-5"), row("g-5.2"));
+        assert_eq!((got.len(), rows.len()), (1, 2), "{what}");
+        assert_eq!(
+            (&first["status"], won(answers)),
+            (&json!("resolved"), vec![&parsed(&answer(COMMAND, "accept"))]),
+            "{what}"
+        );
+        assert!(first["dispatched_at"].is_string() && first["confirmed_at"].is_string(), "{what}");
+        assert_eq!((&second["status"], none.len()), (&json!("pending"), 0), "{what}");
+    }
+}
+
 fn parsed(json: &str) -> Value {
     serde_json::from_str(json).expect("BUG: our own JSON")
 }

@@ -163,6 +163,6 @@ impl Canary {
         (Canary::HoldsNothing, "3: "),
         (Canary::HubLeavesOpen, "3: open for ever"),
         (Canary::HubForgetsLostAnswers, "3: lost answers"),
-        (Canary::ForgetsStoredAnswers, "1: the server never got"),
+        (Canary::ForgetsStoredAnswers, "3: kept otherwise"),
     ];
 }

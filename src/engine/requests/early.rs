@@ -40,11 +40,14 @@ struct Rows<'a> {
     ended: &'a [String],
     /// The newest come first.
     rows: &'a [OpenBefore],
+    /// Rows of requests that have ended since. A further request of the same id is not theirs.
+    taken: Vec<&'a str>,
 }
 
-impl Rows<'_> {
-    fn of(&self, id: &RpcId) -> Option<&OpenBefore> {
-        self.rows.iter().find(|row| row.rpc_id().as_ref() == Some(id))
+impl<'a> Rows<'a> {
+    fn of(&self, id: &RpcId) -> Option<&'a OpenBefore> {
+        let row = self.rows.iter().find(|row| row.rpc_id().as_ref() == Some(id))?;
+        (!self.taken.contains(&&*row.request_id)).then_some(row)
     }
 
     fn has(&self, name: &str) -> bool {
@@ -75,9 +78,9 @@ impl Requests {
             return;
         }
         ended.iter().chain(rows.iter().map(|row| &row.request_id)).for_each(|name| self.name_is_used(name));
-        let before = Rows { ended, rows: &rows };
+        let mut before = Rows { ended, rows: &rows, taken: Vec::new() };
         for early in std::mem::take(&mut self.ended_early) {
-            self.place_ended(now, early, &before, effects);
+            self.place_ended(now, early, &mut before, effects);
         }
         for id in self.ids_where(|_| true) {
             self.place_open(now, &id, &before, clients, effects);
@@ -218,7 +221,7 @@ impl Requests {
     }
 
     /// Tells the ledger what became of a request that has ended.
-    fn place_ended(&mut self, now: Now, early: EndedEarly, before: &Rows<'_>, effects: &mut Vec<Effect>) {
+    fn place_ended(&mut self, now: Now, early: EndedEarly, before: &mut Rows<'_>, effects: &mut Vec<Effect>) {
         let EndedEarly { id, request, why } = early;
         let later = |name: String| why.and_then(|why| later_entry(&why, name, now.unix_us));
         let name = request.row.request_id.clone();
@@ -226,6 +229,7 @@ impl Requests {
         let is_answered = end.is_some();
         let name = match before.of(&id) {
             Some(row) if row.digest == request.digest() => {
+                before.taken.push(&row.request_id);
                 let end = match (&row.answer, end) {
                     // The answer of the earlier hub has reached the server.
                     (Some(_), None) => return effects.extend(later(row.request_id.clone())),
