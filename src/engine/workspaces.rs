@@ -197,17 +197,27 @@ impl Workspaces {
         Ok(())
     }
 
+    fn may_write(&mut self, writes: bool, writes_temporary: bool) {
+        let before = (self.writes, self.writes_temporary);
+        self.writes |= writes;
+        self.writes_temporary |= writes_temporary;
+        self.revision += u64::from((self.writes, self.writes_temporary) != before);
+    }
+
     fn learn(&mut self, thread_id: String, told: &Members<'_>, sandbox: Option<&RawValue>) -> Result<(), Why> {
         let given = |name: &str| told.get(name).filter(not_null);
         let sandbox = sandbox.filter(not_null);
         let policy = sandbox.map(Policy::of).transpose();
         let cwd = given("cwd").map(|cwd| text(cwd).ok_or(UNCLEAR)).transpose();
         let mut places: Vec<String> = cwd.iter().flatten().cloned().collect();
-        if let Ok(Some(policy)) = &policy {
-            places.extend(policy.roots.iter().cloned());
-            self.revision += u64::from((policy.writes, policy.writes_temporary) > (self.writes, self.writes_temporary));
-            self.writes |= policy.writes;
-            self.writes_temporary |= policy.writes_temporary;
+        match &policy {
+            Ok(Some(policy)) => {
+                places.extend(policy.roots.iter().cloned());
+                self.may_write(policy.writes, policy.writes_temporary);
+            }
+            // At least as a known sandbox would let it.
+            Err(why) if *why != EVERYWHERE => self.may_write(true, true),
+            Err(_) | Ok(None) => {}
         }
         let mut all_read = Ok(());
         for (name, is_path) in [("runtimeWorkspaceRoots", true), ("environments", false)] {
@@ -227,6 +237,7 @@ impl Workspaces {
             id.is_some_and(|id| PROFILES.contains(&id.as_str()))
         };
         if given("permissions").is_some() || given("activePermissionProfile").is_some_and(|of| !is_whole_profile(of)) {
+            self.may_write(true, true);
             return Err(PROFILE);
         }
         if thread_id.len() > ID_BYTES_MAX || !all_clear {
@@ -359,11 +370,11 @@ mod tests {
             Ok("/p: /p"),
         );
         check(r#"{"type":"readOnly","access":{"type":"restricted","readableRoots":["/x"]}}"#, Ok("/p: /p"));
+        check("null", Err(UNCLEAR));
         for unclear in [
             r#"{"type":"new"}"#,
             "{}",
             "7",
-            "null",
             r#"{"type":"workspaceWrite","writableRoots":[7]}"#,
             r#"{"type":"workspaceWrite","writableRoots":"/a"}"#,
             // A member that is not known, in any place, or one that is repeated.
@@ -380,7 +391,14 @@ mod tests {
             r#"{"type":"workspaceWrite","excludeSlashTmp":"yes"}"#,
         ] {
             check(unclear, Err(UNCLEAR));
+            // It counts as one that lets its model write.
+            let reach = opened(unclear).reach();
+            assert!(reach.writes && reach.writes_temporary && reach.places.contains("/p"), "{unclear}");
         }
+        let mut profiled = opened(READ_ONLY);
+        assert!(!profiled.reach().writes && !opened(r#"{"type":"dangerFullAccess"}"#).reach().writes);
+        profiled.settings_called(Some(raw(r#"{"threadId":"t","permissions":"mine"}"#)));
+        assert!(profiled.reach().writes);
         for relative in [r#"["a"]"#, r#"["/a/../b"]"#, r#"[""]"#, r#"["/a",".."]"#] {
             check(&format!(r#"{{"type":"workspaceWrite","writableRoots":{relative}}}"#), Err(UNCLEAR));
         }

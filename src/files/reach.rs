@@ -126,8 +126,12 @@ impl Reach {
     pub(crate) fn on_path(&self, name: &str, path: &OsStr) -> Result<Option<Executable>, InReach> {
         for folder in std::env::split_paths(path) {
             if !folder.is_absolute() {
-                self.unclear(format!("PATH has the relative folder `{}`", folder.display()))?;
-                continue;
+                // It is one of the folder in which the program starts, where a model may well write.
+                let why = format!("PATH has the relative folder `{}` before a folder with `{name}`", folder.display());
+                return Err(match self.whose {
+                    Whose::Models => InReach::OfModel(why),
+                    Whose::ModelsAndUsers => InReach::Unclear(why),
+                });
             }
             if let Some(found) = self.executable(&folder.join(name))? {
                 return Ok(Some(found));

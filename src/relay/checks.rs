@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most checks at once.
-const CHECKS_MAX: usize = 8;
+/// Most checks at once: those of all hooks and of the fragments of some turns.
+const CHECKS_MAX: usize = 64;
 
 const STACK_BYTES: usize = 512 << 10;
 

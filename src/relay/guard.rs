@@ -4,7 +4,8 @@
 //! Each look is on a thread of its own with a deadline ([`Checks`]); what it has not found out by then counts as in reach. While
 //! something is in reach, a further thread looks again every few seconds, so that a fault ends when its cause does.
 //!
-//! *Locking.* The relay takes the lock only to add places or to replace the settings. It is never held during a look at a file.
+//! *Locking.* The relay takes the lock only to add places or to replace the settings. It is never held during a look at a file. The
+//! faults in `status` change under it, so that they are those of the last report.
 //!
 //! The relay's thread looks at no file and waits for none.
 
@@ -247,16 +248,19 @@ impl Guard {
         let new = fault.clone().filter(|_| !is_reported).map(|text| FaultOfRules { text, places: more.to_vec() });
         let (new_text, before) = (new.as_ref().map(|fault| fault.text.clone()), state.fault_of_rules.take());
         state.fault_of_rules = new;
+        let before = before.map(|fault| fault.text);
+        let is_new = before != new_text;
+        if is_new {
+            before.iter().for_each(|fault| self.0.published.fault_ended(fault));
+            new_text.iter().for_each(|fault| self.0.published.fault(fault));
+        }
         if state.fault_of_rules.is_some() {
             self.look_soon(state);
         } else {
             drop(state);
         }
-        let before = before.map(|fault| fault.text);
-        if before != new_text {
-            before.iter().for_each(|fault| self.0.published.fault_ended(fault));
-            new_text.iter().for_each(|fault| Notices::new(Arc::clone(&self.0.published)).report(fault));
-        }
+        let notices = Notices::new(Arc::clone(&self.0.published));
+        new_text.iter().filter(|_| is_new).for_each(|fault| notices.tell(fault));
         fault.map_or(Ok(()), Err)
     }
 
@@ -372,8 +376,8 @@ impl Guard {
         if ended_of_rules.is_some() && state.fault_of_rules == ended_of_rules {
             texts.extend(state.fault_of_rules.take().map(|fault| fault.text));
         }
-        drop(state);
         texts.iter().for_each(|fault| self.0.published.fault_ended(fault));
+        drop(state);
         exposed.into_iter().for_each(|exposed| self.report(exposed, None));
     }
 
@@ -390,18 +394,21 @@ impl Guard {
         let text = exposed.to_string();
         let mut state = self.lock();
         let fault = Fault { text: text.clone(), cwd };
-        let before = state.faults.insert(exposed.name.clone(), fault);
+        let before = state.faults.insert(exposed.name.clone(), fault).map(|fault| fault.text);
+        let is_new = before.as_ref() != Some(&text);
+        if is_new {
+            before.iter().for_each(|fault| self.0.published.fault_ended(fault));
+            self.0.published.fault(&text);
+        }
         if state.look == Look::Done {
             self.look_soon(state);
         } else {
             drop(state);
         }
-        let before = before.map(|fault| fault.text);
-        if before.as_ref() == Some(&text) {
+        if !is_new {
             return;
         }
-        before.iter().for_each(|fault| self.0.published.fault_ended(fault));
-        Notices::new(Arc::clone(&self.0.published)).report(&text);
+        Notices::new(Arc::clone(&self.0.published)).tell(&text);
         let note = Note::InReach { what: exposed.name, reason: exposed.why };
         self.0.outbox.try_post(Input::Noted(Box::new(note)));
     }

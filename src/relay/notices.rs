@@ -35,8 +35,13 @@ impl Notices {
 
     /// Reports a fault on stderr, in the log and in `status`.
     pub(crate) fn report(&self, what: &str) {
-        tracing::warn!("{what}");
         self.published.fault(what);
+        self.tell(what);
+    }
+
+    /// The same without `status`, which has the fault already.
+    pub(super) fn tell(&self, what: &str) {
+        tracing::warn!("{what}");
         self.write(what);
     }
 

@@ -15,6 +15,8 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(super) enum Holder {
     Descriptor(OwnedFd),
     Times(Times),
+    /// The kernel has descriptors, and none of the peer, which has ended.
+    Gone,
 }
 
 /// Readings about the process, made without a descriptor of it. Times are in ticks since the boot.
@@ -31,7 +33,10 @@ impl Holder {
     pub(super) fn of(stream: &impl AsFd, pid: u32) -> Holder {
         match super::peer::process_descriptor(stream) {
             Ok(descriptor) => Holder::Descriptor(descriptor),
-            Err(_) => Holder::Times(Times { accepted: now(), pid, started: started(pid) }),
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                Holder::Times(Times { accepted: now(), pid, started: started(pid) })
+            }
+            Err(_) => Holder::Gone,
         }
     }
 
@@ -41,6 +46,7 @@ impl Holder {
         match self {
             Holder::Descriptor(process) => is_alive(process),
             Holder::Times(times) => times.are_of_peer(pid, started(times.pid)),
+            Holder::Gone => false,
         }
     }
 }
