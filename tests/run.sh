@@ -18,12 +18,16 @@ report=target/nextest/default/junit.xml
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 rm -f "$report"
-{ "$nextest" nextest run --locked --color never --features fleet --lib --test it --test sim "$@" 2>&1 || echo "$?" >"$work/status"; } |
-    tee "$work/log"
+echo 1 >"$work/status"
+{
+    status=0
+    "$nextest" nextest run --locked --color never --features fleet --lib --test it --test sim "$@" 2>&1 || status=$?
+    echo "$status" >"$work/status"
+} | tee "$work/log"
 if [ -f "$report" ]; then
     sed -n 's/.*\(SKIPPED: .*\)/\1/p' "$report" | sed 's/&quot;/"/g; s/&apos;/'"'"'/g; s/&lt;/</g; s/&gt;/>/g; s/&amp;/\&/g' | sort -u
     echo "The slowest tests, in seconds:"
     sed -n 's/.*<testcase name="\([^"]*\)" .*time="\([0-9.]*\)".*/\2 \1/p' "$report" | sort -rn | head -n 10
 fi
 grep -E '^ *Summary ' "$work/log" | tail -n 1
-[ ! -f "$work/status" ] || exit "$(cat "$work/status")"
+exit "$(cat "$work/status")"
