@@ -191,9 +191,11 @@ fn server_that_a_model_can_change_is_not_started_again() {
     let resting = eventually("why it rests", || {
         let document = served.document()?;
         let faults = document["faults"].to_string();
-        faults.contains("codex can be changed by a model").then_some(document)
+        // The fault may be known before the end of the server is.
+        let rests = document["state"] == "stopped" && faults.contains("codex can be changed by a model");
+        rests.then_some(document)
     });
-    assert_eq!((&resting["state"], &resting["generation"]), (&json!("stopped"), &before["generation"]));
+    assert_eq!(resting["generation"], before["generation"]);
     assert_ne!(served.post("start", &json!({})).0, 200);
     served.end();
 }
