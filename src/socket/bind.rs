@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use super::leftovers::remove_leftovers;
 use crate::files;
 
 /// Longest path of a socket, in bytes. Systems allow 103 to 107.
@@ -21,6 +22,9 @@ const SOCKET_PATH_BYTES_MAX: usize = 100;
 
 /// Folder of short paths if there is no runtime folder.
 const TEMPORARY: &str = "/tmp";
+
+/// Names that are tried for one socket.
+const NAMES_MAX: usize = 64;
 
 /// Why the socket could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +91,10 @@ fn bind_behind(
 ) -> Result<Bound, SocketError> {
     let path = path.to_owned();
     let error = match hidden_dir {
-        Ok(dir) => return bind_linked(path, dir.join(short_name)),
+        Ok(dir) => {
+            remove_leftovers(&dir);
+            return bind_linked(path, &dir.join(short_name));
+        }
         Err(error) => error,
     };
     tracing::warn!(%error, "a socket is bound where the sandbox of codex does not hide it");
@@ -95,7 +102,7 @@ fn bind_behind(
         let listener = listen(&path)?;
         return Ok(Bound { listener, files: SocketFiles(vec![path.clone()]), path });
     }
-    bind_linked(path, short_path(runtime_dir, short_name)?)
+    bind_linked(path, &short_path(runtime_dir, short_name)?)
 }
 
 /// As [`bind_at`], and always behind a link, in a folder that only we can enter.
@@ -106,12 +113,12 @@ pub(crate) fn bind_behind_link(
 ) -> Result<Bound, SocketError> {
     clear(path)?;
     let short = hidden_dir().map(|dir| dir.join(short_name)).or_else(|_| short_path(runtime_dir, short_name))?;
-    bind_linked(path.to_owned(), short)
+    bind_linked(path.to_owned(), &short)
 }
 
-/// Binds a socket at `short`, and a link to it at `path`.
-fn bind_linked(path: PathBuf, short: PathBuf) -> Result<Bound, SocketError> {
-    let listener = listen(&short)?;
+/// Binds a socket at `short`, or beside it if a killed process has left one there, and a link to it at `path`.
+fn bind_linked(path: PathBuf, short: &Path) -> Result<Bound, SocketError> {
+    let (short, listener) = listen_beside(short)?;
     if let Err(source) = symlink(&short, &path) {
         SocketFiles(vec![short]).remove();
         return Err(SocketError::Io { action: "link", path, source });
@@ -151,6 +158,23 @@ pub(crate) fn short_path(runtime_dir: Option<&Path>, short_name: &str) -> Result
 pub(crate) fn resolve_at(path: &Path) -> io::Result<PathBuf> {
     let is_link = std::fs::symlink_metadata(path)?.is_symlink();
     if is_link && !fits(path) { std::fs::read_link(path) } else { Ok(path.to_owned()) }
+}
+
+/// Listens at `short`. Its name has the number of a process, and a killed process of that number, in this container or another,
+/// may have left a socket: then the name gets a number more.
+fn listen_beside(short: &Path) -> Result<(PathBuf, UnixListener), SocketError> {
+    let mut name = short.to_owned();
+    let mut number = 0;
+    loop {
+        number += 1;
+        match listen(&name) {
+            Err(SocketError::Io { source, .. }) if source.kind() == io::ErrorKind::AddrInUse && number < NAMES_MAX => {}
+            listening => return listening.map(|listener| (name, listener)),
+        }
+        let mut next = short.file_stem().unwrap_or_default().to_owned();
+        next.push(format!("-{number}.sock"));
+        name.set_file_name(next);
+    }
 }
 
 fn listen(path: &Path) -> Result<UnixListener, SocketError> {
@@ -292,6 +316,22 @@ mod tests {
             assert_eq!(resolve_at(&path).expect_err("it is gone").kind(), io::ErrorKind::NotFound);
             assert!(!next.exists());
         }
+    }
+
+    #[test]
+    fn socket_of_a_killed_process_with_our_number_is_not_in_the_way() {
+        let root = tempfile::tempdir().expect("BUG: a temporary folder");
+        let short_name = format!("bind-twice-{}.sock", std::process::id());
+        let bound = ["a", "b", "c"].map(|home| {
+            let dir = root.path().join(home);
+            fs::create_dir(&dir).expect("a folder");
+            bind_at(&dir.join(FILE), None, &short_name).expect("it can be bound")
+        });
+        let targets = bound.each_ref().map(|bound| fs::read_link(&bound.files.paths()[0]).expect("it is a link"));
+        assert!(targets[0] != targets[1] && targets[1] != targets[2] && targets[0] != targets[2], "{targets:?}");
+        assert!(targets.iter().all(|target| target.extension() == Some("sock".as_ref())), "{targets:?}");
+        let _ = bound.map(|bound| bound.files.remove());
+        assert!(targets.iter().all(|target| !target.exists()));
     }
 
     #[test]

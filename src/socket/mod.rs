@@ -10,6 +10,7 @@ mod bind;
 mod callers;
 #[cfg(target_os = "linux")]
 mod holder;
+mod leftovers;
 mod peer;
 
 pub(crate) use bind::{

@@ -7,7 +7,7 @@ use std::process::{Child, Output};
 use serde_json::{Value, json};
 
 use super::PATIENCE;
-use super::both_ends::{lines_of, next};
+use super::both_ends::lines_of;
 use super::shim::Home;
 
 /// A page that is served; it ends with the test.
@@ -36,7 +36,11 @@ impl Page {
     pub fn start(home: &Home, args: &[&str]) -> Page {
         let mut child = home.shim(&[&["web", "--json"], args].concat()).spawn().expect("the shim starts");
         let lines = lines_of(child.stdout.take().expect("stdout is piped"));
-        let told: Value = serde_json::from_str(&next(&lines, "the links")).expect("it is JSON");
+        let Ok(told) = lines.recv_timeout(PATIENCE) else {
+            let _ = child.kill();
+            panic!("the page has not started: {:?}", child.wait_with_output());
+        };
+        let told: Value = serde_json::from_slice(&told).expect("it is JSON");
         let link = told["links"][0].as_str().expect("a link").to_owned();
         let (address, token) = link.split_once("/#").expect("a token");
         let port = address.strip_prefix("http://127.0.0.1:").expect("it is local").parse().expect("a port");
