@@ -19,13 +19,22 @@ pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
 /// # Panics
 ///
 /// After `limit`, with `what` in the message.
-pub fn within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+pub fn within<T>(limit: Duration, what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    poll(limit, condition).unwrap_or_else(|| panic!("{what}: it did not come"))
+}
+
+/// Waits until `condition` returns a value; `None` after `limit`.
+pub fn poll<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let began = Instant::now();
     loop {
         if let Some(found) = condition() {
-            return found;
+            return Some(found);
         }
-        assert!(began.elapsed() < limit, "{what}: it did not come");
-        std::thread::park_timeout(Duration::from_millis(5));
+        let waited = began.elapsed();
+        if waited >= limit {
+            return None;
+        }
+        // What takes long is asked for less often: a condition may start a process, and others wait for the processor.
+        std::thread::park_timeout((waited / 8).clamp(Duration::from_millis(2), Duration::from_millis(200)));
     }
 }

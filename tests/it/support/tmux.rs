@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 
 use super::dispositions::with_default_signals;
-use super::eventually;
+use super::patience::{PATIENCE, eventually, poll};
 use super::shim::{Home, SHIM};
 
 /// Shortest time between two keys of a person.
@@ -117,9 +117,9 @@ impl Tmux {
 
     /// The same as [`Tmux::shows`] for several texts.
     pub fn shows_all(&self, what: &[&str]) -> String {
-        eventually(&format!("{what:?} on the screen"), || {
-            Some(self.screen()).filter(|screen| what.iter().all(|what| screen.contains(what)))
-        })
+        let has_all = || Some(self.screen()).filter(|screen| what.iter().all(|what| screen.contains(what)));
+        poll(PATIENCE, has_all)
+            .unwrap_or_else(|| panic!("{what:?} is not on the screen, which has:\n{}", self.screen()))
     }
 
     /// Waits until a text has left the screen; returns the whole screen.
