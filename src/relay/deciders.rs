@@ -566,7 +566,7 @@ mod tests {
         }
         let of_machine =
             ["node", "npm", "python3", "perl", "awk", "bash", "sh", "vi", "git", "notify-send", "curl", "pip"];
-        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = Environment::of_process().get("PATH").unwrap_or_default();
         let on_path = of_machine.iter().flat_map(|name| std::env::split_paths(&path).map(move |of| of.join(name)));
         let codex = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/codex/node_modules/.bin/codex");
         on_path.chain([codex]).filter(|file| file.exists()).for_each(|file| check(&file.display().to_string()));

@@ -433,10 +433,11 @@ impl Guard {
             let is_fresh = hung.is_none();
             let check = hung.take().unwrap_or_else(|| self.begin_look());
             match check.wait(CHECK_WAIT_MAX) {
-                // A late answer counts too.
-                Answer::Is(found) if is_fresh || found.inputs == self.lock().inputs => self.take(found),
-                // The settings or the places have changed since.
-                Answer::Is(_) => continue,
+                Answer::Is(found) => {
+                    if !self.take(found, is_fresh) {
+                        continue;
+                    }
+                }
                 Answer::Late(subject) => {
                     self.report(Exposed::unanswered(subject), Place::Own);
                     hung = Some(check);
@@ -483,10 +484,14 @@ impl Guard {
         })
     }
 
-    /// Ends the faults whose cause is gone, and reports the new ones.
-    fn take(&self, found: Found) {
-        let Found { inputs: _, exposed, ended } = found;
+    /// Ends the faults whose cause is gone, and reports the new ones. A late answer counts too, unless the settings or the places
+    /// have changed meanwhile: then it returns false.
+    fn take(&self, found: Found, is_fresh: bool) -> bool {
+        let Found { inputs, exposed, ended } = found;
         let mut state = self.lock();
+        if !is_fresh && inputs != state.inputs {
+            return false;
+        }
         for (key, text) in ended {
             // A check may have found another one meanwhile.
             if state.faults.get(&key) == Some(&text) {
@@ -495,6 +500,7 @@ impl Guard {
         }
         drop(state);
         exposed.into_iter().for_each(|exposed| self.report(exposed, Place::Own));
+        true
     }
 
     /// A check has found a decider out of reach: its fault, if any, ends after another look.
@@ -601,13 +607,25 @@ mod tests {
         let (guard, _inbox, _woken) = guard(lab.path());
         let keys = [Place::Own, Place::In("/w".into()), Place::OfRule(Vec::new())];
         let keys = keys.map(|place| Key { name: "x".to_owned(), place });
-        for (seen, now, expect) in [("a", "a", None), ("a", "b", Some("b"))] {
+        for (seen, now, is_fresh, changes, expect) in [
+            ("a", "a", true, false, None),
+            ("a", "b", true, false, Some("b")),
+            // The answer of a look that took long.
+            ("a", "a", false, false, None),
+            ("a", "a", false, true, Some("a")),
+            ("a", "a", true, true, None),
+        ] {
             let with = |text: &str| keys.clone().map(|key| (key, text.to_owned()));
-            guard.lock().faults = with(now).into();
-            let inputs = guard.lock().inputs;
-            guard.take(Found { inputs, exposed: Vec::new(), ended: with(seen).into() });
+            let mut state = guard.lock();
+            state.faults = with(now).into();
+            let inputs = state.inputs;
+            state.inputs += u64::from(changes);
+            drop(state);
+            let counts = guard.take(Found { inputs, exposed: Vec::new(), ended: with(seen).into() }, is_fresh);
+            assert_eq!(counts, is_fresh || !changes, "{seen} {now} {is_fresh} {changes}");
             let state = guard.lock();
-            assert!(keys.iter().all(|key| state.faults.get(key).map(String::as_str) == expect), "{seen} {now}");
+            let text = |key| state.faults.get(key).map(String::as_str);
+            assert!(keys.iter().all(|key| text(key) == expect), "{seen} {now} {is_fresh} {changes}");
         }
     }
 
