@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::calls::Post;
-use super::permit::Permit;
+use super::permit::{Permit, Subject};
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
 use crate::launch;
@@ -143,7 +143,13 @@ fn read_all(fragments: &[Fragment], permit: &Permit, cwd: Option<&Path>, post: &
             let (name, permit) = (fragment.name.clone(), permit.clone());
             let thread = std::thread::Builder::new().name("fragment".to_owned()).stack_size(STACK_BYTES);
             let started = thread.spawn(move || {
-                let is_permitted = permit.check(&name, cwd.as_deref());
+                let subject = match &source {
+                    FragmentSource::Command(words) => Some(Subject::Command(words.clone())),
+                    FragmentSource::File(path) => Some(Subject::File(path.clone())),
+                    // The settings themselves hold it.
+                    FragmentSource::Text(_) => None,
+                };
+                let is_permitted = subject.map_or(Ok(()), |subject| permit.check(&name, subject, cwd.as_deref()));
                 drop(send.send(is_permitted.and_then(|()| read(&source, cwd.as_deref()))));
             });
             (fragment, started.map(|_| receive))
@@ -365,7 +371,7 @@ mod tests {
             threads: crate::engine::FragmentThreads::All,
             bytes_max: 100,
         };
-        let reader = FragmentReader::new(vec![fragment], Permit::new(|_, _| Ok(())));
+        let reader = FragmentReader::new(vec![fragment], Permit::new(|_, _, _| Ok(())));
         let (send, told) = std::sync::mpsc::sync_channel(64);
         let tokens: Vec<Token> = (1..=READINGS_MAX as Token * 3).collect();
         for token in &tokens {

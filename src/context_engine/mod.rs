@@ -20,5 +20,5 @@ mod worker;
 
 pub(crate) use conversation::Conversations;
 pub(crate) use fragments::FragmentReader;
-pub(crate) use permit::Permit;
+pub(crate) use permit::{Permit, Subject};
 pub(crate) use worker::{ContextEngine, WorkerSettings};

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::calls::{Call, Post, Reporter, Task, ThreadQueue};
 use super::conversation::Conversation;
 use super::conversation::{Conversations, Reader};
-use super::permit::Permit;
+use super::permit::{Permit, Subject};
 use super::process::{Output, Process};
 use super::protocol::{self, EngineInfo, TurnStart};
 use super::protocol::{Abilities, Method};
@@ -291,7 +291,8 @@ impl Worker {
         self.began = Instant::now();
         self.unanswered = (0, self.began);
         let (own, reads, run) = (self.own.clone(), self.own.clone(), self.run);
-        if let Err(why) = self.settings.permit.check(PERMIT, None) {
+        let command = Subject::Command(self.settings.engine.command.clone());
+        if let Err(why) = self.settings.permit.check(PERMIT, command, None) {
             return self.fail(&why, "ended");
         }
         // The send may block; it fails only after the worker has ended.

@@ -120,8 +120,9 @@ impl Workspaces {
         let Some(result) = result else { return };
         self.read(result, |workspaces, result| {
             let thread_id = result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id"));
-            let sandbox = result.get("sandbox").filter(not_null).ok_or(UNCLEAR)?;
-            workspaces.learn(thread_id.ok_or(UNCLEAR)?, &result, Some(sandbox))
+            let sandbox = result.get("sandbox").filter(not_null);
+            workspaces.learn(thread_id, &result, sandbox)?;
+            sandbox.map(drop).ok_or(UNCLEAR)
         });
     }
 
@@ -129,7 +130,7 @@ impl Workspaces {
     pub(super) fn settings_called(&mut self, params: Option<&RawValue>) {
         let Some(params) = params else { return };
         self.read(params, |workspaces, params| {
-            workspaces.learn(params.text("threadId").ok_or(UNCLEAR)?, &params, params.get("sandboxPolicy"))
+            workspaces.learn(params.text("threadId"), &params, params.get("sandboxPolicy"))
         });
     }
 
@@ -137,8 +138,7 @@ impl Workspaces {
     pub(super) fn settings_reported(&mut self, params: &RawValue) {
         self.read(params, |workspaces, params| {
             let settings = params.get("threadSettings").and_then(Members::of).ok_or(UNCLEAR)?;
-            let thread_id = params.text("threadId").ok_or(UNCLEAR)?;
-            workspaces.learn(thread_id, &settings, settings.get("sandboxPolicy"))
+            workspaces.learn(params.text("threadId"), &settings, settings.get("sandboxPolicy"))
         });
     }
 
@@ -204,7 +204,7 @@ impl Workspaces {
         self.revision += u64::from((self.writes, self.writes_temporary) != before);
     }
 
-    fn learn(&mut self, thread_id: String, told: &Members<'_>, sandbox: Option<&RawValue>) -> Result<(), Why> {
+    fn learn(&mut self, thread_id: Option<String>, told: &Members<'_>, sandbox: Option<&RawValue>) -> Result<(), Why> {
         let given = |name: &str| told.get(name).filter(not_null);
         let sandbox = sandbox.filter(not_null);
         let policy = sandbox.map(Policy::of).transpose();
@@ -240,9 +240,7 @@ impl Workspaces {
             self.may_write(true, true);
             return Err(PROFILE);
         }
-        if thread_id.len() > ID_BYTES_MAX || !all_clear {
-            return Err(UNCLEAR);
-        }
+        let thread_id = thread_id.filter(|id| id.len() <= ID_BYTES_MAX && all_clear).ok_or(UNCLEAR)?;
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&thread_id) {
             self.threads.clear();
         }
@@ -435,6 +433,34 @@ mod tests {
         assert_eq!(why(&workspaces), EVERYWHERE);
         check(&mut workspaces, r#""cwd":"/q","permissions":"mine""#, ("/a /full /p /q", true, true));
         check(&mut workspaces, r#""cwd":"/r","sandboxPolicy":7"#, ("/a /full /p /q /r", true, true));
+    }
+
+    /// For an accept, a model of which something is not known may write everywhere. Its folder counts from then on all the same.
+    #[test]
+    fn unknown_sandboxes_bar_accepts() {
+        let opens = |rest: &str| format!(r#"{{"thread":{{"id":"o"}},"cwd":"/o"{rest}}}"#);
+        type Step<'a> = &'a dyn Fn(&mut Workspaces);
+        let steps: [(&str, bool, Step<'_>); 8] = [
+            ("no sandbox", true, &|of| of.thread_opened(Some(raw(&opens(""))))),
+            ("null", true, &|of| of.thread_opened(Some(raw(&opens(r#","sandbox":null"#))))),
+            ("unread", true, &|of| of.thread_opened(Some(raw(&opens(r#","sandbox":{"type":"new"}"#))))),
+            ("no id", true, &|of| of.thread_opened(Some(raw(r#"{"cwd":"/o","sandbox":{"type":"readOnly"}}"#)))),
+            ("no object", false, &|of| of.thread_opened(Some(raw("7")))),
+            ("a long line", false, &Workspaces::line_skipped),
+            ("wider", false, &Workspaces::asks_for_more),
+            ("adopted", false, &Workspaces::server_adopted),
+        ];
+        for (what, has_place, step) in steps {
+            let mut workspaces = opened(READ_ONLY);
+            step(&mut workspaces);
+            assert_eq!(workspaces.reach().places.contains("/o"), has_place, "{what}");
+            let why = places(&workspaces).expect_err(what);
+            assert!(why.ends_with("rules accept again once the server has been restarted"), "{what}: {why}");
+        }
+        // A refused call opens nothing.
+        let mut refused = opened(READ_ONLY);
+        refused.thread_opened(None);
+        assert_eq!(places(&refused).as_deref(), Ok("/p: /p"));
     }
 
     #[test]

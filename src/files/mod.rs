@@ -22,7 +22,7 @@ use std::{fmt, io};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-pub(crate) use reach::{Executable, InReach, Reach, Whose};
+pub(crate) use reach::{Executable, InReach, Reach, Whose, is_missing};
 
 /// Mode of a folder of ours.
 const FOLDER_MODE: Mode = Mode::RWXU;

@@ -14,6 +14,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// Most links on the way to a file, as in the kernel.
 const LINKS_MAX: usize = 40;
 
@@ -27,24 +29,34 @@ const OTHERS_WRITE: u32 = 0o002;
 pub(crate) enum InReach {
     /// A model may write there.
     OfModel(String),
-    /// Another user may, or it cannot be told.
+    /// Another user may write there.
+    OfUsers(String),
+    /// It cannot be told. The reason has the remedy.
     Unclear(String),
 }
 
 impl InReach {
-    /// The reason if a model may write there.
-    pub(crate) fn of_model(self) -> Option<String> {
+    /// The same with the thing that leads to the file.
+    pub(crate) fn named(self, what: &str) -> InReach {
+        let named = |why: String| format!("{what}: {why}");
         match self {
-            InReach::OfModel(why) => Some(why),
-            InReach::Unclear(_) => None,
+            InReach::OfModel(why) => InReach::OfModel(named(why)),
+            InReach::OfUsers(why) => InReach::OfUsers(named(why)),
+            InReach::Unclear(why) => InReach::Unclear(named(why)),
         }
+    }
+
+    /// A file or folder cannot be looked at.
+    pub(crate) fn unseen(path: &Path, error: &io::Error) -> InReach {
+        let path = path.display();
+        InReach::Unclear(format!("{path} cannot be looked at ({error}); make it accessible, or name another file"))
     }
 }
 
 impl fmt::Display for InReach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            InReach::OfModel(why) | InReach::Unclear(why) => f.write_str(why),
+            InReach::OfModel(why) | InReach::OfUsers(why) | InReach::Unclear(why) => f.write_str(why),
         }
     }
 }
@@ -59,7 +71,7 @@ impl From<InReach> for String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Whose {
     Models,
-    /// That of other users too; a path that cannot be followed is refused.
+    /// That of other users too, and a program has to be there.
     ModelsAndUsers,
 }
 
@@ -76,19 +88,39 @@ pub(crate) struct Reach {
     places: Vec<PathBuf>,
     /// Device and inode of those that exist.
     identities: Vec<(u64, u64)>,
+    /// Why the other names of a place are not known. Then nothing is known to be out of reach.
+    unclear: Option<InReach>,
     whose: Whose,
+}
+
+/// Whether nothing can be at this path, as opposed to something that cannot be looked at.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG))
 }
 
 impl Reach {
     pub(crate) fn new(places: impl IntoIterator<Item = PathBuf>, whose: Whose) -> Reach {
         let spelled: Vec<PathBuf> = places.into_iter().collect();
-        let identity = |folder: &PathBuf| folder.metadata().ok().map(|there| (there.dev(), there.ino()));
-        let identities = spelled.iter().filter_map(identity).collect();
-        let real: Vec<PathBuf> = spelled.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
-        Reach { places: spelled.into_iter().chain(real).collect(), identities, whose }
+        let mut reach = Reach { places: Vec::new(), identities: Vec::new(), unclear: None, whose };
+        for folder in spelled {
+            match folder.metadata().and_then(|there| Ok((there, folder.canonicalize()?))) {
+                Ok((there, real)) => {
+                    reach.identities.push((there.dev(), there.ino()));
+                    reach.places.push(real);
+                }
+                Err(error) if is_missing(&error) => {}
+                Err(error) => {
+                    let why = InReach::unseen(&folder, &error)
+                        .named("the model may write to a folder whose other names are not known");
+                    reach.unclear.get_or_insert(why);
+                }
+            }
+            reach.places.push(folder);
+        }
+        reach
     }
 
-    /// Whether other users count, and everything must be known.
+    /// Whether other users count, and a program has to be there.
     pub(crate) fn counts_users(&self) -> bool {
         self.whose == Whose::ModelsAndUsers
     }
@@ -97,7 +129,7 @@ impl Reach {
     pub(crate) fn check(&self, path: &Path) -> Result<(), InReach> {
         let Some((real, there)) = self.walk(path)? else { return Ok(()) };
         if writable_by_others(&there) && !(there.is_dir() && there.mode() & STICKY != 0) {
-            self.unclear(format!("other users can write to {}", real.display()))?;
+            self.of_users(format!("other users can write to {}", real.display()))?;
         }
         has_one_name(&real, &there, own_uid())
     }
@@ -151,7 +183,7 @@ impl Reach {
             return Ok(None);
         }
         if writable_by_others(&file) {
-            self.unclear(format!("other users can write to {}", real.display()))?;
+            self.of_users(format!("other users can write to {}", real.display()))?;
         }
         // Package managers link programs to a store of theirs.
         if self.counts_users() {
@@ -160,26 +192,25 @@ impl Reach {
         Ok(Some(Executable { spelled: path.to_owned(), real }))
     }
 
-    /// An obstacle that is not about models.
-    fn unclear(&self, why: String) -> Result<(), InReach> {
+    /// Other users could change it.
+    fn of_users(&self, why: String) -> Result<(), InReach> {
         match self.whose {
             Whose::Models => Ok(()),
-            Whose::ModelsAndUsers => Err(InReach::Unclear(why)),
+            Whose::ModelsAndUsers => Err(InReach::OfUsers(why)),
         }
-    }
-
-    /// The end of a walk at an obstacle that is not about models.
-    fn ends<T>(&self, why: String) -> Result<Option<T>, InReach> {
-        self.unclear(why).map(|()| None)
     }
 
     /// Follows a path and checks each folder on the way; `None` if the path leads nowhere.
     fn walk(&self, path: &Path) -> Result<Option<(PathBuf, Metadata)>, InReach> {
+        let end = self.follow(path)?;
+        self.unclear.clone().map_or(Ok(end), Err)
+    }
+
+    fn follow(&self, path: &Path) -> Result<Option<(PathBuf, Metadata)>, InReach> {
         let mut at = PathBuf::from("/");
         let mut left: VecDeque<PathBuf> = parts(path);
         let mut links = 0;
-        let failed = |path: &Path, error: &io::Error| format!("{}: {error}", path.display());
-        let look = |at: &Path| at.symlink_metadata().map_err(|error| InReach::Unclear(failed(at, &error)));
+        let look = |at: &Path| at.symlink_metadata().map_err(|error| InReach::unseen(at, &error));
         let mut folder = look(&at)?;
         while let Some(part) = left.pop_front() {
             if part == Path::new("..") {
@@ -191,32 +222,31 @@ impl Reach {
             let there = next.symlink_metadata();
             self.check_place(&next, there.as_ref().ok())?;
             if !is_trusted_owner(&folder) {
-                self.unclear(format!("{} belongs to another user", at.display()))?;
+                self.of_users(format!("{} belongs to another user", at.display()))?;
             }
             let there = match there {
                 Ok(there) => there,
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                    return if writable_by_others(&folder) { self.ends(shared(&at)) } else { Ok(None) };
+                Err(error) if is_missing(&error) => {
+                    let others_add = writable_by_others(&folder);
+                    return if others_add { self.of_users(shared(&at)).map(|()| None) } else { Ok(None) };
                 }
-                Err(error) => return self.ends(failed(&next, &error)),
+                Err(error) => return Err(InReach::unseen(&next, &error)),
             };
             // In a sticky folder, only the owner can replace a file.
             let is_fixed = folder.mode() & STICKY != 0 && is_trusted_owner(&there);
             if writable_by_others(&folder) && !is_fixed {
-                self.unclear(shared(&at))?;
+                self.of_users(shared(&at))?;
             }
             if !is_trusted_owner(&there) {
-                self.unclear(format!("{} belongs to another user", next.display()))?;
+                self.of_users(format!("{} belongs to another user", next.display()))?;
             }
             if there.is_symlink() {
                 links += 1;
                 if links > LINKS_MAX {
-                    return self.ends(format!("{} has too many links", path.display()));
+                    let why = format!("{} has too many links on the way; name the file itself", path.display());
+                    return Err(InReach::Unclear(why));
                 }
-                let target = match next.read_link() {
-                    Ok(target) => target,
-                    Err(error) => return self.ends(failed(&next, &error)),
-                };
+                let target = next.read_link().map_err(|error| InReach::unseen(&next, &error))?;
                 if target.is_absolute() {
                     at = PathBuf::from("/");
                     folder = look(&at)?;
@@ -377,6 +407,28 @@ mod tests {
         assert!(refused(owner));
         assert!(!refused(owner + 1) && !refused(0));
         assert!(has_one_name(&root, &root.metadata().expect("it is there"), owner).is_ok());
+    }
+
+    /// Only a name that cannot be there counts as missing.
+    #[test]
+    fn errors_that_hide_a_file_are_not_a_missing_file() {
+        for (error, expect) in [
+            (Errno::NOENT, true),
+            (Errno::NOTDIR, true),
+            (Errno::NAMETOOLONG, true),
+            (Errno::ACCESS, false),
+            (Errno::PERM, false),
+            (Errno::IO, false),
+            (Errno::STALE, false),
+            (Errno::LOOP, false),
+            (Errno::NOTCONN, false),
+            (Errno::TIMEDOUT, false),
+            (Errno::HOSTDOWN, false),
+            (Errno::NOMEM, false),
+        ] {
+            assert_eq!(is_missing(&error.into()), expect, "{error}");
+        }
+        assert!(!is_missing(&io::Error::other("unknown")));
     }
 
     #[test]

@@ -14,8 +14,9 @@ use super::interpreters;
 use super::program_check::ServerEnvironment;
 use super::words::argument_files;
 use crate::config::{Settings, Source};
+use crate::context_engine::Subject;
 use crate::engine::FragmentSource;
-use crate::files::{Executable, InReach, Reach};
+use crate::files::{Executable, InReach, Reach, is_missing};
 
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const CODEX: &str = "codex";
@@ -33,25 +34,45 @@ pub(super) fn fragment(name: &str) -> String {
     format!("fragment `{name}`")
 }
 
+/// What is about to be started, read or applied: the row of this name, or a subject that some settings named so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) subject: Option<Subject>,
+}
+
+impl Wanted {
+    pub(super) fn row(name: &str) -> Wanted {
+        Wanted { name: name.to_owned(), subject: None }
+    }
+
+    pub(super) fn command(name: &str, words: &[String]) -> Wanted {
+        Wanted { name: name.to_owned(), subject: Some(Subject::Command(words.to_vec())) }
+    }
+}
+
 /// One of the things that decide.
 #[derive(Debug)]
-struct Decider {
+struct Decider<'a> {
     /// Its setting, or what it is.
     name: String,
-    part: Part,
+    part: Part<'a>,
     /// It is named in `config.toml`, so who can change that file can change it.
     is_in_file: bool,
 }
 
-#[derive(Debug)]
-enum Part {
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'a> {
     File(PathBuf),
     /// No model may write in it either.
     Folder(PathBuf),
     /// A program, and the files that its arguments name.
     Command(Vec<String>),
     /// A program that package managers may link to a store of theirs.
-    Program(PathBuf),
+    Program {
+        path: PathBuf,
+        environment: &'a ServerEnvironment,
+    },
 }
 
 /// A decider that a model can change, or could.
@@ -107,7 +128,14 @@ impl Exposed {
 
     /// The check has not answered.
     pub(super) fn unanswered(name: String) -> Exposed {
-        let why = format!("the file system has not answered within {} s; it is tried again", CHECK_WAIT_MAX.as_secs());
+        let wait_s = CHECK_WAIT_MAX.as_secs();
+        let why = format!("the file system has not answered within {wait_s} s; its answer counts when it comes");
+        Exposed { name, why, certainty: Certainty::Assumed }
+    }
+
+    /// The settings have changed since it was named.
+    fn unnamed(name: String) -> Exposed {
+        let why = "the settings do not name it any more".to_owned();
         Exposed { name, why, certainty: Certainty::Assumed }
     }
 
@@ -136,29 +164,30 @@ pub(crate) struct Deciders<'a> {
     pub(crate) codex: Option<&'a Path>,
     /// Our own program, which decides at the next start; `None` if the system does not say.
     pub(crate) own: Option<&'a Path>,
-    /// The environment of the server, which is ours.
+    /// The environment in which codex starts.
     pub(crate) server: &'a ServerEnvironment,
+    /// The environment in which all other programs start. Its PATH may differ.
+    pub(crate) ours: &'a ServerEnvironment,
     /// Our working directory, where hooks and the context engine start.
     pub(crate) cwd: &'a Path,
 }
 
 impl Deciders<'_> {
     /// What decides for the user.
-    fn table(&self) -> Vec<Decider> {
+    fn table(&self) -> Vec<Decider<'_>> {
         let settings = self.settings;
         let mut table = Vec::new();
-        let mut add = |name: &str, is_in_file: bool, part: Part| {
-            table.push(Decider { name: name.to_owned(), part, is_in_file });
-        };
+        let mut add = |name: &str, is_in_file, part| table.push(Decider { name: name.to_owned(), part, is_in_file });
         if let Some(home) = &settings.home.value {
             add(CONFIG, false, Part::File(home.join("config.toml")));
             add("home", false, Part::Folder(home.clone()));
         }
         if let Some(codex) = self.codex {
-            add(CODEX, settings.codex.source == Source::File, Part::Program(codex.to_owned()));
+            let part = Part::Program { path: codex.to_owned(), environment: self.server };
+            add(CODEX, settings.codex.source == Source::File, part);
         }
         if let Some(own) = self.own {
-            add(OWN, false, Part::Program(own.to_owned()));
+            add(OWN, false, Part::Program { path: own.to_owned(), environment: self.ours });
         }
         for (name, setting) in [
             ("on_pending", &settings.on_pending),
@@ -188,53 +217,77 @@ impl Deciders<'_> {
     /// All that a model can change. Calls `begin` with the name of each before it looks at its files.
     pub(crate) fn exposed(&self, reach: &Reach, begin: impl Fn(&str)) -> Vec<Exposed> {
         let table = self.table();
-        let check = |of: &Decider| {
+        let check = |of: &Decider<'_>| {
             begin(&of.name);
             self.check_one(of, reach, self.cwd).err()
         };
         table.iter().filter_map(check).collect()
     }
 
-    /// Whether one of them, and the file that names it, is out of reach. `cwd` is the folder in which a program starts.
-    pub(crate) fn check(&self, name: &str, reach: &Reach, cwd: &Path) -> Result<(), Exposed> {
-        let table = self.table();
-        let Some(wanted) = table.iter().find(|of| of.name == name) else { return Ok(()) };
-        let names_it = |of: &&Decider| wanted.is_in_file && matches!(&*of.name, CONFIG | "home");
-        let before = table.iter().filter(names_it);
-        before.chain([wanted]).try_for_each(|of| self.check_one(of, reach, cwd))
+    /// Whether the table has a row of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.table().iter().any(|of| of.name == name)
     }
 
-    fn check_one(&self, of: &Decider, reach: &Reach, cwd: &Path) -> Result<(), Exposed> {
+    /// Whether one of them, and the file that names it, is out of reach. `cwd` is the folder in which a program starts.
+    pub(super) fn check(&self, wanted: &Wanted, reach: &Reach, cwd: &Path) -> Result<(), Exposed> {
+        let mut table = self.table();
+        let Some(at) = table.iter().position(|of| of.name == wanted.name) else {
+            return Err(Exposed::unnamed(wanted.name.clone()));
+        };
+        let mut row = table.swap_remove(at);
+        if let Some(subject) = &wanted.subject {
+            let part = match subject {
+                Subject::Command(words) => Part::Command(words.clone()),
+                Subject::File(path) => Part::File(path.clone()),
+            };
+            // Other settings than these have named it: those of a file, perhaps.
+            row.is_in_file |= row.part != part;
+            row.part = part;
+        }
+        let names_it = |of: &&Decider<'_>| row.is_in_file && matches!(&*of.name, CONFIG | "home");
+        let before = table.iter().filter(names_it);
+        before.chain([&row]).try_for_each(|of| self.check_one(of, reach, cwd))
+    }
+
+    fn check_one(&self, of: &Decider<'_>, reach: &Reach, cwd: &Path) -> Result<(), Exposed> {
         let checked = match &of.part {
             Part::File(path) => reach.check(&cwd.join(path)),
             Part::Folder(path) => reach.check_folder(&cwd.join(path)),
             Part::Command(words) => self.check_command(words, reach, cwd),
-            Part::Program(path) => self.check_program(&cwd.join(path), reach, cwd),
+            Part::Program { path, environment } => check_program(&cwd.join(path), environment, reach, cwd),
         };
-        match checked.map_err(InReach::of_model) {
-            Err(Some(why)) => Err(Exposed { name: of.name.clone(), why, certainty: Certainty::Seen }),
-            Ok(()) | Err(None) => Ok(()),
-        }
+        let certainty = |why: &InReach| match why {
+            InReach::OfModel(_) | InReach::OfUsers(_) => Certainty::Seen,
+            InReach::Unclear(_) => Certainty::Assumed,
+        };
+        let exposed =
+            |why: InReach| Exposed { name: of.name.clone(), certainty: certainty(&why), why: why.to_string() };
+        checked.map_err(exposed)
     }
 
     fn check_command(&self, words: &[String], reach: &Reach, cwd: &Path) -> Result<(), InReach> {
         let Some((program, arguments)) = words.split_first() else { return Ok(()) };
         let found = match program.contains('/') {
             true => reach.executable(&cwd.join(program))?,
-            false => reach.on_path(program, self.server.path())?,
+            false => reach.on_path(program, self.ours.path())?,
         };
         if let Some(found) = found {
-            interpreters::check_with_start(reach, &found, self.server, cwd)?;
+            interpreters::check_with_start(reach, &found, words, self.ours, cwd)?;
         }
-        let files = argument_files(program, arguments, cwd, self.server.home());
+        let files = argument_files(program, arguments, cwd, self.ours.home());
         files.iter().try_for_each(|file| reach.check(file))
     }
+}
 
-    fn check_program(&self, path: &Path, reach: &Reach, cwd: &Path) -> Result<(), InReach> {
-        reach.check_linked(path)?;
-        let Ok(real) = path.canonicalize() else { return Ok(()) };
-        interpreters::check(reach, &Executable { spelled: path.to_owned(), real }, self.server, cwd)
-    }
+fn check_program(path: &Path, environment: &ServerEnvironment, reach: &Reach, cwd: &Path) -> Result<(), InReach> {
+    reach.check_linked(path)?;
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(error) if is_missing(&error) => return Ok(()),
+        Err(error) => return Err(InReach::unseen(path, &error)),
+    };
+    interpreters::check(reach, &Executable { spelled: path.to_owned(), real }, environment, cwd)
 }
 
 #[cfg(test)]
@@ -275,6 +328,11 @@ mod tests {
 
         /// What is exposed if a model may write to these folders, with this file of settings.
         fn exposed(&self, config: &str, codex: &str, places: &[&str]) -> Vec<String> {
+            self.exposed_with_path(None, config, codex, places)
+        }
+
+        /// The same with another PATH of the server.
+        fn exposed_with_path(&self, path: Option<&str>, config: &str, codex: &str, places: &[&str]) -> Vec<String> {
             let at = self.root.display().to_string();
             let file = self.root.join("home/config.toml");
             if !config.is_empty() {
@@ -290,7 +348,9 @@ mod tests {
             });
             let (settings, complaints) = Settings::load(Flags::default(), &environment);
             assert_eq!(complaints, [], "{config}");
-            let server = ServerEnvironment::of(&environment, None);
+            let ours = ServerEnvironment::of(&environment, None);
+            let path = path.map(|path| OsString::from(path.replace("AT", &at)));
+            let server = ServerEnvironment::of(&environment, path);
             let codex = self.root.join(codex);
             let own = self.root.join("own/codex-shim");
             let deciders = Deciders {
@@ -298,6 +358,7 @@ mod tests {
                 codex: Some(&codex),
                 own: Some(&own),
                 server: &server,
+                ours: &ours,
                 cwd: &self.root,
             };
             let reach = Reach::new(places.iter().map(|place| self.root.join(place)), Whose::Models);
@@ -349,6 +410,185 @@ mod tests {
         }
     }
 
+    /// What cannot be told counts as in reach, and a usual first line does not.
+    #[test]
+    fn first_line_that_is_unclear_counts_as_in_reach() {
+        let long = format!("#!/usr/bin/env -S sh {}\n", "-e ".repeat(100));
+        for (first_line, expect) in [
+            ("#!/bin/sh -e\n", true),
+            ("#!/usr/bin/env sh\n", true),
+            ("#!/usr/bin/env -S sh -e\n", true),
+            ("#!/usr/bin/env -S  'sh'  \"-e\" # AT/ws/x\n", true),
+            ("#!/usr/bin/env -vS LANG=C A=1 sh -e\n", true),
+            ("#!/usr/bin/env --split-string=/bin/sh -e\n", true),
+            ("#!/usr/bin/env -S -- sh -e\n", true),
+            // Nothing runs, and nobody can put it there.
+            ("#!/usr/bin/env absent\n", true),
+            ("#!AT/etc/absent\n", true),
+            ("#!AT/bin/one\n", true),
+            ("echo\n", true),
+            ("", true),
+            ("#!AT/ws/new\n", false),
+            ("#!/usr/bin/env -S AT/ws/new\n", false),
+            ("#!/usr/bin/env -S sh AT/ws/hook\n", false),
+            ("#!/usr/bin/env -S PATH=AT/ws sh\n", false),
+            ("#!/usr/bin/env -S BASH_ENV=AT/ws/x bash\n", false),
+            ("#!/usr/bin/env -S LD_PRELOAD=x sh\n", false),
+            ("#!/usr/bin/env -S -C AT/ws sh\n", false),
+            ("#!/usr/bin/env -i sh\n", false),
+            ("#!/usr/bin/env -S -i sh\n", false),
+            ("#!/usr/bin/env -S ${SHELL} -e\n", false),
+            ("#!/usr/bin/env -S s\\_h\n", false),
+            ("#!/usr/bin/env -S 'sh\n", false),
+            ("#!/usr/bin/env -S\n", false),
+            ("#!/usr/bin/env -S bin/sh\n", false),
+            ("#!/usr/bin/env sh -e\n", false),
+            ("#!/usr/bin/env bin/sh\n", false),
+            ("#!bin/sh\n", false),
+            ("#!AT/bin/four\n", false),
+            ("#!AT/bin/unknown\n", false),
+            (&long, false),
+        ] {
+            let lab = Lab::new();
+            let at = lab.root.display().to_string();
+            lab.put("bin/unknown", "\u{7f}ELF");
+            for (name, next) in [("four", "three"), ("three", "two"), ("two", "one"), ("one", "hook")] {
+                lab.put(&format!("bin/{name}"), &format!("#!{at}/bin/{next}\n"));
+            }
+            lab.put("bin/tool", &first_line.replace("AT/", &format!("{at}/")));
+            let found = lab.exposed("on_pending = \"AT/bin/tool\"\n", "bin/codex", &["ws"]);
+            assert_eq!(found.is_empty(), expect, "{first_line:?}: {found:?}");
+            // The same for codex.
+            assert_eq!(lab.exposed("on_pending = []\n", "bin/tool", &["ws"]).is_empty(), expect, "{first_line:?}");
+        }
+        let lab = Lab::new();
+        fs::write(lab.root.join("bin/tool"), b"#!/bin/\xff\n").expect("a file");
+        fs::set_permissions(lab.root.join("bin/tool"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        assert_eq!(lab.exposed("", "bin/tool", &["ws"]), ["codex"]);
+    }
+
+    /// Files and places that cannot be looked at.
+    #[test]
+    fn path_that_cannot_be_followed_counts_as_in_reach() {
+        let hook = "on_pending = [\"sh\", \"AT/etc/hook\"]\n";
+        let long = "x".repeat(300);
+        for (config, links, places, expect) in [
+            (hook, &[][..], &["ws", "ws/new", "gone/x"][..], &[][..]),
+            (hook, &[("etc", "etc")], &["ws"], &["on_pending"]),
+            (hook, &[("etc", "etc2"), ("etc2", "etc")], &["ws"], &["on_pending"]),
+            ("on_pending = [\"sh\", \"LONG/x\", \"AT/LONG\"]\n", &[], &["ws"], &[]),
+            // Another name of the place cannot be known.
+            (hook, &[("alias", "alias")], &["alias"], &["config.toml", "home", "codex", "codex-shim", "on_pending"]),
+        ] {
+            let lab = Lab::new();
+            let config = config.replace("LONG", &long);
+            let with_config = lab.exposed(&config, "bin/codex", &["own/none"]);
+            assert_eq!(with_config, [""; 0], "{config}");
+            for (at, target) in links {
+                drop(fs::remove_file(lab.root.join(at)));
+                symlink(target, lab.root.join(at)).expect("a link");
+            }
+            assert_eq!(lab.exposed(&config, "bin/codex", places), expect, "{config} {links:?} {places:?}");
+        }
+    }
+
+    /// A shell of a login reads the same files in a command of the user's as before an accepted one.
+    #[test]
+    fn start_files_of_a_login_shell_are_out_of_reach() {
+        for (command, script, expect) in [
+            (r#"["bash", "-c", "true"]"#, "", true),
+            (r#"["bash", "-e", "-c", "true"]"#, "", true),
+            (r#"["bash", "AT/bin/hook", "-l"]"#, "", true),
+            (r#"["notify", "-i", "bash"]"#, "", true),
+            (r#"["node", "--title=x", "AT/bin/x.js"]"#, "", true),
+            (r#""AT/bin/tool""#, "#!/bin/bash -e\n", true),
+            (r#""AT/bin/tool""#, "#!/usr/bin/perl -l\n", true),
+            (r#"["bash", "-lc", "true"]"#, "", false),
+            (r#"["bash", "-e", "-l", "-c", "true"]"#, "", false),
+            (r#"["bash", "--login", "AT/bin/hook"]"#, "", false),
+            (r#"["/bin/bash", "-ic", "true"]"#, "", false),
+            (r#"["bash", "-o", "pipefail", "-lc", "true"]"#, "", false),
+            (r#"["sh", "-lc", "true"]"#, "", false),
+            (r#"["zsh", "-o", "login", "-c", "true"]"#, "", false),
+            (r#"["env", "A=1", "bash", "-lc", "true"]"#, "", false),
+            (r#"["sh", "-c", "exec bash -lc true"]"#, "", false),
+            (r#""AT/bin/tool""#, "#!/bin/bash -l\n", false),
+            (r#""AT/bin/tool""#, "#!/bin/bash --login\n", false),
+            (r#""AT/bin/tool""#, "#!/usr/bin/env -S bash -l\n", false),
+        ] {
+            for (file, target) in [(".bashrc", "../ws/rc"), (".profile", "../ws/gone"), (".zlogin", "../own/rc")] {
+                let lab = Lab::new();
+                fs::create_dir(lab.root.join("user")).expect("a folder");
+                lab.put("ws/rc", "");
+                lab.put("bin/tool", script);
+                symlink(target, lab.root.join("user").join(file)).expect("a link");
+                let found = lab.exposed(&format!("on_pending = {command}\n"), "bin/codex", &["ws"]);
+                let expect = expect || target.starts_with("../own");
+                assert_eq!(found.is_empty(), expect, "{command} {script:?} {file}: {found:?}");
+            }
+        }
+    }
+
+    /// As package managers install programs, and the programs of this machine.
+    #[test]
+    fn usual_programs_are_out_of_reach() {
+        let lab = Lab::new();
+        for folder in
+            ["npm/bin", "npm/lib/node_modules/@openai/codex/bin", "pyenv/shims", "nix/store/a/bin", "alternatives"]
+        {
+            fs::create_dir_all(lab.root.join(folder)).expect("a folder");
+        }
+        lab.put("bin/node", "\u{7f}ELF");
+        lab.put("npm/lib/node_modules/@openai/codex/package.json", "{}");
+        lab.put("npm/lib/node_modules/@openai/codex/bin/codex.js", "#!/usr/bin/env node\n");
+        lab.put(
+            "npm/lib/node_modules/@openai/codex/bin/flag.js",
+            "#!/usr/bin/env -S node --no-warnings --enable-source-maps\n",
+        );
+        lab.put("pyenv/shims/python3", "#!/usr/bin/env bash\nexec pyenv\n");
+        lab.put("nix/store/a/bin/node", "\u{7f}ELF");
+        lab.put("nix/store/a/bin/tool", &format!("#! {}/bin/node\n", lab.root.join("nix/store/a").display()));
+        let link = |target: &str, at: &str| symlink(target, lab.root.join(at)).expect("a link");
+        link("../lib/node_modules/@openai/codex/bin/codex.js", "npm/bin/codex");
+        link("../lib/node_modules/@openai/codex/bin/flag.js", "npm/bin/flag");
+        link("../nix/store/a/bin/tool", "alternatives/tool");
+        link("../alternatives/tool", "bin/alternative");
+        fs::hard_link(lab.root.join("bin/node"), lab.root.join("nix/store/a/bin/hard")).expect("a link");
+        let check = |program: &str| {
+            assert_eq!(lab.exposed("on_pending = []\n", program, &["ws"]), [""; 0], "{program}");
+            let hook = format!("on_pending = [\"{}\", \"AT/own/x\"]\n", lab.root.join(program).display());
+            assert_eq!(lab.exposed(&hook, "bin/codex", &["ws"]), [""; 0], "{program}");
+        };
+        for program in
+            ["npm/bin/codex", "npm/bin/flag", "pyenv/shims/python3", "bin/alternative", "nix/store/a/bin/hard"]
+        {
+            check(program);
+        }
+        let of_machine =
+            ["node", "npm", "python3", "perl", "awk", "bash", "sh", "vi", "git", "notify-send", "curl", "pip"];
+        let path = Environment::of_process().get("PATH").unwrap_or_default();
+        let on_path = of_machine.iter().flat_map(|name| std::env::split_paths(&path).map(move |of| of.join(name)));
+        let codex = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/codex/node_modules/.bin/codex");
+        on_path.chain([codex]).filter(|file| file.exists()).for_each(|file| check(&file.display().to_string()));
+    }
+
+    /// codex starts with the server's PATH, and all other programs with ours.
+    #[test]
+    fn programs_are_looked_up_on_the_path_that_they_start_with() {
+        let lab = Lab::new();
+        lab.put("bin/script", "#!/usr/bin/env engine\n");
+        lab.put("bin/engine", "#!/bin/sh\n");
+        let in_ws = Some("AT/ws:AT/bin:/usr/bin:/bin");
+        for (path, config, codex, expect) in [
+            (None, "on_idle = [\"engine\"]\n", "bin/script", &[][..]),
+            (in_ws, "on_idle = [\"engine\"]\n", "bin/codex", &[]),
+            (in_ws, "on_idle = [\"AT/bin/script\"]\n", "bin/codex", &[]),
+            (in_ws, "on_idle = []\n", "bin/script", &["codex"]),
+        ] {
+            assert_eq!(lab.exposed_with_path(path, config, codex, &["ws"]), expect, "{path:?} {config} {codex}");
+        }
+    }
+
     #[test]
     fn link_of_the_settings_counts_at_each_step() {
         for (links, expect) in [
@@ -391,9 +631,27 @@ mod tests {
         let reach = Reach::new([home.clone()], Whose::Models);
         for (variable, expect) in [(None, Err("config.toml")), (Some("/bin/true"), Ok(()))] {
             let settings = settings(variable);
-            let deciders = Deciders { settings: &settings, codex: None, own: None, server: &server, cwd: &lab.root };
-            let checked = deciders.check("on_pending", &reach, &lab.root).map_err(|exposed| exposed.name);
-            assert_eq!(checked, expect.map_err(str::to_owned), "{variable:?}");
+            let (settings, ours) = (&settings, &server);
+            let deciders = Deciders { settings, codex: None, own: None, server: &server, ours, cwd: &lab.root };
+            let checked = deciders.check(&Wanted::row("on_pending"), &reach, &lab.root);
+            let names = |checked: Result<(), Exposed>| checked.map_err(|exposed| exposed.name);
+            assert_eq!(names(checked), expect.map_err(str::to_owned), "{variable:?}");
+            // The very command counts, whatever the settings name by now; one that they do not know may be that of a file.
+            let ws = lab.root.join("ws");
+            let in_ws = Reach::new([ws.clone()], Whose::Models);
+            let hook = ws.join("hook").display().to_string();
+            for (words, reach, expect) in [
+                (&["/bin/true".to_owned()][..], &in_ws, Ok(())),
+                (&["/bin/false".to_owned()], &in_ws, Ok(())),
+                (&[hook], &in_ws, Err("on_pending".to_owned())),
+                (&["/bin/true".to_owned()], &reach, names(deciders.check(&Wanted::row("on_pending"), &reach, &ws))),
+                (&["/bin/false".to_owned()], &reach, Err("config.toml".to_owned())),
+            ] {
+                let checked = deciders.check(&Wanted::command("on_pending", words), reach, &lab.root);
+                assert_eq!(names(checked), expect, "{variable:?} {words:?}");
+            }
+            let unknown = deciders.check(&Wanted::command("fragment `x`", &["/bin/true".to_owned()]), &in_ws, &ws);
+            assert!(unknown.expect_err("it is unknown").to_string().contains("do not name it any more"));
         }
     }
 }

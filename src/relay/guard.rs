@@ -1,8 +1,9 @@
 //! Keeps what models can change from deciding for the user: knows where the sandboxes of all threads let them write, and looks at
 //! [`super::deciders`] whenever a program is about to start, a rule accepts, or the settings or the places change.
 //!
-//! Each look is on a thread of its own with a deadline ([`Checks`]); what it has not found out by then counts as in reach. While
-//! something is in reach, a further thread looks again every few seconds, so that a fault ends when its cause does.
+//! Each look is on a thread of its own with a deadline ([`Checks`]). What it has not found out by then counts as in reach until its
+//! answer comes. While something is in reach, a further thread looks again, after pauses that grow, so that a fault ends when its
+//! cause does.
 //!
 //! *Locking.* The relay takes the lock only to add places or to replace the settings. It is never held during a look at a file. The
 //! faults in `status` change under it, so that they are those of the last report.
@@ -13,10 +14,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::checks::{Answer, Check, Checks, Subject};
-use super::deciders::{ALL, CHECK_WAIT_MAX, CONFIG, Deciders, Exposed};
+use super::deciders::{ALL, CHECK_WAIT_MAX, CONFIG, Deciders, Exposed, Wanted};
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::program_check::ServerEnvironment;
@@ -28,15 +29,34 @@ use crate::files::{Reach, Whose};
 
 const STACK_BYTES: usize = 512 << 10;
 
-/// Pause between two looks while something is in reach.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
+/// Pauses between two looks while something is in reach: each is twice as long, until something changes.
+const LOOK_AGAIN_AFTER: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+
+/// How long a hook waits for a late answer.
+const LATE_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How long the answer of a late check counts.
+const LATE_ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// Late checks whose answers are waited for.
+const LATE_MAX: usize = 16;
+
+/// Faults that are remembered.
+const FAULTS_MAX: usize = 64;
+
+/// The environment in which codex starts, and the one of all other programs.
+#[derive(Debug, Default)]
+pub(super) struct Environments {
+    pub(super) server: ServerEnvironment,
+    pub(super) ours: ServerEnvironment,
+}
 
 /// A handle; all handles of a relay share their state.
 #[derive(Clone)]
 pub(crate) struct Guard(Arc<Shared>);
 
 struct Shared {
-    server: ServerEnvironment,
+    environments: Environments,
     codex: PathBuf,
     own: Option<PathBuf>,
     cwd: PathBuf,
@@ -51,25 +71,41 @@ struct Shared {
 struct State {
     settings: Settings,
     reach: ModelsReach,
-    /// The fault of each decider that was found in reach.
-    faults: BTreeMap<String, Fault>,
-    /// The fault that only bars rules.
-    fault_of_rules: Option<FaultOfRules>,
+    /// Changes with the settings and the reach.
+    inputs: u64,
+    /// Changes with the faults.
+    reports: u64,
+    /// The text of each fault.
+    faults: BTreeMap<Key, String>,
+    /// Checks that were too late for their caller. The next one for the same gets the answer.
+    late: Vec<Late>,
     look: Look,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Fault {
-    text: String,
-    /// The folder in which the program was about to start, if that was not our own.
-    cwd: Option<PathBuf>,
+/// The decider that was found in reach, and where.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    name: String,
+    place: Place,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct FaultOfRules {
-    text: String,
-    /// The places that counted for the rule.
-    places: Vec<PathBuf>,
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Own,
+    /// The folder in which a program was about to start.
+    In(PathBuf),
+    /// The places that counted for a rule: the fault bars only rules.
+    OfRule(Vec<PathBuf>),
+}
+
+/// The answer of a check of one decider, and when it came.
+type Checked = (Result<(), Exposed>, Instant);
+
+struct Late {
+    wanted: Wanted,
+    cwd: Option<PathBuf>,
+    inputs: u64,
+    check: Check<Checked>,
 }
 
 /// The thread that looks at all deciders.
@@ -83,51 +119,71 @@ enum Look {
 
 /// The result of a look.
 struct Found {
+    /// Those of the state that it looked at.
+    inputs: u64,
     exposed: Vec<Exposed>,
     /// The faults of before whose cause is gone.
-    ended: Vec<(String, Fault)>,
-    ended_of_rules: Option<FaultOfRules>,
+    ended: Vec<(Key, String)>,
 }
 
 /// A check of one decider that was started.
 pub(super) struct Checking {
     guard: Guard,
-    name: String,
+    wanted: Wanted,
     cwd: Option<PathBuf>,
-    /// `None` if no model can write.
-    check: Option<Check<Result<(), Exposed>>>,
+    inputs: u64,
+    progress: Progress,
+}
+
+enum Progress {
+    /// No model can write, or a late check has answered.
+    Is(Result<(), Exposed>),
+    Running(Check<Checked>),
 }
 
 impl Checking {
     /// Waits for the answer; `None` if there is none yet. If not, `status` and an event say why.
     pub(super) fn wait(&self, wait_max: Duration) -> Option<Result<(), String>> {
-        let Some(check) = &self.check else { return Some(Ok(())) };
-        let exposed = match check.wait(wait_max) {
-            Answer::Is(Ok(())) => {
-                self.guard.is_out_of_reach(&self.name);
-                return Some(Ok(()));
-            }
-            Answer::Is(Err(exposed)) => exposed,
-            Answer::Late(_) => return None,
-            Answer::None(subject) => Exposed::unanswered(subject),
+        let checked = match &self.progress {
+            Progress::Is(checked) => checked.clone(),
+            Progress::Running(check) => match check.wait(wait_max) {
+                Answer::Is((checked, _)) => checked,
+                Answer::Late(_) => return None,
+                Answer::None(subject) => Err(Exposed::unanswered(subject)),
+            },
         };
-        Some(self.refused(exposed))
+        if checked.is_ok() {
+            self.guard.is_out_of_reach(&self.wanted.name);
+        }
+        Some(checked.map_err(|exposed| self.refused(exposed)))
     }
 
-    /// The result for an answer that did not come in time.
+    /// The result for an answer that has not come in time. The next check for the same gets the answer if it comes by then.
     pub(super) fn give_up(self) -> Result<(), String> {
-        let subject = match self.check.as_ref().map(|check| check.wait(Duration::ZERO)) {
-            None | Some(Answer::Is(Ok(()))) => return Ok(()),
-            Some(Answer::Is(Err(exposed))) => return self.refused(exposed),
-            Some(Answer::Late(subject) | Answer::None(subject)) => subject,
-        };
-        self.refused(Exposed::unanswered(subject))
+        if let Some(checked) = self.wait(Duration::ZERO) {
+            return checked;
+        }
+        let fault = self.is_late();
+        let Checking { guard, wanted, cwd, inputs, progress } = self;
+        if let Progress::Running(check) = progress {
+            let mut state = guard.lock();
+            if state.late.len() == LATE_MAX {
+                state.late.remove(0);
+            }
+            state.late.push(Late { wanted, cwd, inputs, check });
+        }
+        Err(fault)
     }
 
-    fn refused(&self, exposed: Exposed) -> Result<(), String> {
+    /// Reports that the answer has not come yet.
+    fn is_late(&self) -> String {
+        self.refused(Exposed::unanswered(self.wanted.name.clone()))
+    }
+
+    fn refused(&self, exposed: Exposed) -> String {
         let fault = exposed.to_string();
-        self.guard.report(exposed, self.cwd.clone());
-        Err(fault)
+        self.guard.report(exposed, self.cwd.clone().map_or(Place::Own, Place::In));
+        fault
     }
 }
 
@@ -140,7 +196,7 @@ impl fmt::Debug for Guard {
 impl Guard {
     pub(super) fn new(
         settings: Settings,
-        server: ServerEnvironment,
+        environments: Environments,
         codex: PathBuf,
         published: Arc<Published>,
         outbox: Outbox,
@@ -148,15 +204,17 @@ impl Guard {
         let state = State {
             settings,
             reach: ModelsReach::default(),
+            inputs: 0,
+            reports: 0,
             faults: BTreeMap::new(),
-            fault_of_rules: None,
+            late: Vec::new(),
             look: Look::Done,
         };
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let own = std::env::current_exe().ok();
         let (checks, changed) = (Checks::default(), Condvar::new());
         Guard(Arc::new(Shared {
-            server,
+            environments,
             codex,
             own,
             cwd,
@@ -169,7 +227,7 @@ impl Guard {
     }
 
     pub(super) fn server(&self) -> &ServerEnvironment {
-        &self.0.server
+        &self.0.environments.server
     }
 
     /// Adds places where models can write. Never waits for a file.
@@ -178,6 +236,7 @@ impl Guard {
         let before = state.reach.clone();
         state.reach.add(reach);
         if state.reach != before {
+            state.inputs += 1;
             self.look_soon(state);
         }
     }
@@ -186,23 +245,51 @@ impl Guard {
     pub(super) fn configure(&self, settings: &Settings) {
         let mut state = self.lock();
         state.settings.clone_from(settings);
+        state.inputs += 1;
         self.look_soon(state);
+    }
+
+    /// A number that changes with all that could change the answer of a check, as far as it is known.
+    pub(super) fn revision(&self) -> u64 {
+        let state = self.lock();
+        state.inputs + state.reports
     }
 
     /// Starts to check whether a program may be started, or the settings be applied: neither it nor what names it is in the reach
     /// of a model. Never waits.
-    pub(super) fn begin_check(&self, name: &str, cwd: Option<&Path>) -> Checking {
-        let (settings, reach) = self.copy();
-        let (guard, name, cwd) = (self.clone(), name.to_owned(), cwd.map(Path::to_owned));
-        let check = reach.writes.then(|| {
-            let (guard, wanted, cwd) = (guard.clone(), name.clone(), cwd.clone());
-            self.0.checks.start(&name, move |_| {
-                guard.bounded(&reach)?;
-                let cwd = cwd.as_deref().unwrap_or(&guard.0.cwd);
-                guard.deciders(&settings).check(&wanted, &guard.reach(&reach, &[]), cwd)
-            })
-        });
-        Checking { guard, name, cwd, check }
+    pub(super) fn begin_check(&self, wanted: &Wanted, cwd: Option<&Path>) -> Checking {
+        let (settings, reach, inputs) = self.copy();
+        let cwd = cwd.map(Path::to_owned);
+        let progress = match self.late_check(wanted, cwd.as_deref(), inputs) {
+            _ if !reach.writes => Progress::Is(Ok(())),
+            Some(progress) => progress,
+            None => {
+                let name = wanted.name.clone();
+                let (guard, wanted, cwd) = (self.clone(), wanted.clone(), cwd.clone());
+                let look = move || {
+                    guard.bounded(&reach)?;
+                    let cwd = cwd.as_deref().unwrap_or(&guard.0.cwd);
+                    guard.deciders(&settings).check(&wanted, &guard.reach(&reach, &[]), cwd)
+                };
+                Progress::Running(self.0.checks.start(&name, move |_| (look(), Instant::now())))
+            }
+        };
+        Checking { guard: self.clone(), wanted: wanted.clone(), cwd, inputs, progress }
+    }
+
+    /// An earlier check for the same that was too late.
+    fn late_check(&self, wanted: &Wanted, cwd: Option<&Path>, inputs: u64) -> Option<Progress> {
+        let mut state = self.lock();
+        state.late.retain(|late| late.inputs == inputs);
+        let is_same = |late: &Late| late.wanted == *wanted && late.cwd.as_deref() == cwd;
+        let at = state.late.iter().position(is_same)?;
+        let late = state.late.swap_remove(at);
+        drop(state);
+        match late.check.wait(Duration::ZERO) {
+            Answer::Is((checked, at)) => (at.elapsed() <= LATE_ANSWER_MAX).then_some(Progress::Is(checked)),
+            Answer::Late(_) => Some(Progress::Running(late.check)),
+            Answer::None(_) => None,
+        }
     }
 
     /// As [`Guard::begin_check`], and waits, but not for ever. If the program may not be started, `status` and an event say why.
@@ -210,27 +297,37 @@ impl Guard {
     /// # Errors
     ///
     /// The reason, with the remedy.
-    pub(super) fn check(&self, name: &str, cwd: Option<&Path>) -> Result<(), String> {
-        let checking = self.begin_check(name, cwd);
+    pub(super) fn check(&self, wanted: &Wanted, cwd: Option<&Path>) -> Result<(), String> {
+        let checking = self.begin_check(wanted, cwd);
         checking.wait(CHECK_WAIT_MAX).unwrap_or_else(|| checking.give_up())
+    }
+
+    /// As [`Guard::check`], for a caller that has the time to wait for a late answer.
+    pub(super) fn check_patiently(&self, wanted: &Wanted) -> Result<(), String> {
+        let checking = self.begin_check(wanted, None);
+        if let Some(checked) = checking.wait(CHECK_WAIT_MAX) {
+            return checked;
+        }
+        checking.is_late();
+        checking.wait(LATE_WAIT_MAX).unwrap_or_else(|| checking.give_up())
     }
 
     /// As [`Guard::check`], for the settings.
     pub(super) fn check_settings(&self) -> Result<(), String> {
-        self.check(CONFIG, None)?;
-        self.check("home", None)
+        self.check(&Wanted::row(CONFIG), None)?;
+        self.check(&Wanted::row("home"), None)
     }
 
     /// A permit for a program that another room starts.
     pub(super) fn permit(&self, name: impl Fn(&str) -> String + Send + Sync + 'static) -> Permit {
         let guard = self.clone();
-        Permit::new(move |what, cwd| guard.check(&name(what), cwd))
+        Permit::new(move |what, subject, cwd| guard.check(&Wanted { name: name(what), subject: Some(subject) }, cwd))
     }
 
     /// Whether all that decides for the user is out of the reach of the models, which may also write to `more` if a sandbox lets
     /// them write at all: a rule may accept.
     pub(super) fn nothing_exposed(&self, more: &[PathBuf]) -> Result<(), String> {
-        let (settings, reach) = self.copy();
+        let (settings, reach, _) = self.copy();
         let exposed = if reach.writes {
             let (guard, places) = (self.clone(), more.to_vec());
             let look = move |subject: &Subject| guard.exposed(&settings, &reach, &places, subject);
@@ -244,34 +341,49 @@ impl Guard {
         // What is in reach of a rule alone, such as the repository around its folder, stops no program.
         let fault = exposed.first().map(Exposed::bar);
         let mut state = self.lock();
-        let is_reported = exposed.iter().all(|exposed| state.faults.contains_key(&exposed.name));
-        let new = fault.clone().filter(|_| !is_reported).map(|text| FaultOfRules { text, places: more.to_vec() });
-        let (new_text, before) = (new.as_ref().map(|fault| fault.text.clone()), state.fault_of_rules.take());
-        state.fault_of_rules = new;
-        let before = before.map(|fault| fault.text);
-        let is_new = before != new_text;
-        if is_new {
-            before.iter().for_each(|fault| self.0.published.fault_ended(fault));
-            new_text.iter().for_each(|fault| self.0.published.fault(fault));
-        }
-        if state.fault_of_rules.is_some() {
+        let own = |exposed: &Exposed| Key { name: exposed.name.clone(), place: Place::Own };
+        let is_reported = exposed.iter().all(|exposed| state.faults.contains_key(&own(exposed)));
+        let of_rule = fault.clone().filter(|_| !is_reported);
+        let bars = of_rule.is_some();
+        let new =
+            self.set_fault(&mut state, Key { name: ALL.to_owned(), place: Place::OfRule(more.to_vec()) }, of_rule);
+        if bars {
             self.look_soon(state);
         } else {
             drop(state);
         }
         let notices = Notices::new(Arc::clone(&self.0.published));
-        new_text.iter().filter(|_| is_new).for_each(|fault| notices.tell(fault));
+        new.iter().for_each(|fault| notices.tell(fault));
         fault.map_or(Ok(()), Err)
     }
 
-    fn copy(&self) -> (Settings, ModelsReach) {
+    /// Begins, changes or ends a fault, also in `status`. Returns its text if no other fault has it.
+    fn set_fault(&self, state: &mut State, key: Key, text: Option<String>) -> Option<String> {
+        let is_full = state.faults.len() >= FAULTS_MAX && !state.faults.contains_key(&key);
+        let text = text.filter(|_| !is_full);
+        let before = match &text {
+            Some(text) => state.faults.insert(key, text.clone()),
+            None => state.faults.remove(&key),
+        };
+        if before == text {
+            return None;
+        }
+        state.reports += 1;
+        let others = |text: &String| state.faults.values().filter(|other| *other == text).count();
+        before.iter().filter(|before| others(before) == 0).for_each(|before| self.0.published.fault_ended(before));
+        let new = text.filter(|text| others(text) == 1);
+        new.iter().for_each(|text| self.0.published.fault(text));
+        new
+    }
+
+    fn copy(&self) -> (Settings, ModelsReach, u64) {
         let state = self.lock();
-        (state.settings.clone(), state.reach.clone())
+        (state.settings.clone(), state.reach.clone(), state.inputs)
     }
 
     /// Looks at the places, which takes files.
     fn reach(&self, reach: &ModelsReach, more: &[PathBuf]) -> Reach {
-        let temporary = if reach.writes_temporary { self.0.server.temporary() } else { &[] };
+        let temporary = if reach.writes_temporary { self.server().temporary() } else { &[] };
         let places = reach.places.iter().map(PathBuf::from);
         Reach::new(places.chain(temporary.iter().cloned()).chain(more.iter().cloned()), Whose::Models)
     }
@@ -282,8 +394,8 @@ impl Guard {
     }
 
     fn deciders<'a>(&'a self, settings: &'a Settings) -> Deciders<'a> {
-        let Shared { server, codex, own, cwd, .. } = &*self.0;
-        Deciders { settings, codex: Some(codex), own: own.as_deref(), server, cwd }
+        let Shared { environments: Environments { server, ours }, codex, own, cwd, .. } = &*self.0;
+        Deciders { settings, codex: Some(codex), own: own.as_deref(), server, ours, cwd }
     }
 
     fn exposed(&self, settings: &Settings, reach: &ModelsReach, more: &[PathBuf], subject: &Subject) -> Vec<Exposed> {
@@ -315,99 +427,101 @@ impl Guard {
     /// Looks until nothing is due, and nothing is in reach.
     fn look(&self) {
         let mut hung: Option<Check<Found>> = None;
+        let mut pause = LOOK_AGAIN_AFTER.0;
         loop {
             self.lock().look = Look::Running;
             let is_fresh = hung.is_none();
             let check = hung.take().unwrap_or_else(|| self.begin_look());
             match check.wait(CHECK_WAIT_MAX) {
-                Answer::Is(found) if is_fresh => self.take(found),
-                // Its places are old.
-                Answer::Is(_) => continue,
+                Answer::Is(found) => {
+                    if !self.take(found, is_fresh) {
+                        continue;
+                    }
+                }
                 Answer::Late(subject) => {
-                    self.report(Exposed::unanswered(subject), None);
+                    self.report(Exposed::unanswered(subject), Place::Own);
                     hung = Some(check);
                 }
-                Answer::None(subject) => self.report(Exposed::unanswered(subject), None),
+                Answer::None(subject) => self.report(Exposed::unanswered(subject), Place::Own),
             }
             let mut state = self.lock();
-            let is_quiet = hung.is_none() && state.faults.is_empty() && state.fault_of_rules.is_none();
-            if is_quiet && state.look == Look::Running {
+            if hung.is_none() && state.faults.is_empty() && state.look == Look::Running {
                 state.look = Look::Done;
                 return;
             }
+            // The wait for a late answer is a pause by itself.
+            let wait_max = if hung.is_some() { Duration::ZERO } else { pause };
             let rests = |state: &mut State| state.look == Look::Running;
-            let waited = self.0.changed.wait_timeout_while(state, LOOK_AGAIN_AFTER, rests);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            let waited = self.0.changed.wait_timeout_while(state, wait_max, rests);
+            let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            pause = match state.look {
+                Look::RunningAndDue => LOOK_AGAIN_AFTER.0,
+                Look::Done | Look::Running => (pause * 2).min(LOOK_AGAIN_AFTER.1),
+            };
         }
     }
 
     fn begin_look(&self) -> Check<Found> {
-        let (settings, reach) = self.copy();
-        let state = self.lock();
-        let (before, of_rules) = (state.faults.clone(), state.fault_of_rules.clone());
-        drop(state);
+        let (settings, reach, inputs) = self.copy();
+        let before = self.lock().faults.clone();
         let guard = self.clone();
         self.0.checks.start(ALL, move |subject| {
             let exposed = guard.exposed(&settings, &reach, &[], subject);
             let places = guard.reach(&reach, &[]);
-            let is_ended = |(name, fault): &(String, Fault)| {
-                subject.is(name);
-                let is_elsewhere = |cwd: &PathBuf| guard.deciders(&settings).check(name, &places, cwd).is_err();
-                !exposed.iter().any(|one| one.name == *name) && !fault.cwd.as_ref().is_some_and(is_elsewhere)
+            let deciders = guard.deciders(&settings);
+            let is_ended = |(key, _): &(Key, String)| {
+                subject.is(&key.name);
+                match &key.place {
+                    Place::Own => !exposed.iter().any(|one| one.name == key.name),
+                    Place::In(cwd) => {
+                        !deciders.has(&key.name) || deciders.check(&Wanted::row(&key.name), &places, cwd).is_ok()
+                    }
+                    Place::OfRule(places) => guard.exposed(&settings, &reach, places, subject).is_empty(),
+                }
             };
             let ended = before.into_iter().filter(is_ended).collect();
-            let is_cured = |fault: &FaultOfRules| guard.exposed(&settings, &reach, &fault.places, subject).is_empty();
-            Found { ended, ended_of_rules: of_rules.filter(is_cured), exposed }
+            Found { inputs, ended, exposed }
         })
     }
 
-    /// Ends the faults whose cause is gone, and reports the new ones.
-    fn take(&self, found: Found) {
-        let Found { exposed, ended, ended_of_rules } = found;
+    /// Ends the faults whose cause is gone, and reports the new ones. A late answer counts too, unless the settings or the places
+    /// have changed meanwhile: then it returns false.
+    fn take(&self, found: Found, is_fresh: bool) -> bool {
+        let Found { inputs, exposed, ended } = found;
         let mut state = self.lock();
-        let mut texts = Vec::new();
-        for (name, fault) in ended {
+        if !is_fresh && inputs != state.inputs {
+            return false;
+        }
+        for (key, text) in ended {
             // A check may have found another one meanwhile.
-            if state.faults.get(&name) == Some(&fault) {
-                state.faults.remove(&name);
-                texts.push(fault.text);
+            if state.faults.get(&key) == Some(&text) {
+                self.set_fault(&mut state, key, None);
             }
         }
-        if ended_of_rules.is_some() && state.fault_of_rules == ended_of_rules {
-            texts.extend(state.fault_of_rules.take().map(|fault| fault.text));
-        }
-        texts.iter().for_each(|fault| self.0.published.fault_ended(fault));
         drop(state);
-        exposed.into_iter().for_each(|exposed| self.report(exposed, None));
+        exposed.into_iter().for_each(|exposed| self.report(exposed, Place::Own));
+        true
     }
 
     /// A check has found a decider out of reach: its fault, if any, ends after another look.
     fn is_out_of_reach(&self, name: &str) {
         let state = self.lock();
-        if state.faults.contains_key(name) {
+        if state.faults.keys().any(|key| key.name == name) {
             self.look_soon(state);
         }
     }
 
     /// Says once that a decider is in reach, in `status`, on stderr and in the history, and looks again later.
-    fn report(&self, exposed: Exposed, cwd: Option<PathBuf>) {
-        let text = exposed.to_string();
+    fn report(&self, exposed: Exposed, place: Place) {
         let mut state = self.lock();
-        let fault = Fault { text: text.clone(), cwd };
-        let before = state.faults.insert(exposed.name.clone(), fault).map(|fault| fault.text);
-        let is_new = before.as_ref() != Some(&text);
-        if is_new {
-            before.iter().for_each(|fault| self.0.published.fault_ended(fault));
-            self.0.published.fault(&text);
-        }
+        let key = Key { name: exposed.name.clone(), place };
+        let new = self.set_fault(&mut state, key, Some(exposed.to_string()));
         if state.look == Look::Done {
             self.look_soon(state);
         } else {
             drop(state);
         }
-        if !is_new {
-            return;
-        }
+        let Some(text) = new else { return };
         Notices::new(Arc::clone(&self.0.published)).tell(&text);
         let note = Note::InReach { what: exposed.name, reason: exposed.why };
         self.0.outbox.try_post(Input::Noted(Box::new(note)));
@@ -421,7 +535,7 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::time::Instant;
+    use std::sync::mpsc::sync_channel;
 
     use super::super::checks::tests::hang_all;
     use super::super::inbox::{Inbox, inbox};
@@ -434,12 +548,11 @@ mod tests {
         let (settings, _) = Settings::load(Flags::default(), &environment);
         let (wake, woken) = UnixStream::pair().expect("a pair of sockets");
         let (outbox, inbox) = inbox(wake);
-        let server = ServerEnvironment::default();
-        (Guard::new(settings, server, "/bin/true".into(), Arc::default(), outbox), inbox, woken)
+        (Guard::new(settings, Environments::default(), "/bin/true".into(), Arc::default(), outbox), inbox, woken)
     }
 
     fn names(guard: &Guard) -> Vec<String> {
-        guard.lock().faults.keys().cloned().collect()
+        guard.lock().faults.keys().map(|key| key.name.clone()).collect()
     }
 
     #[track_caller]
@@ -461,7 +574,8 @@ mod tests {
         }
         let (guard, _inbox, _woken) = guard(&home);
         let all = |guard: &Guard| {
-            let checked = ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(name, None));
+            let checked =
+                ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(&Wanted::row(name), None));
             [guard.check_settings(), guard.nothing_exposed(&[])].into_iter().chain(checked).collect::<Vec<_>>()
         };
         let hung = hang_all(&guard.0.checks);
@@ -491,17 +605,98 @@ mod tests {
     fn faults_end_only_after_a_look_at_them() {
         let lab = tempfile::tempdir().expect("a folder");
         let (guard, _inbox, _woken) = guard(lab.path());
-        let fault = |text: &str| Fault { text: text.to_owned(), cwd: None };
-        let of_rules = |text: &str| FaultOfRules { text: text.to_owned(), places: Vec::new() };
-        for (seen, now, expect) in [("a", "a", None), ("a", "b", Some("b"))] {
+        let keys = [Place::Own, Place::In("/w".into()), Place::OfRule(Vec::new())];
+        let keys = keys.map(|place| Key { name: "x".to_owned(), place });
+        for (seen, now, is_fresh, changes, expect) in [
+            ("a", "a", true, false, None),
+            ("a", "b", true, false, Some("b")),
+            // The answer of a look that took long.
+            ("a", "a", false, false, None),
+            ("a", "a", false, true, Some("a")),
+            ("a", "a", true, true, None),
+        ] {
+            let with = |text: &str| keys.clone().map(|key| (key, text.to_owned()));
             let mut state = guard.lock();
-            (state.faults, state.fault_of_rules) = ([("x".to_owned(), fault(now))].into(), Some(of_rules(now)));
+            state.faults = with(now).into();
+            let inputs = state.inputs;
+            state.inputs += u64::from(changes);
             drop(state);
-            let ended = vec![("x".to_owned(), fault(seen))];
-            guard.take(Found { exposed: Vec::new(), ended, ended_of_rules: Some(of_rules(seen)) });
+            let counts = guard.take(Found { inputs, exposed: Vec::new(), ended: with(seen).into() }, is_fresh);
+            assert_eq!(counts, is_fresh || !changes, "{seen} {now} {is_fresh} {changes}");
             let state = guard.lock();
-            assert_eq!(state.faults.get("x").map(|fault| &*fault.text), expect, "{seen} {now}");
-            assert_eq!(state.fault_of_rules.as_ref().map(|fault| &*fault.text), expect, "{seen} {now}");
+            let text = |key| state.faults.get(key).map(String::as_str);
+            assert!(keys.iter().all(|key| text(key) == expect), "{seen} {now} {is_fresh} {changes}");
+        }
+    }
+
+    /// In two folders in turn, each fault is told once.
+    #[test]
+    fn faults_of_two_places_are_told_once() {
+        let lab = tempfile::tempdir().expect("a folder");
+        let (guard, _inbox, _woken) = guard(lab.path());
+        // Nobody looks meanwhile.
+        guard.lock().look = Look::Running;
+        let exposed = |why: &str| Exposed {
+            name: "fragment `a`".to_owned(),
+            why: why.to_owned(),
+            certainty: super::super::deciders::Certainty::Seen,
+        };
+        let report = |cwd: &str, why: &str| {
+            let before = guard.revision();
+            guard.report(exposed(why), Place::In(cwd.into()));
+            guard.revision() - before
+        };
+        assert_eq!((report("/a", "in /a"), report("/b", "in /b")), (1, 1));
+        for _ in 0..3 {
+            assert_eq!((report("/a", "in /a"), report("/b", "in /b")), (0, 0));
+        }
+        assert_eq!(guard.lock().faults.len(), 2);
+        // The same text of two places ends with the last of them.
+        let text = exposed("in /x").to_string();
+        let mut state = guard.lock();
+        let set = |state: &mut State, cwd: &str, text: Option<&String>| {
+            let key = Key { name: "x".to_owned(), place: Place::In(cwd.into()) };
+            guard.set_fault(state, key, text.cloned())
+        };
+        let told =
+            [set(&mut state, "/a", Some(&text)), set(&mut state, "/b", Some(&text)), set(&mut state, "/a", None)];
+        assert_eq!(told, [Some(text.clone()), None, None]);
+        assert_eq!((set(&mut state, "/a", Some(&text)), set(&mut state, "/b", None)), (None, None));
+        (0..2 * FAULTS_MAX).for_each(|number| drop(set(&mut state, &number.to_string(), Some(&text))));
+        assert_eq!(state.faults.len(), FAULTS_MAX);
+    }
+
+    /// A check that takes longer than anybody waits for it: its answer counts when it comes.
+    #[test]
+    fn late_answer_counts() {
+        let lab = tempfile::tempdir().expect("a folder");
+        let (guard, _inbox, _woken) = guard(lab.path());
+        guard.lock().look = Look::Running;
+        guard.lock().reach.writes = true;
+        for (answer, changes, expect) in [(true, false, true), (false, false, false), (false, true, true)] {
+            let wanted = Wanted::row("on_pending");
+            let (tell, told) = sync_channel(1);
+            let checked = move |_: &Subject| {
+                let found = || Exposed::unanswered("what was found".to_owned());
+                let is_fine = told.recv().unwrap_or_default();
+                (if is_fine { Ok(()) } else { Err(found()) }, Instant::now())
+            };
+            let progress = Progress::Running(guard.0.checks.start("on_pending", checked));
+            let inputs = guard.lock().inputs;
+            let checking = Checking { guard: guard.clone(), wanted: wanted.clone(), cwd: None, inputs, progress };
+            assert!(checking.wait(Duration::ZERO).is_none());
+            let late = checking.give_up().expect_err("it is unknown");
+            assert!(late.contains("its answer counts when it comes"), "{late}");
+            assert!(names(&guard).contains(&"on_pending".to_owned()));
+            // The next one waits for the same check, as long as nothing has changed.
+            let next = guard.begin_check(&wanted, None);
+            assert!(next.wait(Duration::ZERO).is_none());
+            drop(next.give_up());
+            guard.lock().inputs += u64::from(changes);
+            tell.send(answer).expect("it waits");
+            let next = guard.begin_check(&wanted, None).wait(Duration::from_secs(60)).expect("an answer");
+            assert_eq!(next.is_ok(), expect, "{answer} {changes}: {next:?}");
+            assert!(expect || next.expect_err("it is refused").starts_with("what was found"));
         }
     }
 }

@@ -16,6 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::deciders::Wanted;
 use super::guard::Guard;
 use crate::launch;
 use crate::store::Ledger;
@@ -91,6 +92,7 @@ impl HookRunner {
     ) {
         let Some((program, args)) = command.split_first() else { return };
         let (program, args, running) = (program.clone(), args.to_vec(), Arc::clone(&self.running));
+        let wanted = Wanted::command(name, command);
         let session_id = session_id.to_owned();
         if running.fetch_add(1, Ordering::SeqCst) >= HOOKS_MAX {
             running.fetch_sub(1, Ordering::SeqCst);
@@ -101,7 +103,7 @@ impl HookRunner {
         let (on_thread, guard) = (Arc::clone(&running), self.guard.clone());
         let started = thread.spawn(move || {
             // The guard reports why not.
-            if guard.check(name, None).is_ok()
+            if guard.check_patiently(&wanted).is_ok()
                 && let Some(input) = input()
             {
                 run(&program, &args, &session_id, &input);

@@ -1,7 +1,7 @@
 //! What a program reads before it acts: the interpreter of a script, and the files that the interpreter and the loader run first.
 //!
 //! One table lists the interpreters. A variable that names files is followed to them; the variable itself is the user's. An
-//! interpreter that the table does not have is refused where everything must be known. Nothing here runs anything.
+//! interpreter that the table does not have counts as one that reads something in reach. Nothing here runs anything.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,15 +9,15 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::program_check::ServerEnvironment;
-use super::words::named_files;
-use crate::files::{self, Executable, InReach, Reach};
+use super::first_line::{self, FirstLine};
+use super::program_check::{ServerEnvironment, check_start_files};
+use super::words::{named_files, parts};
+use crate::files::{self, Executable, InReach, Reach, is_missing};
+
+pub(super) const NO_HOME: &str = "the server has no variable HOME; set it";
 
 /// Most interpreters of one program: an interpreter may be a script too. Source: `exec(2)`.
 const INTERPRETERS_MAX: usize = 4;
-
-/// Bytes of a script that the kernel looks at.
-const SCRIPT_HEAD_BYTES: u64 = 256;
 
 /// Bytes of a list of further module folders that are read.
 const LIST_BYTES_MAX: u64 = 64 << 10;
@@ -27,6 +27,8 @@ const ENTRIES_MAX: usize = 1_024;
 
 /// Variables with which the loader puts other code into any program. Source: `ld.so(8)`, `dyld(1)`.
 const LOADER: [&str; 5] = ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH"];
+
+const USE_ANOTHER: &str = "use a shell, python3, perl, ruby or node";
 
 /// Lists with blanks between their paths.
 const BLANKS_BETWEEN: [&str; 2] = ["LD_PRELOAD", "TCLLIBPATH"];
@@ -110,6 +112,7 @@ const INTERPRETERS: &[Interpreter] = &[
         options: &["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"],
         ..of(&["java"])
     },
+    Interpreter { cwd: Some("uv.toml"), ..of(&["uv", "uvx"]) },
     Interpreter { cwd: Some("deno.json"), ..of(&["deno"]) },
     Interpreter { cwd: Some("bunfig.toml"), ..of(&["bun"]) },
     Interpreter { cwd: Some("tsconfig.json"), ..of(&["ts-node", "tsx"]) },
@@ -138,77 +141,103 @@ pub(super) fn check(
     }
     let mut at = program.clone();
     for step in 0..INTERPRETERS_MAX {
-        let first_line = interpreter_of(&at.real).map_err(InReach::Unclear)?;
+        let first_line = first_line::of(&at.real)?;
         if step > 0 {
             check_start(reach, &at, program, server, cwd)?;
         }
-        let Some(words) = first_line else { return Ok(()) };
-        let Some((interpreter, rest)) = words.split_first() else { return Ok(()) };
-        if !interpreter.starts_with('/') {
-            let why = format!("the interpreter of {}, `{interpreter}`, is not an absolute path", at.real.display());
-            return Err(InReach::Unclear(why));
-        }
-        let script = at.real.clone();
-        let absent =
-            |name: &str| InReach::Unclear(format!("the interpreter of {}, {name}, does not exist", script.display()));
-        let found = reach.executable(Path::new(interpreter))?.ok_or_else(|| absent(interpreter))?;
-        let is_env = Path::new(interpreter).file_name() == Some(OsStr::new("env"));
-        at = match (is_env, rest) {
-            (false, options) => {
-                check_options(reach, &script, options, server, cwd)?;
-                found
-            }
-            (true, [name]) if !name.starts_with('-') && !name.contains(['=', '/']) => {
-                reach.on_path(name, server.path())?.ok_or_else(|| absent(name))?
-            }
-            (true, _) => {
-                let why = format!("the first line of {} is not `env` and a name", script.display());
-                return Err(InReach::Unclear(why));
-            }
-        };
+        let Some(line) = first_line else { return Ok(()) };
+        let Some(interpreter) = started_by(reach, &at.real, &line, server, cwd)? else { return Ok(()) };
+        at = interpreter;
     }
-    Err(InReach::Unclear(format!("{} has too many interpreters", program.real.display())))
+    let why = format!("{} has too many interpreters; name the last one in its first line", program.real.display());
+    Err(InReach::Unclear(why))
 }
 
-/// As [`check`], for a program that is an interpreter itself.
+/// The interpreter that a script's first line starts, with its options checked; `None` if there is none, so that nothing starts.
+fn started_by(
+    reach: &Reach,
+    script: &Path,
+    line: &FirstLine,
+    server: &ServerEnvironment,
+    cwd: &Path,
+) -> Result<Option<Executable>, InReach> {
+    let named = |why: InReach| why.named(&format!("the first line of {}", script.display()));
+    let absent = |name: &str| {
+        let why = format!("the interpreter of {}, {name}, does not exist", script.display());
+        if reach.counts_users() { Err(InReach::Unclear(why)) } else { Ok(None) }
+    };
+    if reach.executable(Path::new(&line.interpreter))?.is_none() {
+        return absent(&line.interpreter);
+    }
+    let words = line.words().map_err(|why| named(InReach::Unclear(why)))?;
+    let Some((name, options)) = words.split_first() else { return Ok(None) };
+    let found = match name.contains('/') {
+        true => reach.executable(Path::new(name))?,
+        false => reach.on_path(name, server.path())?,
+    };
+    let Some(found) = found else { return absent(name) };
+    if starts_login_shell(&words) {
+        check_start_files(reach, server).map_err(named)?;
+    }
+    named_files(options, cwd, server.home()).iter().try_for_each(|file| reach.check(file))?;
+    Ok(Some(found))
+}
+
+/// As [`check`], for a program that may be an interpreter itself, with the words that start it.
 pub(super) fn check_with_start(
     reach: &Reach,
     program: &Executable,
+    words: &[String],
     server: &ServerEnvironment,
     cwd: &Path,
 ) -> Result<(), InReach> {
     check(reach, program, server, cwd)?;
-    match row_of(program) {
-        Some(_) => check_start(reach, program, program, server, cwd),
-        None => Ok(()),
+    if row_of(program).is_some() {
+        check_start(reach, program, program, server, cwd)?;
     }
+    if starts_login_shell(words) { check_start_files(reach, server) } else { Ok(()) }
 }
 
-/// The options in the first line of a script.
-fn check_options(
-    reach: &Reach,
-    script: &Path,
-    options: &[String],
-    server: &ServerEnvironment,
-    cwd: &Path,
-) -> Result<(), InReach> {
-    let is_login = |word: &String| word == "--login" || (word.starts_with('-') && word[1..].contains(['l', 'i']));
-    if options.iter().any(is_login) {
-        super::program_check::check_start_files(reach, server)
-            .map_err(|why| InReach::Unclear(format!("the first line of {}: {why}", script.display())))?;
+/// Whether words, or a line for a shell in them, start a shell that reads the files of a login or of a terminal.
+fn starts_login_shell(words: &[String]) -> bool {
+    let words = parts(words);
+    let is_shell = |word: &str| {
+        let name = word.rsplit('/').next().unwrap_or_default();
+        row_named(name).is_some_and(|row| matches!(row.more, More::Shell | More::Zsh))
+    };
+    (0..words.len()).any(|at| is_shell(&words[at]) && has_login_option(&words[at + 1..]))
+}
+
+/// Whether the options at the beginning of a shell's arguments ask for the files of a login or of a terminal.
+fn has_login_option(arguments: &[String]) -> bool {
+    let mut is_value = false;
+    for word in arguments {
+        let is_option = word.starts_with(['-', '+']);
+        if !is_option && !is_value {
+            return false;
+        }
+        let name = word.trim_start_matches(['-', '+']);
+        let is_cluster = word.starts_with('-') && !word.starts_with("--") && name.contains(['l', 'i']);
+        if is_cluster || ["login", "interactive", "rcfile", "init-file"].contains(&name) {
+            return true;
+        }
+        is_value = is_option && !word.starts_with("--") && name.ends_with(['o', 'O']);
     }
-    named_files(options, cwd, server.home()).iter().try_for_each(|file| reach.check(file))
+    false
 }
 
 fn row_of(program: &Executable) -> Option<&'static Interpreter> {
-    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let row = |name: &str| INTERPRETERS.iter().find(|row| row.names.contains(&name));
     // `python3` may be a link to `python3.12`, and `sh` to `busybox`.
-    [&program.real, &program.spelled].into_iter().find_map(|path| {
-        let name = name_of(path);
-        let unnumbered = name.trim_end_matches(|char: char| char.is_ascii_digit() || matches!(char, '.' | '-' | '_'));
-        row(&name).or_else(|| row(unnumbered))
-    })
+    [&program.real, &program.spelled]
+        .into_iter()
+        .find_map(|path| row_named(&path.file_name().unwrap_or_default().to_string_lossy()))
+}
+
+fn row_named(name: &str) -> Option<&'static Interpreter> {
+    let name = name.to_ascii_lowercase();
+    let unnumbered = name.trim_end_matches(|char: char| char.is_ascii_digit() || matches!(char, '.' | '-' | '_'));
+    let row = |name: &str| INTERPRETERS.iter().find(|row| row.names.contains(&name));
+    row(&name).or_else(|| row(unnumbered))
 }
 
 /// What an interpreter reads before the script.
@@ -221,9 +250,11 @@ fn check_start(
 ) -> Result<(), InReach> {
     let Some(row) = row_of(interpreter) else {
         // A script as interpreter has one of its own, which is checked next.
-        let is_script = interpreter_of(&interpreter.real).is_ok_and(|words| words.is_some());
-        let why = format!("it is not known what {} reads when it starts", interpreter.real.display());
-        return if is_script { Ok(()) } else { unclear(reach, why) };
+        if first_line::of(&interpreter.real)?.is_some() {
+            return Ok(());
+        }
+        let why = format!("it is not known what {} reads when it starts; {USE_ANOTHER}", interpreter.real.display());
+        return Err(InReach::Unclear(why));
     };
     row.lists.iter().try_for_each(|name| check_list(reach, server, name, cwd))?;
     for name in row.options {
@@ -232,13 +263,13 @@ fn check_start(
         named_files(&words, cwd, server.home()).iter().try_for_each(|file| reach.check(file))?;
     }
     if let Some(file) = row.cwd {
-        let why = |why: InReach| in_words(why, &format!("{} reads {file} in its folder", interpreter.real.display()));
+        let why = |why: InReach| why.named(&format!("{} reads {file} in its folder", interpreter.real.display()));
         reach.check(&cwd.join(file)).map_err(why)?;
     }
     let needs_home = !row.home.is_empty() || matches!(row.more, More::Zsh | More::Fish | More::Python);
     let home = match server.home() {
         Some(home) => home,
-        None if needs_home => return unclear(reach, "the server has no variable HOME".to_owned()),
+        None if needs_home => return Err(InReach::Unclear(NO_HOME.to_owned())),
         None => Path::new("/"),
     };
     row.home.iter().try_for_each(|file| check_with_entries(reach, &home.join(file)))?;
@@ -262,24 +293,13 @@ fn check_start(
     }
 }
 
-fn in_words(why: InReach, what: &str) -> InReach {
-    match why {
-        InReach::OfModel(why) => InReach::OfModel(format!("{what}: {why}")),
-        InReach::Unclear(why) => InReach::Unclear(format!("{what}: {why}")),
-    }
-}
-
-/// Something that must be known for an accept, and says nothing about models.
-fn unclear(reach: &Reach, why: String) -> Result<(), InReach> {
-    if reach.counts_users() { Err(InReach::Unclear(why)) } else { Ok(()) }
-}
-
 /// Each file or folder that a variable lists.
 fn check_list(reach: &Reach, server: &ServerEnvironment, name: &str, cwd: &Path) -> Result<(), InReach> {
     let Some(value) = server.variable(name) else { return Ok(()) };
-    let in_variable = |why: InReach| in_words(why, &format!("the server's variable {name}"));
+    let in_variable = |why: InReach| why.named(&format!("the server's variable {name}"));
     if value.as_bytes().contains(&b'$') {
-        return unclear(reach, format!("the server's variable {name} is not a plain list of paths"));
+        let why = format!("the server's variable {name} is not a plain list of paths; write them out, without `$`");
+        return Err(InReach::Unclear(why));
     }
     let is_end = |byte: &u8| matches!(byte, b':' | b';') || (*byte == b' ' && BLANKS_BETWEEN.contains(&name));
     for entry in value.as_bytes().split(is_end) {
@@ -293,18 +313,30 @@ fn check_list(reach: &Reach, server: &ServerEnvironment, name: &str, cwd: &Path)
 /// A file, or a folder with what is in it.
 pub(super) fn check_with_entries(reach: &Reach, path: &Path) -> Result<(), InReach> {
     reach.check_installed(path)?;
-    let Ok(entries) = fs::read_dir(path) else { return Ok(()) };
-    let paths = entries.flatten().map(|entry| entry.path());
-    check_each(path, paths, |entry| reach.check_installed(entry))
+    check_each(path, entries(path)?, |entry| reach.check_installed(entry))
+}
+
+/// The entries of a folder, or none if there is no such folder.
+fn entries(folder: &Path) -> Result<impl Iterator<Item = Result<PathBuf, InReach>> + use<>, InReach> {
+    let folder = folder.to_owned();
+    let entries = match fs::read_dir(&folder) {
+        Ok(entries) => Some(entries),
+        Err(error) if is_missing(&error) => None,
+        Err(error) => return Err(InReach::unseen(&folder, &error)),
+    };
+    let path = move |entry: io::Result<fs::DirEntry>| {
+        entry.map(|entry| entry.path()).map_err(|error| InReach::unseen(&folder, &error))
+    };
+    Ok(entries.into_iter().flatten().map(path))
 }
 
 /// Checks the entries of a folder. Those beyond the limit count as in reach.
 fn check_each(
     folder: &Path,
-    mut paths: impl Iterator<Item = PathBuf>,
+    mut paths: impl Iterator<Item = Result<PathBuf, InReach>>,
     check: impl Fn(&Path) -> Result<(), InReach>,
 ) -> Result<(), InReach> {
-    paths.by_ref().take(ENTRIES_MAX).try_for_each(|path| check(&path))?;
+    paths.by_ref().take(ENTRIES_MAX).try_for_each(|path| check(&path?))?;
     match paths.next() {
         None => Ok(()),
         Some(_) => Err(InReach::OfModel(format!("{} has more entries than are checked", folder.display()))),
@@ -320,13 +352,13 @@ fn check_python(reach: &Reach, python: &Executable, server: &ServerEnvironment, 
         reach.check_installed(&prefix.join("pyvenv.cfg"))?;
         let lib = prefix.join("lib");
         reach.check_installed(&lib)?;
-        let Ok(entries) = fs::read_dir(&lib) else { continue };
-        let of_python = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("py"));
-        for version in of_python.take(ENTRIES_MAX) {
-            for folder in ["site-packages", "dist-packages"] {
-                check_site(reach, &version.path().join(folder))?;
-            }
-        }
+        let is_of_python =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("py"));
+        let versions = entries(&lib)?.filter(|path| path.as_ref().map_or(true, is_of_python));
+        check_each(&lib, versions, |version| {
+            let folders = ["site-packages", "dist-packages"];
+            folders.iter().try_for_each(|folder| check_site(reach, &version.join(folder)))
+        })?;
     }
     Ok(())
 }
@@ -336,42 +368,32 @@ fn check_site(reach: &Reach, folder: &Path) -> Result<(), InReach> {
     for name in ["sitecustomize.py", "usercustomize.py"] {
         reach.check_installed(&folder.join(name))?;
     }
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
-    let lists = entries.flatten().map(|entry| entry.path()).filter(|path| path.extension() == Some(OsStr::new("pth")));
+    let is_list = |path: &PathBuf| path.extension() == Some(OsStr::new("pth"));
+    let lists = entries(folder)?.filter(|path| path.as_ref().map_or(true, is_list));
     check_each(folder, lists, |list| check_pth(reach, list))
 }
 
 fn check_pth(reach: &Reach, path: &Path) -> Result<(), InReach> {
     reach.check_installed(path)?;
     let mut bytes = Vec::new();
-    let read = files::open_named(path).and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes));
-    if read.is_err() {
-        return Ok(());
+    match files::open_named(path).and_then(|file| file.take(LIST_BYTES_MAX + 1).read_to_end(&mut bytes)) {
+        Ok(_) => {}
+        // A folder of this name is not read either.
+        Err(error) if is_missing(&error) || path.is_dir() => return Ok(()),
+        Err(error) => return Err(InReach::unseen(path, &error)),
     }
     if bytes.len() as u64 > LIST_BYTES_MAX {
         return Err(InReach::OfModel(format!("{} is longer than is checked", path.display())));
     }
-    for line in bytes.split(|byte| matches!(byte, b'\n' | b'\r')).filter(|line| line.starts_with(b"/")) {
-        let why = |why: InReach| in_words(why, &path.display().to_string());
-        reach.check_installed(Path::new(OsStr::from_bytes(line.trim_ascii()))).map_err(why)?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let is_code =
+        |line: &&[u8]| line.starts_with(b"#") || line.starts_with(b"import ") || line.starts_with(b"import\t");
+    let lines = bytes.split(|byte| matches!(byte, b'\n' | b'\r')).map(<[u8]>::trim_ascii_end);
+    for line in lines.filter(|line| !line.is_empty() && !is_code(line)) {
+        let named = |why: InReach| why.named(&path.display().to_string());
+        reach.check_installed(&folder.join(OsStr::from_bytes(line))).map_err(named)?;
     }
     Ok(())
-}
-
-/// The words of a script's first line, after `#!`; `None` if the file is not such a script.
-fn interpreter_of(program: &Path) -> Result<Option<Vec<String>>, String> {
-    let failed = |error: io::Error| format!("{}: {error}", program.display());
-    let mut head = Vec::new();
-    let opened = match files::open_named(program) {
-        // A program that can be run but not read is not a script.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
-        opened => opened.map_err(failed)?,
-    };
-    opened.take(SCRIPT_HEAD_BYTES).read_to_end(&mut head).map_err(failed)?;
-    let Some(line) = head.strip_prefix(b"#!") else { return Ok(None) };
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let line = std::str::from_utf8(line).map_err(|_| format!("the first line of {} is not text", program.display()))?;
-    Ok(Some(line.split([' ', '\t']).filter(|word| !word.is_empty()).map(str::to_owned).collect()))
 }
 
 #[cfg(test)]

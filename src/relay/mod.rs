@@ -11,6 +11,7 @@ mod core;
 mod deciders;
 mod direction;
 mod event_loop;
+mod first_line;
 mod guard;
 mod hooks;
 mod inbox;

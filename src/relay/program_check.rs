@@ -26,7 +26,7 @@ use super::guard::Guard;
 use super::interpreters;
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, runs_others, runs_repository_files};
-use crate::files::{Reach, Whose};
+use crate::files::{InReach, Reach, Whose, is_missing};
 
 /// Most checks at once. Further ones are refused: the others hang.
 const CHECKS_MAX: usize = 8;
@@ -71,7 +71,7 @@ const OF_MANY_NAMES: [&str; 3] = ["busybox", "coreutils", "toybox"];
 const STACK_BYTES: usize = 2 << 20;
 
 /// The variables of the server that decide which files a command runs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerEnvironment {
     path: OsString,
     home: Option<OsString>,
@@ -190,8 +190,8 @@ pub(crate) fn program_in_time(
     let started = thread("rule").spawn(move || {
         let reach = Reach::new(places(&check, &server), Whose::Models);
         let own = std::env::current_exe().ok();
-        let deciders =
-            Deciders { settings: &settings, codex: None, own: own.as_deref(), server: &server, cwd: Path::new("/") };
+        let (settings, own, cwd) = (&settings, own.as_deref(), Path::new("/"));
+        let deciders = Deciders { settings, codex: None, own, server: &server, ours: &server, cwd };
         let exposed = deciders.exposed(&reach, |_| {}).first().map(Exposed::bar);
         drop(send.send(exposed.map_or_else(|| program(&check, &server), Err)));
     });
@@ -242,6 +242,7 @@ fn program(check: &ProgramCheck, server: &ServerEnvironment) -> Result<String, S
         check_shell(command, Path::new(shell), server)?;
         reach.executable(Path::new(shell))?.ok_or_else(|| format!("{shell} does not exist"))?;
         check_start_files(&reach, server)?;
+        check_snapshots(&reach, server)?;
     }
     let name = command.argv().first().map(String::as_str).unwrap_or_default();
     let found = match name.contains('/') {
@@ -277,32 +278,49 @@ fn check_shell(command: &ExactCommand, shell: &Path, server: &ServerEnvironment)
     }
 }
 
-/// The files that a shell reads before a command are neither the model's nor another user's.
-pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Result<(), String> {
-    let home = server.home().ok_or("the server has no variable HOME")?;
+/// The files that a shell reads when it starts or ends are out of reach. All shells count, since one may start another.
+pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Result<(), InReach> {
+    let home = server.home().ok_or_else(|| InReach::Unclear(interpreters::NO_HOME.to_owned()))?;
     let zdotdir = server.zdotdir().unwrap_or(home);
-    let folders = [(home, &START_FILES[..]), (zdotdir, &START_FILES), (&server.codex_home, &[SNAPSHOTS])];
-    for (folder, names) in folders {
-        if !folder.is_absolute() {
-            return Err(format!("the path of the shell's start-up files, {}, is not absolute", folder.display()));
-        }
-        for name in names {
-            interpreters::check_with_entries(reach, &folder.join(name))?;
-        }
+    for folder in [home, zdotdir] {
+        is_absolute(folder)?;
+        START_FILES.iter().try_for_each(|name| interpreters::check_with_entries(reach, &folder.join(name)))?;
     }
     for (name, file) in &server.first {
         if !file.as_bytes().starts_with(b"/") || file.as_bytes().contains(&b'$') {
-            return Err(format!("the server's variable {name} is not a plain absolute path"));
+            let why = format!("the server's variable {name} is not a plain absolute path; write it out");
+            return Err(InReach::Unclear(why));
         }
         reach.check(Path::new(file))?;
     }
     let mut of_system = START_FILES_OF_SYSTEM.iter().map(Path::new);
-    Ok(of_system.try_for_each(|file| interpreters::check_with_entries(reach, file))?)
+    of_system.try_for_each(|file| interpreters::check_with_entries(reach, file))
+}
+
+/// The scripts that codex has its shells read are out of reach.
+fn check_snapshots(reach: &Reach, server: &ServerEnvironment) -> Result<(), InReach> {
+    is_absolute(&server.codex_home)?;
+    interpreters::check_with_entries(reach, &server.codex_home.join(SNAPSHOTS))
+}
+
+fn is_absolute(folder: &Path) -> Result<(), InReach> {
+    let why = || format!("the path of the shell's start-up files, {}, is not absolute", folder.display());
+    if folder.is_absolute() { Ok(()) } else { Err(InReach::Unclear(why())) }
+}
+
+/// Whether a variable decides what a program reads when it starts, or which one starts.
+pub(super) fn is_watched(variable: &str) -> bool {
+    ["PATH", "HOME", "ZDOTDIR", "BASH_ENV", "ENV"].contains(&variable)
+        || interpreters::variables().any(|name| name == variable)
 }
 
 /// The outermost folder of a path that holds a repository.
 fn outermost_repository(cwd: &Path) -> Option<PathBuf> {
-    let holds_one = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+    // One that cannot be looked at may hold one.
+    let holds_one = |folder: &&Path| {
+        let git = folder.join(".git").symlink_metadata();
+        !git.is_err_and(|error| is_missing(&error))
+    };
     cwd.ancestors().filter(holds_one).last().map(Path::to_owned)
 }
 
@@ -460,13 +478,14 @@ mod tests {
             fs::write(root.join("bin/tool"), line).expect("a file");
             found(&tool, &cwd, path)
         };
-        for fine in ["#!/bin/sh\n", "#! /bin/sh -e\n", "#!/usr/bin/env outside\n", "echo\n", "\u{7f}ELF", ""] {
+        let by_env = ["#!/usr/bin/env outside\n", "#!/usr/bin/env -S A=1 outside -x\n"];
+        for fine in ["#!/bin/sh\n", "#! /bin/sh -e\n", "echo\n", "\u{7f}ELF", ""].into_iter().chain(by_env) {
             assert!(run(fine, &path).is_ok(), "{fine:?}: {:?}", run(fine, &path));
         }
         let inside = format!("#!{}\n", cwd.join("inside").display());
         assert!(why(run(&inside, &path)).contains("where the model may write"));
         assert!(why(run("#!/usr/bin/env inside\n", &format!("{}:{path}", cwd.display()))).contains("may write"));
-        for bad in ["#!sh\n", "#!/usr/bin/env -S outside\n", "#!/usr/bin/env A=1 outside\n", "#!/nowhere/sh\n"] {
+        for bad in ["#!sh\n", "#!/usr/bin/env -S -i outside\n", "#!/usr/bin/env A=1 outside\n", "#!/nowhere/sh\n"] {
             assert!(run(bad, &path).is_err(), "{bad:?}");
         }
         // The interpreter is a script of the model's interpreter.

@@ -67,13 +67,17 @@ struct Looks {
     seen: Option<Stamp>,
     /// State at the last reading.
     read: Option<Stamp>,
+    /// State at the last reading that was refused because a model could have written the file, and the revision of what the guard
+    /// knew before it.
+    refused: Option<(Stamp, u64)>,
 }
 
 impl Looks {
-    /// Whether the file has changed since the last reading and has not changed since the last look.
-    fn is_due(&mut self, stamp: Stamp) -> bool {
+    /// Whether the file has changed since the last reading and has not changed since the last look. A refused file is read again
+    /// only if it has changed, or what the guard knows.
+    fn is_due(&mut self, stamp: Stamp, guard_revision: u64) -> bool {
         let has_settled = self.seen.replace(stamp) == Some(stamp);
-        has_settled && self.read != Some(stamp)
+        has_settled && self.read != Some(stamp) && self.refused != Some((stamp, guard_revision))
     }
 }
 
@@ -96,7 +100,8 @@ impl Reload {
     fn look(&mut self) {
         let file = self.home.join("config.toml");
         let stamp = stamp_of(&file);
-        if !self.looks.is_due(stamp) {
+        let guard_revision = self.guard.revision();
+        if !self.looks.is_due(stamp, guard_revision) {
             return;
         }
         // A missing or refused home changes no setting.
@@ -108,14 +113,14 @@ impl Reload {
         if stamp_of(&file) != stamp {
             return;
         }
-        self.looks.read = Some(stamp);
+        (self.looks.read, self.looks.refused) = (Some(stamp), None);
         match (mistakes(&complaints), self.guard.check_settings()) {
             (None, Ok(())) => self.apply(&settings),
             (Some(mistakes), Ok(())) => self.refuse(mistakes),
             // A model may have written them. The guard has reported it.
             (_, Err(why)) => {
                 // Once they are out of reach, they are read again.
-                self.looks.read = None;
+                (self.looks.read, self.looks.refused) = (None, Some((stamp, guard_revision)));
                 self.reported = None;
                 self.end_faults();
                 self.publish_error(why);
@@ -190,14 +195,27 @@ mod tests {
     fn file_is_read_once_it_has_settled() {
         let stamp = |size| Some((1, 1, size, 0, 0, 0, 0));
         let mut looks = Looks::default();
-        assert!(!looks.is_due(stamp(1)));
-        assert!(looks.is_due(stamp(1)));
+        assert!(!looks.is_due(stamp(1), 0));
+        assert!(looks.is_due(stamp(1), 0));
         looks.read = Some(stamp(1));
-        assert!(!looks.is_due(stamp(1)));
+        assert!(!looks.is_due(stamp(1), 0));
         // It is written in two pieces, then removed.
-        assert!(!looks.is_due(stamp(2)) && !looks.is_due(stamp(3)));
-        assert!(looks.is_due(stamp(3)));
+        assert!(!looks.is_due(stamp(2), 0) && !looks.is_due(stamp(3), 0));
+        assert!(looks.is_due(stamp(3), 0));
         looks.read = Some(stamp(3));
-        assert!(!looks.is_due(None) && looks.is_due(None));
+        assert!(!looks.is_due(None, 0) && looks.is_due(None, 0));
+    }
+
+    #[test]
+    fn refused_file_is_read_again_only_after_a_change() {
+        let stamp = |size| Some((1, 1, size, 0, 0, 0, 0));
+        let mut looks = Looks::default();
+        assert!(!looks.is_due(stamp(1), 7) && looks.is_due(stamp(1), 7));
+        looks.refused = Some((stamp(1), 7));
+        for _ in 0..100 {
+            assert!(!looks.is_due(stamp(1), 7));
+        }
+        assert!(looks.is_due(stamp(1), 8));
+        assert!(!looks.is_due(stamp(2), 7) && looks.is_due(stamp(2), 7));
     }
 }

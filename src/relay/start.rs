@@ -13,7 +13,7 @@ use super::core::{Clock, Core};
 use super::deciders;
 use super::direction::Direction;
 use super::event_loop::{Relay, Scratch};
-use super::guard::Guard;
+use super::guard::{Environments, Guard};
 use super::hooks::Hooks;
 use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
@@ -177,9 +177,12 @@ impl Start<'_> {
         let fresh_id = Uuid::now_v7();
         let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
         published.stalls_after(settings.stalled_after.value);
-        let server = ServerEnvironment::of(environment, server_path);
-        let guard =
-            Guard::new(settings.clone(), server, codex_path.clone().into(), Arc::clone(&published), outbox.clone());
+        let environments = Environments {
+            server: ServerEnvironment::of(environment, server_path),
+            ours: ServerEnvironment::of(environment, None),
+        };
+        let codex = codex_path.clone().into();
+        let guard = Guard::new(settings.clone(), environments, codex, Arc::clone(&published), outbox.clone());
         let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone(), guard.clone());
         let stalls = StallWatch::new(stall_settings(settings), hooks.runner());
         let opening = Opening {

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::engine::runs_others;
+use crate::files::is_missing;
 
 /// Characters that end a path in an option or in a line for a shell.
 const ENDS: [char; 16] = ['\'', '"', '`', '=', ';', '|', '&', '(', ')', '<', '>', ',', ':', '{', '}', '@'];
@@ -16,7 +17,8 @@ pub(super) fn named_files(words: &[String], cwd: &Path, home: Option<&Path>) -> 
     parts(words).iter().filter_map(|part| path_in(part, cwd, home)).collect()
 }
 
-fn parts(words: &[String]) -> Vec<String> {
+/// The parts of words that may be paths, options or words of a line for a shell.
+pub(super) fn parts(words: &[String]) -> Vec<String> {
     let of_word = |word: &String| {
         let word = word.replace("${HOME}", "$HOME");
         let parts = word.split(|char: char| char.is_whitespace() || ENDS.contains(&char));
@@ -30,7 +32,8 @@ pub(super) fn argument_files(program: &str, arguments: &[String], cwd: &Path, ho
     let looks_only_so = |part: &str| {
         let folder = part.split_once('/').map(|(folder, _)| folder).filter(|folder| !folder.is_empty());
         let is_relative = !part.starts_with(['-', '~', '$']);
-        is_relative && folder.is_some_and(|folder| cwd.join(folder).symlink_metadata().is_err())
+        is_relative
+            && folder.is_some_and(|folder| cwd.join(folder).symlink_metadata().is_err_and(|error| is_missing(&error)))
     };
     let words = parts(arguments).into_iter().filter(|part| !looks_only_so(part));
     let mut files: Vec<PathBuf> = words.filter_map(|part| path_in(&part, cwd, home)).collect();

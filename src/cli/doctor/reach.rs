@@ -52,15 +52,17 @@ fn possible(settings: &Settings, environment: &Environment, sessions: &[Found]) 
         sessions.iter().filter_map(|session| session.holder.as_ref()).map(|holder| PathBuf::from(&holder.place.cwd));
     // A session that was started in `/` says nothing about its threads.
     let places: BTreeSet<PathBuf> = cwds.filter(|cwd| cwd.is_absolute() && cwd != Path::new("/")).collect();
-    let codex = locate::codex(settings, environment).ok().map(|codex| codex.program);
-    let (settings, server) = (settings.clone(), ServerEnvironment::of(environment, None));
+    let codex = locate::codex(settings, environment).ok();
+    let (codex, path) = codex.map(|codex| (codex.program, codex.path)).unzip();
+    let (settings, ours) = (settings.clone(), ServerEnvironment::of(environment, None));
+    let server = ServerEnvironment::of(environment, path.flatten());
     let (done, looked) = sync_channel(1);
     let look = move || {
         let reach = Reach::new(places, Whose::Models);
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let own = std::env::current_exe().ok();
-        let deciders =
-            Deciders { settings: &settings, codex: codex.as_deref(), own: own.as_deref(), server: &server, cwd: &cwd };
+        let (settings, codex, own) = (&settings, codex.as_deref(), own.as_deref());
+        let deciders = Deciders { settings, codex, own, server: &server, ours: &ours, cwd: &cwd };
         let _ = done.send(deciders.exposed(&reach, |_| {}));
     };
     let started = std::thread::Builder::new().name("look".to_owned()).spawn(look);
