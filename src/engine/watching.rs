@@ -508,7 +508,9 @@ mod tests {
                     lines.extend(injection.lines.iter().map(text).filter(|line| !line.contains("method")));
                 }
                 Effect::Order(order) => {
-                    let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry)) = order;
+                    let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry)) = order else {
+                        continue;
+                    };
                     entries.extend(match entry {
                         LedgerEntry::RequestOpened(row) => Some(format!("opens {}", row.request_id)),
                         LedgerEntry::RequestReopened { request_id, by } => {

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use recorded_ends::Renamed;
+
 use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen, call_key, is_adopted};
@@ -265,8 +267,12 @@ impl Conversation {
     /// Records are missing.
     pub(super) fn gap(&mut self) {
         // The request line of the note may be lost.
-        self.next_request = None;
+        self.forget_next_request();
         self.threads.change_all(|thread| thread.turn.iter_mut().for_each(|turn| turn.known = Known::Part));
+    }
+
+    fn forget_next_request(&mut self) {
+        (self.next_request, self.has_next_ended) = (None, false);
     }
 
     /// Any server message shows that the child is running, even if the note of its start is missing.
@@ -285,7 +291,7 @@ impl Conversation {
         step.lost.requests.extend(self.requests.iter().map(|(_, request)| request).filter(|r| r.is_open()).cloned());
         // Notes about them may follow.
         self.requests.change_all(|request| request.state = RequestState::Cut);
-        self.next_request = None;
+        self.forget_next_request();
         // Call ids start over.
         self.calls.take_all();
         Change::RunEnded
@@ -311,6 +317,16 @@ impl Conversation {
             "request_opened" => {
                 self.has_next_ended = data.is_some_and(|data| self.recorded_ends.repeats(data));
                 self.next_request = data.and_then(recorded_ends::request_id);
+                Change::None
+            }
+            "request_renamed" => {
+                if let Some(Renamed { request_id, before }) = data.and_then(Renamed::of) {
+                    self.requests.change_all(|request| {
+                        if request.request_id.as_ref() == Some(&before) {
+                            request.request_id = Some(request_id.clone());
+                        }
+                    });
+                }
                 Change::None
             }
             "request_resolved" => {

@@ -23,6 +23,19 @@ struct Told {
     again: bool,
 }
 
+/// The note that the ledger has another name for a request.
+#[derive(Deserialize)]
+pub(super) struct Renamed {
+    pub(super) request_id: String,
+    pub(super) before: String,
+}
+
+impl Renamed {
+    pub(super) fn of(note: &RawValue) -> Option<Renamed> {
+        serde_json::from_str(note.get()).ok()
+    }
+}
+
 /// The name of the request in a note of our own.
 pub(super) fn request_id(note: &RawValue) -> Option<String> {
     serde_json::from_str::<Told>(note.get()).ok().map(|told| told.request_id)
