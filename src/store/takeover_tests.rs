@@ -543,12 +543,9 @@ fn other_request_under_an_id_leaves_the_first_alone() {
         );
         let results: Vec<Value> = got.iter().map(|line| line["result"].clone()).collect();
         let is_answered = match who {
-            Who::Client
-            | Who::HastyClient
-            | Who::ConfirmedClient
-            | Who::ApiThenClient
-            | Who::Rule
-            | Who::Expiry => true,
+            Who::Client | Who::HastyClient | Who::ConfirmedClient | Who::ApiThenClient | Who::Rule | Who::Expiry => {
+                true
+            }
             // Its caller has read the first request.
             Who::Nobody | Who::Api | Who::AcceptRule | Who::Server => false,
         };

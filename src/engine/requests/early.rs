@@ -256,8 +256,12 @@ impl Requests {
         let names = places.iter().map(|(before, place)| (before.clone(), place.name.clone())).collect();
         self.rename(&names);
         for (name, order) in early.orders {
-            if let Some(place) = places.get(&name) {
-                self.place_order(now, order, place, effects);
+            // The caller of an answer that is not stored yet may have read the other request of this name.
+            let is_others = |place: &&Place<'_>| name != place.name && matches!(place.found, Found::New);
+            match places.get(&name) {
+                Some(place) if is_others(&place) && is_of_caller(&order) => {}
+                Some(place) => self.place_order(now, order, place, effects),
+                None => {}
             }
         }
         for (id, is_renamed, found) in open {
@@ -281,7 +285,8 @@ impl Requests {
             // A further request of the same id is not that of the row.
             let row = rows.newest.get(&asked.id).copied().filter(|row| settled.insert(&*row.request_id));
             let place = if let Some(row) = row.filter(|row| row.digest == asked.digest) {
-                let found = row.answer.as_ref().map_or(Found::Open, |answer| self.found(early, asked, row, answer, effects));
+                let found =
+                    row.answer.as_ref().map_or(Found::Open, |answer| self.found(early, asked, row, answer, effects));
                 Place { name: row.request_id.clone(), is_whole: asked.is_whole, found }
             } else {
                 if let Some(row) = row.filter(|row| row.answer.is_none()) {
@@ -318,7 +323,9 @@ impl Requests {
             _ if early.is_answered(&asked.name) => Found::OtherAnswer(answer),
             Some(_) if by_policy => Found::OtherAnswer(answer),
             None => Found::Ended(answer, asked.over),
-            Some(request) if is_over(&request.state) || answer.line(&row.rpc_request_id, &request.verdict).is_some() => {
+            Some(request)
+                if is_over(&request.state) || answer.line(&row.rpc_request_id, &request.verdict).is_some() =>
+            {
                 Found::Answer(answer)
             }
             Some(_) => {
@@ -381,7 +388,6 @@ impl Requests {
                     policy.end = replaces(&policy.end, answer, is_whole);
                 }
             }
-            // Its caller may have read the other request of this name.
             (Found::New, State::Deciding(deciding)) if is_renamed && matches!(deciding.decider, Decider::Api(..)) => {
                 let is_its = |commit: &Commit| matches!(commit, Commit::Decides(of) if of == id);
                 self.commits.retain(|_, commit| !is_its(commit));
@@ -427,6 +433,11 @@ impl Requests {
         self.by_policy.values_mut().for_each(|policy| change(&mut policy.end.request_id));
         self.ended.names.values_mut().for_each(|(name, _)| change(name));
     }
+}
+
+/// It is to store the answer of an API caller.
+fn is_of_caller(order: &Order) -> bool {
+    matches!(order, Order::Commit(_, LedgerEntry::RequestEnded(end)) if end.source != RequestSource::Policy)
 }
 
 /// An answer is being stored, but the server needs none any more.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Note, Order,  OwnLine, Passage, Peer, RequestSource, Token,
-    Transport, WaitingCommand,
+    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Note, Order, OwnLine, Passage, Peer,
+    RequestSource, Token, Transport, WaitingCommand,
 };
 use codex_shim::testing::journal::Writer;
 use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
