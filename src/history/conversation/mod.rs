@@ -11,8 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use recorded_ends::Renamed;
-
 use super::bounded::{Bounded, Weigh, masked_json};
 use super::item::{Item, ToolCall, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen, call_key, is_adopted};
@@ -267,12 +265,8 @@ impl Conversation {
     /// Records are missing.
     pub(super) fn gap(&mut self) {
         // The request line of the note may be lost.
-        self.forget_next_request();
-        self.threads.change_all(|thread| thread.turn.iter_mut().for_each(|turn| turn.known = Known::Part));
-    }
-
-    fn forget_next_request(&mut self) {
         (self.next_request, self.has_next_ended) = (None, false);
+        self.threads.change_all(|thread| thread.turn.iter_mut().for_each(|turn| turn.known = Known::Part));
     }
 
     /// Any server message shows that the child is running, even if the note of its start is missing.
@@ -291,7 +285,7 @@ impl Conversation {
         step.lost.requests.extend(self.requests.iter().map(|(_, request)| request).filter(|r| r.is_open()).cloned());
         // Notes about them may follow.
         self.requests.change_all(|request| request.state = RequestState::Cut);
-        self.forget_next_request();
+        (self.next_request, self.has_next_ended) = (None, false);
         // Call ids start over.
         self.calls.take_all();
         Change::RunEnded
@@ -319,16 +313,7 @@ impl Conversation {
                 self.next_request = data.and_then(recorded_ends::request_id);
                 Change::None
             }
-            "request_renamed" => {
-                if let Some(Renamed { request_id, before }) = data.and_then(Renamed::of) {
-                    self.requests.change_all(|request| {
-                        if request.request_id.as_ref() == Some(&before) {
-                            request.request_id = Some(request_id.clone());
-                        }
-                    });
-                }
-                Change::None
-            }
+            "request_renamed" => self.renamed(data),
             "request_resolved" => {
                 let Some(end) = data.and_then(End::of) else { return Change::None };
                 let named = self.requests.take_if(|_, request| request.request_id.as_ref() == Some(&end.request_id));
