@@ -658,10 +658,8 @@ impl Requests {
             }
             (State::Pending | State::Expired, Why::ServerExited) => {
                 let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
-                resolve(
-                    request.ended(RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED)),
-                    effects,
-                );
+                let end = RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED);
+                resolve(request.ended(end), effects);
             }
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);
