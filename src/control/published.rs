@@ -182,6 +182,7 @@ impl Published {
             | Note::ClientAttached { .. }
             | Note::ClientLeft { .. }
             | Note::RequestOpened { .. }
+            | Note::RequestRenamed { .. }
             | Note::RequestCommitted { .. }
             | Note::RequestResolved { .. }
             | Note::RuleApplied { .. }

@@ -229,6 +229,8 @@ pub enum Warning {
     FragmentsRefused,
     /// The server rejects decline reasons, both during the turn and before the next.
     ReasonNotSent,
+    /// The ledger of a hub could not be read for so long that requests which have ended since are not stored.
+    RequestsNotStored,
     /// A line of this side names a method with credentials and can be parsed in more than one way, so neither it nor
     /// the responses to its ids are recorded.
     AmbiguousSecret(Side),
@@ -264,6 +266,9 @@ impl fmt::Display for Warning {
             }
             Warning::ReasonNotSent => {
                 "this codex does not support `thread/inject_items`: the reason of a decline did not reach the model"
+            }
+            Warning::RequestsNotStored => {
+                "the ledger cannot be read: the oldest requests of this run that have ended will not be in it; the journal has them"
             }
             Warning::InjectRefusedWaits => {
                 "this codex does not support `thread/inject_items`: context stays queued; set `carrier = \"auto\"` to put it \
@@ -369,6 +374,8 @@ pub enum Note {
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         again: bool,
     },
+    /// The hub has read its ledger, and a request that it has opened before has another name there.
+    RequestRenamed { request_id: String, before: String },
     /// The ledger has stored a request.
     RequestCommitted { request_id: String },
     /// A request ended.

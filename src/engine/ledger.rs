@@ -140,6 +140,8 @@ pub enum Order {
     KeepFirst(Token, LedgerEntry),
     /// Store it now or never, and report which.
     Commit(Token, LedgerEntry),
+    /// Read the ledger, and report if it cannot be used. Store nothing: the order for the entry follows once it is read.
+    Early(Token, LedgerEntry),
 }
 
 impl Order {
@@ -147,8 +149,77 @@ impl Order {
     pub fn token(&self) -> Option<Token> {
         match self {
             Order::Keep(_) => None,
-            Order::KeepFirst(token, _) | Order::Commit(token, _) => Some(*token),
+            Order::KeepFirst(token, _) | Order::Commit(token, _) | Order::Early(token, _) => Some(*token),
         }
+    }
+
+    pub(super) fn entry(&self) -> &LedgerEntry {
+        let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Early(_, entry)) = self;
+        entry
+    }
+
+    pub(super) fn entry_mut(&mut self) -> &mut LedgerEntry {
+        let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Early(_, entry)) = self;
+        entry
+    }
+}
+
+/// Bytes of an entry without its texts.
+const ENTRY_BYTES: usize = 256;
+
+impl LedgerEntry {
+    /// The name of the request that it is about.
+    pub(super) fn request_id_mut(&mut self) -> Option<&mut String> {
+        match self {
+            LedgerEntry::RequestOpened(row) => Some(&mut row.request_id),
+            LedgerEntry::RequestEnded(end) => Some(&mut end.request_id),
+            LedgerEntry::AnswerLost(given) => Some(&mut given.request_id),
+            LedgerEntry::RequestExpired { request_id, .. }
+            | LedgerEntry::RequestDispatched { request_id, .. }
+            | LedgerEntry::RequestReopened { request_id, .. }
+            | LedgerEntry::RequestConfirmed { request_id, .. }
+            | LedgerEntry::RequestUncertain { request_id, .. }
+            | LedgerEntry::RequestLate { request_id }
+            | LedgerEntry::RequestShown { request_id, .. } => Some(request_id),
+            LedgerEntry::Sent(_)
+            | LedgerEntry::Settled { .. }
+            | LedgerEntry::TurnNamed { .. }
+            | LedgerEntry::ThreadSeen { .. }
+            | LedgerEntry::ThreadBegan { .. }
+            | LedgerEntry::FragmentsSent { .. }
+            | LedgerEntry::EpochShown { .. }
+            | LedgerEntry::ThreadCompacted { .. }
+            | LedgerEntry::DenialOverruled(_) => None,
+        }
+    }
+
+    /// Its size in memory in bytes, if it is about a request.
+    pub(super) fn weight(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let texts = match self {
+            LedgerEntry::RequestOpened(row) => {
+                length(&row.payload) + length(&row.changes) + length(&row.item) + row.summary.len()
+            }
+            LedgerEntry::RequestEnded(end) => length(&end.payload) + length(&end.reason),
+            LedgerEntry::AnswerLost(given) => given.payload.len(),
+            LedgerEntry::RequestShown { changes, summary, .. } => changes.len() + summary.len(),
+            LedgerEntry::RequestExpired { .. }
+            | LedgerEntry::RequestDispatched { .. }
+            | LedgerEntry::RequestReopened { .. }
+            | LedgerEntry::RequestConfirmed { .. }
+            | LedgerEntry::RequestUncertain { .. }
+            | LedgerEntry::RequestLate { .. }
+            | LedgerEntry::Sent(_)
+            | LedgerEntry::Settled { .. }
+            | LedgerEntry::TurnNamed { .. }
+            | LedgerEntry::ThreadSeen { .. }
+            | LedgerEntry::ThreadBegan { .. }
+            | LedgerEntry::FragmentsSent { .. }
+            | LedgerEntry::EpochShown { .. }
+            | LedgerEntry::ThreadCompacted { .. }
+            | LedgerEntry::DenialOverruled(_) => 0,
+        };
+        ENTRY_BYTES + texts
     }
 }
 

@@ -49,8 +49,10 @@ pub(crate) use context::{
     Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
 };
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Now, OwnLine, Passage, Token};
-pub(crate) use interface::{Form, Injection, LateLine, Note, Omitted, OmittedReason, OverruleFor, Warning};
+pub use interface::{
+    ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Note, Now, OwnLine, Passage, Token,
+};
+pub(crate) use interface::{Form, Injection, LateLine, Omitted, OmittedReason, OverruleFor, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, OverruledRow, RequestEnd, RequestRow, RowId};
 pub(crate) use refused_peers::RefusedPeer;
@@ -172,6 +174,11 @@ impl Engine {
 
     /// Decides how to react to `input` and appends the effects.
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        self.take(now, input, effects);
+        self.requests.keep_early(effects);
+    }
+
+    fn take(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
             Input::ServerStarted { pid, adopted } => {
                 effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.is_hub }));
@@ -533,6 +540,7 @@ mod tests {
             Effect::Order(Order::Keep(entry)) => format!("keep({})", entry_in_a_word(entry)),
             Effect::Order(Order::KeepFirst(token, entry)) => format!("first{token}({})", entry_in_a_word(entry)),
             Effect::Order(Order::Commit(token, entry)) => format!("commit{token}({})", entry_in_a_word(entry)),
+            Effect::Order(Order::Early(token, entry)) => format!("early{token}({})", entry_in_a_word(entry)),
             Effect::Release(token) => format!("release{token}"),
             Effect::Inject(injection) => {
                 let lines: Vec<String> =

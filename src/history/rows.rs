@@ -639,6 +639,19 @@ mod request_tests {
         );
     }
 
+    /// The line of a request whose end is on record may be lost; then the next request is another one.
+    #[test]
+    fn gap_ends_the_wait_for_a_request_that_is_repeated() {
+        let accept = resolved("resolved", "\"accept\"", "null");
+        let again = OPENED.replace("\"request_id\"", "\"again\":true,\"request_id\"").replace("5 !", "9 !");
+        let decided = "9 approval_decision g-0 commandExecution 3 accept completed ls /w";
+        let next = COMMAND.replace("6 ?0", "9 ?1");
+        check(
+            &format!("{OPENED}{COMMAND}{accept}{again}9 # full\n{next}"),
+            &[ASKED, decided, "9 request_approval ~ commandExecution ~ ~ ~ ls /w"],
+        );
+    }
+
     #[test]
     fn every_method_for_a_human() {
         check(&format!("{OPENED}{COMMAND}"), &[ASKED]);

@@ -705,6 +705,20 @@ mod tests {
     }
 
     #[test]
+    fn renamed_request_ends_under_its_new_name() {
+        let pending = r#"approval {"decisions":["accept","acceptForSession","decline","cancel"],"kind":"diff","request_id":"g-0","status":"pending"}"#;
+        let renamed = r#"request_renamed {"request_id":"g-0.2","before":"g-0"}"#;
+        let ends =
+            r#"approval {"decision":"accept","kind":"diff","request_id":"g-0.2","source":"api","status":"resolved"}"#;
+        let actual = format!("{ASKS}\n{renamed}\n{}", ENDS.replace("g-0", "g-0.2"));
+        check(&actual, &format!("{pending}\n{ends}"));
+        // The next request does not get the name.
+        let next = ASKS.replace("\"id\":0", "\"id\":1").lines().last().unwrap_or_default().to_owned();
+        let unnamed = pending.replace("\"request_id\":\"g-0\",", "");
+        check(&format!("{ASKS}\n{renamed}\n{next}"), &format!("{pending}\n{unnamed}"));
+    }
+
+    #[test]
     fn reused_id_ends_the_earlier_request() {
         let asks = |name: &str| {
             let id = ASKS.lines().last().unwrap_or_default();

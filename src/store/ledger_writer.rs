@@ -57,6 +57,8 @@ pub(super) struct LedgerWriter {
     notify: Notify,
     report_fault: ReportFault,
     connection: Option<Connection>,
+    /// The engine has got the ledger's contents for this run, or is about to.
+    is_loaded: bool,
     /// Commands up to this row were sent to the engine.
     sent_row: RowId,
     backlog: VecDeque<LedgerEntry>,
@@ -89,6 +91,7 @@ impl LedgerWriter {
             notify,
             report_fault,
             connection: None,
+            is_loaded: false,
             sent_row: 0,
             backlog: VecDeque::new(),
             retry_at: None,
@@ -140,6 +143,7 @@ impl LedgerWriter {
         self.run.own_run.clone_from(&generation);
         self.run.generation = generation;
         self.sent_row = 0;
+        self.is_loaded = false;
         self.connection = None;
         if self.path.exists()
             && let Err(error) = self.connected()
@@ -166,7 +170,9 @@ impl LedgerWriter {
 
     /// Carries out all jobs, or none if one fails.
     fn together(&mut self, jobs: &mut [Job]) -> Result<Vec<Done>, DatabaseError> {
-        if self.backlog.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_))) {
+        // Without jobs it is a retry, which reads the ledger if it could not be read before.
+        let only_ends = !jobs.is_empty() && jobs.iter().all(|job| matches!(job, Job::Finish(_)));
+        if self.backlog.is_empty() && only_ends {
             return Ok(jobs.iter().map(|_| Done::Nothing).collect());
         }
         let mut sent_row = self.connected()?;
@@ -206,6 +212,7 @@ impl LedgerWriter {
         // The engine's table of threads may have no room for all; beginnings are fewer and come first.
         (self.notify)(Input::Context(ContextChange::Beginnings(beginnings)));
         (self.notify)(Input::Remembered(Box::new(remembered)));
+        self.is_loaded = true;
         (self.notify)(Input::Context(ContextChange::Added(added)));
         Ok(self.sent_row)
     }
@@ -252,6 +259,8 @@ impl LedgerWriter {
             (Job::Order(Order::Commit(token, _)), Done::Committed(done)) => {
                 (self.notify)(Input::Committed { token, done });
             }
+            // Its entry follows in an order of its own.
+            (Job::Order(Order::Early(..)), _) => {}
             (Job::Order(order), _) => {
                 if let Some(token) = order.token() {
                     (self.notify)(Input::Committed { token, done: true });
@@ -270,11 +279,13 @@ impl LedgerWriter {
     /// Reports a failure to the job's caller; entries without a caller are retried.
     fn refuse(&mut self, job: Job, why: &LedgerError) {
         match job {
+            // Its entry follows in an order of its own.
+            Job::Order(Order::Early(..)) if self.is_loaded => {}
             Job::Order(order) => {
                 let token = order.token();
                 match order {
                     Order::Keep(entry) | Order::KeepFirst(_, entry) => self.retry_later(entry),
-                    Order::Commit(..) => {}
+                    Order::Commit(..) | Order::Early(..) => {}
                 }
                 if let Some(token) = token {
                     (self.notify)(Input::Committed { token, done: false });
@@ -341,6 +352,7 @@ fn carry_out(
             keep(transaction, run, entry)?;
             Done::Nothing
         }
+        Job::Order(Order::Early(..)) => Done::Nothing,
         // `keep` changes no row if the request has already ended.
         Job::Order(Order::Commit(_, entry)) => Done::Committed(keep(transaction, run, entry)? > 0),
         Job::Push(pushed, _) => {

@@ -1,7 +1,8 @@
 //! The ledger's record of requests: one row each, and all answers.
 //!
-//! Every function runs in the caller's transaction. A row only moves forward: its end is written once, except that policy
-//! may still end an expired one, and that the answer of a rule is taken back if it was stored too late to be sent.
+//! Every function runs in the caller's transaction. A row's end is written once, except that policy may still end an expired
+//! one, that an answer which does not go to the server gives way to the one that does, or to none, and that a row is open again
+//! if its answer is given up.
 
 use std::time::SystemTime;
 
@@ -56,9 +57,10 @@ CREATE TABLE codex_request_answers (
 CREATE INDEX codex_request_answers_by_request ON codex_request_answers (request_id);
 ";
 
-/// The rule that decides on a request, and the file of the program that it accepted.
+/// Why a request was declined, for the model.
 pub(super) const REASON_COLUMN: &str = "ALTER TABLE codex_pending_requests ADD COLUMN reason TEXT;";
 
+/// The rule that decides on a request, and the file of the program that it accepted.
 pub(super) const RULE_COLUMNS: &str = "
 ALTER TABLE codex_pending_requests ADD COLUMN rule TEXT;
 ALTER TABLE codex_pending_requests ADD COLUMN program TEXT;
@@ -96,13 +98,14 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
     const CONFIRMED: &str =
         "UPDATE codex_pending_requests SET confirmed_at = ?2 WHERE request_id = ?1 AND confirmed_at IS NULL";
     const UNCERTAIN: &str = "UPDATE codex_pending_requests SET error_code = 'outcome_unknown',
-        error_message = 'the turn ended before the server had confirmed the answer' WHERE request_id = ?1 AND confirmed_at IS NULL";
+        error_message = 'the server needs no answer any more, and has not confirmed this one' WHERE request_id = ?1 AND confirmed_at IS NULL";
     const EXPIRED: &str = "UPDATE codex_pending_requests SET status = 'expired', error_code = 'request_expired',
         error_message = 'nobody answered in time', resolution_source = 'policy', resolved_at = ?2
         WHERE request_id = ?1 AND status = 'pending'";
     const REOPENED: &str =
         "UPDATE codex_pending_requests SET status = 'pending', resolved_at = NULL, resolution_source = NULL,
-        resolved_by = NULL, resolved_payload_json = NULL, program = NULL, reason = NULL, dispatched_at = NULL
+        resolved_by = NULL, resolved_payload_json = NULL, error_code = NULL, error_message = NULL, program = NULL,
+        reason = NULL, dispatched_at = NULL
         WHERE request_id = ?1 AND status = 'resolved' AND resolved_by = ?2";
     const NOT_SENT: &str = "UPDATE codex_request_answers SET won = 0 WHERE request_id = ?1 AND by = ?2";
     const LATE: &str = "UPDATE codex_pending_requests SET late = 1 WHERE request_id = ?1";

@@ -24,6 +24,8 @@ pub enum Told {
     Nothing,
     First(Token),
     Whether(Token),
+    /// A hub has not read its ledger: nothing is stored, and only a failure is reported.
+    Failure(Token),
 }
 
 /// Outgoing data, in order.
@@ -160,6 +162,7 @@ impl World {
                 self.referee.ordered(now, token, &entry, true);
                 (Told::Whether(token), entry)
             }
+            Order::Early(..) => return self.broken("what is not to be done here: an early order".to_owned()),
         };
         run.orders.push_back((told, entry));
     }
@@ -304,7 +307,7 @@ impl World {
                 run.orders.push_front((Told::Nothing, entry));
                 self.tell(Input::Committed { token, done: false });
             }
-            (Told::Nothing, true) => run.orders.push_front((Told::Nothing, entry)),
+            (Told::Nothing | Told::Failure(_), true) => run.orders.push_front((Told::Nothing, entry)),
             (_, false) => {
                 self.keep(entry);
                 if let Told::First(token) | Told::Whether(token) = told {

@@ -9,9 +9,9 @@
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::open::{Commit, SERVER_EXITED, WITHDRAWN, request_name};
+use super::open::{SERVER_EXITED, WITHDRAWN, Why, later_entry};
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
-use crate::engine::interface::{Effect, Note, Now};
+use crate::engine::interface::{Effect, Now};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::verdict::Verdict;
 use crate::protocol::ItemPlace;
@@ -86,6 +86,16 @@ impl AnswerBefore {
         let (member, value) = refusal.map_or(("result", payload), |error| ("error", error));
         Some(format!("{{\"id\":{rpc_request_id},\"{member}\":{value}}}").into_bytes())
     }
+
+    /// The ledger entry when the server needs no answer any more, for whichever reason is known. It cannot have confirmed an
+    /// answer that was not sent.
+    pub(super) fn later_entry(&self, why: Option<Why>, request_id: String, at_us: u64) -> Option<Effect> {
+        match why {
+            Some(Why::ServerExited) => None,
+            _ if !self.is_dispatched => Some(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us })),
+            why => later_entry(&why?, request_id, at_us),
+        }
+    }
 }
 
 impl OpenBefore {
@@ -138,42 +148,6 @@ impl Requests {
         *used = number.max(*used);
     }
 
-    /// Gives an open request the name of another row, also in what waits for the ledger or the server.
-    pub(super) fn rename(&mut self, id: &RpcId, name: &str) -> String {
-        let Some(request) = self.open.get_mut(id) else { return name.to_owned() };
-        let before = std::mem::replace(&mut request.row.request_id, name.to_owned());
-        if let Some(end) = &mut request.end {
-            name.clone_into(&mut end.request_id);
-        }
-        for commit in self.commits.values_mut() {
-            if let Commit::Opens { request_id } | Commit::GoesOn { request_id } = commit
-                && *request_id == before
-            {
-                name.clone_into(request_id);
-            }
-        }
-        let dispatched = self.dispatches.values_mut().map(|(_, of)| of);
-        let by_policy = self.by_policy.values_mut().map(|answer| &mut answer.end.request_id);
-        dispatched.chain(by_policy).filter(|of| **of == before).for_each(|of| name.clone_into(of));
-        before
-    }
-
-    /// Opens a row for a request whose name belongs to a row that has ended. A client may have got it by now.
-    pub(super) fn open_anew(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
-        let (Some(generation), Some(request)) = (self.generation.clone(), self.open.get(id)) else { return };
-        let name = self.free_name(request_name(&generation, id, &request.row.rpc_request_id));
-        self.rename(id, &name);
-        self.commits.retain(|_, commit| !matches!(commit, Commit::Opens { request_id } if *request_id == name));
-        let Some(request) = self.open.get_mut(id) else { return };
-        request.row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
-        let (row, request_type) = (request.row.clone(), request.kind.request_type().name());
-        let (held, end) = (request.withheld.is_some(), request.end.clone());
-        effects.push(Effect::Note(Note::RequestOpened { request_id: name.clone(), request_type, held, again: false }));
-        let entry = LedgerEntry::RequestOpened(Box::new(row));
-        self.keep_first(entry, Commit::Opens { request_id: name }, effects);
-        effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(end))));
-    }
-
     /// The threads that may still wait for an answer.
     pub(in crate::engine) fn threads_before(&self) -> Vec<String> {
         let mut threads: Vec<String> = self.before.iter().filter_map(|row| row.thread_id.clone()).collect();
@@ -192,20 +166,16 @@ impl Requests {
     ) {
         if !self.before.is_empty() && waits_for_nobody(status) {
             let is_over = |row: &OpenBefore| row.is_for_human && row.thread_id.as_deref() == Some(thread_id);
-            self.end_before(now, is_over, effects);
+            self.end_before(now, None, is_over, effects);
         }
     }
 
     pub(super) fn turn_before_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
-        self.end_before(now, |row| row.is_of(place), effects);
+        self.end_before(now, Some(Why::TurnOver), |row| row.is_of(place), effects);
     }
 
     pub(super) fn resolved_before(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
-        for row in self.before.iter().filter(|row| row.answer.is_some() && row.rpc_id().as_ref() == Some(id)) {
-            let (request_id, at_us) = (row.request_id.clone(), now.unix_us);
-            effects.push(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
-        }
-        self.end_before(now, |row| row.rpc_id().as_ref() == Some(id), effects);
+        self.end_before(now, Some(Why::Confirmed), |row| row.rpc_id().as_ref() == Some(id), effects);
     }
 
     /// The server asks for one of them again, or for something else under its id, which withdraws it.
@@ -248,11 +218,22 @@ impl Requests {
         }
     }
 
-    fn end_before(&mut self, now: Now, is_over: impl Fn(&OpenBefore) -> bool, effects: &mut Vec<Effect>) {
+    /// The server needs no answer to these any more.
+    fn end_before(
+        &mut self,
+        now: Now,
+        why: Option<Why>,
+        is_over: impl Fn(&OpenBefore) -> bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let over: Vec<OpenBefore> = self.before.extract_if(.., |row| is_over(row)).collect();
-        for row in over.into_iter().filter(|row| row.answer.is_none()) {
+        for OpenBefore { request_id, answer, .. } in over {
+            if let Some(answer) = answer {
+                effects.extend(answer.later_entry(why, request_id, now.unix_us));
+                continue;
+            }
             let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
-            resolve(RequestEnd::unanswered(row.request_id, now.unix_us, status, source, WITHDRAWN), effects);
+            resolve(RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN), effects);
         }
     }
 }

@@ -1,24 +1,27 @@
 //! Requests that the server of a hub asks before the hub has read its ledger.
 //!
-//! They wait for nothing: a client gets them and may answer. Once the ledger is read, a request that an earlier hub had already
-//! gets its row. An answer in that row is sent, unless another one goes to the server already, which then replaces it in the row.
-//! Until then the ledger is not told what became of an answer, because the name of the row may be that of another request.
+//! They wait for nothing: a client gets them and may answer. But the name that such a request has until then may be that of
+//! another row. So the ledger gets nothing about a request under that name, which only tells this hub's requests apart: all orders
+//! are kept here, and go out once the ledger is read and each request has its row. A request that an earlier hub had already gets
+//! the row of that. An answer in it is sent, unless another one goes to the server already, which then replaces it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::before::{AnswerBefore, OpenBefore};
-use super::open::{
-    Commit, ErrorText, LateAnswer, Replaced, Request, State, WITHDRAWN, Why, later_entry, opened_note, request_name,
-};
-use super::{Requests, resolve};
+use super::before::{AnswerBefore, OpenBefore, RequestDigest, request_digest};
+use super::open::{Commit, Decider, ErrorText, LateAnswer, State, WITHDRAWN, Why, request_name};
+use super::{Requests, answer, resolve};
 use crate::engine::attached_client::Clients;
-use crate::engine::interface::{ApiReply, Effect, Note, Now};
-use crate::engine::ledger::{LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
+use crate::engine::interface::{ApiReply, Effect, Note, Now, Token, Warning};
+use crate::engine::ledger::{LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::verdict::Verdict;
-use crate::wire::{Conn, Message, RpcId};
+use crate::wire::RpcId;
 
-/// Requests remembered that have ended before the ledger is read; beyond that, the oldest have no row if their names are taken.
-const EARLY_MAX: usize = 256;
+/// Limits of the kept orders. Beyond them, the oldest requests that have ended are not stored.
+const ORDERS_MAX: usize = 4_096;
+const BYTES_MAX: usize = 16 << 20;
+
+/// Requests that are told apart; beyond that, the oldest ones that have ended are forgotten.
+const ASKED_MAX: usize = 16_384;
 
 /// The error of an answer that has replaced one of an earlier hub.
 const REPLACED: ErrorText =
@@ -26,43 +29,202 @@ const REPLACED: ErrorText =
 const REPLACED_SENT: ErrorText =
     ("answer_replaced", "an earlier hub had sent another answer, which the server had not confirmed");
 
-/// A request that has ended before the ledger is read.
+/// The requests so far, and what is to be stored about them.
+#[derive(Debug, Default)]
+pub(super) struct Early {
+    /// Oldest first.
+    asked: VecDeque<Asked>,
+    /// Each with the name of its request.
+    orders: VecDeque<(String, Order)>,
+    bytes: usize,
+    has_warned: bool,
+}
+
 #[derive(Debug)]
-pub(super) struct EndedEarly {
+struct Asked {
+    /// Its name until the ledger is read.
+    name: String,
     id: RpcId,
-    request: Request,
-    /// `None` if the server asks anew under its id, as it has not got the answer.
-    why: Option<Why>,
+    raw_id: String,
+    digest: RequestDigest,
+    /// The ledger stores answers to it as they are.
+    is_whole: bool,
+    /// Why it has ended.
+    over: Option<Why>,
+}
+
+/// The row that a request gets.
+struct Place<'a> {
+    name: String,
+    is_whole: bool,
+    found: Found<'a>,
+}
+
+/// What the ledger has of a request.
+#[derive(Clone, Copy)]
+enum Found<'a> {
+    /// Nothing.
+    New,
+    /// A row that waits for an answer.
+    Open,
+    /// An answer, which is sent now.
+    Answer(&'a AnswerBefore),
+    /// An answer, but another one goes to the server already.
+    OtherAnswer(&'a AnswerBefore),
+    /// An answer, and the request has ended without another one.
+    Ended(&'a AnswerBefore, Option<Why>),
 }
 
 /// The rows in the ledger from the run of an earlier hub.
 struct Rows<'a> {
-    ended: &'a [String],
-    /// The newest come first.
-    rows: &'a [OpenBefore],
-    /// Rows of requests that have ended since. A further request of the same id is not theirs.
-    taken: Vec<&'a str>,
+    ended: HashSet<&'a str>,
+    open: HashSet<&'a str>,
+    newest: HashMap<RpcId, &'a OpenBefore>,
 }
 
 impl<'a> Rows<'a> {
-    fn of(&self, id: &RpcId) -> Option<&'a OpenBefore> {
-        let row = self.rows.iter().find(|row| row.rpc_id().as_ref() == Some(id))?;
-        (!self.taken.contains(&&*row.request_id)).then_some(row)
+    fn of(ended: &'a [String], rows: &'a [OpenBefore]) -> Rows<'a> {
+        let mut newest = HashMap::new();
+        // The newest come first.
+        for row in rows {
+            if let Some(id) = row.rpc_id() {
+                newest.entry(id).or_insert(row);
+            }
+        }
+        let open = rows.iter().map(|row| &*row.request_id).collect();
+        Rows { ended: ended.iter().map(|name| &**name).collect(), open, newest }
     }
 
     fn has(&self, name: &str) -> bool {
-        self.ended.iter().any(|ended| ended == name) || self.rows.iter().any(|row| row.request_id == name)
+        self.ended.contains(name) || self.open.contains(name)
+    }
+}
+
+impl Asked {
+    fn of(row: &RequestRow) -> Option<Asked> {
+        let params = row.payload.as_deref();
+        let id = serde_json::from_str(&row.rpc_request_id).ok().map(RpcId::from_raw)?;
+        Some(Asked {
+            name: row.request_id.clone(),
+            id,
+            raw_id: row.rpc_request_id.clone(),
+            digest: request_digest(&row.method, params),
+            is_whole: matches!(answer::verdict(row.kind, params.unwrap_or_default()), Verdict::Open),
+            over: None,
+        })
+    }
+}
+
+impl Early {
+    fn add(&mut self, mut order: Order) {
+        let Some(name) = order.entry_mut().request_id_mut().cloned() else { return };
+        if let LedgerEntry::RequestOpened(row) = order.entry() {
+            self.asked.extend(Asked::of(row));
+        }
+        self.bytes += order.entry().weight();
+        self.orders.push_back((name, order));
+    }
+
+    /// The server needs no answer any more.
+    pub(super) fn over(&mut self, name: &str, why: Why) {
+        if let Some(asked) = self.asked.iter_mut().rev().find(|asked| asked.name == name) {
+            asked.over = Some(why);
+        }
+    }
+
+    /// The ledger cannot be used, which its caller hears: an entry that is to be stored now or never is not stored.
+    pub(super) fn refused(&mut self, refused: Token) {
+        let Some(at) = self.orders.iter().position(|(_, order)| order.token() == Some(refused)) else { return };
+        match self.orders.remove(at) {
+            Some((name, Order::KeepFirst(_, entry))) => self.orders.insert(at, (name, Order::Keep(entry))),
+            Some((_, order)) => self.bytes -= order.entry().weight(),
+            None => {}
+        }
+    }
+
+    /// Forgets orders; returns their tokens.
+    fn forget(&mut self, is_meant: impl Fn(&str, &LedgerEntry) -> bool) -> Vec<Token> {
+        let (forgotten, kept): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.orders).into_iter().partition(|(name, order)| is_meant(name, order.entry()));
+        self.orders = kept;
+        self.bytes -= forgotten.iter().map(|(_, order)| order.entry().weight()).sum::<usize>();
+        forgotten.iter().filter_map(|(_, order)| order.token()).collect()
+    }
+
+    fn is_full(&self) -> bool {
+        self.orders.len() > ORDERS_MAX || self.bytes > BYTES_MAX
+    }
+
+    fn opens(&self, name: &str) -> bool {
+        self.orders.iter().any(|(of, order)| of == name && matches!(order.entry(), LedgerEntry::RequestOpened(_)))
+    }
+
+    /// An answer to the request goes to the server.
+    fn is_answered(&self, name: &str) -> bool {
+        self.orders.iter().any(|(of, order)| match order {
+            Order::Keep(LedgerEntry::RequestEnded(end)) | Order::KeepFirst(_, LedgerEntry::RequestEnded(end)) => {
+                of == name && end.payload.is_some()
+            }
+            Order::Keep(_) | Order::KeepFirst(..) | Order::Commit(..) | Order::Early(..) => false,
+        })
     }
 }
 
 /// The end of a request whose answer goes to the server, although the ledger has another one.
-fn replaces(end: &RequestEnd, answer: &AnswerBefore, verdict: &Verdict) -> RequestEnd {
-    let is_same = end.payload.as_ref() == Some(&answer.payload) && matches!(verdict, Verdict::Open);
+fn replaces(end: &RequestEnd, answer: &AnswerBefore, is_whole: bool) -> RequestEnd {
+    let is_same = is_whole && end.payload.as_ref() == Some(&answer.payload);
     let error = if answer.is_dispatched { REPLACED_SENT } else { REPLACED };
     RequestEnd { instead: true, error: end.error.or((!is_same).then_some(error)), ..end.clone() }
 }
 
 impl Requests {
+    /// Keeps the orders about requests as long as the ledger is not read. It gets the news that there are some, so that it is
+    /// opened, and reports if it cannot be used.
+    pub(in crate::engine) fn keep_early(&mut self, effects: &mut Vec<Effect>) {
+        if self.is_read {
+            return;
+        }
+        let is_early = |effect: &mut Effect| {
+            let Effect::Order(order) = effect else { return false };
+            order.entry_mut().request_id_mut().is_some()
+        };
+        let early: Vec<Effect> = effects.extract_if(.., is_early).collect();
+        for effect in early {
+            if let Effect::Order(order) = effect {
+                let token = order.token();
+                effects.extend(token.map(|token| Effect::Order(Order::Early(token, order.entry().clone()))));
+                self.early.add(order);
+            }
+        }
+        if self.early.is_full() || self.early.asked.len() > ASKED_MAX {
+            self.forget_early(effects);
+        }
+    }
+
+    /// Forgets the oldest requests that have ended. An open one has its row here.
+    fn forget_early(&mut self, effects: &mut Vec<Effect>) {
+        let open: HashSet<&str> = self.open.values().map(|request| &*request.row.request_id).collect();
+        let mut ended: VecDeque<String> = self.early.asked.iter().map(|asked| asked.name.clone()).collect();
+        ended.retain(|name| !open.contains(&**name));
+        let mut tokens = Vec::new();
+        while self.early.is_full()
+            && let Some(oldest) = ended.pop_front()
+        {
+            tokens.extend(self.early.forget(|name, _| *name == oldest));
+        }
+        if self.early.is_full() {
+            tokens.extend(self.early.forget(|_, entry| matches!(entry, LedgerEntry::RequestOpened(_))));
+        }
+        while self.early.asked.len() > ASKED_MAX {
+            let Some(at) = self.early.asked.iter().position(|asked| !open.contains(&*asked.name)) else { break };
+            self.early.asked.remove(at);
+        }
+        tokens.iter().for_each(|token| drop(self.commits.remove(token)));
+        if !std::mem::replace(&mut self.early.has_warned, true) {
+            effects.push(Effect::Warn(Warning::RequestsNotStored));
+        }
+    }
+
     /// The ledger has been read: the names of the requests that have ended under another hub, and the rows that are open or
     /// whose answers the server may not have got.
     pub(in crate::engine) fn remember(
@@ -78,116 +240,165 @@ impl Requests {
             return;
         }
         ended.iter().chain(rows.iter().map(|row| &row.request_id)).for_each(|name| self.name_is_used(name));
-        let mut before = Rows { ended, rows: &rows, taken: Vec::new() };
-        for early in std::mem::take(&mut self.ended_early) {
-            self.place_ended(now, early, &mut before, effects);
-        }
+        let early = std::mem::take(&mut self.early);
+        let places = self.places(now, &early, &Rows::of(ended, &rows), effects);
+        let mut open = Vec::new();
         for id in self.ids_where(|_| true) {
-            self.place_open(now, &id, &before, clients, effects);
+            let Some((name, place)) = self.open.get(&id).and_then(|it| places.get_key_value(&it.row.request_id)) else {
+                continue;
+            };
+            if matches!(place.found, Found::New) && !early.opens(name) {
+                let row = RequestRow { request_id: place.name.clone(), ..self.open[&id].row.clone() };
+                effects.push(Effect::keep(LedgerEntry::RequestOpened(Box::new(row))));
+            }
+            open.push((id, *name != place.name, place.found));
         }
-        let is_known = |id: &RpcId| self.open.contains_key(id) || self.ended.names.contains_key(id);
-        rows.retain(|row| row.rpc_id().is_some_and(|id| !is_known(&id)));
+        let names = places.iter().map(|(before, place)| (before.clone(), place.name.clone())).collect();
+        self.rename(&names);
+        for (name, order) in early.orders {
+            // The caller of an answer that is not stored yet may have read the other request of this name.
+            let is_others = |place: &&Place<'_>| name != place.name && matches!(place.found, Found::New);
+            match places.get(&name) {
+                Some(place) if is_others(&place) && is_of_caller(&order) => {}
+                Some(place) => self.place_order(now, order, place, effects),
+                None => {}
+            }
+        }
+        for (id, is_renamed, found) in open {
+            self.place_open(now, &id, is_renamed, found, clients, effects);
+        }
+        rows.retain(|row| row.rpc_id().is_some_and(|id| early.asked.iter().all(|asked| asked.id != id)));
         self.before = rows;
     }
 
-    /// The server asks anew under the id of an answered request. Returns the earlier rows of the same, and what else it has asked.
-    pub(super) fn followed(
+    /// The rows of the requests, by the names that these had until now.
+    fn places<'a>(
         &mut self,
-        id: &RpcId,
-        mut answered: Request,
-        message: &Message<'_>,
-    ) -> (VecDeque<String>, VecDeque<Replaced>) {
-        let before = if self.is_hub && !answered.is_repeated_by(message) {
-            (VecDeque::new(), answered.asked())
-        } else {
-            (answered.followed_by(message), VecDeque::new())
-        };
-        if !self.is_read {
-            self.ends_early(id, answered, None);
-        }
-        before
-    }
-
-    /// A request has ended before the ledger is read.
-    pub(super) fn ends_early(&mut self, id: &RpcId, request: Request, why: Option<Why>) {
-        if self.ended_early.len() == EARLY_MAX {
-            self.ended_early.pop_front();
-        }
-        self.ended_early.push_back(EndedEarly { id: id.clone(), request, why });
-    }
-
-    /// The answer of a request that has ended is written.
-    pub(super) fn written_early(&mut self, id: &RpcId, request_id: &str) {
-        let is_it = |early: &&mut EndedEarly| early.id == *id && early.request.row.request_id == request_id;
-        if let Some(early) = self.ended_early.iter_mut().rev().find(is_it) {
-            early.request.state = State::Sent;
-        }
-    }
-
-    /// A request, or its answer, was forwarded before it was stored.
-    pub(super) fn is_late(&mut self, request_id: String, effects: &mut Vec<Effect>) {
-        if self.is_read {
-            return effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
-        }
-        let ended = self.ended_early.iter_mut().map(|early| &mut early.request);
-        let late = self.open.values_mut().chain(ended).filter(|request| request.row.request_id == request_id);
-        late.for_each(|request| request.row.late = true);
-    }
-
-    /// Gives a request its row.
-    fn place_open(&mut self, now: Now, id: &RpcId, before: &Rows<'_>, clients: &Clients, effects: &mut Vec<Effect>) {
-        let Some(request) = self.open.get(id) else { return };
-        let is_late = request.row.late;
-        match before.of(id) {
-            Some(row) if row.digest == request.digest() => self.take_row(now, id, row, effects),
-            row => {
-                if before.has(&request.row.request_id) {
-                    if let State::Deciding(_) = request.state {
-                        // The ledger would store it in the row of the other request.
-                        self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if of == id));
-                        self.decided(now, id, false, clients, effects);
-                    }
-                    self.open_anew(id, effects);
+        now: Now,
+        early: &Early,
+        rows: &Rows<'a>,
+        effects: &mut Vec<Effect>,
+    ) -> HashMap<String, Place<'a>> {
+        let Some(generation) = self.generation.clone() else { return HashMap::new() };
+        let (mut places, mut settled) = (HashMap::new(), HashSet::new());
+        for asked in &early.asked {
+            // A further request of the same id is not that of the row.
+            let row = rows.newest.get(&asked.id).copied().filter(|row| settled.insert(&*row.request_id));
+            let place = if let Some(row) = row.filter(|row| row.digest == asked.digest) {
+                let found =
+                    row.answer.as_ref().map_or(Found::Open, |answer| self.found(early, asked, row, answer, effects));
+                Place { name: row.request_id.clone(), is_whole: asked.is_whole, found }
+            } else {
+                if let Some(row) = row.filter(|row| row.answer.is_none()) {
+                    // The server asks for something else under its id.
+                    resolve(withdrawn(row.request_id.clone(), now), effects);
                 }
-                self.withdraw_other(now, row, effects);
+                let name = match rows.has(&asked.name) {
+                    true => self.free_name(request_name(&generation, &asked.id, &asked.raw_id)),
+                    false => asked.name.clone(),
+                };
+                Place { name, is_whole: asked.is_whole, found: Found::New }
+            };
+            if place.name != asked.name {
+                let (request_id, before) = (place.name.clone(), asked.name.clone());
+                effects.push(Effect::Note(Note::RequestRenamed { request_id, before }));
             }
+            places.insert(asked.name.clone(), place);
         }
-        if let Some(request) = self.open.get(id) {
-            tell_way(now, request, &request.row.request_id, is_late, effects);
+        places
+    }
+
+    /// What becomes of a stored answer.
+    fn found<'a>(
+        &self,
+        early: &Early,
+        asked: &Asked,
+        row: &OpenBefore,
+        answer: &'a AnswerBefore,
+        effects: &mut Vec<Effect>,
+    ) -> Found<'a> {
+        let request = self.open.get(&asked.id).filter(|request| request.row.request_id == asked.name);
+        let by_policy = self.by_policy.values().any(|policy| policy.end.request_id == asked.name);
+        match request {
+            _ if early.is_answered(&asked.name) => Found::OtherAnswer(answer),
+            Some(_) if by_policy => Found::OtherAnswer(answer),
+            None => Found::Ended(answer, asked.over),
+            Some(request)
+                if is_over(&request.state) || answer.line(&row.rpc_request_id, &request.verdict).is_some() =>
+            {
+                Found::Answer(answer)
+            }
+            Some(_) => {
+                let (request_id, by) = (row.request_id.clone(), answer.by.clone());
+                effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id, by }));
+                Found::Open
+            }
         }
     }
 
-    /// The server asks for the same as under the earlier hub.
-    fn take_row(&mut self, now: Now, id: &RpcId, row: &OpenBefore, effects: &mut Vec<Effect>) {
-        let is_renamed = self.rename(id, &row.request_id) != row.request_id;
-        let Some(request) = self.open.get_mut(id) else { return };
-        if is_renamed {
-            effects.push(opened_note(&request.row, request.withheld.is_some(), false));
-        }
-        let is_sent = matches!(request.state, State::Answered | State::Sent);
-        let Some(answer) = &row.answer else {
-            if is_sent && is_renamed {
-                self.store_end(id, |end| end, effects);
-            }
-            return;
+    /// The ledger gets an order about a request that has its row now, unless the row makes it void.
+    fn place_order(&mut self, now: Now, mut order: Order, place: &Place<'_>, effects: &mut Vec<Effect>) {
+        order.entry_mut().request_id_mut().into_iter().for_each(|name| place.name.clone_into(name));
+        let answer = match place.found {
+            Found::New | Found::Open => return effects.push(Effect::Order(order)),
+            Found::Answer(answer) | Found::OtherAnswer(answer) | Found::Ended(answer, _) => answer,
         };
-        if is_sent {
-            let verdict = request.verdict.clone();
-            return self.store_end(id, |end| replaces(&end, answer, &verdict), effects);
+        let is_commit = matches!(order, Order::Commit(..));
+        match (order.entry_mut(), place.found) {
+            (LedgerEntry::RequestEnded(end), Found::OtherAnswer(_)) if end.payload.is_some() && !is_commit => {
+                **end = replaces(end, answer, place.is_whole);
+                effects.push(Effect::Order(order));
+            }
+            (LedgerEntry::RequestEnded(end), Found::Ended(_, why)) if end.payload.is_none() => {
+                effects.extend(answer.later_entry(why, place.name.clone(), now.unix_us));
+            }
+            (
+                LedgerEntry::RequestEnded(_) | LedgerEntry::RequestExpired { .. } | LedgerEntry::RequestReopened { .. },
+                _,
+            ) => {
+                if let Some(token) = order.token() {
+                    self.holds.retain(|(held, _)| *held != token);
+                    self.commits.remove(&token);
+                }
+            }
+            (_, _) => effects.push(Effect::Order(order)),
         }
-        if let Some(policy) = self.by_policy.values_mut().find(|policy| policy.end.request_id == row.request_id) {
-            policy.end = replaces(&policy.end, answer, &request.verdict);
-        } else if answer.line(&row.rpc_request_id, &request.verdict).is_some() {
-            self.give_way(now, id, effects);
-            self.send_stored(id, answer.clone(), effects);
-        } else {
-            let (request_id, by) = (row.request_id.clone(), answer.by.clone());
-            effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id, by }));
+    }
+
+    /// Goes on with an open request.
+    fn place_open(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        is_renamed: bool,
+        found: Found<'_>,
+        clients: &Clients,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(request) = self.open.get(id) else { return };
+        let name = &request.row.request_id;
+        match (found, &request.state) {
+            (Found::Answer(answer), _) => {
+                self.give_way(now, id, answer, effects);
+                self.send_stored(id, answer.clone(), effects);
+            }
+            (Found::OtherAnswer(answer), _) => {
+                let is_whole = matches!(request.verdict, Verdict::Open);
+                for policy in self.by_policy.values_mut().filter(|policy| policy.end.request_id == *name) {
+                    policy.end = replaces(&policy.end, answer, is_whole);
+                }
+            }
+            (Found::New, State::Deciding(deciding)) if is_renamed && matches!(deciding.decider, Decider::Api(..)) => {
+                let is_its = |commit: &Commit| matches!(commit, Commit::Decides(of) if of == id);
+                self.commits.retain(|_, commit| !is_its(commit));
+                self.decided(now, id, false, clients, effects);
+            }
+            (Found::New | Found::Open | Found::Ended(..), _) => {}
         }
     }
 
     /// Nobody else answers a request of which the ledger has an answer.
-    fn give_way(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
+    fn give_way(&mut self, now: Now, id: &RpcId, answer: &AnswerBefore, effects: &mut Vec<Effect>) {
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) | Commit::Expires(of) if of == id));
         let Some(request) = self.open.get_mut(id) else { return };
         if let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) {
@@ -195,111 +406,43 @@ impl Requests {
             let lost = deciding.runner_up.map(|(_, given)| LedgerEntry::AnswerLost(Box::new(given)));
             effects.extend(lost.map(Effect::keep));
             if let Some(why) = deciding.over {
-                // The answer of the earlier hub has reached the server.
-                effects.extend(later_entry(&why, request.row.request_id.clone(), now.unix_us));
+                effects.extend(answer.later_entry(Some(why), request.row.request_id.clone(), now.unix_us));
                 self.forget(id, LateAnswer::Withhold);
             }
         }
     }
 
-    /// The ledger stores the end of an answered request again. If the answer still waits for the first time, it now waits for
-    /// this one.
-    fn store_end(&mut self, id: &RpcId, change: impl FnOnce(RequestEnd) -> RequestEnd, effects: &mut Vec<Effect>) {
-        let Some(request) = self.open.get_mut(id) else { return };
-        let Some(end) = request.end.take().map(|end| change(*end)) else { return };
-        request.end = Some(Box::new(end.clone()));
-        let is_its = |commit: &Commit| matches!(commit, Commit::GoesOn { request_id } if *request_id == end.request_id);
-        let waits = self.commits.iter().find(|(_, commit)| is_its(commit)).map(|(token, _)| *token);
-        let entry = LedgerEntry::RequestEnded(Box::new(end));
-        effects.push(match waits {
-            Some(token) => {
-                self.repeated_commits.push(token);
-                Effect::Order(Order::KeepFirst(token, entry))
+    /// Gives requests other names, in all that mentions them.
+    fn rename(&mut self, names: &HashMap<String, String>) {
+        let change = |name: &mut String| names.get(name).into_iter().for_each(|new| new.clone_into(name));
+        for request in self.open.values_mut() {
+            change(&mut request.row.request_id);
+            request.answered_before.iter_mut().for_each(change);
+            request.end.iter_mut().for_each(|end| change(&mut end.request_id));
+            if let State::Deciding(deciding) = &mut request.state {
+                deciding.runner_up.iter_mut().for_each(|(_, given)| change(&mut given.request_id));
             }
-            None => Effect::keep(entry),
-        });
-    }
-
-    /// Tells the ledger what became of a request that has ended.
-    fn place_ended(&mut self, now: Now, early: EndedEarly, before: &mut Rows<'_>, effects: &mut Vec<Effect>) {
-        let EndedEarly { id, request, why } = early;
-        let later = |name: String| why.and_then(|why| later_entry(&why, name, now.unix_us));
-        let name = request.row.request_id.clone();
-        let end = request.end.as_deref().cloned();
-        let is_answered = end.is_some();
-        let name = match before.of(&id) {
-            Some(row) if row.digest == request.digest() => {
-                before.taken.push(&row.request_id);
-                let end = match (&row.answer, end) {
-                    // The answer of the earlier hub has reached the server.
-                    (Some(_), None) => return effects.extend(later(row.request_id.clone())),
-                    (Some(answer), Some(end)) => Some(replaces(&end, answer, &request.verdict)),
-                    (None, end) => {
-                        end.or_else(|| Some(withdrawn(name.clone(), now))).filter(|_| name != row.request_id)
-                    }
-                };
-                let end = end.map(|end| RequestEnd { request_id: row.request_id.clone(), ..end });
-                effects.extend(end.map(|end| Effect::keep(LedgerEntry::RequestEnded(Box::new(end)))));
-                row.request_id.clone()
-            }
-            row => {
-                let name = if before.has(&name) { self.open_ended(now, &id, &request, end, effects) } else { name };
-                self.withdraw_other(now, row, effects);
-                name
-            }
-        };
-        if let Some((ended, _)) = self.ended.names.get_mut(&id).filter(|_| why.is_some()) {
-            name.clone_into(ended);
         }
-        tell_way(now, &request, &name, request.row.late, effects);
-        effects.extend(later(name).filter(|_| is_answered));
-    }
-
-    /// Opens a row for a request that has ended and whose name is taken; returns its name.
-    fn open_ended(
-        &mut self,
-        now: Now,
-        id: &RpcId,
-        request: &Request,
-        end: Option<RequestEnd>,
-        effects: &mut Vec<Effect>,
-    ) -> String {
-        let mut row = request.row.clone();
-        let Some(generation) = self.generation.clone() else { return row.request_id };
-        let name = self.free_name(request_name(&generation, id, &row.rpc_request_id));
-        row.late |= request.conns.iter().any(|conn| *conn != Conn::OWN);
-        row.request_id.clone_from(&name);
-        let request_type = row.kind.request_type().name();
-        effects.push(Effect::Note(Note::RequestOpened {
-            request_id: name.clone(),
-            request_type,
-            held: false,
-            again: false,
-        }));
-        effects.push(Effect::keep(LedgerEntry::RequestOpened(Box::new(row))));
-        let end = end.unwrap_or_else(|| withdrawn(name.clone(), now));
-        resolve(RequestEnd { request_id: name.clone(), ..end }, effects);
-        name
-    }
-
-    /// The server asks for something else under the id of an open request.
-    fn withdraw_other(&mut self, now: Now, row: Option<&OpenBefore>, effects: &mut Vec<Effect>) {
-        if let Some(row) = row.filter(|row| row.answer.is_none()) {
-            // The ledger may have taken an answer to the other request for one to this.
-            resolve(RequestEnd { instead: true, ..withdrawn(row.request_id.clone(), now) }, effects);
+        for commit in self.commits.values_mut() {
+            match commit {
+                Commit::Opens { request_id } | Commit::GoesOn { request_id } => change(request_id),
+                Commit::Decides(_) | Commit::Expires(_) => {}
+            }
         }
+        self.dispatches.values_mut().for_each(|(_, name)| change(name));
+        self.by_policy.values_mut().for_each(|policy| change(&mut policy.end.request_id));
+        self.ended.names.values_mut().for_each(|(name, _)| change(name));
     }
 }
 
-/// Tells the ledger whether a request was forwarded before it was stored, and whether its answer is written.
-fn tell_way(now: Now, request: &Request, name: &str, is_late: bool, effects: &mut Vec<Effect>) {
-    if is_late {
-        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id: name.to_owned() }));
-    }
-    if matches!(request.state, State::Sent) {
-        let (request_id, at_us) = (name.to_owned(), now.unix_us);
-        effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us }));
-    }
+/// It is to store the answer of an API caller.
+fn is_of_caller(order: &Order) -> bool {
+    matches!(order, Order::Commit(_, LedgerEntry::RequestEnded(end)) if end.source != RequestSource::Policy)
+}
+
+/// An answer is being stored, but the server needs none any more.
+fn is_over(state: &State) -> bool {
+    matches!(state, State::Deciding(deciding) if deciding.over.is_some())
 }
 
 fn withdrawn(request_id: String, now: Now) -> RequestEnd {

@@ -45,7 +45,7 @@ use crate::wire::{Body, Conn, Message, RpcId, Side};
 pub use answer::{GivenAnswer, decisions, valid};
 use before::Again;
 pub use before::{AnswerBefore, OpenBefore, request_digest};
-use early::EndedEarly;
+use early::Early;
 pub(super) use items::Items;
 use kind::summary;
 pub(crate) use kind::{
@@ -101,15 +101,13 @@ pub(super) struct Requests {
     before: Vec<OpenBefore>,
     /// The ledger has been read. Only for a hub it may have rows of this run then.
     is_read: bool,
-    /// Requests that have ended before that, oldest first.
-    ended_early: VecDeque<EndedEarly>,
+    /// What is to be stored until then.
+    early: Early,
     ended: Ended,
     /// Assigned names and how often each was used.
     names: HashMap<String, u64>,
     /// Commits without a result yet.
     commits: HashMap<Token, Commit>,
-    /// Commits whose next result does not count, because the ledger was given the entry again.
-    repeated_commits: Vec<Token>,
     /// Answers not yet written, by mark: request id and name.
     dispatches: HashMap<Token, (RpcId, String)>,
     /// Policy answers not yet written.
@@ -146,11 +144,10 @@ impl Requests {
             arrivals: 0,
             before: Vec::new(),
             is_read: server_owner != ServerOwner::Hub,
-            ended_early: VecDeque::new(),
+            early: Early::default(),
             ended: Ended::default(),
             names: HashMap::new(),
             commits: HashMap::new(),
-            repeated_commits: Vec::new(),
             dispatches: HashMap::new(),
             by_policy: HashMap::new(),
             holds: Vec::new(),
@@ -191,7 +188,8 @@ impl Requests {
     pub(super) fn due(&self) -> Option<Duration> {
         let expiry = self.open.values().filter(|request| matches!(request.state, State::Pending));
         let expiry = expiry.filter_map(|request| request.expires_at);
-        let notify = self.open.values().filter(|request| matches!(request.state, State::Pending));
+        // The hook gets the row, which a request has once the ledger is read.
+        let notify = self.open.values().filter(|request| self.is_read && matches!(request.state, State::Pending));
         let notify = notify.filter_map(|request| request.notify_at);
         let ruled = self
             .open
@@ -237,7 +235,8 @@ impl Requests {
         let of_ended = self.ended.forget(&id);
         let (answered_before, replaced) = match self.open.remove(&id) {
             Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
-            Some(answered) => self.followed(&id, answered, message),
+            Some(answered) if self.is_hub && !answered.is_repeated_by(message) => (VecDeque::new(), answered.asked()),
+            Some(mut answered) => (answered.followed_by(message), VecDeque::new()),
             None => (VecDeque::new(), of_ended),
         };
         let params = message.params.map(read).unwrap_or_default();
@@ -425,9 +424,8 @@ impl Requests {
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(at) = self.repeated_commits.iter().position(|repeated| *repeated == token) {
-            self.repeated_commits.swap_remove(at);
-            return;
+        if !done {
+            self.early.refused(token);
         }
         if matches!(self.commits.get(&token), Some(Commit::Decides(_))) {
             self.rules_tick(now, clients, effects);
@@ -524,12 +522,8 @@ impl Requests {
                 && matches!(request.state, State::Answered)
             {
                 request.state = State::Sent;
-            } else if !self.is_read {
-                self.written_early(&id, &request_id);
             }
-            if self.is_read {
-                effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
-            }
+            effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
         }
     }
 

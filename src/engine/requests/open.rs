@@ -377,7 +377,7 @@ impl Requests {
             // Only the hub itself had got the request when its row could not be stored.
             let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
             if self.is_hub && !self.is_trusted && self.open.values().any(is_unstored) {
-                self.is_late(request_id, effects);
+                effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
             }
             return;
         };
@@ -386,7 +386,7 @@ impl Requests {
             return;
         }
         if !self.is_trusted {
-            self.is_late(request_id, effects);
+            effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
         }
         self.hold(now, token, decision);
     }
@@ -579,7 +579,7 @@ impl Requests {
             }
             effects.push(Effect::PassLate { conns, line });
         }
-        self.is_late(request_id, effects);
+        effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
     }
 
     /// Expires requests and releases holds whose deadline passed.
@@ -605,7 +605,7 @@ impl Requests {
         self.rules_tick(now, clients, effects);
         self.runners_up_tick(now, effects);
         for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
-            if request.notify_at.is_some_and(|at| at <= now.elapsed) {
+            if self.is_read && request.notify_at.is_some_and(|at| at <= now.elapsed) {
                 request.notify_at = None;
                 effects.push(Effect::NotifyPending(request.row.request_id.clone()));
             }
@@ -628,7 +628,7 @@ impl Requests {
     pub(super) fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let request_id = request.row.request_id.clone();
-        let (at_us, is_read) = (now.unix_us, self.is_read);
+        let at_us = now.unix_us;
         // The server of a hub resolves a request once, whichever of the answers it has got.
         let has_followed = !self.is_hub && !request.answered_before.is_empty();
         let policy_answers = self.by_policy.values().any(|answer| answer.end.request_id == request_id);
@@ -647,24 +647,25 @@ impl Requests {
                 deciding.over = Some(*why);
                 return;
             }
-            (State::Answered | State::Sent, _) => {
-                effects.extend(later_entry(why, request_id, at_us).filter(|_| is_read));
+            // The server cannot have confirmed an answer that is still here.
+            (State::Answered, Why::Confirmed | Why::ItemCompleted) if !request.may_be_lost => {
+                effects.push(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us }));
             }
+            (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
             (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
                 resolve(request.ended(RequestEnd::unanswered(request_id, at_us, status, source, WITHDRAWN)), effects);
             }
             (State::Pending | State::Expired, Why::ServerExited) => {
                 let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
-                resolve(
-                    request.ended(RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED)),
-                    effects,
-                );
+                let end = RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED);
+                resolve(request.ended(end), effects);
             }
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);
-        let ended = self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold });
-        ended.filter(|_| !is_read).into_iter().for_each(|request| self.ends_early(id, request, Some(*why)));
+        if let Some(request) = self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold }) {
+            self.early.over(&request.row.request_id, *why);
+        }
     }
 }
 

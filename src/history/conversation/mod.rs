@@ -265,7 +265,7 @@ impl Conversation {
     /// Records are missing.
     pub(super) fn gap(&mut self) {
         // The request line of the note may be lost.
-        self.next_request = None;
+        (self.next_request, self.has_next_ended) = (None, false);
         self.threads.change_all(|thread| thread.turn.iter_mut().for_each(|turn| turn.known = Known::Part));
     }
 
@@ -285,7 +285,7 @@ impl Conversation {
         step.lost.requests.extend(self.requests.iter().map(|(_, request)| request).filter(|r| r.is_open()).cloned());
         // Notes about them may follow.
         self.requests.change_all(|request| request.state = RequestState::Cut);
-        self.next_request = None;
+        (self.next_request, self.has_next_ended) = (None, false);
         // Call ids start over.
         self.calls.take_all();
         Change::RunEnded
@@ -313,6 +313,7 @@ impl Conversation {
                 self.next_request = data.and_then(recorded_ends::request_id);
                 Change::None
             }
+            "request_renamed" => self.renamed(data),
             "request_resolved" => {
                 let Some(end) = data.and_then(End::of) else { return Change::None };
                 let named = self.requests.take_if(|_, request| request.request_id.as_ref() == Some(&end.request_id));

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::{Change, Conversation};
+
 /// Ends remembered; the oldest is evicted first.
 const ENDS_MAX: usize = 256;
 
@@ -21,6 +23,27 @@ struct Told {
     request_id: String,
     #[serde(default)]
     again: bool,
+}
+
+/// The note that the ledger has another name for a request.
+#[derive(Deserialize)]
+struct Renamed {
+    request_id: String,
+    before: String,
+}
+
+impl Conversation {
+    pub(super) fn renamed<'a>(&mut self, note: Option<&RawValue>) -> Change<'a> {
+        let renamed = note.and_then(|note| serde_json::from_str(note.get()).ok());
+        if let Some(Renamed { request_id, before }) = renamed {
+            self.requests.change_all(|request| {
+                if request.request_id.as_ref() == Some(&before) {
+                    request.request_id = Some(request_id.clone());
+                }
+            });
+        }
+        Change::None
+    }
 }
 
 /// The name of the request in a note of our own.

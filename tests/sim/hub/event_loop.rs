@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Order, OwnLine, Passage, Peer, Token,
-    Transport, WaitingCommand,
+    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Note, Order, OwnLine, Passage, Peer,
+    RequestSource, Token, Transport, WaitingCommand,
 };
 use codex_shim::testing::journal::Writer;
 use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
@@ -441,6 +441,9 @@ impl HubWorld {
         }
         match effect {
             Effect::Note(note) => {
+                if let Note::RequestRenamed { request_id, before } = &note {
+                    self.referee.renamed(before, request_id);
+                }
                 let mut batch = hub.writer.batch(now);
                 batch.push_note(&note);
                 commit(&mut hub.writer, batch, self.house.room_bytes);
@@ -523,14 +526,19 @@ impl HubWorld {
         let (told, entry) = match order {
             Order::Keep(entry) => (Told::Nothing, entry),
             Order::KeepFirst(token, entry) => {
-                let checked = self.referee.ordered(now, token, &entry, false, &self.ledger);
+                let checked = self.referee.ordered(now, token, &entry, false);
                 self.house.holds(checked);
                 (Told::First(token), entry)
             }
             Order::Commit(token, entry) => {
-                let checked = self.referee.ordered(now, token, &entry, true, &self.ledger);
+                let checked = self.referee.ordered(now, token, &entry, true);
                 self.house.holds(checked);
                 (Told::Whether(token), entry)
+            }
+            Order::Early(token, entry) => {
+                let checked = self.referee.ordered(now, token, &entry, is_decision(&entry));
+                self.house.holds(checked);
+                (Told::Failure(token), entry)
             }
         };
         self.ledger.jobs.push_back(Job::Order(told, entry));
@@ -552,14 +560,18 @@ impl HubWorld {
             (None, _) => self.ledger.jobs.extend(unloaded),
             (Some(Job::Load(generation)), _) => self.load(generation),
             (Some(Job::Order(told, entry)), true) => {
-                if !matches!(told, Told::Whether(_)) {
+                if !matches!(told, Told::Whether(_) | Told::Failure(_)) {
                     self.ledger.jobs.push_front(Job::Order(Told::Nothing, entry));
                 }
+                let is_unread = !unloaded.is_empty();
                 unloaded.into_iter().rev().for_each(|job| self.ledger.jobs.push_front(job));
-                if let Told::First(token) | Told::Whether(token) = told {
-                    self.tell(Input::Committed { token, done: false });
+                match told {
+                    Told::First(token) | Told::Whether(token) => self.tell(Input::Committed { token, done: false }),
+                    Told::Failure(token) if is_unread => self.tell(Input::Committed { token, done: false }),
+                    Told::Failure(_) | Told::Nothing => {}
                 }
             }
+            (Some(Job::Order(Told::Failure(_), _)), false) => {}
             (Some(Job::Order(told, entry)), false) => {
                 self.house.say(|| format!("stored {entry:?}"));
                 let forgets = match (&entry, self.house.canary) {
@@ -584,13 +596,18 @@ impl HubWorld {
                     return self.killed();
                 }
                 match told {
-                    Told::Nothing => {}
+                    Told::Nothing | Told::Failure(_) => {}
                     Told::First(token) => self.tell(Input::Committed { token, done: true }),
                     Told::Whether(token) => self.tell(Input::Committed { token, done: changed }),
                 }
             }
         }
     }
+}
+
+/// Whether an entry stores the answer of an API caller, which is stored now or never.
+fn is_decision(entry: &LedgerEntry) -> bool {
+    matches!(entry, LedgerEntry::RequestEnded(end) if end.source == RequestSource::Api)
 }
 
 /// Whether a broken hub does not record this note.

@@ -49,8 +49,6 @@ pub struct Referee {
     over: BTreeMap<u64, RowNumber>,
     ended_turns: BTreeSet<String>,
     commits: BTreeMap<Token, (RowNumber, About)>,
-    /// Commits whose next report does not count, since the entry was ordered again.
-    ordered_again: Vec<Token>,
     holds: BTreeMap<Token, Duration>,
     /// What a client still gets of a server that is gone waits for nothing.
     is_server_gone: bool,
@@ -541,6 +539,15 @@ impl Referee {
         self.replies.insert(api_call, reply);
     }
 
+    /// The hub has read its ledger, in which a request has another name than it had until then.
+    pub fn renamed(&mut self, before: &str, request_id: &str) {
+        let asked = self.rows.iter_mut().rev().find(|asked| asked.name.as_deref() == Some(before));
+        if let Some(asked) = asked {
+            self.happened.count(Event::OpenedAnew);
+            asked.name = Some(request_id.to_owned());
+        }
+    }
+
     /// An entry is on its way to the ledger, and its commit will be reported.
     pub fn ordered(
         &mut self,
@@ -548,24 +555,19 @@ impl Referee {
         token: Token,
         entry: &LedgerEntry,
         is_waited_for: bool,
-        ledger: &Ledger,
     ) -> Result<(), String> {
-        let mut is_anew = false;
+        // The order for an entry follows once the ledger is read.
+        if self.commits.contains_key(&token) {
+            return Ok(());
+        }
         let (name, about) = match entry {
             LedgerEntry::RequestOpened(row) => {
                 let id: u64 = row.rpc_request_id.parse().expect("ids are numbers");
                 let number = self.open.get(&id).copied();
-                let is_taken = |name: &String| ledger.get(name).is_some_and(|row| !row.is_open());
-                let asked = number.map(|number| (number, &mut self.rows[number]));
-                let Some((number, asked)) = asked.filter(|(_, asked)| asked.name.as_ref().is_none_or(is_taken)) else {
+                let asked = number.map(|number| &mut self.rows[number]);
+                let Some(asked) = asked.filter(|asked| asked.name.is_none()) else {
                     return Err(format!("3: opened twice: {}", row.request_id));
                 };
-                if asked.name.is_some() {
-                    // The ledger was opened late, and has an ended row of this name.
-                    self.happened.count(Event::OpenedAnew);
-                    self.commits.retain(|_, (of, about)| *of != number || *about != About::Opening);
-                    (asked.is_excused, asked.is_answer_excused, is_anew) = (true, true, true);
-                }
                 let first = format!("{}-{id}", self.generation);
                 if row.request_id.strip_prefix(&first).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('.')) {
                     return Err(format!("3: the row of request {id} is named {}", row.request_id));
@@ -581,12 +583,9 @@ impl Referee {
         let Some(number) = self.rows.iter().rposition(|asked| asked.name.as_ref() == Some(name)) else {
             return Err(format!("3: {name} was never asked"));
         };
-        if self.commits.insert(token, (number, about)).is_some() {
-            self.ordered_again.push(token);
-            return Ok(());
-        }
+        self.commits.insert(token, (number, about));
         let waits = match about {
-            About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub && !is_anew,
+            About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub,
             About::Answer => !self.is_distrusting,
             About::Decision => false,
             About::Expiry => true,
@@ -599,10 +598,6 @@ impl Referee {
 
     /// The ledger reports whether an entry is stored.
     pub fn committed(&mut self, token: Token, done: bool) {
-        if let Some(at) = self.ordered_again.iter().position(|again| *again == token) {
-            self.ordered_again.swap_remove(at);
-            return;
-        }
         self.is_distrusting = !done;
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((number, about)) = self.commits.remove(&token) else { return };
