@@ -489,7 +489,7 @@ fn a_reader_of_the_stream_that_takes_nothing_is_cut_off() {
         fds[0].revents().contains(PollFlags::HUP)
     };
     // A reader that takes a little now and then stays connected, however far behind: it never finishes at this rate.
-    let mut sip = [0; 200];
+    let mut sip = [0; 8_000];
     eventually("the end of a connection that nobody reads", || {
         (&reads).read_exact(&mut sip).expect("it goes on");
         hung_up(&stalled).then_some(())

@@ -201,8 +201,7 @@ const OPENS: [(&str, &str, usize); 22] = [
 fn files_below_the_home_are_opened_in_one_place() {
     let mut found = Vec::new();
     for (path, text) in sources() {
-        let is_test = path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("tests.rs"));
-        if is_test || path.starts_with("tui/tests") {
+        if is_for_tests(&path) {
             continue;
         }
         let code = without_tests(&text).lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -262,9 +261,7 @@ fn method_names_stay_in_the_protocol_room() {
     // A context engine has a protocol of its own.
     let others = |path: &Path| !path.starts_with("protocol") && !path.starts_with("context_engine");
     for (path, text) in sources.iter().filter(|(path, _)| others(path)) {
-        if path.components().any(|part| part.as_os_str() == "tests")
-            || TEST_FILES.iter().any(|name| path.ends_with(name))
-        {
+        if is_for_tests(path) {
             continue;
         }
         let program = text.split("#[cfg(test)]\nmod ").next().expect("the first part is there");
@@ -275,14 +272,12 @@ fn method_names_stay_in_the_protocol_room() {
     }
 }
 
-/// Files that only tests use.
-const TEST_FILES: [&str; 8] = [
-    "tests.rs",
-    "checkpoint_tests.rs",
-    "usage_tests.rs",
-    "takeover_tests.rs",
-    "properties.rs",
-    "usage_properties.rs",
-    "simulation.rs",
-    "cases.rs",
-];
+/// Whether only tests use a file.
+fn is_for_tests(path: &Path) -> bool {
+    let others = ["properties.rs", "usage_properties.rs", "simulation.rs", "cases.rs"];
+    let is_named_so = |part: std::path::Component<'_>| {
+        let part = part.as_os_str().to_string_lossy();
+        part.trim_end_matches(".rs").ends_with("tests")
+    };
+    path.components().any(is_named_so) || others.iter().any(|name| path.ends_with(name))
+}

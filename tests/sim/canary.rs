@@ -105,6 +105,8 @@ pub enum Canary {
     HubForgetsLostAnswers,
     /// Does not know the answers that an earlier hub has stored.
     ForgetsStoredAnswers,
+    /// Keeps an answer that another one has replaced.
+    KeepsReplacedAnswers,
 }
 
 impl Canary {
@@ -150,7 +152,7 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 13] = [
+    pub const OF_HUBS: [(Canary, &'static str); 14] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
@@ -163,6 +165,7 @@ impl Canary {
         (Canary::HoldsNothing, "3: "),
         (Canary::HubLeavesOpen, "3: open for ever"),
         (Canary::HubForgetsLostAnswers, "3: lost answers"),
-        (Canary::ForgetsStoredAnswers, "3: kept otherwise"),
+        (Canary::ForgetsStoredAnswers, "3: opened twice"),
+        (Canary::KeepsReplacedAnswers, "3: kept otherwise"),
     ];
 }

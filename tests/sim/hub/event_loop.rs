@@ -576,6 +576,7 @@ impl HubWorld {
                 self.house.say(|| format!("stored {entry:?}"));
                 let forgets = match (&entry, self.house.canary) {
                     (LedgerEntry::RequestEnded(end), Canary::HubLeavesOpen) => end.payload.is_none(),
+                    (LedgerEntry::RequestEnded(end), Canary::KeepsReplacedAnswers) => end.instead,
                     (LedgerEntry::AnswerLost(_), Canary::HubForgetsLostAnswers) => true,
                     _ => false,
                 };
