@@ -73,12 +73,15 @@ IN_MEMORY = $(shell file=$$(mktemp /dev/shm/codex-shim.XXXXXX 2>/dev/null) || ex
   echo exit 0 >$$file; chmod 700 $$file; \
   [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 2097152 ] && $$file && echo /dev/shm; rm -f $$file)
 
+# Random cases in each property test, and seeds of the simulation, with CASES=many. Otherwise there are 256 and 1,000.
+many_cases = $(if $(filter many,$(CASES)),PROPTEST_CASES=4096 SIM_SEEDS=5000)
+
 # What is installed comes while the tests are built. Tests create homes, which other users must not be able to write to: hence the
 # umask.
-test: nextest ## every test; those with the real codex too, where it can be had; FILTER=PART runs those with PART in their names
+test: nextest ## every test; those with the real codex too, where it can be had; FILTER=PART runs those with PART in their names, CASES=many more random cases
 	@$(MAKE) --no-print-directory codex shells oracles browser nats & installing=$$!; \
 	cargo test --no-run --locked --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
-	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} tests/run.sh $(FILTER)
+	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} $(many_cases) tests/run.sh $(FILTER)
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
@@ -161,7 +164,14 @@ deny: ## licences, sources and bans of all dependencies, and advisories where th
 	  echo "SKIPPED: the list of advisories could not be reached" >&2; \
 	fi
 
-check: lint test ## what has to pass before a commit
+# More than an hour.
+check: ## before a release: all lints, every test with many random cases, every release of codex, packages, instructions for a line
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test CASES=many
+	@$(MAKE) --no-print-directory e2e-versions
+	@$(MAKE) --no-print-directory package-test
+	@$(MAKE) --no-print-directory install-test
+	@$(MAKE) --no-print-directory instructions
 
 # The real codex, once. Where there is no npm or no network the tests that need it are skipped, and say so.
 codex:
