@@ -9,7 +9,6 @@ use codex_shim::testing::wire::{LINE_BYTES_MAX, Side};
 use crate::support::both_ends::Live;
 use crate::support::journal::Journal;
 #[cfg(target_os = "linux")]
-use crate::support::patience::eventually;
 use crate::support::shim::Home;
 
 /// Writes `pieces` to a relay in front of `cat`, one write each, and returns the whole output.
@@ -176,28 +175,6 @@ fn resident_kib(pid: u32) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     field.and_then(|field| field.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn relay_at_rest_maps_little_of_its_code() {
-    /// Resident code of the program, most of which a start runs.
-    fn code_kib(pid: u32) -> Option<usize> {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("the relay runs");
-        let (_, code) = maps.split_once(" r-xp ").filter(|(_, code)| code.lines().next().is_some_and(is_ours))?;
-        code.split_once("Rss:")?.1.split_whitespace().next()?.parse().ok()
-    }
-    fn is_ours(mapping: &str) -> bool {
-        mapping.ends_with("/codex-shim")
-    }
-    let home = Home::new();
-    let mut relay = home.shim(&["run", "--", "cat"]).spawn().expect("the shim starts");
-    let mut answer = [0; 3];
-    relay.stdin.as_mut().expect("stdin is piped").write_all(b"{}\n").expect("the relay reads");
-    relay.stdout.as_mut().expect("stdout is piped").read_exact(&mut answer).expect("cat answers");
-    eventually("the relay gives pages back", || code_kib(relay.id()).filter(|kib| *kib < 2 << 10));
-    drop(relay.stdin.take());
-    ended_well(relay);
 }
 
 #[test]
