@@ -31,6 +31,8 @@ pub enum Canary {
     SendsUnkept,
     /// Sends an answer to the server again.
     AnswersTwice,
+    /// Sends an answer that the server does not want any more.
+    KeepsAnswers,
     /// Changes an answer of the client.
     AltersAnswers,
     /// Loses a stored answer from the ledger.
@@ -109,7 +111,7 @@ pub enum Canary {
 
 impl Canary {
     /// Each canary, with the beginning of the error that must find it.
-    pub const ALL: [(Canary, &'static str); 37] = [
+    pub const ALL: [(Canary, &'static str); 38] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the "),
@@ -123,6 +125,7 @@ impl Canary {
         (Canary::ShowsUnkept, "3: the client sees"),
         (Canary::SendsUnkept, "3: the server gets"),
         (Canary::AnswersTwice, "3: answered twice"),
+        (Canary::KeepsAnswers, "1: the server got"),
         (Canary::AltersAnswers, "3: not the first answer"),
         (Canary::ForgetsAnswers, "3: the server gets"),
         (Canary::LeavesOpen, "3: open for ever"),
