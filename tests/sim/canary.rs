@@ -166,6 +166,6 @@ impl Canary {
         (Canary::HoldsNothing, "3: "),
         (Canary::HubLeavesOpen, "3: open for ever"),
         (Canary::HubForgetsLostAnswers, "3: lost answers"),
-        (Canary::ForgetsStoredAnswers, "3: kept otherwise"),
+        (Canary::ForgetsStoredAnswers, "3: "),
     ];
 }

@@ -232,9 +232,7 @@ impl Requests {
         if self.is_known(seen, message, &id, decision, effects) {
             return;
         }
-        if let Some(before) = self.open.get(&id).filter(|before| !before.is_repeated_by(message)) {
-            self.recall(&before.row.request_id.clone(), effects);
-        }
+        self.recall_other(&id, message, effects);
         // From now on, a response with this id answers this request.
         let of_ended = self.ended.forget(&id);
         let (answered_before, replaced) = match self.open.remove(&id) {

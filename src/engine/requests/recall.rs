@@ -9,7 +9,7 @@ use super::{Requests, answer, inject, resolve, response_line};
 use crate::engine::interface::{Effect, Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd};
 use crate::engine::verdict::Verdict;
-use crate::wire::Conn;
+use crate::wire::{Conn, Message, RpcId};
 
 impl Requests {
     /// The server does not want an answer to this request any more: takes back those that are not known to be written.
@@ -19,6 +19,14 @@ impl Requests {
         marks.extend(self.dispatches.iter().filter(|(_, (_, of))| of == request_id).map(|(token, _)| *token));
         marks.sort_unstable();
         effects.extend(marks.into_iter().map(Effect::Recall));
+    }
+
+    /// The server asks under this id. If it has asked for something else there, it gets no answer to that any more.
+    pub(super) fn recall_other(&mut self, id: &RpcId, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let other = self.open.get(id).filter(|before| !before.is_repeated_by(message));
+        if let Some(name) = other.map(|before| before.row.request_id.clone()) {
+            self.recall(&name, effects);
+        }
     }
 
     /// An answer was taken back: its request ends without one. The row of a request that policy has answered has ended already.
