@@ -125,7 +125,7 @@ impl Canary {
         (Canary::ShowsUnkept, "3: the client sees"),
         (Canary::SendsUnkept, "3: the server gets"),
         (Canary::AnswersTwice, "3: answered twice"),
-        (Canary::KeepsAnswers, "1: the server got"),
+        (Canary::KeepsAnswers, "3: not the first answer"),
         (Canary::AltersAnswers, "3: not the first answer"),
         (Canary::ForgetsAnswers, "3: the server gets"),
         (Canary::LeavesOpen, "3: open for ever"),
