@@ -46,6 +46,9 @@ pub enum Effect {
         conns: Vec<Conn>,
         line: Vec<u8>,
     },
+    /// Take back the answer before this mark, ahead of all other effects and before anything more is written. If it is whole
+    /// here, report [`super::Input::Recalled`].
+    Recall(Token),
     /// Reply to an API caller.
     Reply(ApiCallId, ApiReply),
     /// Run the user's hook for a pending request.
@@ -611,6 +614,8 @@ pub enum Input {
     Written(Token),
     /// The connection with this mark has ended before the mark was reached.
     NotWritten(Token),
+    /// The answer before this mark was taken back; nothing of it has been written.
+    Recalled(Token),
     /// An API call arrived.
     ApiRequest {
         api_call: ApiCallId,

@@ -241,6 +241,7 @@ impl Engine {
             Input::SentOver { mark, conn } => self.requests.sent_over(mark, conn),
             Input::Written(token) => self.requests.written(now, token, effects),
             Input::NotWritten(token) => self.requests.not_written(token, effects),
+            Input::Recalled(token) => self.requests.recalled(now, token, effects),
             Input::ApiRequest { api_call, request, server_listens } => {
                 self.api_request(now, api_call, request, server_listens, effects);
             }
@@ -553,6 +554,7 @@ mod tests {
                 format!("reply{api_call}({name})")
             }
             Effect::Note(_) => "note".to_owned(),
+            Effect::Recall(token) => format!("recall{token}"),
             Effect::Answer(line) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
             other @ (Effect::Consult(_)
             | Effect::RunFragments(..)
@@ -614,6 +616,102 @@ mod tests {
         assert_eq!(play.at(1, Input::Written(2)), "keep(requestdispatched)");
         assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
         assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestconfirmed) record forward");
+        assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
+    }
+
+    /// What makes the server's question another one, or none.
+    fn ends_of_the_question() -> [(&'static str, String); 4] {
+        [
+            ("other parameters", ASK.replace("\"u\"", "\"v\"")),
+            ("another method", ASK.replace("commandExecution", "fileChange")),
+            ("withdrawn", RESOLVED.to_owned()),
+            ("turn over", r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u"}}}"#.to_owned()),
+        ]
+    }
+
+    /// The answer before the mark is taken back, and the row of its request ends without one.
+    fn check_recall(name: &str, play: &mut Play, end: &str, mark: Token) {
+        let ended = play.line(Side::Server, end);
+        assert_eq!(ended.matches("recall").collect::<Vec<_>>().len(), 1, "{name}: {ended}");
+        assert!(ended.contains(&format!("recall{mark}")), "{name}: {ended}");
+        assert_eq!(play.at(1, Input::Recalled(mark)), "note keep(resolved server)", "{name}");
+        // Whatever is reported of it later changes nothing.
+        assert_eq!(play.at(1, Input::Written(mark)), "", "{name}");
+        assert_eq!(play.at(1, Input::NotWritten(mark)), "", "{name}");
+    }
+
+    #[test]
+    fn answer_to_another_question_is_taken_back() {
+        for (name, end) in ends_of_the_question() {
+            // The client's answer, before and after its commit.
+            for is_stored in [false, true] {
+                let mut play = Play::start(RequestSettings::default());
+                play.line(Side::Server, ASK);
+                play.at(0, Input::Committed { token: 1, done: true });
+                play.line(Side::Client, ANSWER);
+                if is_stored {
+                    play.at(0, Input::Committed { token: 2, done: true });
+                }
+                check_recall(name, &mut play, &end, 2);
+            }
+            // An API caller's, and that of a client that was sent because the ledger was too slow.
+            for done in [true, false] {
+                let mut play = Play::start(RequestSettings::default());
+                play.line(Side::Server, ASK);
+                play.at(0, Input::Committed { token: 1, done: true });
+                play.respond("g-0", r#"{"decision":"accept"}"#);
+                play.line(Side::Client, ANSWER);
+                play.at(0, Input::Committed { token: 2, done });
+                check_recall(name, &mut play, &end, 3);
+            }
+            // Policy's: its row has ended as soon as the server wants no answer.
+            let expiry = vec![(RequestType::Approval, Duration::from_millis(5))];
+            let mut play = Play::start(RequestSettings { expiry, ..RequestSettings::default() });
+            play.line(Side::Server, ASK);
+            play.at(0, Input::Committed { token: 1, done: true });
+            play.at(6, Input::Tick);
+            play.at(6, Input::Committed { token: 2, done: true });
+            let ended = play.line(Side::Server, &end);
+            assert!(ended.contains("keep(resolved server)") && ended.contains("recall3"), "{name}: {ended}");
+            assert_eq!(play.at(7, Input::Recalled(3)) + &play.at(7, Input::Written(3)), "", "{name}");
+        }
+    }
+
+    #[test]
+    fn answer_that_is_written_or_still_fits_is_not_taken_back() {
+        let answered = || {
+            let mut play = Play::start(RequestSettings::default());
+            play.line(Side::Server, ASK);
+            play.at(0, Input::Committed { token: 1, done: true });
+            play.line(Side::Client, ANSWER);
+            play
+        };
+        // One answer serves both.
+        assert_eq!(answered().line(Side::Server, ASK), "record forward");
+        for (name, end) in ends_of_the_question() {
+            let mut play = answered();
+            play.at(0, Input::Committed { token: 2, done: true });
+            play.at(0, Input::Written(2));
+            let ended = play.line(Side::Server, &end);
+            assert!(!ended.contains("recall"), "{name}: {ended}");
+        }
+        // It was too late: the answer goes out as before.
+        let mut play = answered();
+        assert_eq!(play.line(Side::Server, RESOLVED), "keep(requestuncertain) recall2 record forward");
+        assert_eq!(play.at(1, Input::Written(2)), "keep(requestdispatched)");
+        // Nothing is written to a server that has ended.
+        assert!(!answered().at(1, Input::Closed { from: Side::Server }).contains("recall"));
+    }
+
+    #[test]
+    fn lost_answer_to_another_question_is_not_that_of_the_new_one() {
+        let mut play = Play::start(RequestSettings::default());
+        play.line(Side::Server, ASK);
+        play.at(0, Input::Committed { token: 1, done: true });
+        play.line(Side::Client, ANSWER);
+        play.line(Side::Server, &ends_of_the_question()[0].1);
+        play.line(Side::Client, ANSWER);
+        play.at(1, Input::NotWritten(2));
         assert_eq!(play.line(Side::Client, ANSWER), "keep(lost client) record");
     }
 

@@ -439,15 +439,21 @@ impl Hub {
                     Passage::Replace(own) => Some(text(own.bytes)),
                     Passage::Withhold => None,
                 };
+                let messages = usize::from(sent.is_some());
                 if let Some(sent) = sent {
                     passed.bytes += sent.len() as u64;
                     link.send(to, sent);
                 }
-                mark.into_iter().for_each(|token| link.mark(to, token));
+                mark.into_iter().for_each(|token| link.mark(to, token, messages));
             }
         }
         self.core.published.count(from, passed);
         self.core.publish_waiting(waiting);
+        self.core.recall(effects, |token| {
+            let waiting = self.unsent.len();
+            self.unsent.retain(|injection| injection.mark != Some(token));
+            self.unsent.len() < waiting || self.links.values_mut().any(|link| link.recall(token))
+        });
         let is_client = conn != Conn::OWN && self.core.engine.client(conn).is_some();
         if from == Side::Server && matches!(self.own, OwnConnection::AfterClient) && is_client {
             // This client's `initialize` is answered: it was the server's first message to it. A probe is not on record; the
@@ -564,7 +570,8 @@ impl Hub {
             | Effect::KillServer
             | Effect::DrainServer { .. }
             | Effect::Finish(_) => {}
-            Effect::Note(_)
+            Effect::Recall(_)
+            | Effect::Note(_)
             | Effect::Order(_)
             | Effect::Consult(_)
             | Effect::RunFragments(..)
@@ -603,8 +610,9 @@ impl Hub {
             self.core.handle(Input::SentOver { mark, conn }, effects);
         }
         if let Some(link) = self.links.get_mut(&conn) {
+            let messages = lines.len();
             lines.into_iter().for_each(|line| link.send(Side::Server, text(line.bytes)));
-            mark.into_iter().for_each(|token| link.mark(Side::Server, token));
+            mark.into_iter().for_each(|token| link.mark(Side::Server, token, messages));
         }
         self.flush(conn, effects);
     }

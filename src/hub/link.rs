@@ -58,8 +58,8 @@ enum Piece {
     Text(Utf8Bytes),
     /// Blocks the queue until it is released.
     Hold(Token),
-    /// Reports its token once everything before it is written.
-    Mark(Token),
+    /// Reports its token once everything before it is written: at the end, the messages that it is about.
+    Mark(Token, usize),
 }
 
 /// The events that a link waits for.
@@ -134,11 +134,18 @@ impl Link {
         }
     }
 
-    /// Reports `token` once everything that is queued for a side before is written.
-    pub(super) fn mark(&mut self, to: Side, token: Token) {
+    /// Reports `token` once everything that is queued for a side before is written; the last `messages` of that are what it is
+    /// about.
+    pub(super) fn mark(&mut self, to: Side, token: Token, messages: usize) {
         if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
-            way.queue.push_back(Piece::Mark(token));
+            way.queue.push_back(Piece::Mark(token, messages));
         }
+    }
+
+    /// Takes back the messages for the server that a mark is about, unless one of them has been handed to its end. Returns
+    /// whether it did.
+    pub(super) fn recall(&mut self, token: Token) -> bool {
+        self.server.recall(token)
     }
 
     pub(super) fn release(&mut self, token: Token) {
@@ -172,7 +179,7 @@ impl Link {
         self.client.as_ref().is_some_and(|client| {
             let next = match client.queue.front() {
                 Some(Piece::Text(text)) => text.len(),
-                Some(Piece::Hold(_) | Piece::Mark(_)) | None => 0,
+                Some(Piece::Hold(_) | Piece::Mark(..)) | None => 0,
             };
             client.queued_bytes - next > WAITING_BYTES_MAX
         })
@@ -265,7 +272,23 @@ impl Way {
 
     /// Whether a poll for writing makes sense.
     fn wants_write(&self) -> bool {
-        !self.is_gone && (self.end.wants_write() || matches!(self.queue.front(), Some(Piece::Text(_) | Piece::Mark(_))))
+        !self.is_gone
+            && (self.end.wants_write() || matches!(self.queue.front(), Some(Piece::Text(_) | Piece::Mark(..))))
+    }
+
+    fn recall(&mut self, token: Token) -> bool {
+        let is_its = |piece: &Piece| matches!(piece, Piece::Mark(mark, _) if *mark == token);
+        let Some(at) = self.queue.iter().position(is_its) else { return false };
+        let Piece::Mark(_, messages) = self.queue[at] else { return false };
+        let Some(first) = at.checked_sub(messages) else { return false };
+        let mut texts = self.queue.range(first..at).map(|piece| match piece {
+            Piece::Text(text) => Some(text.len()),
+            Piece::Hold(_) | Piece::Mark(..) => None,
+        });
+        let Some(bytes) = texts.try_fold(0, |sum, bytes| Some(sum + bytes?)) else { return false };
+        self.queued_bytes -= bytes;
+        self.queue.drain(first..=at);
+        true
     }
 
     fn flush(&mut self, reached: &mut Vec<Token>) {
@@ -294,7 +317,7 @@ impl Way {
                 }
             }
             match self.queue.front() {
-                Some(Piece::Mark(token)) => {
+                Some(Piece::Mark(token, _)) => {
                     reached.push(*token);
                     self.queue.pop_front();
                 }
@@ -307,10 +330,64 @@ impl Way {
     /// Nothing more reaches this end.
     fn abandon(&mut self) {
         self.dropped.extend(std::mem::take(&mut self.queue).into_iter().filter_map(|piece| match piece {
-            Piece::Mark(token) => Some(token),
+            Piece::Mark(token, _) => Some(token),
             Piece::Text(_) | Piece::Hold(_) => None,
         }));
         (self.queued_bytes, self.close) = (0, None);
         self.is_gone = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::engine::Transport;
+
+    /// More than a socket takes, and more than is handed to an end at once.
+    const LONG: usize = 8 << 20;
+
+    #[test]
+    fn answer_is_taken_back_before_it_is_handed_over() {
+        let check = |name: &str, ahead_bytes: &[usize], is_held: bool, expect: bool| {
+            let (ours, _theirs) = UnixStream::pair().expect("a pair");
+            ours.set_nonblocking(true).expect("a socket can be");
+            let peer = Peer { transport: Transport::WebSocket, pid: None };
+            let mut link = Link::new(peer, None, End::connected(ours));
+            let text = |bytes: usize| Utf8Bytes::from("x".repeat(bytes));
+            ahead_bytes.iter().for_each(|bytes| link.send(Side::Server, text(*bytes)));
+            if is_held {
+                link.hold(Side::Server, 7);
+            }
+            link.send(Side::Server, text(30));
+            link.mark(Side::Server, 7, 1);
+            let mut reached = Vec::new();
+            link.flush(&mut reached);
+            assert_eq!(link.recall(7), expect, "{name}");
+            assert!(!link.recall(7) && link.server.queue.iter().all(|piece| matches!(piece, Piece::Hold(_))), "{name}");
+            assert_eq!(link.server.queued_bytes, 0, "{name}");
+        };
+        check("it waits for its commit", &[], true, true);
+        check("it waits for the server, which does not read", &[LONG], false, true);
+        check("both", &[LONG], true, true);
+        check("it is written", &[], false, false);
+    }
+
+    #[test]
+    fn lines_of_one_mark_are_taken_back_together() {
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        ours.set_nonblocking(true).expect("a socket can be");
+        let peer = Peer { transport: Transport::WebSocket, pid: None };
+        let mut link = Link::new(peer, None, End::connected(ours));
+        for line in ["before", "answer", "reason"] {
+            link.send(Side::Server, Utf8Bytes::from(line));
+        }
+        link.mark(Side::Server, 7, 2);
+        assert!(link.recall(7));
+        assert_eq!((link.server.queue.len(), link.server.queued_bytes), (1, "before".len()));
+        link.send(Side::Server, Utf8Bytes::from("reason"));
+        link.mark(Side::Server, 8, 3);
+        assert!(!link.recall(8), "a part of it has left the queue");
     }
 }

@@ -22,7 +22,7 @@ use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
 use crate::engine::{
-    Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ProgramCheck, ServerOwner, Token,
+    ApiReply, Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ProgramCheck, ServerOwner, Token,
 };
 use crate::launch::Signals;
 use crate::wire::Conn;
@@ -175,6 +175,19 @@ impl Core {
         }
     }
 
+    /// Takes back the answers that the server does not want any more, ahead of all other effects. Each of them is still among
+    /// these, or where `take_back` finds it.
+    pub(crate) fn recall(&mut self, effects: &mut Vec<Effect>, mut take_back: impl FnMut(Token) -> bool) {
+        let recalls: Vec<Effect> = effects.extract_if(.., |effect| matches!(effect, Effect::Recall(_))).collect();
+        for recall in recalls {
+            if let Effect::Recall(token) = recall
+                && (take_back(token) || take_injection(effects, token))
+            {
+                self.handle(Input::Recalled(token), effects);
+            }
+        }
+    }
+
     /// Carries out an effect that concerns neither a connection nor a process; returns any other.
     pub(crate) fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Effect> {
         self.share_reach();
@@ -206,6 +219,7 @@ impl Core {
             | Effect::Inject(_)
             | Effect::Answer(_)
             | Effect::PassLate { .. }
+            | Effect::Recall(_)
             | Effect::Reply(..)
             | Effect::Introduce(..)
             | Effect::CloseServerInput
@@ -255,4 +269,16 @@ impl Core {
         let outbox = self.recorder.outbox();
         self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input));
     }
+}
+
+/// Removes lines of ours that have not been sent yet. The API caller of the answer, who is to hear that it will be sent, hears that
+/// the request is not open.
+fn take_injection(effects: &mut Vec<Effect>, mark: Token) -> bool {
+    let is_its = |effect: &Effect| matches!(effect, Effect::Inject(injection) if injection.mark == Some(mark));
+    let Some(at) = effects.iter().position(is_its) else { return false };
+    effects.remove(at);
+    if let Some(Effect::Reply(_, reply @ ApiReply::Kept)) = effects.get_mut(at) {
+        *reply = ApiReply::NotOpen;
+    }
+    true
 }

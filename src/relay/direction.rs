@@ -85,8 +85,8 @@ enum Piece {
     Own { bytes: Vec<u8>, taken: usize },
     /// Blocks the queue until it is released.
     Hold(Token),
-    /// Reports its token once everything queued before it is written.
-    Mark(Token),
+    /// Reports its token once everything queued before it is written: at the end, the bytes that it is about.
+    Mark(Token, usize),
 }
 
 /// The head of the queue.
@@ -116,9 +116,34 @@ impl Outgoing {
         self.0.push_back(Piece::Hold(token));
     }
 
-    /// Reports `token` once everything queued before it is written.
-    pub(super) fn mark(&mut self, token: Token) {
-        self.0.push_back(Piece::Mark(token));
+    /// Reports `token` once everything queued before it is written; the last `bytes` of that are what it is about.
+    pub(super) fn mark(&mut self, token: Token, bytes: usize) {
+        self.0.push_back(Piece::Mark(token, bytes));
+    }
+
+    /// Removes a mark and the bytes that it is about, unless some of them are written. Returns whether it did.
+    fn recall(&mut self, token: Token) -> bool {
+        let is_its = |piece: &Piece| matches!(piece, Piece::Mark(mark, _) if *mark == token);
+        let Some(at) = self.0.iter().position(is_its) else { return false };
+        let (Some(before), Piece::Mark(_, bytes)) = (at.checked_sub(1), &self.0[at]) else { return false };
+        let bytes = *bytes;
+        let is_empty = match &mut self.0[before] {
+            Piece::Read(range) if range.len() >= bytes => {
+                range.end -= bytes;
+                range.start == range.end
+            }
+            // A line end of the line before may be in front.
+            Piece::Own { bytes: own, taken } if own.len() - *taken >= bytes => {
+                own.truncate(own.len() - bytes);
+                own.len() == *taken
+            }
+            Piece::Read(_) | Piece::Own { .. } | Piece::Hold(_) | Piece::Mark(..) => return false,
+        };
+        self.0.remove(at);
+        if is_empty {
+            self.0.remove(before);
+        }
+        true
     }
 
     fn release(&mut self, token: Token) {
@@ -130,7 +155,7 @@ impl Outgoing {
             Some(Piece::Read(range)) => Front::Bytes(framer.bytes(range.clone())),
             Some(Piece::Own { bytes, taken }) => Front::Bytes(&bytes[*taken..]),
             Some(Piece::Hold(_)) => Front::Held,
-            Some(Piece::Mark(token)) => Front::Reached(*token),
+            Some(Piece::Mark(token, _)) => Front::Reached(*token),
             None => Front::Nothing,
         }
     }
@@ -143,7 +168,7 @@ impl Outgoing {
     fn own_bytes(&self) -> usize {
         let own = self.0.iter().map(|piece| match piece {
             Piece::Own { bytes, taken } => bytes.len() - taken,
-            Piece::Read(_) | Piece::Hold(_) | Piece::Mark(_) => 0,
+            Piece::Read(_) | Piece::Hold(_) | Piece::Mark(..) => 0,
         });
         own.sum()
     }
@@ -163,7 +188,7 @@ impl Outgoing {
                 *taken += bytes;
                 *taken == own.len()
             }
-            Some(Piece::Hold(_) | Piece::Mark(_)) | None => false,
+            Some(Piece::Hold(_) | Piece::Mark(..)) | None => false,
         };
         if is_gone {
             self.0.pop_front();
@@ -173,6 +198,7 @@ impl Outgoing {
 
 impl Seam {
     fn inject(&mut self, mut bytes: Vec<u8>, mark: Option<Token>, outgoing: &mut Outgoing) {
+        let length = bytes.len();
         if std::mem::take(&mut self.lacks_line_end) {
             bytes.insert(0, b'\n');
         }
@@ -182,7 +208,7 @@ impl Seam {
         }
         outgoing.add_own(bytes);
         if let Some(token) = mark {
-            outgoing.mark(token);
+            outgoing.mark(token, length);
         }
     }
 
@@ -390,6 +416,13 @@ impl Direction {
         self.outgoing.release(token);
     }
 
+    /// Takes back the bytes that a mark is about, unless some of them are written. Returns whether it did.
+    pub(super) fn recall(&mut self, token: Token) -> bool {
+        let late = self.seam.injected_late.len();
+        self.seam.injected_late.retain(|(_, mark)| *mark != Some(token));
+        self.seam.injected_late.len() < late || self.outgoing.recall(token)
+    }
+
     /// Inserts own bytes between two lines: at once, or after the long line in progress.
     pub(super) fn inject(&mut self, bytes: Vec<u8>, mark: Option<Token>) {
         self.seam.inject(bytes, mark, &mut self.outgoing);
@@ -469,6 +502,57 @@ impl Direction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Marks the last bytes of a queue, of which a part may be written, and takes them back: what waits then; `None` if it is too
+    /// late.
+    fn taken_back(fill: impl FnOnce(&mut Outgoing), written_bytes: usize) -> Option<String> {
+        let mut outgoing = Outgoing::default();
+        fill(&mut outgoing);
+        outgoing.mark(7, 3);
+        outgoing.add(20..25);
+        outgoing.taken(written_bytes);
+        let piece = |piece: &Piece| match piece {
+            Piece::Read(range) => format!("{}..{}", range.start, range.end),
+            Piece::Own { bytes, taken } => format!("own {:?}", &bytes[*taken..]),
+            Piece::Hold(token) => format!("hold {token}"),
+            Piece::Mark(token, _) => format!("mark {token}"),
+        };
+        let waits: Vec<String> = outgoing.recall(7).then(|| outgoing.0.iter().map(piece).collect())?;
+        assert!(!outgoing.recall(7), "once");
+        Some(waits.join(", "))
+    }
+
+    #[test]
+    fn answer_is_taken_back_before_its_first_byte_is_written() {
+        let check = |fill: fn(&mut Outgoing), written_bytes: usize, expect: Option<&str>| {
+            assert_eq!(taken_back(fill, written_bytes).as_deref(), expect);
+        };
+        // A line of the client that waits for its commit, alone and behind another line.
+        let held = |outgoing: &mut Outgoing| {
+            outgoing.add(0..10);
+            outgoing.hold(7);
+            outgoing.add(10..13);
+        };
+        check(held, 4, Some("4..10, hold 7, 20..25"));
+        // It waits only for the server, in one piece with the lines before it.
+        let queued = |outgoing: &mut Outgoing| {
+            outgoing.add(0..10);
+            outgoing.add(10..13);
+        };
+        check(queued, 0, Some("0..10, 20..25"));
+        check(queued, 9, Some("9..10, 20..25"));
+        check(queued, 10, Some("20..25"));
+        check(queued, 11, None);
+        check(queued, 12, None);
+        // A line of ours, also behind a line that had no end.
+        let ours = |outgoing: &mut Outgoing| outgoing.add_own(b"a}\n".to_vec());
+        check(ours, 0, Some("20..25"));
+        check(ours, 1, None);
+        let after_unended = |outgoing: &mut Outgoing| outgoing.add_own(b"\na}\n".to_vec());
+        check(after_unended, 0, Some("own [10], 20..25"));
+        check(after_unended, 1, Some("20..25"));
+        check(after_unended, 2, None);
+    }
 
     #[test]
     fn own_line_follows_the_long_line() {

@@ -265,7 +265,7 @@ impl Relay {
                 Passage::Withhold => None,
             };
             if let Some(token) = decision.mark {
-                direction.outgoing.mark(token);
+                direction.outgoing.mark(token, forwarded_bytes.unwrap_or_default());
             }
             if let Some(bytes) = forwarded_bytes {
                 passed.bytes += bytes as u64;
@@ -280,6 +280,7 @@ impl Relay {
         frames.clear();
         self.scratch.frames = frames;
         self.core.publish_waiting(waiting);
+        self.core.recall(effects, |token| self.from_client.recall(token));
         self.flush(from, now, effects);
     }
 
@@ -340,7 +341,8 @@ impl Relay {
                 Effect::PassLate { conns: _, line } => self.send_to_client(line, effects),
                 Effect::Reply(caller, reply) => self.reply(caller, reply, effects),
                 Effect::Finish(exit) => return Some(exit),
-                Effect::Note(_)
+                Effect::Recall(_)
+                | Effect::Note(_)
                 | Effect::Order(_)
                 | Effect::Consult(_)
                 | Effect::RunFragments(..)

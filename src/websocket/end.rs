@@ -201,6 +201,12 @@ impl End {
         self.writer.unsent_bytes()
     }
 
+    /// An end after its handshake.
+    #[cfg(test)]
+    pub(crate) fn connected(socket: UnixStream) -> End {
+        End::new(Role::Client, socket, Vec::new(), Vec::new())
+    }
+
     /// How much memory the buffers of this end take, besides messages that were queued without a copy.
     #[cfg(test)]
     pub(super) fn buffered_bytes(&self) -> usize {

@@ -158,6 +158,38 @@ fn requests_are_late_where_the_ledger_is_locked_and_are_kept_once_it_is_not() {
     assert_eq!(live.row(&after)["late"], false);
 }
 
+/// Somebody answers while the server does not read, and then the server wants another answer or none.
+fn check_taken_back(server_says: &str) {
+    let mut live = Live::deaf();
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    // More than a pipe holds, and read as a whole before any of it is written.
+    let long = format!(r#"{{"method":"client/says","params":"{}"}}"#, "x".repeat(1 << 20));
+    live.write(&format!("{long}\n"));
+    eventually("that it is read", || (live.get("/sessions/self")["counters"]["client_lines"] == 1).then_some(()));
+    live.responded(&request_id, &decision("accept"));
+    live.say_plainly(server_says);
+    let row =
+        eventually("the end", || Some(live.row(&request_id)).filter(|row| row["error_code"] == "withdrawn_by_server"));
+    let told = ["status", "resolution_source", "resolved_payload", "dispatched_at"].map(|name| row[name].clone());
+    assert_eq!(told, [json!("resolved"), json!("server"), Value::Null, Value::Null], "{server_says}");
+    assert_eq!(live.answers(&request_id, 1)[0]["won"], false);
+    // Now the server reads.
+    drop(live.down.take());
+    live.write("{\"method\":\"last\"}\n");
+    assert_eq!(live.at_server(), format!("{long}\n"));
+    assert_eq!(live.at_server(), "{\"method\":\"last\"}\n", "{server_says}");
+    live.kill();
+}
+
+#[test]
+fn requests_that_change_or_go_before_their_answer_is_written_do_not_get_it() {
+    check_taken_back(&command_asked("0", "other"));
+    check_taken_back(&resolved("0"));
+    check_taken_back(
+        r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","status":"interrupted","items":[]}}}"#,
+    );
+}
+
 // Load.
 
 #[test]

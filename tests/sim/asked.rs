@@ -80,6 +80,8 @@ pub struct Asked {
     /// The request may be shown before it is stored.
     pub is_excused: bool,
     pub sent: Option<Sent>,
+    /// A part of the answer was written to the server.
+    pub is_begun: bool,
     /// The answer was written to the server.
     pub is_written: bool,
     pub has_reached_server: bool,

@@ -31,6 +31,8 @@ pub enum Canary {
     SendsUnkept,
     /// Sends an answer to the server again.
     AnswersTwice,
+    /// Sends an answer that the server does not want any more.
+    KeepsAnswers,
     /// Changes an answer of the client.
     AltersAnswers,
     /// Loses a stored answer from the ledger.
@@ -111,7 +113,7 @@ pub enum Canary {
 
 impl Canary {
     /// Each canary, with the beginning of the error that must find it.
-    pub const ALL: [(Canary, &'static str); 37] = [
+    pub const ALL: [(Canary, &'static str); 38] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the "),
@@ -125,6 +127,7 @@ impl Canary {
         (Canary::ShowsUnkept, "3: the client sees"),
         (Canary::SendsUnkept, "3: the server gets"),
         (Canary::AnswersTwice, "3: answered twice"),
+        (Canary::KeepsAnswers, "3: not the first answer"),
         (Canary::AltersAnswers, "3: not the first answer"),
         (Canary::ForgetsAnswers, "3: the server gets"),
         (Canary::LeavesOpen, "3: open for ever"),

@@ -35,6 +35,8 @@ pub enum Event {
     TiredRunnerUp,
     /// A request that the server withdrew while an answer was being stored.
     OverWhileDeciding,
+    /// An answer that was taken back, because the server did not want it any more.
+    TakenBack,
     /// A line that waited for the ledger until the deadline.
     HoldUntilDeadline,
     Expiry,
@@ -85,7 +87,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 40] = [
+    const ALL: [Event; 41] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -103,6 +105,7 @@ impl Event {
         Event::SentRunnerUp,
         Event::TiredRunnerUp,
         Event::OverWhileDeciding,
+        Event::TakenBack,
         Event::HoldUntilDeadline,
         Event::Expiry,
         Event::Envelope,

@@ -54,7 +54,7 @@ pub struct Referee {
     /// Requests and answers that wait for their commit, with their deadlines.
     holds: BTreeMap<Token, Duration>,
     /// Marks behind answers.
-    marks: BTreeMap<Token, u64>,
+    marks: BTreeMap<Token, (u64, String)>,
     /// The lines that the server and the client must receive, in order.
     to_server: VecDeque<Vec<u8>>,
     to_client: VecDeque<Due>,
@@ -124,8 +124,10 @@ impl Referee {
                 of_turn.into_iter().for_each(|id| self.over(id, Over::Withdrawn));
             }
             (Some(method), Some(id)) if method.ends_with("requestApproval") => {
-                if self.asked.get(&id).is_some_and(Asked::is_repeatable) {
-                    return self.repeated(now, id);
+                match self.asked.get(&id) {
+                    Some(asked) if asked.line != said.bytes => self.gives_way(id),
+                    Some(asked) if asked.is_repeatable() => return self.repeated(now, id),
+                    Some(_) | None => {}
                 }
                 let (unconfirmed, name) = self.next_row(id);
                 row = Some(name.clone());
@@ -141,6 +143,7 @@ impl Referee {
                     is_open: true,
                     is_excused: self.is_distrusting,
                     sent: None,
+                    is_begun: false,
                     is_written: false,
                     has_reached_server: false,
                     unconfirmed,
@@ -200,6 +203,23 @@ impl Referee {
             }
         }
         self.to_client.push_back(Due { line: asked.line.clone(), row: Some(asked.name.clone()) });
+    }
+
+    /// The server asks for something else under the id of a request: nothing is an answer to that any more.
+    fn gives_way(&mut self, id: u64) {
+        let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open) else { return };
+        let withdrawn = End { status: RequestStatus::Resolved, source: RequestSource::Server, payload: None };
+        match std::mem::replace(&mut asked.state, State::Answered) {
+            State::Deciding(deciding) => {
+                self.replies.insert(deciding.api_call, Reply::NotOpen);
+                self.lost.extend(deciding.runner_up.map(|(_, payload)| (asked.name.clone(), payload)));
+                (asked.end, asked.overtaken) = (Some(withdrawn), Some(deciding.payload));
+            }
+            State::Pending | State::Expired | State::PolicySpoke => asked.end = Some(withdrawn),
+            State::Answered => {}
+        }
+        asked.is_open = false;
+        self.takes_back(id);
     }
 
     /// Sets the request's previous row aside; returns the number of unconfirmed answers to it, and the name of the next
@@ -278,8 +298,11 @@ impl Referee {
         self.is_distrusting = !done;
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((id, name, about)) = self.commits.remove(&token) else { return };
-        // A replaced row has been written completely.
         if self.asked.get(&id).is_none_or(|asked| asked.name != name) {
+            // Another request has this id now; what waited for this row goes on.
+            if was_waited_for && !done {
+                self.goes_on(id, &name, about);
+            }
             return;
         }
         match (about, done) {
@@ -289,7 +312,7 @@ impl Referee {
                     asked.shown = Shown::Never;
                 }
             }
-            (About::Opening | About::Answer, false) if was_waited_for => self.goes_on(id, about),
+            (About::Opening | About::Answer, false) if was_waited_for => self.goes_on(id, &name, about),
             (About::Opening | About::Answer, _) => {}
             (About::Decision, _) => self.decided(id, done),
             (About::Expiry, _) => self.policy_answers(id, !done),
@@ -297,8 +320,9 @@ impl Referee {
     }
 
     /// A request or answer that waited for its commit proceeds without it.
-    fn goes_on(&mut self, id: u64, about: About) {
-        let asked = self.asked.get_mut(&id).expect("it was asked");
+    fn goes_on(&mut self, id: u64, name: &str, about: About) {
+        let earlier = self.earlier.iter_mut().map(|(_, asked)| asked);
+        let Some(asked) = earlier.chain(self.asked.values_mut()).find(|asked| asked.name == name) else { return };
         match (about, &mut asked.sent) {
             (About::Opening, _) => {
                 asked.is_excused = true;
@@ -354,14 +378,39 @@ impl Referee {
     /// A line goes to the server, followed by a mark.
     pub fn marked(&mut self, mark: Token, line: &[u8]) {
         if let Some((id, _)) = Message::read(line).as_ref().and_then(Message::answer) {
-            self.marks.insert(mark, id);
+            self.marks.extend(self.asked.get(&id).map(|asked| (mark, (id, asked.name.clone()))));
         }
+    }
+
+    /// A part of the line before a mark is written.
+    pub fn begun(&mut self, mark: Token) {
+        if let Some((id, name)) = self.marks.get(&mark)
+            && let Some(asked) = self.asked.get_mut(id).filter(|asked| asked.name == *name)
+        {
+            asked.is_begun = true;
+        }
+    }
+
+    /// The server does not want an answer any more: nothing of it reaches the server, unless a part has.
+    fn takes_back(&mut self, id: u64) {
+        let Some(asked) = self.asked.get_mut(&id).filter(|asked| !asked.is_begun) else { return };
+        let Some(Sent { payload, .. }) = asked.sent.take() else { return };
+        self.happened.count(Event::TakenBack);
+        let is_its = |line: &Vec<u8>| {
+            let answer = Message::read(line).as_ref().and_then(Message::answer);
+            answer.is_some_and(|(of, answer)| of == id && answer == payload)
+        };
+        if let Some(at) = self.to_server.iter().rposition(is_its) {
+            self.to_server.remove(at);
+        }
+        asked.end = Some(End { status: RequestStatus::Resolved, source: RequestSource::Server, payload: None });
+        asked.overtaken = Some(payload);
     }
 
     /// Everything up to a mark is written.
     pub fn written(&mut self, mark: Token) {
-        if let Some(id) = self.marks.remove(&mark)
-            && let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open)
+        if let Some((id, name)) = self.marks.remove(&mark)
+            && let Some(asked) = self.asked.get_mut(&id).filter(|asked| asked.is_open && asked.name == name)
         {
             asked.is_written = true;
             if matches!(asked.state, State::PolicySpoke) {
@@ -379,8 +428,8 @@ impl Referee {
             self.happened.count(Event::HoldUntilDeadline);
             self.is_distrusting = true;
             self.holds.remove(&token);
-            let (id, _, about) = self.commits[&token];
-            self.goes_on(id, about);
+            let (id, name, about) = self.commits[&token].clone();
+            self.goes_on(id, &name, about);
         }
         let tired = |asked: &Asked| match &asked.state {
             State::Deciding(deciding) => deciding.over.is_none() && deciding.due.is_some_and(|due| due <= now),
@@ -435,6 +484,9 @@ impl Referee {
             }
         }
         asked.is_open = false;
+        if !matches!(why, Over::ServerGone) {
+            self.takes_back(id);
+        }
     }
 
     /// The server has sent its last line.

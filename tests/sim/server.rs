@@ -120,6 +120,14 @@ impl Server {
         }
     }
 
+    fn ask(&mut self, dice: &mut Dice, id: u64, thread: &str, params: &Value) {
+        self.waiting.insert(id, thread.to_owned());
+        let method = "item/commandExecution/requestApproval";
+        let line = Spelling::by_chance(dice).line(&json!({"id": id, "method": method, "params": params}));
+        self.lines.insert(id, line.clone());
+        self.mouth.say(line);
+    }
+
     /// Sends something unprompted.
     pub fn work(&mut self, dice: &mut Dice) {
         let count = self.running.len().max(1) as u64;
@@ -141,8 +149,16 @@ impl Server {
             14 => self.mouth.say(junk(dice)),
             15 => {
                 // The server withdraws the request.
-                let Some((id, thread)) = self.waiting.pop_first() else { return };
-                self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+                let Some((id, of)) = self.waiting.pop_first() else { return };
+                let says_so = !dice.once_in(3);
+                if says_so {
+                    self.tell(dice, "serverRequest/resolved", &json!({"threadId": of, "requestId": id}));
+                }
+                if !says_so || dice.once_in(2) {
+                    // It asks for something else under the same id.
+                    let params = with(json!({"itemId": format!("d{id}"), "command": "touch y", "cwd": "/w"}));
+                    self.ask(dice, id, &thread, &params);
+                }
             }
             16 => {
                 // A client has resumed: the server repeats its last open request.
@@ -152,12 +168,8 @@ impl Server {
             17..=28 => {
                 let id = self.next_request;
                 self.next_request += 1;
-                self.waiting.insert(id, thread.clone());
                 let params = with(json!({"itemId": format!("c{id}"), "command": "touch x", "cwd": "/w"}));
-                let method = "item/commandExecution/requestApproval";
-                let line = Spelling::by_chance(dice).line(&json!({"id": id, "method": method, "params": params}));
-                self.lines.insert(id, line.clone());
-                self.mouth.say(line);
+                self.ask(dice, id, &thread, &params);
             }
             _ => self.end(dice, &thread, "completed"),
         }

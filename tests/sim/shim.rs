@@ -33,7 +33,8 @@ pub enum Told {
 pub enum Out {
     Bytes(Vec<u8>),
     Hold(Token, Duration),
-    Mark(Token),
+    /// The end of a line of this length.
+    Mark(Token, usize),
 }
 
 /// One direction of the shim.
@@ -60,6 +61,18 @@ impl Run {
         for lane in &mut self.lanes {
             lane.out.retain(|out| !matches!(out, Out::Hold(held, _) if *held == token));
         }
+    }
+
+    /// Takes back the line before a mark, unless a part of it is written.
+    fn recall(&mut self, token: Token) -> bool {
+        let out = &mut self.lanes[Side::Client as usize].out;
+        let at = out.iter().position(|out| matches!(out, Out::Mark(mark, _) if *mark == token));
+        let Some((at, Some(Out::Mark(_, length)))) = at.map(|at| (at, out.get(at))) else { return false };
+        let is_whole = at > 0 && matches!(&out[at - 1], Out::Bytes(bytes) if bytes.len() == *length);
+        if is_whole {
+            out.drain(at - 1..=at);
+        }
+        is_whole
     }
 
     pub fn release_late(&mut self, now: Duration) {
@@ -109,16 +122,23 @@ impl World {
                     run.released_late.push_back((token, self.now.elapsed + HOLD_MAX + Duration::from_millis(60)));
                 }
                 Effect::Release(token) => run.release(token),
+                Effect::Recall(_) if self.canary == Canary::KeepsAnswers => {}
+                Effect::Recall(token) => {
+                    if run.recall(token) {
+                        self.tell(Input::Recalled(token));
+                    }
+                }
                 Effect::Inject(injection) => {
                     put_on_record(run, self.now, &injection.lines, self.room_bytes);
                     if let (Some(mark), Some(line)) = (injection.mark, injection.lines.first()) {
                         self.referee.marked(mark, &line.bytes);
                     }
-                    let lines =
+                    let lines: Vec<u8> =
                         injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes)).collect();
                     let lane = &mut run.lanes[Side::Client as usize];
+                    let length = lines.len();
                     lane.out.push_back(Out::Bytes(lines));
-                    lane.out.extend(injection.mark.map(Out::Mark));
+                    lane.out.extend(injection.mark.map(|mark| Out::Mark(mark, length)));
                 }
                 Effect::PassLate { line, .. } => {
                     run.lanes[Side::Server as usize].out.push_back(Out::Bytes(LineEnd::Newline.ends(line)));
@@ -237,7 +257,8 @@ impl World {
         }
         if let Some(token) = mark {
             self.referee.marked(token, line.bytes);
-            out.push(Out::Mark(token));
+            let length = out.last().map_or(0, |out| if let Out::Bytes(bytes) = out { bytes.len() } else { 0 });
+            out.push(Out::Mark(token, length));
         }
         self.on_record(then, batch, later);
         let is_last = self.happened.times(Event::Step) == STEPS;
@@ -279,12 +300,16 @@ impl World {
                     let taken = pipe.put(bytes, left);
                     left -= taken;
                     bytes.drain(..taken);
-                    if !bytes.is_empty() {
+                    let is_whole = bytes.is_empty();
+                    if let Some(Out::Mark(token, _)) = run.lanes[from as usize].out.get(1).filter(|_| taken > 0) {
+                        self.referee.begun(*token);
+                    }
+                    if !is_whole {
                         break;
                     }
                 }
                 Out::Hold(..) => break,
-                Out::Mark(token) => reached.push(*token),
+                Out::Mark(token, _) => reached.push(*token),
             }
             run.lanes[from as usize].out.pop_front();
         }
@@ -350,7 +375,7 @@ impl World {
 
 /// The change that some canaries make to the output for one line.
 fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, is_last: bool, out: &mut Vec<Out>) {
-    let answers = from == Side::Client && matches!(out.last(), Some(Out::Mark(_)));
+    let answers = from == Side::Client && matches!(out.last(), Some(Out::Mark(..)));
     let copy = |out: &[Out]| {
         let bytes = out.iter().find_map(|out| if let Out::Bytes(bytes) = out { Some(bytes.clone()) } else { None });
         bytes.map(Out::Bytes)

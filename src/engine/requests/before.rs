@@ -207,7 +207,10 @@ impl Requests {
                 resolve(RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN), effects);
                 None
             }
-            Some(_) => None,
+            Some(answer) => {
+                effects.extend(answer.later_entry(None, request_id, now.unix_us));
+                None
+            }
         }
     }
 

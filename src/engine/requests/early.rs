@@ -143,7 +143,7 @@ impl Early {
     }
 
     /// Forgets orders; returns their tokens.
-    fn forget(&mut self, is_meant: impl Fn(&str, &LedgerEntry) -> bool) -> Vec<Token> {
+    pub(super) fn forget(&mut self, is_meant: impl Fn(&str, &LedgerEntry) -> bool) -> Vec<Token> {
         let (forgotten, kept): (VecDeque<_>, VecDeque<_>) =
             std::mem::take(&mut self.orders).into_iter().partition(|(name, order)| is_meant(name, order.entry()));
         self.orders = kept;
@@ -445,6 +445,6 @@ fn is_over(state: &State) -> bool {
     matches!(state, State::Deciding(deciding) if deciding.over.is_some())
 }
 
-fn withdrawn(request_id: String, now: Now) -> RequestEnd {
+pub(super) fn withdrawn(request_id: String, now: Now) -> RequestEnd {
     RequestEnd::unanswered(request_id, now.unix_us, RequestStatus::Resolved, RequestSource::Server, WITHDRAWN)
 }

@@ -2,8 +2,8 @@
 //!
 //! A request is open until its one end: answered by the client, an API caller or policy; withdrawn by the server;
 //! expired; or orphaned when the server ends. The first answer wins, as decided here, not in a database; the answer
-//! stored is the answer sent. An end is final, with one exception: an API answer that could not be stored, and so was
-//! never sent.
+//! stored is the answer sent. An end is final, with two exceptions, in which an answer was never sent: that of an API caller could
+//! not be stored, or the server did not want an answer any more before the first byte was written ([`recall`]).
 //!
 //! If the server repeats a request id after an answer was written, the request gets a new row: either the answer
 //! crossed the repeated line and the server ignores a second answer, or the server needs one.
@@ -20,6 +20,7 @@ mod early;
 mod items;
 mod kind;
 mod open;
+mod recall;
 mod ruled;
 mod runner_up;
 mod server_facts;
@@ -231,6 +232,7 @@ impl Requests {
         if self.is_known(seen, message, &id, decision, effects) {
             return;
         }
+        self.recall_other(&id, message, effects);
         // From now on, a response with this id answers this request.
         let of_ended = self.ended.forget(&id);
         let (answered_before, replaced) = match self.open.remove(&id) {

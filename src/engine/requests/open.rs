@@ -499,7 +499,7 @@ impl Requests {
         let request_id = before.row.request_id.clone();
         let replaced = if self.is_hub { before.asked() } else { VecDeque::new() };
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) | Commit::Expires(of) if of == id));
-        self.by_policy.retain(|_, answer| answer.end.request_id != request_id);
+        self.recall(&request_id, effects);
         // The ledger carries out orders in order, so this end replaces an answer that it is storing.
         let mut instead = before.is_stored_late;
         if let State::Deciding(deciding) = before.state {
@@ -535,36 +535,6 @@ impl Requests {
         self.tokens += 1;
         self.by_policy.insert(self.tokens, ByPolicy { id: id.clone(), end, over: Conn::OWN });
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
-    }
-
-    /// An answer of ours goes to the server over a connection. If that closes, the answer may be lost.
-    pub(in crate::engine) fn sent_over(&mut self, token: Token, conn: Conn) {
-        if let Some(answer) = self.by_policy.get_mut(&token) {
-            answer.over = conn;
-        } else if let Some((id, request_id)) = self.dispatches.get(&token)
-            && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
-            && let Some(answered) = &mut request.answered
-        {
-            answered.over = conn;
-        }
-    }
-
-    /// An answer of ours was lost with its connection: that of policy or a rule is sent again, and any other may be given again.
-    pub(in crate::engine) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
-        let by_policy = self.by_policy.get(&token).and_then(|answer| self.open.get(&answer.id));
-        if let Some(request) = by_policy
-            && let Some(result) = answer::by_policy(request.kind)
-        {
-            effects.push(inject(response_line(&request.row.rpc_request_id, &result), &Verdict::Open, token));
-        }
-        if let Some((id, _)) = self.dispatches.get(&token)
-            && let Some(request) = self.open.get_mut(id)
-        {
-            match request.ruled_answer() {
-                Some(bytes) => effects.push(inject(bytes, &Verdict::Open, token)),
-                None => request.may_be_lost = true,
-            }
-        }
     }
 
     /// Forwards a request whose row was not stored in time, marked as late if anyone receives it.
@@ -665,6 +635,9 @@ impl Requests {
         let may_wait = has_followed && matches!(why, Why::Confirmed);
         if let Some(request) = self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold }) {
             self.early.over(&request.row.request_id, *why);
+            if !matches!(why, Why::ServerExited) {
+                self.recall(&request.row.request_id, effects);
+            }
         }
     }
 }

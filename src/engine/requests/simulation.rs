@@ -320,6 +320,13 @@ impl World {
                 let Body::Message(message) = Body::parse(bytes) else { panic!("no message") };
                 let (id, answer) = answer_in(&message);
                 self.on_their_way.push_back((id, answer, injection.mark));
+            } else if let Effect::Recall(token) = effect {
+                let waiting = self.held.len() + self.on_their_way.len();
+                self.held.retain(|(.., mark)| *mark != Some(token));
+                self.on_their_way.retain(|(.., mark)| *mark != Some(token));
+                if self.held.len() + self.on_their_way.len() < waiting {
+                    self.requests.recalled(self.now, token, &mut further);
+                }
             }
         }
         if !further.is_empty() {

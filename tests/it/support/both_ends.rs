@@ -20,6 +20,9 @@ use super::{PATIENCE, eventually};
 /// A server whose stdin and stdout are the FIFOs `$UP` and `$DOWN`. It exits with 0 once `$DOWN` has no writer.
 const SERVER: &str = r#"exec 3<&0; cat <&3 >"$UP" 3<&- & exec cat "$DOWN" 3<&- </dev/null"#;
 
+/// A server that reads nothing until `$DOWN` has no writer; then it copies its stdin to `$UP`.
+const DEAF_SERVER: &str = r#"cat "$DOWN"; cat >"$UP""#;
+
 pub const CONTEXT: &str = "/sessions/self/context";
 const DELIVERIES: &str = "/sessions/self/context/deliveries";
 
@@ -72,6 +75,11 @@ impl Live {
         Live::start_as(home, "run", "s")
     }
 
+    /// A relay whose server reads nothing until [`Live::down`] is closed.
+    pub fn deaf() -> Live {
+        Live::start_served(Home::new(), ("run", "s"), DEAF_SERVER, |_| {})
+    }
+
     /// A relay in the session of this name.
     pub fn start_in_session(home: Home, session: &str) -> Live {
         Live::start_as(home, "run", session)
@@ -89,13 +97,17 @@ impl Live {
     }
 
     fn start_launched(home: Home, how: &str, session: &str, launch: impl FnOnce(&mut Command)) -> Live {
+        Live::start_served(home, (how, session), SERVER, launch)
+    }
+
+    fn start_served(home: Home, (how, session): (&str, &str), server: &str, launch: impl FnOnce(&mut Command)) -> Live {
         let fifos = tempfile::tempdir_in(home.beside()).expect("a folder").keep();
         let (up, down) = (fifos.join("up"), fifos.join("down"));
         for path in [&up, &down] {
             rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
         }
         // The tools run there too, so that it is the session of their folder.
-        let mut command = home.shim(&[how, "--session", session, "--", "sh", "-c", SERVER]);
+        let mut command = home.shim(&[how, "--session", session, "--", "sh", "-c", server]);
         command.current_dir(home.beside());
         launch(&mut command);
         let mut relay = command.env("UP", &up).env("DOWN", &down).spawn().expect("the shim starts");

@@ -254,10 +254,26 @@ impl HubWorld {
             return self.killed();
         }
         self.queue(conn, to, queued);
+        self.recall(effects);
         let Some(hub) = &mut self.hub else { return };
         let is_client = conn != Conn::OWN && hub.engine.client(conn).is_some();
         if from == Side::Server && hub.own == Own::AfterClient && is_client {
             hub.own = Own::Due(Duration::ZERO);
+        }
+    }
+
+    /// Takes back the answers that the server does not want any more, ahead of all other effects.
+    fn recall(&mut self, effects: &mut Vec<Effect>) {
+        let recalls: Vec<Effect> = effects.extract_if(.., |effect| matches!(effect, Effect::Recall(_))).collect();
+        for recall in recalls {
+            let (Effect::Recall(token), Some(hub)) = (recall, &mut self.hub) else { return };
+            let at = hub.unsent.iter().position(|(.., mark)| *mark == Some(token));
+            let unsent = at.and_then(|at| hub.unsent.remove(at));
+            let line = unsent.as_ref().and_then(|(_, lines, _)| Some(&lines.first()?.bytes));
+            if line.is_some() || hub.links.values_mut().any(|link| link.recall(token)) {
+                self.referee.recalled(token, line);
+                self.handle(Input::Recalled(token), effects);
+            }
         }
     }
 
@@ -281,8 +297,9 @@ impl HubWorld {
             before.into_iter().for_each(|own| link.push(to, Piece::Text(own)));
             let hold = hold.filter(|_| self.house.canary != Canary::HoldsNothing);
             hold.into_iter().for_each(|token| link.push(to, Piece::Hold(token, now)));
+            let messages = usize::from(line.is_some());
             line.into_iter().for_each(|line| link.push(to, Piece::Text(line)));
-            mark.into_iter().for_each(|token| link.push(to, Piece::Mark(token)));
+            mark.into_iter().for_each(|token| link.push(to, Piece::Mark(token, messages)));
         }
     }
 
@@ -323,7 +340,7 @@ impl HubWorld {
                 let Some(link) = self.hub.as_mut().and_then(|hub| hub.links.get_mut(&conn)) else { return };
                 let key = link.key;
                 let Some(way) = link.way_mut(side).filter(|way| !way.is_gone) else { break };
-                if let Some(Piece::Mark(token)) = way.queue.front() {
+                if let Some(Piece::Mark(token, _)) = way.queue.front() {
                     reached.push(*token);
                     way.queue.pop_front();
                     continue;
@@ -503,8 +520,9 @@ impl HubWorld {
             self.handle(Input::SentOver { mark, conn }, effects);
         }
         if let Some(link) = self.hub.as_mut().and_then(|hub| hub.links.get_mut(&conn)) {
+            let messages = lines.len();
             lines.into_iter().for_each(|line| link.push(Side::Server, Piece::Text(line.bytes)));
-            mark.into_iter().for_each(|mark| link.push(Side::Server, Piece::Mark(mark)));
+            mark.into_iter().for_each(|mark| link.push(Side::Server, Piece::Mark(mark, messages)));
         }
         self.flush(conn, usize::MAX, effects);
     }

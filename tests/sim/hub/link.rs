@@ -18,7 +18,8 @@ const CLOSING_MAX: Duration = Duration::from_secs(5);
 pub enum Piece {
     Text(Vec<u8>),
     Hold(Token, Duration),
-    Mark(Token),
+    /// The end of so many messages.
+    Mark(Token, usize),
 }
 
 /// An end, and what waits for it.
@@ -71,6 +72,19 @@ impl Link {
         for way in self.client.iter_mut().chain([&mut self.server]) {
             way.queue.retain(|piece| !matches!(piece, Piece::Hold(held, _) if *held == token));
         }
+    }
+
+    /// Takes back the messages before a mark, unless one of them is written.
+    pub fn recall(&mut self, token: Token) -> bool {
+        let queue = &mut self.server.queue;
+        let at = queue.iter().position(|piece| matches!(piece, Piece::Mark(mark, _) if *mark == token));
+        let Some((at, Some(Piece::Mark(_, messages)))) = at.map(|at| (at, queue.get(at))) else { return false };
+        let first = at.checked_sub(*messages);
+        let Some(first) = first.filter(|first| queue.range(*first..at).all(|it| matches!(it, Piece::Text(_)))) else {
+            return false;
+        };
+        queue.drain(first..=at);
+        true
     }
 
     pub fn is_too_slow(&self) -> bool {
@@ -129,7 +143,8 @@ impl Way {
     /// Nothing more reaches this end.
     pub fn abandon(&mut self) {
         let marks = std::mem::take(&mut self.queue).into_iter();
-        self.dropped.extend(marks.filter_map(|piece| if let Piece::Mark(token) = piece { Some(token) } else { None }));
+        self.dropped
+            .extend(marks.filter_map(|piece| if let Piece::Mark(token, _) = piece { Some(token) } else { None }));
         self.is_gone = true;
     }
 }

@@ -674,6 +674,21 @@ impl Referee {
         self.marks.extend(id.and_then(|id| self.open.get(&id)).map(|number| (mark, *number)));
     }
 
+    /// An answer was taken back, of which nothing has reached the server: that does not want it any more. `unsent` is one that no
+    /// connection took.
+    pub fn recalled(&mut self, mark: Token, unsent: Option<&Vec<u8>>) {
+        let of_line = |line| self.ours.iter().find(|(ours, _)| ours == line).map(|(_, number)| *number);
+        let Some(number) = self.marks.remove(&mark).or_else(|| unsent.and_then(of_line)) else { return };
+        self.happened.count(Event::TakenBack);
+        self.ours.retain(|(_, of)| *of != number);
+        for wire in self.wires.values_mut() {
+            wire.to_server.retain(|due| due.row != Some(number));
+        }
+        let asked = &mut self.rows[number];
+        asked.ends(RequestStatus::Resolved, RequestSource::Server, None);
+        asked.overtaken = asked.payload.clone();
+    }
+
     /// Everything up to a mark is written.
     pub fn written(&mut self, mark: Token) {
         let Some(number) = self.marks.remove(&mark) else { return };

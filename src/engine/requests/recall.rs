@@ -1,0 +1,72 @@
+//! Answers on their way to the server. Each has a mark, which the event loop reports once the answer is written.
+//!
+//! If the server asks for something else under the id of an answered request, or needs no answer any more, an answer that is still
+//! here must not reach it. The event loop knows where the answer waits (for its commit, for a connection, or for room at the
+//! server), and takes it back unless a part of it is written.
+
+use super::early::withdrawn;
+use super::{Requests, answer, inject, resolve, response_line};
+use crate::engine::interface::{Effect, Now, Token};
+use crate::engine::ledger::{LedgerEntry, RequestEnd};
+use crate::engine::verdict::Verdict;
+use crate::wire::{Conn, Message, RpcId};
+
+impl Requests {
+    /// The server does not want an answer to this request any more: takes back those that are not known to be written.
+    pub(super) fn recall(&mut self, request_id: &str, effects: &mut Vec<Effect>) {
+        let by_policy = self.by_policy.extract_if(|_, answer| answer.end.request_id == request_id);
+        let mut marks: Vec<Token> = by_policy.map(|(token, _)| token).collect();
+        marks.extend(self.dispatches.iter().filter(|(_, (_, of))| of == request_id).map(|(token, _)| *token));
+        marks.sort_unstable();
+        effects.extend(marks.into_iter().map(Effect::Recall));
+    }
+
+    /// The server asks under this id. If it has asked for something else there, it gets no answer to that any more.
+    pub(super) fn recall_other(&mut self, id: &RpcId, message: &Message<'_>, effects: &mut Vec<Effect>) {
+        let other = self.open.get(id).filter(|before| !before.is_repeated_by(message));
+        if let Some(name) = other.map(|before| before.row.request_id.clone()) {
+            self.recall(&name, effects);
+        }
+    }
+
+    /// An answer was taken back: its request ends without one. The row of a request that policy has answered has ended already.
+    pub(in crate::engine) fn recalled(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
+        if let Some((_, request_id)) = self.dispatches.remove(&token) {
+            // The row may turn out to have an answer of an earlier hub, which this one has not replaced.
+            let is_its =
+                |of: &str, entry: &LedgerEntry| of == request_id && matches!(entry, LedgerEntry::RequestEnded(_));
+            self.early.forget(is_its).iter().for_each(|token| drop(self.commits.remove(token)));
+            resolve(RequestEnd { instead: true, ..withdrawn(request_id, now) }, effects);
+        }
+    }
+
+    /// An answer of ours goes to the server over a connection. If that closes, the answer may be lost.
+    pub(in crate::engine) fn sent_over(&mut self, token: Token, conn: Conn) {
+        if let Some(answer) = self.by_policy.get_mut(&token) {
+            answer.over = conn;
+        } else if let Some((id, request_id)) = self.dispatches.get(&token)
+            && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
+            && let Some(answered) = &mut request.answered
+        {
+            answered.over = conn;
+        }
+    }
+
+    /// An answer of ours was lost with its connection: that of policy or a rule is sent again, and any other may be given again.
+    pub(in crate::engine) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
+        let by_policy = self.by_policy.get(&token).and_then(|answer| self.open.get(&answer.id));
+        if let Some(request) = by_policy
+            && let Some(result) = answer::by_policy(request.kind)
+        {
+            effects.push(inject(response_line(&request.row.rpc_request_id, &result), &Verdict::Open, token));
+        }
+        if let Some((id, request_id)) = self.dispatches.get(&token)
+            && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
+        {
+            match request.ruled_answer() {
+                Some(bytes) => effects.push(inject(bytes, &Verdict::Open, token)),
+                None => request.may_be_lost = true,
+            }
+        }
+    }
+}
