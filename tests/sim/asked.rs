@@ -91,8 +91,8 @@ pub struct Asked {
     pub may_wait: bool,
     /// A side has received the request, or its answer, before it was stored.
     pub was_late: bool,
-    /// The earlier answer that the ledger was slow to store: after a kill, its row may have that one.
-    pub overtaken: Option<String>,
+    /// Earlier answers that the ledger was slow to store: after a kill, the row may have one of them.
+    pub overtaken: Vec<String>,
     pub end: Option<End>,
 }
 

@@ -149,7 +149,7 @@ impl Referee {
                     unconfirmed,
                     may_wait: false,
                     was_late: false,
-                    overtaken: None,
+                    overtaken: Vec::new(),
                     end: None,
                 };
                 self.asked.insert(id, asked);
@@ -213,7 +213,8 @@ impl Referee {
             State::Deciding(deciding) => {
                 self.replies.insert(deciding.api_call, Reply::NotOpen);
                 self.lost.extend(deciding.runner_up.map(|(_, payload)| (asked.name.clone(), payload)));
-                (asked.end, asked.overtaken) = (Some(withdrawn), Some(deciding.payload));
+                asked.end = Some(withdrawn);
+                asked.overtaken.push(deciding.payload);
             }
             State::Pending | State::Expired | State::PolicySpoke => asked.end = Some(withdrawn),
             State::Answered => {}
@@ -350,6 +351,9 @@ impl Referee {
                 asked.wins(RequestSource::Api, payload.clone(), false);
                 if is_open {
                     self.to_server.push_back(format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes());
+                } else {
+                    // It is stored, and the server needs it no more.
+                    asked.sent = None;
                 }
                 runner_up.into_iter().for_each(|(_, payload)| self.loses(id, payload));
             }
@@ -404,7 +408,7 @@ impl Referee {
             self.to_server.remove(at);
         }
         asked.end = Some(End { status: RequestStatus::Resolved, source: RequestSource::Server, payload: None });
-        asked.overtaken = Some(payload);
+        asked.overtaken.push(payload);
     }
 
     /// Everything up to a mark is written.
@@ -441,7 +445,7 @@ impl Referee {
             self.happened.count(Event::TiredRunnerUp);
             self.is_distrusting = true;
             self.replies.insert(deciding.api_call, Reply::NotKept);
-            asked.overtaken = Some(deciding.payload);
+            asked.overtaken.push(deciding.payload);
             asked.wins(RequestSource::Client, payload, true);
             self.to_server.push_back(line);
             self.commits.retain(|_, (of, _, about)| of != id || !matches!(about, About::Decision));

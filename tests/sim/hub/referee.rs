@@ -152,8 +152,8 @@ pub struct Asked {
     is_for_hub: bool,
     has_reached_server: bool,
     pub was_late: bool,
-    /// The earlier answer that the ledger was slow to store: after a kill, its row may have that one.
-    pub overtaken: Option<String>,
+    /// Earlier answers that the ledger was slow to store: after a kill, the row may have one of them.
+    pub overtaken: Vec<String>,
     pub end: Option<End>,
 }
 
@@ -228,7 +228,7 @@ impl Referee {
                 self.happened.count(Event::ReplacedStored);
                 (asked.state, asked.name) = (state, Some(row.request_id.clone()));
                 asked.is_answer_excused = true;
-                asked.overtaken = row.answer.as_ref().map(|answer| answer.payload.clone());
+                asked.overtaken.extend(row.answer.as_ref().map(|answer| answer.payload.clone()));
             }
             // The server has ended it.
             state if asked.end.is_some() => asked.state = state,
@@ -421,7 +421,7 @@ impl Referee {
             is_for_hub: conn == Conn::OWN,
             has_reached_server: false,
             was_late: false,
-            overtaken: None,
+            overtaken: Vec::new(),
             end: None,
         });
         let number = self.rows.len() - 1;
@@ -686,7 +686,7 @@ impl Referee {
         }
         let asked = &mut self.rows[number];
         asked.ends(RequestStatus::Resolved, RequestSource::Server, None);
-        asked.overtaken = asked.payload.clone();
+        asked.overtaken.extend(asked.payload.clone());
     }
 
     /// Everything up to a mark is written.
@@ -728,7 +728,7 @@ impl Referee {
             self.happened.count(Event::TiredRunnerUp);
             self.is_distrusting = true;
             self.replies.insert(api_call, Reply::NotKept);
-            asked.overtaken = Some(earlier);
+            asked.overtaken.push(earlier);
             asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
             (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
             self.ours.push((line, number));
