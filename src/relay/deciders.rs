@@ -443,6 +443,13 @@ mod tests {
             ("#!/usr/bin/env -S\n", false),
             ("#!/usr/bin/env -S bin/sh\n", false),
             ("#!/usr/bin/env sh -e\n", false),
+            ("#!/usr/bin/env -S sh hook\n", false),
+            ("#!/usr/bin/env -S sh -c x\n", false),
+            ("#!/usr/bin/perl -Ilib\n", false),
+            ("#!/usr/bin/env -S python3 -m x\n", false),
+            ("#!/usr/bin/env -S python3 -I -Es\n", true),
+            ("#!/usr/bin/env -S AT/bin/npx\n", false),
+            ("#!/usr/bin/env -S AT/bin/own\n", true),
             ("#!/usr/bin/env bin/sh\n", false),
             ("#!bin/sh\n", false),
             ("#!AT/bin/four\n", false),
@@ -452,6 +459,7 @@ mod tests {
             let lab = Lab::new();
             let at = lab.root.display().to_string();
             lab.put("bin/unknown", "\u{7f}ELF");
+            ["npx", "own"].iter().for_each(|name| lab.put(&format!("bin/{name}"), "#!/bin/sh\n"));
             for (name, next) in [("four", "three"), ("three", "two"), ("two", "one"), ("one", "hook")] {
                 lab.put(&format!("bin/{name}"), &format!("#!{at}/bin/{next}\n"));
             }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use super::first_line::{self, FirstLine};
 use super::program_check::{ServerEnvironment, check_start_files};
 use super::words::{named_files, parts};
+use crate::engine::runs_others;
 use crate::files::{self, Executable, InReach, Reach, is_missing};
 
 pub(super) const NO_HOME: &str = "the server has no variable HOME; set it";
@@ -28,7 +29,12 @@ const ENTRIES_MAX: usize = 1_024;
 /// Variables with which the loader puts other code into any program. Source: `ld.so(8)`, `dyld(1)`.
 const LOADER: [&str; 5] = ["LD_PRELOAD", "LD_AUDIT", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES", "DYLD_LIBRARY_PATH"];
 
+const LEAVE_OUT: &str = "leave it out, or set it in the script";
+
 const USE_ANOTHER: &str = "use a shell, python3, perl, ruby or node";
+
+/// Lists of libraries, where a name without `/` is not a file of the folder. Source: `ld.so(8)`.
+const BARE_NAMES: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
 
 /// Lists with blanks between their paths.
 const BLANKS_BETWEEN: [&str; 2] = ["LD_PRELOAD", "TCLLIBPATH"];
@@ -112,7 +118,6 @@ const INTERPRETERS: &[Interpreter] = &[
         options: &["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"],
         ..of(&["java"])
     },
-    Interpreter { cwd: Some("uv.toml"), ..of(&["uv", "uvx"]) },
     Interpreter { cwd: Some("deno.json"), ..of(&["deno"]) },
     Interpreter { cwd: Some("bunfig.toml"), ..of(&["bun"]) },
     Interpreter { cwd: Some("tsconfig.json"), ..of(&["ts-node", "tsx"]) },
@@ -180,7 +185,41 @@ fn started_by(
         check_start_files(reach, server).map_err(named)?;
     }
     named_files(options, cwd, server.home()).iter().try_for_each(|file| reach.check(file))?;
+    if let Some(other) = options.iter().find(|word| !is_plain_option(word)) {
+        let why = format!("gives `{other}` to {name}, which may make it read other files; {LEAVE_OUT}");
+        return Err(named(InReach::Unclear(why)));
+    }
     Ok(Some(found))
+}
+
+/// Whether a word of a first line is an option with which no interpreter reads other files before its script: letters that stand
+/// alone, none of which takes a file, a module or code in any interpreter of the table, and some long ones.
+fn is_plain_option(word: &str) -> bool {
+    const LETTERS: &str = "aBbdEefhiklnOpqstTuUvwWxX";
+    const LONG: [&str; 17] = [
+        "",
+        "no-warnings",
+        "no-deprecation",
+        "enable-source-maps",
+        "experimental-strip-types",
+        "experimental-vm-modules",
+        "trace-warnings",
+        "trace-deprecation",
+        "trace-uncaught",
+        "disable-warning",
+        "max-old-space-size",
+        "max-semi-space-size",
+        "stack-size",
+        "login",
+        "posix",
+        "noprofile",
+        "norc",
+    ];
+    if let Some(long) = word.strip_prefix("--") {
+        return LONG.contains(&long.split('=').next().unwrap_or_default());
+    }
+    // Python's `-I` stands alone; to others it is a folder that follows.
+    word == "-I" || word.strip_prefix('-').is_some_and(|letters| letters.chars().all(|char| LETTERS.contains(char)))
 }
 
 /// As [`check`], for a program that may be an interpreter itself, with the words that start it.
@@ -249,6 +288,11 @@ fn check_start(
     cwd: &Path,
 ) -> Result<(), InReach> {
     let Some(row) = row_of(interpreter) else {
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let runs_others = [&interpreter.spelled, &interpreter.real].iter().find_map(|path| runs_others(&name(path)));
+        if let Some(what) = runs_others {
+            return Err(InReach::Unclear(format!("{} {what}; {USE_ANOTHER}", interpreter.spelled.display())));
+        }
         // A script as interpreter has one of its own, which is checked next.
         if first_line::of(&interpreter.real)?.is_some() {
             return Ok(());
@@ -305,6 +349,10 @@ fn check_list(reach: &Reach, server: &ServerEnvironment, name: &str, cwd: &Path)
     for entry in value.as_bytes().split(is_end) {
         // A pattern of Lua: the folder before its mark.
         let entry = entry.split(|byte| *byte == b'?').next().unwrap_or_default();
+        // The loader looks for a bare name in the folders of the system and of LD_LIBRARY_PATH.
+        if BARE_NAMES.contains(&name) && !entry.contains(&b'/') {
+            continue;
+        }
         reach.check(&cwd.join(OsStr::from_bytes(entry))).map_err(in_variable)?;
     }
     Ok(())
