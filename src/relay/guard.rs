@@ -359,7 +359,9 @@ impl Guard {
 
     /// Begins, changes or ends a fault, also in `status`. Returns its text if no other fault has it.
     fn set_fault(&self, state: &mut State, key: Key, text: Option<String>) -> Option<String> {
-        let is_full = state.faults.len() >= FAULTS_MAX && !state.faults.contains_key(&key);
+        // Those of the table itself are few, and always have room.
+        let is_bounded = key.place != Place::Own && !state.faults.contains_key(&key);
+        let is_full = is_bounded && state.faults.len() >= FAULTS_MAX;
         let text = text.filter(|_| !is_full);
         let before = match &text {
             Some(text) => state.faults.insert(key, text.clone()),
@@ -664,6 +666,12 @@ mod tests {
         assert_eq!((set(&mut state, "/a", Some(&text)), set(&mut state, "/b", None)), (None, None));
         (0..2 * FAULTS_MAX).for_each(|number| drop(set(&mut state, &number.to_string(), Some(&text))));
         assert_eq!(state.faults.len(), FAULTS_MAX);
+        // A row of the table is told although there are so many.
+        let key = Key { name: "config.toml".to_owned(), place: Place::Own };
+        assert_eq!(
+            guard.set_fault(&mut state, key, Some("it is in reach".to_owned())).as_deref(),
+            Some("it is in reach")
+        );
     }
 
     /// A check that takes longer than anybody waits for it: its answer counts when it comes.

@@ -287,6 +287,10 @@ pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Re
         START_FILES.iter().try_for_each(|name| interpreters::check_with_entries(reach, &folder.join(name)))?;
     }
     for (name, file) in &server.first {
+        // `ENV=production` is a name of the user's, and only a shell at a terminal would read such a file.
+        if *name == "ENV" && !file.as_bytes().contains(&b'/') {
+            continue;
+        }
         if !file.as_bytes().starts_with(b"/") || file.as_bytes().contains(&b'$') {
             let why = format!("the server's variable {name} is not a plain absolute path; write it out");
             return Err(InReach::Unclear(why));
@@ -400,6 +404,10 @@ mod tests {
         for file in [inside("x"), "$HOME/x".into(), "x".into(), "/$x".into()] {
             let first = ServerEnvironment { first: vec![("BASH_ENV", file)], ..ok.clone() };
             assert!(program(&ls, &first).is_err(), "{first:?}");
+        }
+        for (file, expect) in [("production".into(), true), (inside("x"), false), ("./x".into(), false)] {
+            let first = ServerEnvironment { first: vec![("ENV", file)], ..ok.clone() };
+            assert_eq!(program(&ls, &first).is_ok(), expect, "{first:?}");
         }
         for codex_home in [cwd.join("codex"), "codex".into()] {
             let in_reach = ServerEnvironment { codex_home, ..ok.clone() };
