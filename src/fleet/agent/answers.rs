@@ -178,9 +178,10 @@ fn live(shared: &Shared, name: &str) -> Result<Found, Failure> {
 /// The document of a request, and its session. Without the name of a session all live ones are searched, and for a whole id the stopped
 /// ones too.
 pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found, Value), Failure> {
-    let sessions = match session {
-        Some(name) => vec![live(shared, name)?],
-        None => all_sessions(shared)?.into_iter().filter(|session| session.live).collect(),
+    // One list for both: a session that starts meanwhile would be missing in the live ones of one and the stopped ones of another.
+    let (sessions, stopped): (Vec<Found>, Vec<Found>) = match session {
+        Some(name) => (vec![live(shared, name)?], Vec::new()),
+        None => all_sessions(shared)?.into_iter().partition(|session| session.live),
     };
     let (mut found, mut silent) = (Vec::new(), None);
     let looked = each(&sessions, |session| {
@@ -214,12 +215,12 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
             Err(Failure::new("ambiguous_request", message))
         }
         // A relay that does not answer hides no stopped session.
-        (None, _, Some(why)) => match in_stopped(shared, session, request) {
+        (None, _, Some(why)) => match in_stopped(shared, &stopped, request) {
             Ok(Some(found)) => Ok(found),
             Ok(None) | Err(_) => Err(why),
         },
         (None, _, None) => {
-            if let Some(found) = in_stopped(shared, session, request)? {
+            if let Some(found) = in_stopped(shared, &stopped, request)? {
                 return Ok(found);
             }
             let message = format!("no live session of host {} has a request `{request}`", shared.member.host);
@@ -229,19 +230,19 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
 }
 
 /// A request of a stopped session, by its whole id.
-fn in_stopped(shared: &Shared, session: Option<&str>, request: &str) -> Result<Option<(Found, Value)>, Failure> {
-    if session.is_some() || !is_whole(request) {
+fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Option<(Found, Value)>, Failure> {
+    if !is_whole(request) {
         return Ok(None);
     }
     let (began, mut is_unreadable) = (Instant::now(), false);
-    for session in all_sessions(shared)?.into_iter().filter(|session| !session.live) {
+    for session in stopped {
         if began.elapsed() >= SEARCH_MAX {
             let message = "the request is not in a live session, and this host has too many stopped ones to search";
             return Err(Failure::new("timeout", message));
         }
         // A session that cannot be read hides no other. Its relay may be starting.
-        match (shared.stopped.request)(&session, request) {
-            Ok(Some(document)) => return Ok(Some((session, document))),
+        match (shared.stopped.request)(session, request) {
+            Ok(Some(document)) => return Ok(Some((session.clone(), document))),
             Ok(None) => {}
             Err(_) => is_unreadable = true,
         }
