@@ -25,12 +25,18 @@ struct Step {
     keys: String,
     until: Vec<&'static str>,
     reported: Vec<String>,
+    /// The next keys come once the reports so far have arrived. The processes that send them run beside the shell.
+    arrives: bool,
 }
 
 impl Step {
     /// The same in a state in which nothing is certain.
     fn kept_out(self) -> Step {
         Step { reported: Vec::new(), ..self }
+    }
+
+    fn arrived(self) -> Step {
+        Step { arrives: true, ..self }
     }
 }
 
@@ -46,7 +52,7 @@ fn unseen(line: &str) -> Step {
 
 fn keys(keys: &str, until: &[&'static str], reported: &[&str]) -> Step {
     let reported = reported.iter().map(|line| (*line).to_owned()).collect();
-    Step { keys: keys.to_owned(), until: until.to_vec(), reported }
+    Step { keys: keys.to_owned(), until: until.to_vec(), reported, arrives: false }
 }
 
 /// Several lines in one paste of a terminal that marks pastes.
@@ -125,10 +131,14 @@ impl State {
             pane.shows(if line.ends_with("up") { "set-up" } else { PROMPT });
         }
         pane.shows(PROMPT);
-        let mut shown = Vec::new();
+        let (mut shown, mut expected) = (Vec::new(), waiting(live).len());
         for step in &self.steps {
             pane.types(&step.keys);
             shown.push(plain(&step.until.iter().map(|prompt| pane.shows(prompt)).collect::<String>()));
+            expected += step.reported.len();
+            if step.arrives && program.is_some() {
+                eventually("the reports", || (waiting(live).len() == expected).then_some(()));
+            }
         }
         pane.types(" exit 0\n");
         pane.ends();
@@ -478,7 +488,7 @@ fn bash_says_once_that_it_has_stopped() {
             state(
                 "the program is gone for a while",
                 vec![
-                    seen("echo one"),
+                    seen("echo one").arrived(),
                     unseen("mv p/codex-shim away"),
                     unseen("echo gone"),
                     unseen("echo gone again"),
@@ -567,7 +577,7 @@ fn zsh_states_leave_the_hook_silent_and_exact() {
         state(
             "the program is gone for a while",
             vec![
-                seen("echo one"),
+                seen("echo one").arrived(),
                 unseen("mv p/codex-shim away"),
                 unseen("echo gone"),
                 unseen("echo gone again"),
@@ -611,14 +621,21 @@ fn fish_reports_each_line_and_says_once_that_it_has_stopped() {
         ("mv away p/codex-shim; echo sh''own-7", Some("shown-7")),
         ("set -e HOME; set PATH; echo sh''own-8", Some("shown-8")),
     ];
-    for (line, shown) in &lines {
+    let arrived = |line: &str| {
+        eventually("a report", || {
+            names(&json!({ "commands": waiting(&live) })).contains(&line.to_owned()).then_some(())
+        });
+    };
+    for (index, (line, shown)) in lines.iter().enumerate() {
+        // The process that reports a line runs beside the shell, and needs the program.
+        if line.contains("mv p/") {
+            arrived(lines[index - 1].0);
+        }
         pane.types(&format!("{}\r", line.replace('\n', "\r")));
         shown.iter().for_each(|shown| drop(pane.shows(shown)));
     }
     // fish may end before it starts the process for its last line.
-    eventually("the last line", || {
-        names(&json!({ "commands": waiting(&live) })).contains(&lines[8].0.to_owned()).then_some(())
-    });
+    arrived(lines[8].0);
     pane.types(" exit 0\r");
     pane.ends();
     processes.end();
