@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use codex_shim::testing::engine::{ApiCallId, RequestSource, RequestStatus};
+use codex_shim::testing::engine::{ApiCallId, RequestSource, RequestStatus, Token};
 use serde_json::Value;
 
 use super::rows::Rows;
@@ -58,6 +58,15 @@ pub struct Sent {
     pub is_excused: bool,
 }
 
+/// An answer to a withdrawn request, on its way to the server.
+#[derive(Debug)]
+pub struct PassedLate {
+    pub payload: String,
+    pub mark: Option<Token>,
+    /// A part of it was written.
+    pub is_begun: bool,
+}
+
 /// How a request ends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct End {
@@ -89,6 +98,8 @@ pub struct Asked {
     pub unconfirmed: usize,
     /// Withdrawn, but the server may still wait for an answer.
     pub may_wait: bool,
+    /// Answers that go to the server because it may still wait.
+    pub passed_late: Vec<PassedLate>,
     /// A side has received the request, or its answer, before it was stored.
     pub was_late: bool,
     /// Earlier answers that the ledger was slow to store: after a kill, the row may have one of them.
@@ -104,6 +115,12 @@ impl Asked {
     /// Whether a repetition of the line is still this request: no answer to it has reached the server.
     pub fn is_repeatable(&self) -> bool {
         self.is_open && !(matches!(self.state, State::Answered) && self.is_written)
+    }
+
+    /// The server receives an answer that was passed on late. Returns whether it is one.
+    pub fn late_answer_arrives(&mut self, payload: &str) -> bool {
+        let at = self.passed_late.iter().position(|late| late.payload == payload);
+        at.map(|at| self.passed_late.remove(at)).is_some()
     }
 
     /// The answer of this source wins.

@@ -10,7 +10,7 @@ use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, RequestSourc
 use codex_shim::testing::wire::Side;
 use serde_json::Value;
 
-use super::asked::{Asked, Deciding, End, Over, Sent, Shown, State};
+use super::asked::{Asked, Deciding, End, Over, PassedLate, Sent, Shown, State};
 use super::happened::{Event, Happened};
 use super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
 use super::rows::Rows;
@@ -148,6 +148,7 @@ impl Referee {
                     has_reached_server: false,
                     unconfirmed,
                     may_wait: false,
+                    passed_late: Vec::new(),
                     was_late: false,
                     overtaken: Vec::new(),
                     end: None,
@@ -179,6 +180,9 @@ impl Referee {
             }
             _ => {
                 let goes_on = asked.may_wait && !asked.is_open;
+                if goes_on {
+                    asked.passed_late.push(PassedLate { payload: payload.clone(), mark: None, is_begun: false });
+                }
                 self.loses(id, payload);
                 if goes_on {
                     self.happened.count(Event::ForwardedLostAnswer);
@@ -227,8 +231,12 @@ impl Referee {
     /// row.
     fn next_row(&mut self, id: u64) -> (usize, String) {
         let mut unconfirmed = 0;
-        if let Some(before) = self.asked.remove(&id) {
+        if let Some(mut before) = self.asked.remove(&id) {
             self.happened.count(Event::RequestAgain);
+            for late in before.passed_late.extract_if(.., |late| !late.is_begun) {
+                self.happened.count(Event::TakenBack);
+                self.not_to_server(id, &late.payload);
+            }
             unconfirmed = if before.is_open { before.unconfirmed + 1 } else { 0 };
             self.earlier.push((id, before));
         }
@@ -381,13 +389,20 @@ impl Referee {
 
     /// A line goes to the server, followed by a mark.
     pub fn marked(&mut self, mark: Token, line: &[u8]) {
-        if let Some((id, _)) = Message::read(line).as_ref().and_then(Message::answer) {
-            self.marks.extend(self.asked.get(&id).map(|asked| (mark, (id, asked.name.clone()))));
+        if let Some((id, payload)) = Message::read(line).as_ref().and_then(Message::answer)
+            && let Some(asked) = self.asked.get_mut(&id)
+        {
+            match asked.passed_late.iter_mut().find(|late| late.payload == payload && late.mark.is_none()) {
+                Some(late) => late.mark = Some(mark),
+                None => drop(self.marks.insert(mark, (id, asked.name.clone()))),
+            }
         }
     }
 
     /// A part of the line before a mark is written.
     pub fn begun(&mut self, mark: Token) {
+        let passed_late = self.asked.values_mut().flat_map(|asked| &mut asked.passed_late);
+        passed_late.filter(|late| late.mark == Some(mark)).for_each(|late| late.is_begun = true);
         if let Some((id, name)) = self.marks.get(&mark)
             && let Some(asked) = self.asked.get_mut(id).filter(|asked| asked.name == *name)
         {
@@ -400,6 +415,13 @@ impl Referee {
         let Some(asked) = self.asked.get_mut(&id).filter(|asked| !asked.is_begun) else { return };
         let Some(Sent { payload, .. }) = asked.sent.take() else { return };
         self.happened.count(Event::TakenBack);
+        asked.end = Some(End { status: RequestStatus::Resolved, source: RequestSource::Server, payload: None });
+        asked.overtaken.push(payload.clone());
+        self.not_to_server(id, &payload);
+    }
+
+    /// An answer does not go to the server after all.
+    fn not_to_server(&mut self, id: u64, payload: &str) {
         let is_its = |line: &Vec<u8>| {
             let answer = Message::read(line).as_ref().and_then(Message::answer);
             answer.is_some_and(|(of, answer)| of == id && answer == payload)
@@ -407,8 +429,6 @@ impl Referee {
         if let Some(at) = self.to_server.iter().rposition(is_its) {
             self.to_server.remove(at);
         }
-        asked.end = Some(End { status: RequestStatus::Resolved, source: RequestSource::Server, payload: None });
-        asked.overtaken.push(payload);
     }
 
     /// Everything up to a mark is written.
@@ -565,18 +585,16 @@ impl Referee {
         let mut all = earlier.chain(self.asked.get_mut(&id)).peekable();
         let mut last = None;
         while let Some(asked) = all.next() {
+            if asked.late_answer_arrives(payload) {
+                return Ok(());
+            }
             let is_due = asked.sent.is_some() && !asked.has_reached_server;
             if is_due || all.peek().is_none() {
                 last = Some(asked);
                 break;
             }
         }
-        let asked = last.expect("it was asked");
-        // A lost answer that is still forwarded.
-        if asked.may_wait && asked.sent.is_none() {
-            return Ok(());
-        }
-        asked.answer_arrives(payload, rows)
+        last.expect("it was asked").answer_arrives(payload, rows)
     }
 
     /// Checks that nothing is in flight to the client.

@@ -57,6 +57,7 @@ pub use kind::{RequestKind, RequestType};
 use open::{
     ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, opened_note, request_name,
 };
+use recall::PassedLate;
 use ruled::RuledRequest;
 
 /// How long a direction is held for the ledger. Source: the contract.
@@ -111,6 +112,8 @@ pub(super) struct Requests {
     commits: HashMap<Token, Commit>,
     /// Answers not yet written, by mark: request id and name.
     dispatches: HashMap<Token, (RpcId, String)>,
+    /// Answers to requests that have ended, not yet written.
+    passed_late: PassedLate,
     /// Policy answers not yet written.
     by_policy: HashMap<Token, ByPolicy>,
     /// Held directions and their deadlines.
@@ -150,6 +153,7 @@ impl Requests {
             names: HashMap::new(),
             commits: HashMap::new(),
             dispatches: HashMap::new(),
+            passed_late: PassedLate::default(),
             by_policy: HashMap::new(),
             holds: Vec::new(),
             is_trusted: true,
@@ -233,6 +237,7 @@ impl Requests {
             return;
         }
         self.recall_other(&id, message, effects);
+        self.passed_late.recall(&id, effects);
         // From now on, a response with this id answers this request.
         let of_ended = self.ended.forget(&id);
         let (answered_before, replaced) = match self.open.remove(&id) {
@@ -326,7 +331,11 @@ impl Requests {
                 effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given(request_id)))));
                 match late_answer {
                     LateAnswer::Withhold => decision.line = Passage::Withhold,
-                    LateAnswer::Forward => {}
+                    LateAnswer::Forward => {
+                        self.tokens += 1;
+                        decision.mark = Some(self.tokens);
+                        self.passed_late.add(self.tokens, id);
+                    }
                 }
             }
             return;
@@ -508,6 +517,7 @@ impl Requests {
 
     /// Everything up to the mark `token` was written.
     pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
+        self.passed_late.forget(token);
         // Until it is written, an expired request may still be orphaned.
         if let Some(ByPolicy { id, end, over }) = self.by_policy.remove(&token)
             && let Some(request) = self.open.get_mut(&id)

@@ -4,12 +4,45 @@
 //! here must not reach it. The event loop knows where the answer waits (for its commit, for a connection, or for room at the
 //! server), and takes it back unless a part of it is written.
 
+use std::collections::VecDeque;
+
 use super::early::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
 use crate::engine::interface::{Effect, Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd};
 use crate::engine::verdict::Verdict;
 use crate::wire::{Conn, Message, RpcId};
+
+/// Late answers remembered; the oldest is evicted first, and then cannot be taken back.
+const PASSED_LATE_MAX: usize = 64;
+
+/// Answers to requests that have ended, which go to the server in case it still waits for one: the mark and the id of each, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct PassedLate(VecDeque<(Token, RpcId)>);
+
+impl PassedLate {
+    pub(super) fn add(&mut self, token: Token, id: RpcId) {
+        self.0.push_back((token, id));
+        if self.0.len() > PASSED_LATE_MAX {
+            self.0.pop_front();
+        }
+    }
+
+    /// One of them is written.
+    pub(super) fn forget(&mut self, token: Token) {
+        self.0.retain(|(mark, _)| *mark != token);
+    }
+
+    /// The server asks under this id again: no earlier answer is meant for that.
+    pub(super) fn recall(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
+        self.0.retain(|(mark, of)| {
+            if of == id {
+                effects.push(Effect::Recall(*mark));
+            }
+            of != id
+        });
+    }
+}
 
 impl Requests {
     /// The server does not want an answer to this request any more: takes back those that are not known to be written.
