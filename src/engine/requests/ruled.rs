@@ -38,12 +38,16 @@ enum By {
     Hold { name: String },
 }
 
+const MOVED: &str = "where models may write has changed during the check";
+
 /// A rule that is at work.
 #[derive(Debug)]
 pub(super) struct Ruled {
     name: String,
     /// The check that it waits for; without one, its answer is being stored.
     check: Option<Token>,
+    /// The revision of the places that the check knows.
+    places: u64,
     due: Duration,
 }
 
@@ -208,11 +212,12 @@ impl Requests {
             }
             Some(By::Accept { name, check }) => {
                 self.tokens += 1;
-                request.rule = Some(Box::new(Ruled { name, check: Some(self.tokens), due }));
+                request.rule =
+                    Some(Box::new(Ruled { name, check: Some(self.tokens), places: self.workspaces.revision(), due }));
                 effects.push(Effect::CheckProgram(self.tokens, check));
             }
             Some(By::Decline { name, reason }) => {
-                request.rule = Some(Box::new(Ruled { name: name.clone(), check: None, due }));
+                request.rule = Some(Box::new(Ruled { name: name.clone(), check: None, places: 0, due }));
                 let Some(result) = answer::by_policy(request.kind) else { return };
                 let answer = CheckedAnswer { result, reason, is_cancel: false };
                 let rule = AppliedRule { name, action: RuleAction::Decline, program: None };
@@ -236,7 +241,12 @@ impl Requests {
         let Some(request) = self.open.get_mut(&id) else { return };
         let Some(rule) = &mut request.rule else { return };
         rule.check = None;
-        let name = rule.name.clone();
+        let (name, thread_id) = (rule.name.clone(), request.row.place.thread_id.as_deref());
+        let checked = checked.and_then(|program| match self.workspaces.of(thread_id) {
+            Ok(_) if rule.places == self.workspaces.revision() => Ok(program),
+            Ok(_) => Err(MOVED.to_owned()),
+            Err(why) => Err(why),
+        });
         match checked {
             // Somebody else has answered meanwhile.
             _ if !matches!(request.state, State::Pending) => request.rule = None,
@@ -512,6 +522,30 @@ mod tests {
         assert_eq!(play.checked(2, Err("no")), "refused(status: no) late0");
         assert!(play.line(Side::Client, ACCEPT).starts_with("note first3(resolved client"));
         assert_eq!(play.checked(2, Ok("/usr/bin/ls")), "");
+    }
+
+    /// A check knows the places of its beginning.
+    #[test]
+    fn check_counts_only_if_no_model_may_write_elsewhere_since() {
+        let other = |sandbox: &str| THREAD.replace(r#""id":"t""#, r#""id":"o""#).replace("\"workspaceWrite\"", sandbox);
+        for (thread, expect) in [
+            (THREAD.to_owned(), None),
+            (other("\"workspaceWrite\""), None),
+            (other("\"workspaceWrite\"").replace("\"/p\"", "\"/q\""), Some(MOVED)),
+            (other("\"workspaceWrite\"").replace("[]", "[\"/r\"]"), Some(MOVED)),
+            (other("\"new\""), Some("the folder or the sandbox of a thread is not known")),
+            (other("\"dangerFullAccess\""), Some("the model of a thread may write everywhere")),
+        ] {
+            let mut play = Play::start(RequestSettings::default());
+            play.line(Side::Server, ASK);
+            play.committed(1, true);
+            play.0.requests.thread_opened(serde_json::from_str(&thread).ok());
+            let actual = play.checked(2, Ok("/usr/bin/ls"));
+            match expect {
+                None => assert!(actual.starts_with("commit3(resolved policy"), "{thread}: {actual}"),
+                Some(why) => assert!(actual.starts_with(&format!("refused(status: {why}")), "{thread}: {actual}"),
+            }
+        }
     }
 
     #[test]
