@@ -32,6 +32,7 @@ const PROFILES: [&str; 2] = [":read-only", ":workspace"];
 const UNKNOWN: &str = "the sandbox of this thread is not known";
 
 const EVERYWHERE: &str = "the model of a thread may write everywhere";
+const EXTERNAL: &str = "the sandbox of a thread is not codex's own";
 const UNCLEAR: &str = "the folder or the sandbox of a thread is not known";
 const PROFILE: &str = "the permission profile of a thread is not known";
 const WIDER: &str = "the model of a thread has asked for wider permissions";
@@ -283,7 +284,8 @@ impl Policy {
         let kind = policy.get("type").and_then(Value::as_str);
         let known: &[&str] = match kind {
             // Its model may write everywhere, whatever else the policy says.
-            Some("dangerFullAccess" | "externalSandbox") => return Err(EVERYWHERE),
+            Some("dangerFullAccess") => return Err(EVERYWHERE),
+            Some("externalSandbox") => return Err(EXTERNAL),
             Some("readOnly") => &["type", "networkAccess", "access"],
             Some("workspaceWrite") => {
                 &["type", "networkAccess", "readOnlyAccess", "writableRoots", "excludeTmpdirEnvVar", "excludeSlashTmp"]
@@ -362,7 +364,8 @@ mod tests {
         check(r#"{"type":"workspaceWrite","writableRoots":["/a","/b"]}"#, Ok("/p: /a /b /p"));
         check(r#"{"type":"workspaceWrite"}"#, Ok("/p: /p"));
         check(r#"{"type":"dangerFullAccess"}"#, Err(EVERYWHERE));
-        check(r#"{"type":"externalSandbox"}"#, Err(EVERYWHERE));
+        check(r#"{"type":"externalSandbox"}"#, Err(EXTERNAL));
+        assert!(opened(r#"{"type":"externalSandbox"}"#).reach().writes);
         check(
             r#"{"type":"workspaceWrite","writableRoots":null,"networkAccess":true,"excludeSlashTmp":true,"readOnlyAccess":{"type":"fullAccess"}}"#,
             Ok("/p: /p"),
@@ -502,6 +505,7 @@ mod tests {
             workspaces.settings_called(Some(raw(&format!(r#"{{"threadId":"other",{rest}}}"#))));
         }
         check(|of| called(of, r#""sandboxPolicy":{"type":"dangerFullAccess"}"#), EVERYWHERE);
+        check(|of| called(of, r#""sandboxPolicy":{"type":"externalSandbox"}"#), EXTERNAL);
         check(|of| called(of, r#""permissions":"mine""#), PROFILE);
         check(|of| called(of, r#""cwd":"../x""#), UNCLEAR);
         check(|of| called(of, r#""cwd":7"#), UNCLEAR);

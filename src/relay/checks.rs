@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most checks at once: those of all hooks and of the fragments of some turns.
-const CHECKS_MAX: usize = 64;
-
 const STACK_BYTES: usize = 512 << 10;
 
-/// Starts checks. All clones count together.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Checks(Arc<AtomicUsize>);
+/// Starts checks, at most so many at a time. All clones count together.
+#[derive(Debug, Clone)]
+pub(super) struct Checks {
+    running: Arc<AtomicUsize>,
+    max: usize,
+}
 
 /// The file or setting that a check looks at, to be named if the check does not answer.
 #[derive(Debug, Clone)]
@@ -64,6 +64,10 @@ pub(super) enum Answer<T> {
 }
 
 impl Checks {
+    pub(super) fn new(max: usize) -> Checks {
+        Checks { running: Arc::default(), max }
+    }
+
     /// Starts a check, which looks at `first` until it names another subject. Never waits.
     pub(super) fn start<T: Send + 'static>(
         &self,
@@ -71,9 +75,9 @@ impl Checks {
         check: impl FnOnce(&Subject) -> T + Send + 'static,
     ) -> Check<T> {
         let subject = Subject::new(first);
-        let before = self.0.fetch_add(1, Ordering::SeqCst);
-        let running = Running(Arc::clone(&self.0));
-        if before >= CHECKS_MAX {
+        let before = self.running.fetch_add(1, Ordering::SeqCst);
+        let running = Running(Arc::clone(&self.running));
+        if before >= self.max {
             return Check { subject, answer: None };
         }
         let (send, answer) = sync_channel(1);
@@ -128,12 +132,12 @@ pub(super) mod tests {
 
     /// As many checks as may run. They hang until they are dropped.
     pub(in crate::relay) fn hang_all(checks: &Checks) -> Vec<Hung> {
-        (0..CHECKS_MAX).map(|_| hung(checks)).collect()
+        (0..checks.max).map(|_| hung(checks)).collect()
     }
 
     #[test]
     fn hung_check_names_its_subject_and_answers_later() {
-        let checks = Checks::default();
+        let checks = Checks::new(3);
         assert_eq!(checks.start("a", |_| 7).wait(LONG), Answer::Is(7));
         let (check, tell) = hung(&checks);
         assert_eq!(check.wait(Duration::ZERO), Answer::Late("b".to_owned()));
@@ -149,7 +153,7 @@ pub(super) mod tests {
 
     #[test]
     fn hung_checks_are_bounded() {
-        let checks = Checks::default();
+        let checks = Checks::new(3);
         let mut all = hang_all(&checks);
         assert_eq!(checks.start("c", |_| 7).wait(LONG), Answer::None("c".to_owned()));
         let (check, tell) = all.pop().expect("BUG: it has some");
@@ -159,7 +163,7 @@ pub(super) mod tests {
         // Nobody waits for the rest.
         drop(all);
         let began = Instant::now();
-        while checks.0.load(Ordering::SeqCst) > 0 {
+        while checks.running.load(Ordering::SeqCst) > 0 {
             assert!(began.elapsed() < LONG, "the threads end");
             std::thread::yield_now();
         }

@@ -133,6 +133,12 @@ impl Exposed {
         Exposed { name, why, certainty: Certainty::Assumed }
     }
 
+    /// The check could not be started.
+    pub(super) fn unchecked(name: String) -> Exposed {
+        let why = "it cannot be checked, because earlier checks have no answer of the file system".to_owned();
+        Exposed { name, why, certainty: Certainty::Assumed }
+    }
+
     /// The settings have changed since it was named.
     fn unnamed(name: String) -> Exposed {
         let why = "the settings do not name it any more".to_owned();
@@ -303,6 +309,8 @@ mod tests {
     /// A home, a workspace, and a folder of programs, all beside each other.
     struct Lab {
         root: PathBuf,
+        /// The folder of codex-shim.
+        cwd: PathBuf,
         _folder: tempfile::TempDir,
     }
 
@@ -313,7 +321,7 @@ mod tests {
             for name in ["home/sessions", "ws", "bin", "own"] {
                 fs::create_dir_all(root.join(name)).expect("a folder");
             }
-            let lab = Lab { root, _folder: folder };
+            let lab = Lab { cwd: root.clone(), root, _folder: folder };
             for program in ["bin/hook", "bin/codex", "bin/engine", "own/codex-shim", "ws/hook"] {
                 lab.put(program, "#!/bin/sh\n");
             }
@@ -359,7 +367,7 @@ mod tests {
                 own: Some(&own),
                 server: &server,
                 ours: &ours,
-                cwd: &self.root,
+                cwd: &self.cwd,
             };
             let reach = Reach::new(places.iter().map(|place| self.root.join(place)), Whose::Models);
             deciders.exposed(&reach, |_| {}).into_iter().map(|exposed| exposed.name).collect()
@@ -533,6 +541,41 @@ mod tests {
                 let found = lab.exposed(&format!("on_pending = {command}\n"), "bin/codex", &["ws"]);
                 let expect = expect || target.starts_with("../own");
                 assert_eq!(found.is_empty(), expect, "{command} {script:?} {file}: {found:?}");
+            }
+        }
+    }
+
+    /// Some interpreters load modules of the folder in which they start.
+    #[test]
+    fn modules_of_the_folder_are_out_of_reach() {
+        let mut lab = Lab::new();
+        for program in ["bin/python3", "bin/node", "bin/perl"] {
+            lab.put(program, "\u{7f}ELF");
+        }
+        lab.put("ws/tool.js", "");
+        let root = lab.root.clone();
+        for (command, expect) in [
+            (r#"["python3", "-c", "import json"]"#, false),
+            (r#"["python3", "-uc", "import json"]"#, false),
+            (r#"["python3", "-W", "ignore", "-c", "import json"]"#, false),
+            (r#"["python3", "-m", "module"]"#, false),
+            (r#"["python3", "-"]"#, false),
+            (r#"["sh", "-c", "cat | python3 -c 'import json'"]"#, false),
+            (r#"["python3", "-I", "-c", "import json"]"#, true),
+            (r#"["python3", "-Pm", "module"]"#, true),
+            (r#"["python3", "-u", "AT/bin/x.py", "-c"]"#, true),
+            (r#"["node", "-e", "require('x')"]"#, false),
+            (r#"["node", "--require", "x", "AT/bin/x.js"]"#, false),
+            (r#"["node", "--import=x", "AT/bin/x.js"]"#, false),
+            (r#"["node", "--enable-source-maps", "AT/bin/x.js"]"#, true),
+            (r#"["node", "tool"]"#, false),
+            (r#"["node", "other"]"#, true),
+            (r#"["perl", "-e", "1"]"#, true),
+        ] {
+            for (folder, expect) in [("ws", expect), ("bin", true)] {
+                lab.cwd = root.join(folder);
+                let found = lab.exposed(&format!("on_pending = {command}\n"), "bin/codex", &["ws"]);
+                assert_eq!(found.is_empty(), expect, "{command} in {folder}: {found:?}");
             }
         }
     }

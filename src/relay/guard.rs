@@ -38,6 +38,15 @@ const LATE_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long the answer of a late check counts.
 const LATE_ANSWER_MAX: Duration = Duration::from_secs(60);
 
+/// Most checks of programs at once: those of all hooks and of the fragments of some turns.
+const CHECKS_MAX: usize = 64;
+
+/// Most looks at once: one after each change of the settings or the places, while earlier ones hang.
+const LOOKS_MAX: usize = 4;
+
+/// Most looks for rules at once.
+const LOOKS_OF_RULES_MAX: usize = 8;
+
 /// Late checks whose answers are waited for.
 const LATE_MAX: usize = 16;
 
@@ -62,7 +71,10 @@ struct Shared {
     cwd: PathBuf,
     published: Arc<Published>,
     outbox: Outbox,
+    /// Each kind has its own limit, so that a folder that does not answer stops only those that look at it.
     checks: Checks,
+    looks: Checks,
+    looks_of_rules: Checks,
     state: Mutex<State>,
     /// Tells the thread that looks that something has changed.
     changed: Condvar,
@@ -149,7 +161,7 @@ impl Checking {
             Progress::Running(check) => match check.wait(wait_max) {
                 Answer::Is((checked, _)) => checked,
                 Answer::Late(_) => return None,
-                Answer::None(subject) => Err(Exposed::unanswered(subject)),
+                Answer::None(subject) => Err(Exposed::unchecked(subject)),
             },
         };
         if checked.is_ok() {
@@ -212,7 +224,6 @@ impl Guard {
         };
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let own = std::env::current_exe().ok();
-        let (checks, changed) = (Checks::default(), Condvar::new());
         Guard(Arc::new(Shared {
             environments,
             codex,
@@ -220,9 +231,11 @@ impl Guard {
             cwd,
             published,
             outbox,
-            checks,
+            checks: Checks::new(CHECKS_MAX),
+            looks: Checks::new(LOOKS_MAX),
+            looks_of_rules: Checks::new(LOOKS_OF_RULES_MAX),
             state: Mutex::new(state),
-            changed,
+            changed: Condvar::new(),
         }))
     }
 
@@ -331,9 +344,10 @@ impl Guard {
         let exposed = if reach.writes {
             let (guard, places) = (self.clone(), more.to_vec());
             let look = move |subject: &Subject| guard.exposed(&settings, &reach, &places, subject);
-            match self.0.checks.start(ALL, look).wait(CHECK_WAIT_MAX) {
+            match self.0.looks_of_rules.start(ALL, look).wait(CHECK_WAIT_MAX) {
                 Answer::Is(exposed) => exposed,
-                Answer::Late(subject) | Answer::None(subject) => vec![Exposed::unanswered(subject)],
+                Answer::Late(subject) => vec![Exposed::unanswered(subject)],
+                Answer::None(subject) => vec![Exposed::unchecked(subject)],
             }
         } else {
             Vec::new()
@@ -431,7 +445,11 @@ impl Guard {
         let mut hung: Option<Check<Found>> = None;
         let mut pause = LOOK_AGAIN_AFTER.0;
         loop {
-            self.lock().look = Look::Running;
+            let before = std::mem::replace(&mut self.lock().look, Look::Running);
+            // One that hangs may look at what counts no more.
+            if before == Look::RunningAndDue {
+                hung = None;
+            }
             let is_fresh = hung.is_none();
             let check = hung.take().unwrap_or_else(|| self.begin_look());
             match check.wait(CHECK_WAIT_MAX) {
@@ -444,7 +462,7 @@ impl Guard {
                     self.report(Exposed::unanswered(subject), Place::Own);
                     hung = Some(check);
                 }
-                Answer::None(subject) => self.report(Exposed::unanswered(subject), Place::Own),
+                Answer::None(subject) => self.report(Exposed::unchecked(subject), Place::Own),
             }
             let mut state = self.lock();
             if hung.is_none() && state.faults.is_empty() && state.look == Look::Running {
@@ -467,7 +485,7 @@ impl Guard {
         let (settings, reach, inputs) = self.copy();
         let before = self.lock().faults.clone();
         let guard = self.clone();
-        self.0.checks.start(ALL, move |subject| {
+        self.0.looks.start(ALL, move |subject| {
             let exposed = guard.exposed(&settings, &reach, &[], subject);
             let places = guard.reach(&reach, &[]);
             let deciders = guard.deciders(&settings);
@@ -580,7 +598,8 @@ mod tests {
                 ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(&Wanted::row(name), None));
             [guard.check_settings(), guard.nothing_exposed(&[])].into_iter().chain(checked).collect::<Vec<_>>()
         };
-        let hung = hang_all(&guard.0.checks);
+        let Shared { checks, looks, looks_of_rules, .. } = &*guard.0;
+        let hung = [checks, looks, looks_of_rules].map(hang_all);
         // No model can write anywhere.
         assert!(all(&guard).iter().all(Result::is_ok));
         let places = [ws.display().to_string()].into();
@@ -590,7 +609,7 @@ mod tests {
             for checked in all(&guard) {
                 let why = checked.expect_err("it cannot be checked");
                 assert!(
-                    why.contains("counts as if a model could change it") && why.contains("has not answered"),
+                    why.contains("counts as if a model could change it") && why.contains("it cannot be checked"),
                     "{why}"
                 );
             }
@@ -600,6 +619,26 @@ mod tests {
         drop(hung);
         eventually("the answers", || all(&guard).iter().all(Result::is_ok));
         eventually("the end of the faults", || names(&guard).is_empty() && guard.lock().look == Look::Done);
+    }
+
+    /// What hangs stops only checks of its kind, and a look that could not begin is repeated after a change.
+    #[test]
+    fn hung_looks_stop_no_other_checks() {
+        let lab = tempfile::tempdir().expect("a folder");
+        let home = lab.path().join("home");
+        std::fs::create_dir(&home).expect("a folder");
+        let (guard, _inbox, _woken) = guard(&home);
+        let hung: Vec<_> = hang_all(&guard.0.looks);
+        let places = [lab.path().join("ws").display().to_string()].into();
+        guard.learn(ModelsReach { places, writes: true, ..ModelsReach::default() });
+        eventually("a fault", || names(&guard) == [ALL]);
+        assert_eq!(guard.check(&Wanted::row("on_pending"), None), Ok(()));
+        assert_eq!(guard.nothing_exposed(&[]), Ok(()));
+        // Room for one.
+        let (_, tell) = hung.into_iter().next_back().expect("BUG: it has some");
+        drop(tell);
+        guard.learn(ModelsReach { places: ["/elsewhere".to_owned()].into(), ..ModelsReach::default() });
+        eventually("its end", || names(&guard).is_empty());
     }
 
     /// A look that began earlier ends no fault that was found meanwhile.

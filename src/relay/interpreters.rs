@@ -234,7 +234,43 @@ pub(super) fn check_with_start(
     if row_of(program).is_some() {
         check_start(reach, program, program, server, cwd)?;
     }
+    if let Some(remedy) = loads_from_folder(words) {
+        // Whatever it is called.
+        let why = |why: InReach| why.named(&format!("{} loads files of its folder; {remedy}", words[0]));
+        reach.check(&cwd.join("?")).map_err(why)?;
+    }
     if starts_login_shell(words) { check_start_files(reach, server) } else { Ok(()) }
+}
+
+/// Whether words, or a line for a shell in them, start an interpreter that loads modules of the folder in which it starts: the
+/// remedy. Source: the manuals of python (`-c`, `-m`, `-I`, `-P`) and node (`require` of code that is no file).
+fn loads_from_folder(words: &[String]) -> Option<&'static str> {
+    let words = parts(words);
+    let of = |at: usize| {
+        let name = words[at].rsplit('/').next().unwrap_or_default();
+        let is_value = |after: usize| matches!(words[after].as_str(), "-W" | "-X");
+        let is_option = |at: &usize| words[*at].starts_with('-') || is_value(at - 1);
+        let mut options = (at + 1..words.len()).take_while(is_option).map(|at| &words[at]);
+        match row_named(name)?.more {
+            More::Python => {
+                let letters: Vec<&String> = options.filter(|word| !word.starts_with("--")).collect();
+                let has = |those: [char; 2]| letters.iter().any(|word| word.starts_with('-') && word.contains(those));
+                let runs_code = has(['c', 'm']) || letters.iter().any(|word| *word == "-");
+                (runs_code && !has(['I', 'P'])).then_some("give it -P or -I")
+            }
+            More::Node => {
+                const LOADS: [&str; 8] =
+                    ["eval", "print", "require", "import", "loader", "experimental-loader", "input-type", ""];
+                let loads = |word: &String| match word.strip_prefix("--") {
+                    Some(long) => LOADS.contains(&long.split('=').next().unwrap_or_default()),
+                    None => word.contains(['e', 'p', 'r']) || word == "-",
+                };
+                options.any(loads).then_some("name the files that it runs by their whole paths")
+            }
+            More::Nothing | More::Shell | More::Zsh | More::Fish => None,
+        }
+    };
+    (0..words.len()).find_map(of)
 }
 
 /// Whether words, or a line for a shell in them, start a shell that reads the files of a login or of a terminal.

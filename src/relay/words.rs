@@ -40,9 +40,20 @@ pub(super) fn argument_files(program: &str, arguments: &[String], cwd: &Path, ho
     let name = program.rsplit('/').next().unwrap_or_default();
     if runs_others(name).is_some() {
         let bare = parts(arguments).into_iter().filter(|part| !part.starts_with('-') && !part.contains(['/', '$']));
-        files.extend(bare.map(|part| cwd.join(part)).filter(|file| file.is_file()));
+        files.extend(bare.map(|part| cwd.join(part)).filter(|file| is_script(file)));
     }
     files
+}
+
+/// Whether there is a file of this name, or one that node loads for it. Source: node's `require`.
+fn is_script(file: &Path) -> bool {
+    let with = |ending: &str| {
+        let mut name = file.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let endings = ["", ".js", ".json", ".node", "/index.js", "/package.json"];
+    endings.iter().any(|ending| with(ending).is_file())
 }
 
 fn path_in(part: &str, cwd: &Path, home: Option<&Path>) -> Option<PathBuf> {
@@ -92,9 +103,12 @@ mod tests {
     fn bare_word_of_an_interpreter_is_a_file_if_it_exists() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("hook.py"), "").expect("a file");
+        std::fs::write(folder.path().join("hook.js"), "").expect("a file");
         let words = ["hook.py".to_owned(), "other.py".to_owned()];
         let found = |program: &str| argument_files(program, &words, folder.path(), None);
         assert_eq!(found("/usr/bin/python3"), [folder.path().join("hook.py")]);
         assert!(found("notify-send").is_empty());
+        let found = argument_files("node", &["hook".to_owned()], folder.path(), None);
+        assert_eq!(found, [folder.path().join("hook")]);
     }
 }
