@@ -137,8 +137,10 @@ impl Link {
     /// Reports `token` once everything that is queued for a side before is written; the last `messages` of that are what it is
     /// about.
     pub(super) fn mark(&mut self, to: Side, token: Token, messages: usize) {
-        if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
-            way.queue.push_back(Piece::Mark(token, messages));
+        match self.way_mut(to) {
+            Some(way) if way.is_gone => way.dropped.push(token),
+            Some(way) => way.queue.push_back(Piece::Mark(token, messages)),
+            None => {}
         }
     }
 

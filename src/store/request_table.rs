@@ -183,7 +183,8 @@ fn open(transaction: &Transaction<'_>, run: &RunIds, row: &RequestRow) -> rusqli
 fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = ?2, resolved_at = ?3, resolution_source = ?4,
         resolved_by = ?5, resolved_payload_json = ?6, error_code = ?7, error_message = ?8, late = late OR ?9, program = ?10,
-        reason = ?12, dispatched_at = CASE WHEN ?11 THEN NULL ELSE dispatched_at END
+        reason = ?12, dispatched_at = CASE WHEN ?11 THEN NULL ELSE dispatched_at END,
+        confirmed_at = CASE WHEN ?11 THEN NULL ELSE confirmed_at END
         WHERE request_id = ?1 AND (status IN ('pending', 'expired') OR ?11 AND status = 'resolved')";
     const LOST: &str = "UPDATE codex_request_answers SET won = 0 WHERE request_id = ?1";
     if ended.instead {

@@ -117,7 +117,7 @@ impl Requests {
         let last_conn = self.last_conn;
         let Some(request) = self.open.get_mut(id) else { return };
         let Some(line) = answer.line(&request.row.rpc_request_id, &request.verdict) else { return };
-        let AnswerBefore { payload, at_us, source, by, reason, is_dispatched: _ } = answer;
+        let AnswerBefore { payload, at_us, source, by, reason, is_dispatched } = answer;
         let is_cancel = answer::is_cancel(request.kind, &payload);
         let given = GivenRow { request_id: request.row.request_id.clone(), at_us, source, by, payload };
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
@@ -134,6 +134,7 @@ impl Requests {
         self.tokens += 1;
         effects.push(inject(line, &verdict, self.tokens));
         self.await_dispatch(self.tokens, id);
+        self.dispatches.get_mut(&self.tokens).into_iter().for_each(|dispatch| dispatch.was_sent = is_dispatched);
     }
 
     /// A row has this name.

@@ -155,6 +155,54 @@ impl Early {
         self.orders.len() > ORDERS_MAX || self.bytes > BYTES_MAX
     }
 
+    /// Forgets the oldest requests that have ended, until a quarter of the room is free; returns the tokens of their orders.
+    fn forget_ended(&mut self, open: &HashSet<&str>) -> Vec<Token> {
+        let mut weights: HashMap<&str, (usize, usize)> = HashMap::new();
+        for (name, order) in &self.orders {
+            let (orders, bytes) = weights.entry(name).or_default();
+            *orders += 1;
+            *bytes += order.entry().weight();
+        }
+        let (mut orders, mut bytes) = (self.orders.len(), self.bytes);
+        let mut forgotten = HashSet::new();
+        for (name, _) in self.orders.iter().filter(|(name, _)| !open.contains(&**name)) {
+            if orders <= ORDERS_MAX / 4 * 3 && bytes <= BYTES_MAX / 4 * 3 {
+                break;
+            }
+            if let Some((of_name, bytes_of_name)) = weights.get(&**name)
+                && forgotten.insert(name.clone())
+            {
+                orders -= of_name;
+                bytes -= bytes_of_name;
+            }
+        }
+        self.forget(|name, _| forgotten.contains(name))
+    }
+
+    /// Forgets what a request showed before it changed once more, and answers that have lost.
+    fn forget_superseded(&mut self) {
+        let is_shown = |order: &Order| matches!(order.entry(), LedgerEntry::RequestShown { .. });
+        let mut newest: HashMap<String, usize> = HashMap::new();
+        for (at, (name, _)) in self.orders.iter().enumerate().filter(|(_, (_, order))| is_shown(order)) {
+            newest.insert(name.clone(), at);
+        }
+        let mut at = 0;
+        let bytes = &mut self.bytes;
+        self.orders.retain(|(name, order)| {
+            let is_newest = newest.get(name) == Some(&at);
+            at += 1;
+            let stays = match order.entry() {
+                LedgerEntry::RequestShown { .. } => is_newest,
+                LedgerEntry::AnswerLost(_) => false,
+                _ => true,
+            };
+            if !stays {
+                *bytes -= order.entry().weight();
+            }
+            stays
+        });
+    }
+
     fn opens(&self, name: &str) -> bool {
         self.orders.iter().any(|(of, order)| of == name && matches!(order.entry(), LedgerEntry::RequestOpened(_)))
     }
@@ -185,7 +233,10 @@ impl Requests {
             return;
         }
         let is_early = |effect: &mut Effect| {
-            let Effect::Order(order) = effect else { return false };
+            // The news of one that is kept already stays.
+            let Effect::Order(order @ (Order::Keep(_) | Order::KeepFirst(..) | Order::Commit(..))) = effect else {
+                return false;
+            };
             order.entry_mut().request_id_mut().is_some()
         };
         let early: Vec<Effect> = effects.extract_if(.., is_early).collect();
@@ -204,16 +255,17 @@ impl Requests {
     /// Forgets the oldest requests that have ended. An open one has its row here.
     fn forget_early(&mut self, effects: &mut Vec<Effect>) {
         let open: HashSet<&str> = self.open.values().map(|request| &*request.row.request_id).collect();
-        let mut ended: VecDeque<String> = self.early.asked.iter().map(|asked| asked.name.clone()).collect();
-        ended.retain(|name| !open.contains(&**name));
         let mut tokens = Vec::new();
-        while self.early.is_full()
-            && let Some(oldest) = ended.pop_front()
-        {
-            tokens.extend(self.early.forget(|name, _| *name == oldest));
+        if self.early.is_full() {
+            tokens = self.early.forget_ended(&open);
         }
         if self.early.is_full() {
-            tokens.extend(self.early.forget(|_, entry| matches!(entry, LedgerEntry::RequestOpened(_))));
+            // What the ledger would replace by the next one, or has only beside an answer.
+            self.early.forget_superseded();
+        }
+        if self.early.is_full() {
+            // The commit stays: at its deadline a request that waits for it goes on.
+            self.early.forget(|_, entry| matches!(entry, LedgerEntry::RequestOpened(_)));
         }
         while self.early.asked.len() > ASKED_MAX {
             let Some(at) = self.early.asked.iter().position(|asked| !open.contains(&*asked.name)) else { break };
@@ -257,9 +309,8 @@ impl Requests {
         self.rename(&names);
         for (name, order) in early.orders {
             // The caller of an answer that is not stored yet may have read the other request of this name.
-            let is_others = |place: &&Place<'_>| name != place.name && matches!(place.found, Found::New);
             match places.get(&name) {
-                Some(place) if is_others(&place) && is_of_caller(&order) => {}
+                Some(place) if name != place.name && is_of_caller(&order) => {}
                 Some(place) => self.place_order(now, order, place, effects),
                 None => {}
             }
@@ -267,7 +318,8 @@ impl Requests {
         for (id, is_renamed, found) in open {
             self.place_open(now, &id, is_renamed, found, clients, effects);
         }
-        rows.retain(|row| row.rpc_id().is_some_and(|id| early.asked.iter().all(|asked| asked.id != id)));
+        let asked: HashSet<&RpcId> = early.asked.iter().map(|asked| &asked.id).collect();
+        rows.retain(|row| row.rpc_id().is_some_and(|id| !asked.contains(&id)));
         self.before = rows;
     }
 
@@ -289,9 +341,11 @@ impl Requests {
                     row.answer.as_ref().map_or(Found::Open, |answer| self.found(early, asked, row, answer, effects));
                 Place { name: row.request_id.clone(), is_whole: asked.is_whole, found }
             } else {
-                if let Some(row) = row.filter(|row| row.answer.is_none()) {
-                    // The server asks for something else under its id.
-                    resolve(withdrawn(row.request_id.clone(), now), effects);
+                // The server asks for something else under its id.
+                match row.map(|row| (&row.request_id, &row.answer)) {
+                    Some((name, None)) => resolve(withdrawn(name.clone(), now), effects),
+                    Some((name, Some(answer))) => effects.extend(answer.later_entry(None, name.clone(), now.unix_us)),
+                    None => {}
                 }
                 let name = match rows.has(&asked.name) {
                     true => self.free_name(request_name(&generation, &asked.id, &asked.raw_id)),
@@ -388,7 +442,9 @@ impl Requests {
                     policy.end = replaces(&policy.end, answer, is_whole);
                 }
             }
-            (Found::New, State::Deciding(deciding)) if is_renamed && matches!(deciding.decider, Decider::Api(..)) => {
+            (Found::New | Found::Open, State::Deciding(deciding))
+                if is_renamed && matches!(deciding.decider, Decider::Api(..)) =>
+            {
                 let is_its = |commit: &Commit| matches!(commit, Commit::Decides(of) if of == id);
                 self.commits.retain(|_, commit| !is_its(commit));
                 self.decided(now, id, false, clients, effects);
@@ -429,7 +485,7 @@ impl Requests {
                 Commit::Decides(_) | Commit::Expires(_) => {}
             }
         }
-        self.dispatches.values_mut().for_each(|(_, name)| change(name));
+        self.dispatches.values_mut().for_each(|dispatch| change(&mut dispatch.request_id));
         self.by_policy.values_mut().for_each(|policy| change(&mut policy.end.request_id));
         self.ended.names.values_mut().for_each(|(name, _)| change(name));
     }

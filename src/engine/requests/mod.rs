@@ -57,7 +57,7 @@ pub use kind::{RequestKind, RequestType};
 use open::{
     ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, opened_note, request_name,
 };
-use recall::PassedLate;
+use recall::{Dispatch, PassedLate};
 use ruled::RuledRequest;
 
 /// How long a direction is held for the ledger. Source: the contract.
@@ -110,9 +110,9 @@ pub(super) struct Requests {
     names: HashMap<String, u64>,
     /// Commits without a result yet.
     commits: HashMap<Token, Commit>,
-    /// Answers not yet written, by mark: request id and name.
-    dispatches: HashMap<Token, (RpcId, String)>,
-    /// Answers to requests that have ended, not yet written.
+    /// Answers not yet written, by mark.
+    dispatches: HashMap<Token, Dispatch>,
+    /// Answers that are passed on although another one holds or the request has ended, not yet written.
     passed_late: PassedLate,
     /// Policy answers not yet written.
     by_policy: HashMap<Token, ByPolicy>,
@@ -331,11 +331,7 @@ impl Requests {
                 effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given(request_id)))));
                 match late_answer {
                     LateAnswer::Withhold => decision.line = Passage::Withhold,
-                    LateAnswer::Forward => {
-                        self.tokens += 1;
-                        decision.mark = Some(self.tokens);
-                        self.passed_late.add(self.tokens, id);
-                    }
+                    LateAnswer::Forward => self.passes_late(id, decision),
                 }
             }
             return;
@@ -358,8 +354,9 @@ impl Requests {
             State::Pending | State::Deciding(_) | State::Answered | State::Sent | State::Expired => {
                 effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
                 // Without an answer the server would wait for ever; it ignores a second one.
-                if !request.may_be_lost {
-                    decision.line = Passage::Withhold;
+                match request.may_be_lost {
+                    true => self.passes_late(id, decision),
+                    false => decision.line = Passage::Withhold,
                 }
                 return;
             }
@@ -525,10 +522,10 @@ impl Requests {
         {
             request.is_answered(over, self.last_conn);
             request.end = self.is_hub.then(|| Box::new(end.clone()));
-            self.dispatches.insert(token, (id, end.request_id.clone()));
+            self.dispatches.insert(token, Dispatch { id, request_id: end.request_id.clone(), was_sent: false });
             resolve(end, effects);
         }
-        if let Some((id, request_id)) = self.dispatches.remove(&token) {
+        if let Some(Dispatch { id, request_id, was_sent: _ }) = self.dispatches.remove(&token) {
             if let Some(request) = self.open.get_mut(&id)
                 && request.row.request_id == request_id
                 && matches!(request.state, State::Answered)
@@ -604,7 +601,8 @@ impl Requests {
 
     fn await_dispatch(&mut self, token: Token, id: &RpcId) {
         if let Some(request) = self.open.get(id) {
-            self.dispatches.insert(token, (id.clone(), request.row.request_id.clone()));
+            let request_id = request.row.request_id.clone();
+            self.dispatches.insert(token, Dispatch { id: id.clone(), request_id, was_sent: false });
         }
     }
 }

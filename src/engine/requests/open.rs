@@ -252,6 +252,8 @@ impl Request {
     pub(super) fn is_copied_on(&self, conn: Conn, message: &Message<'_>) -> bool {
         let may_be_copy = match self.state {
             State::Pending | State::Deciding(_) | State::Expired => true,
+            // The answer is still here, and will be read.
+            State::Answered if !self.may_be_lost => true,
             State::Answered | State::Sent => self.answered.is_none_or(|answered| conn <= answered.newest),
         };
         may_be_copy && self.is_repeated_by(message)

@@ -8,15 +8,25 @@ use std::collections::VecDeque;
 
 use super::early::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
-use crate::engine::interface::{Effect, Now, Token};
+use crate::engine::interface::{Decision, Effect, Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd};
 use crate::engine::verdict::Verdict;
 use crate::wire::{Conn, Message, RpcId};
 
+/// An answer on its way to the server.
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    pub(super) id: RpcId,
+    pub(super) request_id: String,
+    /// An earlier hub has sent it already.
+    pub(super) was_sent: bool,
+}
+
 /// Late answers remembered; the oldest is evicted first, and then cannot be taken back.
 const PASSED_LATE_MAX: usize = 64;
 
-/// Answers to requests that have ended, which go to the server in case it still waits for one: the mark and the id of each, oldest first.
+/// Answers that go to the server although another one holds or the request has ended, in case it still waits for one: the mark and
+/// the id of each, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct PassedLate(VecDeque<(Token, RpcId)>);
 
@@ -49,9 +59,16 @@ impl Requests {
     pub(super) fn recall(&mut self, request_id: &str, effects: &mut Vec<Effect>) {
         let by_policy = self.by_policy.extract_if(|_, answer| answer.end.request_id == request_id);
         let mut marks: Vec<Token> = by_policy.map(|(token, _)| token).collect();
-        marks.extend(self.dispatches.iter().filter(|(_, (_, of))| of == request_id).map(|(token, _)| *token));
+        marks.extend(self.dispatches.iter().filter(|(_, of)| of.request_id == request_id).map(|(token, _)| *token));
         marks.sort_unstable();
         effects.extend(marks.into_iter().map(Effect::Recall));
+    }
+
+    /// A client's answer goes to the server, which may still wait for one.
+    pub(super) fn passes_late(&mut self, id: RpcId, decision: &mut Decision) {
+        self.tokens += 1;
+        decision.mark = Some(self.tokens);
+        self.passed_late.add(self.tokens, id);
     }
 
     /// The server asks under this id. If it has asked for something else there, it gets no answer to that any more.
@@ -62,9 +79,10 @@ impl Requests {
         }
     }
 
-    /// An answer was taken back: its request ends without one. The row of a request that policy has answered has ended already.
+    /// An answer was taken back: its request ends without one, unless an earlier hub had sent it too. The row of a request that
+    /// policy has answered has ended already.
     pub(in crate::engine) fn recalled(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
-        if let Some((_, request_id)) = self.dispatches.remove(&token) {
+        if let Some(Dispatch { request_id, was_sent: false, .. }) = self.dispatches.remove(&token) {
             // The row may turn out to have an answer of an earlier hub, which this one has not replaced.
             let is_its =
                 |of: &str, entry: &LedgerEntry| of == request_id && matches!(entry, LedgerEntry::RequestEnded(_));
@@ -77,7 +95,7 @@ impl Requests {
     pub(in crate::engine) fn sent_over(&mut self, token: Token, conn: Conn) {
         if let Some(answer) = self.by_policy.get_mut(&token) {
             answer.over = conn;
-        } else if let Some((id, request_id)) = self.dispatches.get(&token)
+        } else if let Some(Dispatch { id, request_id, .. }) = self.dispatches.get(&token)
             && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
             && let Some(answered) = &mut request.answered
         {
@@ -93,7 +111,7 @@ impl Requests {
         {
             effects.push(inject(response_line(&request.row.rpc_request_id, &result), &Verdict::Open, token));
         }
-        if let Some((id, request_id)) = self.dispatches.get(&token)
+        if let Some(Dispatch { id, request_id, .. }) = self.dispatches.get(&token)
             && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
         {
             match request.ruled_answer() {

@@ -89,14 +89,26 @@ impl World {
             world.read(0, Side::Server, r#"{"id":"own:1","result":{"userAgent":"x/0.169.0"}}"#);
         }
         for conn in if owner == ServerOwner::Hub { 1..3 } else { 0..1 } {
-            let info = format!(r#"{{"clientInfo":{{"name":"client {conn}","version":"1"}}}}"#);
-            world.read(conn, Side::Client, &format!(r#"{{"id":1,"method":"initialize","params":{info}}}"#));
-            world.read(conn, Side::Server, r#"{"id":1,"result":{"userAgent":"x/0.169.0"}}"#);
-            let thread = r#"{"thread":{"id":"t"},"cwd":"/p","sandbox":{"type":"readOnly"}}"#;
-            world.read(conn, Side::Client, r#"{"id":2,"method":"thread/resume","params":{"threadId":"t"}}"#);
-            world.read(conn, Side::Server, &format!(r#"{{"id":2,"result":{thread}}}"#));
+            world.resumes(conn);
         }
         world
+    }
+
+    /// A client greets the server and resumes the thread.
+    fn resumes(&mut self, conn: u32) {
+        let info = format!(r#"{{"clientInfo":{{"name":"client {conn}","version":"1"}}}}"#);
+        self.read(conn, Side::Client, &format!(r#"{{"id":1,"method":"initialize","params":{info}}}"#));
+        self.read(conn, Side::Server, r#"{"id":1,"result":{"userAgent":"x/0.169.0"}}"#);
+        let thread = r#"{"thread":{"id":"t"},"cwd":"/p","sandbox":{"type":"readOnly"}}"#;
+        self.read(conn, Side::Client, r#"{"id":2,"method":"thread/resume","params":{"threadId":"t"}}"#);
+        self.read(conn, Side::Server, &format!(r#"{{"id":2,"result":{thread}}}"#));
+    }
+
+    /// One more client connects to a hub.
+    pub(super) fn client_joins(&mut self, conn: u32) {
+        let peer = Peer { transport: Transport::WebSocket, pid: None };
+        self.handle(Input::Connected { conn: Conn(conn), peer });
+        self.resumes(conn);
     }
 
     pub(super) fn now(&self) -> Now {
@@ -162,6 +174,13 @@ impl World {
                     self.handle(Input::ProgramChecked { token, checked: Ok("/bin/ls".to_owned()) });
                 }
                 Effect::Warn(_) => self.warnings += 1,
+                Effect::Recall(token) => {
+                    let waiting = self.held.len();
+                    self.held.retain(|(_, _, mark)| *mark != Some(token));
+                    if self.held.len() < waiting {
+                        self.handle(Input::Recalled(token));
+                    }
+                }
                 _ => {}
             }
         }

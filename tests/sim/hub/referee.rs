@@ -141,6 +141,10 @@ pub struct Asked {
     over: Option<u32>,
     /// Nothing shows that the server got the answer, and its connection is gone.
     may_be_lost: bool,
+    /// The answer has left the hub.
+    is_written: bool,
+    /// The answer has left an earlier hub.
+    was_sent: bool,
     /// The request may be passed on before it is stored.
     is_excused: bool,
     /// Its answer may.
@@ -257,6 +261,7 @@ impl Referee {
         self.happened.count(Event::StoredAnswerSent);
         let asked = &mut self.rows[number];
         asked.name = Some(row.request_id.clone());
+        asked.was_sent = answer.is_dispatched;
         asked.state = State::Answered;
         (asked.payload, asked.answered_at) = (Some(answer.payload.clone()), self.newest);
         asked.ends(RequestStatus::Resolved, answer.source, Some(answer.payload.clone()));
@@ -395,7 +400,8 @@ impl Referee {
         }
         if let Some(number) = self.open.get(&id).copied() {
             let asked = &self.rows[number];
-            if asked.is_open() || conn.0 <= asked.answered_at {
+            let is_here = !asked.is_written && !asked.may_be_lost;
+            if asked.is_open() || is_here || conn.0 <= asked.answered_at {
                 self.happened.count(Event::Copy);
                 if conn != Conn::OWN {
                     self.copied(now, number);
@@ -414,6 +420,8 @@ impl Referee {
             answered_at: 0,
             over: None,
             may_be_lost: false,
+            is_written: false,
+            was_sent: false,
             is_excused: self.is_distrusting && conn != Conn::OWN,
             is_answer_excused: false,
             payload: None,
@@ -685,6 +693,9 @@ impl Referee {
             wire.to_server.retain(|due| due.row != Some(number));
         }
         let asked = &mut self.rows[number];
+        if asked.was_sent {
+            return;
+        }
         asked.ends(RequestStatus::Resolved, RequestSource::Server, None);
         asked.overtaken.extend(asked.payload.clone());
     }
@@ -693,6 +704,7 @@ impl Referee {
     pub fn written(&mut self, mark: Token) {
         let Some(number) = self.marks.remove(&mark) else { return };
         let asked = &mut self.rows[number];
+        asked.is_written = true;
         if matches!(asked.state, State::PolicySpoke) && asked.end.is_none() {
             (asked.state, asked.answered_at) = (State::Answered, self.newest);
             asked.ends(RequestStatus::Resolved, RequestSource::Policy, Some(BY_POLICY.to_owned()));
