@@ -331,9 +331,11 @@ fn not_parsed(error: clap::Error, args: &[OsString]) -> i32 {
     }
     let status = error.exit_code();
     if !error.use_stderr() {
-        // The version goes to stdout with status 0.
-        let _ = error.print();
-        return status;
+        // The version goes to stdout.
+        return match error.print() {
+            Ok(()) => status,
+            Err(error) => screen::unwritten(&error).report(),
+        };
     }
     let columns = screen::columns_of_stderr();
     let text = match error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -347,10 +349,10 @@ fn not_parsed(error: clap::Error, args: &[OsString]) -> i32 {
 fn print_help(args: &[OsString], is_long: bool) -> i32 {
     let help = help::render(Arguments::command(), args, is_long, screen::columns(Screen::of_stdout_plain()));
     // The stream drops the styles if stdout is not a terminal.
-    match write!(anstream::stdout(), "{help}") {
+    let mut stdout = anstream::stdout();
+    match write!(stdout, "{help}").and_then(|()| stdout.flush()) {
         Ok(()) => 0,
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
-        Err(_) => FAILED,
+        Err(error) => screen::unwritten(&error).report(),
     }
 }
 

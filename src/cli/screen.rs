@@ -9,7 +9,7 @@ use textwrap::core::{Word, display_width};
 use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar as _;
 
-use super::FAILED;
+use super::{CliError, FAILED};
 use crate::config::Environment;
 use crate::control::local_time::{Zone, micros_of};
 use crate::engine::visible;
@@ -204,11 +204,24 @@ pub(super) fn print(text: &str) -> i32 {
 
 /// Prints text that is copied or read by a program to stdout; returns the exit status.
 pub(super) fn print_exactly(text: &str) -> i32 {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => 0,
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => 0,
-        Err(_) => FAILED,
+    put(text).map_or_else(|error| error.report(), |()| 0)
+}
+
+/// Prints and flushes text.
+///
+/// # Errors
+///
+/// See [`unwritten`].
+pub(super) fn put(text: &str) -> Result<(), CliError> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| unwritten(&error))
+}
+
+/// Ends a tool whose output was not written. If the reader has closed the pipe, it wants no more: that is no failure.
+pub(super) fn unwritten(error: &std::io::Error) -> CliError {
+    match error.kind() {
+        ErrorKind::BrokenPipe => CliError::quiet(0),
+        _ => CliError::failed(format!("write to stdout: {error}")),
     }
 }
 

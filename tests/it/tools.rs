@@ -343,3 +343,69 @@ fn transcripts_wrap_between_words_on_a_terminal() {
     assert!(piped.contains(&format!("\n  - {long}\n")), "{piped}");
     live.kill();
 }
+
+/// A disk that is full takes nothing. Whoever redirects the output there has to be told.
+#[cfg(target_os = "linux")]
+#[test]
+fn every_tool_says_that_its_output_is_lost() {
+    let pair = Pair::start();
+    let run = |arguments: &[&str], stdout: Stdio| {
+        let mut tool = pair.home.shim(arguments);
+        tool.current_dir(&pair.folder).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+        let output = tool.spawn().and_then(Child::wait_with_output).expect("the tool runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").expect("a device"));
+    let closed = || {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        Stdio::from(writer)
+    };
+    for arguments in [
+        &["--version"][..],
+        &["--help"],
+        &["help", "hub"],
+        &["sessions"],
+        &["sessions", "--json"],
+        &["status"],
+        &["status", "one", "--json"],
+        &["requests"],
+        &["requests", "--json"],
+        &["show", "latest"],
+        &["show", "latest", "--json"],
+        &["events", "one"],
+        &["events", "one", "--json"],
+        &["tail"],
+        &["tail", "--json"],
+        &["transcript", "thread-one"],
+        &["transcript", "thread-one", "--json"],
+        &["transcript", "thread-one", "--format", "md"],
+        &["transcript", "thread-one", "--format", "html"],
+        &["search", "hello"],
+        &["search", "hello", "--json"],
+        &["children"],
+        &["usage"],
+        &["usage", "--json"],
+        &["fragments"],
+        &["context", "show"],
+        &["reviews"],
+        &["rules"],
+        &["config"],
+        &["config", "--json"],
+        &["audit", "export"],
+        &["tape", "show", "one"],
+        &["tape", "export", "one"],
+        &["hook", "bash"],
+        &["completions", "bash"],
+        &["wrap"],
+        &["hub", "status"],
+        &["doctor", "--json"],
+    ] {
+        let (status, told) = run(arguments, full());
+        let lost = "codex-shim: write to stdout: No space left on device";
+        assert!(status.is_some_and(|status| status != 0) && told.contains(lost), "{arguments:?}: {status:?} {told}");
+        assert_eq!(told.matches(lost).count(), 1, "{arguments:?}: {told}");
+        let (_, told) = run(arguments, closed());
+        assert!(!told.contains("stdout") && !told.contains("pipe"), "{arguments:?}: {told}");
+    }
+}

@@ -9,7 +9,7 @@ use super::super::output_file::{self, Existing};
 use super::super::progress::Progress;
 use super::super::requests::print_json;
 use super::super::screen::{self, counted};
-use super::super::{CliError, Done, FAILED, say, select_session};
+use super::super::{Done, FAILED, say, select_session};
 use super::ledgers::Ledgers;
 use super::line::{AuditLine, COLUMNS, FOOTER, FORMAT, HEADER, NO_HASH};
 use super::{ExportArguments, Format, csv};
@@ -65,12 +65,7 @@ pub(super) fn run(arguments: &ExportArguments, environment: &Environment) -> Don
         say(&format!("session {id} is not in the file: {why}"));
     }
     let status = if unreadable.is_empty() { 0 } else { FAILED };
-    match written {
-        Ok(()) => {}
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
-        Err(error) => return Err(CliError::failed(error.to_string())),
-    }
+    written.map_err(|error| screen::unwritten(&error))?;
     if let Some(path) = path {
         let Chain { lines, last, .. } = &chain;
         match arguments.as_json {

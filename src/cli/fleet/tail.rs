@@ -1,12 +1,11 @@
 //! `codex-shim fleet tail`: the events of all hosts, as the server has stored them.
 
-use std::io::Write as _;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
 use super::super::history::Event;
-use super::super::screen::{Clock, Screen, Times, Tone};
+use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done, say};
@@ -131,13 +130,7 @@ impl Printer {
             }
         }
         let text = if self.as_json { lines } else { self.table.add(rows) };
-        let mut stdout = std::io::stdout();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            Ok(()) => Ok(()),
-            // The reader of our output is gone.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(CliError::quiet(0)),
-            Err(error) => Err(CliError::failed(format!("write to stdout: {error}"))),
-        }
+        screen::put(&text)
     }
 }
 

@@ -17,7 +17,7 @@ use super::super::select_session::{positive, whole};
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::super::{complete, say, screen, select_session};
-use super::{FollowedEvent, Following, Page, put, read_of, thread_or_beginning};
+use super::{FollowedEvent, Following, Page, read_of, thread_or_beginning};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
 use crate::history::action_in_words;
@@ -274,7 +274,7 @@ impl Printer {
 
     fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a str>) -> Result<(), CliError> {
         if self.as_json {
-            return events.into_iter().try_for_each(|json| put(&format!("{json}\n")));
+            return events.into_iter().try_for_each(|json| screen::put(&format!("{json}\n")));
         }
         self.clock.go_on();
         let mut rows = Vec::new();
@@ -284,7 +284,7 @@ impl Printer {
                 rows.push(event.cells(&self.clock, self.screen));
             }
         }
-        put(&self.table.add(rows))
+        screen::put(&self.table.add(rows))
     }
 
     /// Whether an event was already printed without its number.

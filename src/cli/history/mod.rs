@@ -16,7 +16,6 @@ mod transcript;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -26,7 +25,7 @@ use serde_json::{Value, json};
 use super::CliError;
 use super::offline::{Read, answered};
 use super::requests::Refused;
-use super::{FAILED, NO_SUCH_THREAD, select_session};
+use super::{NO_SUCH_THREAD, select_session};
 use crate::config::Environment;
 use crate::control::{Listener, Listening, Received, client};
 use crate::history::Action;
@@ -81,15 +80,6 @@ impl Read {
         })?;
         Ok(told.actions)
     }
-}
-
-/// Prints and flushes text. The exit status is 0 if the reader has closed the pipe.
-fn put(text: &str) -> Result<(), CliError> {
-    let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-        .map_err(|error| CliError::quiet(if error.kind() == io::ErrorKind::BrokenPipe { 0 } else { FAILED }))
 }
 
 /// How often to check for a running relay.

@@ -15,7 +15,7 @@ use super::super::select_session::Common;
 use super::super::select_session::up_to_200;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
-use super::{Following, put};
+use super::Following;
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
 use crate::history::action_in_words;
@@ -117,14 +117,14 @@ fn follow(arguments: &TailArguments, environment: &Environment) -> Done {
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let last = &all[all.len().saturating_sub(limit)..];
     let mut printer = Printer::new(arguments, Screen::of_stdout(environment));
-    put(&printer.text(&last.iter().collect::<Vec<_>>()))?;
+    screen::put(&printer.text(&last.iter().collect::<Vec<_>>()))?;
     let mut known = Known::default();
     known.learn(&all);
     let mut following = Following::new(&mut read, cursor);
     loop {
         settled(&mut following)?;
         let actions = following.read().actions(LOOKED_THROUGH)?;
-        put(&printer.text(&known.learn(&actions)))?;
+        screen::put(&printer.text(&known.learn(&actions)))?;
     }
 }
 

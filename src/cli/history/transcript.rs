@@ -16,7 +16,7 @@ use super::super::{CliError, Done};
 use super::below::{Below, Detail, More, below, lines_of};
 use super::entry::{Told, told};
 use super::export::{self, Format};
-use super::{find, known, put, read_of};
+use super::{find, known, read_of};
 use crate::config::Environment;
 
 /// Print the conversation and the actions of a thread
@@ -105,7 +105,7 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
             true => format!("{entry}\n"),
             false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), &clock, to, &BRIEF),
         };
-        put(&text)?;
+        screen::put(&text)?;
     }
     Ok(0)
 }

@@ -5,16 +5,16 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io::{self, Write as _};
+use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use super::super::screen::{Clock, Screen, Tone};
+use super::super::screen::{self, Clock, Screen, Tone};
 use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
-use super::super::{CliError, Done, FAILED};
+use super::super::{CliError, Done};
 use super::list::{HasSession, Listed, RequestsArguments, by, name_all, outcome_cell, sessions};
 use super::{id_of, one, rows, text};
 use crate::config::Environment;
@@ -42,7 +42,7 @@ pub(super) fn follow(arguments: &RequestsArguments, environment: &Environment) -
     let mut pending = Pending::default();
     loop {
         let changed = pending.look(found, environment)?;
-        put(&printer.text(&changed))?;
+        screen::put(&printer.text(&changed))?;
         if is_unread_within(LOOK_EVERY) {
             return Ok(0);
         }
@@ -70,13 +70,6 @@ fn is_unread_within(pause: Duration) -> bool {
             Err(_) => {}
         }
     }
-}
-
-/// Prints and flushes text. The exit status is 0 if the reader has closed the pipe.
-fn put(text: &str) -> Result<(), CliError> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    written.map_err(|error| CliError::quiet(if error.kind() == io::ErrorKind::BrokenPipe { 0 } else { FAILED }))
 }
 
 /// The requests that were pending in the last round.

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 
 use super::super::output_file::{self, Existing};
 use super::super::progress::Progress;
-use super::super::screen::{Clock, Screen, counted};
-use super::super::{CliError, Done, say};
+use super::super::screen::{self, Clock, Screen, counted};
+use super::super::{Done, say};
 use super::below::{Detail, More};
 use super::transcript::{OUTPUT_LINES_MAX, TranscriptArguments, in_words};
 use crate::config::Environment;
@@ -124,12 +124,7 @@ pub(super) fn run(
     if let Some(missing) = &facts.missing {
         say(missing);
     }
-    match written {
-        Ok(()) => Ok(0),
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(error) => Err(CliError::failed(error.to_string())),
-    }
+    written.map(|()| 0).map_err(|error| screen::unwritten(&error))
 }
 
 fn facts(session: &Found, thread: &str, entries: &[Box<RawValue>], items: &WholeItems, cleaner: &Cleaner) -> Facts {
