@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::table::{Column, Table};
-use super::{CliError, Done, FAILED, NOT_RUNNING, complete, relay_tools, say, select_session};
+use super::{CliError, Done, FAILED, NO_SUCH_SESSION, NOT_RUNNING, complete, relay_tools, say, select_session};
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
 use crate::control::client;
 use crate::history::rfc3339_millis;
@@ -100,13 +100,15 @@ struct StartArguments {
 
 /// End a hub and its server
 ///
-/// Clients that are connected lose their connection, and a turn that is running is interrupted. If no hub runs but its server
-/// does, it ends that.
+/// Clients that are connected lose their connection. If turns are running or requests are open, it asks first; without a terminal,
+/// it then does nothing. If no hub runs but its server does, it ends that.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status:
   0  neither the hub nor the server runs
-  1  one of them could not be ended
+  1  one of them could not be ended, or turns are running and nobody agrees
+     to interrupt them
+  3  there is no session with this name
 
 Examples:
   codex-shim hub stop
@@ -115,6 +117,9 @@ struct StopArguments {
     /// Name of the hub's session [default: the one of this CODEX_HOME]
     #[arg(long, id = "session", value_name = "NAME", add = complete::sessions())]
     session: Option<SessionName>,
+    /// Do not ask before running turns are interrupted
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Replace a hub and keep its server
@@ -188,7 +193,7 @@ pub(super) fn run(arguments: HubArguments, environment: &Environment) -> Done {
     match arguments.tool {
         None => run_here(arguments.flags, environment),
         Some(HubTool::Start(start)) => run_start(&start.flags, environment),
-        Some(HubTool::Stop(stop)) => run_stop(stop.session.as_ref(), environment),
+        Some(HubTool::Stop(stop)) => run_stop(&stop, environment),
         Some(HubTool::Restart(restart)) => run_restart(restart, environment),
         Some(HubTool::Status(status)) => run_status(&status, environment),
     }
@@ -416,9 +421,25 @@ fn end_child(child: &mut Child) {
 }
 
 /// Ends the hub and the server.
-fn run_stop(session: Option<&SessionName>, environment: &Environment) -> Done {
+fn run_stop(stop: &StopArguments, environment: &Environment) -> Done {
+    let session = stop.session.as_ref();
     let mut told = String::new();
     let running = Hub::running(session, environment)?;
+    if let Some(name) = session.filter(|_| running.is_none())
+        && Hub::all(session, environment)?.is_empty()
+    {
+        return Err(CliError::exits(NO_SUCH_SESSION, format!("no session is called `{name}`"))
+            .with_remedy("see `codex-shim sessions`"));
+    }
+    // What is not known keeps nobody from ending a hub.
+    if let Some(hub) = running.as_ref().filter(|_| !stop.yes)
+        && let Some(Work::Known(work)) = work_of(hub)
+    {
+        let told = format!("{work}; stopping the server interrupts them");
+        if !is_agreed(&told, "stop it? [y/N] ")? {
+            return Ok(FAILED);
+        }
+    }
     if let Some(hub) = &running {
         hub.end()?;
         told.push_str(&format!("stopped the {}\n", hub.name()));
@@ -452,22 +473,45 @@ fn stop_server(dir: &Path) -> Result<String, CliError> {
     }
 }
 
-/// The work of the servers of hubs, in words; `None` if all are idle. Only a hub that runs and keeps a history knows it.
+/// What the server of a hub does, in words. Only a hub that runs and keeps a history knows it.
+enum Work {
+    Known(String),
+    Unknown(&'static str),
+}
+
+/// The work of the servers of hubs, in words; `None` if all are idle.
 fn interrupted_work(hubs: &[Hub]) -> Option<String> {
     let unknown = "no hub watches the server, so turns may be running";
-    hubs.iter().find_map(|hub| match hub.found.live {
+    let work = hubs.iter().find_map(|hub| match hub.found.live {
         true => work_of(hub),
-        false => process::recorded(&hub.found.dir).map(|_| unknown.to_owned()),
+        false => process::recorded(&hub.found.dir).map(|_| Work::Unknown(unknown)),
+    });
+    work.map(|work| match work {
+        Work::Known(work) => work,
+        Work::Unknown(why) => why.to_owned(),
     })
 }
 
-fn work_of(hub: &Hub) -> Option<String> {
+/// Asks whether to interrupt work.
+///
+/// # Errors
+///
+/// Nobody can be asked.
+fn is_agreed(told: &str, question: &str) -> Result<bool, CliError> {
+    if !screen::can_ask() {
+        return Err(CliError::failed(told).with_remedy("wait for the end, or add --yes"));
+    }
+    say(told);
+    Ok(screen::is_agreed(question)?)
+}
+
+fn work_of(hub: &Hub) -> Option<Work> {
     let answer = client::get(&hub.found.dir, "/sessions/self");
     let Some(document) = answer.ok().and_then(|answer| answer.document::<Value>().ok()) else {
-        return Some("the hub does not answer, so turns may be running".to_owned());
+        return Some(Work::Unknown("the hub does not answer, so turns may be running"));
     };
     if document["index"]["epoch"].is_null() {
-        return Some("the hub keeps no history, so turns may be running".to_owned());
+        return Some(Work::Unknown("the hub keeps no history, so turns may be running"));
     }
     let threads = document["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_running = |thread: &&Value| !matches!(thread["activity_state"].as_str(), Some("idle" | "stopped") | None);
@@ -476,7 +520,7 @@ fn work_of(hub: &Hub) -> Option<String> {
     let open = document["pending_requests"].as_u64().unwrap_or_default();
     let requests = counted(open, "request is open", "requests are open");
     let work: Vec<String> = turns.into_iter().chain(requests).collect();
-    (!work.is_empty()).then(|| work.join(", "))
+    (!work.is_empty()).then(|| Work::Known(work.join(", ")))
 }
 
 /// Replaces the hub, and the server if the user says so.
@@ -488,11 +532,7 @@ fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
         && let Some(work) = interrupted_work(&Hub::all(flags.session.as_ref(), environment)?)
     {
         let told = format!("{work}; replacing the server interrupts them");
-        if !screen::can_ask() {
-            return Err(CliError::failed(told).with_remedy("wait for the end, or add --yes"));
-        }
-        say(&told);
-        if !screen::is_agreed("replace it? [y/N] ")? {
+        if !is_agreed(&told, "replace it? [y/N] ")? {
             return Ok(FAILED);
         }
     }

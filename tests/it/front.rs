@@ -94,7 +94,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        self.hub(&["stop"]);
+        self.hub(&["stop", "--yes"]);
     }
 }
 

@@ -75,7 +75,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = self.hub(&["stop"]);
+        let _ = self.hub(&["stop", "--yes"]);
     }
 }
 
@@ -92,6 +92,18 @@ fn answers(socket: &Path) -> bool {
 fn kill(pid: &Value) {
     let pid = pid.as_u64().expect("a process id").to_string();
     assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
+}
+
+/// What `doctor` says of a server, with its remedy. It may also tell of those of other tests.
+fn told_of(bench: &Bench, pid: &str) -> Option<String> {
+    let mut command = bench.lab.command(SHIM);
+    bench.home.adopt(&mut command).env("CODEX_SHIM_CODEX", &bench.codex).args(["doctor", "--json"]);
+    let document: Value = serde_json::from_slice(&command.output().expect("the shim runs").stdout).expect("JSON");
+    let checks = document["checks"].as_array().expect("a list");
+    let text = |check: &Value, name: &str| check[name].as_str().unwrap_or_default().to_owned();
+    let of_servers = checks.iter().filter(|check| check["name"] == "servers");
+    let mut told = of_servers.map(|check| format!("{} → {}", text(check, "found"), text(check, "remedy")));
+    told.find(|told| told.split([' ', ':']).any(|word| word == pid))
 }
 
 /// The real codex, if it can be the server of a hub.
@@ -120,6 +132,8 @@ fn e2e_hub_starts_a_server_and_stops_it() {
     let has = |name: &str| left.iter().any(|left| left == name);
     assert!(!has("server.json") && !has("server.sock") && !has("codex.sock"), "{left:?}");
     assert_eq!(bench.done(&["stop"]), "no hub is running\n");
+    let (status, told) = bench.hub(&["stop", "--session", "nope"]);
+    assert!(status == 3 && told.contains("no session is called `nope`"), "{told}");
 }
 
 #[test]
@@ -136,8 +150,13 @@ fn e2e_next_hub_adopts_the_server() {
     kill(&second["pid"]);
     eventually("the hub has not ended", || (bench.hub(&["status"]).0 == 4).then_some(()));
     assert!(bench.default_socket().symlink_metadata().is_ok());
+    let pid = first["server"]["pid"].to_string();
+    let told = told_of(&bench, &pid).expect("it is told");
+    assert!(told.starts_with(&format!("pid {pid}: the server of a hub that has ended")), "{told}");
+    assert!(told.contains("→ `codex-shim hub start` takes it over"), "{told}");
     bench.done(&["start"]);
     let third = bench.status();
+    assert_eq!(told_of(&bench, &pid), None);
     assert_eq!(third["server"]["pid"], first["server"]["pid"]);
     assert!(answers(Path::new(third["server"]["socket"].as_str().expect("a path"))), "{third}");
     bench.done(&["restart", "--server"]);

@@ -233,7 +233,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         let mut command = self.lab.command(SHIM);
-        let _ = self.home.adopt(&mut command).args(["hub", "stop"]).stdout(Stdio::null()).status();
+        let _ = self.home.adopt(&mut command).args(["hub", "stop", "--yes"]).stdout(Stdio::null()).status();
     }
 }
 
@@ -527,12 +527,14 @@ fn e2e_restarted_hub_loses_no_turn() {
         (running.count() == 1 && session["pending_requests"] == 1).then_some(())
     });
     let before = bench.status();
-    let mut command = bench.lab.command(SHIM);
-    let replace = bench.home.adopt(&mut command).args(["hub", "restart", "--server"]).stderr(Stdio::piped());
-    let refused = replace.output().expect("the shim runs");
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(told.contains("1 turn is running, 1 request is open"), "{refused:?}");
-    assert_eq!((refused.status.code(), &bench.status()["pid"]), (Some(1), &before["pid"]));
+    for args in [&["restart", "--server"][..], &["stop"]] {
+        let mut command = bench.lab.command(SHIM);
+        let ends = bench.home.adopt(&mut command).arg("hub").args(args).stderr(Stdio::piped());
+        let refused = ends.output().expect("the shim runs");
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert!(told.contains("1 turn is running, 1 request is open") && told.contains("--yes"), "{refused:?}");
+        assert_eq!((refused.status.code(), &bench.status()["pid"]), (Some(1), &before["pid"]));
+    }
     bench.shim(&["hub", "restart"]);
     bench.joined_again(3);
     let after = bench.status();
@@ -657,7 +659,7 @@ fn e2e_stopped_hub_does_not_block_codex() {
     let server = bench.status()["server"]["socket"].clone();
     let server = Path::new(server.as_str().expect("a path"));
     assert!(UnixStream::connect(server).is_ok());
-    let told = bench.shim(&["hub", "stop"]);
+    let told = bench.shim(&["hub", "stop", "--yes"]);
     // It was told to end, and did so although the request is open.
     assert!(told.contains("stopped the server"), "{told}");
     assert!(bench.default_socket().symlink_metadata().is_err() && UnixStream::connect(server).is_err());

@@ -66,7 +66,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        self.0.shim(&["hub", "stop"]);
+        self.0.shim(&["hub", "stop", "--yes"]);
     }
 }
 

@@ -6,6 +6,7 @@ mod codex;
 mod hub;
 mod reach;
 #[cfg(target_os = "linux")]
+mod servers;
 mod state;
 
 use std::path::{Path, PathBuf};
@@ -122,7 +123,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
     checks.extend(reach::checks(&settings, environment));
     #[cfg(target_os = "linux")]
-    checks.extend(state::left_behind());
+    checks.extend(servers::left_behind(settings.home.value.as_deref()));
     checks.push(hook_check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
     let to = Screen::of_stdout(environment);
