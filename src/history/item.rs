@@ -73,6 +73,9 @@ impl ItemKind {
     }
 }
 
+/// What stands for a message that codex hides. The journal has its text.
+const HIDDEN: &str = "(codex hides this message)";
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Item {
     pub(super) kind: ItemKind,
@@ -186,12 +189,19 @@ impl Item {
         match self.kind {
             ItemKind::User => texts("content", "\n"),
             ItemKind::Reasoning => texts("summary", "\n\n").or_else(|| texts("content", "\n\n")),
+            ItemKind::Assistant if self.is_hidden() => Some(HIDDEN.to_owned()),
             ItemKind::Assistant | ItemKind::Plan => {
                 self.string("text").filter(|text| !text.is_empty()).map(str::to_owned)
             }
             ItemKind::Aside => texts("fragments", "\n").or_else(|| self.string("review").map(str::to_owned)),
             ItemKind::Compaction | ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => None,
         }
+    }
+
+    /// Whether codex wants the message not to be shown. Source: the schema of 0.171.
+    fn is_hidden(&self) -> bool {
+        let mode = self.members.get("moderation").and_then(|moderation| moderation["display"]["mode"].as_str());
+        matches!(mode, Some("hide" | "block"))
     }
 
     /// The content types of a user message, unless it is only text.
@@ -417,6 +427,25 @@ mod tests {
         let ToolCall { item_type, command, cwd, file_path, diff_summary } = does;
         let parts = [item_type, command, cwd, file_path, diff_summary];
         parts.map(|part| part.as_deref().unwrap_or("~")).join("|")
+    }
+
+    #[test]
+    fn message_that_codex_hides_is_not_shown() {
+        for (moderation, expect) in [
+            ("null", "secret"),
+            (r#"{"moderated":true}"#, "secret"),
+            (r#"{"moderated":true,"display":null}"#, "secret"),
+            (r#"{"moderated":true,"display":{"mode":"show"}}"#, "secret"),
+            (r#"{"moderated":true,"display":{"mode":"hide","replacement":{}}}"#, HIDDEN),
+            (r#"{"moderated":true,"display":{"mode":"block","reason":"x"}}"#, HIDDEN),
+        ] {
+            for (item_type, text) in [("agentMessage", expect), ("plan", "secret")] {
+                let params =
+                    format!(r#"{{"item":{{"type":"{item_type}","text":"secret","moderation":{moderation}}}}}"#);
+                let item = Item::read(Params::Written(&params)).expect("BUG: a test gives items");
+                assert_eq!(item.text().as_deref(), Some(text), "{params}");
+            }
+        }
     }
 
     #[test]

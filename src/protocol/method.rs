@@ -127,7 +127,8 @@ methods! {
     Elicitation = "mcpServer/elicitation/request", ServerRequest, Form, [
         "threadId", "serverName", "mode", "message", "requestedSchema", "url"
     ];
-    CurrentTimeRead = "currentTime/read", ServerRequest, Open, [];
+    // Only clients answer it, and 0.171 has it no more.
+    CurrentTimeRead = "currentTime/read", Unchecked, Open, [];
 
     // Notifications of the server.
     Error = "error", ServerNotification, Open, [

@@ -3,6 +3,7 @@
 //! One conversation that requests the user's words in every way codex offers runs directly without context and relayed
 //! with context; the test compares the two stream by stream.
 
+use std::fs;
 use std::path::Path;
 
 use codex_shim::testing::control::client;
@@ -327,4 +328,30 @@ fn e2e_context_waits_where_it_is_off() {
     let relayed = run(&codex, Some("off"), Counts::Same);
     assert_eq!(relayed.deliveries, Vec::<Value>::new());
     assert!(relayed.asked.iter().all(|input| !input.to_string().contains("CODEX_META")));
+}
+
+/// A search finds the words of an envelope too, because codex has it on record.
+#[test]
+fn e2e_search_shows_nothing_of_an_envelope() {
+    let Some(codex) = installed_or_skip("e2e_search_shows_nothing_of_an_envelope") else { return };
+    let model = Model::start(vec![vec![Item::Text(vec!["Hello."])]]);
+    let lab = Lab::new(&model);
+    let config = lab.codex_home().join("config.toml");
+    let settings = fs::read_to_string(&config).expect("a file");
+    fs::write(&config, settings.replace("[features]\n", "[features]\nthread_search = true\n")).expect("a file");
+    let home = Home::new();
+    let way = Connection::Relayed { home: &home, carrier: "envelope" };
+    let mut peer = way.start(&lab, &codex);
+    peer.initialize();
+    let thread = start_thread(&mut peer, &lab, "read-only");
+    turn(&mut peer, &way, &thread, json!([{"type": "text", "text": "please look at the giraffe"}]));
+    for term in ["CODEX_META", "user_cmd_context", "zebra", "giraffe"] {
+        ask(&mut peer, "thread/search", json!({"searchTerm": term}));
+        ask(&mut peer, "thread/searchOccurrences", json!({"threadId": thread, "searchTerm": term}));
+    }
+    for message in peer.finish().0 {
+        let text = message.to_string();
+        eprintln!("{text}");
+        assert!(MARKS.iter().all(|mark| !text.contains(mark)), "{text}");
+    }
 }

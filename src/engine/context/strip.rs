@@ -336,13 +336,24 @@ impl Stripper<'_> {
 
     /// An excerpt around a search match: removes what it shows of an envelope, up to its end.
     fn snippet(&mut self, value: &RawValue, found: &Members<'_>) {
-        let Some(envelope) = Leading::in_snippet(value) else { return };
+        let Some(envelope) = Leading::in_snippet(value) else { return self.cut_snippet(value, found) };
         let start = self.splice.range_of(value).start + 1;
         self.splice.replace(start..start + envelope.raw_bytes, "");
         if let Some(range) = found.get("snippetMatchRange") {
             // Counted in UTF-16, as observed with 0.169.
             let moved_by = envelope.utf16_units as u64;
             move_range(&mut self.splice, range, |offset| Some(offset.saturating_sub(moved_by)));
+        }
+    }
+
+    /// An excerpt that ends inside an envelope, as one around its first words does: nothing of it is the user's.
+    fn cut_snippet(&mut self, value: &RawValue, found: &Members<'_>) {
+        if !serde_json::from_str::<String>(value.get()).is_ok_and(|shown| is_cut_off(&shown)) {
+            return;
+        }
+        self.splice.replace(self.splice.range_of(value), "\"\"");
+        if let Some(range) = found.get("snippetMatchRange") {
+            move_range(&mut self.splice, range, |_| Some(0));
         }
     }
 
@@ -1028,6 +1039,13 @@ mod tests {
         check(&line(r#"… é😀\"],\"truncated\":true}],\"mcp\":[]}\u001fplease look"#, 44), &line("please look", 7));
         check(&line("@please", ENVELOPE_UNITS), &line("please", 0));
         check(&line(r#"...\u001fplease"#, 4), &line("please", 0));
+        let nothing = r#"{"id":1,"result":{"data":[{"snippet":"","snippetMatchRange":{"start":0,"end":0}}]}}"#;
+        for cut in [r#"\u001eCODEX_META {\"v\":1,\"ty"#, r#"\u001eCODEX_META {\"v\":1,\"ty..."#, r"\u001eCODEX_META …"]
+        {
+            check(&line(cut, 1), nothing);
+        }
+        check_stays(&line(r"\u001eCODEX_META what is this?", 1));
+        check_stays(&line(r#"see \u001eCODEX_META {\"v\":1,\"ty"#, 5));
         check_stays(&line(r#"... what \u001fplease"#, 1));
         check_stays(&line(r#"... \"cmd\":\"cargo"#, 1));
     }
