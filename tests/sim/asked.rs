@@ -79,6 +79,8 @@ pub struct End {
 pub struct Asked {
     /// Its name in the ledger.
     pub name: String,
+    /// Its place in the order of arrival.
+    pub arrival: usize,
     pub turn: Value,
     pub line: Vec<u8>,
     pub expires_at: Option<Duration>,

@@ -135,6 +135,7 @@ impl Referee {
                 let is_hidden = self.hides && !self.is_distrusting;
                 let asked = Asked {
                     name,
+                    arrival: self.earlier.len() + self.asked.len(),
                     turn: params["turnId"].clone(),
                     line: said.bytes.clone(),
                     expires_at: self.expires.then(|| now + EXPIRES_AFTER),
@@ -459,7 +460,9 @@ impl Referee {
             State::Deciding(deciding) => deciding.over.is_none() && deciding.due.is_some_and(|due| due <= now),
             _ => false,
         };
-        for (id, asked) in self.asked.iter_mut().filter(|(_, asked)| tired(asked)) {
+        let mut waiting: Vec<(&u64, &mut Asked)> = self.asked.iter_mut().filter(|(_, asked)| tired(asked)).collect();
+        waiting.sort_by_key(|(_, asked)| asked.arrival);
+        for (id, asked) in waiting {
             let State::Deciding(deciding) = std::mem::replace(&mut asked.state, State::Pending) else { continue };
             let Some((line, payload)) = deciding.runner_up else { continue };
             self.happened.count(Event::TiredRunnerUp);
@@ -493,7 +496,7 @@ impl Referee {
             (State::Deciding(_) | State::Answered | State::PolicySpoke, Over::Resolved) if is_about_earlier => return,
             (State::Deciding(deciding), why) => {
                 self.happened.count(Event::OverWhileDeciding);
-                deciding.over = Some(why);
+                deciding.over.get_or_insert(why);
                 return;
             }
             (State::Answered, _) => {}

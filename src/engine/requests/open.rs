@@ -616,7 +616,8 @@ impl Requests {
             (State::Expired, Why::Confirmed) if has_followed && policy_answers => return,
             // The outcome depends on the pending commit.
             (State::Deciding(deciding), _) => {
-                deciding.over = Some(*why);
+                // What came first has ended it.
+                deciding.over.get_or_insert(*why);
                 return;
             }
             // The server cannot have confirmed an answer that is still here.

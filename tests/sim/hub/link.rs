@@ -63,8 +63,10 @@ impl Link {
     }
 
     pub fn push(&mut self, to: Side, piece: Piece) {
-        if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
-            way.queue.push_back(piece);
+        match (self.way_mut(to), piece) {
+            (Some(way), Piece::Mark(token, _)) if way.is_gone => way.dropped.push(token),
+            (Some(way), piece) if !way.is_gone => way.queue.push_back(piece),
+            _ => {}
         }
     }
 
