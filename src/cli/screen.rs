@@ -2,6 +2,7 @@
 //! with `--utc`, in UTC.
 
 use std::io::{BufRead as _, ErrorKind, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -217,10 +218,12 @@ pub(super) fn put(text: &str) -> Result<(), CliError> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| unwritten(&error))
 }
 
-/// Ends a tool whose output was not written. If the reader has closed the pipe, it wants no more: that is no failure.
+/// Ends a tool whose output was not written, and says so once. If the reader has closed the pipe, it wants no more: that is no failure.
 pub(super) fn unwritten(error: &std::io::Error) -> CliError {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
     match error.kind() {
         ErrorKind::BrokenPipe => CliError::quiet(0),
+        _ if IS_TOLD.swap(true, Ordering::Relaxed) => CliError::quiet(FAILED),
         _ => CliError::failed(format!("write to stdout: {error}")),
     }
 }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::history::thread_or_id;
 use super::requests::print_json;
-use super::screen::{Screen, Tone, plain, print};
+use super::screen::{self, Screen, Tone, plain, print};
 use super::select_session::{SessionWord, whole};
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
@@ -84,8 +84,10 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
     let mut table = table(again.is_some_and(|again| are_of_hub(again).unwrap_or(false)));
     match list(&mut records, &mut table, arguments, thread.as_deref()) {
         Ok(status) => Ok(status),
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        // No read fails in these ways.
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::StorageFull) => {
+            Err(screen::unwritten(&error))
+        }
         Err(error) => Err(CliError::failed(error.to_string())),
     }
 }

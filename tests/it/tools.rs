@@ -361,6 +361,7 @@ fn every_tool_says_that_its_output_is_lost() {
         drop(reader);
         Stdio::from(writer)
     };
+    let mut wrong = Vec::new();
     for arguments in [
         &["--version"][..],
         &["--help"],
@@ -388,24 +389,25 @@ fn every_tool_says_that_its_output_is_lost() {
         &["usage", "--json"],
         &["fragments"],
         &["context", "show"],
-        &["reviews"],
         &["rules"],
         &["config"],
         &["config", "--json"],
         &["audit", "export"],
         &["tape", "show", "one"],
-        &["tape", "export", "one"],
         &["hook", "bash"],
         &["completions", "bash"],
-        &["wrap"],
         &["hub", "status"],
         &["doctor", "--json"],
     ] {
         let (status, told) = run(arguments, full());
-        let lost = "codex-shim: write to stdout: No space left on device";
-        assert!(status.is_some_and(|status| status != 0) && told.contains(lost), "{arguments:?}: {status:?} {told}");
-        assert_eq!(told.matches(lost).count(), 1, "{arguments:?}: {told}");
+        let lost = told.matches("codex-shim: write to stdout: No space left on device").count();
+        if status.is_none_or(|status| status == 0) || lost != 1 {
+            wrong.push(format!("{arguments:?}: {status:?} {told}"));
+        }
         let (_, told) = run(arguments, closed());
-        assert!(!told.contains("stdout") && !told.contains("pipe"), "{arguments:?}: {told}");
+        if told.contains("stdout") || told.contains("pipe") {
+            wrong.push(format!("{arguments:?} and a closed pipe: {told}"));
+        }
     }
+    assert_eq!(wrong, [""; 0]);
 }

@@ -493,7 +493,7 @@ impl Referee {
         match (&mut asked.state, why) {
             (State::Deciding { is_over, .. }, why) => {
                 self.happened.count(Event::OverWhileDeciding);
-                *is_over = Some(why);
+                is_over.get_or_insert(why);
                 return;
             }
             (State::Answered, _) => {}
