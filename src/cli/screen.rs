@@ -221,10 +221,12 @@ pub(super) fn put(text: &str) -> Result<(), CliError> {
 /// Ends a tool whose output was not written, and says so once. If the reader has closed the pipe, it wants no more: that is no failure.
 pub(super) fn unwritten(error: &std::io::Error) -> CliError {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    match error.kind() {
-        ErrorKind::BrokenPipe => CliError::quiet(0),
-        _ if IS_TOLD.swap(true, Ordering::Relaxed) => CliError::quiet(FAILED),
-        _ => CliError::failed(format!("write to stdout: {error}")),
+    if error.kind() == ErrorKind::BrokenPipe {
+        return CliError::quiet(0);
+    }
+    match IS_TOLD.swap(true, Ordering::Relaxed) {
+        true => CliError::quiet(FAILED),
+        false => CliError::failed(format!("write to stdout: {error}")),
     }
 }
 

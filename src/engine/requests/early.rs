@@ -191,11 +191,8 @@ impl Early {
         self.orders.retain(|(name, order)| {
             let is_newest = newest.get(name) == Some(&at);
             at += 1;
-            let stays = match order.entry() {
-                LedgerEntry::RequestShown { .. } => is_newest,
-                LedgerEntry::AnswerLost(_) => false,
-                _ => true,
-            };
+            let has_lost = matches!(order.entry(), LedgerEntry::AnswerLost(_));
+            let stays = !has_lost && (is_newest || !is_shown(order));
             if !stays {
                 *bytes -= order.entry().weight();
             }
