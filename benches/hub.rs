@@ -93,7 +93,7 @@ impl Hub {
 
 impl Drop for Hub {
     fn drop(&mut self) {
-        let mut stop = Hub::command(self.dir.path(), &["hub", "stop"]);
+        let mut stop = Hub::command(self.dir.path(), &["hub", "stop", "--yes"]);
         let _ = stop.stdout(Stdio::null()).status();
     }
 }

@@ -245,32 +245,101 @@ pub(super) fn check_with_start(
 /// Whether words, or a line for a shell in them, start an interpreter that loads modules of the folder in which it starts: the
 /// remedy. Source: the manuals of python (`-c`, `-m`, `-I`, `-P`) and node (`require` of code that is no file).
 fn loads_from_folder(words: &[String]) -> Option<&'static str> {
-    let words = parts(words);
-    let of = |at: usize| {
-        let name = words[at].rsplit('/').next().unwrap_or_default();
-        let is_value = |after: usize| matches!(words[after].as_str(), "-W" | "-X");
-        let is_option = |at: &usize| words[*at].starts_with('-') || is_value(at - 1);
-        let mut options = (at + 1..words.len()).take_while(is_option).map(|at| &words[at]);
-        match row_named(name)?.more {
-            More::Python => {
-                let letters: Vec<&String> = options.filter(|word| !word.starts_with("--")).collect();
-                let has = |those: [char; 2]| letters.iter().any(|word| word.starts_with('-') && word.contains(those));
-                let runs_code = has(['c', 'm']) || letters.iter().any(|word| *word == "-");
-                (runs_code && !has(['I', 'P'])).then_some("give it -P or -I")
-            }
-            More::Node => {
-                const LOADS: [&str; 8] =
-                    ["eval", "print", "require", "import", "loader", "experimental-loader", "input-type", ""];
-                let loads = |word: &String| match word.strip_prefix("--") {
-                    Some(long) => LOADS.contains(&long.split('=').next().unwrap_or_default()),
-                    None => word.contains(['e', 'p', 'r']) || word == "-",
-                };
-                options.any(loads).then_some("name the files that it runs by their whole paths")
-            }
-            More::Nothing | More::Shell | More::Zsh | More::Fish => None,
+    let more = |word: &String| row_named(word.rsplit('/').next().unwrap_or_default()).map(|row| row.more);
+    let (program, arguments) = words.split_first()?;
+    match more(program)? {
+        More::Python => python_loads(arguments).then_some(GIVE_PYTHON),
+        More::Node => node_loads(arguments).then_some(GIVE_NODE),
+        // The values in a line for it may be in pieces, so it is not told where the options end.
+        More::Nothing | More::Shell | More::Zsh | More::Fish => {
+            let words = parts(words);
+            let starts = |at: usize| match more(&words[at])? {
+                More::Python => {
+                    words[at + 1..].iter().any(|word| python_loads(std::slice::from_ref(word))).then_some(GIVE_PYTHON)
+                }
+                More::Node => words[at + 1..].iter().any(|word| is_node_code(word)).then_some(GIVE_NODE),
+                More::Nothing | More::Shell | More::Zsh | More::Fish => None,
+            };
+            (1..words.len()).find_map(starts)
         }
-    };
-    (0..words.len()).find_map(of)
+    }
+}
+
+const GIVE_PYTHON: &str = "give it -P or -I, or a script by its whole path";
+const GIVE_NODE: &str = "name the files that it runs by their whole paths";
+
+/// Whether python loads modules of its folder: it gets code or a module, or reads its script from stdin.
+fn python_loads(arguments: &[String]) -> bool {
+    let mut arguments = arguments.iter();
+    while let Some(word) = arguments.next() {
+        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else { return word == "-" };
+        if letters.starts_with('-') {
+            continue;
+        }
+        for (at, letter) in letters.char_indices() {
+            match letter {
+                'I' | 'P' => return false,
+                'c' | 'm' => return true,
+                // The rest is its value, or the next word.
+                'W' | 'X' => {
+                    if at + 1 == letters.len() {
+                        arguments.next();
+                    }
+                    break;
+                }
+                _ => {}
+            }
+        }
+    }
+    false
+}
+
+/// Whether node loads modules of its folder.
+fn node_loads(arguments: &[String]) -> bool {
+    const WITH_VALUE: [&str; 8] = [
+        "-C",
+        "--conditions",
+        "--diagnostic-dir",
+        "--disable-warning",
+        "--env-file-if-exists",
+        "--icu-data-dir",
+        "--redirect-warnings",
+        "--title",
+    ];
+    let mut arguments = arguments.iter();
+    while let Some(word) = arguments.next() {
+        if is_node_code(word) {
+            return true;
+        }
+        if !word.starts_with('-') {
+            return false;
+        }
+        if WITH_VALUE.contains(&&**word) {
+            arguments.next();
+        }
+    }
+    false
+}
+
+/// Whether an option gives node code, a module or a file of options.
+fn is_node_code(word: &str) -> bool {
+    const LONG: [&str; 11] = [
+        "",
+        "env-file",
+        "eval",
+        "experimental-default-config-file",
+        "experimental-loader",
+        "import",
+        "input-type",
+        "loader",
+        "print",
+        "require",
+        "run",
+    ];
+    match word.strip_prefix("--") {
+        Some(long) => LONG.contains(&long.split('=').next().unwrap_or_default()),
+        None => word == "-" || word.strip_prefix('-').is_some_and(|letters| letters.contains(['e', 'p', 'r'])),
+    }
 }
 
 /// Whether words, or a line for a shell in them, start a shell that reads the files of a login or of a terminal.

@@ -40,7 +40,8 @@ pub(super) fn argument_files(program: &str, arguments: &[String], cwd: &Path, ho
     let name = program.rsplit('/').next().unwrap_or_default();
     if runs_others(name).is_some() {
         let bare = parts(arguments).into_iter().filter(|part| !part.starts_with('-') && !part.contains(['/', '$']));
-        files.extend(bare.map(|part| cwd.join(part)).filter(|file| is_script(file)));
+        let loads = |file: &PathBuf| if name.starts_with("node") { is_script(file) } else { file.is_file() };
+        files.extend(bare.map(|part| cwd.join(part)).filter(loads));
     }
     files
 }

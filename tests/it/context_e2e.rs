@@ -351,7 +351,6 @@ fn e2e_search_shows_nothing_of_an_envelope() {
     }
     for message in peer.finish().0 {
         let text = message.to_string();
-        eprintln!("{text}");
         assert!(MARKS.iter().all(|mark| !text.contains(mark)), "{text}");
     }
 }

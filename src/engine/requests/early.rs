@@ -179,20 +179,24 @@ impl Early {
         self.forget(|name, _| forgotten.contains(name))
     }
 
-    /// Forgets what a request showed before it changed once more, and answers that have lost.
+    /// Forgets what a request showed before it changed once more, repeated notes that it was late, and answers that have lost.
     fn forget_superseded(&mut self) {
         let is_shown = |order: &Order| matches!(order.entry(), LedgerEntry::RequestShown { .. });
-        let mut newest: HashMap<String, usize> = HashMap::new();
-        for (at, (name, _)) in self.orders.iter().enumerate().filter(|(_, (_, order))| is_shown(order)) {
-            newest.insert(name.clone(), at);
+        let is_late = |order: &Order| matches!(order.entry(), LedgerEntry::RequestLate { .. });
+        let mut newest: HashMap<(String, bool), usize> = HashMap::new();
+        for (at, (name, order)) in self.orders.iter().enumerate() {
+            if is_shown(order) || is_late(order) {
+                newest.insert((name.clone(), is_late(order)), at);
+            }
         }
+        let newest: HashSet<usize> = newest.into_values().collect();
         let mut at = 0;
         let bytes = &mut self.bytes;
-        self.orders.retain(|(name, order)| {
-            let is_newest = newest.get(name) == Some(&at);
+        self.orders.retain(|(_, order)| {
+            let is_newest = newest.contains(&at);
             at += 1;
             let has_lost = matches!(order.entry(), LedgerEntry::AnswerLost(_));
-            let stays = !has_lost && (is_newest || !is_shown(order));
+            let stays = !has_lost && (is_newest || !(is_shown(order) || is_late(order)));
             if !stays {
                 *bytes -= order.entry().weight();
             }
@@ -254,11 +258,11 @@ impl Requests {
         let open: HashSet<&str> = self.open.values().map(|request| &*request.row.request_id).collect();
         let mut tokens = Vec::new();
         if self.early.is_full() {
-            tokens = self.early.forget_ended(&open);
-        }
-        if self.early.is_full() {
             // What the ledger would replace by the next one, or has only beside an answer.
             self.early.forget_superseded();
+        }
+        if self.early.is_full() {
+            tokens = self.early.forget_ended(&open);
         }
         if self.early.is_full() {
             // The commit stays: at its deadline a request that waits for it goes on.
