@@ -344,7 +344,7 @@ fn transcripts_wrap_between_words_on_a_terminal() {
     live.kill();
 }
 
-/// A disk that is full takes nothing. Whoever redirects the output there has to be told.
+/// A write to a full disk fails; the tool reports this and exits with an error.
 #[cfg(target_os = "linux")]
 #[test]
 fn every_tool_says_that_its_output_is_lost() {

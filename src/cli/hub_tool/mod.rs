@@ -407,7 +407,7 @@ fn run_stop(stop: &StopArguments, environment: &Environment) -> Done {
         return Err(CliError::exits(NO_SUCH_SESSION, format!("no session is called `{name}`"))
             .with_remedy("see `codex-shim sessions`"));
     }
-    // What is not known keeps nobody from ending a hub.
+    // A hub that does not answer, or has no history, can be ended without a question.
     if let Some(hub) = running.as_ref().filter(|_| !stop.yes)
         && let Some(Work::Known(work)) = work_of(hub)
     {
@@ -449,7 +449,7 @@ fn stop_server(dir: &Path) -> Result<String, CliError> {
     }
 }
 
-/// What the server of a hub does, in words. Only a hub that runs and keeps a history knows it.
+/// The running turns and open requests of a server, as text. Only a hub that runs and keeps a history has this information.
 enum Work {
     Known(String),
     Unknown(&'static str),

@@ -307,7 +307,7 @@ fn other_request_under_an_id_leaves_the_first_alone() {
         } else {
             let mut expect = first.0.clone();
             if stored == Stored::Answer {
-                // It was never sent, and nobody will say what became of it.
+                // The answer was never sent.
                 for (name, value) in
                     [("error_code", json!("outcome_unknown")), ("error_message", kept["error_message"].clone())]
                 {
