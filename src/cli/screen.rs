@@ -218,6 +218,14 @@ pub(super) fn put(text: &str) -> Result<(), CliError> {
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| unwritten(&error))
 }
 
+/// As [`unwritten`], for an error that may also be of what was read: only a full disk and a closed pipe are certainly of stdout.
+pub(super) fn unread_or_unwritten(error: &std::io::Error) -> CliError {
+    match error.kind() == ErrorKind::BrokenPipe || error.kind() == ErrorKind::StorageFull {
+        true => unwritten(error),
+        false => CliError::failed(error.to_string()),
+    }
+}
+
 /// Ends a tool whose output was not written, and says so once. If the reader has closed the pipe, it wants no more: that is no failure.
 pub(super) fn unwritten(error: &std::io::Error) -> CliError {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);

@@ -84,11 +84,7 @@ fn show(arguments: &ShowArguments, environment: &Environment) -> Done {
     let mut table = table(again.is_some_and(|again| are_of_hub(again).unwrap_or(false)));
     match list(&mut records, &mut table, arguments, thread.as_deref()) {
         Ok(status) => Ok(status),
-        // No read fails in these ways.
-        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::StorageFull) => {
-            Err(screen::unwritten(&error))
-        }
-        Err(error) => Err(CliError::failed(error.to_string())),
+        Err(error) => Err(screen::unread_or_unwritten(&error)),
     }
 }
 

@@ -442,16 +442,17 @@ impl Guard {
 
     /// Looks until nothing is due, and nothing is in reach.
     fn look(&self) {
-        let mut hung: Option<Check<Found>> = None;
+        let mut hung: Option<(u64, Check<Found>)> = None;
         let mut pause = LOOK_AGAIN_AFTER.0;
         loop {
-            let before = std::mem::replace(&mut self.lock().look, Look::Running);
-            // One that hangs may look at what counts no more.
-            if before == Look::RunningAndDue {
-                hung = None;
-            }
+            let mut state = self.lock();
+            state.look = Look::Running;
+            let inputs = state.inputs;
+            drop(state);
+            // The result of a look that hangs is of no use after a change.
+            hung = hung.filter(|(of, _)| *of == inputs);
             let is_fresh = hung.is_none();
-            let check = hung.take().unwrap_or_else(|| self.begin_look());
+            let (inputs, check) = hung.take().unwrap_or_else(|| (inputs, self.begin_look()));
             match check.wait(CHECK_WAIT_MAX) {
                 Answer::Is(found) => {
                     if !self.take(found, is_fresh) {
@@ -460,7 +461,7 @@ impl Guard {
                 }
                 Answer::Late(subject) => {
                     self.report(Exposed::unanswered(subject), Place::Own);
-                    hung = Some(check);
+                    hung = Some((inputs, check));
                 }
                 Answer::None(subject) => self.report(Exposed::unchecked(subject), Place::Own),
             }
@@ -628,15 +629,14 @@ mod tests {
         let home = lab.path().join("home");
         std::fs::create_dir(&home).expect("a folder");
         let (guard, _inbox, _woken) = guard(&home);
-        let hung: Vec<_> = hang_all(&guard.0.looks);
+        let mut hung = hang_all(&guard.0.looks);
         let places = [lab.path().join("ws").display().to_string()].into();
         guard.learn(ModelsReach { places, writes: true, ..ModelsReach::default() });
         eventually("a fault", || names(&guard) == [ALL]);
         assert_eq!(guard.check(&Wanted::row("on_pending"), None), Ok(()));
         assert_eq!(guard.nothing_exposed(&[]), Ok(()));
         // Room for one.
-        let (_, tell) = hung.into_iter().next_back().expect("BUG: it has some");
-        drop(tell);
+        drop(hung.pop().expect("BUG: it has some"));
         guard.learn(ModelsReach { places: ["/elsewhere".to_owned()].into(), ..ModelsReach::default() });
         eventually("its end", || names(&guard).is_empty());
     }

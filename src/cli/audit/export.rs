@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &ExportArguments, environment: &Environment) -> Don
         say(&format!("session {id} is not in the file: {why}"));
     }
     let status = if unreadable.is_empty() { 0 } else { FAILED };
-    written.map_err(|error| screen::unwritten(&error))?;
+    written.map_err(|error| screen::unread_or_unwritten(&error))?;
     if let Some(path) = path {
         let Chain { lines, last, .. } = &chain;
         match arguments.as_json {

@@ -124,7 +124,7 @@ pub(super) fn run(
     if let Some(missing) = &facts.missing {
         say(missing);
     }
-    written.map(|()| 0).map_err(|error| screen::unwritten(&error))
+    written.map(|()| 0).map_err(|error| screen::unread_or_unwritten(&error))
 }
 
 fn facts(session: &Found, thread: &str, entries: &[Box<RawValue>], items: &WholeItems, cleaner: &Cleaner) -> Facts {
