@@ -43,7 +43,7 @@ if [ "$remove" ]; then
         fail "tools still start codex-shim: run \`$prefix/bin/codex-shim unwrap\` first"
     fi
     remove_all_but /dev/null
-    echo "removed codex-shim from $prefix; what it has recorded is still there (see docs/upgrading.md)"
+    echo "removed codex-shim from $prefix; what it has recorded is still in \$CODEX_SHIM_HOME (default: ~/.local/state/codex-shim)"
     exit
 fi
 
@@ -51,6 +51,12 @@ from=$(cd "$(dirname "$0")" && pwd)
 [ -x "$from/bin/codex-shim" ] || fail "$from/bin/codex-shim does not exist: run this script in the unpacked folder"
 
 version=$("$from/bin/codex-shim" --version) || fail "$from/bin/codex-shim does not run on this machine"
+
+# The file that has the hub started at login.
+login_file() {
+    "$from/bin/codex-shim" login-file "$1" "$prefix/bin/codex-shim"
+}
+login_file systemd >/dev/null || fail "name another PREFIX"
 
 # New folders, then files, as paths below PREFIX.
 now=$(mktemp)
@@ -76,10 +82,8 @@ printf '%s\n' share/codex-shim/installed share/codex-shim/install.sh >>"$now"
     if [ -x "$from/$file" ]; then chmod 755 "$prefix/$file.new"; else chmod 644 "$prefix/$file.new"; fi
     mv -f "$prefix/$file.new" "$prefix/$file"
 done
-word=$(printf '%s' "$prefix/bin/codex-shim" | sed 's/[|&\\]/\\&/g')
-for unit in share/systemd/user/codex-shim-hub.service share/codex-shim/codex-shim.hub.plist; do
-    sed "s|/usr/local/bin/codex-shim|$word|" "$from/$unit" >"$prefix/$unit"
-done
+login_file systemd >"$prefix/share/systemd/user/codex-shim-hub.service"
+login_file launchd >"$prefix/share/codex-shim/codex-shim.hub.plist"
 cp "$from/install.sh" "$prefix/share/codex-shim/install.sh"
 chmod 755 "$prefix/share/codex-shim/install.sh"
 if [ -f "$list" ]; then remove_all_but "$now"; fi

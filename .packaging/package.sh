@@ -70,11 +70,8 @@ fill() {
     cp docs/*.md docs/*.svg docs/*.png "$doc/docs/"
     .packaging/licences.py "$target" >"$doc/THIRD-PARTY-LICENSES"
     if [ -f "$into/codex-shim.cdx.json" ]; then cp "$into/codex-shim.cdx.json" "$doc/"; fi
-    comment="Starts the hub at login. \`codex-shim wrap codex\` writes one that also names your codex and PATH."
-    sed -e "s|@ORIGIN@|$comment|" -e "s|@PROGRAM@|\"$1/codex-shim\"|" -e 's|@CODEX@||' -e 's|@VARIABLES@||' \
-        src/cli/wrap/codex-shim-hub.service >"$stage/share/systemd/user/codex-shim-hub.service"
-    sed -e "s|@ORIGIN@|$comment|" -e "s|@PROGRAM@|$1/codex-shim|" -e 's|@CODEX@||' -e 's|@VARIABLES@||' \
-        src/cli/wrap/codex-shim.hub.plist >"$stage/share/codex-shim/codex-shim.hub.plist"
+    shim login-file systemd "$1/codex-shim" >"$stage/share/systemd/user/codex-shim-hub.service"
+    shim login-file launchd "$1/codex-shim" >"$stage/share/codex-shim/codex-shim.hub.plist"
 }
 
 # Writes "$2" with its digest from the folder "$1", whose entries are below "$3" there.

@@ -19,9 +19,9 @@ use std::sync::{Arc, OnceLock};
 
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, setsid};
 #[cfg(target_os = "linux")]
-use rustix::process::set_parent_process_death_signal;
-use rustix::process::{Pid, Signal, getpid, getppid, setsid};
+use rustix::process::{getpid, getppid, set_parent_process_death_signal};
 use tokio::sync::oneshot;
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
@@ -241,8 +241,9 @@ pub(crate) fn restore_file_size_signal(command: &mut Command) {
     }
 }
 
-/// Makes the kernel send `signal` to `command` when the calling *thread* ends; no other system than Linux can. Its own
-/// children are neither tracked nor ended. Call this and start it from a thread that outlives it.
+/// Makes the kernel send `signal` to `command` when the calling *thread* ends. Its own children are neither tracked nor ended.
+/// Call this and start it from a thread that outlives it.
+#[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 pub(crate) fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
@@ -250,14 +251,16 @@ pub(crate) fn end_with_parent(command: &mut Command, signal: Signal) {
     // a kind or a number holds no memory.
     unsafe {
         command.pre_exec(move || {
-            #[cfg(target_os = "linux")]
             set_parent_process_death_signal(Some(signal))?;
             // The parent may have ended before the request.
-            let is_orphan = cfg!(target_os = "linux") && getppid() != Some(parent);
-            if is_orphan { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+            if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
         });
     }
 }
+
+/// No other system than Linux can do this.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn end_with_parent(_command: &mut Command, _signal: Signal) {}
 
 /// Starts `command` in a session of its own: no terminal, and none of the signals for our process group, reach it. SIGINT, which a
 /// shell makes its background jobs ignore, has its default action again.

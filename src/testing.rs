@@ -5,7 +5,9 @@ pub mod capture {
 }
 
 pub mod config {
-    pub use crate::config::{Environment, Flags, RetentionBounds, SETTING_VARIABLES, Settings, parse_duration};
+    pub use crate::config::{
+        ContextScope, Environment, Flags, RetentionBounds, SETTING_VARIABLES, Settings, parse_duration,
+    };
 }
 
 pub mod control {
@@ -16,6 +18,10 @@ pub mod control {
     }
 }
 
+pub mod descriptors {
+    pub use crate::descriptors::terminal;
+}
+
 pub mod engine {
     pub use crate::engine::{
         AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings,
@@ -24,10 +30,14 @@ pub mod engine {
         PushedCommand, Remembered, RequestKind, RequestSettings, RequestSource, RequestStatus, RequestType, Rule,
         ServerOwner, Token, Transport, WaitingCommand, acceptable_words, decisions, one_line, request_digest, valid,
     };
+
+    pub mod terminal {
+        pub use crate::engine::terminal::{KEPT_BYTES, Parser, Piece, Remains, Screen, Size};
+    }
 }
 
 pub mod history {
-    pub use crate::history::{Fold, Rows, Seen, SessionActivity, UiFold};
+    pub use crate::history::{Activity, Fold, Rows, Seen, SessionActivity, UiFold};
 }
 
 pub mod index {
@@ -56,7 +66,25 @@ pub mod replay {
 }
 
 pub mod store {
+    use std::path::Path;
+
+    use crate::config::ContextScope;
     pub use crate::store::{OfflineLedger, SeqMark, SeqWish};
+    use crate::store::{OpenThread, in_scope};
+
+    /// The ids of those of `threads`, each with its id and folder, that get a command which ran in `cwd`.
+    #[must_use]
+    pub fn threads_in_scope(threads: &[(String, String)], cwd: &Path, scope: ContextScope) -> Vec<String> {
+        let open = |(id, folder): &(String, String)| OpenThread {
+            id: id.clone(),
+            cwd: folder.into(),
+            is_open: true,
+            takes_messages: true,
+            ..OpenThread::default()
+        };
+        let threads: Vec<OpenThread> = threads.iter().map(open).collect();
+        in_scope(&threads, cwd, scope).map(|thread| thread.id.clone()).collect()
+    }
 }
 
 pub mod secrets {

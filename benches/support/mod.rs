@@ -201,6 +201,7 @@ impl Sample {
 }
 
 /// Runs `measure` with this process and its children on one core, if that is wanted and possible.
+#[cfg(target_os = "linux")]
 pub fn on_one_core(wanted: bool, measure: impl FnOnce()) {
     let all = rustix::thread::sched_getaffinity(None).unwrap();
     if wanted {
@@ -210,6 +211,12 @@ pub fn on_one_core(wanted: bool, measure: impl FnOnce()) {
     }
     measure();
     rustix::thread::sched_setaffinity(None, &all).unwrap();
+}
+
+/// This system gives no process a core.
+#[cfg(not(target_os = "linux"))]
+pub fn on_one_core(_wanted: bool, measure: impl FnOnce()) {
+    measure();
 }
 
 /// A line of JSON with `bytes` bytes, including `

@@ -134,9 +134,6 @@ pub enum Whose {
 /// Most open blocks; beyond this the oldest is dropped.
 const OPEN_MAX: usize = 64;
 
-/// How much of the end of an output file is read, in bytes.
-const OUTPUT_BYTES: u64 = 64 << 10;
-
 /// Longest snapshot that is read, in bytes.
 const SNAPSHOT_BYTES_MAX: u64 = 4 << 20;
 
@@ -294,18 +291,7 @@ impl Blocks {
     /// The end of an output file, whatever folder its path is relative to.
     fn tail_of(&self, path: &str) -> Option<Tail> {
         let dirs = self.dir.ancestors().take(FOLDERS_UP_MAX);
-        let mut file = dirs.map(|dir| dir.join(path)).find_map(|path| open_file(&path))?;
-        let bytes = file.metadata().ok()?.len();
-        let skipped = bytes.saturating_sub(OUTPUT_BYTES);
-        file.seek(SeekFrom::Start(skipped)).ok()?;
-        let mut written = Vec::new();
-        file.take(OUTPUT_BYTES).read_to_end(&mut written).ok()?;
-        let mut tail = Tail::default();
-        tail.take(&written);
-        if skipped > 0 {
-            tail.is_cut();
-        }
-        Some(tail)
+        Tail::of_file(dirs.map(|dir| dir.join(path)).find_map(|path| open_file(&path))?).ok()
     }
 }
 

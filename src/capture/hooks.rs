@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::tail::{Kept, Piece, Scanner};
+use super::tail::Output;
+use crate::engine::terminal::{Parser, Piece, Size};
 use crate::engine::{ContextBounds, Label, Origin, Preview, Provenance, PushedCommand};
 use crate::files;
 
@@ -195,8 +196,9 @@ const KEY_BYTES_MAX: u64 = 64;
 
 #[derive(Debug)]
 pub(crate) struct Outputs {
-    scanner: Scanner,
-    running: Option<(String, Kept)>,
+    parser: Parser,
+    size: Option<Size>,
+    running: Option<(String, Output)>,
     shared: Arc<Shared>,
     dir: PathBuf,
 }
@@ -210,11 +212,11 @@ struct Shared {
 
 impl Outputs {
     /// Starts a thread that answers at a socket in a new folder in `base`.
-    pub(crate) fn start(base: &Path, bounds: ContextBounds) -> io::Result<Outputs> {
+    pub(crate) fn start(base: &Path, bounds: ContextBounds, size: Option<Size>) -> io::Result<Outputs> {
         let dir = base.join(format!("codex-shim-shell.{}", uuid::Uuid::now_v7().simple()));
         files::create_folder(&dir)?;
         let shared = Arc::new(Shared { bounds, ..Shared::default() });
-        let outputs = Outputs { scanner: Scanner::default(), running: None, shared: Arc::clone(&shared), dir };
+        let outputs = Outputs { parser: Parser::default(), size, running: None, shared: Arc::clone(&shared), dir };
         let listener = UnixListener::bind(outputs.socket())?;
         std::thread::Builder::new().name("outputs".to_owned()).spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -234,20 +236,50 @@ impl Outputs {
 
     /// Processes the next bytes from the shell and its commands.
     pub(crate) fn take(&mut self, written: &[u8]) {
-        let Outputs { scanner, running, shared, .. } = self;
-        scanner.scan(written, |piece| match piece {
-            Piece::Began(key) => *running = Some((key, Kept::default())),
-            Piece::Ended(key) => {
-                if let Some((began, kept)) = running.take_if(|(began, _)| *began == key) {
-                    shared.put(began, kept.preview(&shared.bounds));
+        let Outputs { parser, size, running, shared, .. } = self;
+        parser.parse(written, |piece| match Mark::of(&piece) {
+            Some(Mark::Began(key)) => *running = Some((key, Output::new(*size))),
+            Some(Mark::Ended(key)) => {
+                if let Some((began, output)) = running.take_if(|(began, _)| *began == key) {
+                    shared.put(began, output.preview(&shared.bounds));
                 }
             }
-            Piece::Text(_) | Piece::FullScreenBegan | Piece::FullScreenEnded => {
-                if let Some((_, kept)) = running {
-                    kept.take(&piece);
+            None => {
+                if let Some((_, output)) = running {
+                    output.apply(&piece);
                 }
             }
         });
+    }
+
+    pub(crate) fn resize(&mut self, size: Size) {
+        self.size = Some(size);
+        if let Some((_, output)) = &mut self.running {
+            output.resize(size);
+        }
+    }
+}
+
+/// Distinguishes our marks from others.
+const AID: &str = "aid=codex-shim.";
+
+/// A mark of the shell's hook in the output, with the key of a command.
+#[derive(Debug, PartialEq, Eq)]
+enum Mark {
+    Began(String),
+    Ended(String),
+}
+
+impl Mark {
+    fn of(piece: &Piece<'_>) -> Option<Mark> {
+        let Piece::Command(command) = piece else { return None };
+        let mark = std::str::from_utf8(command).ok()?.strip_prefix("133;")?;
+        let key = mark.split(';').find_map(|part| part.strip_prefix(AID))?.to_owned();
+        match mark.as_bytes().first()? {
+            b'C' => Some(Mark::Began(key)),
+            b'D' => Some(Mark::Ended(key)),
+            _ => None,
+        }
     }
 }
 
@@ -362,9 +394,27 @@ mod tests {
     }
 
     #[test]
+    fn only_our_marks_are_recognized() {
+        let check = |written: &str, expect: &[Mark]| {
+            for cut in [1, 3, written.len()] {
+                let (mut parser, mut marks) = (Parser::default(), Vec::new());
+                written
+                    .as_bytes()
+                    .chunks(cut)
+                    .for_each(|bytes| parser.parse(bytes, |piece| marks.extend(Mark::of(&piece))));
+                assert_eq!(marks, expect, "{written:?}");
+            }
+        };
+        let (began, ended) = (Mark::Began("7.1".to_owned()), Mark::Ended("7.1".to_owned()));
+        check("$ \x1b]133;C;aid=codex-shim.7.1\x07out\x1b]133;D;0;aid=codex-shim.7.1\x07", &[began, ended]);
+        check("\x1b]133;C;aid=codex-shim.7.1\x1b\\x", &[Mark::Began("7.1".to_owned())]);
+        check("\x1b]133;C\x07a\x1b]133;D;1;aid=kitty.3\x07b\x1b]133;A;aid=codex-shim.7.1\x07", &[]);
+    }
+
+    #[test]
     fn output_is_served_once_its_command_ends() {
         let base = tempfile::tempdir().expect("a folder");
-        let mut outputs = Outputs::start(base.path(), ContextBounds::default()).expect("it starts");
+        let mut outputs = Outputs::start(base.path(), ContextBounds::default(), None).expect("it starts");
         let socket = PathBuf::from(outputs.socket());
         outputs.take(b"$ ls\r\n\x1b]133;C;aid=codex-shim.1.1\x07a\r\nb\r\n");
         let asked = std::thread::spawn({

@@ -1,7 +1,7 @@
 //! Captures what the user does in a terminal: commands run through us, shell hooks, shells in a terminal of ours, and the
 //! events of an `agent_pty`.
 //!
-//! A program's bytes pass unchanged to the user's terminal while a bounded tail is kept ([`Tail`]). Each command becomes
+//! A program's bytes pass unchanged to the user's terminal while the end of what they leave on its screen is kept ([`Tail`]). Each command becomes
 //! one [`crate::engine::PushedCommand`], handed to the running relay or to the ledger for the next one ([`keep`]).
 //!
 //! This room never changes a byte on its way to the terminal, never keeps more than a tail in memory, never leaves a
@@ -10,6 +10,7 @@
 mod agent_pty;
 mod hooks;
 mod piped;
+mod replaced;
 mod screen;
 mod startup;
 mod tail;
@@ -25,10 +26,10 @@ use crate::store::{Found, OfflineLedger};
 pub use agent_pty::{Watch, Whose};
 pub(crate) use hooks::{HookOutcome, HookReport, Outputs, ShellKind, answers_privately, output_of, script};
 pub(crate) use piped::run_piped;
-pub(crate) use screen::{Ran, lead, run_in_terminal, why_not_started};
+pub(crate) use screen::{Happened, Ran, lead, run_in_terminal, why_not_started};
 pub(crate) use startup::Startup;
 pub(crate) use tail::Tail;
-pub(crate) use terminal::Terminal;
+pub(crate) use terminal::{Terminal, terminal_size, usual_size};
 
 const PATH: &str = "/sessions/self/context";
 

@@ -22,12 +22,16 @@ use rustix::io::{Errno, FdFlags};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process, kill_process_group, setsid, waitpid,
 };
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::pty::{grantpt, ptsname, unlockpt};
 use rustix::stdio::{stderr, stdin};
 use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetpgrp, tcsetwinsize};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
+use super::replaced::Shell;
+use super::startup::Startup;
 use super::terminal::{Terminal, TypeAhead, hand_back, received_keys};
+use crate::descriptors;
+use crate::engine::terminal::Size;
 use crate::launch::{self, Signals};
 
 /// Size of one read, in bytes.
@@ -58,8 +62,19 @@ impl Ran {
     }
 }
 
+/// What a program in a terminal of ours does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Happened<'a> {
+    /// It wrote this, which has been shown.
+    Shown(&'a [u8]),
+    /// The terminal has a new size; the output after it is for this size.
+    Resized(Size),
+    /// The shell has become a program with this name, of which nothing has been shown yet.
+    Replaced(&'a str),
+}
+
 /// Runs `words` in a terminal like `terminal`, with these additional variables, and shows it there. `seen` receives its
-/// output.
+/// output; if it is the shell of `startup`, also that the shell has become another program.
 ///
 /// # Errors
 ///
@@ -68,10 +83,11 @@ pub(crate) fn run_in_terminal(
     words: &[OsString],
     variables: &[(&str, OsString)],
     terminal: &Terminal,
-    seen: impl FnMut(&[u8]),
+    startup: Option<&Startup>,
+    seen: impl FnMut(Happened<'_>),
 ) -> io::Result<Ran> {
     let signals = Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH])?;
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    let ours = descriptors::terminal()?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
     let name = ptsname(&ours, Vec::new())?;
@@ -87,7 +103,9 @@ pub(crate) fn run_in_terminal(
     let leader = start_leader(words, variables, &theirs, &unread_to)?;
     drop((theirs, unread_to));
     let leader = Pid::from_child(&leader);
-    let mut show = Show { terminal, signals, ours, leader, typed: Vec::new(), hung_up: false, is_in_background: false };
+    let shell = startup.map(|startup| Shell::new(leader, startup));
+    let (typed, hung_up, is_in_background) = (Vec::new(), false, false);
+    let mut show = Show { terminal, signals, ours, leader, shell, typed, hung_up, is_in_background, resized: None };
     let mut ran = show.run(seen);
     if !show.hung_up && terminal.is_ours() {
         let mut keys = received_keys(unread);
@@ -131,16 +149,20 @@ struct Show<'a> {
     /// Our end of its terminal.
     ours: OwnedFd,
     leader: Pid,
+    /// The shell that it is to be.
+    shell: Option<Shell>,
     /// Keys that its terminal has not taken yet.
     typed: Vec<u8>,
     /// The user's terminal is gone.
     hung_up: bool,
     /// We run in the background of the user's terminal: the program continues, and nothing is typed to it.
     is_in_background: bool,
+    /// A size that `seen` has not received yet.
+    resized: Option<Size>,
 }
 
 impl Show<'_> {
-    fn run(&mut self, mut seen: impl FnMut(&[u8])) -> Ran {
+    fn run(&mut self, mut seen: impl FnMut(Happened<'_>)) -> Ran {
         let mut buffer = vec![0; READ_BYTES];
         let mut unshown: Vec<u8> = Vec::new();
         let mut ended: Option<Ran> = None;
@@ -186,9 +208,15 @@ impl Show<'_> {
                     }
                     Ok(read) => {
                         read_some = true;
+                        if let Some(name) = self.shell.as_mut().and_then(Shell::replaced_by) {
+                            seen(Happened::Replaced(&name));
+                        }
                         unshown.extend_from_slice(&buffer[..read]);
                         self.show(&mut unshown);
-                        seen(&buffer[..read]);
+                        if let Some(size) = self.resized.take() {
+                            seen(Happened::Resized(size));
+                        }
+                        seen(Happened::Shown(&buffer[..read]));
                     }
                     Err(_) => break,
                 }
@@ -305,7 +333,8 @@ impl Show<'_> {
         }
     }
 
-    fn resize(&self) {
+    fn resize(&mut self) {
+        self.resized = self.terminal.screen_size();
         if let Some(size) = self.terminal.size() {
             // The kernel sends SIGWINCH to the program.
             let _ = tcsetwinsize(&self.ours, size);

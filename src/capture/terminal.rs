@@ -17,6 +17,7 @@ use rustix::termios::{
     tcgetwinsize, tcsetattr, tcsetpgrp, ttyname,
 };
 
+use crate::engine::terminal::Size;
 use crate::launch::process_group;
 
 #[derive(Debug)]
@@ -46,7 +47,14 @@ impl Terminal {
     }
 
     pub(super) fn size(&self) -> Option<Winsize> {
-        tcgetwinsize(stdout()).or_else(|_| tcgetwinsize(stdin())).ok()
+        terminal_size(stdout()).or_else(|| terminal_size(stdin()))
+    }
+
+    /// Its size, if it knows it.
+    #[must_use]
+    pub(crate) fn screen_size(&self) -> Option<Size> {
+        let size = self.size().filter(|size| size.ws_col > 0 && size.ws_row > 0)?;
+        Some(Size { columns: size.ws_col, rows: size.ws_row })
     }
 
     /// Whether we are in its foreground now.
@@ -76,6 +84,20 @@ impl Terminal {
             None => stdout(),
         }
     }
+}
+
+/// The size of a terminal; `None` if it is not one. Serial lines and some CI systems report 0 columns and 0 rows.
+pub(crate) fn terminal_size(terminal: impl AsFd) -> Option<Winsize> {
+    let size = tcgetwinsize(terminal).ok()?;
+    let (ws_col, ws_row) = usual_size(size.ws_col, size.ws_row);
+    Some(Winsize { ws_col, ws_row, ..size })
+}
+
+/// The columns and rows that a terminal reports, with those of a VT100 for a 0.
+pub(crate) fn usual_size(columns: u16, rows: u16) -> (u16, u16) {
+    const COLUMNS: u16 = 80;
+    const ROWS: u16 = 24;
+    (if columns == 0 { COLUMNS } else { columns }, if rows == 0 { ROWS } else { rows })
 }
 
 /// Whether the terminal on our stdin accepts control calls from us, also because it has no foreground.

@@ -3,8 +3,9 @@
 //! `exec` runs a command as if codex-shim were not there: nothing happens before the command starts, and an error afterwards is
 //! one line at the end. The command that a shell's hook runs prints nothing.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, Read as _};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,10 +19,10 @@ use super::select_session::SessionFlag;
 use super::{CANNOT_RUN, NOT_FOUND, complete, say, screen, select_session};
 use super::{CliError, Done};
 use crate::capture::{
-    HookOutcome, HookReport, Outputs, Ran, ShellKind, Startup, Tail, Terminal, Watch, Whose, answers_privately,
-    as_typed, keep, output_of, run_in_terminal, run_piped, script, why_not_started,
+    Happened, HookOutcome, HookReport, Outputs, Ran, ShellKind, Startup, Tail, Terminal, Watch, Whose,
+    answers_privately, as_typed, keep, output_of, run_in_terminal, run_piped, script, why_not_started,
 };
-use crate::config::{Environment, Flags, Settings};
+use crate::config::{ContextScope, Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand};
 use crate::launch;
 use crate::secrets::redacted;
@@ -72,8 +73,13 @@ pub(super) fn run_exec(arguments: &ExecArguments, environment: &Environment) -> 
 /// Runs the command; returns its status and the end of its output.
 fn ran(arguments: &ExecArguments) -> io::Result<(Ran, Tail)> {
     let Some(terminal) = Terminal::of_process() else { return run_piped(&arguments.words) };
-    let mut tail = Tail::default();
-    let ran = run_in_terminal(&arguments.words, &[], &terminal, |written| tail.take(written))?;
+    let mut tail = Tail::new(terminal.screen_size());
+    let seen = |happened: Happened<'_>| match happened {
+        Happened::Shown(written) => tail.take(written),
+        Happened::Resized(size) => tail.resize(size),
+        Happened::Replaced(_) => {}
+    };
+    let ran = run_in_terminal(&arguments.words, &[], &terminal, None, seen)?;
     Ok((ran, tail))
 }
 
@@ -85,11 +91,22 @@ fn kept(
 ) -> Result<(), CliError> {
     let sessions = select_session::several_at(cwd, arguments.session.name(), Otherwise::None, environment)?;
     let (settings, _) = Settings::load(Flags::default(), environment);
-    let kept = sessions.iter().map(|session| {
-        let mut pushed = pushed.clone();
-        if let Some(thread) = &arguments.thread {
-            pushed.thread_id = Some(thread_or_id(session, thread, environment)?);
+    let mut pairs: Vec<(&Found, Option<String>)> = Vec::new();
+    for session in &sessions {
+        match &arguments.thread {
+            Some(thread) => pairs.push((session, Some(thread_or_id(session, thread, environment)?))),
+            None => {
+                let threads = select_session::threads_for_context(session, cwd, settings.context_scope.value);
+                pairs.extend(threads.into_iter().map(|thread| (session, thread)));
+            }
         }
+    }
+    if pairs.is_empty() {
+        let why = "no thread of this repository is open in the hub; name one with --thread, or see `codex-shim status`";
+        return Err(CliError::failed(why));
+    }
+    let kept = pairs.into_iter().map(|(session, thread_id)| {
+        let pushed = PushedCommand { thread_id, ..pushed.clone() };
         Ok(keep(session, &[pushed], &settings.context().bounds).map(drop)?)
     });
     kept.fold(Ok(()), Result::and)
@@ -183,7 +200,10 @@ pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) 
     }
     let (settings, _) = Settings::load(Flags::default(), environment);
     for session in &sessions {
-        let _ = keep(session, std::slice::from_ref(&*pushed), &settings.context().bounds);
+        for thread_id in select_session::threads_for_context(session, Path::new(&cwd), settings.context_scope.value) {
+            let pushed = PushedCommand { thread_id, ..(*pushed).clone() };
+            let _ = keep(session, &[pushed], &settings.context().bounds);
+        }
     }
     0
 }
@@ -206,26 +226,59 @@ pub(super) fn run_shell(arguments: &ShellArguments, environment: &Environment) -
     let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
     let (settings, _) = Settings::load(Flags::default(), environment);
     let base = environment.runtime_dir().unwrap_or_else(std::env::temp_dir);
-    let mut outputs = Outputs::start(&base, settings.context().bounds)
+    let mut outputs = Outputs::start(&base, settings.context().bounds, terminal.screen_size())
         .map_err(|error| say(&format!("listen in {}: {error}; no output is kept", base.display())))
         .ok();
     // Without the socket the hook prints marks but cannot ask for outputs.
     variables.push((SHELL_VARIABLE, outputs.as_ref().map_or_else(|| "-".into(), Outputs::socket)));
     let startup = Startup::new(kind, &program, &home.join("shell"), &our_program())
         .map_err(|error| format!("write the startup file of the shell in {}: {error}", home.display()))?;
-    variables.extend(startup.variables);
+    variables.extend(startup.variables.iter().cloned());
     if let Some(warning) = &startup.warning {
         say(warning);
     }
-    let seen = |written: &[u8]| {
-        if let Some(outputs) = &mut outputs {
-            outputs.take(written);
+    let mut last_shown = b'\n';
+    let seen = |happened: Happened<'_>| match happened {
+        Happened::Shown(written) => {
+            last_shown = written.last().copied().unwrap_or(last_shown);
+            if let Some(outputs) = &mut outputs {
+                outputs.take(written);
+            }
         }
+        Happened::Resized(size) => {
+            if let Some(outputs) = &mut outputs {
+                outputs.resize(size);
+            }
+        }
+        Happened::Replaced(_) if startup.warning.is_some() => {}
+        Happened::Replaced(name) => say_replaced(kind, name, last_shown),
     };
-    let ran = run_in_terminal(&startup.words, &variables, &terminal, seen);
+    let ran = run_in_terminal(&startup.words, &variables, &terminal, Some(&startup), seen);
     let ran = ran.map_err(|error| format!("open a terminal: {error}"))?;
     say_unread(ran.unread_bytes);
     Ok(ran.status)
+}
+
+/// Reports that the shell has become another program. The terminal is in raw mode, and its last line may not be at an end.
+fn say_replaced(shell: ShellKind, name: &str, last_shown: u8) {
+    let became = ShellKind::of_program(Path::new(name));
+    let what = if became == Some(shell) { format!("another {name}") } else { name.to_owned() };
+    let unless = if became.is_some() { " unless its own settings load the hook" } else { "" };
+    let keep = "keep that `exec` from a shell in which CODEX_SHIM_SHELL is set";
+    let remedy = match became {
+        Some(other) if other != shell => format!("run `codex-shim shell {name}` instead"),
+        Some(_) => keep.to_owned(),
+        None => format!("run `codex-shim shell` in it, or {keep}"),
+    };
+    let message = format!("{} has become {what}, and nothing in it is captured{unless}; {remedy}", shell.name());
+    let text = screen::fitted(&format!("codex-shim: {}", screen::plain(&message)), screen::columns_of_stderr());
+    let text = match (io::stderr().is_terminal(), last_shown) {
+        (false, _) => format!("{text}\n"),
+        (true, b'\n') => format!("{}\r\n", text.replace('\n', "\r\n")),
+        (true, _) => format!("\r\n{}\r\n", text.replace('\n', "\r\n")),
+    };
+    // Without a reader it is lost, as any message.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 pub(super) fn run_watch_pty(arguments: &WatchPtyArguments, environment: &Environment) -> Done {
@@ -238,9 +291,13 @@ pub(super) fn run_watch_pty(arguments: &WatchPtyArguments, environment: &Environ
     }
     Watch::new(&arguments.file, whose, bounds).follow(
         |commands| {
-            // The relay may have started or exited meanwhile.
-            let now = Found { live: session.is_still_live(), ..session.clone() };
-            keep(&now, commands, &bounds)?;
+            // The relay may have started or exited meanwhile, and its threads have changed.
+            let now = select_session::refreshed(&session);
+            for (thread_id, commands) in by_thread(&now, commands, settings.context_scope.value) {
+                let for_thread = |command| PushedCommand { thread_id: thread_id.clone(), ..command };
+                let commands: Vec<PushedCommand> = commands.into_iter().map(for_thread).collect();
+                keep(&now, &commands, &bounds)?;
+            }
             if arguments.json {
                 // The reader of stdout may be gone; the commands are kept anyway.
                 let _ = screen::print_exactly(&commands.iter().map(json_line).collect::<String>());
@@ -250,6 +307,22 @@ pub(super) fn run_watch_pty(arguments: &WatchPtyArguments, environment: &Environ
         say,
     );
     Ok(0)
+}
+
+/// The commands that each thread of a session gets, in order; `None` is whichever thread speaks next.
+fn by_thread(
+    session: &Found,
+    commands: &[PushedCommand],
+    scope: ContextScope,
+) -> BTreeMap<Option<String>, Vec<PushedCommand>> {
+    let mut by_thread: BTreeMap<Option<String>, Vec<PushedCommand>> = BTreeMap::new();
+    for command in commands {
+        let cwd = Path::new(command.cwd.as_deref().unwrap_or_default());
+        for thread_id in select_session::threads_for_context(session, cwd, scope) {
+            by_thread.entry(thread_id).or_default().push(command.clone());
+        }
+    }
+    by_thread
 }
 
 /// The JSON line for a kept command, without its output.

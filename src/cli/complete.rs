@@ -15,9 +15,9 @@ use clap_complete::env::Shells;
 use serde_json::Value;
 
 use super::Done;
-use super::{screen, select_session, wrap};
+use super::{screen, select_session, threads, wrap};
 use crate::config::Environment;
-use crate::control::client;
+use crate::control::{ThreadIdentityDocument, client, recorded_threads};
 use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 
@@ -130,16 +130,19 @@ fn thread_offers(environment: &Environment) -> Vec<Offer> {
     let mut offers: Vec<Offer> = Vec::new();
     for thread in live["threads"].as_array().into_iter().flatten().rev() {
         let text = |member: &str| thread[member].as_str().unwrap_or_default();
-        let about = [text("activity_state"), text("last_action")].join(" ");
-        offers.push((text("thread_id").to_owned(), about.trim_end().to_owned()));
+        let who: ThreadIdentityDocument = serde_json::from_value(thread.clone()).unwrap_or_default();
+        let about = [&who.in_words().unwrap_or_default(), text("activity_state"), text("last_action")].join(" ");
+        offers.push((text("thread_id").to_owned(), about.trim().to_owned()));
     }
     let path = session.dir.join(HISTORY_FILE);
     let past = if path.exists() { History::new(&path).threads(0).unwrap_or_default() } else { Vec::new() };
-    for thread in past {
-        if !offers.iter().any(|(id, _)| *id == thread) {
-            offers.push((thread, String::new()));
-        }
-    }
+    let is_new = |thread: &String| !offers.iter().any(|(id, _)| id == thread);
+    let past: Vec<String> = past.into_iter().filter(is_new).take(OFFERED_MAX).collect();
+    let known = recorded_threads(&session.dir, &past);
+    offers.extend(past.into_iter().map(|thread| {
+        let about = known.get(&thread).and_then(threads::in_words).unwrap_or_default();
+        (thread, about)
+    }));
     offers
 }
 

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek as _, SeekFrom};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -21,12 +21,12 @@ use super::screen::{self, Screen, Tone, counted};
 use super::screen::{Clock, Times};
 use super::select_session::{SessionFlag, SessionWord, signed};
 use super::{CliError, Done};
-use super::{complete, select_session};
-use crate::capture::{keep, notify_started};
+use super::{complete, select_session, threads};
+use crate::capture::{Tail, keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::{
     ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, FragmentsDocument, SessionDocument,
-    WaitingDocument, client, not_waiting,
+    WaitingDocument, client, not_waiting, recorded_threads,
 };
 use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand};
 use crate::store::{Found, KeptDelivery, LEDGER_FILE, LedgerError, OfflineLedger, Otherwise, WhichCommands};
@@ -140,9 +140,6 @@ pub(super) struct ContextClearArguments {
     json: bool,
 }
 
-/// Bytes read from the end of an output; much less of it is stored.
-const OUTPUT_TAIL_BYTES: usize = 256 << 10;
-
 pub(super) fn run(tool: ContextTool, environment: &Environment) -> Done {
     match tool {
         ContextTool::Show(show) => run_show(&show, environment),
@@ -163,8 +160,8 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> Done
             return Ok(status.max(print_json(&together(listed))));
         }
         let shown = |session: &Found| {
-            screen::print(&select_session::section(session, Screen::of_stdout(environment)));
-            show_buffer(session, arguments, environment).unwrap_or_else(|error| error.report())
+            let printed = screen::print(&select_session::section(session, Screen::of_stdout(environment)));
+            printed.max(show_buffer(session, arguments, environment).unwrap_or_else(|error| error.report()))
         };
         return Ok(sessions.iter().map(shown).max().unwrap_or(0));
     }
@@ -173,7 +170,8 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> Done
     let DeliveriesDocument { deliveries } = look(&session, "/sessions/self/context/deliveries", read)?;
     let Some(last) = deliveries.last() else {
         if arguments.json {
-            print_json(&Value::Null);
+            // The error below has a status of its own.
+            let _ = print_json(&Value::Null);
         }
         let name = session.name();
         return Err(CliError::failed(format!("the model has not been shown any context in session {name} yet"))
@@ -328,7 +326,12 @@ impl List<'_> {
         };
         let took = command.provenance.duration_ms.map(|ms| format!(", {}", screen::lasted(Duration::from_millis(ms))));
         let source = command.provenance.source;
-        let thread = one.thread_id.as_ref().map(|thread| format!(", for thread {thread}")).unwrap_or_default();
+        let thread = one.thread_id.as_ref().map(|thread| {
+            let known = recorded_threads(&self.session.dir, std::slice::from_ref(thread));
+            let words = known.get(thread).and_then(threads::in_words).map(|words| format!(": {words}"));
+            format!(", for thread {thread}{}", words.unwrap_or_default())
+        });
+        let thread = thread.unwrap_or_default();
         let about = format!("({source}{}{output}{thread})", took.unwrap_or_default());
         format!(
             "{:>4}  {}  {}  {}  {}\n",
@@ -347,9 +350,22 @@ fn run_push(arguments: ContextPushArguments, environment: &Environment) -> Done 
     let (settings, _) = Settings::load(Flags::default(), environment);
     let bounds = settings.context().bounds;
     let thread = arguments.thread.as_ref().map(|name| thread_or_id(&session, name, environment)).transpose()?;
+    let named = thread.is_some();
     let pushed = pushed(arguments, thread, &bounds)?;
     pushed.clone().into_command(0, &bounds).map_err(|error| CliError::usage(error.to_string()))?;
-    let document = keep(&session, &[pushed], &bounds)?;
+    let cwd = PathBuf::from(pushed.cwd.clone().unwrap_or_default());
+    let threads = match named {
+        true => vec![pushed.thread_id.clone()],
+        false => select_session::threads_for_context(&session, &cwd, settings.context_scope.value),
+    };
+    let mut document = None;
+    for thread_id in threads {
+        document = Some(keep(&session, &[PushedCommand { thread_id, ..pushed.clone() }], &bounds)?);
+    }
+    let Some(document) = document else {
+        let why = "no thread of this repository is open in the hub; name one with --thread, or see `codex-shim status`";
+        return Err(CliError::failed(why));
+    };
     if json {
         return Ok(print_json(&document));
     }
@@ -396,33 +412,13 @@ fn pushed(
 }
 
 fn preview_of(path: &Path, bounds: &ContextBounds) -> io::Result<Preview> {
-    let (tail, is_cut) = if path == Path::new("-") {
-        tail_of(io::stdin().lock())?
+    let mut tail = Tail::default();
+    if path == Path::new("-") {
+        tail.read(io::stdin().lock())?;
     } else {
-        let mut file = File::open(path)?;
-        let bytes = file.metadata()?.len();
-        let skipped = bytes.saturating_sub(OUTPUT_TAIL_BYTES as u64);
-        if skipped > 0 {
-            file.seek(SeekFrom::Start(skipped))?;
-        }
-        let (tail, is_cut) = tail_of(file)?;
-        (tail, is_cut || skipped > 0)
-    };
-    let mut preview = Preview::of_output(&String::from_utf8_lossy(&tail), bounds);
-    preview.truncated |= is_cut;
-    Ok(preview)
-}
-
-/// The last bytes of a stream, and whether there were more.
-fn tail_of(mut from: impl Read) -> io::Result<(Vec<u8>, bool)> {
-    let mut tail = Vec::new();
-    let mut is_cut = false;
-    while (&mut from).take(OUTPUT_TAIL_BYTES as u64).read_to_end(&mut tail)? > 0 {
-        let surplus = tail.len().saturating_sub(OUTPUT_TAIL_BYTES);
-        tail.drain(..surplus);
-        is_cut |= surplus > 0;
+        tail = Tail::of_file(File::open(path)?)?;
     }
-    Ok((tail, is_cut))
+    Ok(tail.preview(bounds))
 }
 
 /// Removes one waiting command.
@@ -495,12 +491,18 @@ pub(super) fn run_fragments(arguments: &FragmentsArguments, environment: &Enviro
                 " yet".to_owned()
             }
         };
-        text.push_str(&as_list(document, &place, set, &clock, to));
+        text.push_str(&as_list(session, document, &place, set, (&clock, to)));
     }
     Ok(status.max(screen::print(&text)))
 }
 
-fn as_list(document: &FragmentsDocument, place: &str, set: usize, clock: &Clock, to: Screen) -> String {
+fn as_list(
+    session: &Found,
+    document: &FragmentsDocument,
+    place: &str,
+    set: usize,
+    (clock, to): (&Clock, Screen),
+) -> String {
     if document.threads.is_empty() {
         let why = match set {
             0 => "; none are set: add [[fragments]] to config.toml",
@@ -508,9 +510,14 @@ fn as_list(document: &FragmentsDocument, place: &str, set: usize, clock: &Clock,
         };
         return format!("no fragments were sent{place}{why}\n");
     }
+    let ids: Vec<String> = document.threads.iter().map(|thread| thread.thread_id.clone()).collect();
+    let known = recorded_threads(&session.dir, &ids);
     let mut text = String::new();
     for thread in &document.threads {
-        text.push_str(&format!("{}\n", to.paint(Tone::Strong, &screen::plain(&thread.thread_id))));
+        let id = to.paint(Tone::Strong, &screen::plain(&thread.thread_id));
+        let words = known.get(&thread.thread_id).and_then(threads::in_words);
+        let words = words.map(|words| format!("  {}", to.paint(Tone::Faint, &words))).unwrap_or_default();
+        text.push_str(&format!("{id}{words}\n"));
         for told in &thread.fragments {
             let stale = if told.stale { ", before a compaction" } else { "" };
             let how = format!("({}, {}, {}{stale})", told.role, told.carrier, ByteSize(told.text.len() as u64));
@@ -546,17 +553,4 @@ pub(super) struct FragmentsArguments {
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) times: Times,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tail_of_stream_is_kept() {
-        assert_eq!(tail_of(&b"abc"[..]).expect("it can be read"), (b"abc".to_vec(), false));
-        let long: Vec<u8> = (0..=255).cycle().take(2 * OUTPUT_TAIL_BYTES + 7).collect();
-        let (tail, is_cut) = tail_of(&long[..]).expect("it can be read");
-        assert!(is_cut && tail == long[long.len() - OUTPUT_TAIL_BYTES..]);
-    }
 }

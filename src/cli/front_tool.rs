@@ -2,15 +2,15 @@
 //! that a shared server does not suit, or that finds no hub, gets a server of its own, and a line on stderr says why.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use super::hub_tool::{self, Hub, HubFlags, LOOK_PAUSE, said_by, spawn};
+use super::hub_tool::{Hub, HubFlags, LOOK_PAUSE, said_by, spawn};
 use super::{CliError, Done, FAILED, relay_tools, say};
 use crate::config::{Environment, Flags, ServerChoice, SessionName, Settings, Source};
-use crate::hub::Front;
-use crate::hub::sockets::CODEX_SOCKET;
+use crate::hub::sockets::{CODEX_SOCKET, answerer};
+use crate::hub::{self, Front, process};
 use crate::relay::locate::Codex;
 use crate::relay::{self, locate};
 
@@ -74,17 +74,19 @@ fn joinable(
     if let Some(socket) = session.and_then(|session| named(session, environment)) {
         return socket.map(|socket| (socket, None));
     }
-    let flags = HubFlags { session: None, codex: Some(codex.program), no_default_socket: false };
     let mut child: Option<Child> = None;
     loop {
-        let running = Hub::running(None, environment).map_err(told)?;
+        let running = running(environment).map_err(told)?;
         if let Some(hub) = running.as_ref().filter(|hub| hub.listening().is_some()) {
             // Its later notices are in its log.
             drop(child.as_mut().and_then(|child| child.stderr.take()));
             return Ok((hub.found.dir.join(CODEX_SOCKET), child));
         }
         match &mut child {
-            None if running.is_none() => child = Some(spawn(&flags, codex.path.as_deref(), environment).map_err(told)?),
+            None if running.is_none() => {
+                let flags = flags_of_start(codex.program.clone(), environment).map_err(told)?;
+                child = Some(spawn(&flags, codex.path.as_deref(), environment).map_err(told)?);
+            }
             None => {}
             Some(started) => {
                 let exited = started.try_wait().map_err(|error| format!("wait for the hub: {error}"))?;
@@ -102,14 +104,38 @@ fn joinable(
     }
 }
 
+/// The hub that runs for this `CODEX_HOME`. One with a name counts, so that a home never has two servers because of a client; the one
+/// without a name comes first.
+fn running(environment: &Environment) -> Result<Option<Hub>, CliError> {
+    let mut running = Hub::of_home(environment)?;
+    running.retain(|hub| hub.found.live);
+    running.sort_by_key(Hub::has_name);
+    Ok(running.into_iter().next())
+}
+
+/// The options with which a hub is started: under the name of the one that has left a server of this home running, if that had one.
+fn flags_of_start(codex: PathBuf, environment: &Environment) -> Result<HubFlags, CliError> {
+    let mut left = Hub::of_home(environment)?;
+    left.retain(|hub| process::recorded(&hub.found.dir).is_some());
+    left.sort_by_key(Hub::has_name);
+    let named = left.into_iter().next().filter(Hub::has_name);
+    let session = named.and_then(|hub| hub.found.id.parse().ok());
+    // A hub with a name may have run beside a daemon of codex.
+    let no_default_socket = session.is_some()
+        && environment
+            .shim_home()
+            .value
+            .is_some_and(|home| !matches!(answerer(&environment.codex_home_resolved(), &home), Ok(None)));
+    Ok(HubFlags { session, codex: Some(codex), no_default_socket })
+}
+
 /// The socket of the hub that runs in this session; none if it is not the session of a hub that runs.
 fn named(session: &SessionName, environment: &Environment) -> Option<Result<PathBuf, String>> {
     let hub = Hub::running(Some(session), environment).ok().flatten()?;
-    let of_hub = &hub.found.holder.as_ref()?.place.codex_home;
-    let ours = hub_tool::codex_home(environment);
-    Some(match Path::new(of_hub) == ours {
+    let place = &hub.found.holder.as_ref()?.place;
+    Some(match hub::is_hub_for(place, &environment.codex_home_resolved()) {
         true => Ok(hub.found.dir.join(CODEX_SOCKET)),
-        false => Err(format!("the {} has another CODEX_HOME, {of_hub}", hub.name())),
+        false => Err(format!("the {} has another CODEX_HOME, {}", hub.name(), place.codex_home)),
     })
 }
 

@@ -239,6 +239,19 @@ mod tests {
     }
 
     #[test]
+    fn no_help_names_a_file_of_the_sources() {
+        let mut found = Vec::new();
+        every(&Arguments::command(), "", &mut |_, path| {
+            let args: Vec<OsString> = path.split_whitespace().map(OsString::from).collect();
+            let text = rendered(&args);
+            let lines =
+                text.lines().filter(|line| ["docs/", "README", "CHANGELOG"].iter().any(|name| line.contains(name)));
+            found.extend(lines.map(|line| format!("{path}: {line}")));
+        });
+        assert!(found.is_empty(), "name `codex-shim docs NAME`:\n{}", found.join("\n"));
+    }
+
+    #[test]
     fn no_help_is_wider_than_80_columns() {
         let mut wide = Vec::new();
         every(&Arguments::command(), "", &mut |_, path| {

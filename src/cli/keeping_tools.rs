@@ -414,6 +414,7 @@ mod tests {
             live: false,
             holder: Some(Holder { pid: 1, started_at: String::new(), client, place }),
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
         let went = [Deleted { session_id: id.to_owned(), what: Kind::Session, count: 1, bytes: 9, files: Vec::new() }];

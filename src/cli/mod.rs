@@ -10,6 +10,7 @@ mod config_tool;
 mod context_tool;
 mod demo;
 mod dispatch;
+mod docs_tool;
 mod doctor;
 #[cfg(feature = "fleet")]
 mod fleet;
@@ -25,6 +26,7 @@ mod notify_tool;
 mod offline;
 mod output_file;
 mod progress;
+mod qr_code;
 mod relay_tools;
 mod requests;
 mod reviews_tool;
@@ -37,6 +39,7 @@ mod status_tool;
 mod table;
 mod tape_export;
 mod tape_tool;
+mod threads;
 mod usage_tool;
 mod web_tool;
 mod wrap;
@@ -52,6 +55,7 @@ use crate::config::Environment;
 use crate::store::Found;
 use crate::{launch, relay};
 use dispatch::Invocation;
+use hub_tool::Down;
 use screen::Screen;
 
 /// Exit status: the tool failed.
@@ -146,6 +150,9 @@ Examples:
     /// Runs between a relay and a command of `on_pending`, `on_idle` or `on_stalled`
     #[command(hide = true)]
     HookSupervisor(capture_tools::HookSupervisorArguments),
+    /// Used by the packages
+    #[command(hide = true)]
+    LoginFile(wrap::LoginFileArguments),
     Requests(requests::RequestsArguments),
     Show(requests::ShowRequestArguments),
     Respond(requests::RespondArguments),
@@ -201,6 +208,7 @@ Examples:
     Fleet(fleet::FleetTool),
     #[cfg(not(feature = "fleet"))]
     Fleet(fleet_left_out::FleetArguments),
+    Docs(docs_tool::DocsArguments),
     Config(config_tool::ConfigArguments),
     Rules(rules_tool::RulesArguments),
     Demo(demo::DemoArguments),
@@ -241,7 +249,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub", "fleet"]),
     ("Record and replay", &["tape", "replay"]),
-    ("Settings and maintenance", &["config", "prune", "redact", "completions", "help"]),
+    ("Settings and maintenance", &["config", "prune", "redact", "completions", "docs", "help"]),
 ];
 
 /// Runs the command line; returns the exit status.
@@ -311,10 +319,12 @@ impl Tool {
             Tool::Fleet(fleet) => fleet::run(fleet, environment),
             #[cfg(not(feature = "fleet"))]
             Tool::Fleet(fleet) => fleet_left_out::run(&fleet),
+            Tool::Docs(docs) => docs_tool::run(&docs),
             Tool::Config(config) => Ok(config_tool::run(&config, environment)),
             Tool::Rules(rules) => rules_tool::run(&rules, environment),
             Tool::Doctor(doctor) => doctor::run(&doctor, environment),
             Tool::Wrap(wrap) => wrap::run_wrap(&wrap, environment),
+            Tool::LoginFile(file) => wrap::run_login_file(&file),
             Tool::Unwrap(unwrap) => wrap::run_unwrap(&unwrap, environment),
             Tool::Completions(completions) => complete::run(&completions, Arguments::command()),
             Tool::Demo(demo) => demo::run(&demo, environment),
@@ -404,8 +414,14 @@ impl CliError {
 
     /// The tool needs a relay, and none is running in this session.
     pub(super) fn not_running(session: &Found) -> CliError {
-        CliError::exits(NOT_RUNNING, format!("session {} is not running", session.name()))
-            .with_remedy("start your tool in its folder, or run `codex-shim sessions`")
+        let not_running = format!("session {} is not running", session.name());
+        match Down::of(session) {
+            Some(down) => {
+                CliError::exits(NOT_RUNNING, format!("{not_running}: {}", down.what())).with_remedy(down.remedy())
+            }
+            None => CliError::exits(NOT_RUNNING, not_running)
+                .with_remedy("start your tool in its folder, or run `codex-shim sessions`"),
+        }
     }
 
     pub(super) fn no_home() -> CliError {

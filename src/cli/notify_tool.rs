@@ -11,8 +11,10 @@ use super::screen::{self, Screen, Tone};
 use super::select_session::{self, SessionFlag};
 use super::{CliError, Done, FAILED, say};
 use crate::config::{Environment, Flags, Settings};
+use crate::control::ThreadIdentityDocument;
 use crate::engine::RequestType;
-use crate::protocol::Method;
+use crate::history::{ThreadClient, ThreadIdentity};
+use crate::protocol::{Method, ThreadDescription};
 use crate::relay::{HookOutcome, HookTried, try_hook};
 use crate::store::Otherwise;
 
@@ -80,7 +82,7 @@ impl Event {
         const THREAD: &str = "0192c4f0-1111-7000-8000-000000000001";
         const TURN: &str = "0192c4f0-2222-7000-8000-000000000001";
         const AT: &str = "2026-01-02T03:04:05.678Z";
-        match self {
+        let mut example = match self {
             Event::Pending => json!({
                 "request_id": "6b02d1a90c4e-0", "session_id": session_id, "process_generation": "6b02d1a90c4e",
                 "rpc_request_id": 0, "thread_id": THREAD, "turn_id": TURN, "item_id": "call_1",
@@ -99,7 +101,18 @@ impl Event {
             Event::Stalled => {
                 json!({ "thread_id": THREAD, "turn_id": TURN, "stalled_since": AT, "silent_ms": 300_000 })
             }
-        }
+        };
+        let description = ThreadDescription {
+            cwd: Some("/tmp/proj".to_owned()),
+            title: Some("An example".to_owned()),
+            ..ThreadDescription::default()
+        };
+        let client = ThreadClient { name: "codex-tui".to_owned(), ..ThreadClient::default() };
+        let thread = ThreadIdentity { description, client: Some(client), last_used_us: 0 };
+        let thread = ThreadIdentityDocument::recorded(thread);
+        example["name"] = json!(thread.folder_and_client());
+        example["thread"] = json!(thread);
+        example
     }
 }
 
@@ -128,7 +141,7 @@ pub(super) fn run(tool: &NotifyTool, environment: &Environment) -> Done {
     if configured.is_empty() {
         let names: Vec<&str> = events.iter().map(|event| event.setting()).collect();
         let message = format!("no command is configured; set {} in config.toml", names.join(", "));
-        return Err(CliError::failed(message).with_remedy("docs/notifications.md has commands to copy"));
+        return Err(CliError::failed(message).with_remedy("`codex-shim docs notifications` has commands to copy"));
     }
     let session_id = session_id(arguments.session.name(), environment)?;
     let mut tried = Vec::new();

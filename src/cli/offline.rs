@@ -22,7 +22,7 @@ use crate::index::{
     fill_stored_search,
 };
 use crate::journal::{IndexedTo, end_of};
-use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger, Otherwise};
+use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
 
 /// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -219,6 +219,17 @@ pub(super) fn settle(session: &Found) -> Result<bool, CliError> {
     let over: Vec<String> = runs.map_err(failed)?.into_iter().filter(|run| alive.as_ref() != Some(run)).collect();
     ledger.orphan(&over).map_err(failed)?;
     Ok(true)
+}
+
+/// How many requests of a session without a relay are pending: those that wait at the server that a hub has left.
+pub(super) fn pending(session: &Found) -> Result<u64, CliError> {
+    if !session.dir.join(LEDGER_FILE).exists() {
+        return Ok(0);
+    }
+    settle(session)?;
+    let failed = |error: crate::store::LedgerError| CliError::failed(error.to_string());
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
+    Ok(ledger.requests(WhichRequests::Pending).map_err(failed)?.len() as u64)
 }
 
 /// Takes the lock of the index; `None` if a relay is running.

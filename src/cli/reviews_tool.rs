@@ -346,7 +346,7 @@ mod tests {
 
     fn live(id: &str) -> Found {
         let (dir, last_used) = (id.into(), std::time::SystemTime::UNIX_EPOCH);
-        Found { id: id.to_owned(), dir, live: true, holder: None, repository: None, last_used }
+        Found { id: id.to_owned(), dir, live: true, holder: None, repository: None, threads: None, last_used }
     }
 
     #[test]

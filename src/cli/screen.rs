@@ -11,6 +11,7 @@ use textwrap::{WordSeparator, WordSplitter, WrapAlgorithm};
 use unicode_width::UnicodeWidthChar as _;
 
 use super::{CliError, FAILED};
+use crate::capture::terminal_size;
 use crate::config::Environment;
 use crate::control::local_time::{Zone, micros_of};
 use crate::engine::visible;
@@ -75,28 +76,22 @@ impl Screen {
     }
 }
 
-/// Columns of the terminal; `None` if stdout is not one, or its size is unknown.
+/// Columns of the terminal; `None` if stdout is not one.
 pub(super) fn columns(to: Screen) -> Option<usize> {
     match to {
         Screen::None => None,
-        Screen::Coloured | Screen::Plain => {
-            let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-            Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
-        }
+        Screen::Coloured | Screen::Plain => terminal_size(std::io::stdout()).map(|size| usize::from(size.ws_col)),
     }
 }
 
-/// Rows of the terminal on stdout; `None` if it is not one, or its size is unknown.
+/// Rows of the terminal on stdout; `None` if it is not one.
 pub(super) fn rows() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
+    terminal_size(std::io::stdout()).map(|size| usize::from(size.ws_row))
 }
 
 /// Columns of the terminal on stderr; `None` if it is not one.
 pub(super) fn columns_of_stderr() -> Option<usize> {
-    let stderr = std::io::stderr();
-    let size = stderr.is_terminal().then(|| rustix::termios::tcgetwinsize(stderr).ok()).flatten()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+    terminal_size(std::io::stderr()).map(|size| usize::from(size.ws_col))
 }
 
 /// Narrowest column for text beside its label.
@@ -199,11 +194,13 @@ pub(super) fn sentence(state: Activity) -> &'static str {
 }
 
 /// Prints text for a person to stdout, fitted to the terminal; returns the exit status.
+#[must_use = "a tool whose output is lost ends with this status"]
 pub(super) fn print(text: &str) -> i32 {
     print_exactly(&fitted(text, columns(Screen::of_stdout_plain())))
 }
 
 /// Prints text that is copied or read by a program to stdout; returns the exit status.
+#[must_use = "a tool whose output is lost ends with this status"]
 pub(super) fn print_exactly(text: &str) -> i32 {
     put(text).map_or_else(|error| error.report(), |()| 0)
 }
@@ -387,6 +384,11 @@ impl Clock {
     /// How long ago something was; `None` if the text is not a time.
     pub(super) fn age(&self, rfc3339: &str) -> Option<String> {
         micros_of(rfc3339).map(|at_us| self.age_of(SystemTime::UNIX_EPOCH + Duration::from_micros(at_us)))
+    }
+
+    /// How long it is until a time in microseconds since 1970: `48s`; `0s` if it is over.
+    pub(super) fn left(&self, until_us: u64) -> String {
+        age(self.now, SystemTime::UNIX_EPOCH + Duration::from_micros(until_us))
     }
 
     /// [`Clock::age`] of a system time.

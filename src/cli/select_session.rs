@@ -5,17 +5,22 @@
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 
 use super::CliError;
+use super::hub_tool::Down;
 use super::screen::{self, Screen, Tone};
 use super::table::Cell;
-use super::{NO_SUCH_SESSION, complete, say};
-use crate::config::Environment;
+use super::{NO_SUCH_SESSION, NO_SUCH_THREAD, complete, say, threads};
+use crate::config::{ContextScope, Environment};
+use crate::control::{SessionDocument, client};
 use crate::files::Refused;
+use crate::hub;
 use crate::store::{
-    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, full_name, label, short, shown_from_elsewhere,
+    Choice, ChoiceError, Found, OpenThread, Otherwise, Survey, ThreadChoice, ThreadUse, choose, choose_all,
+    choose_thread, full_name, in_scope, label, repository_of, share_repository, short, shown_from_elsewhere,
 };
 
 /// The error for a session that cannot be trusted.
@@ -132,6 +137,11 @@ pub(super) fn is_named(flag: Option<&str>, environment: &Environment) -> bool {
 /// Names the session for all tools.
 const SESSION_VARIABLE: &str = "CODEX_SHIM_SESSION";
 
+/// A folder without the links by which a shell may have come to it.
+fn resolved(cwd: &Path) -> PathBuf {
+    std::fs::canonicalize(cwd).unwrap_or_else(|_| cwd.to_owned())
+}
+
 fn here() -> PathBuf {
     std::env::current_dir().unwrap_or_default()
 }
@@ -238,8 +248,10 @@ fn meant(
     choose: for<'a> fn(&'a [Found], Choice<'_>) -> Result<Vec<&'a Found>, ChoiceError>,
 ) -> Result<(Vec<Found>, Option<String>), CliError> {
     let variable = environment.get(SESSION_VARIABLE).map(|name| name.to_string_lossy().into_owned());
-    let choice = Choice { named: flag.or(variable.as_deref()), cwd, otherwise };
-    let Survey { found, mut refused } = survey(environment)?;
+    let cwd = resolved(cwd);
+    let choice = Choice { named: flag.or(variable.as_deref()), cwd: &cwd, otherwise };
+    let Survey { mut found, mut refused } = survey(environment)?;
+    ask_hubs(&mut found);
     let sessions = choose(&found, choice).map_err(|error| {
         // The user may mean a skipped session.
         let meant = refused.iter().position(|(id, _)| choice.named.is_none_or(|named| id.starts_with(named)));
@@ -251,11 +263,102 @@ fn meant(
                 let (id, why) = refused.swap_remove(meant);
                 not_used(&id, &why)
             }
+            (error @ ChoiceError::NoLiveSession { .. }, None) => not_live(error, &found),
             (error, _) => CliError::exits(NO_SUCH_SESSION, error.to_string()),
         }
     })?;
     let note = sessions.first().and_then(|session| shown_from_elsewhere(&found, choice, session));
     Ok((sessions.into_iter().cloned().collect(), note))
+}
+
+/// How long a hub may take to say where its threads work.
+const THREADS_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Asks each running hub for its open threads. One that does not answer is found by its own folder only.
+fn ask_hubs(found: &mut [Found]) {
+    let is_hub =
+        |session: &&mut Found| session.live && session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place));
+    for session in found.iter_mut().filter(is_hub) {
+        let answer = client::get_within(&session.dir, "/sessions/self", THREADS_WAIT_MAX);
+        let document = answer.ok().and_then(|answer| answer.document::<SessionDocument>().ok());
+        session.threads = document.map(|document| document.threads_for_tools());
+    }
+}
+
+/// The thread that a command means whose user names none: one of the current folder, else the only one of the session. `None` leaves
+/// it to the relay, which takes the last one.
+///
+/// # Errors
+///
+/// Several threads are open, and none of them in this folder.
+pub(super) fn thread_here(session: &Found, used: ThreadUse) -> Result<Option<String>, CliError> {
+    if session.live && has_unknown_threads(session) {
+        let why = format!("the hub does not say within {} s where its threads work", THREADS_WAIT_MAX.as_secs());
+        return Err(CliError::exits(NO_SUCH_THREAD, why).with_remedy("try again, or name a thread with --thread"));
+    }
+    match choose_thread(session, &here(), used) {
+        ThreadChoice::Thread(thread) => Ok(Some(thread.id.clone())),
+        ThreadChoice::OfRelay => Ok(None),
+        ThreadChoice::Several(several) => {
+            let are = if several.iter().any(|thread| thread.is_open) { "are open" } else { "were open" };
+            let named = |thread: &&OpenThread| {
+                let last_used = Some(&*thread.last_used).filter(|at| !at.is_empty());
+                format!("{}  {}", thread.id, threads::with_age(&screen::plain(&thread.name), last_used))
+            };
+            let why = format!(
+                "several threads {are}, and none of them in this folder; go to the folder of one, or name it with --thread:{}",
+                threads::lines(&several.iter().map(named).collect::<Vec<_>>())
+            );
+            Err(CliError::exits(NO_SUCH_THREAD, why))
+        }
+    }
+}
+
+/// Whether what a thread does in `place` is of the current folder.
+pub(super) fn is_here(place: &str) -> bool {
+    let place = resolved(Path::new(place));
+    share_repository(&resolved(&here()), &place, repository_of(&place).as_deref())
+}
+
+/// Whether the session is a hub that has not said which threads it has.
+fn has_unknown_threads(session: &Found) -> bool {
+    session.threads.is_none() && session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place))
+}
+
+/// The threads of a session that get a command which ran in `cwd`; `None` is whichever speaks next. A hub that does not say which
+/// threads it has, or is down, gets none: it has them in many projects.
+pub(super) fn threads_for_context(session: &Found, cwd: &Path, scope: ContextScope) -> Vec<Option<String>> {
+    match session.threads.as_ref().filter(|_| scope != ContextScope::Session) {
+        None if scope != ContextScope::Session && has_unknown_threads(session) => Vec::new(),
+        None => vec![None],
+        Some(threads) => in_scope(threads, &resolved(cwd), scope).map(|thread| Some(thread.id.clone())).collect(),
+    }
+}
+
+/// A session with the threads that are open now.
+pub(super) fn refreshed(session: &Found) -> Found {
+    let mut now = [Found { live: session.is_still_live(), ..session.clone() }];
+    ask_hubs(&mut now);
+    let [now] = now;
+    now
+}
+
+/// The thread of this folder; `None` if there is none, or several without one that is nearer.
+pub(super) fn thread_to_read(session: &Found) -> Option<String> {
+    match choose_thread(session, &here(), ThreadUse::Read) {
+        ThreadChoice::Thread(thread) => Some(thread.id.clone()),
+        ThreadChoice::OfRelay | ThreadChoice::Several(_) => None,
+    }
+}
+
+/// No session is live. A hub that has left its server running is one command away.
+fn not_live(error: ChoiceError, found: &[Found]) -> CliError {
+    let down = found.iter().filter_map(Down::of).find(|down| down.server.is_some());
+    match down {
+        None => CliError::exits(NO_SUCH_SESSION, error.to_string()),
+        Some(down) => CliError::exits(NO_SUCH_SESSION, format!("no session is live in this folder: {}", down.what()))
+            .with_remedy(down.remedy()),
+    }
 }
 
 /// The session and the output format, for tools whose first word is the session.
@@ -334,6 +437,7 @@ mod tests {
             live,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
         let one = session("0192aaaa-0000-7000-8000-00000000ab01", true);

@@ -1,6 +1,7 @@
 //! The tools that show all sessions: `codex-shim sessions` lists them, `codex-shim children` lists them with their activity, those that
 //! wait for a person first, and `codex-shim tui` shows them full screen.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,7 +20,8 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
-use crate::control::{SessionDocument, SessionRow, client};
+use crate::control::{ListedThread, SessionDocument, SessionRow, ThreadDocument, client};
+use crate::engine::one_line;
 use crate::history::{Action, Activity};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
@@ -45,7 +47,25 @@ pub(super) struct SessionsArguments {
 
 #[derive(Serialize)]
 struct Listing<'a> {
-    sessions: &'a [SessionRow],
+    sessions: &'a [Row],
+}
+
+/// A session, with the threads of persons that are open in it.
+#[derive(Debug, Serialize)]
+struct Row {
+    #[serde(flatten)]
+    session: SessionRow,
+    threads: Vec<ThreadRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct ThreadRow {
+    thread_id: String,
+    /// The folder and the client: `proj (codex-tui)`.
+    name: Option<String>,
+    title: Option<String>,
+    cwd: Option<String>,
+    last_used_at: Option<String>,
 }
 
 /// Lists the sessions.
@@ -63,32 +83,54 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
 }
 
 /// The rows for `found`, with names that are unique in `all`.
-fn rows(found: &[Found], all: &[Found]) -> Vec<SessionRow> {
+fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
     let states = select_session::at_once(found, state);
-    found.iter().zip(states).map(|(session, state)| SessionRow::of(session, all, state)).collect()
+    let row = |(session, (state, threads))| Row { session: SessionRow::of(session, all, state), threads };
+    found.iter().zip(states).map(row).collect()
 }
 
-/// The activity of a session. A live one is queried.
-fn state(session: &Found) -> Option<Activity> {
+/// The activity of a session, and the threads that are open in it. A live one is queried.
+fn state(session: &Found) -> (Option<Activity>, Vec<ThreadRow>) {
     if !session.live {
-        return Some(Activity::Stopped);
+        return (Some(Activity::Stopped), Vec::new());
     }
     let answer = match client::get(&session.dir, "/sessions/self") {
         Ok(answer) => answer,
-        Err(_) if !session.is_still_live() => return Some(Activity::Stopped),
+        Err(_) if !session.is_still_live() => return (Some(Activity::Stopped), Vec::new()),
         Err(error) => {
             say(&error.message(session));
-            return None;
+            return (None, Vec::new());
         }
     };
-    serde_json::from_slice(&answer.body).ok().map(|document: SessionDocument| document.state)
+    let document: Option<SessionDocument> = serde_json::from_slice(&answer.body).ok();
+    document.map_or((None, Vec::new()), |document| (Some(document.state), open_threads(&document)))
 }
 
-fn as_table(rows: &[SessionRow], clock: &Clock, to: Screen) -> String {
+fn open_threads(document: &SessionDocument) -> Vec<ThreadRow> {
+    let open: Vec<String> =
+        document.threads_for_tools().into_iter().filter(|thread| thread.is_open).map(|thread| thread.id).collect();
+    // A relay has one client, whose threads they all are.
+    let is_open = |thread: &&ThreadDocument| match &document.hub {
+        Some(_) => open.contains(&thread.thread_id),
+        None => thread.identity.kind.is_user(),
+    };
+    let row = |ThreadDocument { thread_id, identity, .. }: &ThreadDocument| ThreadRow {
+        thread_id: thread_id.clone(),
+        name: identity.folder_and_client(),
+        title: identity.title.clone(),
+        cwd: identity.cwd.clone(),
+        last_used_at: identity.last_used_at.clone(),
+    };
+    let mut threads: Vec<ThreadRow> = document.threads.iter().filter(is_open).map(row).collect();
+    threads.sort();
+    threads
+}
+
+fn as_table(rows: &[Row], clock: &Clock, to: Screen) -> String {
     table_within(rows, clock, to, screen::columns(to))
 }
 
-fn table_within(rows: &[SessionRow], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
+fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
     let columns = vec![
         Column::whole("SESSION"),
         Column::text("NAME"),
@@ -101,7 +143,17 @@ fn table_within(rows: &[SessionRow], clock: &Clock, to: Screen, columns_max: Opt
     Table::within(columns, to, columns_max).add(rows.iter().map(|row| as_cells(row, clock, to)).collect())
 }
 
-fn as_cells(row: &SessionRow, clock: &Clock, to: Screen) -> Vec<Cell> {
+/// Where a session works: of a hub, the folders of its threads.
+fn folders(Row { session, threads }: &Row) -> String {
+    let folders: BTreeSet<&str> = threads.iter().filter_map(|thread| thread.cwd.as_deref()).collect();
+    match folders.len() {
+        0 => session.cwd.clone().unwrap_or_else(|| "-".to_owned()),
+        _ => folders.into_iter().collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn as_cells(whole: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
+    let row = &whole.session;
     let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
     let [id, name] = select_session::name_cells(&row.session_id, &row.short_id, &row.name, to);
@@ -112,7 +164,8 @@ fn as_cells(row: &SessionRow, clock: &Clock, to: Screen) -> Vec<Cell> {
         (Tone::Plain, row.state.map_or("no answer", |state| screen::state(state, to)).to_owned()),
         (Tone::Faint, clock.cell(&row.since, to)),
         (Tone::Faint, row.pid.map_or_else(unknown, |pid| pid.to_string())),
-        (Tone::Plain, row.cwd.clone().unwrap_or_else(unknown)),
+        // Programs get one folder, because names may contain blanks.
+        (Tone::Plain, if to == Screen::None { row.cwd.clone().unwrap_or_else(unknown) } else { folders(whole) }),
     ]
 }
 
@@ -152,8 +205,48 @@ struct Child {
     waits_for: Vec<Value>,
     /// As in `activity-actions`.
     last_action: Option<Value>,
+    /// The threads of persons: the open ones of a hub, and those of the current run of another session.
+    threads: Vec<ChildThread>,
+    /// Whether they have rows of their own.
+    #[serde(skip)]
+    lists_threads: bool,
     /// Why a part of this is unknown.
     error: Option<String>,
+}
+
+/// A thread of a listed session.
+#[derive(Debug, Clone, Serialize)]
+struct ChildThread {
+    thread_id: String,
+    /// The folder and the client: `proj (codex-tui)`, with the terminal where two would be alike.
+    name: String,
+    title: Option<String>,
+    /// The beginning of its first message, if it has no title.
+    first_words: Option<String>,
+    activity_state: Activity,
+    since: String,
+    cwd: Option<String>,
+    terminal: Option<String>,
+    pending_requests: u64,
+    last_action: Option<String>,
+}
+
+impl ChildThread {
+    fn all(document: &SessionDocument) -> Vec<ChildThread> {
+        let child = |ListedThread { name, thread, .. }: ListedThread<'_>| ChildThread {
+            thread_id: thread.thread_id.clone(),
+            name,
+            title: thread.identity.title.clone(),
+            first_words: thread.first_words.clone(),
+            activity_state: thread.activity_state,
+            since: thread.since.clone(),
+            cwd: thread.identity.cwd.clone(),
+            terminal: thread.identity.client.as_ref().and_then(|client| client.terminal.clone()),
+            pending_requests: thread.pending,
+            last_action: thread.last_action.clone(),
+        };
+        document.user_threads().into_iter().map(child).collect()
+    }
 }
 
 /// Lists the sessions.
@@ -193,6 +286,8 @@ impl Child {
             pending_requests: 0,
             waits_for: Vec::new(),
             last_action: None,
+            threads: Vec::new(),
+            lists_threads: false,
             error: None,
         }
     }
@@ -247,6 +342,8 @@ fn live(session: &Found) -> Result<Child, String> {
     let actions: Value = get("/sessions/self/activity-actions?limit=1")?.document().unwrap_or_default();
     Ok(Child {
         live: true,
+        threads: ChildThread::all(&document),
+        lists_threads: !document.listed_threads().is_empty(),
         activity_state: Some(document.state),
         since: document.state_since.or(document.started_at),
         pending_requests: document.pending_requests,
@@ -265,11 +362,51 @@ fn children_table(children: &[Child], now: SystemTime, to: Screen, columns_max: 
         Column::text("LAST ACTION").spare(),
         Column::text("WAITS FOR"),
     ];
-    Table::within(columns, to, columns_max).add(children.iter().map(|child| cells(child, now, to)).collect())
+    Table::within(columns, to, columns_max).add(children.iter().flat_map(|child| child_rows(child, now, to)).collect())
+}
+
+/// The row of a session, and those of its threads below it.
+fn child_rows(child: &Child, now: SystemTime, to: Screen) -> Vec<Vec<Cell>> {
+    let threads =
+        child.threads.iter().filter(|_| child.lists_threads).map(|thread| thread_cells(child, thread, now, to));
+    std::iter::once(cells(child, now, to)).chain(threads).collect()
+}
+
+/// A row that says to programs which session and which thread it is.
+fn thread_cells(child: &Child, thread: &ChildThread, now: SystemTime, to: Screen) -> Vec<Cell> {
+    let about = thread.title.as_ref().or(thread.first_words.as_ref());
+    let name = about.map_or(thread.name.clone(), |about| format!("{}: {}", thread.name, one_line(about)));
+    let id = match to {
+        Screen::None => format!("{}/{}", child.session_id, thread.thread_id),
+        Screen::Plain | Screen::Coloured => String::new(),
+    };
+    let [id, name] = select_session::name_cells(&id, "", &format!("  {name}"), to);
+    let is_its = |row: &&Value| row["thread_id"] == *thread.thread_id;
+    let asks = child.waits_for.iter().find(is_its).and_then(|row| row["summary"].as_str());
+    vec![
+        id,
+        name,
+        (tone(thread.activity_state), screen::state(thread.activity_state, to).to_owned()),
+        (Tone::Faint, age_since(Some(&thread.since), now)),
+        (Tone::Faint, thread.last_action.clone().unwrap_or_else(|| "-".to_owned())),
+        (Tone::Warning, asks.map(|asks| others_too(asks, thread.pending_requests)).unwrap_or_default()),
+    ]
+}
+
+fn age_since(at: Option<&str>, now: SystemTime) -> String {
+    let since = at.and_then(|at| humantime::parse_rfc3339(at).ok());
+    since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))
+}
+
+/// A request, and how many others wait.
+fn others_too(summary: &str, pending: u64) -> String {
+    match pending {
+        0 | 1 => summary.to_owned(),
+        many => format!("{summary}, and {} more", many - 1),
+    }
 }
 
 fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
-    let since = child.since.as_deref().and_then(|at| humantime::parse_rfc3339(at).ok());
     let (state, tone) = match child.activity_state {
         None => ("no answer", Tone::Bad),
         Some(state) => (screen::state(state, to), tone(state)),
@@ -283,7 +420,7 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
         id,
         name,
         (tone, state.to_owned()),
-        (Tone::Faint, since.map_or_else(|| "-".to_owned(), |since| screen::age(since, now))),
+        (Tone::Faint, age_since(child.since.as_deref(), now)),
         (Tone::Faint, last.unwrap_or_else(|| "-".to_owned())),
         waiting(child),
     ]
@@ -295,10 +432,7 @@ fn waiting(child: &Child) -> Cell {
         return (Tone::Bad, format!("error: {why}"));
     }
     let first = child.waits_for.first().and_then(|row| row["summary"].as_str());
-    let summary = first.map(|summary| match child.pending_requests {
-        0 | 1 => summary.to_owned(),
-        many => format!("{summary}, and {} more", many - 1),
-    });
+    let summary = first.map(|summary| others_too(summary, child.pending_requests));
     (Tone::Warning, summary.unwrap_or_default())
 }
 
@@ -384,8 +518,8 @@ pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Do
 mod tests {
     use super::*;
 
-    fn row(id: &str, live: bool, pid: Option<u32>) -> SessionRow {
-        SessionRow {
+    fn row(id: &str, live: bool, pid: Option<u32>) -> Row {
+        let session = SessionRow {
             session_id: format!("0192aaaa-{id}"),
             short_id: id.to_owned(),
             name: "proj (vscode)".to_owned(),
@@ -394,7 +528,22 @@ mod tests {
             since: "2026-01-02T03:04:05Z".to_owned(),
             cwd: Some("/home/proj".to_owned()),
             pid,
-        }
+        };
+        Row { session, threads: Vec::new() }
+    }
+
+    #[test]
+    fn hub_is_where_its_threads_work() {
+        let thread = |cwd: &str| ThreadRow {
+            thread_id: "t".to_owned(),
+            name: None,
+            title: None,
+            cwd: Some(cwd.to_owned()),
+            last_used_at: None,
+        };
+        let hub = Row { threads: vec![thread("/b"), thread("/a"), thread("/b")], ..row("ab01", true, Some(7)) };
+        let shown = |to| as_table(std::slice::from_ref(&hub), &Clock::stopped("2026-01-02T03:04:07Z"), to);
+        assert!(shown(Screen::Plain).ends_with("  /a, /b\n") && shown(Screen::None).ends_with("  /home/proj\n"));
     }
 
     #[test]
@@ -426,6 +575,55 @@ mod tests {
     }
 
     #[test]
+    fn threads_of_a_hub_are_below_its_session() {
+        let now = humantime::parse_rfc3339("2026-01-02T03:06:07Z").expect("a time");
+        let thread = |id: &str, folder: &str, title: Option<&str>, pending: u64| ChildThread {
+            thread_id: id.to_owned(),
+            name: format!("{folder} (codex-tui)"),
+            title: title.map(str::to_owned),
+            first_words: title.is_none().then(|| "look at\nit".to_owned()),
+            activity_state: if pending > 0 { Activity::WaitingPermission } else { Activity::Idle },
+            since: "2026-01-02T03:06:00.000Z".to_owned(),
+            cwd: None,
+            terminal: None,
+            pending_requests: pending,
+            last_action: None,
+        };
+        let threads = vec![thread("t1", "alpha", Some("Fix it"), 2), thread("t2", "beta", None, 0)];
+        let hub = Child {
+            session_id: "hub".to_owned(),
+            short_id: "hub".to_owned(),
+            name: ".codex".to_owned(),
+            live: true,
+            activity_state: Some(Activity::WaitingPermission),
+            since: Some("2026-01-02T03:06:00.000Z".to_owned()),
+            cwd: None,
+            pending_requests: 2,
+            waits_for: vec![
+                json!({ "thread_id": "t1", "summary": "run make" }),
+                json!({ "thread_id": "t1", "summary": "x" }),
+            ],
+            last_action: None,
+            threads,
+            lists_threads: true,
+            error: None,
+        };
+        let rows = |child: &Child, to| children_table(std::slice::from_ref(child), now, to, None);
+        let expect = "\
+SESSION  NAME                            STATE                 FOR  LAST ACTION  WAITS FOR
+hub      .codex                          waits for permission  7s   -            run make, and 1 more
+           alpha (codex-tui): Fix it     waits for permission  7s   -            run make, and 1 more
+           beta (codex-tui): look at it  idle                  7s   -
+";
+        assert_eq!(rows(&hub, Screen::Plain), expect);
+        let programs = rows(&hub, Screen::None);
+        assert!(programs.contains("\nhub/t1") && programs.contains("\nhub/t2"), "{programs}");
+        let alone = Child { lists_threads: false, ..hub };
+        assert_eq!(rows(&alone, Screen::Plain).lines().count(), 2);
+        assert_eq!(serde_json::to_value(&alone).expect("plain data")["threads"][0]["title"], "Fix it");
+    }
+
+    #[test]
     fn each_session_is_one_line() {
         let now = humantime::parse_rfc3339("2026-01-02T03:06:07Z").expect("a time");
         let child = |id: &str, state: Option<Activity>| Child {
@@ -439,6 +637,8 @@ mod tests {
             pending_requests: 0,
             waits_for: Vec::new(),
             last_action: None,
+            threads: Vec::new(),
+            lists_threads: false,
             error: None,
         };
         let waiting = Child {

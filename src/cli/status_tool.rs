@@ -6,6 +6,7 @@ use bytesize::ByteSize;
 use clap::Args;
 
 use super::Done;
+use super::hub_tool::Down;
 use super::offline::{self, OfflineSession, Past};
 use super::screen::{self, Screen, Tone, counted};
 use super::screen::{Clock, Times};
@@ -14,8 +15,8 @@ use super::{FAILED, say, select_session};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::client::{self, Answer};
 use crate::control::{
-    ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, IndexDocument,
-    JournalDocument, SessionDocument, ThreadDocument,
+    ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters, Fault,
+    IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
 };
 use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
@@ -66,6 +67,8 @@ const LISTED_MAX: usize = 3;
 struct Report {
     document: SessionDocument,
     life: Life,
+    /// Of a hub that does not run.
+    down: Option<Down>,
 }
 
 /// How the session is named.
@@ -127,7 +130,8 @@ fn look(session: &Found, retention: RetentionBounds) -> (Report, Option<String>)
         if life == Life::Stopped {
             look_back(&mut document, session, retention);
         }
-        (Report { document, life }, None)
+        let down = Down::of(session).filter(|_| life == Life::Stopped);
+        (Report { document, life, down }, None)
     };
     if !session.live {
         return from_files(Life::Stopped);
@@ -141,7 +145,7 @@ fn look(session: &Found, retention: RetentionBounds) -> (Report, Option<String>)
     match document_in(&answer) {
         Ok(document) => {
             let as_sent = String::from_utf8_lossy(&answer.body).into_owned();
-            (Report { document, life: Life::Live }, Some(as_sent))
+            (Report { document, life: Life::Live, down: None }, Some(as_sent))
         }
         Err(why) => from_files(Life::Silent(why)),
     }
@@ -173,6 +177,7 @@ fn document_of_files(session: &Found) -> SessionDocument {
         context_engine: None,
         hub: None,
         config: None,
+        config_warnings: Vec::new(),
         faults: Vec::new(),
         counters: Counters::default(),
         started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
@@ -198,6 +203,7 @@ fn look_back(document: &mut SessionDocument, session: &Found, retention: Retenti
         && let Ok(mut ledger) = OfflineLedger::open(&session.dir)
     {
         document.context_waiting = ledger.waiting_context().map_or(0, |waiting| waiting.len() as u64);
+        document.pending_requests = offline::pending(session).unwrap_or_default();
     }
 }
 
@@ -210,6 +216,8 @@ fn as_screen(report: &Report, session: &Found, name: &Name<'_>, clock: &Clock, t
     if is_live {
         rows.push(("state", state(document, clock, to)));
         rows.extend(threads(document, clock, to).map(|threads| ("threads", threads)));
+    }
+    if is_live || document.pending_requests > 0 {
         rows.push(("waiting", pending(document.pending_requests, name.argument)));
     }
     if !matches!(report.life, Life::Silent(_)) {
@@ -222,6 +230,7 @@ fn as_screen(report: &Report, session: &Found, name: &Name<'_>, clock: &Clock, t
         rows.extend(document.context_engine.as_ref().map(|known| ("engine", engine(known))));
         rows.push(("passed", passed(&document.counters)));
         rows.extend(document.config.as_ref().and_then(config).map(|config| ("config", config)));
+        rows.extend(config_warnings(document).map(|warnings| ("codex", warnings)));
     }
     rows.push(("journal", journal(report, session, clock)));
     if !matches!(report.life, Life::Silent(_)) {
@@ -250,9 +259,26 @@ fn config(config: &ConfigDocument) -> Option<String> {
     (!told.is_empty()).then(|| told.join("\n"))
 }
 
+/// What codex says about its own configuration.
+fn config_warnings(document: &SessionDocument) -> Option<String> {
+    let lines = |warning: &ConfigWarningDocument| -> Vec<String> {
+        warning.in_words().lines().map(|line| line.trim_end().to_owned()).filter(|line| !line.is_empty()).collect()
+    };
+    let mut told: Vec<String> = document.config_warnings.iter().take(LISTED_MAX).flat_map(lines).collect();
+    let unlisted = document.config_warnings.len().saturating_sub(LISTED_MAX) as u64;
+    told.extend(counted(unlisted, "more, see `status --json`", "more, see `status --json`"));
+    (!told.is_empty()).then(|| told.join("\n"))
+}
+
 /// The first line: the verdict.
 fn verdict(report: &Report) -> (String, Tone) {
     let document = &report.document;
+    if let Some(down) = &report.down
+        && document.faults.is_empty()
+    {
+        let tone = if down.server.is_some() { Tone::Warning } else { Tone::Faint };
+        return (format!("stopped: {}; {}", down.what(), down.remedy()), tone);
+    }
     match &report.life {
         Life::Stopped if document.faults.is_empty() => {
             ("stopped: no relay is running in this session".to_owned(), Tone::Faint)
@@ -275,6 +301,9 @@ fn verdict(report: &Report) -> (String, Tone) {
                 if document.threads.iter().any(|thread| thread.stalled_since.is_some()) =>
             {
                 ("the relay is healthy, but a turn has been silent for a long time".to_owned(), Tone::Warning)
+            }
+            (0, 0, _) if document.config_warnings.iter().any(|warning| warning.is_broken) => {
+                ("the relay is healthy, but codex cannot use its configuration".to_owned(), Tone::Warning)
             }
             (0, 0, Activity::Thinking | Activity::Working | Activity::Idle) => ("healthy".to_owned(), Tone::Good),
             (0, 0, Activity::WaitingInput | Activity::WaitingPermission) => {
@@ -301,11 +330,14 @@ fn state(document: &SessionDocument, clock: &Clock, to: Screen) -> String {
 
 /// Each active thread with its last action, and further threads while there is room.
 fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<String> {
-    let mut all: Vec<&ThreadDocument> = document.threads.iter().collect();
-    // Of the idle threads, the most recently active comes first.
-    all.sort_by_key(|thread| {
+    // What codex opens for its own work is of no interest, unless it waits for a person.
+    let is_shown = |thread: &&ThreadDocument| thread.identity.kind.is_user() || thread.pending > 0;
+    let mut all: Vec<&ThreadDocument> = document.threads.iter().filter(is_shown).collect();
+    // Those of this folder come first. Of the idle threads, the most recently active comes first.
+    all.sort_by_cached_key(|thread| {
+        let is_here = thread.identity.cwd.as_deref().is_none_or(select_session::is_here);
         let rests = matches!(thread.activity_state, Activity::Idle | Activity::Stopped);
-        (rests, std::cmp::Reverse(thread.since.clone()))
+        (!is_here, rests, std::cmp::Reverse(thread.since.clone()))
     });
     let ids = document.threads.iter().map(|thread| thread.thread_id.as_str());
     let mut told: Vec<String> = Vec::new();
@@ -315,7 +347,8 @@ fn threads(document: &SessionDocument, clock: &Clock, to: Screen) -> Option<Stri
         let since = clock.age(&thread.since).map(|since| format!(" for {since}")).unwrap_or_default();
         let silent = thread.stalled_since.as_deref().and_then(|at| clock.age(at));
         let silent = silent.map(|silent| format!(", silent for {silent}")).unwrap_or_default();
-        told.push(format!("{id}  {}{since}{silent}", screen::state(thread.activity_state, to)));
+        let words = thread.identity.in_words().map(|words| format!("  {}", screen::plain(&words))).unwrap_or_default();
+        told.push(format!("{id}  {}{since}{silent}{words}", screen::state(thread.activity_state, to)));
         told.extend(thread.last_action.as_ref().map(|action| format!("  {action}")));
     }
     let unlisted = all.len().saturating_sub(LISTED_MAX);

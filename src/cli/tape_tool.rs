@@ -481,7 +481,7 @@ Exit status: 0, or with --strict 1 if the client differs from the tape, or with
 --listen 1 if the socket cannot be had.
 
 Examples:
-  codex-shim replay fixtures/tapes/plain_turn.jsonl
+  codex-shim replay turn.jsonl
   codex-shim replay --strict session.jsonl     a difference is an error
   codex-shim replay --speed 1 session.jsonl    as slowly as it was recorded
   codex-shim replay latest                     the recording made last

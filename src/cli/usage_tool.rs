@@ -17,7 +17,9 @@ use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, say};
 use crate::config::{Environment, RetentionBounds};
+use crate::control::{Identities, RequestOrigin, UsageDocument};
 use crate::index::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
+use crate::protocol::ThreadKind;
 use crate::store::{ChoiceError, Found, label, short, short_id};
 use crate::tui::text::short as compact;
 
@@ -81,6 +83,16 @@ enum By {
 struct Counted<'a> {
     session: &'a Found,
     usage: SessionUsage,
+    /// Who its threads are.
+    threads: Identities,
+}
+
+impl Counted<'_> {
+    /// Whose thread a turn belongs to.
+    fn kind(&self, turn: &TurnUsage) -> ThreadKind {
+        let thread = turn.thread_id.as_ref().and_then(|id| self.threads.get(id));
+        thread.map(|thread| thread.kind).unwrap_or_default()
+    }
 }
 
 /// A row: turns that belong together.
@@ -88,6 +100,7 @@ struct Counted<'a> {
 struct Group {
     /// The members of its document that name it.
     names: Map<String, Value>,
+    kind: ThreadKind,
     session: usize,
     used: Used,
 }
@@ -112,7 +125,7 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     let (mut counted, mut worst) = (Vec::new(), 0);
     for (session, read) in found.iter().zip(read) {
         match read {
-            Ok(usage) => counted.push(Counted { session, usage }),
+            Ok(UsageDocument { usage, identities: threads }) => counted.push(Counted { session, usage, threads }),
             Err(error) if found.len() == 1 => return Err(error),
             Err(error) => worst = worst.max(error.report()),
         }
@@ -141,30 +154,35 @@ fn usage_of(
     path: &str,
     since_us: Option<u64>,
     retention: RetentionBounds,
-) -> Result<SessionUsage, CliError> {
+) -> Result<UsageDocument, CliError> {
     offline::ask(session, path, || match OfflineSession::open(session, retention)? {
         Past::Stopped(past) => {
-            let used = past.history.usage(since_us, 0);
+            let used = UsageDocument::read(&past.history, since_us, 0);
             used.map(Some).map_err(|error| CliError::failed(error.to_string()))
         }
         Past::Live => Ok(None),
-        Past::NothingRecorded => Ok(Some(SessionUsage { from_start: true, ..SessionUsage::default() })),
+        Past::NothingRecorded => {
+            let usage = SessionUsage { from_start: true, ..SessionUsage::default() };
+            Ok(Some(UsageDocument { usage, ..UsageDocument::default() }))
+        }
     })
 }
 
-/// The turns in groups, in the order of the rows.
+/// The turns in groups, in the order of the rows. Threads that no person speaks in have groups of their own.
 fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut known: HashMap<[Option<Cow<'_, str>>; 3], usize> = HashMap::new();
-    for (number, Counted { session, usage }) in counted.iter().enumerate() {
-        for turn in &usage.turns {
+    let mut known: HashMap<Key<'_>, usize> = HashMap::new();
+    for (number, of_session) in counted.iter().enumerate() {
+        for turn in &of_session.usage.turns {
+            let kind = of_session.kind(turn);
             let new = |groups: &mut Vec<Group>| {
-                let names = names(by, session, turn, clock);
-                groups.push(Group { names, session: number, used: Used::default() });
+                let mut names = names(by, of_session, turn, clock);
+                names.insert("kind".to_owned(), json!(kind));
+                groups.push(Group { names, kind, session: number, used: Used::default() });
                 groups.len() - 1
             };
-            let at = match key(by, session, turn, clock) {
-                Some(key) => *known.entry(key).or_insert_with(|| new(&mut groups)),
+            let at = match key(by, of_session.session, turn, clock) {
+                Some(parts) => *known.entry((kind, parts)).or_insert_with(|| new(&mut groups)),
                 None => new(&mut groups),
             };
             groups[at].used.add(&turn.used);
@@ -172,20 +190,25 @@ fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
     }
     match by {
         // The days of several sessions mix. Turns whose day is not known come first.
-        By::Day => groups.sort_by_key(|group| group.names["day"].as_str().map(str::to_owned)),
+        By::Day => groups.sort_by_key(|group| (group.names["day"].as_str().map(str::to_owned), group.kind)),
         By::Client | By::Model => groups.sort_by_key(|group| std::cmp::Reverse(group.used.tokens.total_tokens)),
         By::Session | By::Thread | By::Turn => {}
     }
     groups
 }
 
-/// What turns of one group have in common; `None` if each is a group.
-fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Option<[Option<Cow<'a, str>>; 3]> {
-    let one = |text: Option<&'a str>| [text.map(Cow::Borrowed), None, None];
+/// What turns of one group have in common, besides the kind of their threads.
+type Parts<'a> = [Option<Cow<'a, str>>; 2];
+
+type Key<'a> = (ThreadKind, Parts<'a>);
+
+/// The key of the group of a turn; `None` if each turn is a group.
+fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Option<Parts<'a>> {
+    let one = |text: Option<&'a str>| [text.map(Cow::Borrowed), None];
     Some(match by {
-        By::Day => [clock.day(&turn.began_at).filter(|_| !turn.older).map(Cow::Owned), None, None],
+        By::Day => [clock.day(&turn.began_at).filter(|_| !turn.older).map(Cow::Owned), None],
         By::Session => one(Some(&session.id)),
-        By::Thread => [Some(Cow::Borrowed(&session.id)), turn.thread_id.as_deref().map(Cow::Borrowed), None],
+        By::Thread => [Some(Cow::Borrowed(&session.id)), turn.thread_id.as_deref().map(Cow::Borrowed)],
         By::Turn => return None,
         By::Client => one(turn.client.as_deref()),
         By::Model => one(turn.model.as_deref()),
@@ -193,29 +216,45 @@ fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Op
 }
 
 /// The members that name the group of a turn.
-fn names(by: By, session: &Found, turn: &TurnUsage, clock: &Clock) -> Map<String, Value> {
+fn names(
+    by: By,
+    Counted { session, threads, .. }: &Counted<'_>,
+    turn: &TurnUsage,
+    clock: &Clock,
+) -> Map<String, Value> {
     let TurnUsage { thread_id, turn_id, client, model, began_at, outcome, older, used: _ } = turn;
-    let named = match by {
+    let of_thread = || {
+        let thread = thread_id.as_ref().and_then(|id| threads.get(id)).cloned().unwrap_or_default();
+        let title = thread.title.clone();
+        let RequestOrigin { name, cwd, .. } = RequestOrigin::of_thread(session, thread);
+        let cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
+        json!({ "session_id": session.id, "thread_id": thread_id, "name": name, "cwd": cwd, "title": title })
+    };
+    let mut names = match by {
         By::Day => json!({ "day": clock.day(began_at).filter(|_| !older) }),
         By::Session => json!({ "session_id": session.id }),
-        By::Thread => json!({ "session_id": session.id, "thread_id": thread_id }),
-        By::Turn => json!({
-            "session_id": session.id, "thread_id": thread_id, "turn_id": turn_id, "began_at": began_at,
-            "outcome": outcome, "client": client, "model": model, "older": older,
-        }),
+        By::Thread | By::Turn => of_thread(),
         By::Client => json!({ "client": client }),
         By::Model => json!({ "model": model }),
     };
-    match named {
-        Value::Object(names) => names,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    if by == By::Turn {
+        let of_turn = [
+            ("turn_id", json!(turn_id)),
+            ("began_at", json!(began_at)),
+            ("outcome", json!(outcome)),
+            ("client", json!(client)),
+            ("model", json!(model)),
+            ("older", json!(older)),
+        ];
+        of_turn.into_iter().for_each(|(name, value)| names[name] = value);
     }
+    object(&names)
 }
 
 /// Notes about unknown usage, in words.
 fn notes(counted: &[Counted<'_>], clock: &Clock) -> Vec<String> {
     let mut notes = Vec::new();
-    for Counted { session, usage } in counted {
+    for Counted { session, usage, .. } in counted {
         if let (Some(since), false) = (&usage.counted_since, usage.from_start) {
             notes.push(format!(
                 "session {}: usage is counted from {} on; the record has no earlier turns, so what they used is not known",
@@ -255,7 +294,7 @@ fn document(
         row.extend(object(&group.used));
         row
     });
-    let sessions = counted.iter().map(|Counted { session, usage }| OfSession {
+    let sessions = counted.iter().map(|Counted { session, usage, .. }| OfSession {
         session_id: &session.id,
         counted_since: usage.counted_since.as_deref(),
         from_start: usage.from_start,
@@ -327,7 +366,7 @@ impl Shown<'_> {
         let mut rows: Vec<Vec<Cell>> = Vec::new();
         for (at, group) in self.groups.iter().enumerate() {
             let bar = if has_bars { bar(group.used.tokens.total_tokens, most) } else { String::new() };
-            rows.push(self.row(self.heads_of(group, to), bar, &group.used, to));
+            rows.push(self.row(self.heads_of(group, to), bar, (&group.used, group.kind.name()), to));
             let is_last = self.groups.get(at + 1).is_none_or(|next| thread_of(next) != thread_of(group));
             if of_all_time && is_last && matches!(self.by, By::Thread | By::Turn) {
                 rows.extend(self.before_row(Some(group), to));
@@ -339,7 +378,7 @@ impl Shown<'_> {
         if to != Screen::None && self.groups.len() > 1 {
             let mut heads = self.heads().iter().map(|_| (Tone::Plain, String::new())).collect::<Vec<_>>();
             heads[0] = (Tone::Strong, "total".to_owned());
-            rows.push(self.row(heads, String::new(), &total(self.groups), to));
+            rows.push(self.row(heads, String::new(), (&total(self.groups), ""), to));
         }
         let mut text = Table::within(self.columns(), to, columns_max).add(rows);
         if to != Screen::None {
@@ -352,7 +391,9 @@ impl Shown<'_> {
         match self.by {
             By::Day => vec![Column::whole(self.clock.head("DAY"))],
             By::Session => vec![Column::whole("SESSION"), Column::text("NAME").spare()],
-            By::Thread => vec![Column::whole("THREAD"), Column::text("SESSION").spare()],
+            By::Thread => {
+                vec![Column::whole("THREAD"), Column::text("SESSION").spare(), Column::text("TITLE").spare()]
+            }
             By::Turn => vec![
                 Column::whole("TURN"),
                 Column::whole(self.clock.head("BEGAN")).spare(),
@@ -364,6 +405,11 @@ impl Shown<'_> {
         }
     }
 
+    /// Whether rows name the kind of their threads: only if some are not of persons.
+    fn has_kinds(&self) -> bool {
+        self.groups.iter().any(|group| !group.kind.is_user())
+    }
+
     fn columns(&self) -> Vec<Column> {
         let mut columns = self.heads();
         columns.push(Column::whole("").spare());
@@ -371,15 +417,21 @@ impl Shown<'_> {
         let spare = ["CACHED", "WORKING", "WAITING", "COMMANDS", "REQUESTS", "REASONING"];
         columns.extend(spare.map(|head| Column::number(head).spare()));
         columns.push(Column::text("ANSWERED BY").spare());
+        columns.extend(self.has_kinds().then(|| Column::whole("KIND")));
         columns
     }
 
     fn heads_of(&self, group: &Group, to: Screen) -> Vec<Cell> {
         let name = |name: &str| group.names.get(name).and_then(Value::as_str);
         let session = self.counted[group.session].session;
+        // A program splits columns at blanks, which names and titles have.
         let session_cell = || match to {
             Screen::None => session.id.clone(),
-            Screen::Coloured | Screen::Plain => label(session),
+            Screen::Coloured | Screen::Plain => name("name").unwrap_or_default().to_owned(),
+        };
+        let title = || match to {
+            Screen::None => String::new(),
+            Screen::Coloured | Screen::Plain => name("title").unwrap_or_default().to_owned(),
         };
         let short_of = |id: Option<&str>, otherwise: &str| match (id, to) {
             (None, _) => otherwise.to_owned(),
@@ -391,7 +443,7 @@ impl Shown<'_> {
             By::Day => vec![name("day").unwrap_or("older").to_owned()],
             By::Session if to == Screen::None => vec![session.id.clone(), String::new()],
             By::Session => vec![short(session, self.all).to_owned(), label(session)],
-            By::Thread => vec![short_of(name("thread_id"), "-"), session_cell()],
+            By::Thread => vec![short_of(name("thread_id"), "-"), session_cell(), title()],
             By::Turn => vec![
                 short_of(name("turn_id"), if is_older { "older" } else { "-" }),
                 self.clock.cell(name("began_at").unwrap_or_default(), to),
@@ -411,7 +463,8 @@ impl Shown<'_> {
         ids.flatten().filter_map(Value::as_str)
     }
 
-    fn row(&self, heads: Vec<Cell>, bar: String, used: &Used, to: Screen) -> Vec<Cell> {
+    /// A row; `kind` names the kind of its threads.
+    fn row(&self, heads: Vec<Cell>, bar: String, (used, kind): (&Used, &str), to: Screen) -> Vec<Cell> {
         let Used { turns, tokens, working_ms, waiting_ms, commands, requests, answered_by } = *used;
         let count = |count: u64| if to == Screen::None { count.to_string() } else { compact(count) };
         let time = |ms: u64| match to {
@@ -435,6 +488,7 @@ impl Shown<'_> {
             if answered.is_empty() { "-".to_owned() } else { answered.join(",") },
         ];
         row.extend(numbers.map(|number| (Tone::Plain, number)));
+        row.extend(self.has_kinds().then(|| (Tone::Plain, kind.to_owned())));
         row
     }
 
@@ -458,7 +512,8 @@ impl Shown<'_> {
         let words = if to == Screen::None { "before-record" } else { "before the record" };
         heads[0] = (Tone::Faint, words.to_owned());
         let used = Used { tokens, ..Used::default() };
-        let row = self.row(heads, String::new(), &used, to);
+        let kind = group.map_or("", |group| group.kind.name());
+        let row = self.row(heads, String::new(), (&used, kind), to);
         Some(row.into_iter().map(|(_, cell)| (Tone::Faint, cell)).collect())
     }
 
@@ -496,7 +551,10 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
+    use crate::control::ThreadIdentityDocument;
+    use crate::history::{ThreadClient, ThreadIdentity};
     use crate::index::{Answered, RateLimitDocument};
+    use crate::protocol::ThreadDescription;
 
     #[test]
     fn bars_are_shares_of_the_longest() {
@@ -515,6 +573,7 @@ mod tests {
             live: false,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         }
     }
@@ -572,9 +631,23 @@ mod tests {
         }
     }
 
+    fn identities(kind: ThreadKind) -> Identities {
+        let (cwd, title) = (Some("/proj".to_owned()), Some("Fix it".to_owned()));
+        let description = ThreadDescription { kind, cwd, title, ..ThreadDescription::default() };
+        let client = Some(ThreadClient { name: "tui".to_owned(), ..ThreadClient::default() });
+        let thread = ThreadIdentity { description, client, last_used_us: 0 };
+        BTreeMap::from([("t".to_owned(), ThreadIdentityDocument::recorded(thread))])
+    }
+
     fn shown(by: By, to: Screen, columns_max: Option<usize>) -> String {
+        shown_of(Identities::new(), by, to, columns_max)
+    }
+
+    fn shown_of(threads: Identities, by: By, to: Screen, columns_max: Option<usize>) -> String {
         let session = found("work");
-        let counted = [Counted { session: &session, usage: usage() }];
+        let mut usage = usage();
+        usage.turns.extend((!threads.is_empty()).then(|| turn("x", "w", "2026-11-02T10:00:00.000Z", 700)));
+        let counted = [Counted { session: &session, usage, threads }];
         let clock = Clock::stopped("2026-11-02T12:00:00Z");
         let groups = groups(&counted, by, &clock);
         let all = [session.clone()];
@@ -601,6 +674,25 @@ mod tests {
     }
 
     #[test]
+    fn threads_of_no_person_have_rows_of_their_own() {
+        let title = || identities(ThreadKind::Title);
+        let day = shown_of(title(), By::Day, Screen::Plain, Some(60));
+        let rows: Vec<&str> = day.lines().filter(|line| line.starts_with("2026-11-02")).collect();
+        assert!(rows.len() == 2 && rows[0].ends_with("  user") && rows[1].ends_with("  title"), "{day}");
+        let thread = shown_of(title(), By::Thread, Screen::Plain, Some(120));
+        let of_user = thread.lines().find(|line| line.starts_with("x ")).expect("the other thread");
+        assert!(thread.contains("proj (tui)  Fix it ") && of_user.ends_with("  user"), "{thread}");
+        assert!(of_user.contains(" work "), "{thread}");
+        let session = found("work");
+        let clock = Clock::stopped("2026-11-02T12:00:00Z");
+        let counted = [Counted { session: &session, usage: usage(), threads: title() }];
+        for by in [By::Day, By::Session, By::Thread, By::Turn, By::Client, By::Model] {
+            let groups = groups(&counted, by, &clock);
+            assert!(groups.iter().all(|group| group.names["kind"] == "title"), "{groups:?}");
+        }
+    }
+
+    #[test]
     fn narrow_screens_have_no_bars() {
         for by in [By::Day, By::Session, By::Thread, By::Turn, By::Client, By::Model] {
             let text = shown(by, Screen::Plain, Some(40));
@@ -623,7 +715,10 @@ mod tests {
     fn missing_start_is_noted_in_words() {
         let session = found("work");
         let clock = Clock::stopped("2026-11-02T12:00:00Z");
-        let note = |usage: SessionUsage| notes(&[Counted { session: &session, usage }], &clock).join("\n");
+        let note = |usage: SessionUsage| {
+            let threads = Identities::new();
+            notes(&[Counted { session: &session, usage, threads }], &clock).join("\n")
+        };
         assert!(note(usage()).contains("counted from 2026-11-01 00:00:00 UTC on"), "{}", note(usage()));
         assert_eq!(note(SessionUsage { from_start: true, ..usage() }), "");
         assert_eq!(note(SessionUsage::default()), "");

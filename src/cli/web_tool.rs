@@ -7,14 +7,18 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::screen;
+use super::qr_code;
+use super::screen::{self, Clock, Screen, Times, Tone};
 use super::select_session;
+use super::table::{Column, Table};
 use super::{CliError, Done, NOT_RUNNING, complete, say};
 use crate::config::Environment;
 use crate::launch;
 use crate::store::Otherwise;
 use crate::tui::source::{AnsweredIn, Home, Source};
-use crate::web::{self, ConsoleError, HostName, Links, Options, PageDocument, Server, SignedOut, WebError};
+use crate::web::{
+    self, Browsers, ConsoleError, HostName, Links, Options, PageDocument, Server, SignedIn, SignedOut, WebError,
+};
 
 /// Answer requests in a browser, on this machine or on a phone
 ///
@@ -23,6 +27,8 @@ use crate::web::{self, ConsoleError, HostName, Links, Options, PageDocument, Ser
 ///
 /// Other users of this machine can reach the port, but cannot use the page without a link. A browser that is signed in can do
 /// everything that you can do in your sessions, so do not share a link.
+///
+/// A link under a name of --host is also drawn as a QR code, if the terminal has room for it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 From another machine, with the same port at both ends:
@@ -37,11 +43,13 @@ Exit status:
   0  a signal has ended it, or the running page has answered
   1  it cannot listen, or a page is served already
   2  usage
-  4  --new-link, --sign-out: no page is served
+  4  --new-link, --browsers, --sign-out: no page is served
 
 Examples:
   codex-shim web --open
   codex-shim web --new-link           for a second browser
+  codex-shim web --browsers           list the browsers that are signed in
+  codex-shim web --sign-out 2         end the cookie of one of them
   codex-shim web --sign-out           end all cookies and links
   codex-shim web --json | head -1 | jq -r '.links[0]'")]
 pub(super) struct WebArguments {
@@ -64,12 +72,17 @@ pub(super) struct WebArguments {
     /// Print a further link to the page that runs
     #[arg(long, group = "ask")]
     new_link: bool,
-    /// Sign all browsers out of the page that runs, and end unused links
+    /// List the browsers that are signed in to the page that runs
     #[arg(long, group = "ask")]
-    sign_out: bool,
+    browsers: bool,
+    /// Sign a browser of --browsers out of the page that runs; without a number all of them, and end unused links
+    #[arg(long, group = "ask", value_name = "NUMBER", num_args = 0..=1)]
+    sign_out: Option<Option<u64>>,
     /// Print one JSON document
     #[arg(long = "json")]
     as_json: bool,
+    #[command(flatten)]
+    times: Times,
 }
 
 /// The program that opens a file in the user's browser.
@@ -79,11 +92,20 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
     let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;
     if arguments.new_link {
         let links = web::new_link(&home).map_err(not_asked)?;
-        return Ok(print(&links, &in_words(&links), arguments.as_json));
+        return Ok(print_links(&links, "", arguments.as_json, environment));
     }
-    if arguments.sign_out {
-        let done = web::sign_out(&home).map_err(not_asked)?;
-        return Ok(print(&done, &signed_out(&done), arguments.as_json));
+    if arguments.browsers {
+        let all = web::browsers(&home).map_err(not_asked)?;
+        let screen = Screen::of_stdout(environment);
+        return Ok(print(&all, &listed(&all, &Clock::of(&arguments.times), screen), arguments.as_json));
+    }
+    if let Some(number) = arguments.sign_out {
+        let (done, links) = match number {
+            Some(number) => (web::sign_out_one(&home, number), ""),
+            None => (web::sign_out(&home), "; unused links have ended"),
+        };
+        let done = done.map_err(not_asked)?;
+        return Ok(print(&done, &format!("{}{links}\n", signed_out(&done)), arguments.as_json));
     }
     let (source, session) = shown(&arguments, &home, environment)?;
     // A link of our launcher would otherwise stay open as long as the browser.
@@ -106,7 +128,7 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
     };
     let server = Server::start(options).map_err(|error| not_started(&error, &home))?;
     let links = server.links().map_err(|error| CliError::failed(format!("read random bytes: {error}")))?;
-    let status = print(&links, &format!("{}{}", in_words(&links), ways(&links)), as_json);
+    let status = print_links(&links, &ways(&links), as_json, environment);
     if status != 0 {
         return Ok(status);
     }
@@ -142,6 +164,39 @@ fn print(document: &impl Serialize, text: &str, as_json: bool) -> i32 {
     }
 }
 
+/// Prints links and a text below them. A link that another device can open is also drawn.
+fn print_links(links: &Links, below: &str, as_json: bool, environment: &Environment) -> i32 {
+    let drawn = links.for_elsewhere().filter(|_| !as_json).and_then(|link| qr_code::drawn(link, environment));
+    let status = print(links, &in_words(links), as_json);
+    let Some(drawn) = drawn.filter(|_| status == 0) else {
+        return if as_json || status != 0 { status } else { screen::print(below) };
+    };
+    match screen::print_exactly(&format!("\n{drawn}")) {
+        0 => screen::print(below),
+        failed => failed,
+    }
+}
+
+/// The signed-in browsers, one a line.
+fn listed(Browsers { browsers }: &Browsers, clock: &Clock, screen: Screen) -> String {
+    if browsers.is_empty() {
+        return "no browser is signed in\n".to_owned();
+    }
+    let columns = vec![
+        Column::number("NUMBER"),
+        Column::text("BROWSER"),
+        Column::whole(clock.head("SIGNED IN")),
+        Column::whole(clock.head("LAST USED")),
+        Column::text("ADDRESS").spare(),
+    ];
+    let row = |SignedIn { number, device, address, signed_in_at, last_used_at }: &SignedIn| {
+        let [signed_in, used] = [signed_in_at, last_used_at].map(|at| clock.cell(at, screen));
+        let cells = [number.to_string(), device.clone(), signed_in, used, address.clone()];
+        cells.map(|cell| (Tone::Plain, cell)).to_vec()
+    };
+    Table::of(columns, browsers.iter().map(row).collect(), screen)
+}
+
 fn in_words(links: &Links) -> String {
     let what = if links.links.len() == 1 { "this link" } else { "one of these links" };
     let all: String = links.links.iter().map(|link| format!("  {link}\n")).collect();
@@ -152,7 +207,9 @@ fn in_words(links: &Links) -> String {
 fn ways(links: &Links) -> String {
     let port = links.url.trim_end_matches('/').rsplit(':').next().unwrap_or_default();
     let phone = match links.links.len() {
-        1 => format!("  phone    `tailscale serve --bg {port}`, and `--host` with its name here\n"),
+        1 => format!(
+            "  phone    `tailscale serve --bg {port}`, and `--host` with its name here, for a link with a QR code\n"
+        ),
         _ => String::new(),
     };
     format!(
@@ -163,7 +220,7 @@ fn ways(links: &Links) -> String {
 
 fn signed_out(SignedOut { signed_out }: &SignedOut) -> String {
     let browsers = screen::counted(*signed_out as u64, "browser is signed out", "browsers are signed out");
-    format!("{}; unused links have ended\n", browsers.unwrap_or_else(|| "no browser was signed in".to_owned()))
+    browsers.unwrap_or_else(|| "no browser was signed in".to_owned())
 }
 
 /// The error after a failed call to the running page.
@@ -172,7 +229,9 @@ fn not_asked(error: ConsoleError) -> CliError {
         ConsoleError::NotRunning => {
             CliError::exits(NOT_RUNNING, error.to_string()).with_remedy("start one with `codex-shim web`")
         }
-        ConsoleError::Silent(_) | ConsoleError::Refused(_) => CliError::failed(error.to_string()),
+        ConsoleError::Displaced { .. } | ConsoleError::Silent(_) | ConsoleError::Refused(_) => {
+            CliError::failed(error.to_string())
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::sources::{Sources, parse_bool, parse_bytes, parse_count, parse_duration, parse_names};
-use super::{Name, NoticeChoice, Row, ServerChoice, SessionName, Setting, Source};
+use super::{ContextScope, Name, NoticeChoice, Row, ServerChoice, SessionName, Setting, Source};
 use crate::engine::{Carrier, RequestType};
 
 /// A kind of setting, and the default of one.
@@ -62,6 +62,11 @@ pub(super) fn carrier() -> Kind<Carrier> {
 pub(super) fn server() -> Kind<ServerChoice> {
     let row = |name, value: &ServerChoice, source: &Source| Row::text(name, Some(value.to_string()), source);
     Kind { read: Read::Text(str::parse, ServerChoice::default()), row }
+}
+
+pub(super) fn context_scope() -> Kind<ContextScope> {
+    let row = |name, value: &ContextScope, source: &Source| Row::text(name, Some(value.to_string()), source);
+    Kind { read: Read::Text(str::parse, ContextScope::default()), row }
 }
 
 pub(super) fn notice() -> Kind<NoticeChoice> {

@@ -29,10 +29,12 @@ pub(crate) use rules::conditions;
 pub(crate) use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
 pub use sources::parse_duration;
-pub(crate) use sources::{is_path, parse_bool};
+pub(crate) use sources::{is_path, parse_bool, resolved};
 pub(crate) use terminal::{NoticeChoice, NoticeSequence};
 
-use kind::{carrier, command, count, expiry, file, names, notice, program, server, session, size, time, truth};
+use kind::{
+    carrier, command, context_scope, count, expiry, file, names, notice, program, server, session, size, time, truth,
+};
 use sources::{Sources, read_file};
 
 pub(crate) const SESSION_NAME_BYTES_MAX: usize = 64;
@@ -116,6 +118,41 @@ impl fmt::Display for ServerChoice {
         f.write_str(match self {
             ServerChoice::Own => "own",
             ServerChoice::Shared => "shared",
+        })
+    }
+}
+
+/// Which threads of a hub get a command that was captured in a folder.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ContextScope {
+    /// Those whose folder it ran in or below.
+    Folder,
+    /// Those of its repository; without one, the same as for a folder.
+    #[default]
+    Repository,
+    /// All.
+    Session,
+}
+
+impl std::str::FromStr for ContextScope {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ContextScope, String> {
+        match text {
+            "folder" => Ok(ContextScope::Folder),
+            "repository" => Ok(ContextScope::Repository),
+            "session" => Ok(ContextScope::Session),
+            _ => Err("expected `folder`, `repository` or `session`".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ContextScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ContextScope::Folder => "folder",
+            ContextScope::Repository => "repository",
+            ContextScope::Session => "session",
         })
     }
 }
@@ -302,6 +339,8 @@ settings! {
     context_cwd_bytes_max: usize = count(ContextBounds::default().cwd_bytes_max), "CODEX_SHIM_CONTEXT_CWD_BYTES_MAX", live;
     /// Limit of all context in one message, in bytes.
     context_bytes_max: usize = count(ContextBounds::default().envelope_bytes_max), "CODEX_SHIM_CONTEXT_BYTES_MAX", live;
+    /// Which threads of a hub get a command that was captured in a folder.
+    context_scope: ContextScope = context_scope(), "CODEX_SHIM_CONTEXT_SCOPE", live;
     /// Tools that the context names for the rest of a terminal's output; `None` names the tools of the terminal's
     /// source.
     mcp: Option<Vec<String>> = names(), "CODEX_SHIM_MCP", live;

@@ -257,6 +257,21 @@ pub(crate) fn is_path(program: &OsStr) -> bool {
 
 // The environment. No other module reads its variables.
 
+/// A path without links and `..`. As much of it as does not exist stays as it is.
+#[must_use]
+pub(crate) fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let exists = path.ancestors().find_map(|ancestor| Some((ancestor, ancestor.canonicalize().ok()?)));
+    match exists {
+        Some((ancestor, resolved)) => {
+            let rest = path.strip_prefix(ancestor).unwrap_or(Path::new(""));
+            // Joined by components: an empty rest would add a slash.
+            resolved.components().chain(rest.components()).collect()
+        }
+        None => path,
+    }
+}
+
 /// The variable that counts the nested codex-shim processes.
 pub(crate) const DEPTH_VARIABLE: &str = "CODEX_SHIM_DEPTH";
 
@@ -305,6 +320,18 @@ impl Environment {
             Some(home) => Path::new(&home).components().collect(),
             None => self.user_home().unwrap_or_default().join(".codex"),
         }
+    }
+
+    /// The home of codex in a shell without `CODEX_HOME`, resolved.
+    #[must_use]
+    pub(crate) fn codex_home_by_default(&self) -> PathBuf {
+        resolved(&self.user_home().unwrap_or_default().join(".codex"))
+    }
+
+    /// The home of codex by the one path that it has, however it is spelled: without links, and not relative.
+    #[must_use]
+    pub fn codex_home_resolved(&self) -> PathBuf {
+        resolved(&self.codex_home())
     }
 
     /// The folder for the user's sockets: `XDG_RUNTIME_DIR`, if it is an absolute path.

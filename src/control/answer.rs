@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::form::{self, FieldError};
-use crate::engine::{GivenAnswer, RequestKind, RequestType, Word};
+use crate::engine::{GivenAnswer, Persist, RequestKind, RequestType, UNANSWERED, Word, answers_nothing};
+use crate::protocol::of_name;
 
 /// The kind of the request in a ledger row.
 pub(crate) fn kind_of(row: &Value) -> RequestKind {
@@ -27,16 +28,44 @@ pub(crate) fn argument(word: Word) -> &'static str {
     }
 }
 
-/// What a request of this kind takes: `a request of kind `command` takes accept, …`.
+/// How much longer than once an accepted request can hold. An answer to a form has more to say than that.
+pub(crate) fn offers(row: &Value) -> Vec<Persist> {
+    let is_elicitation = kind_of(row).request_type() == RequestType::Elicitation;
+    if is_elicitation && form::fields(row).is_empty() { Persist::offered(&row["request_payload"]) } else { Vec::new() }
+}
+
+/// The body that accepts an elicitation for longer than once.
+pub(crate) fn persisting(persist: Persist) -> Value {
+    json!({ "action": Word::Accept.decision(), "persist": persist })
+}
+
+/// The body that declines a suggestion for good, if the request offers it.
+pub(crate) fn declining_for_good(row: &Value) -> Option<Value> {
+    let is_elicitation = kind_of(row).request_type() == RequestType::Elicitation;
+    let persist = Persist::offered_to_decline(&row["request_payload"]).filter(|_| is_elicitation)?;
+    Some(json!({ "action": Word::Decline.decision(), "persist": persist }))
+}
+
+/// The decisions that a request takes: those of its kind, and what only this one offers.
+pub(crate) fn words(row: &Value) -> Vec<Word> {
+    let mut words = kind_of(row).words().to_vec();
+    if offers(row).contains(&Persist::Session) {
+        words.insert(1, Word::AcceptForSession);
+    }
+    words
+}
+
+/// What a request takes: `a request of kind `command` takes accept, …`.
 #[must_use]
-pub(crate) fn takes(kind: RequestKind) -> String {
-    let words: Vec<&str> = kind.words().iter().copied().map(argument).collect();
+pub(crate) fn takes(row: &Value) -> String {
+    let (kind, words) = (kind_of(row), words(row));
+    let may_end_turn = words.is_empty() || words.contains(&Word::Cancel);
+    let words: Vec<&str> = words.into_iter().map(argument).collect();
     let takes = match (kind.request_type(), &words[..]) {
         (RequestType::UserInput, _) => "--answer ID=TEXT, once for each question".to_owned(),
         (_, [words @ .., last]) => format!("{} or {last}", words.join(", ")),
         (_, []) => "--json '{\"result\":…}'".to_owned(),
     };
-    let may_end_turn = words.is_empty() || kind.words().contains(&Word::Cancel);
     let otherwise = if may_end_turn { "" } else { "; to end the turn, use `codex-shim interrupt`" };
     format!("a request of kind `{}` takes {takes}{otherwise}", kind.name())
 }
@@ -64,7 +93,7 @@ pub(crate) fn respond_arguments(row: &Value) -> Vec<&'static str> {
                 }
                 Word::AcceptForSession | Word::Decline | Word::Cancel => [Some(argument(*word)), None],
             };
-            kind.words().iter().flat_map(of_word).flatten().collect()
+            words(row).iter().flat_map(of_word).flatten().collect()
         }
     }
 }
@@ -80,8 +109,8 @@ pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<V
         let instead = "takes no reason: leave it out, and tell the model with `codex-shim send`";
         return Err(format!("a request of kind `{}` {instead}", kind.name()));
     }
-    if !kind.words().contains(&word) {
-        return Err(takes(kind));
+    if !words(row).contains(&word) {
+        return Err(takes(row));
     }
     match kind.request_type() {
         RequestType::Approval => {
@@ -94,8 +123,9 @@ pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<V
             Word::AcceptForSession => json!({ "permissions": asked_for(row), "scope": "session" }),
             Word::Decline | Word::Cancel => json!({ "permissions": {} }),
         }),
+        RequestType::Elicitation if word == Word::AcceptForSession => Ok(persisting(Persist::Session)),
         RequestType::Elicitation => Ok(json!({ "action": word.decision() })),
-        RequestType::UserInput | RequestType::Other => Err(takes(kind)),
+        RequestType::UserInput | RequestType::Other => Err(takes(row)),
     }
 }
 
@@ -126,7 +156,7 @@ pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Va
         RequestType::Elicitation => {
             form::content(row, answers).map(|content| json!({ "action": "accept", "content": content }))
         }
-        RequestType::Approval | RequestType::Permissions => refused(takes(kind)),
+        RequestType::Approval | RequestType::Permissions => refused(takes(row)),
         RequestType::Other => {
             refused("codex-shim does not know this kind of request: answer with --json '{\"result\":…}'".to_owned())
         }
@@ -152,16 +182,32 @@ fn normalized(result: &Value) -> Value {
     Value::Object(members.iter().filter(says).map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
+/// An acceptance that holds for longer than once.
+pub(crate) fn persist_in_words(persist: Persist) -> &'static str {
+    match persist {
+        Persist::Session => "accept for the session",
+        Persist::Always => "accept, and do not ask again",
+    }
+}
+
+/// An answer no that holds for longer than once.
+pub(crate) const DECLINED_FOR_GOOD: &str = "decline, and do not suggest it again";
+
 /// A stored answer in a few words.
 pub(crate) fn in_words(payload: &Value) -> String {
     let first = ["decision", "action"].iter().find_map(|name| payload[*name].as_str());
     match (first, payload) {
-        (Some(word), _) => word.to_owned(),
+        (Some(word), _) => match (payload["_meta"]["persist"].as_str().and_then(of_name), word) {
+            (Some(persist), "accept") => persist_in_words(persist).to_owned(),
+            (Some(Persist::Always), "decline") => DECLINED_FOR_GOOD.to_owned(),
+            (Some(_) | None, _) => word.to_owned(),
+        },
         (None, Value::Null) => "no answer".to_owned(),
         (None, _) => match (payload["permissions"].as_object(), payload["omitted"].as_str()) {
             (Some(granted), _) if granted.is_empty() => "nothing granted".to_owned(),
             (Some(_), _) => format!("granted for the {}", payload["scope"].as_str().unwrap_or("turn")),
             (None, Some(_)) => "an answer that is not stored".to_owned(),
+            (None, None) if answers_nothing(payload) => "no answer".to_owned(),
             (None, None) => payload.to_string(),
         },
     }
@@ -174,9 +220,11 @@ pub(crate) fn outcome_word(row: &Value) -> &str {
     if row["error_code"] == "withdrawn_by_server" {
         return "withdrawn";
     }
-    if status != "resolved" {
-        return status;
-    }
+    if status == "resolved" { answer_word(payload) } else { status }
+}
+
+/// What an answer does, in one word: `accepted`, `declined`, `cancelled`, `unanswered`, or `answered` for all others.
+pub(crate) fn answer_word(payload: &Value) -> &'static str {
     let network = &payload["decision"]["applyNetworkPolicyAmendment"]["network_policy_amendment"];
     let decision = [&payload["decision"], &payload["action"], &network["action"]].into_iter().find_map(Value::as_str);
     match (decision, payload["permissions"].as_object()) {
@@ -186,6 +234,7 @@ pub(crate) fn outcome_word(row: &Value) -> &str {
         (None, _) if payload["decision"]["acceptWithExecpolicyAmendment"].is_object() => "accepted",
         (None, Some(granted)) if granted.is_empty() => "declined",
         (None, Some(_)) => "accepted",
+        (None, None) if answers_nothing(payload) => UNANSWERED,
         (Some(_) | None, _) => "answered",
     }
 }
@@ -219,6 +268,13 @@ mod tests {
         check(PERMISSIONS, Word::Cancel, None);
         check(ELICITATION, Word::Decline, Some(json!({ "action": "decline" })));
         check(ELICITATION, Word::AcceptForSession, None);
+        let offered = |fields: Value| {
+            json!({ "_meta": { "codex_approval_kind": "mcp_tool_call", "persist": ["session"] },
+            "requestedSchema": { "properties": fields } })
+        };
+        let for_session = |payload: &Value| of_word(&row(ELICITATION, payload), Word::AcceptForSession, None).ok();
+        assert_eq!(for_session(&offered(json!({}))), Some(json!({ "action": "accept", "persist": "session" })));
+        assert_eq!(for_session(&offered(json!({ "n": { "type": "string" } }))), None);
         check(QUESTIONS, Word::Accept, None);
         check("new/method", Word::Accept, None);
     }
@@ -234,6 +290,8 @@ mod tests {
         check("new/method", json!({}), &["--json '{\"result\":…}'"]);
         let form = |required: Value| json!({ "requestedSchema": { "properties": { "n": { "type": "string" } }, "required": required } });
         check(ELICITATION, json!({}), &["accept", "decline", "cancel"]);
+        let tool = json!({ "_meta": { "codex_approval_kind": "mcp_tool_call", "persist": ["session", "always"] } });
+        check(ELICITATION, tool, &["accept", "accept-for-session", "decline", "cancel"]);
         check(ELICITATION, form(json!([])), &["accept", FIELDS, "decline", "cancel"]);
         check(ELICITATION, form(json!(["n"])), &[FIELDS, "decline", "cancel"]);
     }
@@ -274,6 +332,8 @@ mod tests {
         check("applyPatchApproval", json!({ "decision": "denied" }), json!({ "decision": "decline" }), true);
         check(PERMISSIONS, json!({ "permissions": {} }), json!({ "permissions": {} }), true);
         check(ELICITATION, json!({ "action": "decline" }), json!({ "action": "decline" }), true);
+        let always = json!({ "action": "accept", "content": null, "_meta": { "persist": "always" } });
+        check(ELICITATION, always, json!({ "action": "accept" }), false);
         check(QUESTIONS, json!({ "answers": { "a": { "answers": ["x"] } } }), json!({ "answers": { "a": "x" } }), true);
         check(QUESTIONS, json!({ "omitted": "secret" }), json!({ "answers": { "a": "x" } }), false);
         check(COMMAND, Value::Null, json!({ "decision": "accept" }), false);
@@ -284,11 +344,17 @@ mod tests {
         let check = |payload: Value, expect: &str| assert_eq!(in_words(&payload), expect);
         check(json!({ "decision": "accept" }), "accept");
         check(json!({ "action": "cancel", "content": null }), "cancel");
+        check(json!({ "action": "accept", "_meta": { "persist": "session" } }), "accept for the session");
+        check(json!({ "action": "accept", "_meta": { "persist": "always" } }), "accept, and do not ask again");
+        check(json!({ "action": "accept", "_meta": { "persist": "ever" } }), "accept");
+        check(json!({ "action": "decline", "_meta": { "persist": "always" } }), DECLINED_FOR_GOOD);
+        check(json!({ "action": "cancel", "_meta": { "persist": "always" } }), "cancel");
         check(json!({ "permissions": {} }), "nothing granted");
         check(json!({ "permissions": { "network": {} }, "scope": "session" }), "granted for the session");
         check(json!({ "omitted": "secret" }), "an answer that is not stored");
         check(json!({ "decision": { "x": 1 } }), "{\"decision\":{\"x\":1}}");
         check(Value::Null, "no answer");
+        check(json!({ "answers": {} }), "no answer");
     }
 
     #[test]
@@ -309,7 +375,9 @@ mod tests {
         answered(json!({ "decision": network }), "declined");
         answered(json!({ "permissions": {} }), "declined");
         answered(json!({ "permissions": { "network": {} }, "scope": "turn" }), "accepted");
-        answered(json!({ "answers": {} }), "answered");
+        answered(json!({ "answers": {} }), "unanswered");
+        answered(json!({ "answers": { "q": { "answers": [] } } }), "unanswered");
+        answered(json!({ "answers": { "q": { "answers": ["x"] } } }), "answered");
         answered(json!({ "omitted": "secret" }), "answered");
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::requests::source_of;
 use super::routes::{AppState, PROTOCOL, Refusal, RelayRequest, Responded, ThisSession, ok};
 use super::server::Unstalled;
-use crate::engine::{ApiReply, ApiRequest, OverruleFor};
+use crate::engine::{ApiReply, ApiRequest, OverruleFor, Unready};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
 use crate::socket::Peer;
@@ -89,7 +89,7 @@ pub(super) async fn input(ThisSession(app): ThisSession, body: Bytes) -> Respond
 pub(super) async fn interrupt(ThisSession(app): ThisSession, body: Bytes) -> Responded {
     let InterruptBody { thread_id } = if body.is_empty() { InterruptBody::default() } else { read(&body)? };
     match app.call(ApiRequest::Interrupt { thread_id }, TURN_WAIT_MAX).await {
-        Some(ApiReply::Answered(answer)) if answer.starts_with("{\"result\"") => ok(&json!({ "ok": true })),
+        Some(ApiReply::Interrupted { thread_id }) => ok(&json!({ "ok": true, "thread_id": thread_id })),
         reply => Err(refused(&app, reply)),
     }
 }
@@ -162,6 +162,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             "timeout",
             "the server did not answer in time; its answer may still come",
         ),
+        Some(ApiReply::NotReady(unready)) => not_ready(app, unready),
         Some(ApiReply::ThreadNotFound) => {
             let message = "unknown thread; name one of this session, or start one with `codex-shim send --new`";
             Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message)
@@ -207,24 +208,37 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             Refusal::new(StatusCode::BAD_GATEWAY, "server_refused", message).with("error", error)
         }
         Some(
-            ApiReply::NotReady
-            | ApiReply::Done
+            ApiReply::Done
             | ApiReply::Admitted { .. }
             | ApiReply::Kept
             | ApiReply::NotKept
             | ApiReply::NotOpen
             | ApiReply::Invalid(_)
+            | ApiReply::Interrupted { .. }
             | ApiReply::Overruled { .. }
             | ApiReply::Turn { .. },
-        ) => {
-            let message = if app.published.child_runs() {
-                "the server has not finished starting, does not read, or has too many calls waiting; try again"
-            } else {
-                "the server has ended; `POST /sessions/self/start` starts a server of `codex-shim serve` again"
-            };
-            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
-        }
+        ) => not_ready(app, Unready::Stopped),
     }
+}
+
+fn not_ready(app: &AppState, unready: Unready) -> Refusal {
+    let message = match unready {
+        Unready::Ended if app.published.child_runs() => {
+            "the server ended before it answered, and runs again; the call may have had an effect"
+        }
+        Unready::Busy => "too many calls wait for the server; try again",
+        _ if !app.published.child_runs() => {
+            "the server has ended; `POST /sessions/self/start` starts a server of `codex-shim serve` again"
+        }
+        Unready::WithoutClient => {
+            "the server has had no client yet, and takes its name from the first one; connect a client first"
+        }
+        Unready::NotInitialized => "the client of this server has not initialized it yet; try again",
+        Unready::NotReading => "the server does not read what it is sent; try again",
+        Unready::Stopped => "the session ends, or its server may not be started; `codex-shim status` says which",
+        Unready::Starting | Unready::Ended => "the server has not finished starting; try again",
+    };
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message)
 }
 
 // `attach`: connects a client to a server that runs without one.

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::requests::{BY_HEADER, SOURCE_HEADER};
 use super::routes::PROTOCOL;
+use crate::socket::{LOOK_EVERY, Occupant, Peer};
 use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
 
@@ -221,11 +222,11 @@ impl ClientError {
             return why.to_owned();
         }
         let remedy = match &session.holder {
-            Some(Holder { pid, .. }) => {
+            Some(Holder { pid, .. }) => displaced(session, *pid).unwrap_or_else(|| {
                 format!(
                     "`kill -CONT {pid}` if it was stopped, else end it with `kill {pid}` and start its client again"
                 )
-            }
+            }),
             None => format!("see which process it is (`fuser {}`), and end it", session.dir.join("lock").display()),
         };
         let sent = match self.reached {
@@ -234,6 +235,24 @@ impl ClientError {
         };
         format!("{self}; {sent}; {remedy}")
     }
+}
+
+/// What has happened to the control socket of a relay that runs in the process `pid`, and the remedy; `None` if the socket is there.
+fn displaced(session: &Found, pid: u32) -> Option<String> {
+    let what = match Occupant::of(&session.dir.join(super::SOCKET_FILE)).ok()? {
+        Occupant::Nothing | Occupant::Stale => {
+            return Some(format!(
+                "its socket is gone, and is back within {LOOK_EVERY:?}; if it stays away, end it with `kill {pid}` and start its \
+                 client again"
+            ));
+        }
+        Occupant::Other(what) => what.to_owned(),
+        Occupant::Listener(stream) => {
+            let other = Peer::of(&stream?).ok()?.pid.filter(|other| *other != pid)?;
+            format!("a socket of another process (pid {other})")
+        }
+    };
+    Some(format!("{what} is in the place of its socket; move it away, and the socket is back within {LOOK_EVERY:?}"))
 }
 
 /// `GET`s a path, such as `/healthz`, from the relay whose session folder is `dir`.

@@ -1,7 +1,10 @@
 //! The state of a session: the response to `GET /sessions/{id}`, also printed by `status --json`, and the same as metrics in
 //! the Prometheus text format.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -9,11 +12,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
+use super::listed::ListedThread;
 use super::routes::AppState;
 use super::server::Counts;
-use crate::engine::{ContextSettings, Transport};
-use crate::history::Activity;
+use crate::engine::{ContextSettings, Transport, one_line};
+use crate::history::{Activity, ThreadClient, ThreadIdentity, rfc3339_millis};
 use crate::index::{IndexState, SessionUsage, Used};
+use crate::protocol::ThreadKind;
+use crate::store::{OpenThread, repository_of};
 use crate::wire::Conn;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
@@ -47,6 +53,9 @@ pub(crate) struct SessionDocument {
     /// The relay's settings; relays of older versions omit them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigDocument>,
+    /// What codex has said about its configuration since it started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub config_warnings: Vec<ConfigWarningDocument>,
     /// Of a hub: its server and its clients.
     #[serde(default, flatten)]
     pub hub: Option<HubDocument>,
@@ -70,8 +79,208 @@ pub(crate) struct ThreadDocument {
     pub pending: u64,
     /// The last action, in a few words.
     pub last_action: Option<String>,
+    /// The beginning of its first message, if it has no title.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_words: Option<String>,
     /// If the turn has stalled: since when, RFC 3339.
     pub stalled_since: Option<String>,
+    /// Who it is; relays of older versions omit it.
+    #[serde(flatten)]
+    pub identity: ThreadIdentityDocument,
+}
+
+impl ThreadDocument {
+    /// A turn runs, or waits for a person.
+    fn runs(&self) -> bool {
+        !matches!(self.activity_state, Activity::Idle | Activity::Stopped)
+    }
+
+    /// Its title, or what its user said first.
+    pub(crate) fn about(&self) -> Option<&str> {
+        self.identity.title.as_deref().or(self.first_words.as_deref())
+    }
+}
+
+/// Who a thread is. Members are `null` if nothing on record says it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ThreadIdentityDocument {
+    pub kind: ThreadKind,
+    pub title: Option<String>,
+    /// The working folder.
+    pub cwd: Option<String>,
+    pub place: Option<PlaceDocument>,
+    pub client: Option<ThreadClientDocument>,
+    pub model: Option<String>,
+    /// The thread whose model has started it.
+    pub parent: Option<String>,
+    pub forked_from: Option<String>,
+    /// The server takes no message for it.
+    pub refuses_input: bool,
+    /// RFC 3339.
+    pub started_at: Option<String>,
+    /// When somebody last spoke in it or opened it, RFC 3339.
+    pub last_used_at: Option<String>,
+}
+
+/// Where a thread works.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PlaceDocument {
+    /// The name of its folder.
+    pub folder: String,
+    /// The folder of the repository.
+    pub repository: Option<String>,
+    /// The branch at its start.
+    pub branch: Option<String>,
+}
+
+/// The client that started a thread, or spoke in it last.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ThreadClientDocument {
+    pub name: String,
+    pub version: Option<String>,
+    /// The terminal of its process, such as `pts/3`.
+    pub terminal: Option<String>,
+    pub pid: Option<u32>,
+}
+
+impl SessionDocument {
+    /// The threads of persons.
+    pub(crate) fn threads_for_tools(&self) -> Vec<OpenThread> {
+        let held = self.held();
+        let of_person = |thread: &ThreadDocument| {
+            let ThreadIdentityDocument { cwd, place, refuses_input, last_used_at, .. } = &thread.identity;
+            let repository = place.as_ref().and_then(|place| place.repository.as_ref());
+            OpenThread {
+                id: thread.thread_id.clone(),
+                name: thread.identity.in_words().unwrap_or_else(|| thread.thread_id.clone()),
+                cwd: resolved(cwd.as_deref().unwrap_or_default()),
+                repository: repository.map(|repository| resolved(repository)),
+                is_open: is_open(thread, &held),
+                runs: thread.runs(),
+                takes_messages: !refuses_input,
+                last_used: last_used_at.clone().unwrap_or_default(),
+            }
+        };
+        self.threads.iter().filter(|thread| thread.identity.kind.is_user()).map(of_person).collect()
+    }
+
+    /// The name of the client of a session that has one; none for a hub.
+    pub(crate) fn only_client(&self) -> Option<&str> {
+        self.client.name.as_deref().filter(|_| self.hub.is_none())
+    }
+
+    /// The threads that a client of the hub has open.
+    fn held(&self) -> BTreeSet<&String> {
+        let connections = self.hub.iter().flat_map(|hub| &hub.connections);
+        connections.flat_map(|connection| &connection.threads).collect()
+    }
+
+    /// The threads of persons that a client has open, or in which something happens.
+    fn threads_of_persons(&self) -> Vec<&ThreadDocument> {
+        let held = self.held();
+        let is_meant = |thread: &&ThreadDocument| thread.identity.kind.is_user() && is_open(thread, &held);
+        self.threads.iter().filter(is_meant).collect()
+    }
+
+    /// The threads that have a row of their own in lists: none of a session with a single thread and without a hub.
+    pub(crate) fn listed_threads(&self) -> Vec<ListedThread<'_>> {
+        let threads = self.user_threads();
+        if self.hub.is_some() || threads.len() > 1 { threads } else { Vec::new() }
+    }
+
+    /// The threads of persons, those that wait for one first, then those that were used last: the open ones of a hub, and all of this run
+    /// in another session.
+    pub(crate) fn user_threads(&self) -> Vec<ListedThread<'_>> {
+        let mut threads = match &self.hub {
+            Some(_) => self.threads_of_persons(),
+            None => self.threads.iter().filter(|thread| thread.identity.kind.is_user()).collect(),
+        };
+        threads.sort_by_key(|thread| (thread.pending == 0, Reverse(&thread.identity.last_used_at)));
+        ListedThread::all(&threads)
+    }
+}
+
+fn is_open(thread: &ThreadDocument, held: &BTreeSet<&String>) -> bool {
+    held.contains(&thread.thread_id) || thread.runs()
+}
+
+/// A path without links, if it is there.
+fn resolved(path: &str) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
+}
+
+impl ThreadIdentityDocument {
+    /// Where it is and whose: `proj (codex-tui)`; `None` if its folder is not known.
+    pub(crate) fn folder_and_client(&self) -> Option<String> {
+        self.named(|client| vec![&client.name])
+    }
+
+    /// The same with the client's terminal: `proj (codex-tui, pts/3)`.
+    pub(crate) fn whereabouts(&self) -> Option<String> {
+        self.named(|client| [Some(&client.name), client.terminal.as_ref()].into_iter().flatten().collect())
+    }
+
+    fn named<'a>(&'a self, parts: impl FnOnce(&'a ThreadClientDocument) -> Vec<&'a String>) -> Option<String> {
+        let folder = one_line(&self.place.as_ref()?.folder);
+        let parts = self.client.as_ref().map(parts).unwrap_or_default();
+        let client: Vec<String> = parts.iter().filter(|part| !part.is_empty()).map(|part| one_line(part)).collect();
+        Some(match client.is_empty() {
+            true => folder,
+            false => format!("{folder} ({})", client.join(", ")),
+        })
+    }
+
+    /// The same with its title: `proj (codex-tui, pts/3): "Fix the build"`.
+    pub(crate) fn in_words(&self) -> Option<String> {
+        let whereabouts = self.whereabouts()?;
+        Some(match &self.title {
+            Some(title) => format!("{whereabouts}: \"{}\"", one_line(title)),
+            None => whereabouts,
+        })
+    }
+
+    /// The document of a thread. It looks for the repository in the file system.
+    pub(crate) fn of(identity: ThreadIdentity) -> ThreadIdentityDocument {
+        let mut document = ThreadIdentityDocument::recorded(identity);
+        if let (Some(place), Some(cwd)) = (&mut document.place, &document.cwd) {
+            place.repository = repository_of(&resolved(cwd)).map(|root| root.to_string_lossy().into_owned());
+        }
+        document
+    }
+
+    /// The same with only what is on record, for lists of threads that may be long gone.
+    pub(crate) fn recorded(identity: ThreadIdentity) -> ThreadIdentityDocument {
+        let ThreadIdentity { description, client, last_used_us } = identity;
+        let name = |cwd: &str| Path::new(cwd).file_name().map(|name| name.to_string_lossy().into_owned());
+        let branch = description.branch;
+        let place = description.cwd.as_deref().map(|cwd| PlaceDocument {
+            folder: name(cwd).unwrap_or_else(|| cwd.to_owned()),
+            repository: None,
+            branch,
+        });
+        let client = client.map(|ThreadClient { name, version, terminal, pid }| ThreadClientDocument {
+            name,
+            version,
+            terminal,
+            pid,
+        });
+        ThreadIdentityDocument {
+            kind: description.kind,
+            title: description.title,
+            cwd: description.cwd,
+            place,
+            client,
+            model: description.model,
+            parent: description.parent,
+            forked_from: description.forked_from,
+            refuses_input: description.refuses_input,
+            started_at: description.started_at_s.map(|at| rfc3339_millis(at.saturating_mul(1_000_000))),
+            last_used_at: (last_used_us > 0).then(|| rfc3339_millis(last_used_us)),
+        }
+    }
 }
 
 /// The server process; members are `None` until known.
@@ -95,6 +304,9 @@ pub(crate) struct ClientDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HubDocument {
     pub server: ServerDocument,
+    /// The sockets for clients; hubs of older versions omit them.
+    #[serde(default)]
+    pub sockets: Vec<SocketDocument>,
     pub connections: Vec<ConnectionDocument>,
 }
 
@@ -110,6 +322,17 @@ pub(crate) struct ServerDocument {
     pub started_at: String,
     /// An earlier hub has started it.
     pub adopted: bool,
+    /// It finishes its turns, and refuses new ones.
+    #[serde(default, rename = "draining")]
+    pub is_draining: bool,
+}
+
+/// A socket for the clients of a hub.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SocketDocument {
+    pub path: String,
+    /// Why the hub does not listen there.
+    pub fault: Option<String>,
 }
 
 /// A client of a hub.
@@ -125,6 +348,12 @@ pub(crate) struct ConnectionDocument {
     pub threads: Vec<String>,
     /// How many bytes the client has not read yet.
     pub waiting_bytes: u64,
+    /// The client's process; `null` if the kernel does not tell, and hubs of older versions omit it.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// The terminal of that process, such as `pts/3`.
+    #[serde(default)]
+    pub terminal: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -220,6 +449,28 @@ impl IndexDocument {
         event_persist_error: 0,
         pruned: PrunedDocument { events: 0, tool_events: 0, turn_events: 0, took_ms: 0 },
     };
+}
+
+/// A warning of codex about its configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ConfigWarningDocument {
+    pub what: String,
+    /// The file, if `what` does not name it.
+    pub path: Option<String>,
+    /// Codex cannot use its configuration, and starts no thread.
+    pub is_broken: bool,
+    /// When codex said it first, RFC 3339.
+    pub since: String,
+}
+
+impl ConfigWarningDocument {
+    /// The lines of the warning, and the file.
+    pub(crate) fn in_words(&self) -> String {
+        match &self.path {
+            Some(path) => format!("{} ({path})", self.what),
+            None => self.what.clone(),
+        }
+    }
 }
 
 /// A fault of codex-shim.

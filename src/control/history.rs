@@ -1,7 +1,7 @@
 //! Routes of the history: events, activity, actions, tools, turns and transcripts, and their access to the index and the
 //! database that it writes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{self, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -9,18 +9,19 @@ use std::time::{Duration, SystemTime};
 
 use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::document::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument};
+use super::document::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument, ThreadIdentityDocument};
 use super::local_time::micros_of;
 use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
-use crate::history::{Action, Activity, SessionActivity, ThreadActivity, rfc3339_millis};
+use crate::history::{Action, Activity, SessionActivity, ThreadActivity, ThreadIdentity, rfc3339_millis};
 use crate::index::{
-    Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, REVIEWS_MAX, Table, WhichReviews,
+    Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, REVIEWS_MAX, SessionUsage,
+    Table, WhichReviews,
 };
 use crate::journal::{Position, end_of, reader};
 
@@ -181,7 +182,7 @@ pub(super) async fn usage(ThisSession(app): ThisSession, RawQuery(query): RawQue
         };
     let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
-    ok(&historian.ask(opened, move |history| history.usage(since_us, opened)).await?)
+    ok(&historian.ask(opened, move |history| UsageDocument::read(history, since_us, opened)).await?)
 }
 
 pub(super) async fn transcript(
@@ -276,6 +277,26 @@ impl Historian {
         self.index.activity().session(now_us())
     }
 
+    /// Who the threads of these rows are, as the member `thread` of each; `null` if nothing on record says it.
+    pub(super) async fn identify(&self, rows: &mut [Value]) {
+        let ids = threads_of(rows);
+        let opened = self.index.state().borrow().opened;
+        let mut found = self.identities(opened, &ids).await;
+        if found.len() < ids.len() {
+            // The thread may be as new as its request.
+            let caught_up = self.catch_up().await;
+            found = self.identities(caught_up.opened, &ids).await;
+        }
+        put_threads(rows, &found);
+    }
+
+    /// The documents of the threads that are known, by their ids.
+    async fn identities(&self, opened: u64, ids: &[String]) -> HashMap<String, Value> {
+        let wanted = ids.to_vec();
+        let found = self.ask(opened, move |history| Ok(documents_of(history, &wanted, opened))).await;
+        found.unwrap_or_default()
+    }
+
     /// The activity and the last action of each thread at `now_us`.
     pub(super) async fn threads(&self, now_us: u64, stalled_after: Duration) -> Vec<ThreadDocument> {
         let opened = self.index.state().borrow().opened;
@@ -301,6 +322,84 @@ impl Historian {
     }
 }
 
+/// Adds to the rows of requests who their threads are, as a history without a relay says.
+pub(crate) fn identify_offline(history: &History, rows: &mut [Value]) {
+    put_threads(rows, &documents_of(history, &threads_of(rows), 0));
+}
+
+/// The ids of the threads of these rows, each once.
+fn threads_of(rows: &[Value]) -> Vec<String> {
+    let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row["thread_id"].as_str()).collect();
+    ids.into_iter().map(str::to_owned).collect()
+}
+
+fn put_threads(rows: &mut [Value], found: &HashMap<String, Value>) {
+    for row in rows {
+        let thread = row["thread_id"].as_str().and_then(|id| found.get(id));
+        row["thread"] = thread.cloned().unwrap_or_default();
+    }
+}
+
+/// Who threads are, by their ids; those that are not known are left out.
+fn documents_of(history: &History, ids: &[String], opened: u64) -> HashMap<String, Value> {
+    let document = |identity| serde_json::to_value(ThreadIdentityDocument::of(identity));
+    let documents = identities_of(history, ids, opened).into_iter();
+    documents.map(|(id, identity)| (id, document(identity).expect("BUG: plain data is JSON"))).collect()
+}
+
+/// Who threads are, as a history has it on record, by their ids; those that are not known are left out.
+fn recorded_identities(history: &History, ids: &[String], opened: u64) -> Identities {
+    let identities = identities_of(history, ids, opened).into_iter();
+    identities.map(|(id, identity)| (id, ThreadIdentityDocument::recorded(identity))).collect()
+}
+
+/// The same for the session in a folder, live or stopped, whose history may be gone.
+pub(crate) fn recorded_threads(session_dir: &path::Path, ids: &[String]) -> Identities {
+    let path = session_dir.join(HISTORY_FILE);
+    if path.exists() { recorded_identities(&History::new(&path), ids, 0) } else { Identities::new() }
+}
+
+/// Adds to a document that has a `thread_id` who that thread is: `thread`, and `name`, as in `proj (codex-tui)`.
+pub(crate) fn with_thread(mut document: Value, session_dir: Option<&path::Path>) -> Value {
+    let id = document["thread_id"].as_str().map(str::to_owned);
+    let thread = id.zip(session_dir).and_then(|(id, dir)| recorded_threads(dir, std::slice::from_ref(&id)).remove(&id));
+    document["name"] = json!(thread.as_ref().and_then(ThreadIdentityDocument::folder_and_client));
+    document["thread"] = json!(thread);
+    document
+}
+
+/// Threads by their ids.
+pub(crate) type Identities = BTreeMap<String, ThreadIdentityDocument>;
+
+fn identities_of(history: &History, ids: &[String], opened: u64) -> Vec<(String, ThreadIdentity)> {
+    let identities = history.identities(ids, opened).unwrap_or_else(|error| {
+        tracing::debug!(%error, "who threads are");
+        Vec::new()
+    });
+    ids.iter().zip(identities).filter_map(|(id, identity)| Some((id.clone(), identity?))).collect()
+}
+
+/// The usage of a session, and who its threads are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct UsageDocument {
+    #[serde(flatten)]
+    pub(crate) usage: SessionUsage,
+    /// Relays of older versions omit it.
+    #[serde(default)]
+    pub(crate) identities: Identities,
+}
+
+impl UsageDocument {
+    /// The usage of the turns that began at `since_us` or later, in microseconds since the Unix epoch.
+    pub(crate) fn read(history: &History, since_us: Option<u64>, opened: u64) -> Result<UsageDocument, HistoryError> {
+        let usage = history.usage(since_us, opened)?;
+        let of_turns = usage.turns.iter().filter_map(|turn| turn.thread_id.clone());
+        let ids: BTreeSet<String> = of_turns.chain(usage.threads.iter().map(|it| it.thread_id.clone())).collect();
+        let ids: Vec<String> = ids.into_iter().collect();
+        Ok(UsageDocument { identities: recorded_identities(history, &ids, opened), usage })
+    }
+}
+
 /// The activity and the last action of each thread at `now_us`, with the silence after which its turn counts as stalled. An action that
 /// cannot be read is left out.
 #[must_use]
@@ -317,17 +416,33 @@ pub(crate) fn threads(
         tracing::debug!(%error, "what threads did last");
         Vec::new()
     });
-    let last = last.into_iter().chain(std::iter::repeat(None));
-    let document = |(thread, last): (ThreadActivity, Option<Action>)| ThreadDocument {
-        stalled_since: thread.stalled_since_us(now_us, stalled_after).map(rfc3339_millis),
-        thread_id: thread.thread_id,
-        activity_state: thread.activity,
-        since: rfc3339_millis(thread.since_us),
-        turn_id: thread.turn_id,
-        pending: thread.pending,
-        last_action: last.map(|action| action.summary_text),
+    let identities = history.identities(&ids, opened).unwrap_or_else(|error| {
+        tracing::debug!(%error, "who threads are");
+        Vec::new()
+    });
+    let is_untitled = |identity: &Option<ThreadIdentity>| {
+        let description = identity.as_ref().map(|identity| &identity.description);
+        description.is_none_or(|description| description.kind.is_user() && description.title.is_none())
     };
-    threads.into_iter().zip(last).map(document).collect()
+    let untitled = ids.iter().zip(&identities).filter(|(_, identity)| is_untitled(identity));
+    let untitled: Vec<String> = untitled.map(|(id, _)| id.clone()).collect();
+    let words = history.first_words(&untitled, opened).unwrap_or_default();
+    let mut words: HashMap<String, Option<String>> = untitled.into_iter().zip(words).collect();
+    let last = last.into_iter().chain(std::iter::repeat(None));
+    let identities = identities.into_iter().chain(std::iter::repeat(None));
+    let document =
+        |((thread, last), identity): ((ThreadActivity, Option<Action>), Option<ThreadIdentity>)| ThreadDocument {
+            identity: ThreadIdentityDocument::of(identity.unwrap_or_default()),
+            first_words: words.remove(&thread.thread_id).flatten(),
+            stalled_since: thread.stalled_since_us(now_us, stalled_after).map(rfc3339_millis),
+            thread_id: thread.thread_id,
+            activity_state: thread.activity,
+            since: rfc3339_millis(thread.since_us),
+            turn_id: thread.turn_id,
+            pending: thread.pending,
+            last_action: last.map(|action| action.summary_text),
+        };
+    threads.into_iter().zip(last).zip(identities).map(document).collect()
 }
 
 /// The wall clock, in microseconds since the Unix epoch.

@@ -5,6 +5,8 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::document::{ThreadDocument, ThreadIdentityDocument};
+use crate::engine::one_line;
 use crate::history::Activity;
 use crate::store::{Found, label, short};
 
@@ -47,13 +49,81 @@ impl SessionRow {
     }
 }
 
-/// The session of a request, as a member of its row.
-pub(crate) fn session_of_request(session: &Found) -> Value {
-    let holder = session.holder.as_ref();
-    json!({
-        "name": label(session),
-        "cwd": holder.map(|holder| &holder.place.cwd),
-        "client": holder.and_then(|holder| holder.client.as_ref()),
-        "live": session.live,
-    })
+/// A thread in the lists of tools and views.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ListedThread<'a> {
+    /// Folder and client: `proj (codex-tui)`, with the terminal where two would be alike.
+    pub name: String,
+    /// The same without the client.
+    pub short_name: String,
+    pub thread: &'a ThreadDocument,
+}
+
+impl ListedThread<'_> {
+    /// Whether its folder is known; without that its name is its id.
+    pub(crate) fn has_place(&self) -> bool {
+        self.thread.identity.place.is_some()
+    }
+
+    /// `threads` with names by which they can be told apart, as far as they differ.
+    pub(super) fn all<'a>(threads: &[&'a ThreadDocument]) -> Vec<ListedThread<'a>> {
+        let names: Vec<Option<String>> = threads.iter().map(|thread| thread.identity.folder_and_client()).collect();
+        let listed = |(thread, name): (&&'a ThreadDocument, &Option<String>)| {
+            let identity = &thread.identity;
+            let is_alone = names.iter().filter(|other| *other == name).count() == 1;
+            let name = if is_alone { name.clone() } else { identity.whereabouts() };
+            let folder = identity.place.as_ref().map(|place| one_line(&place.folder));
+            let terminal = identity.client.as_ref().and_then(|client| client.terminal.as_deref());
+            let short_name = match (folder, terminal.filter(|_| !is_alone)) {
+                (Some(folder), Some(terminal)) => format!("{folder} ({})", one_line(terminal)),
+                (Some(folder), None) => folder,
+                (None, _) => thread.thread_id.clone(),
+            };
+            ListedThread { name: name.unwrap_or_else(|| thread.thread_id.clone()), short_name, thread }
+        };
+        threads.iter().zip(&names).map(listed).collect()
+    }
+}
+
+/// Where a request or a thread comes from: the thread if that works in another folder than the session, else the session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestOrigin {
+    /// Folder and client: `proj (vscode)`.
+    pub name: String,
+    /// The same with the client's terminal, for where two would be alike.
+    pub exact_name: String,
+    /// The working folder; empty if it is not known.
+    pub cwd: String,
+    pub client: Option<String>,
+}
+
+impl RequestOrigin {
+    /// The origin of the request in this row.
+    pub(crate) fn of(session: &Found, row: &Value) -> RequestOrigin {
+        RequestOrigin::of_thread(session, serde_json::from_value(row["thread"].clone()).unwrap_or_default())
+    }
+
+    /// The origin of what a thread does.
+    pub(crate) fn of_thread(session: &Found, thread: ThreadIdentityDocument) -> RequestOrigin {
+        let holder = session.holder.as_ref();
+        let cwd = holder.map(|holder| holder.place.cwd.clone()).unwrap_or_default();
+        RequestOrigin::elsewhere(thread, &cwd).unwrap_or_else(|| {
+            let client = holder.and_then(|holder| holder.client.clone());
+            RequestOrigin { name: label(session), exact_name: label(session), cwd, client }
+        })
+    }
+
+    /// A thread that works in another folder than its session; `None` too if nothing says where it does.
+    pub(crate) fn elsewhere(thread: ThreadIdentityDocument, cwd_of_session: &str) -> Option<RequestOrigin> {
+        let (name, exact_name) = (thread.folder_and_client()?, thread.whereabouts()?);
+        let cwd = thread.cwd.filter(|cwd| cwd != cwd_of_session)?;
+        Some(RequestOrigin { name, exact_name, cwd, client: thread.client.map(|client| client.name) })
+    }
+}
+
+/// The session of a request, as a member of its row, with the folder and the client of its thread.
+pub(crate) fn session_of_request(session: &Found, row: &Value) -> Value {
+    let RequestOrigin { name, cwd, client, .. } = RequestOrigin::of(session, row);
+    let cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
+    json!({ "name": name, "cwd": cwd, "client": client, "live": session.live })
 }

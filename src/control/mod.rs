@@ -16,6 +16,7 @@ mod context;
 mod document;
 pub(crate) mod form;
 mod history;
+mod lasting;
 mod listed;
 pub(crate) mod local_time;
 mod published;
@@ -35,13 +36,19 @@ pub(crate) use context::{
     ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
 };
 pub(crate) use document::{
-    ChildDocument, ClientDocument, ConfigDocument, ConnectionDocument, ContextEngineDocument, Counters, Fault,
-    HubDocument, IndexDocument, JournalDocument, ServerDocument, SessionDocument, ThreadDocument,
+    ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ConnectionDocument, ContextEngineDocument,
+    Counters, Fault, HubDocument, IndexDocument, JournalDocument, ServerDocument, SessionDocument, SocketDocument,
+    ThreadDocument, ThreadIdentityDocument,
 };
-pub(crate) use listed::{SessionRow, session_of_request};
+pub(crate) use history::{Identities, UsageDocument, identify_offline, recorded_threads, with_thread};
+pub(crate) use lasting::{LastingListener, SharedEndpoint, SocketFault};
+pub(crate) use listed::{ListedThread, RequestOrigin, SessionRow, session_of_request};
 pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
-pub(crate) use routes::{Ask, BodyError, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body};
+pub(crate) use requests::with_warnings;
+pub(crate) use routes::{
+    Ask, BODY_BYTES_MAX, BodyError, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body,
+};
 pub(crate) use server::{
     ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, refused_peer, routes_of_peer, runtime_of_calls, serve, start,
 };

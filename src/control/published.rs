@@ -8,15 +8,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::document::{
-    CallCount, ChildDocument, ClientDocument, ConfigDocument, ContextEngineDocument, Counters, Fault, HubDocument,
+    CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters,
+    Fault, HubDocument,
 };
 use crate::config::DEFAULT_STALLED_AFTER;
-use crate::engine::{ClientName, ContextBounds, Decision, Form, Note};
+use crate::engine::{ClientName, ConfigWarning, ContextBounds, Decision, Form, Note};
 use crate::journal::Tally;
 use crate::wire::Side;
 
 /// Most faults that are listed; further ones are only counted.
 const FAULTS_MAX: usize = 16;
+
+/// Most warnings of codex about its configuration; codex gives a handful.
+const CONFIG_WARNINGS_MAX: usize = 16;
 
 /// Longest text of a listed fault, in bytes.
 const FAULT_BYTES_MAX: usize = 1_000;
@@ -58,6 +62,7 @@ pub(super) struct Rare {
     pub(super) context_bounds: Option<ContextBounds>,
     /// The silence after which a turn counts as stalled.
     stalled_after: Option<Duration>,
+    pub(super) config_warnings: Vec<ConfigWarningDocument>,
     pub(super) faults: Vec<Fault>,
     faults_unlisted: u64,
 }
@@ -130,6 +135,9 @@ impl Published {
 
     pub(crate) fn child_started(&self, generation: &str, pid: u32) {
         let mut rare = self.rare();
+        if rare.child.pid != Some(pid) {
+            rare.config_warnings.clear();
+        }
         rare.generation = Some(generation.to_owned());
         rare.child = ChildDocument { pid: Some(pid), codex_version: None };
         self.child_ended.store(false, Ordering::Relaxed);
@@ -181,6 +189,7 @@ impl Published {
             | Note::ConnClose { .. }
             | Note::ClientAttached { .. }
             | Note::ClientLeft { .. }
+            | Note::TurnNotStarted { .. }
             | Note::RequestOpened { .. }
             | Note::RequestRenamed { .. }
             | Note::RequestCommitted { .. }
@@ -237,6 +246,18 @@ impl Published {
     #[must_use]
     pub(crate) fn context_bounds(&self) -> Option<ContextBounds> {
         self.rare().context_bounds
+    }
+
+    /// Takes what codex says about its configuration. It tells each connection the same.
+    pub(crate) fn config_warning(&self, warning: ConfigWarning) {
+        let ConfigWarning { what, path, is_broken } = warning;
+        let mut rare = self.rare();
+        let is_known = rare.config_warnings.iter().any(|known| known.what == what);
+        if is_known || rare.config_warnings.len() == CONFIG_WARNINGS_MAX {
+            return;
+        }
+        let since = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
+        rare.config_warnings.push(ConfigWarningDocument { what, path, is_broken, since });
     }
 
     /// Records a fault. A repeated fault keeps its first time.

@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 use super::answer::{kind_of, takes};
 use super::form;
+use super::request_view::{answer_until, warnings_of};
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
+use crate::history::rfc3339_millis;
 use crate::socket::Peer;
 use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
@@ -36,6 +38,15 @@ fn on_behalf_of(headers: &HeaderMap) -> Option<String> {
     is_user.then(|| by.to_owned())
 }
 
+/// Adds to rows of requests what is risky about each, and until when it can be answered. The folders of their threads must be known by
+/// then.
+pub(crate) fn with_warnings(rows: &mut [Value]) {
+    for row in rows {
+        row["warnings"] = json!(warnings_of(row));
+        row["answer_until"] = json!(answer_until(row).map(rfc3339_millis));
+    }
+}
+
 /// A ledger row with the decisions that the request allows.
 #[must_use]
 pub fn with_choices(mut row: Value) -> Value {
@@ -50,7 +61,11 @@ pub fn with_choices(mut row: Value) -> Value {
 pub(super) async fn pending(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let which = which(query.as_deref().unwrap_or_default())?;
     let rows = app.ledger()?.requests(which).await?;
-    let requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
+    let mut requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
+    if let Ok(historian) = app.historian() {
+        historian.identify(&mut requests).await;
+    }
+    with_warnings(&mut requests);
     ok(&json!({ "requests": requests }))
 }
 
@@ -74,7 +89,12 @@ fn which(query: &str) -> Result<WhichRequests, Refusal> {
 
 pub(super) async fn one(ThisSession(app): ThisSession, Path((_, request_id)): Path<(String, String)>) -> Responded {
     let kept = kept(&app, request_id).await?;
-    ok(&json!({ "request": with_choices(kept.row), "answers": kept.answers }))
+    let mut row = with_choices(kept.row);
+    if let Ok(historian) = app.historian() {
+        historian.identify(std::slice::from_mut(&mut row)).await;
+    }
+    with_warnings(std::slice::from_mut(&mut row));
+    ok(&json!({ "request": row, "answers": kept.answers }))
 }
 
 async fn kept(app: &AppState, request_id: String) -> Result<KeptRequest, Refusal> {
@@ -131,7 +151,7 @@ pub(super) async fn respond(
         }
         Some(ApiReply::NotOpen) => answered_before(&app, request_id, value, source, by).await,
         Some(ApiReply::Invalid(invalid)) => Err(invalid_response(invalid.message, invalid.valid)),
-        Some(ApiReply::NotReady) => {
+        Some(ApiReply::NotReady(_)) => {
             let message = "the server has exited or is not reading, so no answer can reach it";
             Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))
         }
@@ -170,7 +190,7 @@ fn invalid_response(message: String, valid: Value) -> Refusal {
 async fn unreadable(app: &AppState, request_id: String, why: &str) -> Result<Refusal, Refusal> {
     let kept = kept(app, request_id).await?;
     let kind = kind_of(&kept.row);
-    let message = format!("the body is not a valid answer: {}; {}", without_members(why), takes(kind));
+    let message = format!("the body is not a valid answer: {}; {}", without_members(why), takes(&kept.row));
     Ok(invalid_response(message, valid(kind, &kept.row["request_payload"])))
 }
 

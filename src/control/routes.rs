@@ -19,14 +19,14 @@ use http_body_util::BodyExt as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::history::{Historian, now_us};
 use super::published::{Published, Rare};
 use super::server::Places;
 use super::{calls, context, document, history, requests, stream};
-use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, RefusedPeer};
+use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, RefusedPeer, Unready};
 use crate::history::{Activity, rfc3339_millis};
 use crate::index::{HistoryError, Index};
 use crate::socket::{Callers, Refused};
@@ -61,7 +61,7 @@ pub(super) fn router(app: Arc<AppState>) -> Router {
         .route("/sessions/{id}/stop", post(calls::stop))
         .route("/sessions/{id}/start", post(calls::start))
         .fallback(|| async {
-            Refusal::new(StatusCode::NOT_FOUND, "not_found", "unknown path; docs/control.md lists the paths")
+            Refusal::new(StatusCode::NOT_FOUND, "not_found", "unknown path; `codex-shim docs control` lists the paths")
         })
         .method_not_allowed_fallback(|| async {
             let message = "this path does not take that method; the header `Allow` lists its methods";
@@ -119,7 +119,7 @@ async fn session(ThisSession(app): ThisSession) -> Responded {
 // still gets its response.
 
 /// Longest accepted body, in bytes.
-pub(super) const BODY_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
 
 /// How much of a body over the limit is read and dropped, in bytes.
 const BODY_BYTES_READ_AWAY_MAX: u64 = 16 << 20;
@@ -250,6 +250,12 @@ pub(super) struct AppState {
 /// still find a place.
 const CALLS_MAX: usize = 48;
 
+/// How long a call waits for a server that starts.
+const START_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// How often it looks whether the server has started.
+const START_LOOK: Duration = Duration::from_millis(50);
+
 /// Extractor of the state; rejects paths that name another session.
 pub(super) struct ThisSession(pub(super) Arc<AppState>);
 
@@ -283,20 +289,30 @@ impl AppState {
         AppState { info, published, ledger, historian, ask, socket, places, calls }
     }
 
-    /// Calls the server through the relay. Beyond [`CALLS_MAX`] the call is refused at once.
+    /// Calls the server through the relay, which may have to start it first: both take `wait_max` at most. Beyond [`CALLS_MAX`]
+    /// the call is refused at once.
     pub(super) async fn call(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
-        let Ok(_one) = self.calls.try_acquire() else { return Some(ApiReply::NotReady) };
-        self.ask(question, wait_max).await
+        let Ok(_one) = self.calls.try_acquire() else { return Some(ApiReply::NotReady(Unready::Busy)) };
+        let began = Instant::now();
+        loop {
+            let left = wait_max.saturating_sub(began.elapsed());
+            match self.ask(question.clone(), left).await {
+                Some(ApiReply::NotReady(Unready::Starting)) if began.elapsed() < wait_max.min(START_WAIT_MAX) => {
+                    sleep(START_LOOK).await;
+                }
+                reply => return reply,
+            }
+        }
     }
 
     /// Asks the relay; `None` if it does not reply in time or exits first. A relay that does not accept the question replies
-    /// [`ApiReply::NotReady`].
+    /// [`Unready::Stopped`].
     pub(super) async fn ask(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
         let (reply, mut replied) = oneshot::channel();
         self.run(RelayRequest::Call(question, reply));
         match replied.try_recv() {
             Ok(reply) => Some(reply),
-            Err(oneshot::error::TryRecvError::Closed) => Some(ApiReply::NotReady),
+            Err(oneshot::error::TryRecvError::Closed) => Some(ApiReply::NotReady(Unready::Stopped)),
             Err(oneshot::error::TryRecvError::Empty) => timeout(wait_max, replied).await.ok()?.ok(),
         }
     }
@@ -343,7 +359,8 @@ impl AppState {
             (true, None | Some((Activity::Stopped, _))) => (Activity::Idle, None),
             (true, Some((activity, since_us))) => (activity, Some(since_us)),
         };
-        let Rare { generation, child, client, context_engine, config, hub, faults, .. } = published.rare().clone();
+        let Rare { generation, child, client, context_engine, config, config_warnings, hub, faults, .. } =
+            published.rare().clone();
         SessionDocument {
             session_id: info.session_id.clone(),
             state,
@@ -360,6 +377,7 @@ impl AppState {
             index,
             context_engine,
             config,
+            config_warnings,
             hub,
             faults,
             counters: published.counters(),
@@ -617,7 +635,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             let refused = call(Arc::clone(&app)).await;
-            assert!(matches!(refused, Some(ApiReply::NotReady)), "{refused:?}");
+            assert!(matches!(refused, Some(ApiReply::NotReady(Unready::Busy))), "{refused:?}");
             waiting.iter().for_each(tokio::task::JoinHandle::abort);
         });
     }
@@ -626,7 +644,7 @@ mod tests {
     fn unaccepted_question_is_not_ready() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("BUG: a runtime");
         let replied = runtime.block_on(app(drop).ask(ApiRequest::Start, Duration::from_secs(600)));
-        assert!(matches!(replied, Some(ApiReply::NotReady)), "{replied:?}");
+        assert!(matches!(replied, Some(ApiReply::NotReady(Unready::Stopped))), "{replied:?}");
         let kept = std::sync::Mutex::new(Vec::new());
         let keeps = app(move |request| kept.lock().expect("BUG: nobody panics").push(request));
         let replied = runtime.block_on(keeps.ask(ApiRequest::Start, Duration::ZERO));

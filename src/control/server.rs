@@ -22,16 +22,17 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::lasting::{LastingListener, SharedEndpoint, SocketFault};
 use super::published::Published;
 use super::routes;
 use super::routes::{AppState, Ask, Refusal, RelayRequest, SessionInfo, Stores};
 use crate::engine::RefusedPeer;
-use crate::socket::{self, Bound, Callers, Peer, Refused, SocketError, SocketFiles};
+use crate::socket::{Callers, Endpoint, Peer, Refused, SocketError};
 
 /// History queries that run at once; further ones wait.
 const QUESTIONS_MAX: usize = 4;
@@ -54,8 +55,8 @@ pub(crate) const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 const STACK_BYTES: usize = 1 << 20;
 
-/// Binds the socket and starts a thread that serves it until the process ends. The thread calls `say_fault` at most once, if it
-/// cannot run.
+/// Binds the socket and starts a thread that serves it until the process ends. The thread calls `report` if it cannot run, and while
+/// something else is in the place of the socket.
 ///
 /// # Errors
 ///
@@ -65,24 +66,26 @@ pub(crate) fn start(
     published: Arc<Published>,
     stores: Stores,
     ask: Ask,
-    say_fault: impl FnOnce(&str) + Send + 'static,
+    report: impl Fn(SocketFault<'_>) + Send + 'static,
 ) -> Result<ControlSocket, SocketError> {
     let short_name = format!("{}-{}.sock", info.generation, std::process::id());
-    let Bound { listener, path, files } =
-        socket::bind_at(&info.session_dir.join(super::SOCKET_FILE), info.runtime_dir.as_deref(), &short_name)?;
+    let at = info.session_dir.join(super::SOCKET_FILE);
+    let (endpoint, listener, path) = Endpoint::bind(&at, info.runtime_dir.as_deref(), short_name)?;
+    let endpoint = SharedEndpoint::new(endpoint);
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
     let app = AppState::new(info, published, stores, ask, path.clone());
     let (ending, ended) = oneshot::channel();
+    let own = endpoint.clone();
     let started = thread.spawn(move || {
         let at = app.socket.clone();
-        if let Err(error) = listen(listener, app, ended) {
-            say_fault(&format!("listen at {}: {error}", at.display()));
+        if let Err(error) = listen(own, listener, app, &report, ended) {
+            report(SocketFault::Began(&format!("listen at {}: {error}", at.display())));
         }
     });
     match started {
-        Ok(_) => Ok(ControlSocket { files, ending }),
+        Ok(_) => Ok(ControlSocket { endpoint, ending }),
         Err(source) => {
-            files.remove();
+            endpoint.remove();
             Err(SocketError::Io { action: "start a thread for", path, source })
         }
     }
@@ -91,7 +94,7 @@ pub(crate) fn start(
 /// The socket while it is served.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
-    files: SocketFiles,
+    endpoint: SharedEndpoint,
     ending: oneshot::Sender<SyncSender<()>>,
 }
 
@@ -99,7 +102,7 @@ impl ControlSocket {
     /// Removes the socket's files, and waits at most [`LAST_RESPONSES_WAIT_MAX`] until the responses in preparation are written:
     /// their callers learn that the server has ended.
     pub(crate) fn close(self) {
-        self.files.remove();
+        self.endpoint.remove();
         let (written, all_written) = sync_channel(1);
         if self.ending.send(written).is_ok() {
             let _ = all_written.recv_timeout(LAST_RESPONSES_WAIT_MAX);
@@ -130,8 +133,10 @@ pub(crate) fn runtime_of_calls(threads_max: usize) -> io::Result<Runtime> {
 }
 
 fn listen(
+    endpoint: SharedEndpoint,
     listener: std::os::unix::net::UnixListener,
     app: AppState,
+    report: &impl Fn(SocketFault<'_>),
     ending: oneshot::Receiver<SyncSender<()>>,
 ) -> io::Result<()> {
     let runtime = Builder::new_current_thread()
@@ -141,7 +146,7 @@ fn listen(
         .thread_name("history")
         .build()?;
     runtime.block_on(async {
-        let listener = UnixListener::from_std(listener)?;
+        let listener = LastingListener::new(endpoint, listener, report)?;
         let places = Arc::clone(&app.places);
         let app = Arc::new(app);
         tokio::join!(accept(listener, &app), end(ending, &places));
@@ -150,12 +155,12 @@ fn listen(
 }
 
 /// Serves connections until the process ends.
-async fn accept(listener: UnixListener, app: &Arc<AppState>) {
+async fn accept(mut listener: LastingListener<impl Fn(SocketFault<'_>)>, app: &Arc<AppState>) {
     let routes = routes::router(Arc::clone(app));
     let report = |refused: &Refused| app.run(RelayRequest::Refused(refused_peer("control", refused)));
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 if let Some(routes) = routes_of_peer(&stream, &app.info.callers, &routes, report) {
                     // While all slots are answering, new connections wait in the socket's backlog.
                     let place = app.places.enter().await;

@@ -20,6 +20,25 @@ use super::{
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Body, Conn, Members, Message, Side};
 
+/// Why the server does not answer a call. Unless it has ended, the call was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unready {
+    /// It was started and is not initialized yet, which it will be without the caller.
+    Starting,
+    /// It takes its name from its first client, and has had none.
+    WithoutClient,
+    /// Its client has not initialized it.
+    NotInitialized,
+    /// It does not read, or has no connection.
+    NotReading,
+    /// Too many calls wait for it.
+    Busy,
+    /// It ended before it answered.
+    Ended,
+    /// It cannot be started, or the relay ends.
+    Stopped,
+}
+
 /// Interrupts waiting for a turn to begin.
 const INTERRUPTS_MAX: usize = 64;
 
@@ -42,6 +61,8 @@ pub(super) enum Purpose {
         /// The turn that was running at the time of the call.
         running: Option<String>,
     },
+    /// An API caller interrupts a turn of this thread.
+    Interrupt { api_call: ApiCallId, thread_id: String },
     /// An API caller overrules a denial.
     Overrule {
         api_call: ApiCallId,
@@ -99,7 +120,8 @@ impl Interrupts {
 
     /// Rejects all interrupts: the server has ended.
     pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
-        effects.extend(self.0.drain(..).map(|(api_call, ..)| Effect::Reply(api_call, ApiReply::NotReady)));
+        effects
+            .extend(self.0.drain(..).map(|(api_call, ..)| Effect::Reply(api_call, ApiReply::NotReady(Unready::Ended))));
     }
 }
 
@@ -173,7 +195,7 @@ impl Engine {
             | ApiRequest::Overrule { .. }
                 if !server_listens || !self.is_initialized(Conn::OWN) =>
             {
-                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady(self.unready(server_listens))));
             }
             ApiRequest::Rpc { method, params, by } => {
                 match params.as_deref().and_then(thread_in).filter(|thread_id| self.assembly.holds.holds(thread_id)) {
@@ -190,6 +212,20 @@ impl Engine {
             ApiRequest::Input { text, thread_id } => {
                 self.hold_or_send_input(now, api_call, &text, thread_id, effects);
             }
+        }
+    }
+
+    /// Why the server takes no call now.
+    pub(super) fn unready(&self, server_listens: bool) -> Unready {
+        match (server_listens, self.clients.own().is_served()) {
+            (true, false) => Unready::NotInitialized,
+            (true, true) => Unready::Starting,
+            // A hub connects to its server again.
+            (false, true) if self.is_hub && !self.is_initialized(Conn::OWN) => match self.has_had_client {
+                true => Unready::Starting,
+                false => Unready::WithoutClient,
+            },
+            (false, _) => Unready::NotReading,
         }
     }
 
@@ -219,7 +255,7 @@ impl Engine {
 
     /// Interrupts the running turn, or waits behind the held lines of its thread.
     fn interrupt(&mut self, now: Now, api_call: ApiCallId, thread_id: Option<String>, effects: &mut Vec<Effect>) {
-        let Some(thread_id) = self.threads.named_or_last(thread_id) else {
+        let Some(thread_id) = self.threads.named_or_running(thread_id) else {
             effects.push(Effect::Reply(api_call, ApiReply::ThreadNotFound));
             return;
         };
@@ -236,7 +272,8 @@ impl Engine {
 
     fn interrupt_turn(&mut self, api_call: ApiCallId, thread_id: &str, turn_id: &str, effects: &mut Vec<Effect>) {
         let params = json!({ "threadId": thread_id, "turnId": turn_id }).to_string();
-        let (name, purpose) = (Method::TurnInterrupt.name(), Purpose::Rpc(api_call));
+        let purpose = Purpose::Interrupt { api_call, thread_id: thread_id.to_owned() };
+        let name = Method::TurnInterrupt.name();
         let (_, line) = self.calls.call_server(Conn::OWN, name, Some(&params), purpose);
         effects.push(inject(Conn::OWN, vec![free_line(line)]));
     }
@@ -263,6 +300,7 @@ impl Engine {
         for api_call in self.interrupts.take(&thread_id) {
             self.interrupt_turn(api_call, &thread_id, &turn_id, effects);
         }
+        self.unstarted.forget(&thread_id);
         self.threads.turn_started(&thread_id, turn_id);
     }
 
@@ -304,8 +342,7 @@ impl Engine {
         prepared: Option<Prepared>,
         effects: &mut Vec<Effect>,
     ) {
-        // The server takes a turn only in a thread that it has loaded.
-        self.watch(&thread_id, effects);
+        self.load(&thread_id, effects);
         let running = self.threads.turn_in(&thread_id).map(str::to_owned);
         let params = json!({ "threadId": thread_id, "input": [{ "type": "text", "text": text }] }).to_string();
         let purpose = Purpose::Turn { api_call, thread_id: thread_id.clone(), running };
@@ -354,7 +391,8 @@ impl Engine {
                 let result = result.map_or("null", |result| result.get());
                 (api_call, ApiReply::Answered(format!("{{\"result\":{result}}}")))
             }
-            (Purpose::Overrule { api_call, .. }, Some(error), _) => {
+            (Purpose::Interrupt { api_call, thread_id }, None, _) => (api_call, ApiReply::Interrupted { thread_id }),
+            (Purpose::Interrupt { api_call, .. } | Purpose::Overrule { api_call, .. }, Some(error), _) => {
                 (api_call, ApiReply::Answered(format!("{{\"error\":{}}}", error.get())))
             }
             (Purpose::Overrule { api_call, thread_id, turn_id }, None, _) => {
@@ -373,6 +411,7 @@ impl Engine {
                 let turn = result.and_then(Members::of).and_then(|result| result.get("turn")).and_then(Members::of);
                 let turn_id = turn.and_then(|turn| turn.text("id")).unwrap_or_default();
                 let steered = running.as_ref() == Some(&turn_id);
+                self.turn_accepted(&thread_id, &turn_id);
                 (api_call, ApiReply::Turn { thread_id, turn_id, steered })
             }
         };
@@ -384,8 +423,11 @@ impl Purpose {
     /// Rejects the API caller, if any: the server has ended.
     pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
         match self {
-            Purpose::Rpc(api_call) | Purpose::Turn { api_call, .. } | Purpose::Overrule { api_call, .. } => {
-                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
+            Purpose::Rpc(api_call)
+            | Purpose::Turn { api_call, .. }
+            | Purpose::Interrupt { api_call, .. }
+            | Purpose::Overrule { api_call, .. } => {
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady(Unready::Ended)));
             }
             Purpose::Reason { .. }
             | Purpose::ReasonAhead

@@ -92,6 +92,13 @@ impl Clients {
         self.own.threads.contains(thread_id) || self.others.values().any(|client| client.threads.contains(thread_id))
     }
 
+    /// The connections that have subscribed to a thread.
+    pub(super) fn subscribers(&self, thread_id: &str) -> impl Iterator<Item = Conn> {
+        let own = self.own.threads.contains(thread_id).then_some(Conn::OWN);
+        let others = self.others.iter().filter(|(_, client)| client.threads.contains(thread_id));
+        own.into_iter().chain(others.map(|(conn, _)| *conn))
+    }
+
     /// Whether a hub has any client besides itself.
     pub(super) fn any_connected(&self) -> bool {
         self.others.values().any(|client| client.on_record == OnRecord::Yes)
@@ -119,7 +126,7 @@ pub(super) struct CurrentClient {
     who: Who,
     pub(super) peer: Peer,
     pub(super) on_record: OnRecord,
-    /// The threads that a client of a hub has subscribed to.
+    /// The threads that a client of a hub or of a served server has subscribed to.
     pub(super) threads: BTreeSet<String>,
     /// The name of a client that may only be a probe.
     pub(super) introduction: Option<ClientName>,
@@ -179,7 +186,7 @@ impl CurrentClient {
     fn of(who: Who) -> CurrentClient {
         CurrentClient {
             who,
-            peer: Peer { transport: Transport::Stdio, pid: None },
+            peer: Peer { transport: Transport::Stdio, pid: None, terminal: None },
             on_record: OnRecord::default(),
             threads: BTreeSet::new(),
             introduction: None,
@@ -336,12 +343,13 @@ impl Engine {
 
     /// Admits a client, if possible.
     pub(super) fn attach(&mut self, api_call: ApiCallId, server_listens: bool, effects: &mut Vec<Effect>) -> ApiReply {
+        let unready = self.unready(server_listens);
         let client = self.clients.own_mut();
         if client.is_attended() {
             return ApiReply::ClientAttached { name: client.name.name.clone() };
         }
         if !server_listens || client.initialized_with.as_deref().is_none() {
-            return ApiReply::NotReady;
+            return ApiReply::NotReady(unready);
         }
         client.attach(api_call);
         // The client has not named itself yet.
@@ -528,8 +536,8 @@ mod tests {
         })
     }
 
-    /// Plays lines against a relay-owned server: `>` client line, `<` server line, `+` attach, `-` detach. `expect` has
-    /// the effects of each step as words.
+    /// Plays lines against a relay-owned server: `>` client line, `<` server line, `+` attach, `-` detach, `r` an API caller's
+    /// method with parameters. `expect` has the effects of each step as words.
     fn check(settings: RequestSettings, server_owner: ServerOwner, script: &[(&str, &str)]) {
         let mut engine = engine(settings, server_owner);
         let now = Now { unix_us: 1, elapsed: Duration::ZERO };
@@ -554,6 +562,12 @@ mod tests {
                 None => {
                     let input = match who {
                         "+" => Input::ApiRequest { api_call: 9, request: ApiRequest::Attach, server_listens: true },
+                        "r" => {
+                            let (method, params) = step[1..].split_once(' ').expect("BUG: a call has parameters");
+                            let (method, params) = (method.to_owned(), Some(params.to_owned()));
+                            let request = ApiRequest::Rpc { method, params, by: "cli".to_owned() };
+                            Input::ApiRequest { api_call: 8, request, server_listens: true }
+                        }
                         "x" => Input::Committed { token: 1, done: false },
                         "c" => Input::Committed { token: 1, done: true },
                         "." => Input::Closed { from: Side::Server },
@@ -596,7 +610,7 @@ mod tests {
                 format!("client({})", name.as_deref().unwrap_or("-"))
             }
             Effect::Reply(9, ApiReply::Admitted { admission: 9 }) => "admitted".to_owned(),
-            Effect::Reply(9, ApiReply::NotReady) => "not ready".to_owned(),
+            Effect::Reply(9, ApiReply::NotReady(_)) => "not ready".to_owned(),
             Effect::Reply(9, ApiReply::NotServed) => "not served".to_owned(),
             Effect::Reply(9, ApiReply::ClientAttached { name }) => {
                 format!("taken by {}", name.as_deref().unwrap_or("-"))
@@ -658,6 +672,51 @@ mod tests {
         let all = |expect| lines.map(|line| (line, expect));
         let script = [&all("record")[..], &[HERE], &all("record"), &[GREETED], &all("record forward"), &[GONE]];
         check_served(&[&script.concat()[..], &all("record")].concat());
+    }
+
+    #[test]
+    fn notifications_about_own_calls_are_withheld() {
+        let (passes, stays, ours) = ("record forward", "record", "inject(1)");
+        let about =
+            |what: &str| format!(r#"<{{"method":"deprecationNotice","params":{{"summary":"{what} is deprecated"}}}}"#);
+        let [notice, of_resume, other] = ["`includeTurns`", "whole; use `excludeTurns`", "a setting"].map(about);
+        let (notice, of_resume, other) = (notice.as_str(), of_resume.as_str(), other.as_str());
+        let partial =
+            |id: &str| format!(r#"<{{"method":"thread/search/partial","params":{{"data":[],"requestId":{id}}}}}"#);
+        let (own, of_client) = (partial(r#""codex-shim:5""#), partial(r#""codex-shim5""#));
+        let read = r#"thread/read {"threadId":"t","includeTurns":true}"#;
+        let call = r#">{"id":5,"method":"thread/read","params":{"includeTurns":true,"threadId":"t"}}"#;
+        check(
+            RequestSettings::default(),
+            ServerOwner::Client,
+            &[
+                (INITIALIZE.replace("1.0", "1").as_str(), "record forward client(ide)"),
+                (r#"<{"id":1,"result":{"userAgent":"x/1.2.3"}}"#, passes),
+                (notice, passes),
+                (format!("r{read}").as_str(), ours),
+                (other, passes),
+                (of_resume, passes),
+                (notice, stays),
+                (notice, passes),
+                (r#"<{"id":"codex-shim:1","result":{}}"#, stays),
+                // The client's own call was first.
+                (call, passes),
+                (format!("r{read}").as_str(), ours),
+                (r#"rthread/resume {"threadId":"t"}"#, ours),
+                (of_resume, stays),
+                (of_resume, passes),
+                (notice, passes),
+                (notice, stays),
+                // These calls cause none.
+                (r#"rthread/read {"threadId":"t"}"#, ours),
+                (r#"rthread/turns/list {"threadId":"t","itemsView":"full"}"#, ours),
+                (notice, passes),
+                (r#"rthread/search/stream {"searchTerm":"a"}"#, ours),
+                (own.as_str(), stays),
+                (of_client.as_str(), passes),
+                (partial("5").as_str(), passes),
+            ],
+        );
     }
 
     #[test]

@@ -22,11 +22,13 @@ pub(crate) const PROBE: &str = "codex_app_server_daemon";
 const SUBSCRIPTIONS_MAX: usize = 1_024;
 
 /// What the kernel and the listener know about a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub transport: Transport,
     /// `None` if the kernel does not tell.
     pub pid: Option<u32>,
+    /// The terminal of that process, such as `pts/3`.
+    pub terminal: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,25 +129,35 @@ impl Engine {
         self.clients.of(conn).threads.iter().cloned().collect()
     }
 
+    /// A client of a hub gets the messages of a thread; returns whether that is new.
+    pub(super) fn add_subscription(&mut self, conn: Conn, thread_id: &str) -> bool {
+        let threads = &mut self.clients.of_mut(conn).threads;
+        let is_new = !threads.contains(thread_id) && threads.len() < SUBSCRIPTIONS_MAX;
+        if is_new {
+            threads.insert(thread_id.to_owned());
+            self.subscriptions_changed = true;
+        }
+        is_new
+    }
+
     /// The server responds to a call that begins or ends a subscription.
     pub(super) fn subscribed(&mut self, conn: Conn, call: &OpenCall, response: &Event<'_>, effects: &mut Vec<Effect>) {
         let subscribes = call.method.is_some_and(|method| method.opens_thread() || method == Method::ThreadUnsubscribe);
-        if !self.is_hub || !subscribes {
+        if !self.clients.own().is_served() || !subscribes {
             return;
         }
-        self.subscriptions_changed = true;
-        let threads = &mut self.clients.of_mut(conn).threads;
         match (call.method, response.result.and_then(Members::of)) {
-            (Some(method), Some(result)) if method.opens_thread() && threads.len() < SUBSCRIPTIONS_MAX => {
+            (Some(method), Some(result)) if method.opens_thread() => {
                 let thread_id = result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id"));
                 if let Some(thread_id) = thread_id {
-                    threads.insert(thread_id.clone());
+                    self.add_subscription(conn, &thread_id);
                     self.client_subscribed(conn, &thread_id, effects);
                 }
             }
             (Some(Method::ThreadUnsubscribe), Some(_)) => {
                 if let Some(thread_id) = &call.thread_id {
-                    threads.remove(thread_id);
+                    self.subscriptions_changed = true;
+                    self.clients.of_mut(conn).threads.remove(thread_id);
                     self.client_left(conn, thread_id, false, effects);
                 }
             }
@@ -202,9 +214,9 @@ impl Engine {
             return;
         }
         let has_stayed = std::mem::replace(&mut client.on_record, OnRecord::Yes) == OnRecord::Probe;
-        let Peer { transport, pid } = client.peer;
+        let Peer { transport, pid, terminal } = client.peer.clone();
         let ClientName { name, version } = introduction.clone();
-        effects.push(Effect::Note(Note::ConnOpen { conn, name, version, transport, pid }));
+        effects.push(Effect::Note(Note::ConnOpen { conn, name, version, transport, pid, terminal }));
         if has_stayed {
             self.introduce(conn, introduction, effects);
         }
@@ -221,7 +233,7 @@ mod tests {
     use super::*;
     use crate::wire::{Line, LineEnd};
 
-    const PEER: Peer = Peer { transport: Transport::WebSocket, pid: Some(7) };
+    const PEER: Peer = Peer { transport: Transport::WebSocket, pid: Some(7), terminal: None };
 
     struct Hub(Engine);
 

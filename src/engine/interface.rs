@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::LiveSettings;
+use super::api_calls::Unready;
 use super::assembly::{Assembled, Consultation, Remembered};
 use super::attached_client::ClientName;
+use super::config_warning::ConfigWarning;
 use super::connections::{Peer, Transport};
 use super::ledger::{ContextChange, LedgerEntry, Order, RequestSource};
 use super::rate_limits::RateLimit;
@@ -57,6 +59,8 @@ pub enum Effect {
     NotifyIdle(String),
     /// Warn the user.
     Warn(Warning),
+    /// Publish what codex says about its configuration.
+    PublishConfigWarning(Box<ConfigWarning>),
     /// Publish the name of the client. The record already has its `initialize`.
     Introduce(Conn, Box<ClientName>),
     CloseServerInput,
@@ -171,8 +175,8 @@ pub enum ApiReply {
     NotOpen,
     /// The body is not a valid answer.
     Invalid(InvalidAnswer),
-    /// The server is not initialized, or has ended.
-    NotReady,
+    /// The server cannot take the call, or has not answered it.
+    NotReady(Unready),
     /// The thread is unknown, or there is no thread yet.
     ThreadNotFound,
     /// No turn is in progress in the thread.
@@ -190,6 +194,10 @@ pub enum ApiReply {
         turn_id: String,
         /// The turn was already running.
         steered: bool,
+    },
+    /// The server interrupts the running turn of this thread.
+    Interrupted {
+        thread_id: String,
     },
     /// A client may attach; its socket comes next.
     Admitted {
@@ -359,6 +367,9 @@ pub enum Note {
         version: Option<String>,
         transport: Transport,
         pid: Option<u32>,
+        /// The terminal of that process, such as `pts/3`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        terminal: Option<String>,
     },
     /// A client of a hub, or its connection to the server, is gone.
     ConnClose { conn: Conn, name: Option<String>, version: Option<String> },
@@ -366,6 +377,8 @@ pub enum Note {
     ClientAttached { name: Option<String> },
     /// The attached client disconnected.
     ClientLeft { name: Option<String> },
+    /// The server accepted a turn of an API caller, and its thread rests again without a turn.
+    TurnNotStarted { thread_id: String, turn_id: String, status: String, error: Option<String> },
     /// The server asked for a decision. The request line follows in the record.
     RequestOpened {
         request_id: String,

@@ -6,16 +6,17 @@
 use super::api_calls::{Purpose, outcome, turn_of, turn_status};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
+use super::config_warning::ConfigWarning;
 use super::context::Projection;
 use super::interface::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
 use super::ledger::{LedgerEntry, OverruledRow, RequestSource};
-use super::open_calls::{CallKey, OpenCall};
+use super::open_calls::{CallKey, Caller, OpenCall};
 use super::requests::RequestKind;
 use super::turn_gate::Prepared;
 use super::verdict::{self, Judged, Verdict};
 use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
-use crate::wire::{Body, Conn, Message, RpcId, Side, stands_verbatim};
+use crate::wire::{Body, Conn, Members, Message, RpcId, Side, stands_verbatim};
 
 /// A line being processed.
 pub(super) struct Seen<'a> {
@@ -155,13 +156,15 @@ impl Engine {
 
     /// Puts the context of a thread in front of the words that join its running turn.
     fn steer_turn(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision, effects: &mut Vec<Effect>) {
-        if !self.is_title(thread_of(event).as_deref()) {
+        if !self.is_aside(thread_of(event).as_deref()) {
             self.load_context(seen, event, None, decision, effects);
         }
     }
 
-    fn is_title(&self, thread_id: Option<&str>) -> bool {
-        thread_id.and_then(|thread_id| self.threads.find(thread_id)).is_some_and(|thread| thread.is_for_title)
+    /// Whether a client uses a thread for work of its own, such as a title, which the user's context is not for.
+    fn is_aside(&self, thread_id: Option<&str>) -> bool {
+        let thread = thread_id.and_then(|thread_id| self.threads.find(thread_id));
+        thread.is_some_and(|thread| !thread.description().kind.is_user())
     }
 
     /// Sends the context of a thread along with a turn: ahead of it, and in front of its words.
@@ -174,7 +177,10 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let thread = thread_of(event);
-        if self.is_title(thread.as_deref()) {
+        if let (Some(thread_id), Some(params)) = (&thread, event.params.and_then(Members::of)) {
+            self.threads.set(thread_id, &params);
+        }
+        if self.is_aside(thread.as_deref()) {
             return;
         }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
@@ -217,11 +223,14 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.clients.of(seen.conn).receives(event, completed.as_deref()) {
+        self.has_had_client |= seen.conn != Conn::OWN && self.client(seen.conn).is_some();
+        if !self.clients.of(seen.conn).receives(event, completed.as_deref()) || self.is_about_own_call(seen.conn, event)
+        {
             decision.line = Passage::Withhold;
         }
         match (event.id, event.name()) {
             (_, None) => {
+                self.is_draining |= self.is_hub && event.is_refused_by_draining_server();
                 // This includes late responses to calls that are no longer open: the client never sees responses to ours.
                 let is_ours = event.is_response() && event.id.is_some_and(|id| self.calls.is_own(&RpcId::from_raw(id)));
                 let purpose = completed.and_then(|call| self.call_answered(seen, call, event, decision, effects));
@@ -263,6 +272,16 @@ impl Engine {
         }
     }
 
+    /// Whether a notification is about a call of ours, which the client knows nothing of.
+    fn is_about_own_call(&mut self, conn: Conn, event: &Event<'_>) -> bool {
+        match event.method {
+            Some(Method::DeprecationNotice) => {
+                self.calls.to_server.deprecated(conn, event.params) == Some(Caller::Relay)
+            }
+            _ => event.named_request().is_some_and(|id| self.calls.is_own(&RpcId::from_raw(id))),
+        }
+    }
+
     /// The server responds to a call: settles what depends on it. Returns the purpose of a call of our own.
     fn call_answered(
         &mut self,
@@ -273,6 +292,11 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Option<Purpose> {
         self.subscribed(seen.conn, &call, event, &mut decision.then);
+        if call.method == Some(Method::ThreadRead)
+            && let Some(result) = event.result
+        {
+            self.threads.described_in(result);
+        }
         if self.is_hub && matches!(call.method, Some(Method::ThreadResume | Method::ThreadRead)) {
             self.thread_reported(seen.now, seen.conn, event, &mut decision.then);
         }
@@ -316,11 +340,16 @@ impl Engine {
             (Some(Method::ThreadStarted), Some(params)) => {
                 self.threads.mentioned_in(params, effects);
             }
-            (Some(Method::ThreadSettingsUpdated), Some(params)) => self.requests.workspaces.settings_reported(params),
+            (Some(Method::ThreadSettingsUpdated), Some(params)) => {
+                self.threads.settings_reported(params);
+                self.requests.workspaces.settings_reported(params);
+            }
             (Some(Method::ThreadClosed), Some(params)) => self.thread_closed(params, effects),
             (Some(Method::ThreadStatusChanged), Some(params)) => {
                 self.thread_status_changed(params, &mut decision.then);
+                self.unstarted_status(seen.conn, params, &mut decision.then);
             }
+            (Some(Method::Error), Some(params)) => self.unstarted_error(params),
             (Some(Method::ThreadCompacted), Some(params)) => self.is_compacted(params, effects),
             (Some(Method::TurnStarted), _) => {
                 self.turn_started(event, effects);
@@ -333,6 +362,7 @@ impl Engine {
                 }
             }
             (Some(Method::ItemCompleted), Some(params)) => {
+                self.threads.spawned_in(params);
                 self.item_completed(params, effects);
                 if !(self.requests.is_empty() && self.items.is_empty())
                     && let Some(place) = self.items.completed(params)
@@ -348,6 +378,10 @@ impl Engine {
             (Some(Method::RateLimitsUpdated), Some(params)) => {
                 decision.then.extend(self.rate_limits.reported(params).map(Effect::Note));
             }
+            (Some(Method::ConfigWarning), Some(params)) => {
+                let warning = ConfigWarning::of(params).map(Box::new);
+                decision.then.extend(warning.map(Effect::PublishConfigWarning));
+            }
             (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
             (Some(Method::RawResponseItemCompleted | Method::EarlyRawResponseItem), _) => {
                 // The record keeps the echo of an item that we injected; the client does not see it.
@@ -361,6 +395,7 @@ impl Engine {
 
     fn turn_completed(&mut self, now: Now, event: &Event<'_>, effects: &mut Vec<Effect>) {
         let Some((thread_id, turn_id)) = turn_of(event) else { return };
+        self.unstarted.forget(&thread_id);
         if !self.threads.turn_completed(&thread_id, &turn_id) {
             return;
         }
@@ -369,9 +404,10 @@ impl Engine {
         self.context.turn_ended(&turn_id, is_completed, effects);
         self.own_items.turn_is_over(&thread_id);
         self.watched_turn_completed(&thread_id, effects);
+        let is_of_user = self.threads.find(&thread_id).is_none_or(|thread| thread.description().kind.is_user());
         let place = ItemPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
         self.requests.turn_completed(now, &place, effects);
-        if self.threads.are_idle() {
+        if is_of_user && self.threads.of_users_are_idle() {
             effects.extend(outcome(event).map(Effect::NotifyIdle));
         }
     }

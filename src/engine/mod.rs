@@ -13,6 +13,7 @@
 mod api_calls;
 mod assembly;
 mod attached_client;
+mod config_warning;
 mod connections;
 mod context;
 mod denials;
@@ -24,9 +25,12 @@ mod rate_limits;
 mod refused_peers;
 mod requests;
 mod rules;
+pub(crate) mod shell_line;
 mod shutdown;
+pub(crate) mod terminal;
 mod threads;
 mod turn_gate;
+mod unstarted;
 mod verdict;
 mod visible;
 mod watching;
@@ -36,6 +40,7 @@ use std::time::Duration;
 
 use crate::wire::{Glance, Side};
 
+pub(crate) use api_calls::Unready;
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
     FragmentThreads, QuotedMessage, SentFragment, project,
@@ -43,6 +48,7 @@ pub(crate) use assembly::{
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
 pub use attached_client::ServerOwner;
 pub(crate) use attached_client::{ClientName, OWN_NAME};
+pub(crate) use config_warning::ConfigWarning;
 pub(crate) use connections::PROBE;
 pub use connections::{Peer, Transport};
 pub(crate) use context::{
@@ -60,12 +66,13 @@ pub use requests::{
     AnswerBefore, GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, request_digest, valid,
 };
 pub(crate) use requests::{
-    FIELD_ORDER, Need, Subject, Word, command_line, field_order, kept_result, permissions_in_words, without_shell,
-    without_system_shell,
+    FIELD_ORDER, Need, Persist, Subject, UNANSWERED, Word, answers_nothing, command_line, field_order, kept_result,
+    permissions_in_words, without_shell, without_system_shell,
 };
 pub(crate) use rules::{
     Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, Place, ProgramCheck, RuleAction, Trust, Words,
-    Workspace, asked, is_whole_path, runs_others, runs_repository_files,
+    Workspace, asked, is_shell, is_whole_path, passes_command_on, runs_others, runs_project_files,
+    runs_repository_files,
 };
 pub use rules::{Rule, acceptable_words};
 pub use shutdown::Exit;
@@ -86,6 +93,7 @@ use refused_peers::RefusedPeers;
 use requests::{Items, Requests};
 use shutdown::Shutdown;
 use threads::Threads;
+use unstarted::Unstarted;
 use verdict::Secrets;
 use watching::Watched;
 
@@ -132,12 +140,17 @@ pub struct Engine {
     shutdown: Shutdown,
     clients: Clients,
     watched: Watched,
+    unstarted: Unstarted,
     rate_limits: RateLimits,
     refused_peers: RefusedPeers,
     /// The server's version is on record.
     knows_version: bool,
     glance: Glance,
     is_hub: bool,
+    /// The server of this hub has answered a client that is on record, maybe one of an earlier hub.
+    has_had_client: bool,
+    /// The server has refused a call because it is shutting down.
+    is_draining: bool,
     /// The subscriptions of a client of the hub have changed.
     subscriptions_changed: bool,
     exit_grace: Duration,
@@ -162,11 +175,14 @@ impl Engine {
             shutdown: Shutdown::new(settings.exit_grace, settings.server_owner),
             clients: Clients::new(settings.server_owner),
             watched: Watched::default(),
+            unstarted: Unstarted::default(),
             rate_limits: RateLimits::default(),
             refused_peers: RefusedPeers::default(),
             knows_version: false,
             glance: Glance::default(),
             is_hub: settings.server_owner == ServerOwner::Hub,
+            has_had_client: false,
+            is_draining: false,
             subscriptions_changed: false,
             exit_grace: settings.exit_grace,
         }
@@ -180,15 +196,7 @@ impl Engine {
 
     fn take(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         match input {
-            Input::ServerStarted { pid, adopted } => {
-                effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.is_hub }));
-                if adopted {
-                    self.requests.workspaces.server_adopted();
-                }
-                if self.clients.own().is_served() && !self.is_hub {
-                    self.initialize(effects);
-                }
-            }
+            Input::ServerStarted { pid, adopted } => self.server_started(pid, adopted, effects),
             Input::Connected { conn, peer } => self.connected(conn, peer, effects),
             Input::Disconnected { conn } => self.disconnected(now, conn, effects),
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
@@ -270,8 +278,10 @@ impl Engine {
         self.threads.server_ended();
         self.denials.server_ended();
         self.watched.server_ended();
+        self.unstarted.server_ended();
         self.interrupts.server_ended(effects);
         self.clients.own_mut().initialized_with = None;
+        self.is_draining = false;
         for purpose in calls.into_iter().filter_map(|call| call.purpose) {
             purpose.server_ended(effects);
         }
@@ -280,6 +290,17 @@ impl Engine {
         match self.is_hub {
             true => effects.push(Effect::Note(Note::GenerationEnded { exit_code: None, signal: None })),
             false => self.shutdown.server_closed(effects),
+        }
+    }
+
+    fn server_started(&mut self, pid: u32, adopted: bool, effects: &mut Vec<Effect>) {
+        effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.is_hub }));
+        self.has_had_client = adopted;
+        if adopted {
+            self.requests.workspaces.server_adopted();
+        }
+        if self.clients.own().is_served() && !self.is_hub {
+            self.initialize(effects);
         }
     }
 
@@ -293,6 +314,11 @@ impl Engine {
     /// Number of the user's commands that the model has not seen yet.
     pub fn context_waiting(&self) -> usize {
         self.context.waiting()
+    }
+
+    /// Whether the server of the hub finishes its turns and refuses new ones.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining
     }
 
     /// Whether client lines are held here. Held lines are not on record yet.
@@ -562,6 +588,7 @@ mod tests {
             | Effect::ReleaseHeld(_)
             | Effect::PassHeld(_)
             | Effect::Warn(_)
+            | Effect::PublishConfigWarning(_)
             | Effect::NotifyPending(_)
             | Effect::PassLate { .. }
             | Effect::NotifyIdle(_)

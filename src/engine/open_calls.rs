@@ -82,14 +82,15 @@ pub(super) struct OpenCall {
     pub(super) method: Option<Method>,
     /// The thread of the turn that it starts, or that its client leaves.
     pub(super) thread_id: Option<String>,
-    /// It starts a thread in which the client asks the model for a title.
-    pub(super) is_for_title: bool,
     /// The secret part of the response.
     pub(super) secret: Option<Awaited>,
     /// The turn it starts, if that turn carries context.
     pub(super) turn: Option<TurnSent>,
     /// Context that the response settles.
     pub(super) lease: Option<Lease>,
+    /// It reads a thread with its turns, and the server has not yet told its client that this is deprecated: the parameter that the
+    /// notice names.
+    reads_whole: Option<&'static str>,
     /// Facts about the thread to read from the response.
     pub(super) asked: Option<ThreadCall>,
     pub(super) purpose: Option<Purpose>,
@@ -97,6 +98,17 @@ pub(super) struct OpenCall {
     pub(super) overrules: Option<Box<OverruledRow>>,
     /// The raw id of a request that only the attached client can answer.
     pub(super) for_client_alone: Option<Box<RawValue>>,
+}
+
+/// The parameter by which a call reads a thread with its turns; `None` if it does not. Servers since 0.169 tell its client that this
+/// is deprecated, and name the parameter.
+fn reads_whole<'a>(method: Option<Method>, params: impl Fn() -> Option<Members<'a>>) -> Option<&'static str> {
+    let has = |name: &str| params().and_then(|params| params.get(name)).is_some_and(|value| value.get() == "true");
+    match method {
+        Some(Method::ThreadRead) => has("includeTurns").then_some("includeTurns"),
+        Some(Method::ThreadResume | Method::ThreadFork) => (!has("excludeTurns")).then_some("excludeTurns"),
+        Some(_) | None => None,
+    }
 }
 
 #[derive(Debug)]
@@ -124,9 +136,10 @@ impl Calls {
         let key = self.to_server.insert(conn, RpcId::Text(id), Caller::Relay, Method::of(method));
         if let Some(call) = self.to_server.get_mut(key) {
             call.purpose = Some(purpose);
+            let params = || params.and_then(Members::of_text);
+            call.reads_whole = reads_whole(call.method, params);
             if call.method == Some(Method::ThreadUnsubscribe) {
-                let params = params.and_then(|params| serde_json::from_str::<&RawValue>(params).ok());
-                call.thread_id = params.and_then(Members::of).and_then(|params| params.text("threadId"));
+                call.thread_id = params().and_then(|params| params.text("threadId"));
             }
         }
         (key, line)
@@ -158,15 +171,9 @@ impl OpenCalls {
             return None;
         };
         let params = || event.params.and_then(Members::of);
-        match event.method {
-            Some(Method::TurnStart | Method::TurnSteer | Method::ThreadUnsubscribe) => {
-                call.thread_id = params().and_then(|params| params.text("threadId"));
-            }
-            Some(Method::ThreadStart) => {
-                call.is_for_title =
-                    params().and_then(|params| params.text("threadSource")).as_deref() == Some("thread_title");
-            }
-            Some(_) | None => {}
+        call.reads_whole = reads_whole(event.method, params);
+        if let Some(Method::TurnStart | Method::TurnSteer | Method::ThreadUnsubscribe) = event.method {
+            call.thread_id = params().and_then(|params| params.text("threadId"));
         }
         call.secret = secret;
         Some(key)
@@ -186,16 +193,26 @@ impl OpenCalls {
             caller,
             method,
             thread_id: None,
-            is_for_title: false,
             secret: None,
             turn: None,
             lease: None,
+            reads_whole: None,
             asked: None,
             purpose: None,
             overrules: None,
             for_client_alone: None,
         });
         key
+    }
+
+    /// The server tells the client of a connection that something is deprecated. Returns who made the first call to read a thread whole
+    /// whose parameter the notice names.
+    pub(super) fn deprecated(&mut self, conn: Conn, params: Option<&RawValue>) -> Option<Caller> {
+        let summary = params.and_then(Members::of)?.text("summary")?;
+        let is_named = |call: &OpenCall| call.reads_whole.is_some_and(|name| summary.contains(name));
+        let call = self.calls.iter_mut().find(|call| call.conn == conn && is_named(call))?;
+        call.reads_whole = None;
+        Some(call.caller)
     }
 
     /// Marks responses to this id as secret. Returns `false` if there is no room left; then every response on the connection

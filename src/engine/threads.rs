@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
+use super::assembly::cwd_in;
 use super::assembly::{ADDITION, Remembered, SentFragment};
 use super::open_calls::{CallKey, OpenCalls};
 use super::{Effect, LedgerEntry};
+use crate::protocol::{SpawnedThread, ThreadDescription};
 use crate::wire::Members;
 
 /// Tracked threads.
@@ -29,8 +31,6 @@ const REASONS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     by_key: HashMap<String, Thread>,
-    /// The thread of the last turn.
-    last: Option<String>,
     uses: u64,
     has_evicted: bool,
 }
@@ -49,14 +49,10 @@ pub(super) struct Thread {
     has_begun: bool,
     /// The user's first words, if context went before them.
     words: Option<String>,
-    /// The model it started with, or the one the client chose since.
-    pub(super) model: Option<String>,
-    /// The working folder, likewise.
-    pub(super) cwd: Option<String>,
+    /// As the server described it last, with the folder and the model that a client has chosen since.
+    description: ThreadDescription,
     /// The names of the tools that the client defined.
     pub(super) tools: Vec<String>,
-    /// The client asks the model for a title in it, with the user's words.
-    pub(super) is_for_title: bool,
     /// The thread began during this run.
     pub(super) is_new: bool,
     /// The context engine knows the thread.
@@ -73,6 +69,8 @@ pub(super) struct Thread {
     compacted_in: Option<String>,
     /// The most recently used thread has the greatest value; 0 is unused in this run.
     last_use: u64,
+    /// The same when its last turn started.
+    started: u64,
 }
 
 /// Context that a thread has received, with the call that carried it. Calls may be answered in any order.
@@ -157,9 +155,21 @@ impl Threads {
         self.has_room_for(&thread_id).then(|| self.by_key.entry(thread_id).or_default())
     }
 
-    /// The named thread, or else the thread of the last turn.
+    /// The named thread, or else that of the last turn of a person.
     pub(super) fn named_or_last(&self, named: Option<String>) -> Option<String> {
-        named.or_else(|| self.last.clone())
+        named.or_else(|| self.last_of(|_| true))
+    }
+
+    /// The thread of the last turn among those that take messages that name no thread.
+    fn last_of(&self, is_meant: impl Fn(&Thread) -> bool) -> Option<String> {
+        let takes = |(_, thread): &(&String, &Thread)| thread.started > 0 && thread.description.takes_messages();
+        let meant = self.by_key.iter().filter(takes).filter(|(_, thread)| is_meant(thread));
+        meant.max_by_key(|(key, thread)| (thread.started, *key)).map(|(key, _)| key.clone())
+    }
+
+    /// The same for an interruption: without a name, that of the last of these turns that runs.
+    pub(super) fn named_or_running(&self, named: Option<String>) -> Option<String> {
+        named.or_else(|| self.last_of(|thread| thread.turn.is_some())).or_else(|| self.last_of(|_| true))
     }
 
     /// Whether the server has mentioned a thread in this run.
@@ -174,11 +184,48 @@ impl Threads {
         }
     }
 
-    /// The server mentions the thread in these parameters or this result, whose id is returned.
+    /// The server describes the thread in these parameters or this result, whose id is returned.
     pub(super) fn mentioned_in(&mut self, value: &RawValue, effects: &mut Vec<Effect>) -> Option<String> {
-        let thread_id = Members::of(Members::of(value)?.get("thread")?)?.text("id")?;
+        let (thread_id, mut description) = ThreadDescription::within(value)?;
+        let result = Members::of(value)?;
+        description.model = result.text("model").or(description.model);
+        description.cwd = cwd_in(&result).or(description.cwd);
         self.mention(&thread_id, effects);
+        self.of(&thread_id).description.update(description);
         Some(thread_id)
+    }
+
+    /// The server describes a thread without a client that opens it: only a known thread learns from that.
+    pub(super) fn described_in(&mut self, value: &RawValue) {
+        let described = ThreadDescription::within(value);
+        if let Some((thread_id, description)) = described
+            && let Some(thread) = self.find_mut(&thread_id)
+        {
+            thread.description.update(description);
+        }
+    }
+
+    /// An item of a thread may say that its model has started another one, which takes no messages that name no thread.
+    pub(super) fn spawned_in(&mut self, params: &RawValue) {
+        let Some(SpawnedThread { thread_id, parent }) = SpawnedThread::within(params) else { return };
+        let cwd = self.find(&parent).and_then(|parent| parent.description.cwd.clone());
+        self.of(&thread_id).description.spawned(parent, cwd);
+    }
+
+    /// A client chooses settings of a thread in a call, or the server reports them.
+    pub(super) fn set(&mut self, thread_id: &str, settings: &Members<'_>) {
+        let description = &mut self.of(thread_id).description;
+        description.model = settings.text("model").or(description.model.take());
+        description.cwd = cwd_in(settings).or(description.cwd.take());
+    }
+
+    /// The server reports the settings of a thread.
+    pub(super) fn settings_reported(&mut self, params: &RawValue) {
+        let Some(params) = Members::of(params) else { return };
+        let settings = params.get("threadSettings").and_then(Members::of);
+        if let (Some(thread_id), Some(settings)) = (params.text("threadId"), settings) {
+            self.set(&thread_id, &settings);
+        }
     }
 
     /// Marks a thread as begun; returns whether that is new.
@@ -206,13 +253,18 @@ impl Threads {
         self.by_key.values().all(|thread| thread.turn.is_none())
     }
 
+    /// No turn of a person is running.
+    pub(super) fn of_users_are_idle(&self) -> bool {
+        self.by_key.values().all(|thread| thread.turn.is_none() || !thread.description.kind.is_user())
+    }
+
     pub(super) fn turn_started(&mut self, thread_id: &str, turn_id: String) {
         let thread = self.of(thread_id);
         if thread.ended_turns.contains(&turn_id) {
             return;
         }
+        thread.started = thread.last_use;
         (thread.turn, thread.has_run) = (Some(turn_id), true);
-        self.last = Some(thread_id.to_owned());
     }
 
     /// A turn ended. Returns whether that is new: the server tells each subscriber.
@@ -227,6 +279,11 @@ impl Threads {
         }
         thread.ended_turns.push_back(turn_id.to_owned());
         true
+    }
+
+    /// No turn runs in a thread. A slow connection may still deliver the end of the last one.
+    pub(super) fn turn_is_over(&mut self, thread_id: &str) {
+        self.find_mut(thread_id).into_iter().for_each(|thread| thread.turn = None);
     }
 
     /// The server has ended, and all its turns with it.
@@ -282,6 +339,11 @@ impl Threads {
 }
 
 impl Thread {
+    /// The kind, the folder and all else that is known of it.
+    pub(super) fn description(&self) -> &ThreadDescription {
+        &self.description
+    }
+
     /// Stores the beginning of the thread; the first report counts. Returns the stored text if it is new.
     pub(super) fn learn_words(&mut self, words: &str) -> Option<String> {
         if self.words.is_some() {
@@ -393,6 +455,21 @@ mod tests {
         assert!(threads.turn_in("2") == Some("u") && threads.find("too many").is_none());
         // It may have had a turn before it was evicted.
         assert!(!threads.begin("1"));
+    }
+
+    #[test]
+    fn agents_are_not_the_last_thread() {
+        let mut threads = Threads::default();
+        threads.of("t").description.cwd = Some("/p".to_owned());
+        threads.turn_started("t", "u".to_owned());
+        let item =
+            r#"{"type":"collabAgentToolCall","tool":"spawnAgent","senderThreadId":"t","receiverThreadIds":["a"]}"#;
+        let params = format!(r#"{{"threadId":"t","item":{item}}}"#);
+        threads.spawned_in(serde_json::from_str(&params).expect("BUG: it is JSON"));
+        threads.turn_started("a", "v".to_owned());
+        assert_eq!(threads.named_or_last(None).as_deref(), Some("t"));
+        assert_eq!(threads.named_or_running(None).as_deref(), Some("t"));
+        assert_eq!(threads.find("a").and_then(|thread| thread.description.cwd.as_deref()), Some("/p"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::api_calls::Unready;
 use super::assembly::{Assembled, Consultation, cwd_in, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::interface::{ApiCallId, LateLine, Token};
@@ -35,7 +36,7 @@ impl Engine {
             return false;
         }
         let Some(thread_id) = thread_of(event) else { return false };
-        if self.threads.find(&thread_id).is_some_and(|thread| thread.is_for_title) {
+        if self.threads.find(&thread_id).is_some_and(|thread| !thread.description().kind.is_user()) {
             return false;
         }
         let needed = match self.assembly.holds.holds(&thread_id) {
@@ -130,8 +131,8 @@ impl Engine {
             }
             Wanted::Context { prompt, model, cwd } => {
                 let thread = self.threads.of(&thread_id);
-                let cwd = cwd.or_else(|| thread.cwd.clone());
-                let model = model.or_else(|| thread.model.clone());
+                let cwd = cwd.or_else(|| thread.description().cwd.clone());
+                let model = model.or_else(|| thread.description().model.clone());
                 let tools = thread.tools.clone();
                 let taken = prompt.chars().count() + self.context.envelope_bytes_max();
                 let room_chars = TURN_CHARS_MAX.saturating_sub(taken);
@@ -265,7 +266,7 @@ impl Engine {
         for hold in self.assembly.holds.take_all() {
             effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
                 Queued::ApiInput { api_call, .. } | Queued::Interrupt { api_call } | Queued::Rpc { api_call, .. } => {
-                    Some(Effect::Reply(api_call, ApiReply::NotReady))
+                    Some(Effect::Reply(api_call, ApiReply::NotReady(Unready::Ended)))
                 }
                 Queued::ClientLine(..) => None,
             }));

@@ -1,9 +1,9 @@
 //! Threads that the hub watches itself: it subscribes on its own connection, so that what happens there is on record and its
 //! requests reach the ledger.
 //!
-//! The server sends the messages of a thread to its subscribers only. If the last client leaves while a turn runs, the hub
-//! takes its place. It also does so before it starts a turn for an API caller in a thread that no client has open. It leaves
-//! once the turn is over, or once a client subscribes.
+//! The server sends the messages of a thread to its subscribers only. If a turn runs and nobody has subscribed, because the last
+//! client has left or the server begins a queued turn by itself, the hub subscribes. It also does so before it starts a turn for an
+//! API caller in a thread that no client has open. It leaves once the turn is over, or once a client subscribes.
 
 use std::collections::BTreeSet;
 
@@ -43,6 +43,11 @@ impl Watched {
         *self = Watched::default();
     }
 
+    /// Whether the server has reported a thread as active.
+    pub(super) fn is_active(&self, thread_id: &str) -> bool {
+        self.active.contains(thread_id)
+    }
+
     /// The server has refused the subscription.
     pub(super) fn refused(&mut self, thread_id: &str) {
         self.ours.remove(thread_id);
@@ -66,6 +71,19 @@ impl Engine {
         if !can_watch || self.clients.has_subscriber(thread_id) || !add(&mut self.watched.ours, thread_id) {
             return;
         }
+        self.resume(thread_id, effects);
+    }
+
+    /// Loads a thread into the server, which takes a turn in no other. The client of a relay does that itself.
+    pub(super) fn load(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        if self.is_hub {
+            self.watch(thread_id, effects);
+        } else if self.clients.own().is_served() && !self.clients.has_subscriber(thread_id) {
+            self.resume(thread_id, effects);
+        }
+    }
+
+    fn resume(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
         let purpose = Purpose::Watch { thread_id: thread_id.to_owned() };
         let params = json!({ "threadId": thread_id, "excludeTurns": true });
         self.call_about(Method::ThreadResume, &params.to_string(), purpose, effects);
@@ -87,6 +105,12 @@ impl Engine {
     fn call_about(&mut self, method: Method, params: &str, purpose: Purpose, effects: &mut Vec<Effect>) {
         let (_, line) = self.calls.call_server(Conn::OWN, method.name(), Some(params), purpose);
         effects.push(inject(Conn::OWN, vec![free_line(line)]));
+    }
+
+    /// Reads the turn that was running when the hub subscribed: nobody was sent how it began.
+    fn read_running_turn(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
+        let params = json!({ "threadId": thread_id, "itemsView": "full", "sortDirection": "desc", "limit": 1 });
+        self.call_about(Method::ThreadTurnsList, &params.to_string(), Purpose::Look, effects);
     }
 
     /// Whether something happens in a thread that has to be on record.
@@ -127,12 +151,16 @@ impl Engine {
         let Some(thread) = thread.and_then(Members::of) else { return };
         let (Some(thread_id), Some(status)) = (thread.text("id"), thread.get("status")) else { return };
         self.requests.thread_status(now, &thread_id, status, effects);
-        if self.status_changed(&thread_id, status) || self.starts_turn(&thread_id) {
+        let is_active = self.status_changed(&thread_id, status);
+        if is_active && conn == Conn::OWN && self.watched.ours.contains(&thread_id) {
+            self.read_running_turn(&thread_id, effects);
+        }
+        if is_active || self.starts_turn(&thread_id) {
             return;
         }
         // The end of its turn was sent to a client that has left.
-        if let Some(turn_id) = self.threads.turn_in(&thread_id).filter(|_| conn == Conn::OWN).map(str::to_owned) {
-            self.threads.turn_completed(&thread_id, &turn_id);
+        if conn == Conn::OWN {
+            self.threads.turn_is_over(&thread_id);
         }
         if self.watched.ours.contains(&thread_id) {
             self.unwatch(&thread_id, effects);
@@ -154,22 +182,29 @@ impl Engine {
     /// A client has subscribed to a thread.
     pub(super) fn client_subscribed(&mut self, conn: Conn, thread_id: &str, effects: &mut Vec<Effect>) {
         if conn != Conn::OWN {
+            self.unstarted.forget(thread_id);
             self.unwatch(thread_id, effects);
         }
     }
 
     /// A client has left a thread, in which it may have been about to start a turn.
     pub(super) fn client_left(&mut self, conn: Conn, thread_id: &str, starts_turn: bool, effects: &mut Vec<Effect>) {
+        self.unstarted.forget(thread_id);
         if conn != Conn::OWN && (starts_turn || self.is_running(thread_id)) {
             self.watch(thread_id, effects);
         }
     }
 
-    /// A turn has started. The server subscribes all its clients to the threads of sub-agents, and the hub, too; it leaves them to
-    /// the clients.
+    /// A turn has started, which only subscribers are told. The server subscribes all its clients to the threads of sub-agents, and
+    /// the hub, too; it leaves them to the clients.
     pub(super) fn turn_watched(&mut self, conn: Conn, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        let of_hub = Some(message).filter(|_| self.is_hub && conn == Conn::OWN);
-        let Some((thread_id, _)) = of_hub.and_then(turn_of) else { return };
+        let Some((thread_id, _)) = Some(message).filter(|_| self.is_hub).and_then(turn_of) else { return };
+        if conn != Conn::OWN {
+            if self.add_subscription(conn, &thread_id) {
+                self.client_subscribed(conn, &thread_id, effects);
+            }
+            return;
+        }
         let is_wanted = self.watched.ours.contains(&thread_id) || self.clients.own().threads.contains(&thread_id);
         if !is_wanted && self.clients.any_connected() {
             self.unsubscribe(&thread_id, effects);
@@ -200,11 +235,12 @@ impl Engine {
         }
     }
 
-    /// The status of a thread has changed. If there are no clients at all, as after a restart of the hub, nobody else watches it.
+    /// The status of a thread has changed, which all clients are told. It may run with no subscriber: a client has left a turn
+    /// behind, or its queue.
     pub(super) fn thread_status_changed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
         let Some(params) = Some(params).filter(|_| self.is_hub).and_then(Members::of) else { return };
         let (Some(thread_id), Some(status)) = (params.text("threadId"), params.get("status")) else { return };
-        if self.status_changed(&thread_id, status) && !self.clients.any_connected() {
+        if self.status_changed(&thread_id, status) {
             self.watch(&thread_id, effects);
         }
     }
@@ -250,7 +286,7 @@ mod tests {
         }
 
         fn connect(&mut self, conn: u32) {
-            let peer = Peer { transport: Transport::WebSocket, pid: None };
+            let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
             self.handle(Input::Connected { conn: Conn(conn), peer });
         }
 
@@ -478,6 +514,40 @@ mod tests {
     }
 
     #[test]
+    fn slow_copy_of_a_request_that_is_over_is_not_opened() {
+        let mut hub = taken_over();
+        let ask = |item: &str| {
+            let params = format!(r#"{{"threadId":"t","turnId":"u","itemId":"{item}"}}"#);
+            format!(r#"{{"id":5,"method":"{ASKED}","params":{params}}}"#)
+        };
+        let resolved = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":5}}"#;
+        assert_eq!(ended(&mut hub, resolved), ["g-5"]);
+        assert_eq!(asked(&mut hub, &ask("i")).1, [""; 0]);
+        assert_eq!(hub.0.requests_pending(), 0);
+        // A new one, and then a copy of the one before it.
+        assert_eq!(asked(&mut hub, &ask("new")).1, ["opens g-5.2"]);
+        hub.join(1);
+        hub.read(&format!("1<{}", ask("i")));
+        assert_eq!(hub.0.requests_pending(), 1);
+    }
+
+    /// The end of a turn comes over a slow connection, after the state of its thread has shown it.
+    #[test]
+    fn late_end_of_a_turn_ends_its_requests() {
+        let mut hub = Hub::new();
+        hub.handle(Input::Remembered(Box::default()));
+        hub.join(1);
+        hub.turn(1, "started");
+        hub.read(&format!(r#"1<{{"id":5,"method":"{ASKED}","params":{{"threadId":"t","turnId":"u","itemId":"i"}}}}"#));
+        assert_eq!(hub.0.requests_pending(), 1);
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "thread/resume(no turns)");
+        hub.join(2);
+        hub.read(&format!("0<{}", resumed(2, "t", r#"{"type":"idle"}"#)));
+        hub.turn(2, "completed");
+        assert_eq!(hub.0.requests_pending(), 0);
+    }
+
+    #[test]
     fn request_that_is_asked_again_is_answered_by_an_api_caller() {
         let mut hub = taken_over();
         assert_eq!(ended(&mut hub, &resumed(3, "t", WAITING)), [""; 0]);
@@ -648,6 +718,19 @@ mod tests {
     }
 
     #[test]
+    fn turn_that_runs_when_the_hub_comes_is_read() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        hub.turn(1, "started");
+        hub.handle(Input::Disconnected { conn: Conn(1) });
+        let came = format!("0<{}", resumed(2, "t", r#"{"type":"active","activeFlags":[]}"#));
+        assert_eq!(hub.read(&came), "thread/turns/list");
+        // A release may not have that call.
+        assert_eq!(hub.read(r#"0<{"id":"own:3","error":{"code":-32600,"message":"unknown"}}"#), "");
+        assert_eq!(hub.turn(0, "completed"), "thread/unsubscribe");
+    }
+
+    #[test]
     fn turn_that_an_earlier_hub_saw_start_is_watched() {
         let mut hub = Hub::new();
         hub.join(2);
@@ -695,6 +778,54 @@ mod tests {
         let params = r#"{"threadId":"child","turn":{"id":"v"}}"#;
         let started = format!(r#"0<{{"method":"turn/started","params":{params}}}"#);
         assert_eq!(hub.read(&started), "thread/unsubscribe");
+    }
+
+    /// Threads by who has subscribed, each while a client of another thread is connected.
+    #[test]
+    fn running_thread_that_nobody_has_is_watched() {
+        let resume = "thread/resume(no turns)";
+        let started = r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}"#;
+        let check = |what: &str, expect: &str, before: &dyn Fn(&mut Hub)| {
+            let mut hub = Hub::new();
+            hub.connect(9);
+            let initialize = r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"tui","version":"2"}}}"#;
+            hub.read(&format!("9>{initialize}"));
+            before(&mut hub);
+            assert_eq!(hub.status("active"), expect, "{what}");
+        };
+        check("nobody's", resume, &|_| {});
+        check("a client's", "", &|hub| drop(hub.join(1)));
+        check("of a client that has left it idle", resume, &|hub| {
+            hub.join(1);
+            hub.handle(Input::Disconnected { conn: Conn(1) });
+        });
+        check("of a client that has unsubscribed", resume, &|hub| {
+            hub.join(1);
+            hub.read(r#"1>{"id":3,"method":"thread/unsubscribe","params":{"threadId":"t"}}"#);
+            hub.read(r#"1<{"id":3,"result":{"status":"unsubscribed"}}"#);
+        });
+        check("of a sub-agent, which the client is told of", "", &|hub| drop(hub.read(&format!("9<{started}"))));
+        check("of a sub-agent whose client has left", "", &|hub| {
+            hub.read(&format!("9<{started}"));
+            assert_eq!(hub.handle(Input::Disconnected { conn: Conn(9) }), resume);
+        });
+        check("of a client that tells the time", "", &|hub| {
+            hub.join(1);
+            hub.read(r#"1<{"id":9,"method":"currentTime/read","params":{"threadId":"t"}}"#);
+            hub.handle(Input::Disconnected { conn: Conn(1) });
+        });
+    }
+
+    #[test]
+    fn sub_agent_that_is_watched_is_left_to_the_client_that_is_told_of_it() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        let params = r#"{"threadId":"child","status":{"type":"active","activeFlags":[]}}"#;
+        let status = format!(r#"0<{{"method":"thread/status/changed","params":{params}}}"#);
+        assert_eq!(hub.read(&status), "thread/resume(no turns)");
+        let started = r#"1<{"method":"turn/started","params":{"threadId":"child","turn":{"id":"v"}}}"#;
+        assert_eq!(hub.read(started), "thread/unsubscribe");
+        assert_eq!(hub.0.subscriptions(Conn(1)), ["child", "t"]);
     }
 
     #[test]
@@ -790,12 +921,78 @@ mod tests {
         let mut hub = Hub::new();
         hub.join(1);
         hub.read(r#"1>{"id":3,"method":"thread/start","params":{"threadSource":"thread_title"}}"#);
-        hub.read(r#"1<{"id":3,"result":{"thread":{"id":"title"}}}"#);
+        hub.read(r#"1<{"id":3,"result":{"thread":{"id":"title","threadSource":"thread_title"}}}"#);
         assert!(!carries(&mut hub, "title"));
         let mut relay = Hub::new();
         relay.join(1);
         relay.0.is_hub = false;
         assert!(!carries(&mut relay, "t"));
+    }
+
+    /// The thread of the call that the hub makes for an API caller who names none; `None` if there is no such call.
+    fn target(hub: &mut Hub, request: ApiRequest) -> Option<String> {
+        let mut effects = Vec::new();
+        hub.0.handle(NOW, Input::ApiRequest { api_call: 1, request, server_listens: true }, &mut effects);
+        #[expect(clippy::wildcard_enum_match_arm, reason = "other effects send nothing")]
+        let lines = effects.iter().flat_map(|effect| match effect {
+            Effect::Inject(injection) => injection.lines.as_slice(),
+            _ => &[],
+        });
+        let call: serde_json::Value =
+            serde_json::from_slice(&lines.last()?.bytes).expect("BUG: our own lines are JSON");
+        call["params"]["threadId"].as_str().map(str::to_owned)
+    }
+
+    /// A thread whose description has these members starts, and a turn in it.
+    fn runs(hub: &mut Hub, thread_id: &str, members: &str) {
+        let thread = format!(r#"{{"id":"{thread_id}"{members}}}"#);
+        hub.read(&format!(r#"1<{{"method":"thread/started","params":{{"thread":{thread}}}}}"#));
+        let params = format!(r#"{{"threadId":"{thread_id}","turn":{{"id":"turn of {thread_id}"}}}}"#);
+        hub.read(&format!(r#"1<{{"method":"turn/started","params":{params}}}"#));
+    }
+
+    #[test]
+    fn threads_of_persons_alone_are_targets() {
+        let input = || ApiRequest::Input { text: "go on".to_owned(), thread_id: None };
+        let interrupt = || ApiRequest::Interrupt { thread_id: None };
+        for members in [
+            r#","threadSource":"thread_title","ephemeral":true"#,
+            r#","source":{"subAgent":{"thread_spawn":{"depth":1,"parent_thread_id":"t"}}}"#,
+            r#","source":{"subAgent":"review"}"#,
+            r#","source":{"subAgent":{"other":"guardian"}}"#,
+            r#","threadSource":"recap","ephemeral":true"#,
+            r#","canAcceptDirectInput":false"#,
+        ] {
+            let mut hub = Hub::new();
+            hub.join(1);
+            runs(&mut hub, "t", r#","threadSource":"user""#);
+            runs(&mut hub, "hidden", members);
+            assert_eq!(target(&mut hub, input()).as_deref(), Some("t"), "{members}");
+            assert_eq!(target(&mut hub, interrupt()).as_deref(), Some("t"), "{members}");
+            // The hidden one is still there for those who name it.
+            let named = ApiRequest::Interrupt { thread_id: Some("hidden".to_owned()) };
+            assert_eq!(target(&mut hub, named).as_deref(), Some("hidden"), "{members}");
+            // Without any other thread it is no target either.
+            let mut alone = Hub::new();
+            alone.join(1);
+            runs(&mut alone, "hidden", members);
+            assert_eq!(target(&mut alone, input()), None, "{members}");
+        }
+    }
+
+    #[test]
+    fn interruption_finds_the_running_turn() {
+        let mut hub = Hub::new();
+        hub.join(1);
+        runs(&mut hub, "a", "");
+        runs(&mut hub, "b", "");
+        let interrupt = || ApiRequest::Interrupt { thread_id: None };
+        assert_eq!(target(&mut hub, interrupt()).as_deref(), Some("b"));
+        hub.read(r#"1<{"method":"turn/completed","params":{"threadId":"b","turn":{"id":"turn of b"}}}"#);
+        assert_eq!(target(&mut hub, interrupt()).as_deref(), Some("a"));
+        // A message goes to the thread in which somebody spoke last.
+        let input = ApiRequest::Input { text: "go on".to_owned(), thread_id: None };
+        assert_eq!(target(&mut hub, input).as_deref(), Some("b"));
     }
 
     #[test]

@@ -159,7 +159,15 @@ impl Reach {
         for folder in std::env::split_paths(path) {
             if !folder.is_absolute() {
                 // It is one of the folder in which the program starts, where a model may well write.
-                let why = format!("PATH has the relative folder `{}` before a folder with `{name}`", folder.display());
+                let why = match folder.display().to_string() {
+                    empty if empty.is_empty() => format!(
+                        "PATH has an empty entry before a folder with `{name}`, which means the folder in which the program \
+                         starts; remove the extra `:`"
+                    ),
+                    folder => format!(
+                        "PATH has the relative folder `{folder}` before a folder with `{name}`; write its whole path"
+                    ),
+                };
                 return Err(match self.whose {
                     Whose::Models => InReach::OfModel(why),
                     Whose::ModelsAndUsers => InReach::Unclear(why),

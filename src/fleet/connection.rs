@@ -52,7 +52,7 @@ pub(crate) struct Member {
 /// Why this machine cannot take part.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    #[error("no fleet is configured; set `url` and `creds` in `[fleet]` of config.toml, see docs/fleet.md")]
+    #[error("no fleet is configured; set `url` and `creds` in `[fleet]` of config.toml, see `codex-shim docs fleet`")]
     NotConfigured,
     #[error("fleet.url is not a valid address of a NATS server; write tls://HOST:4222")]
     Address,

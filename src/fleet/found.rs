@@ -30,6 +30,7 @@ pub(crate) fn found(host: &str, row: &Value) -> Found {
         live: row["live"] == true,
         holder: (!place.cwd.is_empty()).then(|| Holder { pid, started_at: since.to_owned(), client, place }),
         repository: None,
+        threads: None,
         last_used: time_of(since),
     }
 }

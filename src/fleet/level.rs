@@ -9,7 +9,7 @@ use super::wire::{self, Failure, HostDocument, MESSAGE_BYTES_MAX, PendingDocumen
 use crate::config::FleetLevel;
 use crate::control::answer::kind_of;
 use crate::control::request_view::files;
-use crate::engine::{one_line, without_shell};
+use crate::engine::{answers_nothing, one_line, without_shell};
 use crate::secrets::{redacted, redacted_json};
 
 /// Members of an event.
@@ -226,10 +226,12 @@ fn problems(silent: &[(String, Failure)], level: FleetLevel) -> Vec<String> {
         .collect()
 }
 
-/// A request with its answers.
-pub(crate) fn shown(row: &Value, answers: &Value, level: FleetLevel) -> Leaving {
+/// A request with its answers, and its session: the id and the name.
+pub(crate) fn shown((id, name): (&str, &str), row: &Value, answers: &Value, level: FleetLevel) -> Leaving {
     let answers: Vec<Value> = answers.as_array().into_iter().flatten().map(|given| answer(given, level)).collect();
-    Leaving(json!({ "request": request(row, level), "answers": answers, "level": level.to_string() }))
+    let session = with_lines(&json!({ "session_id": id, "name": name }), level);
+    let request = request(row, level);
+    Leaving(json!({ "session": session, "request": request, "answers": answers, "level": level.to_string() }))
 }
 
 /// The row of a request after an answer.
@@ -359,6 +361,7 @@ fn request(row: &Value, level: FleetLevel) -> Value {
             let resolved = match (decision, row["resolved_payload"].is_null()) {
                 (Some(word), _) => serde_json::json!({ "decision": word }),
                 (None, true) => Value::Null,
+                (None, false) if answers_nothing(&row["resolved_payload"]) => serde_json::json!({ "answers": {} }),
                 (None, false) => serde_json::json!({}),
             };
             kept.insert("resolved_payload".to_owned(), resolved);

@@ -42,7 +42,7 @@ pub(crate) use follow::Reader;
 pub(crate) use found::{found, front};
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
-pub(crate) use subject::{is_plain_id, name_of};
+pub(crate) use subject::{in_permissions, is_plain_id, name_of};
 pub(crate) use turn::{Runs, TurnEnded, TurnEvents, is_at_rest};
 pub(crate) use views::Views;
 pub(crate) use wire::{

@@ -59,6 +59,12 @@ pub(crate) fn token(name: &str) -> String {
     token
 }
 
+/// How the permissions of the server write a name; `None` if they write the name itself.
+pub(crate) fn in_permissions(name: &str) -> Option<String> {
+    let token = token(name);
+    (token != name).then(|| format!("the server's permissions write `{name}` as `{token}`"))
+}
+
 /// The name that [`token`] made a token of; `None` if it makes no such token.
 pub(crate) fn name_of(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -193,6 +199,12 @@ mod tests {
         check("*", "~2A");
         check("a b>~", "a~20b~3E~7E");
         check("ä", "~C3~A4");
+    }
+
+    #[test]
+    fn only_names_that_differ_in_permissions_are_told() {
+        assert_eq!(in_permissions("build-7"), None);
+        assert_eq!(in_permissions("a.b").as_deref(), Some("the server's permissions write `a.b` as `a~2Eb`"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::feed::{CUT, Event, whole};
 use super::follow::Reader;
 use super::wire::EventMessage;
+use crate::history::{HIDDEN, hides};
 use crate::protocol::Method;
 
 /// Why a turn failed whose server has ended, as in the history.
@@ -123,7 +124,9 @@ impl TurnEvents {
         let payload = whole(event.payload_preview);
         match method {
             Some(Method::ItemCompleted) if payload["item"]["type"] == "agentMessage" => {
-                let text = payload["item"]["text"].as_str().map(str::to_owned);
+                let item = &payload["item"];
+                let is_hidden = hides(item["moderation"]["display"]["mode"].as_str());
+                let text = item["text"].as_str().map(|text| if is_hidden { HIDDEN } else { text }.to_owned());
                 self.message = text.or(self.message.take());
                 None
             }
@@ -261,6 +264,15 @@ mod tests {
         let adopts = ("c", "generation_started", "", adopted);
         assert!(!is_over(&[seen.clone(), adopts.clone()]));
         assert!(is_over(&[seen, adopts, ("c", "generation_ended", "", none())]));
+    }
+
+    #[test]
+    fn message_that_codex_hides_is_not_told() {
+        for (mode, expect) in [("show", "secret"), ("hide", HIDDEN), ("block", HIDDEN)] {
+            let mut says = says("secret");
+            says["item"]["moderation"] = json!({ "moderated": true, "display": { "mode": mode } });
+            assert_eq!(ended(&[("a", "item/completed", "u", says)]).1.as_deref(), Some(expect), "{mode}");
+        }
     }
 
     #[test]

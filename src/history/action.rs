@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::bounded::{rfc3339_millis, start_of};
 use super::review::REVIEW;
 use super::rows::{Phase, ToolEvent, ToolRow};
-use crate::engine::{one_line, without_shell};
+use crate::engine::{UNANSWERED, one_line, without_shell};
 use crate::protocol::named;
 
 /// Longest command, path or name in a summary, in characters. Source: session-manager.
@@ -146,6 +146,7 @@ pub(crate) fn decided(decision: Option<&str>, accepted: &str) -> String {
         Some("acceptForSession" | "approved_for_session") => format!("{accepted} for the session"),
         Some("decline" | "denied") => "declined".to_owned(),
         Some("cancel" | "abort") => "cancelled".to_owned(),
+        Some(UNANSWERED) => "not given".to_owned(),
         Some(other) => format!("decision: {}", one_line(other)),
     }
 }
@@ -513,6 +514,11 @@ mod tests {
             r#"6 request_user_input pre ~ i g-0 raw={"questions":[{"question":"Which?"}]}
                7 user_input_submitted pre ~ i g-0 latency=1"#,
             "user_input completed 6..7 User input submitted: Which?",
+        );
+        check(
+            r#"6 request_user_input pre ~ i g-0 raw={"message":"Deploy?"}
+               7 user_input_submitted pre ~ i g-0 decision=unanswered;latency=1"#,
+            "user_input completed 6..7 User input not given: Deploy?",
         );
         check(
             r#"6 request_user_input pre ~ i g-0 raw={"message":"Deploy?"}

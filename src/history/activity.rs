@@ -11,7 +11,7 @@ use super::conversation::Conversation;
 use super::request::Request;
 use super::turn::Thread;
 use crate::engine::Need;
-use crate::protocol::named;
+use crate::protocol::{ThreadKind, named};
 
 /// Silence after which a turn counts as thinking, in microseconds. Source: the contract.
 const WORKING_US: u64 = 2_500_000;
@@ -53,6 +53,7 @@ pub struct ThreadActivity {
     pub pending: u64,
     /// Start of the silence of a thinking turn, in microseconds since the Unix epoch.
     pub silent_since_us: Option<u64>,
+    pub(crate) kind: ThreadKind,
 }
 
 /// The activity of a session and its threads at any time after the last record.
@@ -76,6 +77,7 @@ struct Facts {
     /// The most urgent wait for a human, and since when.
     waiting: Option<(Activity, u64)>,
     pending: u64,
+    kind: ThreadKind,
 }
 
 impl SessionActivity {
@@ -98,13 +100,15 @@ impl SessionActivity {
         self.threads.iter().map(|(thread_id, facts)| facts.at(thread_id, now_us)).collect()
     }
 
-    /// The activity of the session at `now_us` and its start, both in microseconds since the Unix epoch.
+    /// The activity of the session at `now_us` and its start, both in microseconds since the Unix epoch: that of its users'
+    /// threads, and of others only if they wait for a person.
     #[must_use]
     pub fn session(&self, now_us: u64) -> (Activity, u64) {
         if !self.child_runs {
             return (Activity::Stopped, self.child_since_us);
         }
-        let threads = self.threads(now_us).into_iter().map(|thread| (thread.activity, thread.since_us));
+        let counts = |thread: &ThreadActivity| thread.kind.is_user() || thread.activity >= Activity::WaitingInput;
+        let threads = self.threads(now_us).into_iter().filter(counts).map(|thread| (thread.activity, thread.since_us));
         let idle = (Activity::Idle, self.child_since_us);
         // A request may name no thread.
         self.nowhere.iter().copied().chain(threads).fold(idle, |(most, since_us), (activity, at_us)| {
@@ -120,11 +124,11 @@ impl SessionActivity {
 }
 
 impl ThreadActivity {
-    /// Since when a running turn has stalled: it has had no event of its own for this long. In microseconds since the Unix epoch.
+    /// Since when a running turn of a person has stalled: it has had no event of its own for this long. In microseconds since the Unix epoch.
     #[must_use]
     pub fn stalled_since_us(&self, now_us: u64, after: Duration) -> Option<u64> {
         let has_stalled = |since_us: &u64| u128::from(now_us.saturating_sub(*since_us)) >= after.as_micros();
-        self.silent_since_us.filter(has_stalled)
+        self.silent_since_us.filter(|since_us| self.kind.is_user() && has_stalled(since_us))
     }
 
     /// The activity of one thread at `now_us`, in microseconds since the Unix epoch.
@@ -152,6 +156,7 @@ impl Facts {
             heard_us: thread.heard_us,
             waiting: most,
             pending: open().count() as u64,
+            kind: conversation.identities.kind(thread_id),
         }
     }
 
@@ -170,6 +175,7 @@ impl Facts {
             turn_id: self.turn_id.clone(),
             pending: self.pending,
             silent_since_us: matches!(activity, Activity::Thinking).then_some(self.heard_us),
+            kind: self.kind,
         }
     }
 }
@@ -292,6 +298,28 @@ mod tests {
         check(&format!("{STARTED}{ASKED}{again}"), HOUR_MS, &permission);
         // Requests for the client alone do not count as waiting.
         check(&format!("{STARTED}9 ?0 item/tool/call t/u/i"), 10, &["working 5", "t working 5 u 0"]);
+    }
+
+    #[test]
+    fn threads_of_no_person_are_no_activity_of_the_session() {
+        for members in [
+            r#""threadSource":"thread_title","ephemeral":true"#,
+            r#""source":{"subAgent":{"thread_spawn":{}}}"#,
+            r#""source":{"subAgent":"review"}"#,
+            r#""source":{"subAgent":{"other":"guardian"}}"#,
+            r#""threadSource":"recap","ephemeral":true"#,
+        ] {
+            let described = format!("3 < thread/started ~ {{\"thread\":{{\"id\":\"t\",{members}}}}}\n");
+            let runs = format!("{described}{STARTED}");
+            check(&runs, 6, &["idle 2", "t working 5 u 0"]);
+            // It stalls nothing, however long it is silent.
+            check(&runs, HOUR_MS, &["idle 2", "t thinking 2505 u 0"]);
+            // A person is asked all the same.
+            let asks = format!("{runs}{ASKED}");
+            check(&asks, HOUR_MS, &["waiting_permission 9", "t waiting_permission 9 u 1"]);
+        }
+        let of_user = r#"3 < thread/started ~ {"thread":{"id":"t","threadSource":"user"}}"#;
+        check(&format!("{of_user}\n{STARTED}"), 6, &["working 5", "t working 5 u 0"]);
     }
 
     #[test]

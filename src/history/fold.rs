@@ -9,6 +9,7 @@ use super::bounded::{PREVIEW_CHARS_MAX, cut, preview};
 use super::conversation::{Change, Conversation, Purpose};
 use super::deliveries::Deliveries;
 use super::groups::{Group, Groups};
+use super::identity::ThreadIdentity;
 use super::meter::Meter;
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::rows::{ToolRow, TurnRow, output_row, tool_rows, turn_rows};
@@ -18,13 +19,14 @@ use crate::journal::Position;
 use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
-const OURS: [&str; 20] = [
+const OURS: [&str; 21] = [
     "conn_open",
     "conn_close",
     "generation_started",
     "generation_ended",
     "codex_version",
     "request_resolved",
+    "turn_not_started",
     "rule_applied",
     "rule_refused",
     "sandboxed_peer",
@@ -55,6 +57,8 @@ pub struct Rows {
     /// What turns and threads have used.
     pub(crate) usage: Vec<UsageRow>,
     pub(crate) limits: Vec<LimitRow>,
+    /// Threads of which more is known.
+    pub(crate) threads: Vec<(String, ThreadIdentity)>,
     /// The first record that was counted, and its time, in microseconds since the Unix epoch.
     pub(crate) counted_from: Option<(Position, u64)>,
 }
@@ -148,7 +152,7 @@ pub struct Fold {
 impl Fold {
     /// The version of the stored form, and of the rows that result from records. A fold of another version is built again
     /// from the journal.
-    pub(crate) const FORM: u32 = 5;
+    pub(crate) const FORM: u32 = 7;
 
     /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
@@ -171,6 +175,9 @@ impl Fold {
         let step = self.conversation.take(Purpose::Rows(at), seen);
         tool_rows(&step, &self.conversation, &mut rows.tools);
         turn_rows(&step, &mut rows.turns);
+        let identified = step.identified.as_ref();
+        rows.threads
+            .extend(identified.and_then(|id| Some((id.clone(), self.conversation.identities.get(id)?.clone()))));
         self.transcript.take(&step, &self.conversation, &mut rows.entries);
         if self.meter.begins() {
             rows.counted_from = Some((at.clone(), seen.at_us));

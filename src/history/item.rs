@@ -74,7 +74,12 @@ impl ItemKind {
 }
 
 /// What stands for a message that codex hides. The journal has its text.
-const HIDDEN: &str = "(codex hides this message)";
+pub(crate) const HIDDEN: &str = "(codex hides this message)";
+
+/// Whether codex wants a message not to be shown that has this `moderation.display.mode`. Source: the schema of 0.171.
+pub(crate) fn hides(display_mode: Option<&str>) -> bool {
+    matches!(display_mode, Some("hide" | "block"))
+}
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Item {
@@ -179,6 +184,23 @@ impl Item {
         millis("completedAtMs").or_else(|| millis("startedAtMs")).map(|millis| millis.saturating_mul(1_000))
     }
 
+    /// Whether it has the time of its end.
+    pub(super) fn has_end(&self) -> bool {
+        self.members.get("completedAtMs").is_some_and(Value::is_u64)
+    }
+
+    /// Whether it says that it is not finished.
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.status() == Some("inProgress")
+    }
+
+    /// Adds a time that stands beside it, unless it has its own.
+    pub(super) fn has_time(&mut self, name: &str, at_ms: Option<u64>) {
+        if let Some(at_ms) = at_ms.filter(|_| !self.members.get(name).is_some_and(Value::is_u64)) {
+            self.members.insert(name.to_owned(), at_ms.into());
+        }
+    }
+
     /// Its text; `None` if it has none or is of a kind without text.
     pub(super) fn text(&self) -> Option<String> {
         let texts = |name: &str, separator: &str| {
@@ -198,10 +220,9 @@ impl Item {
         }
     }
 
-    /// Whether codex wants the message not to be shown. Source: the schema of 0.171.
+    /// Whether codex wants the message not to be shown.
     fn is_hidden(&self) -> bool {
-        let mode = self.members.get("moderation").and_then(|moderation| moderation["display"]["mode"].as_str());
-        matches!(mode, Some("hide" | "block"))
+        hides(self.members.get("moderation").and_then(|moderation| moderation["display"]["mode"].as_str()))
     }
 
     /// The content types of a user message, unless it is only text.

@@ -4,41 +4,28 @@
 //! reported before is a repetition, as a client gets it that resumes a thread. The growth of the total belongs to the running turn; if
 //! reports may be missing in between, only the last call does.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::bounded::{Bounded, Met, Recent, Weigh, masked_text};
+use super::bounded::{Bounded, Met, Recent, Weigh};
 use super::conversation::{Change, Conversation, Step};
 use super::fold::Rows;
+use super::identity::short;
 use super::item::ItemKind;
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
 use super::turn::{Turn, TurnEvent, accepted_turn};
 use super::usage::{AnsweredBy, Counts, LimitRow, Report, UsageRow};
-use crate::engine::OWN_NAME;
 use crate::protocol::Method;
 use crate::wire::{Conn, Members, RpcId};
 
-/// Longest name of a client or a model that is stored, in characters.
-const NAME_CHARS_MAX: usize = 64;
-
-/// Connections whose clients are remembered; the oldest is forgotten.
-const CLIENTS_MAX: usize = 256;
-
 /// Totals of a thread that are remembered to recognize repetitions.
 const TOTALS_MAX: usize = 8;
-
-/// The start of the ids of our own calls, as JSON.
-const OWN_IDS: &str = "\"codex-shim:";
 
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Meter {
     has_begun: bool,
-    /// The names of the clients, by connection.
-    clients: BTreeMap<u32, String>,
     /// Those of the current run of the child.
     threads: Bounded<String, Metered>,
 }
@@ -127,7 +114,7 @@ impl Meter {
             }
         }
         if let RecordEvent::ClientRequest { message, id: _ } = &seen.event {
-            self.called(seen.conn, message);
+            self.called(message);
         } else if let RecordEvent::ShimEvent { event, data } = &seen.event {
             self.noted(event, *data, step.at_us, &mut rows.limits);
         }
@@ -136,15 +123,8 @@ impl Meter {
     }
 
     /// A client calls the server.
-    fn called(&mut self, conn: Conn, message: &MethodMessage<'_>) {
-        if message.known == Some(Method::Initialize) {
-            let params = message.params.members();
-            let name = params.and_then(|params| Members::of(params.get("clientInfo")?)?.text("name"));
-            if self.clients.len() >= CLIENTS_MAX {
-                self.clients.pop_first();
-            }
-            self.clients.extend(name.map(|name| (conn.0, short(&name))));
-        } else if message.known == Some(Method::TurnStart)
+    fn called(&mut self, message: &MethodMessage<'_>) {
+        if message.known == Some(Method::TurnStart)
             && let (Some(params), Some(thread_id)) = (message.params.members(), &message.place.thread_id)
         {
             // In a mode such as planning, the settings of the mode count.
@@ -159,10 +139,6 @@ impl Meter {
     /// Processes one of our notes.
     fn noted(&mut self, event: &str, data: Option<&RawValue>, at_us: u64, limits: &mut Vec<LimitRow>) {
         #[derive(Deserialize)]
-        struct Closed {
-            conn: u32,
-        }
-        #[derive(Deserialize)]
         struct Limits {
             primary: Option<Limit>,
             secondary: Option<Limit>,
@@ -174,10 +150,7 @@ impl Meter {
             resets_at: Option<u64>,
         }
         let Some(data) = data.map(RawValue::get) else { return };
-        if event == "conn_close" {
-            let closed = serde_json::from_str(data).ok();
-            closed.iter().for_each(|Closed { conn }| drop(self.clients.remove(conn)));
-        } else if event == "rate_limits" {
+        if event == "rate_limits" {
             let Some(Limits { primary, secondary }) = serde_json::from_str(data).ok() else { return };
             let told = [("primary", primary), ("secondary", secondary)];
             limits.extend(told.into_iter().filter_map(|(name, limit)| {
@@ -204,6 +177,10 @@ impl Meter {
             return;
         }
         if let Change::Resolved(request, end) = &step.change {
+            // The first end was counted.
+            if end.not_sent.is_some() {
+                return;
+            }
             rows.push(self.resolved(request, end, step.at_us, conversation));
             return;
         }
@@ -247,10 +224,7 @@ impl Meter {
         conversation: &Conversation,
     ) -> Option<UsageRow> {
         let (thread_id, turn_id) = (thread_id?, accepted_turn(result)?);
-        let client = match id.to_string().starts_with(OWN_IDS) {
-            true => Some(OWN_NAME.to_owned()),
-            false => self.clients.get(&conn.0).cloned(),
-        };
+        let client = conversation.identities.caller(conn, id);
         // It may have started already, or be a running turn that takes another message.
         let accepted = conversation.thread_of(thread_id)?.accepted.as_ref();
         let is_new = accepted.is_some_and(|turn| turn.id.as_ref() == Some(&turn_id));
@@ -365,9 +339,4 @@ fn ended(at_us: u64, thread_id: Option<&str>, turn: &Turn, outcome: TurnEvent) -
     let (thread_id, turn_id) = (thread_id.map(str::to_owned), Some(turn.id.clone()?));
     let began_us = turn.is_reported().then(|| turn.started_us.unwrap_or(turn.began_us));
     Some(UsageRow { at_us, thread_id, turn_id, began_us, outcome: Some(outcome), ..UsageRow::default() })
-}
-
-/// The start of a name, masked.
-fn short(name: &str) -> String {
-    masked_text(&name.chars().take(NAME_CHARS_MAX).collect::<String>())
 }

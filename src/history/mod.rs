@@ -33,10 +33,13 @@ mod activity;
 mod bounded;
 mod conversation;
 mod deliveries;
+mod diffs;
 mod fold;
 mod groups;
+mod identity;
 mod item;
 mod meter;
+mod past;
 mod record_event;
 mod request;
 mod review;
@@ -49,12 +52,13 @@ mod ui;
 mod usage;
 
 pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
-pub use activity::SessionActivity;
-pub(crate) use activity::{Activity, ThreadActivity};
+pub(crate) use activity::ThreadActivity;
+pub use activity::{Activity, SessionActivity};
 pub(crate) use bounded::rfc3339_millis;
 pub(crate) use fold::{EventRow, GapRow, Recall};
 pub use fold::{Fold, Rows};
-pub(crate) use item::form_and_diff;
+pub(crate) use identity::{ThreadClient, ThreadIdentity};
+pub(crate) use item::{HIDDEN, form_and_diff, hides};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
 pub(crate) use review::subject as reviewed_action;
@@ -65,6 +69,8 @@ pub(crate) use transcript::Entry;
 pub use ui::UiFold;
 pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 
+#[cfg(test)]
+mod past_tests;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

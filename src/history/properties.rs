@@ -4,7 +4,7 @@
 //! Test recordings in a short notation, one record per line: `MS < METHOD THREAD/TURN/ITEM {…}` is a notification, `MS
 //! << METHOD PARAMETERS` one whose parameters are exactly these, `MS ?ID METHOD …` a server request, `MS >ID METHOD …` a
 //! client call, `MS =ID RESULT` its result, `MS ! EVENT {…}` our own event, `MS # REASON` a gap, and `MS generation G`
-//! the first record of a run. `~` is a missing name; the object is placed in the turn of `turn/*`, in the item of
+//! the first record of a run. `@CONN` after an id names its connection. `~` is a missing name; the object is placed in the turn of `turn/*`, in the item of
 //! `item/started` and `item/completed`, and otherwise in the parameters.
 
 use serde_json::{Map, Value, json};
@@ -40,7 +40,8 @@ fn record(line: &str) -> String {
     let (at, kind, rest) = (next(), next(), next());
     let at = at.parse::<u64>().expect("BUG: a line begins with a time") * 1_000;
     let (name, more) = rest.split_once(' ').unwrap_or((rest, "~"));
-    let record = match kind.split_at(1) {
+    let (kind, conn) = kind.split_once('@').unwrap_or((kind, ""));
+    let mut record = match kind.split_at(1) {
         ("<", "<") => {
             json!({"at": at, "from": "server", "text": format!("{{\"method\":\"{name}\",\"params\":{more}}}")})
         }
@@ -64,6 +65,9 @@ fn record(line: &str) -> String {
             "cwd": "/", "codex": {"path": "codex"}, "shim": "0"}),
         _ => panic!("BUG: {line:?} is no line of a playbook"),
     };
+    if let Ok(conn) = conn.parse::<u32>() {
+        record["conn"] = json!(conn);
+    }
     record.to_string()
 }
 

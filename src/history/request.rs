@@ -47,6 +47,8 @@ pub(super) struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RequestState {
     Open,
+    /// It has been open since an earlier hub. The next one gives it a name of its own until it has read its ledger.
+    OpenBefore,
     /// The server is done with it; only the note is missing.
     Over,
     /// The child has ended; only the note is missing.
@@ -63,6 +65,9 @@ documents! {
         decision?: String,
         source?: String,
         error_code?: String,
+        /// The answer with which it has ended before. It was not sent.
+        #[serde(skip_deserializing)]
+        not_sent?: String,
         /// The note, if there is one.
         #[serde(skip)]
         note: Option<Box<RawValue>>,
@@ -74,6 +79,13 @@ impl End {
     pub(super) fn of(note: &RawValue) -> Option<End> {
         let end: End = serde_json::from_str(note.get()).ok()?;
         Some(End { note: Some(note.to_owned()), ..end })
+    }
+
+    /// The answer in a few words, if there was one.
+    pub(super) fn answer(&self) -> Option<String> {
+        let is_answered = self.status.as_deref() == Some("resolved") && self.error_code.is_none();
+        let decision = is_answered.then(|| self.decision.clone().unwrap_or_else(|| "answered".to_owned()))?;
+        Some(self.source.as_ref().map_or_else(|| decision.clone(), |source| format!("{decision} by {source}")))
     }
 
     /// An end without details.
@@ -170,13 +182,27 @@ impl Request {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.state == RequestState::Open
+        matches!(self.state, RequestState::Open | RequestState::OpenBefore)
     }
 
-    /// Whether this repeats `open` for a client that resumed; only the next hub notes a repetition, with the same name.
+    /// Another hub takes over the server.
+    pub(super) fn outlives_hub(&mut self) {
+        if self.is_open() {
+            self.state = RequestState::OpenBefore;
+        }
+    }
+
+    /// Whether this repeats `open` for a client that resumed; only the next hub notes a repetition.
     pub(super) fn is_again(&self, open: &Request) -> bool {
-        let is_named_alike = self.request_id.is_none() || self.request_id == open.request_id;
+        let is_named_alike =
+            self.request_id.is_none() || self.request_id == open.request_id || open.state == RequestState::OpenBefore;
         is_named_alike && open.is_open() && self.wanted == open.wanted && self.place == open.place
+    }
+
+    /// Whether another request asks for the same.
+    pub(super) fn asks_the_same(&self, other: &Request) -> bool {
+        (self.wanted, &self.place, &self.does) == (other.wanted, &other.place, &other.does)
+            && (&self.text, &self.command, &self.cwd) == (&other.text, &other.command, &other.cwd)
     }
 
     pub(super) fn is_about(&self, item: &ItemPlace) -> bool {

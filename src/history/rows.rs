@@ -613,6 +613,47 @@ mod request_tests {
         )
     }
 
+    /// An answer was taken back, or a hub was killed before it had sent it: the request ends once more.
+    #[test]
+    fn end_whose_answer_was_not_sent_is_followed_by_another() {
+        let accept = resolved("resolved", "\"accept\"", "null");
+        let withdrawn = resolved("resolved", "null", "\"withdrawn_by_server\"").replace("9 !", "12 !");
+        let decline = resolved("resolved", "\"decline\"", "null").replace("9 !", "12 !");
+        let asked_again = format!("{OPENED}{COMMAND}").replace("5 !", "10 !").replace("6 ?", "10 ?");
+        let other = asked_again.replace("\"ls\"", "\"rm\"");
+        let accepted = "9 approval_decision g-0 commandExecution 3 accept completed ls /w";
+        for (actual, last, not_sent) in [
+            (format!("{OPENED}{COMMAND}{accept}{withdrawn}"), "resolved withdrawn_by_server", Some("accept")),
+            (format!("{OPENED}{COMMAND}{accept}{asked_again}{decline}"), "decline", Some("accept")),
+            // A hub that has not read its ledger gives another request this name.
+            (format!("{OPENED}{COMMAND}{accept}{other}{decline}"), "decline", None),
+        ] {
+            let (_, rows) = play(&actual);
+            let ends: Vec<serde_json::Value> = rows
+                .entries
+                .iter()
+                .filter(|entry| entry.identity.contains("/approval"))
+                .map(|entry| serde_json::from_str(&entry.json).expect("it is JSON"))
+                .collect();
+            assert_eq!(ends[0]["decision"], "accept", "{actual}");
+            let decisions = rows.tools.iter().filter(|row| row.approval_decision.is_some() || row.error_code.is_some());
+            assert_eq!(decisions.count(), 2, "{actual}");
+            if not_sent.is_some() {
+                let end = &ends[1];
+                let words = [&end["decision"], &end["status"], &end["error_code"]]
+                    .map(|word| word.as_str().unwrap_or_default());
+                assert!(words.iter().any(|word| last.contains(word) && !word.is_empty()), "{actual}: {end}");
+                assert_eq!(end["not_sent"].as_str(), not_sent, "{actual}");
+            } else {
+                assert!(ends.iter().all(|end| end["not_sent"].is_null()), "{actual}: {ends:?}");
+            }
+        }
+        // What follows an end without an answer is no correction.
+        let actual = format!("{OPENED}{COMMAND}{}{withdrawn}", withdrawn.replace("12 !", "9 !"));
+        check(&actual, &[ASKED, "9 cancelled g-0 commandExecution 3 ~ cancelled ls /w withdrawn_by_server"]);
+        check(&format!("{OPENED}{COMMAND}{accept}"), &[ASKED, accepted]);
+    }
+
     /// A hub was killed after it had stored an answer; whether or not it had recorded that, the next one sends the answer.
     #[test]
     fn end_that_the_next_hub_records_again_counts_once() {

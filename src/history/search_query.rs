@@ -5,10 +5,15 @@
 //!
 //! A *word* is a run of letters and digits, in lower case. The parts of a word in camel case are words, too, and so is each
 //! ideograph. Everything else separates words.
+//!
+//! An accented letter can be one character or a letter and a combining mark (the normal forms NFC and NFD of Unicode); the latter
+//! are usual in names of files on macOS. A term matches both.
 
 use std::ops::Range;
 
 use regex::{Regex, RegexBuilder};
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
 
 use super::searchable::{SearchKind, Searchable};
 
@@ -96,7 +101,11 @@ fn is_word_boundary(text: &str, at: usize) -> bool {
     let before = text[..at].chars().next_back();
     let mut after = text[at..].chars();
     let (Some(before), Some(first)) = (before, after.next()) else { return true };
-    if !before.is_alphanumeric() || !first.is_alphanumeric() || is_ideograph(before) || is_ideograph(first) {
+    if is_combining_mark(first) {
+        return false;
+    }
+    let ends_letter = before.is_alphanumeric() || is_combining_mark(before);
+    if !ends_letter || !first.is_alphanumeric() || is_ideograph(before) || is_ideograph(first) {
         return true;
     }
     let begins_name = before.is_uppercase() && after.next().is_some_and(char::is_lowercase);
@@ -111,9 +120,9 @@ pub(crate) struct SearchQuery {
 
 #[derive(Debug, Clone)]
 struct Term {
-    /// The words that an index can look up; empty for a pattern, or a term without letters.
-    words: Vec<String>,
-    /// The last word is the beginning of one.
+    /// The words that an index can look up, in each normal form of the term; empty for a pattern, or a term without letters.
+    forms: Vec<Vec<String>>,
+    /// The last word of a form is the beginning of one.
     is_beginning: bool,
     pattern: Regex,
     /// The pattern matches only whole words.
@@ -173,7 +182,7 @@ impl SearchQuery {
             return Err("there is nothing to search for".to_owned());
         }
         let pattern = built(RegexBuilder::new(pattern).multi_line(true))?;
-        Ok(SearchQuery { terms: vec![Term { words: Vec::new(), is_beginning: false, pattern, is_words: false }] })
+        Ok(SearchQuery { terms: vec![Term { forms: Vec::new(), is_beginning: false, pattern, is_words: false }] })
     }
 
     /// The query for an index of words, in the language of FTS5; `None` if the index cannot narrow it down. Each word is
@@ -181,18 +190,13 @@ impl SearchQuery {
     pub(crate) fn for_index(&self, kinds: &[SearchKind]) -> Option<String> {
         let kinds: Vec<String> = kinds.iter().map(|kind| format!("\"{}\"", kind_word(*kind))).collect();
         let kinds = (!kinds.is_empty()).then(|| format!("({})", kinds.join(" OR ")));
-        let words = self.terms.iter().flat_map(|term| {
-            let last = term.words.len().saturating_sub(1);
-            let star = move |at: usize| if term.is_beginning && at == last { " *" } else { "" };
-            term.words.iter().enumerate().map(move |(at, word)| format!("\"{word}\"{}", star(at)))
-        });
-        let all: Vec<String> = kinds.into_iter().chain(words).collect();
+        let all: Vec<String> = kinds.into_iter().chain(self.terms.iter().filter_map(Term::for_index)).collect();
         (!all.is_empty()).then(|| all.join(" AND "))
     }
 
     /// Whether the index narrows the query down by its words.
     pub(crate) fn has_words(&self) -> bool {
-        self.terms.iter().any(|term| !term.words.is_empty())
+        self.terms.iter().any(|term| !term.forms.is_empty())
     }
 
     /// The line with the most terms, if all terms match in the text.
@@ -250,14 +254,37 @@ impl Term {
         if text.is_empty() {
             return Ok(None);
         }
-        let escaped: Vec<String> = text.split_whitespace().map(regex::escape).collect();
-        let pattern = built(RegexBuilder::new(&escaped.join(r"\s+")).case_insensitive(true))?;
-        let word = |run: &str| {
-            let mut word = String::new();
-            add_lower(run, &mut word);
-            word
+        let mut spellings: Vec<String> = vec![text.nfc().collect(), text.nfd().collect()];
+        spellings.dedup();
+        let escaped = |text: &String| text.split_whitespace().map(regex::escape).collect::<Vec<_>>().join(r"\s+");
+        let patterns: Vec<String> = spellings.iter().map(escaped).collect();
+        let pattern = built(RegexBuilder::new(&patterns.join("|")).case_insensitive(true))?;
+        let words = |text: &String| -> Vec<String> {
+            let word = |run: &str| {
+                let mut word = String::new();
+                add_lower(run, &mut word);
+                word
+            };
+            runs(text).map(word).collect()
         };
-        Ok(Some(Term { words: runs(text).map(word).collect(), is_beginning, pattern, is_words: true }))
+        let forms = spellings.iter().map(words).filter(|words| !words.is_empty()).collect();
+        Ok(Some(Term { forms, is_beginning, pattern, is_words: true }))
+    }
+
+    /// What an index looks up; `None` if it cannot.
+    fn for_index(&self) -> Option<String> {
+        let form = |words: &Vec<String>| {
+            let star = |at: usize| if self.is_beginning && at + 1 == words.len() { " *" } else { "" };
+            let words: Vec<String> =
+                words.iter().enumerate().map(|(at, word)| format!("\"{word}\"{}", star(at))).collect();
+            words.join(" AND ")
+        };
+        let forms: Vec<String> = self.forms.iter().map(form).collect();
+        match forms.as_slice() {
+            [] => None,
+            [form] => Some(form.clone()),
+            forms => Some(format!("(({}))", forms.join(") OR ("))),
+        }
     }
 
     /// The first match from this byte on.
@@ -323,7 +350,9 @@ mod tests {
                 .split(' ')
                 .any(|word_of_text| word_of_text == word || (is_beginning && word_of_text.starts_with(word.as_str())))
         };
-        let is_looked_up = query.terms.iter().all(|term| term.words.iter().all(|word| has(word, term.is_beginning)));
+        let has_all = |term: &Term, words: &Vec<String>| words.iter().all(|word| has(word, term.is_beginning));
+        let is_looked_up =
+            query.terms.iter().all(|term| term.forms.is_empty() || term.forms.iter().any(|words| has_all(term, words)));
         assert!(is_looked_up || expect.is_none(), "an index of words would hide it");
     }
 
@@ -366,6 +395,20 @@ mod tests {
     }
 
     #[test]
+    fn both_normal_forms_match() {
+        let nfd = "cafe\u{301}s/nai\u{308}ve.txt";
+        check("cafés/naïve.txt", nfd, Some(&format!("[{nfd}]")));
+        check(nfd, "a cafés/naïve.txt b", Some("a [cafés/naïve.txt] b"));
+        check("NAÏVE", nfd, Some("cafe\u{301}s/[nai\u{308}ve].txt"));
+        check("caf*", nfd, Some("[caf]e\u{301}s/nai\u{308}ve.txt"));
+        // A letter with a mark is neither the letter nor the end of a word.
+        check("cafe", "cafe\u{301}", None);
+        check("café", nfd, None);
+        check("s", nfd, None);
+        check("ve", nfd, None);
+    }
+
+    #[test]
     fn patterns_match_in_the_text() {
         let check = |pattern: &str, text: &str, expect: Option<&str>| {
             let query = SearchQuery::of_pattern(pattern).expect("it is valid");
@@ -390,6 +433,7 @@ mod tests {
         };
         check("a-b \"c d\"* e*", &[], Some(r#""a" AND "b" AND "c" AND "d" * AND "e" *"#));
         check("OR NEAR(x) '; DROP--", &[], Some(r#""or" AND "near" AND "x" AND "drop""#));
+        check("é", &[], Some(r#"(("é") OR ("e"))"#));
         check("->", &[], None);
         let kinds = [SearchKind::Diff, SearchKind::Request];
         check("->", &kinds, Some("(\"\u{e000}diff\" OR \"\u{e000}request\")"));

@@ -6,18 +6,20 @@
 //!
 //! The `codex/event/*` notifications of early 2026 are ignored, because current notifications report the same.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::bounded::{Met, Recent, masked_json, rfc3339_millis};
 use super::conversation::{Change, Conversation, Step};
+use super::diffs::{Came, Snapshot, digest};
 use super::item::{Item, ItemKind};
+use super::past::{Part, Past};
 use super::request::{End, Request, RequestDocument};
 use super::review::{Overruled, ReviewDocument};
-use super::turn::{Came, Known, Plan, Snapshot, Steps, Turn, TurnEnd, TurnState, digest, number};
+use super::turn::{EndDocument, Known, Plan, Steps, Turn, TurnEnd, TurnState};
 use crate::protocol::Method;
-use crate::wire::{Members, elements};
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub struct Entry {
     pub thread_id: String,
     /// Entries of one thread with the same identity are one.
     pub identity: String,
+    /// Its place in the thread, in microseconds since the Unix epoch: that of its record, or else when it happened. Of two with
+    /// the same place, the later one follows.
+    pub place_us: u64,
     /// The entry as JSON.
     pub json: String,
 }
@@ -38,6 +43,30 @@ pub(super) struct Transcript {
     whole: Recent,
     /// Texts recorded live, by thread, role and text.
     seen_live: Recent,
+    /// Turns that were read in parts, oldest first.
+    #[serde(default)]
+    parted: VecDeque<PartedTurn>,
+}
+
+/// Turns read in parts that are remembered; the oldest is evicted first.
+const PARTED_MAX: usize = 256;
+
+/// A turn that is read in parts. Its end follows its last item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct PartedTurn {
+    thread_id: String,
+    turn_id: String,
+    has: Has,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Has {
+    /// The place of the last item.
+    Items(u64),
+    /// The end, and its time, in microseconds since the Unix epoch.
+    End(EndDocument, Option<u64>),
+    /// Some items and the end, which is at this place: items that are read later stand before it.
+    Ended(u64),
 }
 
 /// The kind of an approval that codex's own reviewer decided.
@@ -47,6 +76,8 @@ const AUTO_REVIEW: &str = "auto_review";
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     at_us: u64,
+    /// As [`Entry::place_us`].
+    place_us: u64,
     event: &'a str,
     thread_id: &'a str,
     turn_id: Option<&'a str>,
@@ -100,29 +131,36 @@ documents! {
     }
 }
 
+impl PartedTurn {
+    fn is(&self, thread_id: &str, turn_id: &str) -> bool {
+        self.thread_id == thread_id && self.turn_id == turn_id
+    }
+}
+
 impl Transcript {
     /// Appends the new entries of a step.
     pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut Vec<Entry>) {
-        let at_us = step.at_us;
+        let &Step { at_us, place_us, .. } = step;
         let event = step.message.map_or("generation_ended", |message| &*message.method);
-        step.plans.iter().for_each(|(thread_id, plan)| self.plan(at_us, event, (thread_id.as_deref(), plan), entries));
+        step.plans.iter().for_each(|(thread_id, plan)| self.plan(step, event, (thread_id.as_deref(), plan), entries));
         for (thread_id, turn) in &step.lost.turns {
             self.turn_lost(step, event, (thread_id.as_deref(), turn), entries);
         }
         for request in &step.lost.requests {
             if !matches!(step.change, Change::RunEnded) {
-                self.resolved(at_us, request, &End::not_followed(), entries);
+                self.resolved(step, request, &End::not_followed(), entries);
             }
         }
         if let Change::Resolved(request, end) = &step.change {
-            return self.resolved(at_us, request, end, entries);
+            return self.resolved(step, request, end, entries);
         }
         if let Change::Answered { call: Some(call), result: Some(result), .. } = &step.change {
-            if let Some(Method::ThreadResume | Method::ThreadRead | Method::ThreadFork) = Method::of(&call.method) {
-                self.read(at_us, &call.method, result, entries);
+            let (called_for, method) = (call.thread_id.as_deref(), Method::of(&call.method));
+            if let Some(past) = method.and_then(|method| Past::of(method, call.order, called_for, result)) {
+                self.read(step, &call.method, past, conversation, entries);
             }
             if let (Some(overruled), Some(thread_id)) = (&call.overrules, call.thread_id.as_deref()) {
-                self.overruled(at_us, &call.method, thread_id, overruled, entries);
+                self.overruled(step, &call.method, thread_id, overruled, entries);
             }
             return;
         }
@@ -139,7 +177,7 @@ impl Transcript {
         let running = turn_id.and_then(|turn_id| conversation.thread_of(thread_id)?.running(turn_id));
         let name =
             turn_id.map(|turn_id| turn_name(turn_id, ended.or(running).map(|turn| turn.began_us))).unwrap_or_default();
-        self.change(&step.change, Spot { at_us, event, thread_id, turn_id, turn: &name }, entries);
+        self.change(&step.change, Spot { at_us, place_us, event, thread_id, turn_id, turn: &name }, entries);
     }
 
     fn change(&mut self, change: &Change<'_>, spot: Spot<'_>, entries: &mut Vec<Entry>) {
@@ -186,7 +224,7 @@ impl Transcript {
                     self.whole.meet(&[spot.thread_id, turn_id]);
                 }
             }
-            self.status(spot, end, entries);
+            self.status(spot, &end.document(), entries);
         }
     }
 
@@ -202,10 +240,11 @@ impl Transcript {
             return;
         };
         let name = turn_name(turn_id, Some(turn.began_us));
-        let spot = Spot { at_us: step.at_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
+        let &Step { at_us, place_us, .. } = step;
+        let spot = Spot { at_us, place_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
         self.usage(spot, turn, entries);
         if matches!(step.change, Change::RunEnded) && turn.state != TurnState::Over {
-            self.status(spot, &TurnEnd::unreported(step.lost_code()), entries);
+            self.status(spot, &TurnEnd::unreported(step.lost_code()).document(), entries);
         }
     }
 
@@ -230,16 +269,22 @@ impl Transcript {
         self.push(spot, &identity, role, item.id(), said, entries);
     }
 
-    fn status(&mut self, spot: Spot<'_>, end: &TurnEnd, entries: &mut Vec<Entry>) {
-        self.push(spot, &format!("{}//status", spot.turn), "status", None, end.document(), entries);
+    fn status(&mut self, spot: Spot<'_>, end: &EndDocument, entries: &mut Vec<Entry>) {
+        self.push(spot, &format!("{}//status", spot.turn), "status", None, end, entries);
     }
 
     /// The last plan of a turn that has ended, or an evicted one.
-    fn plan(&mut self, at_us: u64, event: &str, (thread_id, plan): (Option<&str>, &Plan), entries: &mut Vec<Entry>) {
-        let Plan { turn_id, began_us, json } = plan;
+    fn plan(
+        &mut self,
+        step: &Step<'_>,
+        event: &str,
+        (thread_id, plan): (Option<&str>, &Plan),
+        entries: &mut Vec<Entry>,
+    ) {
+        let (Plan { turn_id, began_us, json }, &Step { at_us, place_us, .. }) = (plan, step);
         let (Some(thread_id), Ok(plan)) = (thread_id, serde_json::from_str::<Value>(json)) else { return };
         let name = turn_name(turn_id, Some(*began_us));
-        let spot = Spot { at_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
+        let spot = Spot { at_us, place_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
         self.push(spot, &format!("{name}//plan"), "plan", None, Steps::of(&plan), entries);
     }
 
@@ -250,41 +295,133 @@ impl Transcript {
         }
     }
 
-    fn resolved(&mut self, at_us: u64, request: &Request, end: &End, entries: &mut Vec<Entry>) {
-        let place = &request.place;
+    fn resolved(&mut self, step: &Step<'_>, request: &Request, end: &End, entries: &mut Vec<Entry>) {
+        let (place, &Step { at_us, place_us, .. }) = (&request.place, step);
         let (Some(thread_id), Some(request_id)) = (&place.thread_id, &request.request_id) else { return };
-        let spot = Spot { at_us, event: "request_resolved", thread_id, turn_id: place.turn_id.as_deref(), turn: "" };
+        let (event, turn_id) = ("request_resolved", place.turn_id.as_deref());
+        let spot = Spot { at_us, place_us, event, thread_id, turn_id, turn: "" };
         let content = Approval { request: request.document(), text: request.text.as_deref(), end };
-        self.push(spot, &format!("/{request_id}/approval"), "approval", place.item_id.as_deref(), content, entries);
+        // The entry of the first end stays, and this one says that its answer was not sent.
+        let again = end.not_sent.as_ref().map(|_| format!("@{at_us}")).unwrap_or_default();
+        self.push(
+            spot,
+            &format!("/{request_id}/approval{again}"),
+            "approval",
+            place.item_id.as_deref(),
+            content,
+            entries,
+        );
     }
 
-    /// A client has read a thread; adds the entries that were not recorded live.
-    fn read(&mut self, at_us: u64, method: &str, result: &RawValue, entries: &mut Vec<Entry>) {
-        let Some(read) = ThreadRead::of(result) else { return };
-        for turn in read.turns {
-            if self.whole.knows(&[&read.thread_id, &turn.turn_id]) {
+    /// A client has read a thread, or a page of it; adds the entries that were not recorded live.
+    fn read(
+        &mut self,
+        step: &Step<'_>,
+        event: &str,
+        past: Past<'_>,
+        conversation: &Conversation,
+        entries: &mut Vec<Entry>,
+    ) {
+        let (Past { thread_id, parts }, &Step { at_us: read_us, place_us: read_place_us, .. }) = (past, step);
+        let mut place_us = 0;
+        let is_known = conversation.thread_of(&thread_id).is_some();
+        for Part { turn_id, items, end, at_us, lacks_items, is_summary } in parts {
+            // A look at a thread that nobody uses here does not bring it into this session.
+            if self.whole.knows(&[&thread_id, &turn_id]) || (is_summary && !is_known) {
                 continue;
             }
-            let (thread_id, turn_id) = (&*read.thread_id, Some(&*turn.turn_id));
-            let at_us = turn.at_us.unwrap_or(at_us);
-            let spot = Spot { at_us, event: method, thread_id, turn_id, turn: &turn.turn_id };
             // Until early 2026, items and turns got new ids when they were read again.
             let is_told = |item: &Item| match (item.kind.role(), item.text()) {
-                (Some(role), Some(text)) => item.is_numbered() && self.seen_live.knows(&[thread_id, role, &text]),
+                (Some(role), Some(text)) => item.is_numbered() && self.seen_live.knows(&[&thread_id, role, &text]),
                 (_, _) => false,
             };
-            let fresh: Vec<&Item> = turn.items.iter().filter(|item| !is_told(item)).collect();
-            if fresh.is_empty() && !turn.items.is_empty() {
+            let fresh: Vec<&Item> = items.iter().filter(|item| !is_told(item)).collect();
+            if fresh.is_empty() && !items.is_empty() {
                 continue;
             }
-            fresh.into_iter().for_each(|item| self.item(spot, item, entries));
-            self.status(spot, &turn.end, entries);
+            let turn = (Some(&*turn_id), &*turn_id);
+            let spot = |at_us: Option<u64>, place_us| {
+                let (at_us, (turn_id, turn)) = (at_us.unwrap_or(read_us), turn);
+                Spot { at_us, place_us, event, thread_id: &thread_id, turn_id, turn }
+            };
+            let end_place_us = self.end_place_us(&thread_id, &turn_id);
+            for item in fresh {
+                place_us = item.at_us().or(at_us).unwrap_or(read_place_us).clamp(place_us, read_place_us);
+                place_us = end_place_us.map_or(place_us, |end_us| place_us.min(end_us.saturating_sub(1)));
+                self.item(spot(at_us, place_us), item, entries);
+            }
+            let items_us = (!items.is_empty()).then_some(place_us);
+            let parted = match (end, lacks_items) {
+                (Some(end), false) => Some((end.document(), at_us, items_us)),
+                (end, _) => self.joined(&thread_id, &turn_id, items_us, end.map(|end| (end.document(), at_us))),
+            };
+            if let Some((end, at_us, items_us)) = parted {
+                let running = conversation.thread_of(&thread_id).and_then(|thread| thread.running(&turn_id));
+                let last_us = items_us.max(running.map(|turn| turn.item_place_us));
+                // The time of an end has no fraction of a second: that of its last item may be later.
+                let end_us = last_us.map(|last_us| last_us.saturating_add(1)).max(at_us).unwrap_or(read_place_us);
+                let end_us = end_us.clamp(place_us, read_place_us.saturating_add(1));
+                self.status(spot(at_us, end_us), &end, entries);
+                if lacks_items || is_summary {
+                    self.remember(&thread_id, &turn_id, Has::Ended(end_us));
+                }
+            }
         }
     }
 
-    fn overruled(&mut self, at_us: u64, event: &str, thread_id: &str, overruled: &Overruled, entries: &mut Vec<Entry>) {
-        let Overruled { review_id, turn_id, text, .. } = overruled;
-        let spot = Spot { at_us, event, thread_id, turn_id: turn_id.as_deref(), turn: "" };
+    /// The place of the end of a turn of which items were missing when it was read.
+    fn end_place_us(&self, thread_id: &str, turn_id: &str) -> Option<u64> {
+        let turn = self.parted.iter().find(|turn| turn.is(thread_id, turn_id))?;
+        if let Has::Ended(end_us) = turn.has { Some(end_us) } else { None }
+    }
+
+    fn remember(&mut self, thread_id: &str, turn_id: &str, has: Has) {
+        self.parted.retain(|turn| !turn.is(thread_id, turn_id));
+        if self.parted.len() >= PARTED_MAX {
+            self.parted.pop_front();
+        }
+        let (thread_id, turn_id) = (thread_id.to_owned(), turn_id.to_owned());
+        self.parted.push_back(PartedTurn { thread_id, turn_id, has });
+    }
+
+    /// Joins the parts of a turn that were read one by one; returns its end, with its time and the place of its last item, once it
+    /// has both. Of a turn the last items are read first, or its end comes last.
+    fn joined(
+        &mut self,
+        thread_id: &str,
+        turn_id: &str,
+        items_us: Option<u64>,
+        end: Option<(EndDocument, Option<u64>)>,
+    ) -> Option<(EndDocument, Option<u64>, Option<u64>)> {
+        if self.given.knows(&[thread_id, &format!("{turn_id}//status")]) {
+            return None;
+        }
+        let at = self.parted.iter().position(|turn| turn.is(thread_id, turn_id));
+        let before = at.and_then(|at| self.parted.remove(at)).map(|turn| turn.has);
+        let has = match (items_us, end, before) {
+            (_, _, Some(Has::Ended(end_us))) => Has::Ended(end_us),
+            (Some(items_us), Some((end, at_us)), _) => return Some((end, at_us, Some(items_us))),
+            (Some(items_us), None, Some(Has::End(end, at_us))) => return Some((end, at_us, Some(items_us))),
+            (None, Some((end, at_us)), Some(Has::Items(items_us))) => return Some((end, at_us, Some(items_us))),
+            (Some(items_us), None, Some(Has::Items(before_us))) => Has::Items(items_us.max(before_us)),
+            (Some(items_us), None, None) => Has::Items(items_us),
+            (None, Some((end, at_us)), _) => Has::End(end.stored(), at_us),
+            (None, None, before) => before?,
+        };
+        self.remember(thread_id, turn_id, has);
+        None
+    }
+
+    fn overruled(
+        &mut self,
+        step: &Step<'_>,
+        event: &str,
+        thread_id: &str,
+        overruled: &Overruled,
+        entries: &mut Vec<Entry>,
+    ) {
+        let (Overruled { review_id, turn_id, text, .. }, &Step { at_us, place_us, .. }) = (overruled, step);
+        let spot = Spot { at_us, place_us, event, thread_id, turn_id: turn_id.as_deref(), turn: "" };
         let (kind, status, text) = (AUTO_REVIEW, "resolved", Some(text.as_str()));
         let content = Reviewed { kind, text, status, decision: "overruled", source: None, review_id, review: None };
         self.push(spot, &format!("/{review_id}/overruled"), "approval", None, content, entries);
@@ -300,11 +437,11 @@ impl Transcript {
         entries: &mut Vec<Entry>,
     ) {
         if self.given.meet(&[spot.thread_id, identity]) == Met::First {
-            let Spot { at_us, event, thread_id, turn_id, turn: _ } = spot;
+            let Spot { at_us, place_us, event, thread_id, turn_id, turn: _ } = spot;
             let document = Document { ts: rfc3339_millis(at_us), role, item_id, event, turn_id, content };
             let json = serde_json::to_string(&document).expect("BUG: plain data becomes JSON without error");
             let (thread_id, identity) = (thread_id.to_owned(), identity.to_owned());
-            entries.push(Entry { thread_id, identity, json: masked_json(json) });
+            entries.push(Entry { thread_id, identity, place_us, json: masked_json(json) });
         }
     }
 }
@@ -317,86 +454,8 @@ fn turn_name(turn_id: &str, began_us: Option<u64>) -> String {
     }
 }
 
-/// A thread as returned to a client that reads it: ended turns with their items. Only one turn is held in full at a time, because a thread can have many megabytes.
-struct ThreadRead<'a> {
-    thread_id: String,
-    /// Ended turns, in order.
-    turns: Box<dyn Iterator<Item = TurnRead> + 'a>,
-}
-
-/// An ended turn.
-struct TurnRead {
-    turn_id: String,
-    items: Vec<Item>,
-    /// End time in microseconds since the Unix epoch.
-    at_us: Option<u64>,
-    end: TurnEnd,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Holds<'a> {
-    #[serde(borrow)]
-    thread: Thread<'a>,
-    #[serde(borrow)]
-    initial_turns_page: Option<Page<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Thread<'a> {
-    id: String,
-    #[serde(borrow)]
-    turns: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(borrow)]
-    data: Option<Vec<&'a RawValue>>,
-}
-
-impl<'a> ThreadRead<'a> {
-    /// Parses a response; `None` if it has no thread.
-    fn of(result: &'a RawValue) -> Option<ThreadRead<'a>> {
-        let Holds { thread, initial_turns_page } = serde_json::from_str(result.get()).ok()?;
-        let mut page = initial_turns_page.and_then(|page| page.data).unwrap_or_default();
-        if let [first, .., last] = page[..]
-            && began(first) > began(last)
-        {
-            page.reverse();
-        }
-        let turns = thread.turns.unwrap_or_default().into_iter().chain(page).filter_map(TurnRead::of);
-        Some(ThreadRead { thread_id: thread.id, turns: Box::new(turns) })
-    }
-}
-
-impl TurnRead {
-    /// Parses a turn; `None` if it is invalid or still running.
-    fn of(raw: &RawValue) -> Option<TurnRead> {
-        let turn = Members::of(raw)?;
-        if turn.text("status")? == "inProgress" {
-            return None;
-        }
-        let items = turn.get("items").and_then(elements).unwrap_or_default();
-        let seconds = number(&turn, "completedAt").or_else(|| number(&turn, "startedAt"));
-        Some(TurnRead {
-            turn_id: turn.text("id")?,
-            items: items.into_iter().filter_map(Item::of_raw).collect(),
-            at_us: seconds.map(|seconds| seconds.saturating_mul(1_000_000)),
-            end: TurnEnd::of(Some(&turn)),
-        })
-    }
-}
-
-/// Start time in seconds since the Unix epoch.
-fn began(raw: &RawValue) -> Option<u64> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Began {
-        started_at: Option<u64>,
-    }
-    serde_json::from_str::<Began>(raw.get()).ok()?.started_at
-}
+#[cfg(test)]
+pub(super) use tests::check;
 
 #[cfg(test)]
 mod tests {
@@ -405,7 +464,7 @@ mod tests {
 
     /// A line of `expect` is the identity and content of an entry, without members that repeat the identity or the
     /// time.
-    fn check(playbook: &str, expect: &str) {
+    pub(in crate::history) fn check(playbook: &str, expect: &str) {
         let actual = entries(&records(playbook)).into_iter().map(|entry| {
             let mut json: serde_json::Map<String, Value> = serde_json::from_str(&entry.json).expect("it is JSON");
             assert!(entry.thread_id == "t" || entry.thread_id == "f", "{entry:?}");
@@ -616,85 +675,6 @@ mod tests {
             /g-0/approval {"command":"ls","cwd":"/","decision":"decline","kind":"command","request_id":"g-0","source":"api","status":"resolved"}
             /g-1/approval {"error_code":"server_exited","kind":"questions","request_id":"g-1","source":"server","status":"orphaned","text":"Which?"}
             "#,
-        );
-    }
-
-    const SAID: &str = r#"{"type":"userMessage","id":"i","content":[{"type":"text","text":"a"}],"completedAtMs":5}"#;
-
-    #[test]
-    fn reading_a_thread_adds_finished_turns() {
-        let read = |method: &str, thread: &str| {
-            format!(
-                r#">> {{"id":"r","method":"{method}","params":{{"threadId":"t"}}}}
-                << {{"id":"r","result":{{"thread":{thread}}}}}"#
-            )
-        };
-        let turns = format!(
-            r#"{{"id":"t","turns":[{{"id":"u","status":"completed","completedAt":2,"items":[{SAID}]}},
-            {{"id":"v","status":"inProgress","items":[{SAID}]}}]}}"#
-        )
-        .replace('\n', "");
-        let expect = r#"
-            u/i/user {"text":"a"}
-            u//status {"status":"completed"}
-        "#;
-        for method in ["thread/resume", "thread/read", "thread/fork"] {
-            check(&read(method, &turns), expect);
-        }
-        check(&read("thread/list", &turns), "");
-        check(&format!("{}\n{}", read("thread/read", &turns), read("thread/resume", &turns)), expect);
-        check(&read("thread/read", r#"{"id":"t","turns":null}"#), "");
-        check(&read("thread/read", "7"), "");
-        // A fork's entries belong to the fork.
-        let fork = turns.replace(r#"{"id":"t""#, r#"{"id":"f""#);
-        check(
-            &format!("{}\n{}", read("thread/read", &turns), read("thread/fork", &fork)),
-            &format!("{expect}{expect}"),
-        );
-        let actual = entries(&records(&read("thread/read", &turns)));
-        let times: Vec<&str> = actual.iter().map(|entry| &entry.json[7..31]).collect();
-        assert_eq!(times, ["1970-01-01T00:00:00.005Z", "1970-01-01T00:00:02.000Z"]);
-    }
-
-    #[test]
-    fn page_of_turns_is_emitted_oldest_first() {
-        let turn =
-            |id: &str, began: u64| format!(r#"{{"id":"{id}","status":"completed","startedAt":{began},"items":[]}}"#);
-        check(
-            &format!(
-                r#">> {{"id":"r","method":"thread/resume","params":{{"threadId":"t"}}}}
-                << {{"id":"r","result":{{"thread":{{"id":"t","turns":[]}},"initialTurnsPage":{{"data":[{},{}]}}}}}}"#,
-                turn("v", 2),
-                turn("u", 1)
-            ),
-            r#"
-            u//status {"status":"completed"}
-            v//status {"status":"completed"}
-            "#,
-        );
-    }
-
-    #[test]
-    fn renamed_items_are_recognized_when_read_again() {
-        let live = r#"
-            << {"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}
-            << {"method":"item/completed","params":{"threadId":"t","turnId":"u","item":{"type":"agentMessage","id":"msg_1","text":"a"}}}
-            << {"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u","status":"completed"}}}"#;
-        let read = |turn: &str, id: &str| {
-            format!(
-                r#"{live}
-                >> {{"id":1,"method":"thread/resume","params":{{}}}}
-                << {{"id":1,"result":{{"thread":{{"id":"t","turns":[{{"id":"{turn}","status":"completed","items":[{{"type":"agentMessage","id":"{id}","text":"a"}}]}}]}}}}}}"#
-            )
-        };
-        let once = "u/msg_1/assistant {\"text\":\"a\"}\nu//status {\"status\":\"completed\"}";
-        check(&read("u", "x"), once);
-        check(&read("turn-1", "item-1"), once);
-        // After a gap, the missing entries come from the thread read.
-        let gap = read("u", "x").replacen("\n            << {\"method\":\"item", "\ngap\n<< {\"method\":\"item", 1);
-        check(
-            &gap,
-            "u/msg_1/assistant {\"text\":\"a\"}\nu//status {\"status\":\"completed\"}\nu/x/assistant {\"text\":\"a\"}",
         );
     }
 }

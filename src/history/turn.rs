@@ -6,14 +6,15 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use sha1::{Digest as _, Sha1};
 
-use super::bounded::{BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, Recent, Weigh, masked_so_far, masked_start, masked_text};
+use super::bounded::{
+    BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, PREVIEW_CHARS_MAX, Recent, Weigh, masked_so_far, masked_start, masked_text,
+};
+use super::diffs::Diffs;
 use super::item::{Item, ItemKind};
-use super::record_event::Params;
+use super::record_event::{Params, name};
 use crate::engine::Need;
 use crate::journal::Position;
-use crate::protocol::change::{self, Form, LineKind};
 use crate::protocol::named;
 use crate::wire::{Members, elements, text};
 
@@ -69,6 +70,9 @@ pub(super) struct Turn {
     pub(super) known: Known,
     /// Number of its items so far.
     pub(super) items: u64,
+    /// The place of the record of the last of them.
+    #[serde(default)]
+    pub(super) item_place_us: u64,
     pub(super) usage: Option<Usage>,
     /// Tokens of its calls.
     pub(super) spent: Option<Tokens>,
@@ -244,6 +248,22 @@ impl Thread {
         }
     }
 
+    /// The server has not begun the turn that it accepted; returns that.
+    pub(super) fn never_started(&mut self, turn_id: &str, why: String, at_us: u64) -> Option<Box<Turn>> {
+        let is_known = self.over.knows(&[turn_id]) || self.running(turn_id).is_some();
+        let accepted = self.accepted.take_if(|turn| turn.id.as_deref() == Some(turn_id));
+        // The thread may have been active before the turn was accepted.
+        let unseen = || Box::new(Turn { id: Some(turn_id.to_owned()), began_us: at_us, ..Turn::default() });
+        let mut turn = accepted.or_else(|| (!is_known).then(unseen))?;
+        // All that was heard of it is that the thread was active.
+        self.turn.take_if(|turn| turn.id.is_none());
+        self.over.meet(&[turn_id]);
+        self.turn_us = at_us;
+        turn.state = TurnState::Running;
+        turn.error = Failure { message: Some(why), code: None };
+        Some(turn)
+    }
+
     /// The end of a turn is reported; returns the turn, if it is known, and whether its end is new. The end of a replaced
     /// turn may arrive late.
     pub(super) fn ends(&mut self, turn_id: Option<&str>, at_us: u64) -> (Option<Box<Turn>>, bool) {
@@ -306,10 +326,11 @@ impl Thread {
     }
 
     /// An item of a turn is complete.
-    pub(super) fn has_item(&mut self, turn_id: &str, item: &Item, item_id: Option<&str>) {
+    pub(super) fn has_item(&mut self, turn_id: &str, item: &Item, item_id: Option<&str>, place_us: u64) {
         self.compacts(turn_id, item);
         if let Some(turn) = self.running_mut(turn_id) {
             turn.items += 1;
+            turn.item_place_us = place_us;
             // An answer is final.
             if item.kind == ItemKind::Assistant
                 && let Some(said) = item.text()
@@ -442,7 +463,7 @@ impl TurnEnd {
 
 documents! {
     /// The end of a turn as a document.
-    #[derive(Debug, Clone, PartialEq)]
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
     pub(super) struct EndDocument {
         status: String,
         duration_ms?: Value,
@@ -452,6 +473,17 @@ documents! {
 }
 
 impl EndDocument {
+    /// The same with its keys masked and each member bounded, to be stored.
+    pub(super) fn stored(self) -> EndDocument {
+        let named = |text: String| name(text.into()).into_owned();
+        EndDocument {
+            status: named(self.status),
+            duration_ms: self.duration_ms.filter(Value::is_number),
+            error_code: self.error_code.map(named),
+            error_message: self.error_message.map(|message| masked_start(&message, PREVIEW_CHARS_MAX)),
+        }
+    }
+
     /// A status without details.
     pub(super) fn of_status(status: &str) -> EndDocument {
         EndDocument { status: status.to_owned(), duration_ms: None, error_code: None, error_message: None }
@@ -601,98 +633,6 @@ pub(super) fn accepted_turn(result: &RawValue) -> Option<String> {
     if is_over { None } else { turn.text("id") }
 }
 
-/// Hex digits of a digest in the id of a diff. Source: the contract of the history.
-const DIGITS: usize = 12;
-
-/// Diffs remembered per turn; the oldest is evicted first.
-const DIFFS_MAX: usize = 64;
-
-/// The diffs of the latest turn of a thread.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Diffs {
-    turn_id: String,
-    /// Digests; the last one is current.
-    digests: Vec<String>,
-}
-
-/// A snapshot of a turn's diff.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Snapshot {
-    pub(super) diff_id: String,
-    /// The previous diff.
-    pub(super) supersedes: Option<String>,
-    /// Whether the turn has had this diff before.
-    pub(super) came: Came,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Came {
-    /// New in this turn.
-    First,
-    /// Again: later changes were undone.
-    Back,
-}
-
-impl Weigh for Diffs {
-    fn weight(&self) -> usize {
-        self.turn_id.weight() + self.digests.len() * (size_of::<String>() + DIGITS)
-    }
-}
-
-impl Diffs {
-    /// Processes the diff of a turn; returns `None` if it is unchanged.
-    pub(super) fn take(&mut self, thread_id: &str, turn_id: &str, diff: &str) -> Option<Snapshot> {
-        if self.turn_id != turn_id {
-            *self = Diffs { turn_id: turn_id.to_owned(), digests: Vec::new() };
-        }
-        let Diffs { turn_id, digests } = self;
-        let digest = digest(diff);
-        // An empty diff matters only after a non-empty one.
-        if digests.last() == Some(&digest) || (digests.is_empty() && diff.trim().is_empty()) {
-            return None;
-        }
-        let id = |digest: &String| format!("{thread_id}:{turn_id}:{digest}");
-        let supersedes = digests.last().map(id);
-        let before = digests.len();
-        digests.retain(|known| *known != digest);
-        let came = if digests.len() < before { Came::Back } else { Came::First };
-        let diff_id = id(&digest);
-        digests.push(digest);
-        if digests.len() > DIFFS_MAX {
-            digests.remove(0);
-        }
-        Some(Snapshot { diff_id, supersedes, came })
-    }
-}
-
-/// The id of a diff's content. Source: session-manager's `diff signature`, the SHA-1 of the lines that name files, the
-/// hunk headers, and the trimmed text.
-pub(super) fn digest(diff: &str) -> String {
-    let text = diff.trim();
-    if text.is_empty() {
-        return "empty".to_owned();
-    }
-    let (mut heads, mut hunks) = (Vec::new(), Vec::new());
-    for line in change::lines(Form::Turn, text) {
-        let words = text[line.range].trim_end();
-        match line.kind {
-            LineKind::File | LineKind::Header if words.starts_with("+++ ") || words.starts_with("--- ") => {
-                heads.push(words);
-            }
-            LineKind::Hunk => hunks.push(words),
-            LineKind::File | LineKind::Header | LineKind::Context | LineKind::Added | LineKind::Removed => {}
-            LineKind::Remark | LineKind::Outside => {}
-        }
-    }
-    heads.append(&mut hunks);
-    let digest = Sha1::digest(format!("{}\n{text}", heads.join("\n")));
-    digest.iter().flat_map(|byte| [byte >> 4, byte & 15]).take(DIGITS).map(hex_digit).collect()
-}
-
-fn hex_digit(value: u8) -> char {
-    char::from_digit(u32::from(value), 16).expect("BUG: four bits are below 16")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -707,54 +647,5 @@ mod tests {
         check(r#"{"message":"m","codexErrorInfo":{"x":{"httpStatusCode":1}}}"#, Some("m"), Some("x"));
         check(r#""m""#, Some("m"), None);
         check("null", None, None);
-    }
-
-    #[test]
-    fn digests_match_session_manager() {
-        let check = |diff: &str, expect: &str| assert_eq!(digest(diff), expect);
-        check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "d5b3fc2aea55");
-        check("\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b", "d5b3fc2aea55");
-        // A removed line can look like the name of a file.
-        check("--- a/x\n+++ b/x\n@@ -1 +1 @@\n--- a\n+++ b\n", "ca22b48ba327");
-        check("  x ", "286a84ee950a");
-        check(" \n", "empty");
-    }
-
-    /// `expect` has one word per snapshot: its id, then `<` and the id it supersedes; `-` if it is dropped.
-    fn check(diffs: &[(&str, &str)], expect: &str) {
-        let mut state = Diffs::default();
-        let name = |id: &str| {
-            let known = diffs.iter().find(|(turn, diff)| id == format!("t:{turn}:{}", digest(diff)));
-            known.map_or(id.to_owned(), |(turn, diff)| format!("{turn}{diff}"))
-        };
-        let actual: Vec<String> = diffs
-            .iter()
-            .map(|(turn, diff)| match state.take("t", turn, diff) {
-                None => "-".to_owned(),
-                Some(Snapshot { diff_id, supersedes, came }) => {
-                    let before = supersedes.map(|id| format!("<{}", name(&id))).unwrap_or_default();
-                    let back = if came == Came::Back { "!" } else { "" };
-                    format!("{}{before}{back}", name(&diff_id))
-                }
-            })
-            .collect();
-        assert_eq!(actual.join(" "), expect);
-    }
-
-    #[test]
-    fn identical_diff_is_dropped() {
-        check(&[("u", "A"), ("u", "A"), ("u", "B"), ("u", "B")], "uA - uB<uA -");
-        check(&[("u", "A"), ("v", "A"), ("v", "B")], "uA vA vB<vA");
-        check(&[("u", "A"), ("u", "B"), ("u", "A"), ("u", "C")], "uA uB<uA uA<uB! uC<uA");
-        check(&[("u", ""), ("u", "A"), ("u", "")], "- uA u<uA");
-    }
-
-    #[test]
-    fn remembered_diffs_are_bounded() {
-        let mut state = Diffs::default();
-        (0..200).for_each(|number| drop(state.take("t", "u", &number.to_string())));
-        assert_eq!(state.digests.len(), DIFFS_MAX);
-        assert_eq!(state.take("t", "u", "0").map(|snapshot| snapshot.came), Some(Came::First));
-        assert_eq!(state.take("t", "u", "199").map(|snapshot| snapshot.came), Some(Came::Back));
     }
 }

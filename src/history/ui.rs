@@ -17,7 +17,7 @@ use super::review::{Overruled, ReviewDocument};
 use super::rows::ToolEvent;
 use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
 use crate::engine::{Need, Subject};
-use crate::protocol::{ItemPlace, Method};
+use crate::protocol::{ItemPlace, Method, ThreadDescription, ThreadKind};
 use crate::wire::RpcId;
 
 /// Prefix of the ids of our own calls, whose responses are not the client's.
@@ -73,6 +73,8 @@ documents! {
         #[serde(rename = "ts", serialize_with = "rfc3339")]
         at_us: u64,
         thread_id?: String,
+        /// What its thread is for, unless a person speaks in it.
+        thread_kind?: ThreadKind,
         turn_id?: String,
         item_id?: String,
         #[serde(flatten)]
@@ -276,8 +278,14 @@ impl View<'_> {
     }
 
     fn emit_at(&mut self, place: ItemPlace, kind: UiKind, detail: Detail) {
+        let thread_kind = place.thread_id.as_deref().and_then(|id| self.thread_kind(id));
         let ItemPlace { thread_id, turn_id, item_id } = place;
-        self.out.push(UiEvent { kind, at_us: self.at_us, thread_id, turn_id, item_id, detail });
+        self.out.push(UiEvent { kind, at_us: self.at_us, thread_id, thread_kind, turn_id, item_id, detail });
+    }
+
+    /// The kind of a thread that no person speaks in.
+    fn thread_kind(&self, thread_id: &str) -> Option<ThreadKind> {
+        Some(self.conversation.identities.kind(thread_id)).filter(|kind| !kind.is_user())
     }
 
     fn activity(&mut self, thread_id: String, turn_id: Option<String>, activity: Activity) {
@@ -423,10 +431,16 @@ impl View<'_> {
                 );
             }
             None => {
+                let is_opened = call.and_then(|call| Method::of(&call.method)).is_some_and(Method::opens_thread);
+                let opened = result.filter(|_| is_opened).and_then(ThreadDescription::within);
                 let is_shown = |result: &&RawValue| result.get().len() <= OUTPUT_BYTES_MAX && result.get() != "null";
                 let result = result.filter(is_shown).map(RawValue::to_owned);
                 let answer = Detail::Answer(Box::new(Answer { id, method, code: None, message: None, result }));
                 self.emit_at(place, UiKind::RpcResponse, answer);
+                if let (Some((thread_id, _)), Some(event)) = (opened, self.out.last_mut()) {
+                    let kind = self.conversation.identities.kind(&thread_id);
+                    event.thread_kind = Some(kind).filter(|kind| !kind.is_user());
+                }
             }
         }
     }
@@ -531,6 +545,30 @@ mod tests {
     }
 
     #[test]
+    fn events_name_the_kind_of_a_thread_of_no_person() {
+        let thread = |members: &str| format!(r#"{{"thread":{{"id":"t"{members}}}}}"#);
+        for (members, expect) in [
+            ("", Value::Null),
+            (r#","threadSource":"user""#, Value::Null),
+            (r#","ephemeral":true,"threadSource":"thread_title""#, "title".into()),
+            (r#","source":{"subAgent":{"thread_spawn":{}}}"#, "subagent".into()),
+            (r#","source":{"subAgent":{"other":"guardian"}}"#, "guardian".into()),
+        ] {
+            let thread = thread(members);
+            let started = format!(r#"<< {{"method":"thread/started","params":{thread}}}"#);
+            let said = notification("item/completed", r#""item":{"id":"i","type":"agentMessage","text":"x"}"#);
+            let call = r#">> {"id":1,"method":"thread/resume","params":{"threadId":"t"}}"#;
+            let answered = format!(r#"<< {{"id":1,"result":{thread}}}"#);
+            for playbook in [format!("{started}\n{said}"), format!("{call}\n{answered}\n{said}")] {
+                for event in ui_events(&records(&playbook)) {
+                    let json: Value = as_json(&event);
+                    assert_eq!(json["thread_kind"], expect, "{members} {json}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn pieces_are_not_joined() {
         let delta = r#""delta":"a""#;
         let piece = |method: &str, expect: &str| check(&notification(method, delta), expect);
@@ -615,7 +653,7 @@ mod tests {
             r#"token_count {"context_window":9,"input_tokens":1,"thread_total":3,"total":2}"#,
         );
         let diff = |text: &str| notification("turn/diff/updated", &format!(r#""diff":"{text}""#));
-        let id = |text: &str| format!("t:u:{}", crate::history::turn::digest(text));
+        let id = |text: &str| format!("t:u:{}", crate::history::diffs::digest(text));
         check(
             &[diff("a"), diff("a"), diff("b"), diff("a")].join("\n"),
             &format!(

@@ -108,6 +108,8 @@ named! {
         Client = "client",
         /// The terminal UI.
         Tui = "tui",
+        /// The web page.
+        Web = "web",
         /// `codex-shim respond`
         Cli = "cli",
         /// Another caller of the control socket.
@@ -120,8 +122,15 @@ named! {
 }
 
 impl AnsweredBy {
-    pub(crate) const ALL: [AnsweredBy; 6] =
-        [AnsweredBy::Client, AnsweredBy::Tui, AnsweredBy::Cli, AnsweredBy::Api, AnsweredBy::Policy, AnsweredBy::Nobody];
+    pub(crate) const ALL: [AnsweredBy; 7] = [
+        AnsweredBy::Client,
+        AnsweredBy::Tui,
+        AnsweredBy::Web,
+        AnsweredBy::Cli,
+        AnsweredBy::Api,
+        AnsweredBy::Policy,
+        AnsweredBy::Nobody,
+    ];
 
     /// From the status and the source in the note of an end; `None` if the note does not say it.
     pub(super) fn of(status: Option<&str>, source: Option<&str>) -> Option<AnsweredBy> {
@@ -129,6 +138,7 @@ impl AnsweredBy {
             (Some("orphaned"), _) | (_, "server") => Some(AnsweredBy::Nobody),
             (_, "client") => Some(AnsweredBy::Client),
             (_, "tui") => Some(AnsweredBy::Tui),
+            (_, "web") => Some(AnsweredBy::Web),
             (_, "cli") => Some(AnsweredBy::Cli),
             (_, "policy") => Some(AnsweredBy::Policy),
             (_, _) => Some(AnsweredBy::Api),
@@ -208,4 +218,22 @@ pub(crate) struct LimitRow {
     pub(crate) window_minutes: Option<u64>,
     /// Seconds since the Unix epoch.
     pub(crate) resets_at: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_source_has_its_own_count() {
+        let check =
+            |status: &str, source: &str, expect| assert_eq!(AnsweredBy::of(Some(status), Some(source)), Some(expect));
+        for by in AnsweredBy::ALL.into_iter().filter(|by| *by != AnsweredBy::Nobody) {
+            check("resolved", by.name(), by);
+            check("orphaned", by.name(), AnsweredBy::Nobody);
+        }
+        check("resolved", "server", AnsweredBy::Nobody);
+        check("resolved", "a new one", AnsweredBy::Api);
+        assert_eq!(AnsweredBy::of(Some("resolved"), None), None);
+    }
 }

@@ -9,9 +9,10 @@ use rustix::event::{PollFd, PollFlags};
 use super::event_loop::{Hub, Reach};
 use super::front;
 use super::link::Link;
+use super::peer::terminal_of;
 use crate::control::{self, refused_peer};
 use crate::engine::{Effect, Input, Peer, Transport};
-use crate::socket::Refused;
+use crate::socket::{FaultChange, LOOK_EVERY, Refused};
 use crate::websocket::{Accepted, Accepting, Connecting, Request};
 use crate::wire::{Conn, Side};
 
@@ -106,7 +107,7 @@ impl Hub {
     pub(super) fn accept(&mut self, effects: &mut Vec<Effect>) {
         let since = self.core.clock.elapsed();
         let mut accepted = Vec::new();
-        for listener in &self.listeners {
+        for listener in self.entrances.listeners() {
             for _ in 0..ACCEPTED_MAX {
                 match listener.accept() {
                     Ok(Some(client)) => accepted.push(client),
@@ -125,7 +126,8 @@ impl Hub {
             if let Some(refused) = &refused {
                 self.core.handle(Input::PeerRefused(refused_peer("hub", refused)), effects);
             }
-            let peer = Peer { transport: Transport::WebSocket, pid: peer.pid };
+            let terminal = peer.pid.and_then(terminal_of);
+            let peer = Peer { transport: Transport::WebSocket, pid: peer.pid, terminal };
             self.arrivals.push(Arrival { peer, since, refused, stage: Stage::Asks(accepting) });
         }
         // Arrivals are in order, so the first is the oldest. The latest ones have not had the time to ask.
@@ -136,6 +138,45 @@ impl Hub {
             let Some(oldest) = oldest else { break };
             self.arrivals.remove(oldest);
         }
+    }
+
+    /// Listens again at sockets whose files are gone.
+    pub(super) fn look_after_entrances(&mut self, effects: &mut Vec<Effect>) {
+        let now = self.core.clock.elapsed();
+        if !self.entrances.is_open() || now < self.entrances_due {
+            return;
+        }
+        self.entrances_due = now + LOOK_EVERY;
+        // Otherwise a client would be the first to notice, and exit.
+        if let Err(error) = std::fs::metadata(&self.server.socket)
+            && error.kind() == ErrorKind::NotFound
+        {
+            self.not_connected(&error);
+        } else if !self.entrances.are_well() {
+            // Clients that connected while the files were there.
+            self.accept(effects);
+            self.open_entrances_again();
+        }
+    }
+
+    pub(super) fn open_entrances_again(&mut self) {
+        self.entrances_due = self.core.clock.elapsed() + LOOK_EVERY;
+        let changes = self.entrances.open_again();
+        self.faults_changed(changes);
+    }
+
+    /// Nobody can connect from now on.
+    pub(super) fn close_entrances(&mut self) {
+        let changes = self.entrances.close();
+        self.faults_changed(changes);
+    }
+
+    fn faults_changed(&mut self, changes: Vec<FaultChange>) {
+        for change in changes {
+            change.ended.iter().for_each(|fault| self.core.published.fault_ended(fault));
+            change.new.iter().for_each(|fault| self.core.notices.report(fault));
+        }
+        self.is_stale = true;
     }
 
     pub(super) fn advance_arrivals(&mut self, effects: &mut Vec<Effect>) {
@@ -156,7 +197,8 @@ impl Hub {
                         self.arrivals.push(Arrival { stage, ..arrival });
                     }
                     Ok(Some(response)) if response.is_accepted() => {
-                        let link = Link::new(arrival.peer, Some(accepting.accept(&response)), connecting.into_end());
+                        let link =
+                            Link::new(arrival.peer.clone(), Some(accepting.accept(&response)), connecting.into_end());
                         self.connected(arrival.peer, link, effects);
                     }
                     Ok(Some(response)) => accepting.refuse(response.status),
@@ -195,15 +237,15 @@ impl Hub {
 
     /// The server did not take a connection: it has ended, or its socket is gone, or too many clients wait there. Codex exits if a
     /// listener closes its connection, so there must be none in the first two cases.
-    fn not_connected(&mut self, error: &std::io::Error) {
+    pub(super) fn not_connected(&mut self, error: &std::io::Error) {
         tracing::warn!(%error, "connect to the server");
         self.check_due = Duration::ZERO;
         let is_gone = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused);
         if is_gone && self.reach == Reach::Listening && self.server.is_alive() {
-            self.listeners.clear();
+            self.close_entrances();
             self.reach = Reach::SocketGone;
             let socket = self.server.socket.display();
-            self.core.notices.report(&format!(
+            self.report_of_server(format!(
                 "the server runs, but its socket {socket} is gone; it is replaced once its last client has left"
             ));
         }
@@ -241,8 +283,8 @@ impl Hub {
             OwnConnection::Connecting(mut connecting, since) if is_ready => match connecting.advance() {
                 Ok(None) => OwnConnection::Connecting(connecting, since),
                 Ok(Some(response)) if response.is_accepted() => {
-                    let peer = Peer { transport: Transport::WebSocket, pid: Some(std::process::id()) };
-                    self.links.insert(Conn::OWN, Link::new(peer, None, connecting.into_end()));
+                    let peer = Peer { transport: Transport::WebSocket, pid: Some(std::process::id()), terminal: None };
+                    self.links.insert(Conn::OWN, Link::new(peer.clone(), None, connecting.into_end()));
                     self.core.handle(Input::Connected { conn: Conn::OWN, peer }, effects);
                     OwnConnection::Open
                 }

@@ -10,14 +10,15 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::SIGCHLD;
 
 use super::arrival::{Arrival, HANDSHAKE_MAX, OwnConnection, RECONNECT_AFTER, handshake_interest, poll_fd};
+use super::entrances::Entrances;
 use super::link::{CLOSING_MAX, Link, WAITING_BYTES_MAX};
 use super::process::ServerProcess;
 use super::published::document;
 use crate::control::{Passed, RelayRequest};
 use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, ServerOwner};
 use crate::relay::{Core, Message};
-use crate::socket::Callers;
-use crate::websocket::{Ended, Listener, Utf8Bytes};
+use crate::socket::{Callers, LOOK_EVERY};
+use crate::websocket::{Ended, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
 /// The time for which an ending hub still delivers waiting messages: a little longer than an answer waits for its
@@ -39,8 +40,10 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(200);
 pub(super) struct Hub {
     pub(super) core: Core,
     pub(super) server: ServerProcess,
-    /// Empty while no server can be reached: codex then starts one of its own.
-    pub(super) listeners: Vec<Listener>,
+    /// Closed while no server can be reached: codex then starts one of its own.
+    pub(super) entrances: Entrances,
+    /// When to look after their files.
+    pub(super) entrances_due: Duration,
     /// The processes that may connect.
     pub(super) callers: Callers,
     pub(super) reach: Reach,
@@ -57,8 +60,10 @@ pub(super) struct Hub {
     published_at: Duration,
     /// The published state of the connections is old.
     pub(super) is_stale: bool,
-    /// Whether the report that the server is outdated was made.
-    outdated_reported: bool,
+    /// Reports about this server. They end with it.
+    reports: Vec<String>,
+    /// The command that replaces the server, for a shell without `CODEX_HOME`.
+    restart: String,
 }
 
 /// Whether clients get through to the server.
@@ -87,13 +92,20 @@ struct Ready {
 }
 
 impl Hub {
-    pub(super) fn new(core: Core, server: ServerProcess, listeners: Vec<Listener>, callers: Callers) -> Hub {
+    pub(super) fn new(
+        core: Core,
+        server: ServerProcess,
+        entrances: Entrances,
+        callers: Callers,
+        restart: String,
+    ) -> Hub {
         // A server that was adopted has been named by the clients of an earlier hub.
         let own = if server.adopted { OwnConnection::Due(Duration::ZERO) } else { OwnConnection::AfterClient };
         let mut hub = Hub {
             core,
             server,
-            listeners,
+            entrances,
+            entrances_due: LOOK_EVERY,
             callers,
             reach: Reach::Listening,
             arrivals: Vec::new(),
@@ -105,7 +117,8 @@ impl Hub {
             check_due: Duration::ZERO,
             published_at: Duration::ZERO,
             is_stale: true,
-            outdated_reported: false,
+            reports: Vec::new(),
+            restart,
         };
         hub.publish_now();
         hub
@@ -147,13 +160,14 @@ impl Hub {
         self.send_unsent(effects);
         self.handle_deadlines(effects);
         self.remove_ended(effects);
+        self.look_after_entrances(effects);
         false
     }
 
     /// Closes every connection and ends the session. The server keeps running if it still does.
     pub(super) fn finish(mut self) {
         // Codex looks for a server at the default socket, so it must be gone before anything else.
-        self.listeners.clear();
+        self.close_entrances();
         self.reach = Reach::Ended;
         let until = self.core.clock.elapsed() + FINISH_MAX;
         let mut effects = Vec::new();
@@ -179,18 +193,21 @@ impl Hub {
     }
 
     /// Goes on with a server that was started anew.
-    pub(super) fn next_server(&mut self, server: ServerProcess, listeners: Vec<Listener>) {
+    pub(super) fn next_server(&mut self, server: ServerProcess) {
         // Reaps the last one.
         self.server.is_alive();
         self.core.next_run(ServerOwner::Hub, server.pid, Some(server.generation.clone()));
-        (self.server, self.listeners, self.outdated_reported) = (server, listeners, false);
+        self.reports.drain(..).for_each(|report| self.core.published.fault_ended(&report));
+        self.server = server;
         self.reach = Reach::Listening;
+        // A daemon of codex may have taken the place meanwhile. Clients of this hub then need the other socket.
+        self.open_entrances_again();
         self.publish_now();
     }
 
     /// Ends this run of the server: all connections are gone, and so are its requests.
     pub(super) fn server_ended(&mut self) {
-        self.listeners.clear();
+        self.close_entrances();
         self.reach = Reach::Ended;
         let mut effects = Vec::new();
         let cut_at = self.core.clock.elapsed() + LAST_OUTPUT_MAX;
@@ -224,24 +241,34 @@ impl Hub {
         if self.reach == Reach::SocketGone && !self.has_clients() && self.core.engine.is_idle() {
             return false;
         }
+        if self.core.engine.is_draining() {
+            self.report_of_server(super::draining(self.server.pid, &self.restart));
+        }
         let now = self.core.clock.elapsed();
         if now < self.check_due {
             return true;
         }
         self.check_due = now + CHECK_EVERY;
         self.server.bound_log();
-        if !self.outdated_reported && self.server.is_outdated() {
-            self.outdated_reported = true;
-            let remedy = "`codex-shim hub restart --server` starts the new one";
-            self.core.notices.report(&format!("codex has changed since its server started; {remedy}"));
+        if self.server.is_outdated() {
+            self.report_of_server(super::outdated(&self.restart));
         }
         self.server.is_alive()
+    }
+
+    /// Reports a fault of this server, once.
+    pub(super) fn report_of_server(&mut self, report: String) {
+        if !self.reports.contains(&report) {
+            self.core.notices.report(&report);
+            self.reports.push(report);
+            self.is_stale = true;
+        }
     }
 
     fn wait(&self, until: Option<Duration>) -> Ready {
         let mut fds = vec![PollFd::new(&self.core.signals, PollFlags::IN)];
         let accepts = self.has_room() && self.core.clock.elapsed() >= self.accept_from;
-        let listeners = self.listeners.iter().filter(|_| accepts);
+        let listeners = self.entrances.listeners().filter(|_| accepts);
         fds.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
         let arrivals_from = fds.len();
         fds.extend(self.arrivals.iter().flat_map(Arrival::interests).map(poll_fd));
@@ -292,10 +319,11 @@ impl Hub {
         };
         let accept = (self.core.clock.elapsed() < self.accept_from).then_some(self.accept_from);
         let check = (self.reach != Reach::Ended).then_some(self.check_due);
+        let entrances = self.entrances.is_open().then_some(self.entrances_due);
         let publish = self.is_stale.then(|| self.published_at + PUBLISH_EVERY);
         let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
         let cut = self.links.values().filter_map(Link::cut_at).min();
-        [self.core.next_deadline(), own, accept, check, publish, handshake, cut].into_iter().flatten().min()
+        [self.core.next_deadline(), own, accept, check, entrances, publish, handshake, cut].into_iter().flatten().min()
     }
 
     fn handle_deadlines(&mut self, effects: &mut Vec<Effect>) {
@@ -507,7 +535,7 @@ impl Hub {
 
     fn publish_now(&mut self) {
         self.published_at = self.core.clock.elapsed();
-        let document = document(&self.server, &self.links, &self.core.engine);
+        let document = document(self);
         self.is_stale = document.connections.iter().any(|connection| connection.waiting_bytes > 0);
         self.core.published.hub(document);
     }
@@ -578,7 +606,8 @@ impl Hub {
             | Effect::CheckProgram(..)
             | Effect::NotifyPending(_)
             | Effect::NotifyIdle(_)
-            | Effect::Warn(_) => unreachable!("BUG: the core carries these out"),
+            | Effect::Warn(_)
+            | Effect::PublishConfigWarning(_) => unreachable!("BUG: the core carries these out"),
         }
     }
 

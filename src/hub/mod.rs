@@ -2,6 +2,8 @@
 //! own to the server, which is a process of its own and outlives the hub.
 
 mod arrival;
+pub(crate) mod down;
+mod entrances;
 mod event_loop;
 mod front;
 mod link;
@@ -13,6 +15,7 @@ pub(crate) mod sockets;
 
 use std::path::Path;
 
+pub(crate) use down::{Down, command};
 pub(crate) use front::Front;
 pub(crate) use peer::ProcessIdentity;
 pub(crate) use run::{DefaultSocket, HubOptions, run};
@@ -24,8 +27,8 @@ use crate::store::Place;
 /// The server command in the place of every hub. It names no program, so another codex does not mean another session.
 const SERVER_OF_HUBS: [&str; 2] = ["codex", "app-server --listen"];
 
-/// The place of a hub: one per `CODEX_HOME`, and one for each name that the user gives. A hub is found again by it, so it does
-/// not depend on where it was started, and a hub with a name leaves the one without a name alone.
+/// The place of a hub: one per home of codex, which is resolved, and one for each name that the user gives. A hub is found again by
+/// it, so it does not depend on where it was started, and a hub with a name leaves the one without a name alone.
 #[must_use]
 pub(crate) fn place(codex_home: &Path, session: Option<&SessionName>) -> Place {
     let home = codex_home.to_string_lossy().into_owned();
@@ -38,4 +41,28 @@ pub(crate) fn place(codex_home: &Path, session: Option<&SessionName>) -> Place {
 #[must_use]
 pub(crate) fn is_hub(place: &Place) -> bool {
     place.server.starts_with(&SERVER_OF_HUBS.map(str::to_owned))
+}
+
+/// Whether a session of this place is that of a hub for this home of codex, which is resolved.
+#[must_use]
+pub(crate) fn is_hub_for(place: &Place, codex_home: &Path) -> bool {
+    is_hub(place) && place.codex_home_resolved() == codex_home
+}
+
+/// Whether the user has given the hub of this place a name.
+#[must_use]
+pub(crate) fn has_name(place: &Place) -> bool {
+    place.server.len() > SERVER_OF_HUBS.len()
+}
+
+/// A server that is shutting down, in words, and the remedy: `restart` is the command that replaces it.
+pub(crate) fn draining(pid: u32, restart: &str) -> String {
+    format!(
+        "the server (pid {pid}) is shutting down: it finishes its turns and takes no new ones; `{restart}` replaces it at once"
+    )
+}
+
+/// A server whose program has changed since it started, in words: `restart` is the command that replaces it.
+pub(crate) fn outdated(restart: &str) -> String {
+    format!("codex has changed since its server started; `{restart}` starts the new one")
 }

@@ -85,9 +85,13 @@ impl ProcessIdentity {
 /// When a process started: the boot, and the clock ticks since then.
 #[cfg(target_os = "linux")]
 fn started(pid: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let ticks = ticks_of(&stat)?;
+    let ticks = ticks_of(&stat_of(pid)?)?;
     Some(format!("{}:{ticks}", boot_id().unwrap_or_default()))
+}
+
+#[cfg(target_os = "linux")]
+fn stat_of(pid: u32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()
 }
 
 /// The start time in a line of `/proc/PID/stat`; `None` if the process has exited. The name of a process may contain anything,
@@ -100,6 +104,31 @@ fn ticks_of(stat: &str) -> Option<u64> {
     }
     // The state is field 3 of proc(5), and the start time field 22.
     fields.nth(18)?.parse().ok()
+}
+
+/// The name of the terminal that a process has, such as `pts/3`; `None` if it has none, or if the system does not say it.
+#[cfg(target_os = "linux")]
+pub(super) fn terminal_of(pid: u32) -> Option<String> {
+    // The terminal is field 7 of proc(5).
+    terminal_named(stat_of(pid)?.rsplit_once(')')?.1.split_ascii_whitespace().nth(4)?.parse().ok()?)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn terminal_of(_pid: u32) -> Option<String> {
+    None
+}
+
+/// The name of a terminal by its device. Source: devices.txt of Linux: pseudo terminals have the major numbers 136 to 143, and the
+/// consoles 4 with minor numbers below 64.
+#[cfg(target_os = "linux")]
+fn terminal_named(device: i32) -> Option<String> {
+    let device = device.cast_unsigned();
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0x000f_ff00);
+    match major {
+        136..=143 => Some(format!("pts/{}", (major - 136) * 256 + minor)),
+        4 if minor < 64 => Some(format!("tty{minor}")),
+        _ => None,
+    }
 }
 
 /// When a process started, in microseconds since the Unix epoch.
@@ -121,6 +150,23 @@ fn started(pid: u32) -> Option<String> {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn terminals_have_the_names_of_their_files() {
+        for (device, name) in [
+            (0, None),
+            (34_816, Some("pts/0")),
+            (34_819, Some("pts/3")),
+            // Minor number 256 is above the byte of the first 256.
+            (34_816 | 1 << 20, Some("pts/256")),
+            (1_025, Some("tty1")),
+            // A serial line.
+            (1_088, None),
+        ] {
+            assert_eq!(terminal_named(device).as_deref(), name, "{device}");
+        }
+    }
 
     #[test]
     fn exited_process_is_not_alive() {

@@ -57,6 +57,9 @@ const FIRST_INTERRUPT_WAIT_MAX: Duration = Duration::from_millis(300);
 /// How long a server may take to end after the second SIGINT; 0.169 takes 0.1 s.
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// How long the threads of a server that was killed may take to close its socket. One that is still open then is of another process.
+const CLOSE_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// How long the kernel may take to end a killed process, and a launcher to follow its server.
 const KILL_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -560,7 +563,8 @@ impl ServerProcess {
         if !is_recorded || self.identity().is_alive() {
             return;
         }
-        if connect(&self.socket).is_err() {
+        // The first thread of a process may be gone while others still hold its sockets, for a moment.
+        if wait_until(CLOSE_WAIT_MAX, || connect(&self.socket).is_err()) {
             let _ = std::fs::remove_file(&self.socket);
         }
         let _ = std::fs::remove_file(self.session_dir.join(SERVER_FILE));

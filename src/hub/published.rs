@@ -1,17 +1,22 @@
 //! The state of a hub as the control socket shows it.
 
-use std::collections::BTreeMap;
-
-use super::link::Link;
-use super::process::ServerProcess;
+use super::event_loop::{Hub, Reach};
 use crate::control::{ClientDocument, ConnectionDocument, HubDocument, ServerDocument};
-use crate::engine::{ClientName, Engine};
+use crate::engine::ClientName;
 use crate::wire::Conn;
 
-pub(super) fn document(server: &ServerProcess, links: &BTreeMap<Conn, Link>, engine: &Engine) -> HubDocument {
+pub(super) fn document(hub: &Hub) -> HubDocument {
+    let (server, links, engine) = (&hub.server, &hub.links, &hub.core.engine);
     let at = |at_us: u64| crate::history::rfc3339_millis(at_us);
     let connections = links.iter().filter(|(conn, link)| **conn != Conn::OWN && !link.is_ending());
     let connections = connections.filter_map(|(conn, link)| Some((conn, link, engine.client(*conn)?.clone())));
+    let closed = match hub.reach {
+        Reach::Listening => None,
+        Reach::SocketGone => {
+            Some("closed, since the server's own socket is gone; it is replaced once its last client has left")
+        }
+        Reach::Ended => Some("closed until a server runs again"),
+    };
     HubDocument {
         server: ServerDocument {
             pid: server.pid,
@@ -19,7 +24,9 @@ pub(super) fn document(server: &ServerProcess, links: &BTreeMap<Conn, Link>, eng
             socket: server.socket.to_string_lossy().into_owned(),
             started_at: at(server.started_at_us),
             adopted: server.adopted,
+            is_draining: engine.is_draining(),
         },
+        sockets: hub.entrances.documents(closed),
         connections: connections
             .map(|(conn, link, ClientName { name, version })| ConnectionDocument {
                 conn: *conn,
@@ -28,6 +35,8 @@ pub(super) fn document(server: &ServerProcess, links: &BTreeMap<Conn, Link>, eng
                 since: humantime::format_rfc3339_millis(link.since).to_string(),
                 threads: engine.subscriptions(*conn),
                 waiting_bytes: link.waiting_bytes() as u64,
+                pid: link.peer.pid,
+                terminal: link.peer.terminal.clone(),
             })
             .collect(),
     }

@@ -12,16 +12,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use uuid::Uuid;
 
+use super::down::Down;
+use super::entrances::{EntranceError, Entrances};
 use super::event_loop::{End, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
-use super::sockets::{self, Claim, ClaimError};
+use super::sockets::{Claim, ClaimError};
 use crate::config::{Complaint, Environment, SessionName, Settings};
 use crate::engine::ServerOwner;
 use crate::launch::{self, Signals};
 use crate::relay::{Clock, OfHub, RelayError, ServerCommand, Start};
-use crate::socket::{Callers, SocketError};
-use crate::store::{Session, StoreError};
-use crate::websocket::Listener;
+use crate::socket::Callers;
+use crate::store::{Found, Session, StoreError};
 
 /// Initial delay before a server that ended by itself is restarted.
 const BACK_OFF_MIN: Duration = Duration::from_secs(1);
@@ -47,7 +48,7 @@ pub(crate) struct HubOptions {
     /// The session that the user has named on the command line, not by a variable: a hub may be started from within a session.
     pub session: Option<SessionName>,
     pub default_socket: DefaultSocket,
-    /// An absolute path.
+    /// A resolved path.
     pub codex_home: PathBuf,
     /// Whether `CODEX_HOME` is set.
     pub codex_home_is_set: bool,
@@ -64,10 +65,13 @@ pub(crate) enum HubError {
     Claim(#[from] ClaimError),
     #[error(transparent)]
     Session(#[from] StoreError),
+    /// A hub with a name has left its server running.
+    #[error("{0}")]
+    ServerLeft(String),
     #[error("session {0} is in use; see `codex-shim status {0}`, or choose another name")]
     SessionInUse(String),
     #[error(transparent)]
-    Socket(#[from] SocketError),
+    Entrance(#[from] EntranceError),
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error("set up {what}: {source}")]
@@ -96,28 +100,23 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
         DefaultSocket::Claimed => Some(Claim::take(&options.codex_home, &home, runtime_dir)?),
         DefaultSocket::LeftAlone => None,
     };
-    let wanted = options.session.as_ref();
-    let place = super::place(&options.codex_home, wanted);
-    let session = Session::open(&home, wanted, &place, Uuid::now_v7())?;
-    if let Some(name) = wanted.filter(|name| name.to_string() != session.id) {
-        return Err(HubError::SessionInUse(name.to_string()));
-    }
+    let session = open_session(&options, &home)?;
     let session_dir = session.dir.clone();
     let server = match adopt_or_start(&options, &session_dir, &session.next_generation()?.to_string(), &signals)? {
         Some(server) => server,
         None => return Ok(()),
     };
-    let mut listeners: Vec<Listener> = Vec::new();
-    if let Some(claim) = claim {
-        listeners.push(claim.listen()?);
-    }
-    listeners.push(sockets::bind_own(&session_dir, runtime_dir)?);
+    let entrances = Entrances::open(&options, &home, &session_dir, claim)?;
+    let place = super::place(&options.codex_home, options.session.as_ref());
+    // Its notices are read in any shell.
+    let without_variable = environment.codex_home_by_default();
+    let replace = super::down::command_in(&without_variable, "restart --server", &place, &session.id);
     let start = Start {
         settings: &options.settings,
         environment,
         complaints,
         server_owner: ServerOwner::Hub,
-        place: super::place(&options.codex_home, wanted),
+        place,
         codex_path: options.command.program.to_string_lossy().into_owned(),
         child_pid: server.pid,
         server_path: options.command.path.clone(),
@@ -125,7 +124,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
     };
     let core = start.core(Clock::start(), signals)?;
     let callers = Callers::new(&options.settings.trusted_cgroups(), Some(server.pid));
-    let mut hub = Hub::new(core, server, listeners, callers);
+    let mut hub = Hub::new(core, server, entrances, callers, replace);
     let mut back_off = BACK_OFF_MIN;
     loop {
         let began = hub.core.clock.elapsed();
@@ -151,8 +150,8 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
             }
             back_off = (back_off * 2).min(BACK_OFF_MAX);
             match restart(&options, &session_dir, &mut hub) {
-                Ok(Some((server, listeners))) => {
-                    hub.next_server(server, listeners);
+                Ok(Some(server)) => {
+                    hub.next_server(server);
                     break;
                 }
                 Ok(None) => {
@@ -165,6 +164,56 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
     }
 }
 
+/// Opens the session of the hub: the one with its name, or else the last one of a hub for this home without a name.
+fn open_session(options: &HubOptions, home: &Path) -> Result<Session, HubError> {
+    let place = super::place(&options.codex_home, options.session.as_ref());
+    let wanted = match &options.session {
+        Some(name) => Some(name.clone()),
+        None => match last_session(home, &options.codex_home) {
+            Some(found) if found.live => return Err(HubError::SessionInUse(found.id)),
+            found => {
+                if found.as_ref().is_none_or(|found| process::recorded(&found.dir).is_none()) {
+                    refuse_second_server(home, &options.codex_home)?;
+                }
+                found.and_then(|found| found.id.parse().ok())
+            }
+        },
+    };
+    let session = Session::open(home, wanted.as_ref(), &place, Uuid::now_v7())?;
+    match wanted.filter(|name| name.to_string() != session.id) {
+        Some(name) => Err(HubError::SessionInUse(name.to_string())),
+        None => Ok(session),
+    }
+}
+
+/// A hub without a name never starts a second server for its home beside one that a hub with a name has left running. It does not
+/// take that over by itself: whoever named it may not want it where codex looks for a server.
+fn refuse_second_server(home: &Path, codex_home: &Path) -> Result<(), HubError> {
+    let found = Found::all(home).unwrap_or_default();
+    let mut of_home = found
+        .iter()
+        .filter(|found| found.holder.as_ref().is_some_and(|holder| super::is_hub_for(&holder.place, codex_home)));
+    match of_home.find_map(|found| Some((found, Down::with_server(found)?))) {
+        None => Ok(()),
+        Some((found, down)) => {
+            let (id, what, remedy) = (&found.id, down.what(), down.remedy());
+            let stop = format!("`codex-shim hub stop --session {id}` ends it");
+            Err(HubError::ServerLeft(format!("session {id} of this CODEX_HOME: {what}; {remedy}, and {stop}")))
+        }
+    }
+}
+
+/// The last session of a hub for this home without a name, however the home was spelled then; one whose server runs comes first.
+fn last_session(home: &Path, codex_home: &Path) -> Option<Found> {
+    let mut found = Found::all(home).unwrap_or_default();
+    found.retain(|found| {
+        let place = found.holder.as_ref().map(|holder| &holder.place);
+        place.is_some_and(|place| super::is_hub_for(place, codex_home) && !super::has_name(place))
+    });
+    found.sort_by_key(|found| !found.live && process::recorded(&found.dir).is_none());
+    found.into_iter().next()
+}
+
 /// Allows as many descriptors as the system lets us have: each client takes two.
 fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -175,27 +224,11 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Starts the server again and listens; `None` if a signal came first.
-fn restart(
-    options: &HubOptions,
-    session_dir: &Path,
-    hub: &mut Hub,
-) -> Result<Option<(ServerProcess, Vec<Listener>)>, HubError> {
+/// Starts the server again; `None` if a signal came first.
+fn restart(options: &HubOptions, session_dir: &Path, hub: &mut Hub) -> Result<Option<ServerProcess>, HubError> {
     hub.core.check_server_program().map_err(HubError::InReach)?;
-    let home = options.settings.home.value.clone().ok_or(HubError::NoHome)?;
-    let runtime_dir = options.runtime_dir.as_deref();
     let generation = hub.core.recorder.next_generation()?;
-    let Some(server) = adopt_or_start(options, session_dir, &generation, &hub.core.signals)? else { return Ok(None) };
-    let mut listeners = Vec::new();
-    if options.default_socket == DefaultSocket::Claimed {
-        // A daemon of codex may have taken the place meanwhile. Clients of this hub then need the other socket.
-        match Claim::take(&options.codex_home, &home, runtime_dir).and_then(Claim::listen) {
-            Ok(listener) => listeners.push(listener),
-            Err(error) => hub.core.notices.report(&error.to_string()),
-        }
-    }
-    listeners.push(sockets::bind_own(session_dir, runtime_dir)?);
-    Ok(Some((server, listeners)))
+    adopt_or_start(options, session_dir, &generation, &hub.core.signals)
 }
 
 /// Adopts the server of this session, or starts one; `None` if a signal came first.

@@ -10,7 +10,7 @@
 //! Nothing here reads or writes a connection.
 
 use std::fs::{File, TryLockError};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::peer::ProcessIdentity;
 use crate::files;
-use crate::socket::{self, Peer, SocketError, connect};
+use crate::socket::{self, Displaced, Occupant, Peer, SocketError};
 use crate::store::Found;
 use crate::websocket::Listener;
 
@@ -190,7 +190,7 @@ impl Claim {
         let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, self.path.as_os_str().as_encoded_bytes());
         let short_name = format!("hub-{}-{}.sock", name.simple(), std::process::id());
         match socket::bind_free(&self.path, self.runtime_dir.as_deref(), &short_name) {
-            Ok(bound) => Ok(Listener::new(self.path, bound.listener, bound.files.paths(), self.lock)),
+            Ok(bound) => Ok(Listener::new(self.path, bound.listener, bound.files, self.lock)),
             // Codex has bound it since.
             Err(SocketError::Io { source, .. })
                 if is_one_of(&source, &[io::ErrorKind::AddrInUse, io::ErrorKind::AlreadyExists]) =>
@@ -204,43 +204,13 @@ impl Claim {
 
     /// Finds out what the path of the socket holds.
     fn check(&self) -> Result<Place, ClaimError> {
-        let in_the_way = |what| Err(ClaimError::InTheWay { path: self.path.clone(), what });
-        let there = match std::fs::symlink_metadata(&self.path) {
-            Ok(there) => there,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::Free),
-            Err(error) => return Err(self.io_error("look at")(error)),
-        };
-        if there.uid() != own_uid() {
-            return in_the_way("another user's file");
-        }
-        let mut socket = self.path.clone();
-        if there.is_symlink() {
-            socket = socket::resolve_at(&self.path).map_err(self.io_error("read the link"))?;
-            match std::fs::metadata(&self.path) {
-                Ok(target) if target.file_type().is_socket() => {}
-                Ok(_) => return in_the_way("a link to a file that is not a socket"),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::Stale),
-                Err(error) => return Err(self.io_error("look at")(error)),
-            }
-            if socket.is_relative() {
-                socket = self.path.with_file_name(&socket);
-            }
-        } else if there.is_dir() {
-            return in_the_way("a folder");
-        } else if !there.file_type().is_socket() {
-            return in_the_way("a file that is not a socket");
-        }
-        match connect(&socket) {
-            Ok(stream) => Err(ClaimError::Answered { path: self.path.clone(), by: Answerer::of(&stream, &self.home) }),
-            Err(error) if is_one_of(&error, &[io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound]) => {
-                Ok(Place::Stale)
-            }
-            // It listens, and is too busy to accept.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let by = Answerer::Other { pid: None, program: None };
-                Err(ClaimError::Answered { path: self.path.clone(), by })
-            }
-            Err(error) => Err(self.io_error("connect to")(error)),
+        let answered = |by| Err(ClaimError::Answered { path: self.path.clone(), by });
+        match Occupant::of(&self.path)? {
+            Occupant::Nothing => Ok(Place::Free),
+            Occupant::Stale => Ok(Place::Stale),
+            Occupant::Listener(Some(stream)) => answered(Answerer::of(&stream, &self.home)),
+            Occupant::Listener(None) => answered(Answerer::Other { pid: None, program: None }),
+            Occupant::Other(what) => Err(ClaimError::InTheWay { path: self.path.clone(), what }),
         }
     }
 
@@ -309,13 +279,29 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Listens on [`CODEX_SOCKET`] in the session folder, whose lock the caller holds.
+/// The hub's socket in the folder of its session.
+#[must_use]
+pub(crate) fn own_socket(session_dir: &Path) -> PathBuf {
+    session_dir.join(CODEX_SOCKET)
+}
+
+/// Listens on [`own_socket`]. The caller holds the session's lock.
 pub(crate) fn bind_own(session_dir: &Path, runtime_dir: Option<&Path>) -> Result<Listener, SocketError> {
-    let path = session_dir.join(CODEX_SOCKET);
+    let path = own_socket(session_dir);
+    let bound = socket::bind_at(&path, runtime_dir, &short_name_of(&path))?;
+    Ok(Listener::new(path, bound.listener, bound.files, None))
+}
+
+/// [`bind_own`] for a socket whose files are gone; what another program has put in its place stays.
+pub(crate) fn bind_own_again(session_dir: &Path, runtime_dir: Option<&Path>) -> Result<Listener, Displaced> {
+    let path = own_socket(session_dir);
+    let bound = socket::bind_again(&path, runtime_dir, &short_name_of(&path))?;
+    Ok(Listener::new(path, bound.listener, bound.files, None))
+}
+
+fn short_name_of(path: &Path) -> String {
     let name = Uuid::new_v5(&Uuid::NAMESPACE_OID, path.as_os_str().as_encoded_bytes());
-    let short_name = format!("codex-{}-{}.sock", name.simple(), std::process::id());
-    let bound = socket::bind_at(&path, runtime_dir, &short_name)?;
-    Ok(Listener::new(path, bound.listener, bound.files.paths(), None))
+    format!("codex-{}-{}.sock", name.simple(), std::process::id())
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use serde_json::value::RawValue;
 use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
 use super::query::epoch_in;
-use super::{reviews, search, usage};
+use super::{reviews, search, threads, transcripts, usage};
 use crate::files::{self, Access};
-use crate::history::{Entry, EventRow, Fold, GapRow, Rows, rfc3339_millis};
+use crate::history::{EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
 use crate::secrets::Masker;
 use crate::store::{
@@ -39,9 +39,6 @@ const INSERT_TURN: &str = "
     INSERT INTO codex_turn_events (session_id, thread_id, turn_id, event_type, status, latency_ms, delta_chars,
         output_preview, input_tokens, output_tokens, error_code, error_message, raw_payload_json, created_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
-
-const INSERT_ENTRY: &str = "
-    INSERT OR IGNORE INTO codex_transcript_entries (session_id, thread_id, identity, entry) VALUES (?1, ?2, ?3, ?4)";
 
 const CHECKPOINT: &str = "
     INSERT INTO codex_event_checkpoints (session_id, generation, segment, byte_offset, last_seq, state)
@@ -182,6 +179,7 @@ impl Database {
                 // Otherwise each start would fold the journal again until there is a new record.
                 at_once(connection, |transaction| {
                     usage::insert_again(transaction, session_id, rows)?;
+                    threads::insert(transaction, rows)?;
                     checkpoint(transaction, session_id, reached)
                 })?;
             }
@@ -294,7 +292,7 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
 pub(super) struct FoldedAgain {
     checkpoint: String,
     fold: Fold,
-    /// Only the usage: an older version may have stored none.
+    /// Only the usage and the threads: an older version may have stored none.
     rows: Rows,
 }
 
@@ -395,29 +393,14 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
             stamp.of(row.at_us),
         ])?;
     }
-    insert_entries(transaction, session_id, &rows.entries)?;
+    transcripts::insert(transaction, session_id, &rows.entries)?;
+    threads::insert(transaction, rows)?;
     for GapRow { after_events, lines, reason } in &rows.gaps {
         let after_seq = before + *after_events as u64;
-        transaction.prepare_cached(INSERT_GAP)?.execute(params![
-            session_id,
-            after_seq as i64,
-            *lines as i64,
-            reason
-        ])?;
+        let row = params![session_id, after_seq as i64, *lines as i64, reason];
+        transaction.prepare_cached(INSERT_GAP)?.execute(row)?;
     }
     Ok(())
-}
-
-/// Stores entries that the history lacks, and their words.
-fn insert_entries(transaction: &Transaction<'_>, session_id: &str, entries: &[Entry]) -> rusqlite::Result<()> {
-    let mut stored = Vec::new();
-    for Entry { thread_id, identity, json } in entries {
-        let row = params![session_id, thread_id, identity, json];
-        if transaction.prepare_cached(INSERT_ENTRY)?.execute(row)? > 0 {
-            stored.push((transaction.last_insert_rowid(), json.as_str()));
-        }
-    }
-    search::add(transaction, stored.into_iter())
 }
 
 /// Values that equal those of the row before stay bound: a commit can have many rows.
@@ -603,6 +586,10 @@ const MIGRATIONS: &[&str] = &[
     search::SCHEMA,
     usage::TABLES,
     reviews::SCHEMA,
+    transcripts::PLACES,
+    usage::OF_THE_PAGE,
+    threads::SCHEMA,
+    transcripts::PLACES_OF_BEFORE,
 ];
 
 /// The schema version that this program writes.

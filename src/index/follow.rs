@@ -292,10 +292,10 @@ pub(crate) fn shown_line<'a>(record: &'a Record<'_>, successor: Option<&'a Recor
     }
 }
 
-/// Most rows of usage that are held while a journal is folded again.
-const USAGE_ROWS_MAX: usize = 200_000;
+/// Most rows of usage, and of threads, that are held while a journal is folded again.
+const ROWS_MAX: usize = 200_000;
 
-/// Folds the journal from its start up to `next`. Of its rows, returns only those of usage.
+/// Folds the journal from its start up to `next`. Of its rows, returns only those of usage and of threads.
 pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<(Fold, Rows)> {
     let (mut fold, mut follower) = (Fold::default(), Follower::new(journal_dir, None));
     let mut used = Rows::default();
@@ -309,8 +309,11 @@ pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<(Fol
             Next::Lost { at } if at < *next => fold.lost(&at, rows),
             Next::Record { .. } | Next::Lost { .. } | Next::End => return Ok((fold, used)),
         }
-        if used.usage.len() < USAGE_ROWS_MAX {
+        if used.usage.len() < ROWS_MAX {
             used.usage.append(&mut rows.usage);
+        }
+        if used.threads.len() < ROWS_MAX {
+            used.threads.append(&mut rows.threads);
         }
         used.limits = if rows.limits.is_empty() { used.limits } else { std::mem::take(&mut rows.limits) };
         used.counted_from = used.counted_from.or(rows.counted_from.take());

@@ -16,7 +16,7 @@ use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{Entry, SessionActivity};
 use crate::journal::{Position, wall_clock};
-use crate::store::{IndexLock, WitnessFile, boot_id, expired_sessions, remove_expired, remove_leftovers};
+use crate::store::{IndexLock, WitnessFile, boot_id, empty_log, expired_sessions, remove_expired, remove_leftovers};
 
 /// The shortest pause between two reads.
 const READ_PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -59,6 +59,7 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 512 << 10;
 
 /// The thread's niceness: it yields to the relay, and still gets a quarter of a busy core.
+#[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
 /// A handle to the index's thread.
@@ -300,7 +301,7 @@ impl Indexer {
                 pause = if rested { self.until_maintenance() } else { Duration::ZERO };
             }
             if self.shared.wait(pause) == Woken::Ends {
-                return;
+                return self.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
             }
         }
     }
@@ -548,7 +549,7 @@ impl Indexer {
     }
 }
 
-/// Lowers this thread's priority.
+/// Lowers this thread's priority. Only Linux has one for each thread.
 fn lower_priority() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {

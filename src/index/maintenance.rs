@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
 use super::database::{form, masked_state};
-use super::usage;
+use super::{threads, usage};
 use crate::config::RetentionBounds;
 use crate::history::rfc3339_millis;
 use crate::journal::{Generation, SegmentName};
@@ -19,7 +19,7 @@ use crate::store::{DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables,
 /// The longest wait for an index's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-const TABLES: [MaskedTable; 5] = [
+const TABLES: [MaskedTable; 6] = [
     MaskedTable {
         pieces: Some((
             "delta_count IS NOT NULL",
@@ -38,6 +38,7 @@ const TABLES: [MaskedTable; 5] = [
     MaskedTable::new("codex_turn_events", &["raw_payload_json"], &["output_preview", "error_message"]),
     MaskedTable::new("codex_transcript_entries", &["entry"], &[]),
     MaskedTable::new("codex_usage_turns", &[], &["client", "model"]),
+    MaskedTable::new("codex_threads", &[], &["title", "cwd", "branch", "model", "client_name"]),
 ];
 
 const CHECKPOINT: &str = "SELECT generation, segment FROM codex_event_checkpoints";
@@ -229,6 +230,7 @@ pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u
         ..Pruned::default()
     };
     usage::keep_within_bound(connection)?;
+    threads::keep_within_bound(connection)?;
     if pruned.rows() > 0 {
         pruned.took_ms = began.elapsed().as_millis() as u64;
     }

@@ -28,6 +28,7 @@ mod search;
 mod shared;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod transcripts;
 mod usage;
 #[cfg(test)]

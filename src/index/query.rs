@@ -455,6 +455,14 @@ const THREADS: &str = "
     SELECT thread_id FROM (SELECT thread_id, MAX(id) AS last FROM codex_transcript_entries GROUP BY thread_id)
     ORDER BY last DESC";
 
+const LATEST_THREAD: &str = "SELECT thread_id FROM codex_transcript_entries ORDER BY id DESC LIMIT 1";
+
+/// The threads that a person speaks in come first.
+const THREADS_OF_PERSONS_FIRST: &str = "
+    SELECT thread_id FROM (SELECT thread_id, MAX(id) AS last FROM codex_transcript_entries GROUP BY thread_id)
+    LEFT JOIN codex_threads USING (thread_id)
+    ORDER BY IFNULL(kind, 'user') <> 'user', last DESC";
+
 /// Most rows searched for the last action.
 const LAST_ACTION_ROWS: i64 = 200;
 
@@ -462,9 +470,15 @@ const LAST_ACTION_ROWS: i64 = 200;
 const ACTION_ROWS_MAX: i64 = 5_000;
 
 pub(super) const TRANSCRIPT_NEWEST_FIRST: &str =
-    "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id DESC";
+    "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY place_us DESC, id DESC";
 
-pub(super) const TRANSCRIPT: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
+pub(super) const TRANSCRIPT: &str =
+    "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY place_us, id";
+
+/// The same in a history that an older version writes, which has no places.
+const ARRIVED_NEWEST_FIRST: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id DESC";
+
+const ARRIVED: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
 
 impl Table {
     fn numbered(self) -> Numbered {
@@ -554,15 +568,28 @@ impl History {
         })
     }
 
-    /// The threads with a transcript, the most recent first.
+    /// The threads with a transcript, those of persons before others, the most recent first.
     pub fn threads(&self, opened: u64) -> Result<Vec<String>, HistoryError> {
-        self.read(opened, |connection| connection.prepare_cached(THREADS)?.query_map([], |row| row.get(0))?.collect())
+        self.read(opened, |connection| {
+            let select = connection.prepare_cached(THREADS_OF_PERSONS_FIRST);
+            // A history that an older version writes does not know who threads are.
+            let mut select = select.or_else(|_| connection.prepare_cached(THREADS))?;
+            select.query_map([], |row| row.get(0))?.collect()
+        })
+    }
+
+    /// The thread of the last entry of all transcripts, whatever it is for.
+    pub(crate) fn latest_thread(&self, opened: u64) -> Result<Option<String>, HistoryError> {
+        self.read(opened, |connection| {
+            connection.prepare_cached(LATEST_THREAD)?.query_row([], |row| row.get(0)).optional()
+        })
     }
 
     /// The end of a thread's transcript, as JSON, oldest first: as many whole entries as fit into `bytes_max`.
     pub fn transcript_end(&self, thread_id: &str, bytes_max: usize, opened: u64) -> Result<Vec<String>, HistoryError> {
         self.read(opened, |connection| {
-            let mut select = connection.prepare_cached(TRANSCRIPT_NEWEST_FIRST)?;
+            let [in_order, by_arrival] = [TRANSCRIPT_NEWEST_FIRST, ARRIVED_NEWEST_FIRST];
+            let mut select = connection.prepare_cached(in_order).or_else(|_| connection.prepare_cached(by_arrival))?;
             let mut rows = select.query([thread_id])?;
             let (mut entries, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next()? {
@@ -581,7 +608,8 @@ impl History {
     /// A thread's transcript, as JSON, oldest first.
     pub fn transcript(&self, thread_id: &str, opened: u64) -> Result<Vec<String>, HistoryError> {
         self.read(opened, |connection| {
-            let mut select = connection.prepare_cached(TRANSCRIPT)?;
+            let [in_order, by_arrival] = [TRANSCRIPT, ARRIVED];
+            let mut select = connection.prepare_cached(in_order).or_else(|_| connection.prepare_cached(by_arrival))?;
             select.query_map([thread_id], |row| row.get(0))?.collect()
         })
     }
@@ -803,6 +831,7 @@ mod plan_tests {
         check(TRANSCRIPT, &[&"t1"], ROWS as usize / 3);
         check(TRANSCRIPT_NEWEST_FIRST, &[&"t1"], ROWS as usize / 3);
         check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
+        check(transcripts::FIRST_WORDS, &[&"t1"], 0);
         check(search::UNFILLED, &[&(ROWS / 2), &256], 256);
         for pruning in [maintenance::EVENTS, maintenance::TOOLS, maintenance::TURNS] {
             check(&pruning.bounds(), &[], 1);

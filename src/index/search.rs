@@ -11,6 +11,7 @@
 //! *Deletion.* FTS5 keeps the words of a deleted row until it merges them. Thus a change or deletion of any entry empties the
 //! whole index, in the same transaction, by triggers.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::database::form;
 use super::query::{History, HistoryError};
+use super::threads;
 use crate::history::{Excerpt, SearchKind, SearchQuery, Searchable, add_words};
 use crate::store::{DatabaseError, Form, Life, RunMode, at_once, open_for};
 
@@ -168,6 +170,8 @@ pub(crate) struct Search {
     pub(crate) kinds: Vec<SearchKind>,
     /// Only entries of this time or later, RFC 3339 and in milliseconds since 1970.
     pub(crate) since: Option<(String, u64)>,
+    /// Also in threads that no person speaks in.
+    pub(crate) all_threads: bool,
     /// Most hits that are returned.
     pub(crate) limit: usize,
 }
@@ -217,6 +221,14 @@ impl History {
         self.read(0, |connection| {
             let transaction = connection.unchecked_transaction()?;
             let unfilled_to = unfilled_to(&transaction)?;
+            let hidden = if search.all_threads { HashMap::new() } else { threads::of_no_person(&transaction)? };
+            let hit = |row: &Row<'_>| -> rusqlite::Result<Option<Hit>> {
+                let thread_id: String = row.get(1)?;
+                if hidden.contains_key(&thread_id) {
+                    return Ok(None);
+                }
+                Ok(search.hit(thread_id, row.get_ref(2)?.as_str()?))
+            };
             let mut found = Hits::default();
             let wanted = search.limit.saturating_add(1);
             let newest_first = |hits: &mut Vec<Hit>| {
@@ -229,7 +241,7 @@ impl History {
                 let take = |row: &Row<'_>| {
                     found.read += 1;
                     advance(u64::from(is_one_by_one));
-                    found.hits.extend(search.hit(row.get(1)?, row.get_ref(2)?.as_str()?));
+                    found.hits.extend(hit(row)?);
                     Ok(found.hits.len() < wanted)
                 };
                 match search.query.for_index(&search.kinds) {
@@ -240,7 +252,7 @@ impl History {
             if unfilled_to > 0 {
                 each(&transaction, UNFILLED, [unfilled_to, -1], |row| {
                     found.read += 1;
-                    found.hits.extend(search.hit(row.get(1)?, row.get_ref(2)?.as_str()?));
+                    found.hits.extend(hit(row)?);
                     // Entries are not in the order of their times.
                     if found.hits.len() >= wanted.saturating_mul(2) {
                         newest_first(&mut found.hits);
@@ -344,7 +356,7 @@ mod tests {
 
     fn words(text: &str) -> Search {
         let query = SearchQuery::of_words(text).expect("it can be searched for");
-        Search { query, kinds: Vec::new(), since: None, limit: 1_000 }
+        Search { query, kinds: Vec::new(), since: None, all_threads: false, limit: 1_000 }
     }
 
     fn lines(path: &Path, search: &Search) -> Vec<(String, String)> {

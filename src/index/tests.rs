@@ -482,6 +482,70 @@ fn transcript_file_faults_are_reported_once() {
 }
 
 #[test]
+fn transcript_has_the_order_of_its_thread() {
+    let lab = Lab::new();
+    let call =
+        r#"{"at":3000000,"from":"client","line":{"id":1,"method":"thread/items/list","params":{"threadId":"t"}}}"#;
+    let item = |text: &str, at_ms: u64| {
+        format!(
+            r#"{{"turnId":"u","item":{{"type":"agentMessage","id":"{text}","text":"{text}","completedAtMs":{at_ms}}}}}"#
+        )
+    };
+    let items = [item("early", 1_000), item("late", 2_500)].join(",");
+    let answer = format!(r#"{{"at":3000001,"from":"server","line":{{"id":1,"result":{{"data":[{items}]}}}}}}"#);
+    lab.append(1, 1, &[message(2_000_000, "t", "live"), call.to_owned(), answer]);
+    lab.catch_up();
+    let words = || {
+        let history = History::new(&lab.history());
+        let [whole, end] = [history.transcript("t", 0), history.transcript_end("t", usize::MAX, 0)];
+        let whole = whole.expect("it can be asked");
+        assert_eq!(end.expect("it can be asked"), whole);
+        let text = |entry: &String| serde_json::from_str::<serde_json::Value>(entry).expect("JSON")["text"].to_string();
+        whole.iter().map(text).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(words(), r#""early" "live" "late""#);
+    // An older version knows no places.
+    let older = rusqlite::Connection::open(lab.history()).expect("it is there");
+    older
+        .execute_batch(
+            "DROP INDEX codex_transcript_entries_in_order; ALTER TABLE codex_transcript_entries DROP COLUMN place_us",
+        )
+        .expect("our own SQL");
+    assert_eq!(words(), r#""live" "early" "late""#);
+}
+
+#[test]
+fn transcript_keeps_its_order_if_the_clock_is_set_back() {
+    let lab = Lab::new();
+    let call =
+        r#"{"at":4000000,"from":"client","line":{"id":1,"method":"thread/items/list","params":{"threadId":"t"}}}"#;
+    let item = |text: &str, at_ms: u64| {
+        format!(
+            r#"{{"turnId":"v","item":{{"type":"agentMessage","id":"{text}","text":"{text}","completedAtMs":{at_ms}}}}}"#
+        )
+    };
+    let items = [item("early", 1_000), item("missed", 9_500)].join(",");
+    let answer = format!(r#"{{"at":4000001,"from":"server","line":{{"id":1,"result":{{"data":[{items}]}}}}}}"#);
+    for (generation, records) in [
+        (1, vec![message(9_000_000, "t", "one"), message(9_000_001, "t", "two")]),
+        (2, vec![message(3_000_000, "t", "three"), message(3_000_001, "t", "four")]),
+        (3, vec![call.to_owned(), answer, message(4_000_002, "t", "five")]),
+    ] {
+        lab.append(generation, 1, &records);
+        lab.catch_up();
+    }
+    let history = History::new(&lab.history());
+    let words = |entries: Vec<String>| {
+        let text = |entry: &String| serde_json::from_str::<serde_json::Value>(entry).expect("JSON")["text"].to_string();
+        entries.iter().map(text).collect::<Vec<_>>().join(" ").replace('"', "")
+    };
+    let whole = history.transcript("t", 0).expect("it can be asked");
+    assert_eq!(words(whole.clone()), "early one two three four missed five");
+    let end = history.transcript_end("t", whole.last().map_or(0, String::len) + 1, 0).expect("it can be asked");
+    assert_eq!(words(end), "five");
+}
+
+#[test]
 fn activity_is_the_same_live_and_reread() {
     let tapes = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/tapes");
     let mut states = std::collections::BTreeSet::new();

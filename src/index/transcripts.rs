@@ -14,12 +14,31 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::query::{History, HistoryError};
+use super::search;
 use crate::files::{Access, Folder};
+use crate::history::Entry;
 
 pub(crate) const TRANSCRIPTS_DIR: &str = "transcripts";
+
+/// The migration that gives each entry a place in its thread.
+pub(super) const PLACES: &str = "
+    ALTER TABLE codex_transcript_entries ADD COLUMN place_us INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX codex_transcript_entries_in_order ON codex_transcript_entries (thread_id, place_us, id)";
+
+/// The migration that places the entries of before by their times, and keeps the order of their arrival.
+pub(super) const PLACES_OF_BEFORE: &str = "
+    UPDATE codex_transcript_entries SET place_us = placed.place_us FROM (
+        SELECT id, MAX(at_us) OVER (PARTITION BY thread_id ORDER BY id) AS place_us FROM (
+            SELECT id, thread_id, 1000000 * CAST(strftime('%s', ts) AS INTEGER) + 1000 * CAST(substr(ts, 21, 3) AS INTEGER) AS at_us
+            FROM (
+                SELECT id, thread_id, CASE WHEN json_valid(entry) THEN json_extract(entry, '$.ts') END AS ts
+                FROM codex_transcript_entries WHERE place_us = 0
+            )
+        )
+    ) AS placed WHERE placed.id = codex_transcript_entries.id AND placed.place_us > 0";
 
 /// Longest part of a file's name taken from a thread's name, in bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -29,6 +48,10 @@ const COUNTED_MAX: usize = 256;
 
 /// Most bytes that are read or appended at a time.
 const CHUNK_BYTES: usize = 256 << 10;
+
+const INSERT_ENTRY: &str = "
+    INSERT OR IGNORE INTO codex_transcript_entries (session_id, thread_id, identity, entry, place_us)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
 
 const THREADS: &str = "SELECT DISTINCT thread_id FROM codex_transcript_entries";
 
@@ -223,6 +246,18 @@ fn file_name(thread_id: &str) -> String {
     name + ".jsonl"
 }
 
+/// Stores entries that the history lacks, and their words.
+pub(super) fn insert(transaction: &Transaction<'_>, session_id: &str, entries: &[Entry]) -> rusqlite::Result<()> {
+    let mut stored = Vec::new();
+    for Entry { thread_id, identity, place_us, json } in entries {
+        let row = params![session_id, thread_id, identity, json, *place_us as i64];
+        if transaction.prepare_cached(INSERT_ENTRY)?.execute(row)? > 0 {
+            stored.push((transaction.last_insert_rowid(), json.as_str()));
+        }
+    }
+    search::add(transaction, stored.into_iter())
+}
+
 /// Most journal gaps that are returned.
 const GAPS_MAX: i64 = 100;
 
@@ -245,6 +280,15 @@ pub(super) const FIRST_EVENT: &str = "SELECT MIN(seq) FROM codex_events";
 pub(super) const JOURNAL_GAPS: &str = "
     SELECT lines, reason, (SELECT timestamp FROM codex_events WHERE seq <= after_seq ORDER BY seq DESC LIMIT 1)
     FROM codex_event_gaps ORDER BY id DESC LIMIT ?1";
+
+/// Among the first entries only, because lists are read often.
+pub(super) const FIRST_WORDS: &str = "
+    SELECT json_extract(entry, '$.text') FROM (
+        SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY place_us, id LIMIT 20
+    ) WHERE json_valid(entry) AND json_extract(entry, '$.role') = 'user' LIMIT 1";
+
+/// Longest beginning of a thread that lists show, in characters.
+const FIRST_WORDS_CHARS_MAX: usize = 200;
 
 /// A line of a transcript, numbered across all threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -281,6 +325,18 @@ impl History {
     /// order of time; a line that arrived late stands where it arrived.
     pub fn first_line_from(&self, at: &str, opened: u64) -> Result<Option<u64>, HistoryError> {
         self.read(opened, |connection| first_line_from(connection, at).map(|found| found.map(i64::unsigned_abs)))
+    }
+
+    /// The beginning of the first message of its user in each of `threads`. A history of an older version knows none.
+    pub(crate) fn first_words(&self, threads: &[String], opened: u64) -> Result<Vec<Option<String>>, HistoryError> {
+        self.read(opened, |connection| {
+            let mut select = connection.prepare_cached(FIRST_WORDS)?;
+            let words = |thread_id: &String| {
+                let words: Option<String> = select.query_row([thread_id], |row| row.get(0)).optional()?.flatten();
+                Ok(words.map(|words| words.chars().take(FIRST_WORDS_CHARS_MAX).collect()))
+            };
+            threads.iter().map(words).collect()
+        })
     }
 
     /// At most `limit` transcript lines on one side of the number `id`, the nearest to it, all below the number `end`;
@@ -452,6 +508,33 @@ mod tests {
         add(&connection, "a/b", &["3", "4"]);
         transcripts.complete_all(&connection).expect("it works");
         assert_eq!(std::fs::read_to_string(&path).expect("it is there"), text + "4\n");
+    }
+
+    #[test]
+    fn entries_of_before_are_placed_by_their_times() {
+        let connection = database();
+        let entry = |at: &str, text: &str| format!(r#"{{"ts":"1970-01-01T00:00:{at}Z","text":"{text}"}}"#);
+        let arrived = [entry("05.250", "a"), entry("02.000", "b"), "odd".to_owned(), entry("07.001", "c")];
+        add(&connection, "t", &arrived.each_ref().map(String::as_str));
+        add(&connection, "u", &["{}", &entry("01.000", "d")]);
+        [PLACES, PLACES_OF_BEFORE].iter().for_each(|sql| connection.execute_batch(sql).expect("our own SQL"));
+        let late = "INSERT INTO codex_transcript_entries (thread_id, entry, place_us) VALUES ('t', 'late', 6000000)";
+        connection.execute(late, []).expect("a row");
+        let places = |thread: &str| {
+            let select =
+                "SELECT entry, place_us FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY place_us, id";
+            let mut select = connection.prepare(select).expect("our own SQL");
+            let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+            select.query_map([thread], row).expect("rows").collect::<rusqlite::Result<Vec<_>>>().expect("rows")
+        };
+        let [a, b, odd, c] = arrived;
+        let late = ("late".to_owned(), 6_000_000);
+        assert_eq!(places("t"), [(a, 5_250_000), (b, 5_250_000), (odd, 5_250_000), late, (c, 7_001_000)]);
+        assert_eq!(places("u"), [("{}".to_owned(), 0), (entry("01.000", "d"), 1_000_000)]);
+        // A second time it changes nothing.
+        let before = places("t");
+        connection.execute_batch(PLACES_OF_BEFORE).expect("our own SQL");
+        assert_eq!(places("t"), before);
     }
 
     #[test]

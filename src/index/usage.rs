@@ -72,6 +72,9 @@ pub(super) const TABLES: &str = "
     ) STRICT;
 ";
 
+/// The migration that counts the answers of the web page by themselves. Those before it are among `answered_api`.
+pub(super) const OF_THE_PAGE: &str = "ALTER TABLE codex_usage_turns ADD COLUMN answered_web INTEGER NOT NULL DEFAULT 0";
+
 const NEWEST: &str = "
     SELECT id, generation FROM codex_usage_turns WHERE thread_id = ?1 AND turn_id = ?2 AND generation <> 'older'
     ORDER BY id DESC LIMIT 1";
@@ -79,9 +82,9 @@ const NEWEST: &str = "
 const INSERT: &str = "
     INSERT INTO codex_usage_turns (session_id, generation, thread_id, turn_id, turns, client, model, outcome, began_us,
         elapsed_us, waited_us, input_tokens, cached_input_tokens, output_tokens, reasoning_output_tokens, total_tokens,
-        commands, requests, answered_client, answered_tui, answered_cli, answered_api, answered_policy, answered_nobody)
+        commands, requests, answered_client, answered_tui, answered_web, answered_cli, answered_api, answered_policy, answered_nobody)
     VALUES (?1, ?2, ?3, ?4, ?4 <> '', ?5, ?6, ?7, ?8, IIF(?4 = '', 0, ?9 - ?8), ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
-        ?18, ?19, ?20, ?21, ?22, ?23)";
+        ?18, ?19, ?20, ?21, ?22, ?23, ?24)";
 
 /// A late row does not prolong a turn that has ended, unless it is the report of its end.
 const ADD: &str = "
@@ -103,11 +106,12 @@ const ADD: &str = "
         requests = requests + ?17,
         answered_client = answered_client + ?18,
         answered_tui = answered_tui + ?19,
-        answered_cli = answered_cli + ?20,
-        answered_api = answered_api + ?21,
-        answered_policy = answered_policy + ?22,
-        answered_nobody = answered_nobody + ?23
-    WHERE id = ?24";
+        answered_web = answered_web + ?20,
+        answered_cli = answered_cli + ?21,
+        answered_api = answered_api + ?22,
+        answered_policy = answered_policy + ?23,
+        answered_nobody = answered_nobody + ?24
+    WHERE id = ?25";
 
 const ACCOUNT: &str = "SELECT account FROM codex_usage_threads WHERE thread_id = ?1";
 
@@ -256,11 +260,11 @@ const COUNT: &str = "SELECT COUNT(*) FROM codex_usage_turns";
 const ROLL_UP: [&str; 2] = [
     "INSERT INTO codex_usage_turns (session_id, generation, thread_id, turn_id, turns, client, model, outcome, began_us,
         elapsed_us, waited_us, input_tokens, cached_input_tokens, output_tokens, reasoning_output_tokens, total_tokens,
-        commands, requests, answered_client, answered_tui, answered_cli, answered_api, answered_policy, answered_nobody)
+        commands, requests, answered_client, answered_tui, answered_web, answered_cli, answered_api, answered_policy, answered_nobody)
     SELECT session_id, 'older', of_thread, '', SUM(turns), client, model, NULL, MIN(began_us), SUM(elapsed_us),
         SUM(waited_us), SUM(input_tokens), SUM(cached_input_tokens), SUM(output_tokens), SUM(reasoning_output_tokens),
-        SUM(total_tokens), SUM(commands), SUM(requests), SUM(answered_client), SUM(answered_tui), SUM(answered_cli),
-        SUM(answered_api), SUM(answered_policy), SUM(answered_nobody)
+        SUM(total_tokens), SUM(commands), SUM(requests), SUM(answered_client), SUM(answered_tui), SUM(answered_web),
+        SUM(answered_cli), SUM(answered_api), SUM(answered_policy), SUM(answered_nobody)
     FROM (SELECT *, IIF(thread_id IN (SELECT thread_id FROM codex_usage_threads), thread_id, '') AS of_thread
         FROM codex_usage_turns WHERE id <= ?1)
     GROUP BY of_thread, client, model",
@@ -349,6 +353,9 @@ pub(crate) struct Used {
 pub(crate) struct Answered {
     pub(crate) client: u64,
     pub(crate) tui: u64,
+    /// Hosts of a fleet with an older version do not tell it.
+    #[serde(default)]
+    pub(crate) web: u64,
     pub(crate) cli: u64,
     pub(crate) api: u64,
     pub(crate) policy: u64,
@@ -357,9 +364,9 @@ pub(crate) struct Answered {
 
 impl Answered {
     /// With names, in the order of the columns.
-    pub(crate) fn named(&self) -> [(&'static str, u64); 6] {
-        let Answered { client, tui, cli, api, policy, nobody } = *self;
-        let numbers = [client, tui, cli, api, policy, nobody];
+    pub(crate) fn named(&self) -> [(&'static str, u64); 7] {
+        let Answered { client, tui, web, cli, api, policy, nobody } = *self;
+        let numbers = [client, tui, web, cli, api, policy, nobody];
         std::array::from_fn(|index| (AnsweredBy::ALL[index].name(), numbers[index]))
     }
 }
@@ -372,9 +379,10 @@ impl Used {
         self.waiting_ms += more.waiting_ms;
         self.commands += more.commands;
         self.requests += more.requests;
-        let Answered { client, tui, cli, api, policy, nobody } = more.answered_by;
+        let Answered { client, tui, web, cli, api, policy, nobody } = more.answered_by;
         self.answered_by.client += client;
         self.answered_by.tui += tui;
+        self.answered_by.web += web;
         self.answered_by.cli += cli;
         self.answered_by.api += api;
         self.answered_by.policy += policy;
@@ -441,7 +449,7 @@ pub(crate) struct SessionUsage {
 const TURNS: &str = "
     SELECT thread_id, turn_id, generation, client, model, outcome, began_us, turns, input_tokens, cached_input_tokens,
         output_tokens, reasoning_output_tokens, total_tokens, elapsed_us, waited_us, commands, requests, answered_client,
-        answered_tui, answered_cli, answered_api, answered_policy, answered_nobody
+        answered_tui, answered_web, answered_cli, answered_api, answered_policy, answered_nobody
     FROM codex_usage_turns ORDER BY began_us, id";
 
 const THREADS: &str = "SELECT thread_id, account FROM codex_usage_threads ORDER BY reported_us";
@@ -507,7 +515,7 @@ fn turn(row: &Row<'_>) -> rusqlite::Result<(u64, TurnUsage)> {
     let counts: Counts = [n(8)?, n(9)?, n(10)?, n(11)?, n(12)?].into();
     let (elapsed_us, waited_us, began_us) = (n(13)?, n(14)?, n(6)?);
     let answered_by =
-        Answered { client: n(17)?, tui: n(18)?, cli: n(19)?, api: n(20)?, policy: n(21)?, nobody: n(22)? };
+        Answered { client: n(17)?, tui: n(18)?, web: n(19)?, cli: n(20)?, api: n(21)?, policy: n(22)?, nobody: n(23)? };
     let used = Used {
         turns: n(7)?,
         tokens: counts.into(),

@@ -407,6 +407,7 @@ mod tests {
             live: false,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
         let masker = Masker::new(&[]).expect("BUG: there is no pattern");

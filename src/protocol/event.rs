@@ -22,9 +22,22 @@ impl<'a> Event<'a> {
         Event { message, method: message.method.as_deref().and_then(Method::of) }
     }
 
+    /// The id of the client's request that its parameters name.
+    pub(crate) fn named_request(&self) -> Option<&'a RawValue> {
+        let method = self.method.filter(|method| method.names_client_request());
+        method.and(self.message.params).and_then(Members::of)?.get("requestId")
+    }
+
     /// The name of its method, known or not; `None` for a response.
     pub(crate) fn name(&self) -> Option<&'a str> {
         self.message.method.as_deref()
+    }
+
+    /// Whether the server has refused a call because it ends once its turns are over. Source: codex 0.169 after SIGTERM; it
+    /// refuses `thread/start`, `thread/resume`, `thread/fork` and `turn/start`, and shows it in no other way.
+    pub(crate) fn is_refused_by_draining_server(&self) -> bool {
+        let data = self.message.error.and_then(Members::of).and_then(|error| error.get("data")).and_then(Members::of);
+        data.and_then(|data| data.text("reason")).as_deref() == Some("serverShuttingDown")
     }
 }
 

@@ -93,6 +93,8 @@ methods! {
     ThreadFork = "thread/fork", ClientRequest, Members, ["threadId"];
     ThreadUnsubscribe = "thread/unsubscribe", ClientRequest, Open, ["threadId"];
     ThreadRead = "thread/read", ClientRequest, Open, ["threadId", "includeTurns"];
+    ThreadTurnsList = "thread/turns/list", ClientRequest, Open, ["threadId", "sortDirection", "itemsView", "limit"];
+    ThreadItemsList = "thread/items/list", ClientRequest, Open, ["threadId", "sortDirection"];
     ThreadList = "thread/list", ClientRequest, Open, ["cursor"];
     ThreadInjectItems = "thread/inject_items", ClientRequest, Open, [
         "threadId", "items.type", "items.role", "items.content.text"
@@ -134,13 +136,14 @@ methods! {
     Error = "error", ServerNotification, Open, [
         "threadId", "turnId", "willRetry", "error.message", "error.codexErrorInfo"
     ];
-    ThreadStarted = "thread/started", ServerNotification, Open, ["thread.id", "thread.preview"];
+    ThreadStarted = "thread/started", ServerNotification, Open, ["thread.id", "thread.preview", "thread.cwd"];
     ThreadStatusChanged = "thread/status/changed", ServerNotification, Open, [
         "threadId", "status.type", "status.activeFlags"
     ];
     ThreadSettingsUpdated = "thread/settings/updated", ServerNotification, Open, [
         "threadId", "threadSettings.cwd", "threadSettings.sandboxPolicy", "threadSettings.activePermissionProfile.id"
     ];
+    ThreadNameUpdated = "thread/name/updated", ServerNotification, Open, ["threadId", "threadName"];
     ThreadClosed = "thread/closed", ServerNotification, Open, ["threadId"];
     ThreadCompacted = "thread/compacted", ServerNotification, Open, ["threadId"];
     TokenUsageUpdated = "thread/tokenUsage/updated", ServerNotification, Open, [
@@ -194,6 +197,15 @@ methods! {
         "rateLimits.primary.resetsAt", "rateLimits.secondary.usedPercent"
     ];
     // Missing from the schema's list of their kind, or from older releases.
+    ThreadItemsRead = "thread/items/read", Unchecked, Open, [];
+    ThreadSearchPartial = "thread/search/partial", Unchecked, Open, [];
+    ThreadSearchCancel = "thread/search/cancel", Unchecked, Open, [];
+    ThreadSearchStreamCancel = "thread/search/stream/cancel", Unchecked, Open, [];
+    ThreadSampleCancel = "thread/sample/cancel", Unchecked, Open, [];
+    UserVerificationCancel = "userVerification/cancel", Unchecked, Secret, [];
+    DeprecationNotice = "deprecationNotice", Unchecked, Open, ["summary"];
+    ConfigWarning = "configWarning", Unchecked, Open, [];
+    ThreadTimelineList = "thread/timeline/list", Unchecked, Open, [];
     Initialized = "initialized", Unchecked, Open, [];
     RawResponseItemCompleted = "rawResponseItem/completed", Unchecked, Open, [];
     EarlyTokenCount = "codex/event/token_count", Unchecked, Members, [];
@@ -221,10 +233,44 @@ methods! {
     LoginApiKey = "loginApiKey", Unchecked, Secret, [];
 }
 
+/// The methods whose responses show turns and items of a thread's past.
+const PASTS: [(Method, PastForm); 7] = [
+    (Method::ThreadResume, PastForm::Thread),
+    (Method::ThreadRead, PastForm::Thread),
+    (Method::ThreadFork, PastForm::Thread),
+    (Method::ThreadTurnsList, PastForm::Turns),
+    (Method::ThreadItemsList, PastForm::Items),
+    (Method::ThreadItemsRead, PastForm::Items),
+    (Method::ThreadTimelineList, PastForm::Timeline),
+];
+
 impl Method {
     /// Whether its response tells of a thread with its model.
     pub(crate) fn opens_thread(self) -> bool {
         matches!(self, Method::ThreadStart | Method::ThreadResume | Method::ThreadFork)
+    }
+
+    /// Whether `requestId` in its parameters is the id of a request that the client has made.
+    pub(crate) fn names_client_request(self) -> bool {
+        matches!(
+            self,
+            Method::ThreadSearchPartial
+                | Method::ThreadSearchCancel
+                | Method::ThreadSearchStreamCancel
+                | Method::ThreadSampleCancel
+                | Method::UserVerificationCancel
+        )
+    }
+
+    /// How its response shows turns and items of a thread's past.
+    pub(crate) fn past(self) -> Option<PastForm> {
+        let found = PASTS.iter().find(|(method, _)| *method == self);
+        found.map(|(_, form)| *form)
+    }
+
+    /// Whether it reads pages of a thread's past. A client may ask for one before the thread has any, and its user loses nothing.
+    pub(crate) fn reads_pages(self) -> bool {
+        self.past().is_some_and(|form| form != PastForm::Thread)
     }
 
     /// Whether the engine acts on none of its notifications: they are only recorded and forwarded.
@@ -242,7 +288,6 @@ impl Method {
                 | Method::PatchUpdated
                 | Method::PlanUpdated
                 | Method::DiffUpdated
-                | Method::ThreadStatusChanged
                 | Method::TokenUsageUpdated
         )
     }
@@ -252,6 +297,19 @@ impl Method {
         self.opens_thread()
             || matches!(self, Method::NewConversation | Method::ResumeConversation | Method::ForkConversation)
     }
+}
+
+/// Where a response shows the past of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PastForm {
+    /// In `thread.turns`, and in the page of turns that `thread/resume` may ask for.
+    Thread,
+    /// A page of turns in `data`.
+    Turns,
+    /// A page of items in `data`, each with its turn.
+    Items,
+    /// A page of items, and of beginnings and ends of turns, in `data`.
+    Timeline,
 }
 
 /// The fields of a response that this program uses.
@@ -264,7 +322,7 @@ pub(crate) struct ResponseFields {
 }
 
 /// The responses that this program reads, changes or writes.
-pub(crate) const RESPONSES: [ResponseFields; 11] = [
+pub(crate) const RESPONSES: [ResponseFields; 13] = [
     ResponseFields { file: "CommandExecutionRequestApprovalResponse", fields: &["decision"] },
     ResponseFields { file: "FileChangeRequestApprovalResponse", fields: &["decision"] },
     ResponseFields { file: "PermissionsRequestApprovalResponse", fields: &["permissions", "scope"] },
@@ -278,6 +336,14 @@ pub(crate) const RESPONSES: [ResponseFields; 11] = [
     ResponseFields {
         file: "v2/ThreadReadResponse",
         fields: &["thread.preview", "thread.turns.id", "thread.turns.status", "thread.turns.items.content.text"],
+    },
+    ResponseFields {
+        file: "v2/ThreadTurnsListResponse",
+        fields: &["data.id", "data.status", "data.itemsView", "data.items", "data.startedAt", "data.completedAt"],
+    },
+    ResponseFields {
+        file: "v2/ThreadItemsListResponse",
+        fields: &["data.turnId", "data.item", "data.startedAtMs", "data.completedAtMs"],
     },
     ResponseFields { file: "v2/ThreadListResponse", fields: &["data.id", "data.preview"] },
     ResponseFields { file: "v2/TurnStartResponse", fields: &["turn.id", "turn.items"] },

@@ -12,17 +12,19 @@ mod change_tests;
 mod event;
 mod method;
 mod review;
+mod thread;
 
 pub(crate) use event::{Event, ItemPlace, inject_items_params, notification_line, request_line};
 #[cfg(any(test, feature = "fleet"))]
 pub(crate) use method::Listed;
-pub(crate) use method::{Method, RESPONSES, Secrecy};
+pub(crate) use method::{Method, PastForm, RESPONSES, Secrecy};
 pub(crate) use method::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method, stand_in,
 };
 
 pub(crate) use review::{Denial, overruled_review, review_widens};
+pub(crate) use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind};
 
 /// Prefix of notification methods until early 2026.
 pub(crate) const EARLY_PREFIX: &str = "codex/event/";

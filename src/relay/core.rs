@@ -205,14 +205,15 @@ impl Core {
             Effect::CheckProgram(token, check) => self.check_program(token, *check, effects),
             Effect::NotifyPending(request_id) => {
                 if let Some((ledger, session_id)) = self.recorder.session() {
-                    self.hooks.pending(request_id, ledger, session_id);
+                    self.hooks.pending(request_id, ledger, (session_id, self.recorder.session_dir()));
                 }
             }
             Effect::NotifyIdle(outcome) => {
                 let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
-                self.hooks.idle(outcome, session_id);
+                self.hooks.idle(outcome, (session_id, self.recorder.session_dir()));
             }
             Effect::Warn(warning) => self.notices.report(&warning.to_string()),
+            Effect::PublishConfigWarning(warning) => self.published.config_warning(*warning),
             other @ (Effect::Release(_)
             | Effect::ReleaseHeld(_)
             | Effect::PassHeld(_)

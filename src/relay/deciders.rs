@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::interpreters;
+use super::invocation;
 use super::program_check::ServerEnvironment;
 use super::words::argument_files;
 use crate::config::{Settings, Source};
@@ -279,7 +280,7 @@ impl Deciders<'_> {
             false => reach.on_path(program, self.ours.path())?,
         };
         if let Some(found) = found {
-            interpreters::check_with_start(reach, &found, words, self.ours, cwd)?;
+            invocation::check(reach, &found, words, self.ours, cwd)?;
         }
         let files = argument_files(program, arguments, cwd, self.ours.home());
         files.iter().try_for_each(|file| reach.check(file))
@@ -567,8 +568,9 @@ mod tests {
             (r#"["node", "-C", "dev", "-e", "require('x')"]"#, false),
             (r#"["sh", "-c", "node --title=x -e 1"]"#, false),
             (r#"["sh", "-c", "notify-send tool"]"#, true),
-            (r#"["python3", "-"]"#, false),
             (r#"["sh", "-c", "cat | python3 -c 'import json'"]"#, false),
+            (r#"["sh", "-c", "python3 - < AT/bin/x.py"]"#, false),
+            (r#"["sh", "-c", "python3 -I - < AT/bin/x.py"]"#, true),
             (r#"["python3", "-I", "-c", "import json"]"#, true),
             (r#"["python3", "-Pm", "module"]"#, true),
             (r#"["python3", "-u", "AT/bin/x.py", "-c"]"#, true),
@@ -585,6 +587,104 @@ mod tests {
                 let found = lab.exposed(&format!("on_pending = {command}\n"), "bin/codex", &["ws"]);
                 assert_eq!(found.is_empty(), expect, "{command} in {folder}: {found:?}");
             }
+        }
+    }
+
+    /// Programs that run what a file of their folder says, wherever the words of a command start them.
+    #[test]
+    fn commands_of_the_folder_are_out_of_reach() {
+        let mut lab = Lab::new();
+        for program in ["java", "npm", "npx", "yarn", "pnpm", "just", "cargo", "make", "git", "notify-send"] {
+            lab.put(&format!("bin/{program}"), "\u{7f}ELF");
+        }
+        symlink("npm", lab.root.join("bin/runner")).expect("a link");
+        let root = lab.root.clone();
+        for (command, expect) in [
+            (r#"["make"]"#, false),
+            (r#"["make", "-C", "AT/bin"]"#, false),
+            (r#"["npm", "run", "x"]"#, false),
+            (r#"["AT/bin/npm", "run", "x"]"#, false),
+            (r#"["runner", "run", "x"]"#, false),
+            (r#"["npx", "tsx", "x.ts"]"#, false),
+            (r#"["yarn", "x"]"#, false),
+            (r#"["pnpm", "x"]"#, false),
+            (r#"["just"]"#, false),
+            (r#"["cargo", "run", "--release"]"#, false),
+            (r#"["java", "Main"]"#, false),
+            (r#"["java", "-jar", "x.jar"]"#, false),
+            (r#"["java", "AT/bin/X.java"]"#, false),
+            (r#"["java", "-cp", "AT/bin:lib", "Main"]"#, false),
+            (r#"["java", "-cp", "AT/bin:", "Main"]"#, false),
+            (r#"["timeout", "5", "make"]"#, false),
+            (r#"["env", "A=1", "npm", "test"]"#, false),
+            (r#"["nice", "-n", "5", "sh", "-c", "just"]"#, false),
+            (r#"["sh", "-c", "cd x && make test"]"#, false),
+            (r#"["sh", "-c", "A=1 make"]"#, false),
+            (r#"["sh", "-c", "if true; then make; fi"]"#, false),
+            (r#"["sh", "-c", "echo \"$(make x)\""]"#, false),
+            (r#"["sh", "-c", "echo \"`make x`\""]"#, false),
+            (r#"["sh", "-c", "eval 'make x'"]"#, false),
+            (r#"["bash", "-e", "-c", "sh -c 'exec make x'"]"#, false),
+            (r#"["bash", "-o", "pipefail", "-c", "2>log make"]"#, false),
+            (r#"["sh", "-c", "bash < x.sh"]"#, false),
+            (r#"["java", "-jar", "AT/bin/x.jar"]"#, true),
+            (r#"["java", "-cp", "AT/bin:AT/own/x.jar", "Main"]"#, true),
+            (r#"["sh", "-c", "echo make"]"#, true),
+            (r#"["sh", "-c", "notify-send 'ready to go; make'"]"#, true),
+            (r#"["sh", "-c", "command -v make # make"]"#, true),
+            (r#"["sh", "AT/bin/hook", "make"]"#, true),
+            (r#"["notify-send", "make"]"#, true),
+            (r#"["git", "status"]"#, true),
+        ] {
+            for (folder, expect) in [("ws", expect), ("bin", true)] {
+                lab.cwd = root.join(folder);
+                let found = lab.exposed(&format!("on_pending = {command}\n"), "bin/codex", &["ws"]);
+                assert_eq!(found.is_empty(), expect, "{command} in {folder}: {found:?}");
+            }
+        }
+    }
+
+    /// What comes on the standard input of an interpreter is not known.
+    #[test]
+    fn commands_on_standard_input_count_as_in_reach() {
+        let mut lab = Lab::new();
+        ["python3", "node", "perl", "lua5.4", "curl"]
+            .iter()
+            .for_each(|name| lab.put(&format!("bin/{name}"), "\u{7f}ELF"));
+        lab.put("bin/x.sh", "");
+        lab.cwd = lab.root.join("bin");
+        for (command, expect) in [
+            (r#"["sh"]"#, false),
+            (r#"["sh", "-s", "AT/bin/hook"]"#, false),
+            (r#"["bash", "-es"]"#, false),
+            (r#"["bash", "-o", "pipefail"]"#, false),
+            (r#"["bash", "-"]"#, false),
+            (r#"["sh", "/dev/stdin"]"#, false),
+            (r#"["python3"]"#, false),
+            (r#"["python3", "-"]"#, false),
+            (r#"["python3", "-W", "ignore"]"#, false),
+            (r#"["node"]"#, false),
+            (r#"["node", "--title=x", "-"]"#, false),
+            (r#"["perl"]"#, false),
+            (r#"["lua5.4", "-"]"#, false),
+            (r#"["timeout", "5", "bash"]"#, false),
+            (r#"["sh", "-c", "cat | sh"]"#, false),
+            (r#"["sh", "-c", "curl -s https://x | bash -s -- a"]"#, false),
+            (r#"["sh", "-c", "bash <<EOF\ntrue\nEOF"]"#, false),
+            (r#"["sh", "-c", "bash <<< true"]"#, false),
+            (r#"["sh", "-c", "bash < <(cat)"]"#, false),
+            (r#"["sh", "-c", "exec python3 >log"]"#, false),
+            (r#"["sh", "-c", "bash < AT/bin/x.sh"]"#, true),
+            (r#"["sh", "-c", "bash AT/bin/x.sh < in.json"]"#, true),
+            (r#"["sh", "-c", "cat > /dev/null"]"#, true),
+            (r#"["sh", "-c", "command -v python3 >/dev/null && AT/bin/hook"]"#, true),
+            (r#"["sh", "-c", "echo 'use python3'"]"#, true),
+            (r#"["bash", "--", "AT/bin/hook"]"#, true),
+            (r#"["python3", "-u", "AT/bin/x.py"]"#, true),
+            (r#"["perl", "-ne", "print"]"#, true),
+        ] {
+            let found = lab.exposed(&format!("on_pending = {command}\n"), "bin/codex", &["ws"]);
+            assert_eq!(found.is_empty(), expect, "{command}: {found:?}");
         }
     }
 

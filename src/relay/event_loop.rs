@@ -349,7 +349,8 @@ impl Relay {
                 | Effect::CheckProgram(..)
                 | Effect::NotifyPending(_)
                 | Effect::NotifyIdle(_)
-                | Effect::Warn(_) => unreachable!("BUG: the core carries these out"),
+                | Effect::Warn(_)
+                | Effect::PublishConfigWarning(_) => unreachable!("BUG: the core carries these out"),
             }
         }
         self.core.publish_pending();

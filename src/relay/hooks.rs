@@ -9,15 +9,18 @@
 use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use super::deciders::Wanted;
 use super::guard::Guard;
+use crate::control::with_thread;
 use crate::launch;
 use crate::store::Ledger;
 
@@ -62,16 +65,22 @@ impl Hooks {
     }
 
     /// Runs `on_pending`: a request has been pending for a while.
-    pub(super) fn pending(&self, request_id: String, ledger: &Ledger, session_id: &str) {
+    pub(super) fn pending(&self, request_id: String, ledger: &Ledger, (session_id, dir): (&str, Option<PathBuf>)) {
         let ledger = ledger.clone();
-        let row = move || Some(ledger.request_blocking(request_id)?.row.to_string());
+        let row = move || Some(named(ledger.request_blocking(request_id)?.row, dir.as_deref()));
         self.runner.run("on_pending", &self.on_pending, session_id, row);
     }
 
     /// Runs `on_idle`: no turn is in progress.
-    pub(super) fn idle(&self, outcome: String, session_id: &str) {
-        self.runner.run("on_idle", &self.on_idle, session_id, move || Some(outcome));
+    pub(super) fn idle(&self, outcome: String, (session_id, dir): (&str, Option<PathBuf>)) {
+        let outcome = move || Some(named(serde_json::from_str(&outcome).ok()?, dir.as_deref()));
+        self.runner.run("on_idle", &self.on_idle, session_id, outcome);
     }
+}
+
+/// The input of a hook, with who its thread is.
+pub(super) fn named(document: Value, session_dir: Option<&Path>) -> String {
+    with_thread(document, session_dir).to_string()
 }
 
 /// Starts hooks, a limited number at the same time.

@@ -1,7 +1,8 @@
 //! What a program reads before it acts: the interpreter of a script, and the files that the interpreter and the loader run first.
 //!
 //! One table lists the interpreters. A variable that names files is followed to them; the variable itself is the user's. An
-//! interpreter that the table does not have counts as one that reads something in reach. Nothing here runs anything.
+//! interpreter that the table does not have counts as one that reads something in reach. [`super::invocation`] tells what the
+//! words of a command have it read beyond that. Nothing here runs anything.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -37,11 +38,11 @@ const USE_ANOTHER: &str = "use a shell, python3, perl, ruby or node";
 const BARE_NAMES: [&str; 2] = ["LD_PRELOAD", "LD_AUDIT"];
 
 /// Lists with blanks between their paths.
-const BLANKS_BETWEEN: [&str; 2] = ["LD_PRELOAD", "TCLLIBPATH"];
+const BLANKS_BETWEEN: [&str; 3] = ["LD_PRELOAD", "MAKEFILES", "TCLLIBPATH"];
 
 /// An interpreter, and what it reads before its script.
 #[derive(Debug, Default)]
-struct Interpreter {
+pub(super) struct Interpreter {
     /// Its names without the digits at their end.
     names: &'static [&'static str],
     /// Variables with a file or a list of folders.
@@ -52,12 +53,15 @@ struct Interpreter {
     home: &'static [&'static str],
     /// A file that it reads in the folder of the command.
     cwd: Option<&'static str>,
-    more: More,
+    /// Letters of its options that give it code or a module. Without one of them and without a script, it takes its commands from
+    /// its standard input; `None` if it never does.
+    pub(super) code: Option<&'static str>,
+    pub(super) more: More,
 }
 
 /// What a row of the table cannot say.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum More {
+pub(super) enum More {
     #[default]
     Nothing,
     /// A shell, which may be told to read the files of a login.
@@ -70,58 +74,100 @@ enum More {
     Python,
     /// The nearest `package.json` says how a script is read.
     Node,
+    /// Classes, in the folder in which it starts unless it is told where.
+    Java,
 }
 
 const fn of(names: &'static [&'static str]) -> Interpreter {
-    Interpreter { names, lists: &[], options: &[], home: &[], cwd: None, more: More::Nothing }
+    Interpreter { names, lists: &[], options: &[], home: &[], cwd: None, code: None, more: More::Nothing }
 }
 
 /// Source: the manual of each.
 const INTERPRETERS: &[Interpreter] = &[
-    Interpreter { more: More::Shell, ..of(&["sh", "dash", "ash", "busybox", "yash"]) },
-    Interpreter { lists: &["BASH_ENV"], more: More::Shell, ..of(&["bash", "rbash"]) },
-    Interpreter { lists: &["ENV"], more: More::Shell, ..of(&["ksh", "rksh", "mksh", "lksh", "oksh", "pdksh"]) },
-    Interpreter { more: More::Zsh, ..of(&["zsh", "rzsh"]) },
-    Interpreter { home: &[".cshrc", ".tcshrc", ".login"], ..of(&["csh", "tcsh", "bsd-csh"]) },
-    Interpreter { home: &[".local/share/fish"], more: More::Fish, ..of(&["fish"]) },
-    Interpreter { lists: &["PYTHONPATH", "PYTHONHOME"], more: More::Python, ..of(&["python", "pypy", "python3-dbg"]) },
-    Interpreter { lists: &["PERL5LIB", "PERLLIB"], options: &["PERL5OPT", "PERL5DB"], ..of(&["perl"]) },
+    Interpreter { code: Some("c"), more: More::Shell, ..of(&["sh", "dash", "ash", "busybox", "yash"]) },
+    Interpreter { lists: &["BASH_ENV"], code: Some("c"), more: More::Shell, ..of(&["bash", "rbash"]) },
+    Interpreter {
+        lists: &["ENV"],
+        code: Some("c"),
+        more: More::Shell,
+        ..of(&["ksh", "rksh", "mksh", "lksh", "oksh", "pdksh"])
+    },
+    Interpreter { code: Some("c"), more: More::Zsh, ..of(&["zsh", "rzsh"]) },
+    Interpreter { home: &[".cshrc", ".tcshrc", ".login"], code: Some("c"), ..of(&["csh", "tcsh", "bsd-csh"]) },
+    Interpreter { home: &[".local/share/fish"], code: Some("c"), more: More::Fish, ..of(&["fish"]) },
+    Interpreter {
+        lists: &["PYTHONPATH", "PYTHONHOME"],
+        code: Some("cm"),
+        more: More::Python,
+        ..of(&["python", "pypy", "python3-dbg"])
+    },
+    Interpreter {
+        lists: &["PERL5LIB", "PERLLIB"],
+        options: &["PERL5OPT", "PERL5DB"],
+        code: Some("eE"),
+        ..of(&["perl"])
+    },
     Interpreter {
         lists: &["RUBYLIB", "GEM_HOME", "GEM_PATH", "BUNDLE_GEMFILE"],
         options: &["RUBYOPT"],
         home: &[".gem", ".local/share/gem"],
+        code: Some("e"),
         ..of(&["ruby"])
     },
     Interpreter {
         lists: &["NODE_PATH"],
         options: &["NODE_OPTIONS"],
         home: &[".node_modules", ".node_libraries"],
+        code: Some("ep"),
         more: More::Node,
         ..of(&["node", "nodejs"])
     },
-    Interpreter { lists: &["PHPRC", "PHP_INI_SCAN_DIR"], ..of(&["php"]) },
+    Interpreter { lists: &["PHPRC", "PHP_INI_SCAN_DIR"], code: Some("rRBEFfS"), ..of(&["php"]) },
     Interpreter {
         options: &["LUA_INIT"],
         lists: &["LUA_PATH", "LUA_CPATH"],
         cwd: Some("?.lua"),
+        code: Some("e"),
         ..of(&["lua", "luajit"])
     },
-    Interpreter { lists: &["TCLLIBPATH", "TCL_LIBRARY"], home: &[".expect.rc"], ..of(&["tclsh", "wish", "expect"]) },
+    Interpreter {
+        lists: &["TCLLIBPATH", "TCL_LIBRARY"],
+        home: &[".expect.rc"],
+        code: Some("cf"),
+        ..of(&["tclsh", "wish", "expect"])
+    },
     Interpreter { lists: &["AWKPATH", "AWKLIBPATH"], ..of(&["awk", "gawk", "mawk", "nawk", "original-awk"]) },
-    of(&["sed", "cat", "bc", "dc", "jq"]),
-    Interpreter { lists: &["MAKEFILES"], options: &["MAKEFLAGS", "GNUMAKEFLAGS"], ..of(&["make", "gmake"]) },
-    Interpreter { lists: &["GUILE_LOAD_PATH", "GUILE_LOAD_COMPILED_PATH"], home: &[".cache/guile"], ..of(&["guile"]) },
-    Interpreter { cwd: Some(".Rprofile"), ..of(&["rscript", "r", "littler"]) },
-    Interpreter { lists: &["JULIA_LOAD_PATH", "JULIA_DEPOT_PATH"], home: &[".julia"], ..of(&["julia"]) },
+    Interpreter { code: Some("ef"), ..of(&["dc"]) },
+    of(&["sed", "cat", "bc", "jq"]),
+    Interpreter {
+        lists: &["MAKEFILES"],
+        options: &["MAKEFLAGS", "GNUMAKEFLAGS"],
+        cwd: Some("Makefile"),
+        ..of(&["make", "gmake"])
+    },
+    Interpreter {
+        lists: &["GUILE_LOAD_PATH", "GUILE_LOAD_COMPILED_PATH"],
+        home: &[".cache/guile"],
+        code: Some("cels"),
+        ..of(&["guile"])
+    },
+    Interpreter { cwd: Some(".Rprofile"), code: Some("ef"), ..of(&["rscript", "r", "littler"]) },
+    Interpreter {
+        lists: &["JULIA_LOAD_PATH", "JULIA_DEPOT_PATH"],
+        home: &[".julia"],
+        code: Some("eE"),
+        ..of(&["julia"])
+    },
     Interpreter {
         lists: &["CLASSPATH"],
         options: &["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"],
+        more: More::Java,
         ..of(&["java"])
     },
     Interpreter { cwd: Some("deno.json"), ..of(&["deno"]) },
     Interpreter { cwd: Some("bunfig.toml"), ..of(&["bun"]) },
-    Interpreter { cwd: Some("tsconfig.json"), ..of(&["ts-node", "tsx"]) },
-    Interpreter { cwd: Some(".ocamlinit"), ..of(&["ocaml"]) },
+    Interpreter { cwd: Some("tsconfig.json"), code: Some("ep"), ..of(&["ts-node", "tsx"]) },
+    Interpreter { cwd: Some(".ocamlinit"), code: Some("e"), ..of(&["ocaml"]) },
 ];
 
 /// All variables that the checks look at.
@@ -222,128 +268,8 @@ fn is_plain_option(word: &str) -> bool {
     word == "-I" || word.strip_prefix('-').is_some_and(|letters| letters.chars().all(|char| LETTERS.contains(char)))
 }
 
-/// As [`check`], for a program that may be an interpreter itself, with the words that start it.
-pub(super) fn check_with_start(
-    reach: &Reach,
-    program: &Executable,
-    words: &[String],
-    server: &ServerEnvironment,
-    cwd: &Path,
-) -> Result<(), InReach> {
-    check(reach, program, server, cwd)?;
-    if row_of(program).is_some() {
-        check_start(reach, program, program, server, cwd)?;
-    }
-    if let Some(remedy) = loads_from_folder(words) {
-        // Whatever it is called.
-        let why = |why: InReach| why.named(&format!("{} loads files of its folder; {remedy}", words[0]));
-        reach.check(&cwd.join("?")).map_err(why)?;
-    }
-    if starts_login_shell(words) { check_start_files(reach, server) } else { Ok(()) }
-}
-
-/// Whether words, or a line for a shell in them, start an interpreter that loads modules of the folder in which it starts: the
-/// remedy. Source: the manuals of python (`-c`, `-m`, `-I`, `-P`) and node (`require` of code that is no file).
-fn loads_from_folder(words: &[String]) -> Option<&'static str> {
-    let more = |word: &String| row_named(word.rsplit('/').next().unwrap_or_default()).map(|row| row.more);
-    let (program, arguments) = words.split_first()?;
-    match more(program)? {
-        More::Python => python_loads(arguments).then_some(GIVE_PYTHON),
-        More::Node => node_loads(arguments).then_some(GIVE_NODE),
-        // The values in a line for it may be in pieces, so it is not told where the options end.
-        More::Nothing | More::Shell | More::Zsh | More::Fish => {
-            let words = parts(words);
-            let starts = |at: usize| match more(&words[at])? {
-                More::Python => {
-                    words[at + 1..].iter().any(|word| python_loads(std::slice::from_ref(word))).then_some(GIVE_PYTHON)
-                }
-                More::Node => words[at + 1..].iter().any(|word| is_node_code(word)).then_some(GIVE_NODE),
-                More::Nothing | More::Shell | More::Zsh | More::Fish => None,
-            };
-            (1..words.len()).find_map(starts)
-        }
-    }
-}
-
-const GIVE_PYTHON: &str = "give it -P or -I, or a script by its whole path";
-const GIVE_NODE: &str = "name the files that it runs by their whole paths";
-
-/// Whether python loads modules of its folder: it gets code or a module, or reads its script from stdin.
-fn python_loads(arguments: &[String]) -> bool {
-    let mut arguments = arguments.iter();
-    while let Some(word) = arguments.next() {
-        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) else { return word == "-" };
-        if letters.starts_with('-') {
-            continue;
-        }
-        for (at, letter) in letters.char_indices() {
-            match letter {
-                'I' | 'P' => return false,
-                'c' | 'm' => return true,
-                // The rest is its value, or the next word.
-                'W' | 'X' => {
-                    if at + 1 == letters.len() {
-                        arguments.next();
-                    }
-                    break;
-                }
-                _ => {}
-            }
-        }
-    }
-    false
-}
-
-/// Whether node loads modules of its folder.
-fn node_loads(arguments: &[String]) -> bool {
-    const WITH_VALUE: [&str; 8] = [
-        "-C",
-        "--conditions",
-        "--diagnostic-dir",
-        "--disable-warning",
-        "--env-file-if-exists",
-        "--icu-data-dir",
-        "--redirect-warnings",
-        "--title",
-    ];
-    let mut arguments = arguments.iter();
-    while let Some(word) = arguments.next() {
-        if is_node_code(word) {
-            return true;
-        }
-        if !word.starts_with('-') {
-            return false;
-        }
-        if WITH_VALUE.contains(&&**word) {
-            arguments.next();
-        }
-    }
-    false
-}
-
-/// Whether an option gives node code, a module or a file of options.
-fn is_node_code(word: &str) -> bool {
-    const LONG: [&str; 11] = [
-        "",
-        "env-file",
-        "eval",
-        "experimental-default-config-file",
-        "experimental-loader",
-        "import",
-        "input-type",
-        "loader",
-        "print",
-        "require",
-        "run",
-    ];
-    match word.strip_prefix("--") {
-        Some(long) => LONG.contains(&long.split('=').next().unwrap_or_default()),
-        None => word == "-" || word.strip_prefix('-').is_some_and(|letters| letters.contains(['e', 'p', 'r'])),
-    }
-}
-
 /// Whether words, or a line for a shell in them, start a shell that reads the files of a login or of a terminal.
-fn starts_login_shell(words: &[String]) -> bool {
+pub(super) fn starts_login_shell(words: &[String]) -> bool {
     let words = parts(words);
     let is_shell = |word: &str| {
         let name = word.rsplit('/').next().unwrap_or_default();
@@ -370,14 +296,14 @@ fn has_login_option(arguments: &[String]) -> bool {
     false
 }
 
-fn row_of(program: &Executable) -> Option<&'static Interpreter> {
+pub(super) fn row_of(program: &Executable) -> Option<&'static Interpreter> {
     // `python3` may be a link to `python3.12`, and `sh` to `busybox`.
     [&program.real, &program.spelled]
         .into_iter()
         .find_map(|path| row_named(&path.file_name().unwrap_or_default().to_string_lossy()))
 }
 
-fn row_named(name: &str) -> Option<&'static Interpreter> {
+pub(super) fn row_named(name: &str) -> Option<&'static Interpreter> {
     let name = name.to_ascii_lowercase();
     let unnumbered = name.trim_end_matches(|char: char| char.is_ascii_digit() || matches!(char, '.' | '-' | '_'));
     let row = |name: &str| INTERPRETERS.iter().find(|row| row.names.contains(&name));
@@ -385,7 +311,7 @@ fn row_named(name: &str) -> Option<&'static Interpreter> {
 }
 
 /// What an interpreter reads before the script.
-fn check_start(
+pub(super) fn check_start(
     reach: &Reach,
     interpreter: &Executable,
     script: &Executable,
@@ -411,7 +337,9 @@ fn check_start(
         let words: Vec<String> = value.to_string_lossy().split_whitespace().map(str::to_owned).collect();
         named_files(&words, cwd, server.home()).iter().try_for_each(|file| reach.check(file))?;
     }
-    if let Some(file) = row.cwd {
+    // A class that is not a script may be looked for elsewhere.
+    let classes = Some("?.class").filter(|_| row.more == More::Java && interpreter != script);
+    if let Some(file) = row.cwd.or(classes) {
         let why = |why: InReach| why.named(&format!("{} reads {file} in its folder", interpreter.real.display()));
         reach.check(&cwd.join(file)).map_err(why)?;
     }
@@ -423,7 +351,7 @@ fn check_start(
     };
     row.home.iter().try_for_each(|file| check_with_entries(reach, &home.join(file)))?;
     match row.more {
-        More::Nothing | More::Shell => Ok(()),
+        More::Nothing | More::Shell | More::Java => Ok(()),
         More::Zsh => reach.check(&server.zdotdir().unwrap_or(home).join(".zshenv")),
         More::Fish => {
             let config = server.variable("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
@@ -431,7 +359,7 @@ fn check_start(
                 .iter()
                 .try_for_each(|file| check_with_entries(reach, file))
         }
-        More::Python => check_python(reach, interpreter, server, home),
+        More::Python => check_python(reach, interpreter, server, (home, cwd)),
         More::Node => {
             // The nearest one counts, so a missing one counts too.
             let folders = script.real.ancestors().skip(1).map(|folder| folder.join("package.json"));
@@ -444,23 +372,37 @@ fn check_start(
 
 /// Each file or folder that a variable lists.
 fn check_list(reach: &Reach, server: &ServerEnvironment, name: &str, cwd: &Path) -> Result<(), InReach> {
-    let Some(value) = server.variable(name) else { return Ok(()) };
-    let in_variable = |why: InReach| why.named(&format!("the server's variable {name}"));
-    if value.as_bytes().contains(&b'$') {
-        let why = format!("the server's variable {name} is not a plain list of paths; write them out, without `$`");
+    let entries = entries_of(server, name);
+    if entries.iter().any(|entry| entry.contains(&b'$')) {
+        let why = format!("the variable {name} is not a plain list of paths; write them out, without `$`");
         return Err(InReach::Unclear(why));
     }
-    let is_end = |byte: &u8| matches!(byte, b':' | b';') || (*byte == b' ' && BLANKS_BETWEEN.contains(&name));
-    for entry in value.as_bytes().split(is_end) {
-        // A pattern of Lua: the folder before its mark.
-        let entry = entry.split(|byte| *byte == b'?').next().unwrap_or_default();
-        // The loader looks for a bare name in the folders of the system and of LD_LIBRARY_PATH.
-        if BARE_NAMES.contains(&name) && !entry.contains(&b'/') {
-            continue;
-        }
+    for entry in entries {
+        let in_variable = |why: InReach| {
+            let entry = String::from_utf8_lossy(entry);
+            why.named(&match &*entry {
+                "" => format!("the variable {name} has an empty entry, which means {STARTS_IN}; remove the extra `:`"),
+                entry if entry.starts_with('/') => format!("the variable {name}"),
+                entry => format!("the variable {name} has `{entry}`, which is in {STARTS_IN}; write its whole path"),
+            })
+        };
         reach.check(&cwd.join(OsStr::from_bytes(entry))).map_err(in_variable)?;
     }
     Ok(())
+}
+
+const STARTS_IN: &str = "the folder in which the program starts";
+
+/// The files and folders that a variable lists.
+fn entries_of<'a>(server: &'a ServerEnvironment, name: &str) -> Vec<&'a [u8]> {
+    let is_blank_between = BLANKS_BETWEEN.contains(&name);
+    let is_end = |byte: &u8| matches!(byte, b':' | b';') || (*byte == b' ' && is_blank_between);
+    let entries = server.variable(name).map(|value| value.as_bytes().split(is_end)).into_iter().flatten();
+    // A pattern of Lua: the folder before its mark.
+    let entries = entries.map(|entry| entry.split(|byte| *byte == b'?').next().unwrap_or_default());
+    // The loader looks for a bare name in the folders of the system and of LD_LIBRARY_PATH.
+    let is_file = |entry: &&[u8]| !BARE_NAMES.contains(&name) || entry.contains(&b'/');
+    entries.filter(is_file).filter(|entry| !is_blank_between || !entry.is_empty()).collect()
 }
 
 /// A file, or a folder with what is in it.
@@ -497,11 +439,18 @@ fn check_each(
 }
 
 /// The modules that python loads by itself.
-fn check_python(reach: &Reach, python: &Executable, server: &ServerEnvironment, home: &Path) -> Result<(), InReach> {
+fn check_python(
+    reach: &Reach,
+    python: &Executable,
+    server: &ServerEnvironment,
+    (home, cwd): (&Path, &Path),
+) -> Result<(), InReach> {
+    let listed = |name: &str| entries_of(server, name).into_iter().map(|entry| cwd.join(OsStr::from_bytes(entry)));
+    listed("PYTHONPATH").try_for_each(|folder| check_customizations(reach, &folder))?;
     let base = server.variable("PYTHONUSERBASE").map_or_else(|| home.join(".local"), PathBuf::from);
     // A virtual environment is told by the path before links.
     let prefixes = [&python.spelled, &python.real].map(|path| path.parent().and_then(Path::parent).map(Path::to_owned));
-    for prefix in std::iter::once(base).chain(prefixes.into_iter().flatten()) {
+    for prefix in std::iter::once(base).chain(prefixes.into_iter().flatten()).chain(listed("PYTHONHOME")) {
         reach.check_installed(&prefix.join("pyvenv.cfg"))?;
         let lib = prefix.join("lib");
         reach.check_installed(&lib)?;
@@ -509,6 +458,7 @@ fn check_python(reach: &Reach, python: &Executable, server: &ServerEnvironment, 
             |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("py"));
         let versions = entries(&lib)?.filter(|path| path.as_ref().map_or(true, is_of_python));
         check_each(&lib, versions, |version| {
+            check_customizations(reach, version)?;
             let folders = ["site-packages", "dist-packages"];
             folders.iter().try_for_each(|folder| check_site(reach, &version.join(folder)))
         })?;
@@ -516,11 +466,15 @@ fn check_python(reach: &Reach, python: &Executable, server: &ServerEnvironment, 
     Ok(())
 }
 
+/// The modules that python loads at each start, from the first folder that has them.
+fn check_customizations(reach: &Reach, folder: &Path) -> Result<(), InReach> {
+    let names = ["sitecustomize.py", "usercustomize.py", "sitecustomize", "usercustomize"];
+    names.iter().try_for_each(|name| reach.check_installed(&folder.join(name)))
+}
+
 /// A folder of modules, with the lists in it: each line of a `.pth` is a further folder, or code.
 fn check_site(reach: &Reach, folder: &Path) -> Result<(), InReach> {
-    for name in ["sitecustomize.py", "usercustomize.py"] {
-        reach.check_installed(&folder.join(name))?;
-    }
+    check_customizations(reach, folder)?;
     let is_list = |path: &PathBuf| path.extension() == Some(OsStr::new("pth"));
     let lists = entries(folder)?.filter(|path| path.as_ref().map_or(true, is_list));
     check_each(folder, lists, |list| check_pth(reach, list))

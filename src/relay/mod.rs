@@ -16,6 +16,7 @@ mod guard;
 mod hooks;
 mod inbox;
 mod interpreters;
+mod invocation;
 pub(crate) mod locate;
 mod notices;
 mod pages;

@@ -19,8 +19,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
-use rustix::pipe::PipeFlags;
+use rustix::net::RecvFlags;
+
+use crate::descriptors;
 
 /// Size of one read in bytes: the default capacity of a Linux pipe.
 const READ_BYTES: usize = 64 << 10;
@@ -123,7 +124,7 @@ impl Sink {
     }
 
     pub(super) fn socket(stream: UnixStream) -> Sink {
-        Sink { fd: stream.into(), kind: Kind::Socket, feeder: None }
+        Sink { fd: descriptors::without_signal(stream), kind: Kind::Socket, feeder: None }
     }
 
     /// Our stderr, shared with the child and left in place.
@@ -140,16 +141,17 @@ impl Sink {
 
     /// A sink whose writes go through a pipe to a thread that may block.
     fn fed(target: OwnedFd) -> io::Result<Sink> {
-        let (reading, fd) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Sink { fd, kind: Kind::Plain, feeder: Some(Feeder::start(reading, target)?) })
+        let (reading, writing) = io::pipe()?;
+        rustix::io::ioctl_fionbio(&writing, true)?;
+        let feeder = Feeder::start(reading.into(), target)?;
+        Ok(Sink { fd: writing.into(), kind: Kind::Plain, feeder: Some(feeder) })
     }
 
     /// Writes as much of `bytes` as fits now and returns the count.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
         let written = match self.kind {
             Kind::Plain => rustix::io::write(&self.fd, bytes),
-            Kind::Socket => rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Kind::Socket => descriptors::send(&self.fd, bytes),
         };
         match written {
             Ok(written) => Ok(written),

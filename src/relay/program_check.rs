@@ -233,7 +233,8 @@ fn folders(check: &ProgramCheck) -> Vec<PathBuf> {
 fn program(check: &ProgramCheck, server: &ServerEnvironment) -> Result<String, String> {
     let command = &check.command;
     let cwd = Path::new(command.cwd());
-    let real = cwd.canonicalize().map_err(|error| format!("{}: {error}", cwd.display()))?;
+    let unseen = |error| format!("the folder of the command, {}, cannot be looked at: {error}", cwd.display());
+    let real = cwd.canonicalize().map_err(unseen)?;
     if real != cwd {
         return Err(format!("{} is reached through a link; its path is {}", cwd.display(), real.display()));
     }
@@ -255,7 +256,11 @@ fn program(check: &ProgramCheck, server: &ServerEnvironment) -> Result<String, S
         return Err(format!("{name} is {}, which {why}", found.real.display()));
     }
     if runs_repository_files(&real_name) && !command.trust().repository {
-        return Err(format!("{name} is {}, which can run files that the model writes", found.real.display()));
+        let real = found.real.display();
+        return Err(format!(
+            "{name} is {real}, which can run files that the model writes; if you accept that, add `trust_repository = true` \
+             to the rule"
+        ));
     }
     interpreters::check(&reach, &found, server, cwd)?;
     Ok(found.real.to_string_lossy().into_owned())
@@ -284,7 +289,7 @@ pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Re
     let zdotdir = server.zdotdir().unwrap_or(home);
     for folder in [home, zdotdir] {
         is_absolute(folder)?;
-        START_FILES.iter().try_for_each(|name| interpreters::check_with_entries(reach, &folder.join(name)))?;
+        START_FILES.iter().try_for_each(|name| check_start_file(reach, &folder.join(name)))?;
     }
     for (name, file) in &server.first {
         // `ENV=production` is a name of the user's, and only a shell at a terminal would read such a file.
@@ -295,16 +300,20 @@ pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Re
             let why = format!("the server's variable {name} is not a plain absolute path; write it out");
             return Err(InReach::Unclear(why));
         }
-        reach.check(Path::new(file))?;
+        reach.check(Path::new(file)).map_err(|why| why.named(&format!("the variable {name}")))?;
     }
-    let mut of_system = START_FILES_OF_SYSTEM.iter().map(Path::new);
-    of_system.try_for_each(|file| interpreters::check_with_entries(reach, file))
+    START_FILES_OF_SYSTEM.iter().try_for_each(|file| check_start_file(reach, Path::new(file)))
+}
+
+fn check_start_file(reach: &Reach, path: &Path) -> Result<(), InReach> {
+    interpreters::check_with_entries(reach, path).map_err(|why| why.named("a start-up file of shells"))
 }
 
 /// The scripts that codex has its shells read are out of reach.
 fn check_snapshots(reach: &Reach, server: &ServerEnvironment) -> Result<(), InReach> {
     is_absolute(&server.codex_home)?;
-    interpreters::check_with_entries(reach, &server.codex_home.join(SNAPSHOTS))
+    let checked = interpreters::check_with_entries(reach, &server.codex_home.join(SNAPSHOTS));
+    checked.map_err(|why| why.named("a script that codex has its shells read"))
 }
 
 fn is_absolute(folder: &Path) -> Result<(), InReach> {
@@ -394,7 +403,7 @@ mod tests {
         assert!(why(program(&ls, &server(&cwd.join("etc")))).contains("where the model may write"));
         let mut elsewhere = ls.clone();
         elsewhere.workspace.places.push(root.display().to_string());
-        assert!(why(program(&elsewhere, &ok)).contains("where the model may write"));
+        assert!(why(program(&elsewhere, &ok)).starts_with("a start-up file of shells: "));
         symlink(cwd.join("etc/profile"), home.join(".profile")).expect("a link");
         assert!(why(program(&ls, &ok)).contains("where the model may write"));
         fs::remove_file(home.join(".profile")).expect("it is there");
@@ -549,7 +558,10 @@ mod tests {
         for folder in [&cwd, &home] {
             fs::create_dir(folder).expect("a folder");
         }
-        for name in ["python3", "perl", "node", "ruby", "bash", "zsh", "lua5.4", "fish", "Rscript", "mytool", "tool"] {
+        for name in [
+            "python3", "perl", "node", "ruby", "bash", "zsh", "lua5.4", "fish", "Rscript", "java", "make", "mytool",
+            "tool",
+        ] {
             add_program(&bin.join(name));
             fs::write(bin.join(name), "\u{7f}ELF").expect("a file");
         }
@@ -570,7 +582,7 @@ mod tests {
         }
         // Everything is known: the interpreter, and what it reads in the folder of the command.
         assert!(why(run("mytool", &[])).contains("not known what"));
-        for in_cwd in ["lua5.4", "Rscript"] {
+        for in_cwd in ["lua5.4", "Rscript", "java", "make -f"] {
             assert!(why(run(in_cwd, &[])).contains("in its folder"), "{in_cwd}");
         }
         for (interpreter, name, value) in [
@@ -589,6 +601,20 @@ mod tests {
         ] {
             assert!(why(run(interpreter, &[(name, value)])).contains("where the model may write"), "{name}={value}");
         }
+        // An empty entry is the folder of the command, and nobody sees that in the variable.
+        for (interpreter, name, value) in [
+            ("python3", "PYTHONPATH", "/usr/lib:"),
+            ("python3", "PYTHONPATH", ":/usr/lib"),
+            ("bash", "LD_LIBRARY_PATH", "/usr/lib::/usr/share"),
+            ("perl", "PERL5LIB", "/usr/lib:"),
+        ] {
+            let why = why(run(interpreter, &[(name, value)]));
+            let expect = format!(
+                "the variable {name} has an empty entry, which means the folder in which the program starts; remove the extra `:`"
+            );
+            assert!(why.contains(&expect), "{name}={value}: {why}");
+        }
+        assert!(run("zsh", &[("LD_PRELOAD", " libx.so  /usr/lib/x.so ")]).is_ok());
         assert!(run("node", &[("NODE_OPTIONS", "--max-old-space-size=9"), ("PYTHONPATH", "WS")]).is_ok());
         assert!(run(&format!("node --require {}/x.js", cwd.display()), &[]).is_err());
         assert!(run("bash -l", &[]).is_ok());
@@ -605,6 +631,20 @@ mod tests {
         link(cwd.join("custom.py"), site.join("usercustomize.py"), "python3");
         link(cwd.join("modules"), home.join(".node_modules"), "node");
         link(cwd.join("package.json"), bin.join("package.json"), "node");
+        // In a folder of PYTHONPATH too.
+        let modules = root.join("modules");
+        fs::create_dir(&modules).expect("a folder");
+        let listed = modules.display().to_string();
+        for file in ["sitecustomize.py", "usercustomize.py", "sitecustomize"] {
+            assert!(run("python3", &[("PYTHONPATH", &listed)]).is_ok(), "{file}");
+            symlink(cwd.join("custom"), modules.join(file)).expect("a link");
+            assert!(why(run("python3", &[("PYTHONPATH", &listed)])).contains("where the model may write"), "{file}");
+            fs::remove_file(modules.join(file)).expect("it is there");
+            fs::write(modules.join(file), "").expect("a file");
+            set_mode(&modules.join(file), 0o666);
+            assert!(why(run("python3", &[("PYTHONPATH", &listed)])).contains("other users can write"), "{file}");
+            fs::remove_file(modules.join(file)).expect("it is there");
+        }
         fs::write(site.join("mine.pth"), format!("import os\n{}\n", cwd.display())).expect("a file");
         assert!(why(run("python3", &[])).contains("mine.pth"));
         fs::write(site.join("mine.pth"), "/usr/share\n").expect("a file");
@@ -667,7 +707,9 @@ mod tests {
         symlink(cwd.join("bin/tool"), root.join("bin/link")).expect("a link");
         assert!(refused("link", &format!("{}/bin", root.display())).contains("where the model may write"));
         assert!(refused("tool", "bin:/usr/bin").contains("relative folder"));
-        assert!(refused("tool", ":/usr/bin").contains("relative folder"));
+        for path in [":/usr/bin", "/none::/usr/bin", "/none:"] {
+            assert!(refused("tool", path).contains("an empty entry"), "{path}");
+        }
         let temporary = vec![root.join("bin")];
         let path = root.join("bin").into_os_string();
         let server = ServerEnvironment { path, temporary, ..ServerEnvironment::default() };

@@ -4,6 +4,7 @@
 //! runs. The journal then begins with a gap for the lines that passed before.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -321,6 +322,11 @@ impl Recorder {
     /// The session's ledger and id.
     pub(super) fn session(&self) -> Option<(&Ledger, &str)> {
         Some((self.parts.ledger.as_ref()?, &self.parts.session_id))
+    }
+
+    /// The folder of the session; `None` if it could not be opened yet.
+    pub(super) fn session_dir(&self) -> Option<PathBuf> {
+        self.parts.session.map(|session| session.dir.clone())
     }
 
     pub(super) fn context_engine(&self) -> Option<&ContextEngine> {

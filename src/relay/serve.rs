@@ -16,7 +16,7 @@ use super::event_loop::Relay;
 use super::pipes::{Sink, Source};
 use super::start::{RelayError, prepare, spawn};
 use crate::config::{Complaint, Environment, Settings};
-use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, Now, ServerOwner};
+use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, Now, ServerOwner, Unready};
 use crate::wire::Side;
 
 /// Controls when the server starts and stops.
@@ -159,7 +159,7 @@ impl Relay {
             }
             if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
                 for caller in std::mem::take(waiting) {
-                    self.core.callers.reply(caller, ApiReply::NotReady);
+                    self.core.callers.reply(caller, ApiReply::NotReady(Unready::Stopped));
                 }
             }
             if self.pause(Some(*back_off)) == PauseEnd::Signalled {

@@ -5,7 +5,7 @@
 //! on without it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -17,15 +17,15 @@ use super::inbox::Outbox;
 use super::notices::Notices;
 use super::stalled::StallWatch;
 use crate::capture::{Watch, Whose};
-use crate::config::{RetentionBounds, SessionName};
+use crate::config::{ContextScope, RetentionBounds, SessionName, resolved};
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
-use crate::control::{self, ControlSocket, SessionInfo, Stores, new_commands};
-use crate::engine::{ContextBounds, ContextEngineSettings, Input};
+use crate::control::{self, ControlSocket, SessionDocument, SessionInfo, SocketFault, Stores, client, new_commands};
+use crate::engine::{ContextBounds, ContextEngineSettings, Input, PushedCommand};
 use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
 use crate::journal::wall_clock::Jump;
 use crate::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
 use crate::socket::Callers;
-use crate::store::{Ledger, Place, Session, StoreError, open_log};
+use crate::store::{Ledger, Place, Session, StoreError, in_scope, open_log};
 
 /// How long the index waits for the ledger to reserve its numbers.
 const RESERVE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -60,6 +60,8 @@ pub(super) struct Opening {
     pub(super) trusted_cgroups: Vec<PathBuf>,
     /// The `agent_pty` events to follow.
     pub(super) watched: Option<(PathBuf, Whose)>,
+    /// Which threads of a hub get these commands; `None` is whichever speaks next.
+    pub(super) scope: Option<ContextScope>,
     pub(super) context_engine: Option<ContextEngineSettings>,
     /// As in [`super::start::OfHub`].
     pub(super) server_run: Option<String>,
@@ -88,6 +90,28 @@ pub(super) struct SessionParts {
     pub(super) control_socket: Option<ControlSocket>,
 }
 
+/// How long a hub may take to say which threads it has.
+const THREADS_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The commands, each for the threads of the hub that get it.
+fn for_threads(
+    session_dir: &Path,
+    commands: &[PushedCommand],
+    scope: ContextScope,
+) -> Result<Vec<PushedCommand>, String> {
+    let answer = client::get_within(session_dir, "/sessions/self", THREADS_WAIT_MAX);
+    let document = answer.map_err(|error| error.to_string()).and_then(|answer| answer.document::<SessionDocument>());
+    let threads = document.map_err(|error| format!("the threads of the hub: {error}"))?.threads_for_tools();
+    let for_each = |(command, cwd): (&PushedCommand, &str)| {
+        let cwd = resolved(Path::new(cwd));
+        let threads = in_scope(&threads, &cwd, scope).map(|thread| Some(thread.id.clone()));
+        threads.map(|thread_id| PushedCommand { thread_id, ..command.clone() }).collect::<Vec<_>>()
+    };
+    // What ran nobody knows where is of no project.
+    let known = commands.iter().filter_map(|command| Some((command, command.cwd.as_deref()?)));
+    Ok(known.flat_map(for_each).collect())
+}
+
 impl Opening {
     /// Finds the session for this start, locks it, and serves its control socket.
     ///
@@ -112,7 +136,7 @@ impl Opening {
         let of_server = self.server_run.clone().unwrap_or_else(|| generation.to_string());
         let ledger = self.start_ledger(&session, (of_server.clone(), generation.to_string()), notices);
         if let Some(ledger) = &ledger {
-            self.follow_pty(ledger.clone(), notices);
+            self.follow_pty(ledger.clone(), &session.dir, notices);
         }
         let index = match self.record {
             RecordKept::Yes => self.start_index(&session, ledger.clone(), notices),
@@ -144,17 +168,22 @@ impl Opening {
         notices.started(started, "the ledger", "relaying goes on without it")
     }
 
-    /// Adds the commands run in an `agent_pty`, if one is configured, to the ledger.
-    fn follow_pty(&self, ledger: Ledger, notices: &Notices) {
+    /// Adds the commands run in an `agent_pty`, if one is configured, to the ledger. A hub asks itself for its threads, as tools do.
+    fn follow_pty(&self, ledger: Ledger, session_dir: &Path, notices: &Notices) {
         let Some((path, whose)) = &self.watched else { return };
         let bounds = self.context_bounds;
         let watch = Watch::new(path, *whose, bounds);
         let (published, report) = (Arc::clone(&notices.published), notices.reporter());
+        let (scope, session_dir) = (self.scope, session_dir.to_path_buf());
         let follow = move || {
             watch.follow(
                 |commands| {
                     let bounds = published.context_bounds().unwrap_or(bounds);
-                    let commands = new_commands(commands.to_vec(), SystemTime::now(), &bounds)?;
+                    let commands = match scope {
+                        None => commands.to_vec(),
+                        Some(scope) => for_threads(&session_dir, commands, scope)?,
+                    };
+                    let commands = new_commands(commands, SystemTime::now(), &bounds)?;
                     ledger.push_context_blocking(commands).map(|_| ()).map_err(|error| error.to_string())
                 },
                 |why| report(&format!("{why}; relaying goes on")),
@@ -244,11 +273,14 @@ impl Opening {
             context_bounds: self.context_bounds,
             callers: Callers::new(&self.trusted_cgroups, Some(self.child_pid)),
         };
-        let report = notices.reporter();
-        let report_fault = move |what: &str| report(&format!("{what}; {WITHOUT}"));
+        let (published, report) = (Arc::clone(&notices.published), notices.reporter());
+        let report = move |fault: SocketFault<'_>| match fault {
+            SocketFault::Began(what) => report(&format!("{what}; {WITHOUT}")),
+            SocketFault::Ended(what) => published.fault_ended(&format!("{what}; {WITHOUT}")),
+        };
         let outbox = self.outbox.clone();
         let ask: control::Ask = Box::new(move |request| outbox.forward(request));
-        control::start(info, Arc::clone(&notices.published), stores, ask, report_fault)
+        control::start(info, Arc::clone(&notices.published), stores, ask, report)
             .map_err(|error| notices.report(&format!("{error}; {WITHOUT}")))
             .ok()
     }

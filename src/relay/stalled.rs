@@ -8,13 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::hooks::HookRunner;
+use super::hooks::{HookRunner, named};
 use crate::history::{Activity, ThreadActivity, rfc3339_millis};
 use crate::index::Index;
 use crate::journal::{Position, end_of};
@@ -66,7 +66,9 @@ impl StallWatch {
             loop {
                 let settings = watch.next_settings(silences.pause());
                 for thread in silences.due(&index, &settings, || end_of(&journal_dir)) {
-                    watch.hooks.run("on_stalled", &settings.command, &session_id, move || Some(thread));
+                    let session_dir = journal_dir.parent().map(Path::to_owned);
+                    let thread = move || Some(named(thread, session_dir.as_deref()));
+                    watch.hooks.run("on_stalled", &settings.command, &session_id, thread);
                 }
             }
         })?;
@@ -108,7 +110,7 @@ impl Silences {
     }
 
     /// The documents of the silences that have to be reported now.
-    fn due(&mut self, index: &Index, settings: &StallSettings, end: impl FnOnce() -> Option<Position>) -> Vec<String> {
+    fn due(&mut self, index: &Index, settings: &StallSettings, end: impl FnOnce() -> Option<Position>) -> Vec<Value> {
         let activity = index.activity();
         let now_us = now_us();
         let (session, _) = activity.session(now_us);
@@ -161,7 +163,7 @@ impl Silences {
 }
 
 /// The input of the hook.
-fn document(thread: &ThreadActivity, now_us: u64) -> String {
+fn document(thread: &ThreadActivity, now_us: u64) -> Value {
     let since_us = thread.silent_since_us.unwrap_or(now_us);
     json!({
         "thread_id": thread.thread_id,
@@ -169,7 +171,6 @@ fn document(thread: &ThreadActivity, now_us: u64) -> String {
         "stalled_since": rfc3339_millis(since_us),
         "silent_ms": now_us.saturating_sub(since_us) / 1_000,
     })
-    .to_string()
 }
 
 fn now_us() -> u64 {
@@ -178,10 +179,10 @@ fn now_us() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
 
     use super::*;
     use crate::journal::SegmentName;
+    use crate::protocol::ThreadKind;
 
     const AFTER: Duration = Duration::from_secs(300);
 
@@ -193,6 +194,7 @@ mod tests {
             turn_id: Some("u".to_owned()),
             pending: 0,
             silent_since_us: Some(since_s * 1_000_000),
+            kind: ThreadKind::User,
         }
     }
 
@@ -234,7 +236,7 @@ mod tests {
 
     #[test]
     fn hook_gets_the_turn_and_its_silence() {
-        let document: Value = serde_json::from_str(&document(&silent("a", 10), 310_000_000)).expect("BUG: it is JSON");
+        let document = document(&silent("a", 10), 310_000_000);
         let since = "1970-01-01T00:00:10.000Z";
         let expect = json!({ "thread_id": "a", "turn_id": "u", "stalled_since": since, "silent_ms": 300_000 });
         assert_eq!(document, expect);

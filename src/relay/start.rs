@@ -25,7 +25,7 @@ use super::serve::Lifecycle;
 use super::session::{Opening, RecordKept};
 use super::stalled::{StallSettings, StallWatch};
 use crate::capture::Whose;
-use crate::config::{Complaint, Environment, Settings};
+use crate::config::{Complaint, ContextScope, Environment, Settings};
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
 use crate::engine::{Engine, EngineSettings, Exit, Fragment, ServerOwner, Token};
@@ -205,6 +205,8 @@ impl Start<'_> {
             context_bounds: settings.context().bounds,
             trusted_cgroups: settings.trusted_cgroups(),
             watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
+            scope: Some(settings.context_scope.value)
+                .filter(|scope| server_owner == ServerOwner::Hub && *scope != ContextScope::Session),
             context_engine: settings.assembly().context_engine,
             server_run,
             adopted,

@@ -10,6 +10,9 @@
 //! a client may change the order of its requests or omit a read-only one, and a turn that waits for an answer also waits for
 //! it here. A line that waits for a client that never came is sent, at the latest, with the next turn of its own client.
 //!
+//! *Ids in parameters.* A message that names a request of its client (a part of the results of a search, a cancellation) has the
+//! id that the client has given to that request.
+//!
 //! *Requests to several clients.* The first answer counts as the one on the tape, whichever client gives it. An answer of
 //! another client to the same request has no effect, as with a real server.
 //!
@@ -20,7 +23,9 @@
 //!
 //! Pure: the player has no clock, and its decisions depend only on the tape and the clients' lines.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -29,7 +34,7 @@ use serde_json::value::RawValue;
 use super::mapping::{Compared, Difference, Mapping, Values};
 use super::script::{Script, only_looks};
 use super::tape::{Entry, EntryKind, ShimAnswer};
-use crate::protocol;
+use crate::protocol::{self, Event, Method};
 use crate::wire::{Body, Conn, LineEnd, RpcId, Side};
 
 /// JSON-RPC error code of a request that is not on the tape. Source: the range that JSON-RPC 2.0 reserves for servers,
@@ -75,6 +80,8 @@ pub struct Player {
     resolve_themselves: BTreeSet<usize>,
     /// Which client answered a request.
     answered_by: BTreeMap<RpcId, Conn>,
+    /// The ids of the clients' requests, by those on the tape.
+    requested: BTreeMap<(Conn, RpcId), Box<RawValue>>,
     /// The last matched line of each connection that moves a thread.
     moved_to: BTreeMap<Conn, usize>,
     /// The clients' unmatched lines. An answer is that of any connection.
@@ -110,6 +117,7 @@ impl Player {
             done,
             taken: BTreeSet::new(),
             answered_by: BTreeMap::new(),
+            requested: BTreeMap::new(),
             moved_to: BTreeMap::new(),
             unmatched,
             waiting,
@@ -214,6 +222,9 @@ impl Player {
             return vec![Said { conn, bytes: self.refused(conn, method, id, params), after_us: 0 }];
         };
         self.done(index);
+        if let EntryKind::Request { id: on_tape, .. } = &self.script.entries[index].kind {
+            self.requested.insert((conn, on_tape.clone()), id.to_owned());
+        }
         let response = self.script.responses[index];
         let answer = match response {
             None => error(id, &format!("the tape ends before {method} was answered")),
@@ -290,8 +301,8 @@ impl Player {
             let mut mapping = self.mapping.clone();
             let entry = &self.script.entries[*index];
             // A line that the tape omits equals anything.
-            let compared = match &entry.bytes {
-                Some(bytes) => mapping.compare(message, &params_of(bytes), &sent, entry.values()),
+            let compared = match self.renamed(entry) {
+                Some(bytes) => mapping.compare(message, &params_of(&bytes), &sent, entry.values()),
                 None => Compared::default(),
             };
             let distance = |compared: &Compared| (compared.differences.len(), compared.learned);
@@ -319,10 +330,10 @@ impl Player {
         let of_method =
             |entry: &Entry| entry.from == Side::Client && entry.conn == conn && entry.kind.method() == Some(method);
         let again = self.script.entries.iter().enumerate().find(|(index, entry)| {
-            let same = |bytes| {
-                self.mapping.clone().compare(method, &params_of(bytes), &sent, entry.values()).differences.is_empty()
+            let same = |bytes: Cow<'_, [u8]>| {
+                self.mapping.clone().compare(method, &params_of(&bytes), &sent, entry.values()).differences.is_empty()
             };
-            of_method(entry) && self.done[*index] && entry.bytes.as_deref().is_none_or(same)
+            of_method(entry) && self.done[*index] && self.renamed(entry).is_none_or(same)
         });
         if self.strictness == Strictness::Lenient
             && let Some((index, _)) = again
@@ -356,8 +367,8 @@ impl Player {
                 self.done[index] = true;
                 let entry = &script.entries[index];
                 // A line that the tape omits cannot be sent.
-                if let Some(bytes) = &entry.bytes {
-                    going.push((index, ended(mapped(&mut self.mapping, bytes), entry.end)));
+                if let Some(bytes) = self.renamed(entry) {
+                    going.push((index, ended(mapped(&mut self.mapping, &bytes), entry.end)));
                 }
             }
         }
@@ -369,6 +380,21 @@ impl Player {
             Said { conn, bytes, after_us: at_us.saturating_sub(began_us) }
         });
         said.collect()
+    }
+
+    /// A line of the tape, with the client's own id for the request that its parameters name.
+    fn renamed<'a>(&self, entry: &'a Entry) -> Option<Cow<'a, [u8]>> {
+        let line = entry.bytes.as_deref()?;
+        if !entry.kind.method().and_then(Method::of).is_some_and(Method::names_client_request) {
+            return Some(Cow::Borrowed(line));
+        }
+        let Body::Message(message) = Body::parse(line) else { return Some(Cow::Borrowed(line)) };
+        let named = Event::of(&message).named_request();
+        let own = named.and_then(|on_tape| self.requested.get(&(entry.conn, RpcId::from_raw(on_tape))));
+        let (Some(on_tape), Some(own)) = (named, own) else { return Some(Cow::Borrowed(line)) };
+        let mut renamed = line.to_vec();
+        renamed.splice(range_of(line, on_tape), own.get().bytes());
+        Some(Cow::Owned(renamed))
     }
 
     /// Whether the lines that a line of the server belongs to are matched.
@@ -437,14 +463,17 @@ pub(super) fn params_of(line: &[u8]) -> Value {
     params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null)
 }
 
+/// The bytes of a value in the line that it was read from.
+fn range_of(line: &[u8], value: &RawValue) -> Range<usize> {
+    let from = value.get().as_ptr().addr() - line.as_ptr().addr();
+    from..from + value.get().len()
+}
+
 /// A response of the tape with the client's id.
 pub(super) fn answered(mapping: &mut Mapping, bytes: &[u8], id: &RawValue, end: LineEnd) -> Vec<u8> {
     let mut line = mapped(mapping, bytes);
     let range = match Body::parse(&line) {
-        Body::Message(message) => message.id.map(|on_tape| {
-            let from = on_tape.get().as_ptr().addr() - line.as_ptr().addr();
-            from..from + on_tape.get().len()
-        }),
+        Body::Message(message) => message.id.map(|on_tape| range_of(&line, on_tape)),
         Body::OtherJson | Body::Text | Body::Bytes => None,
     };
     if let Some(range) = range {
@@ -585,6 +614,53 @@ mod tests {
         );
         assert_eq!(said[0], r#"{"id":"req-1","result":{"userAgent":"a/1"}}"#);
         assert_eq!(said[1], r#"{"id":"req-2","result":{"thread":{"id":"T"},"cwd":"/now"}}"#);
+    }
+
+    #[test]
+    fn ids_in_parameters_are_the_client_s() {
+        let tape = || {
+            tape(&[
+                r#">{"id":4,"method":"thread/search/stream","params":{"searchTerm":"a"}}"#,
+                r#"<{"method":"thread/search/partial","params":{"data":[],"requestId":4}}"#,
+                r#">{"id":"s","method":"thread/search/stream","params":{"searchTerm":"b"}}"#,
+                r#">{"id":5,"method":"thread/search/cancel","params":{"requestId":"s"}}"#,
+                r#"<{"id":5,"result":{}}"#,
+                r#">{"id":6,"method":"thread/search/stream/cancel","params":{"requestId":4}}"#,
+                r#"<{"id":6,"result":{}}"#,
+                r#"<{"method":"thread/search/partial","params":{"requestId":"s","data":[1]}}"#,
+                r#"<{"id":4,"result":{"data":[]}}"#,
+                r#"<{"id":"s","result":{"data":[]}}"#,
+                r#"<{"method":"serverRequest/resolved","params":{"requestId":4}}"#,
+            ])
+        };
+        let cancel = |id: &str| format!(r#"{{"id":9,"method":"thread/search/cancel","params":{{"requestId":{id}}}}}"#);
+        let searches = [
+            r#"{"id":"x","method":"thread/search/stream","params":{"searchTerm":"a"}}"#,
+            r#"{"id":7,"method":"thread/search/stream","params":{"searchTerm":"b"}}"#,
+        ];
+        let mut player = playing(tape(), Strictness::Strict);
+        let said = play(&mut player, &searches);
+        assert_eq!(
+            said[0],
+            r#"{"method":"thread/search/partial","params":{"data":[],"requestId":"x"}} | {"id":"x","result":{"data":[]}}"#
+        );
+        let said = play(
+            &mut player,
+            &[&cancel("7"), r#"{"id":8,"method":"thread/search/stream/cancel","params":{"requestId":"x"}}"#],
+        );
+        assert_eq!(said[0], r#"{"id":9,"result":{}}"#);
+        assert_eq!(
+            said[1],
+            concat!(
+                r#"{"id":8,"result":{}} | {"method":"thread/search/partial","params":{"requestId":7,"data":[1]}} | "#,
+                r#"{"method":"serverRequest/resolved","params":{"requestId":4}}"#
+            )
+        );
+        assert_eq!((player.differences().count(), player.unsent(Conn::OWN)), (0, vec![]));
+        // Another request is a difference.
+        let mut player = playing(tape(), Strictness::Strict);
+        play(&mut player, &searches);
+        assert!(play(&mut player, &[&cancel("\"x\"")])[0].contains("no thread/search/cancel like this one"));
     }
 
     #[test]

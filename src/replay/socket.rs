@@ -3,15 +3,14 @@
 //! In a folder that only we can enter, the socket is at the path itself; otherwise it is in such a folder, and a link to it is
 //! at the path. A stale socket or link of ours is replaced; anything else is an error that names it.
 
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use crate::files;
-use crate::socket::{self, Peer, SocketError, connect};
+use crate::socket::{self, Occupant, Peer, SocketError};
 use crate::websocket::Listener;
 
 /// Rights that let others replace a socket, unless the folder is sticky.
@@ -53,7 +52,7 @@ pub(super) fn bind(path: &Path, runtime_dir: Option<&Path>) -> Result<Listener, 
         true => socket::bind_at(path, runtime_dir, &short_name)?,
         false => socket::bind_behind_link(path, runtime_dir, &short_name)?,
     };
-    Ok(Listener::new(path.clone(), bound.listener, bound.files.paths(), None))
+    Ok(Listener::new(path.clone(), bound.listener, bound.files, None))
 }
 
 /// Whether only we can enter the folder; it is created if necessary.
@@ -82,41 +81,11 @@ fn is_private(path: &Path, folder: &Path) -> Result<bool, BindError> {
 
 /// Checks that nothing answers at `path`, and that only a stale socket or link of ours is there.
 fn check_free(path: &Path) -> Result<(), BindError> {
-    let failed = |action| move |source| BindError::Io { action, path: path.to_owned(), source };
-    let in_the_way = |what| Err(BindError::InTheWay { path: path.to_owned(), what });
-    let there: Metadata = match std::fs::symlink_metadata(path) {
-        Ok(there) => there,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(failed("look at")(error)),
-    };
-    if there.uid() != own_uid() {
-        return in_the_way("another user's file");
-    }
-    let mut socket = path.to_owned();
-    if there.is_symlink() {
-        socket = path.with_file_name(std::fs::read_link(path).map_err(failed("read the link"))?);
-        match std::fs::metadata(path) {
-            Ok(target) if target.file_type().is_socket() => {}
-            Ok(_) => return in_the_way("a link to a file that is not a socket"),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(failed("look at")(error)),
-        }
-    } else if there.is_dir() {
-        return in_the_way("a folder");
-    } else if !there.file_type().is_socket() {
-        return in_the_way("a file that is not a socket");
-    }
-    match connect(&socket) {
-        Ok(stream) => {
-            let pid = Peer::of(&stream).ok().and_then(|peer| peer.pid);
-            Err(BindError::Answered { path: path.to_owned(), pid })
-        }
-        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Ok(()),
-        // It listens, and is too busy to accept.
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            Err(BindError::Answered { path: path.to_owned(), pid: None })
-        }
-        Err(error) => Err(failed("connect to")(error)),
+    let answered = |pid| Err(BindError::Answered { path: path.to_owned(), pid });
+    match Occupant::of(path)? {
+        Occupant::Nothing | Occupant::Stale => Ok(()),
+        Occupant::Listener(stream) => answered(stream.and_then(|stream| Peer::of(&stream).ok()?.pid)),
+        Occupant::Other(what) => Err(BindError::InTheWay { path: path.to_owned(), what }),
     }
 }
 

@@ -16,6 +16,9 @@ use crate::wire::{Body, Conn, LineEnd, Message, RpcId, Side};
 /// Buffer of a reader, in bytes; it grows for a longer record.
 const READ_BYTES: usize = 256 << 10;
 
+/// What some editors write at the start of a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// How much is read first of a record that another one refers to.
 const REFERRED_BYTES: usize = 2 << 10;
 
@@ -83,6 +86,8 @@ pub(crate) struct TapeReader {
     path: PathBuf,
     input: BufReader<File>,
     line: u64,
+    /// The header was read.
+    has_begun: bool,
     /// The place of the record in the buffer, in bytes.
     offset: u64,
     buffer: Vec<u8>,
@@ -98,6 +103,7 @@ impl TapeReader {
             path: path.to_owned(),
             input: BufReader::with_capacity(READ_BYTES, input),
             line: 1,
+            has_begun: false,
             offset: 0,
             buffer: Vec::new(),
             resolved: Vec::new(),
@@ -116,24 +122,20 @@ impl TapeReader {
     ///
     /// If the file cannot be read; for the first line, also if it is not a header.
     pub(crate) fn step(&mut self) -> Result<TapeStep<'_>, TapeError> {
-        // An incomplete record from the last call continues, since the tape may still be written.
-        if self.buffer.last() == Some(&b'\n') {
-            self.offset += self.buffer.len() as u64;
-            self.buffer.clear();
-            self.line += 1;
+        loop {
+            self.read_line()?;
+            // An editor may have added blank lines.
+            if !self.buffer.ends_with(b"\n") || !self.buffer.trim_ascii().is_empty() {
+                break;
+            }
         }
-        let is_start = self.line == 1 && self.buffer.is_empty();
         let failed = |source| TapeError::Io { path: self.path.clone(), source };
-        // A large file of another kind may be one line.
-        if is_start && !matches!(self.input.fill_buf().map_err(failed)?, [] | [b'{', ..]) {
-            return Err(self.not_a_tape());
-        }
-        self.input.read_until(b'\n', &mut self.buffer).map_err(failed)?;
         match self.buffer.split_last() {
             None => Ok(TapeStep::End),
             Some((b'\n', bytes)) => {
-                if self.line == 1 {
-                    check_first(&self.path, bytes)?;
+                if !self.has_begun {
+                    check_first(&self.path, self.line, bytes)?;
+                    self.has_begun = true;
                 }
                 // A journal refers to a record in the same file; an exported tape has each line in full.
                 match reference(bytes).map(|at| self.referred(at).map(|full| resolved(bytes, &full))) {
@@ -147,6 +149,28 @@ impl TapeReader {
             }
             Some(_) => Ok(TapeStep::Torn),
         }
+    }
+
+    /// Reads the next line, or the rest of one that was incomplete, since the tape may still be written.
+    fn read_line(&mut self) -> Result<(), TapeError> {
+        if self.buffer.last() == Some(&b'\n') {
+            self.offset += self.buffer.len() as u64;
+            self.buffer.clear();
+            self.line += 1;
+        }
+        let failed = |source| TapeError::Io { path: self.path.clone(), source };
+        if !self.has_begun && self.buffer.is_empty() {
+            if self.offset == 0 && self.input.fill_buf().map_err(failed)?.starts_with(BYTE_ORDER_MARK) {
+                self.input.consume(BYTE_ORDER_MARK.len());
+                self.offset += BYTE_ORDER_MARK.len() as u64;
+            }
+            // A large file of another kind may be one line.
+            if !matches!(self.input.fill_buf().map_err(failed)?, [] | [b'{' | b'\n' | b'\r' | b' ' | b'\t', ..]) {
+                return Err(self.not_a_tape());
+            }
+        }
+        self.input.read_until(b'\n', &mut self.buffer).map_err(failed)?;
+        Ok(())
     }
 
     /// The record at an offset before the current one, without its `\n`; empty if there is none, as in a pipe.
@@ -174,10 +198,10 @@ impl TapeReader {
 }
 
 /// Checks that the first record is a header of a supported version.
-fn check_first(path: &Path, bytes: &[u8]) -> Result<(), TapeError> {
+fn check_first(path: &Path, line: u64, bytes: &[u8]) -> Result<(), TapeError> {
     match Record::parse(bytes) {
         Ok(Record::Header(_)) => Ok(()),
-        Err(source @ RecordError::Newer(_)) => Err(TapeError::Record { path: path.to_owned(), line: 1, source }),
+        Err(source @ RecordError::Newer(_)) => Err(TapeError::Record { path: path.to_owned(), line, source }),
         Ok(_) | Err(_) => Err(TapeError::NotATape { path: path.to_owned() }),
     }
 }
@@ -648,6 +672,28 @@ mod tests {
         }
         assert_eq!(records[2], full.replace(r#""at":1,"conn":1"#, r#""at":2,"conn":2"#));
         assert_eq!((records.len(), &records[3]), (4, &bad));
+    }
+
+    /// What an editor adds is no part of a tape.
+    #[test]
+    fn blank_lines_and_a_byte_order_mark_are_skipped() {
+        let header = r#"{"journal":1,"session":"s","generation":"000000000001","segment":1,"at":0,"argv":[],"cwd":"/","codex":{"path":""},"shim":""}"#;
+        let line = r#"{"at":1,"from":"client","line":{"id":0,"method":"initialize"}}"#;
+        for text in [
+            format!("{header}\n{line}\n"),
+            format!("\u{feff}{header}\n{line}\n"),
+            format!("\n\n{header}\n \t\n\n{line}\n\n"),
+            format!("\u{feff}\r\n{header}\r\n\r\n{line}\r\n  "),
+        ] {
+            let mut file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
+            io::Write::write_all(&mut file, text.as_bytes()).expect("it is written");
+            let tape = Tape::load(file.path()).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+            assert_eq!((&*tape.header.session, tape.entries.len()), ("s", 1), "{text:?}");
+        }
+        // The line in a message counts all of them.
+        let mut file = tempfile::NamedTempFile::new().expect("BUG: a temporary file");
+        io::Write::write_all(&mut file, format!("\n{header}\n\nx\n").as_bytes()).expect("it is written");
+        assert!(matches!(Tape::load(file.path()), Err(TapeError::Record { line: 4, .. })));
     }
 
     #[test]

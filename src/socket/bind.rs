@@ -14,6 +14,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use super::SocketFiles;
 use super::leftovers::remove_leftovers;
 use crate::files;
 
@@ -49,27 +50,6 @@ pub(crate) struct Bound {
     pub(crate) files: SocketFiles,
 }
 
-/// The files of a socket: the socket itself, and the link to it, if any.
-#[derive(Debug)]
-#[must_use = "the files stay until they are removed"]
-pub(crate) struct SocketFiles(Vec<PathBuf>);
-
-impl SocketFiles {
-    /// Their paths.
-    pub(crate) fn paths(&self) -> &[PathBuf] {
-        &self.0
-    }
-
-    /// Removes the files. Open connections stay open.
-    pub(crate) fn remove(self) {
-        for file in self.0 {
-            if let Err(error) = std::fs::remove_file(&file) {
-                tracing::info!(%error, file = %file.display(), "remove the control socket");
-            }
-        }
-    }
-}
-
 /// Binds a socket called `short_name` in the [`hidden_dir`], and a link to it at `path`, in the place of a socket or a link that
 /// was left there. If the folder cannot be used, the socket is bound at `path` itself or, if that is too long, in a folder of ours
 /// in `runtime_dir` or `/tmp`.
@@ -100,7 +80,7 @@ fn bind_behind(
     tracing::warn!(%error, "a socket is bound where the sandbox of codex does not hide it");
     if fits(&path) {
         let listener = listen(&path)?;
-        return Ok(Bound { listener, files: SocketFiles(vec![path.clone()]), path });
+        return Ok(Bound { listener, files: SocketFiles::of(&[&path]), path });
     }
     bind_linked(path, &short_path(runtime_dir, short_name)?)
 }
@@ -120,10 +100,10 @@ pub(crate) fn bind_behind_link(
 fn bind_linked(path: PathBuf, short: &Path) -> Result<Bound, SocketError> {
     let (short, listener) = listen_beside(short)?;
     if let Err(source) = symlink(&short, &path) {
-        SocketFiles(vec![short]).remove();
+        SocketFiles::of(&[&short]).remove();
         return Err(SocketError::Io { action: "link", path, source });
     }
-    let files = SocketFiles(vec![path.clone(), short.clone()]);
+    let files = SocketFiles::of(&[&path, &short]);
     Ok(Bound { listener, files, path: if fits(&path) { path } else { short } })
 }
 
@@ -215,7 +195,7 @@ pub(crate) fn remove_target(link: &Path) {
     let is_of_ours = target.parent().is_some_and(|dir| is_named_so(dir) && check_dir(dir).is_ok());
     let is_left_over = at(&target).ok().flatten().is_some_and(|there| there.file_type().is_socket());
     if is_of_ours && is_left_over {
-        SocketFiles(vec![target]).remove();
+        SocketFiles::of(&[&target]).remove();
     }
 }
 

@@ -8,6 +8,7 @@
 //! The kernel names the peer as it was when it connected, and [`Callers::check`] reads what the kernel says of that process now.
 //! [`super::holder`] sees to it that no other process has taken its id in between.
 
+#[cfg(target_os = "linux")]
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

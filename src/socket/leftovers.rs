@@ -1,12 +1,14 @@
 //! What killed processes have left in the folder of our sockets.
 
 use std::fs::{DirEntry, ReadDir};
+use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{SocketAddrUnix, connect};
+
+use crate::descriptors;
 
 /// Age of a file that may be removed. A younger socket may be bound and not listened on yet.
 const AGE_MIN: Duration = Duration::from_hours(1);
@@ -43,11 +45,11 @@ fn is_left_over(entry: &DirEntry, now: SystemTime) -> bool {
 
 /// Whether nobody listens on a socket. A listener that accepts nothing more counts as one.
 fn is_deaf(path: &Path) -> bool {
-    let asked = || {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None)?;
-        connect(&socket, &SocketAddrUnix::new(path)?)
+    let asked = || -> io::Result<()> {
+        let socket = descriptors::unix_socket()?;
+        Ok(connect(&socket, &SocketAddrUnix::new(path)?)?)
     };
-    asked() == Err(Errno::CONNREFUSED)
+    asked().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]

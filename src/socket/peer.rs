@@ -5,7 +5,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::{fmt, io};
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketAddrUnix;
+
+use crate::descriptors;
 
 /// The process that called `connect` or `listen` at the other end of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,16 +91,7 @@ const SO_PEERPIDFD: libc::c_int = 77;
 ///
 /// [`io::ErrorKind::WouldBlock`] if too many clients wait there to be accepted.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
-    #[cfg(target_os = "linux")]
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    #[cfg(not(target_os = "linux"))]
-    let flags = SocketFlags::empty();
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    #[cfg(not(target_os = "linux"))]
-    {
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-        rustix::io::ioctl_fionbio(&socket, true)?;
-    }
+    let socket = descriptors::unix_socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
 }

@@ -139,6 +139,7 @@ fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
     connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
     connection.pragma_update(None, "synchronous", form.synchronous).map_err(failed)?;
     connection.pragma_update(None, "cache_size", CACHE_KIB_NEGATED).map_err(failed)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT).map_err(failed)?;
     // What is deleted or replaced may be a secret, or hold copies of one that `redact` masks later.
     connection.pragma_update(None, "secure_delete", "ON").map_err(failed)?;
     let found = version(&connection).map_err(failed)?;
@@ -229,6 +230,22 @@ const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// SQLite's cache size; a negative number is in KiB.
 const CACHE_KIB_NEGATED: i64 = -512;
+
+/// Length of a database's log once it is written back. It is longer only while a reader holds an old state.
+const LOG_BYTES_KEPT: i64 = 4 << 20;
+
+/// Empties the log of a database that is about to be closed, unless a reader uses it. SQLite does so only for the last of its
+/// connections, and a reader of ours cannot.
+pub(crate) fn empty_log(connection: &Connection) {
+    let emptied = connection
+        .busy_timeout(Duration::ZERO)
+        .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)));
+    match emptied {
+        Ok(false) => {}
+        Ok(true) => tracing::debug!("a reader keeps the log of a database"),
+        Err(error) => tracing::debug!(%error, "empty the log of a database"),
+    }
+}
 
 fn version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
@@ -508,6 +525,28 @@ mod tests {
             let mode = file.expect("a file").metadata().expect("it is there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600);
         }
+    }
+
+    #[test]
+    fn log_shrinks_once_its_reader_has_gone() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("x.db");
+        let writer = open(&path, FORM).expect("it can be made").connection;
+        let writes = || writer.execute("INSERT INTO a VALUES (1, ?1)", ["y".repeat(100_000)]).expect("it is written");
+        let log = || std::fs::metadata(dir.path().join("x.db-wal")).expect("it is there").len();
+        writes();
+        let reader = open_read_only(&path, Life::Live, Duration::ZERO).expect("it can be read").expect("it has rows");
+        reader.execute_batch("BEGIN; SELECT * FROM a").expect("it is read");
+        while log() < 3 * LOG_BYTES_KEPT as u64 {
+            writes();
+        }
+        reader.execute_batch("ROLLBACK").expect("it is read");
+        // The first writes the log back, and the second begins it anew.
+        (0..2).for_each(|_| assert_eq!(writes(), 1));
+        assert!(log() <= LOG_BYTES_KEPT as u64, "{}", log());
+        // The reader is still connected.
+        empty_log(&writer);
+        assert_eq!(log(), 0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use std::{fmt, io};
 
 use super::session::{Holder, StoreError, io_error};
-use crate::config::SessionName;
+use crate::config::{ContextScope, SessionName};
 use crate::engine::one_line;
 use crate::files::{self, Access, Folder, Refused};
 use crate::journal::SegmentName;
@@ -27,8 +27,28 @@ pub struct Found {
     pub holder: Option<Holder>,
     /// The repository of its working directory, see [`repository_of`].
     pub repository: Option<PathBuf>,
+    /// The open threads of a hub, if its relay was asked for them: a hub works where they do. `None` is any other session.
+    pub(crate) threads: Option<Vec<OpenThread>>,
     /// The last write to its journal or its lock.
     pub last_used: SystemTime,
+}
+
+/// A thread of a person.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OpenThread {
+    pub(crate) id: String,
+    /// Its name in messages.
+    pub(crate) name: String,
+    pub(crate) cwd: PathBuf,
+    /// The repository of its folder, see [`repository_of`].
+    pub(crate) repository: Option<PathBuf>,
+    /// A client has it open, or something happens in it.
+    pub(crate) is_open: bool,
+    pub(crate) runs: bool,
+    /// Others may send it messages.
+    pub(crate) takes_messages: bool,
+    /// When somebody last spoke in it or opened it, RFC 3339.
+    pub(crate) last_used: String,
 }
 
 impl Found {
@@ -90,7 +110,8 @@ impl Found {
         let live = is_held(lock);
         let holder = Holder::read(lock);
         let repository = holder.as_ref().and_then(|holder| repository_of(Path::new(&holder.place.cwd)));
-        let mut session = Found { id, dir, live, holder, repository, last_used: SystemTime::UNIX_EPOCH };
+        let last_used = SystemTime::UNIX_EPOCH;
+        let mut session = Found { id, dir, live, holder, repository, threads: None, last_used };
         let written = |path: PathBuf| std::fs::symlink_metadata(path).and_then(|file| file.modified()).ok();
         let segment = session.last_segment().map(|name| session.journal_dir().join(name.to_string()));
         let times = [written(session.dir.join("lock")), segment.and_then(written)];
@@ -357,10 +378,111 @@ fn by_place<'a>(live: &[&'a Found], cwd: &Path) -> Vec<&'a Found> {
     there
 }
 
-/// The session's working directory, else its repository, whichever contains `cwd`.
+/// The session's working directory, else its repository, whichever contains `cwd`; of a hub the nearest one of its threads.
 fn nearest_around<'a>(session: &'a Found, cwd: &Path) -> Option<&'a Path> {
+    if let Some(threads) = &session.threads {
+        let around = threads.iter().filter(|thread| thread.is_open).filter_map(|thread| thread.around(cwd));
+        return around.max_by_key(|dir| dir.components().count());
+    }
     let own = session.holder.as_ref().map(|holder| Path::new(&holder.place.cwd));
     [own, session.repository.as_deref()].into_iter().flatten().find(|dir| cwd.starts_with(dir))
+}
+
+/// What a command that names no thread is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ThreadChoice<'a> {
+    Thread(&'a OpenThread),
+    /// No thread is nearer than another; the user has to name one of these.
+    Several(Vec<&'a OpenThread>),
+    /// The relay decides: its session has one folder, or no thread is open.
+    OfRelay,
+}
+
+/// How a command uses the thread that it chooses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ThreadUse {
+    /// It sends a message.
+    Speak,
+    /// It ends a turn: a thread with one comes first.
+    Interrupt,
+    Read,
+}
+
+/// Selects the thread of a session that a command in `cwd` means: of those in the nearest folder the one in which somebody spoke
+/// last, else the only one. A thread here that is closed comes before those that are open elsewhere.
+pub(crate) fn choose_thread<'a>(session: &'a Found, cwd: &Path, used: ThreadUse) -> ThreadChoice<'a> {
+    let Some(threads) = &session.threads else { return ThreadChoice::OfRelay };
+    let fits = |thread: &&OpenThread| thread.takes_messages || used == ThreadUse::Read;
+    let nearest = |is_open: bool| {
+        let here = threads.iter().filter(|thread| fits(thread) && thread.is_open == is_open);
+        here.filter_map(|thread| thread.around(cwd)).max_by_key(|dir| dir.components().count())
+    };
+    let has_open = threads.iter().any(|thread| fits(&thread) && thread.is_open);
+    let (nearest, is_open) = match (nearest(true), nearest(false)) {
+        (None, Some(closed)) => (Some(closed), false),
+        (open, _) => (open, has_open),
+    };
+    let meant = |thread: &&OpenThread| {
+        fits(thread) && thread.is_open == is_open && (nearest.is_none() || thread.around(cwd) == nearest)
+    };
+    let meant: Vec<&OpenThread> = threads.iter().filter(meant).collect();
+    let running: Vec<&OpenThread> = meant.iter().copied().filter(|thread| thread.runs).collect();
+    let meant = if used == ThreadUse::Interrupt && !running.is_empty() { running } else { meant };
+    match (&meant[..], nearest) {
+        ([], _) => ThreadChoice::OfRelay,
+        ([only], _) => ThreadChoice::Thread(only),
+        (several, Some(_)) => {
+            let last = several.iter().max_by_key(|thread| (&thread.last_used, &thread.id));
+            last.map_or(ThreadChoice::OfRelay, |last| ThreadChoice::Thread(last))
+        }
+        (several, None) => ThreadChoice::Several(several.to_vec()),
+    }
+}
+
+/// The threads that get a command which ran in `cwd`, which is resolved. A hub has threads in many folders, and what was run in one
+/// project is not shown to the model of another.
+pub(crate) fn in_scope<'a>(
+    threads: &'a [OpenThread],
+    cwd: &Path,
+    scope: ContextScope,
+) -> impl Iterator<Item = &'a OpenThread> {
+    threads.iter().filter(|thread| thread.is_open).filter(move |thread| match scope {
+        ContextScope::Folder => thread.contains(cwd),
+        ContextScope::Repository => thread.shares_repository(cwd),
+        ContextScope::Session => true,
+    })
+}
+
+impl OpenThread {
+    /// Whether its model may be shown what was run in a folder: both are in one repository, or neither is in one and it ran in the
+    /// folder of the thread or below.
+    pub(crate) fn shares_repository(&self, cwd: &Path) -> bool {
+        share_repository(cwd, &self.cwd, self.repository.as_deref())
+    }
+
+    /// Whether a folder is its own or below it.
+    pub(crate) fn contains(&self, cwd: &Path) -> bool {
+        is_below(cwd, &self.cwd)
+    }
+
+    /// Its folder, else its repository, whichever contains `cwd`.
+    fn around(&self, cwd: &Path) -> Option<&Path> {
+        [Some(&*self.cwd), self.repository.as_deref()].into_iter().flatten().find(|dir| is_below(cwd, dir))
+    }
+}
+
+/// Whether a folder belongs to a thread that works in `of_thread`, in this repository: both are in one repository, or neither is in
+/// one and the folder is that of the thread or below.
+pub(crate) fn share_repository(cwd: &Path, of_thread: &Path, repository: Option<&Path>) -> bool {
+    match (repository_of(cwd), repository) {
+        (Some(of_folder), Some(repository)) => of_folder == repository,
+        (None, None) => is_below(cwd, of_thread),
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+fn is_below(cwd: &Path, of_thread: &Path) -> bool {
+    !of_thread.as_os_str().is_empty() && cwd.starts_with(of_thread)
 }
 
 fn ambiguous(by: Clue, candidates: &[&Found], all: &[Found]) -> ChoiceError {
@@ -484,6 +606,7 @@ mod tests {
                 live: line.starts_with('*'),
                 holder: Some(Holder { pid: 1, started_at: String::new(), client: None, place }),
                 repository: word().map(PathBuf::from),
+                threads: None,
                 last_used: SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64),
             }
         };
@@ -615,5 +738,98 @@ mod tests {
         found[0].holder.as_mut().expect("it is signed").client = Some("vscode".to_owned());
         found[1].holder = None;
         assert_eq!(names(&found), ["proj (vscode) ab01", "work"]);
+    }
+
+    /// Threads as `ID FOLDER[@REPOSITORY] LAST_USED`: a `*` before the id marks one that runs, and a `!` one that takes no messages.
+    fn hub(threads: &[&str]) -> Found {
+        let thread = |line: &&str| {
+            let mut words = line.split(' ').map(str::to_owned);
+            let mut word = || words.next().expect("BUG: three words");
+            let (id, folder, last_used) = (word(), word(), word());
+            let (cwd, repository) = folder.split_once('@').unwrap_or((&folder, ""));
+            OpenThread {
+                id: id.trim_start_matches(['*', '!', '-']).to_owned(),
+                name: id.clone(),
+                cwd: PathBuf::from(cwd),
+                repository: (!repository.is_empty()).then(|| PathBuf::from(repository)),
+                is_open: !id.starts_with('-'),
+                runs: id.starts_with('*'),
+                takes_messages: !id.starts_with('!'),
+                last_used,
+            }
+        };
+        let place =
+            Place { cwd: "/home/me/.codex".to_owned(), codex_home: "/home/me/.codex".to_owned(), server: Vec::new() };
+        Found {
+            id: "hub".to_owned(),
+            dir: PathBuf::new(),
+            live: true,
+            holder: Some(Holder { pid: 1, started_at: String::new(), client: None, place }),
+            repository: None,
+            threads: Some(threads.iter().map(thread).collect()),
+            last_used: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn command_means_the_thread_of_its_folder() {
+        use ThreadUse::{Interrupt, Read, Speak};
+        let three = ["a /p/a@/p/a 1", "b /p/b@/p/b 2", "c /q/c 3"];
+        let cases: [(&[&str], &str, ThreadUse, &str); 24] = [
+            (&three, "/p/a", Speak, "a"),
+            (&three, "/p/b/src", Speak, "b"),
+            (&three, "/q/c", Interrupt, "c"),
+            // Neither the folder above nor one beside it.
+            (&three, "/p", Speak, "a b c"),
+            (&three, "/q/cc", Speak, "a b c"),
+            (&three, "/home/me/.codex", Speak, "a b c"),
+            (&three[..1], "/elsewhere", Speak, "a"),
+            (&[], "/p/a", Speak, "-"),
+            // Two in one folder: the one that was used last.
+            (&["a /p 1", "b /p 2"], "/p", Speak, "b"),
+            (&["*a /p 1", "b /p 2"], "/p", Interrupt, "a"),
+            (&["*a /p 1", "b /p 2"], "/p", Speak, "b"),
+            // The nearest folder wins, and the repository of another thread counts.
+            (&["a /p 1", "b /p/sub 2"], "/p/sub/x", Speak, "b"),
+            (&["a /p/src@/p 1"], "/p/docs", Speak, "a"),
+            // A running turn elsewhere is not meant here, but it is if nothing is here.
+            (&["*a /p/a 1", "b /p/b 2"], "/p/b", Interrupt, "b"),
+            (&["*a /p/a 1", "b /p/b 2"], "/elsewhere", Interrupt, "a"),
+            (&["a /p 1", "!b /p 2"], "/p", Speak, "a"),
+            (&["a /p 1", "!b /p 2"], "/p", Read, "b"),
+            // A closed one (`-`) here comes before an open one elsewhere, and after an open one here.
+            (&["-a /p/a 1", "b /p/b 2"], "/p/a", Speak, "a"),
+            (&["-a /p/a 9", "b /p/a 2"], "/p/a", Speak, "b"),
+            (&["-a /p/a 1", "b /p/b 2"], "/elsewhere", Speak, "b"),
+            (&["-a /p/a 1", "-b /p/b 2"], "/elsewhere", Speak, "a b"),
+            (&["-a /p/a 1", "-b /p/a 2"], "/p/a", Read, "b"),
+            // A thread whose folder nobody knows is nowhere.
+            (&["a  1", "b /p/b 2"], "/p/b", Speak, "b"),
+            (&["a  1", "b /p/b 2"], "/p/c", Speak, "a b"),
+        ];
+        for (threads, cwd, used, expect) in cases {
+            let hub = hub(threads);
+            let chosen = match choose_thread(&hub, Path::new(cwd), used) {
+                ThreadChoice::Thread(thread) => thread.id.clone(),
+                ThreadChoice::Several(threads) => {
+                    threads.iter().map(|thread| thread.id.as_str()).collect::<Vec<_>>().join(" ")
+                }
+                ThreadChoice::OfRelay => "-".to_owned(),
+            };
+            assert_eq!(chosen, expect, "{threads:?} at {cwd} {used:?}");
+        }
+        let relay = Found { threads: None, ..hub(&[]) };
+        assert_eq!(choose_thread(&relay, Path::new("/p"), Speak), ThreadChoice::OfRelay);
+    }
+
+    #[test]
+    fn hub_is_where_its_threads_are() {
+        let hub = hub(&["a /p/a@/p 1", "b /q 2", "-c /r 3"]);
+        let around = |cwd: &str| nearest_around(&hub, Path::new(cwd)).map(|dir| dir.to_string_lossy().into_owned());
+        assert_eq!(around("/p/a/x").as_deref(), Some("/p/a"));
+        assert_eq!(around("/p/b").as_deref(), Some("/p"));
+        assert_eq!(around("/q").as_deref(), Some("/q"));
+        assert_eq!(around("/home/me/.codex"), None);
+        assert_eq!(around("/r"), None);
     }
 }

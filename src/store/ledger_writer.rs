@@ -115,7 +115,7 @@ impl LedgerWriter {
             let mut together = match first {
                 Ok(job) => vec![job],
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.connection.iter().for_each(database::empty_log),
             };
             together.extend(jobs.try_iter().take(JOBS_PER_TRANSACTION_MAX));
             // A run begins between two transactions.

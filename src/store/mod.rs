@@ -24,12 +24,13 @@ mod witness;
 pub(crate) use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};
 pub(crate) use context_table::{Keep, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
 pub(crate) use database::{
-    BESIDE, DatabaseError, Form, MaskedTable, Opened, RunMode, connect as connect_database, is_corrupt, mask_tables,
-    open as open_database, redact_ledger, set_aside, set_aside_beside, wipe,
+    BESIDE, DatabaseError, Form, MaskedTable, Opened, RunMode, connect as connect_database, empty_log, is_corrupt,
+    mask_tables, open as open_database, redact_ledger, set_aside, set_aside_beside, wipe,
 };
 pub(crate) use database::{Life, at_once, open_for};
 pub(crate) use found::{
-    Choice, ChoiceError, Found, Otherwise, Survey, choose, choose_all, client_name, full_name, label, short, short_id,
+    Choice, ChoiceError, Found, OpenThread, Otherwise, Survey, ThreadChoice, ThreadUse, choose, choose_all,
+    choose_thread, client_name, full_name, in_scope, label, repository_of, share_repository, short, short_id,
     shown_from_elsewhere,
 };
 pub use ledger::OfflineLedger;

@@ -18,7 +18,7 @@ use std::{fmt, io};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::{SESSION_NAME_BYTES_MAX, SessionName};
+use crate::config::{SESSION_NAME_BYTES_MAX, SessionName, resolved};
 use crate::files::{self, Access, Folder, Refused};
 use crate::journal::{Generation, SegmentName};
 
@@ -42,6 +42,14 @@ pub struct Place {
     pub codex_home: String,
     /// The server command, secrets masked.
     pub server: Vec<String>,
+}
+
+impl Place {
+    /// The home of codex as [`crate::config::Environment::codex_home_resolved`] returns it.
+    #[must_use]
+    pub(crate) fn codex_home_resolved(&self) -> PathBuf {
+        resolved(&Path::new(&self.cwd).join(&self.codex_home))
+    }
 }
 
 #[derive(Debug)]

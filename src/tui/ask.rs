@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::diff::{Diff, listed, relative};
 use super::doc::{Doc, Role};
 use super::text::{exact, exact_lines};
-use crate::control::answer;
 use crate::control::form::{self, FieldError};
-use crate::control::request_view::{self, Choice, Meant, Question, RequestView, Row};
+use crate::control::request_view::{self, Choice, Gives, Meant, Question, RequestView, Row, answer_until};
+use crate::control::{RequestOrigin, answer};
 use crate::engine::{RequestType, Word};
 use crate::protocol::change::Form;
 
@@ -151,7 +151,18 @@ impl Ask {
         }
     }
 
-    /// Everything needed for a decision, with paths relative to the session's folder.
+    /// The folder in which its thread works; that of the session if it is not known.
+    pub(crate) fn folder<'a>(&'a self, of_session: &'a str) -> &'a str {
+        self.row["thread"]["cwd"].as_str().unwrap_or(of_session)
+    }
+
+    /// The thread that asks, if it works in another folder than the session.
+    pub(crate) fn origin(&self, of_session: &str) -> Option<RequestOrigin> {
+        let thread = serde_json::from_value(self.row["thread"].clone()).ok()?;
+        RequestOrigin::elsewhere(thread, of_session)
+    }
+
+    /// Everything needed for a decision, with paths relative to a folder.
     pub(crate) fn details(&self, cwd: &str) -> Details {
         let mut doc = Doc::default();
         for Row { label, text, meant } in &self.view.members {
@@ -180,8 +191,10 @@ impl Ask {
             doc.push(&exact_lines(&step.question), Role::Strong);
         }
         let diff = listed(&self.view.files).map(|text| Arc::new(Diff::read(Form::Listed, &text, cwd)));
-        let warnings = &self.view.warnings;
-        warnings.iter().for_each(|text| doc.push_pieces(&[("! ", Role::Warning), (&exact(text), Role::Warning)], 2));
+        for text in &self.view.warnings {
+            let role = if self.view.dangers.contains(text) { Role::Bad } else { Role::Warning };
+            doc.push_pieces(&[("! ", role), (&exact(text), role)], 2);
+        }
         if let Some(diff) = &diff {
             show(diff, &mut doc);
         }
@@ -193,6 +206,20 @@ impl Ask {
         let all = if self.wants_input() { &[] } else { &self.view.choices[..] };
         let (own, offered): (Vec<&Choice>, Vec<&Choice>) = all.iter().partition(|choice| !choice.key.is_ascii_digit());
         own.into_iter().chain(offered)
+    }
+
+    /// The choice to confirm before this answer to a form is sent, if it is risky.
+    pub(crate) fn confirmation(&self, body: &Value) -> Option<Choice> {
+        let danger = self.view.asked_again(&self.row, body)?;
+        let gives = Gives::Body(body.clone());
+        let offered = self.view.choices.iter().find(|choice| choice.gives == gives);
+        let label = offered.map_or("accept with these values", |choice| &choice.label).to_owned();
+        Some(Choice { key: 'a', label, gives, danger: Some(danger) })
+    }
+
+    /// How long it can still be answered, in microseconds, if not for ever.
+    pub(crate) fn left_us(&self, now_us: u64) -> Option<u64> {
+        Some(answer_until(&self.row)?.saturating_sub(now_us))
     }
 
     /// The keys of the choices; the one that asks for a reason is last.
@@ -213,7 +240,7 @@ impl Ask {
         match self.view.kind.request_type() {
             RequestType::UserInput => self.view.questions.iter().map(Step::of).collect(),
             RequestType::Elicitation => {
-                let options = ["accept", "decline", "cancel"].map(|word| (word.to_owned(), String::new())).to_vec();
+                let options = self.view.choices.iter().map(Ask::action).collect::<Vec<_>>();
                 let action = Step {
                     id: ACTION.to_owned(),
                     question: "Answer it?".to_owned(),
@@ -226,6 +253,14 @@ impl Ask {
                 std::iter::once(action).chain(self.view.fields.iter().map(Step::of_field)).collect()
             }
             RequestType::Approval | RequestType::Permissions | RequestType::Other => Vec::new(),
+        }
+    }
+
+    /// A way to answer an elicitation, and what it leads to.
+    fn action(choice: &Choice) -> (String, String) {
+        match &choice.gives {
+            Gives::Form => ("accept".to_owned(), String::new()),
+            Gives::Body(_) | Gives::Reason => (choice.label.clone(), choice.danger.clone().unwrap_or_default()),
         }
     }
 
@@ -245,15 +280,11 @@ impl Ask {
     /// One error for each invalid field, or one about the answers as a whole.
     pub(crate) fn answered(&self, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
         let whole = |message: &str| vec![FieldError { field: None, message: message.to_owned() }];
-        let action = answers.iter().find(|(id, _)| id == ACTION).map(|(_, word)| word.as_str());
-        let word = match action {
-            Some("decline") => Some(Word::Decline),
-            Some("cancel") => Some(Word::Cancel),
-            Some(_) if self.view.fields.is_empty() => Some(Word::Accept),
-            Some(_) | None => None,
-        };
-        if let Some(word) = word {
-            return answer::of_word(&self.row, word, None).map_err(|error| whole(&error));
+        let action = answers.iter().find(|(id, _)| id == ACTION);
+        let chosen =
+            action.and_then(|(_, label)| self.view.choices.iter().find(|choice| Ask::action(choice).0 == *label));
+        if let Some(Choice { gives: Gives::Body(body), .. }) = chosen {
+            return Ok(body.clone());
         }
         let given: Vec<(String, String)> =
             answers.iter().filter(|(id, text)| id != ACTION && !text.is_empty()).cloned().collect();
@@ -290,6 +321,11 @@ fn show(diff: &Diff, doc: &mut Doc) {
 /// How a request ended, on one line: who answered first, and how.
 pub(crate) fn ending(row: &Value) -> String {
     format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), request_view::ending(row))
+}
+
+/// How a request ended that was answered here, on one line.
+pub(crate) fn own_ending(row: &Value) -> String {
+    format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), request_view::own_ending(row))
 }
 
 pub(crate) fn of_row(row: Value, asked_us: u64) -> Ask {

@@ -3,10 +3,11 @@
 //! Pure.
 
 use super::doc::{At, Doc, Room};
-use super::entry::{Entry, Key, Kind, Matcher};
+use super::entry::{Entry, Folding, Key, Kind, Matcher};
+use super::folds::{Sieve, matcher};
 use super::form::Field;
 use super::keys::{Action, Answer, Browse, Move};
-use super::model::{About, Awaited, Focus, Link, Model, Note, Overruling, Session, Tone};
+use super::model::{About, Awaited, Focus, Link, Model, Note, Overruling, Session, Tone, Unfolded};
 use super::model::{Command, Way};
 use super::pressed::{ask_journal, follow, say};
 use super::review;
@@ -54,6 +55,19 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
             Some(text) => copy(model, text),
             None => Vec::new(),
         },
+        Action::Browse(Browse::Unfold) => {
+            session.folding = session.folding.other();
+            let told = match session.folding {
+                Folding::Folded => "threads of agents and for titles are folded away",
+                Folding::Unfolded => "all threads are shown, also those that nobody speaks in",
+            };
+            say(model, Tone::Plain, told);
+            Vec::new()
+        }
+        Action::Back if session.unfolded.is_some() => {
+            fold_again(session);
+            Vec::new()
+        }
         Action::Back => {
             session.focus = Focus::Answer;
             session.filter = None;
@@ -65,18 +79,16 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
     }
 }
 
+/// Returns from a thread that was folded away.
+fn fold_again(session: &mut Session) {
+    if let Some(Unfolded { back_to, at }) = session.unfolded.take() {
+        (session.thread, session.cursor) = (back_to, Some(at));
+    }
+}
+
 pub(super) fn copy(model: &mut Model, text: String) -> Vec<Command> {
     say(model, Tone::Plain, format!("copied {} to the terminal's clipboard", bytes(text.len() as u64)));
     vec![Command::Copy(text)]
-}
-
-pub(super) fn shows(session: &Session, entry: &Entry) -> bool {
-    sifting(session).takes(entry)
-}
-
-/// A matcher for the visible entries.
-fn sifting(session: &Session) -> Matcher {
-    Matcher { kind: session.filter, thread_id: session.thread.clone(), ..Matcher::default() }
 }
 
 fn next_filter(filter: Option<Kind>) -> Option<Kind> {
@@ -102,7 +114,7 @@ fn next_filter(filter: Option<Kind>) -> Option<Kind> {
 /// The selected entry: the one under the cursor, or the nearest visible one. Only an empty timeline has none.
 pub(super) fn chosen(session: &Session) -> Option<&Entry> {
     let timeline = session.timeline.as_ref()?;
-    let entries = timeline.entries();
+    let (entries, sieve) = (timeline.entries(), Sieve::of(session));
     let at = match &session.cursor {
         Some(key) => {
             let (Ok(at) | Err(at)) = timeline.index_of(key);
@@ -110,8 +122,8 @@ pub(super) fn chosen(session: &Session) -> Option<&Entry> {
         }
         None => entries.len(),
     };
-    let before = entries.range(..at).rev().find(|entry| shows(session, entry));
-    before.or_else(|| entries.range(at..).find(|entry| shows(session, entry)))
+    let before = entries.range(..at).rev().find(|entry| sieve.shows(entry));
+    before.or_else(|| entries.range(at..).find(|entry| sieve.shows(entry)))
 }
 
 /// The index of the cursor; after the last entry if it follows the newest.
@@ -136,7 +148,8 @@ fn first(session: &mut Session) -> Vec<Command> {
 /// Selects the first visible entry; searches the journal if the window has none.
 pub(super) fn to_first(session: &mut Session) -> Vec<Command> {
     let Some(timeline) = &session.timeline else { return Vec::new() };
-    let first = timeline.entries().iter().find(|entry| shows(session, entry)).map(|entry| entry.key.clone());
+    let sieve = Sieve::of(session);
+    let first = timeline.entries().iter().find(|entry| sieve.shows(entry)).map(|entry| entry.key.clone());
     match first {
         Some(key) => {
             session.cursor = Some(key);
@@ -144,7 +157,7 @@ pub(super) fn to_first(session: &mut Session) -> Vec<Command> {
         }
         None => {
             let last = timeline.entries().back().map(|entry| entry.key.clone()).filter(|_| timeline.is_held);
-            let matcher = sifting(session);
+            let matcher = matcher(session);
             last.map_or_else(Vec::new, |from| {
                 ask_journal(session, Awaited::Match, Command::Find { matcher, from, way: Way::Forward })
             })
@@ -155,11 +168,12 @@ pub(super) fn to_first(session: &mut Session) -> Vec<Command> {
 fn back(session: &mut Session, by: usize) -> Vec<Command> {
     let Some(timeline) = &session.timeline else { return Vec::new() };
     let at = cursor_index(session, timeline);
+    let sieve = Sieve::of(session);
     let earlier: Vec<&Key> = timeline
         .entries()
         .range(..at.min(timeline.entries().len()))
         .rev()
-        .filter(|entry| shows(session, entry))
+        .filter(|entry| sieve.shows(entry))
         .take(by)
         .map(|entry| &entry.key)
         .collect();
@@ -174,7 +188,7 @@ fn back(session: &mut Session, by: usize) -> Vec<Command> {
     match (session.filter, &session.thread) {
         (None, None) => ask_journal(session, Awaited::Page, Command::ReadOlder(first)),
         (Some(_), _) | (_, Some(_)) => {
-            let matcher = sifting(session);
+            let matcher = matcher(session);
             ask_journal(session, Awaited::Match, Command::Find { matcher, from: first, way: Way::Back })
         }
     }
@@ -183,11 +197,12 @@ fn back(session: &mut Session, by: usize) -> Vec<Command> {
 fn forward(session: &mut Session, by: usize) -> Vec<Command> {
     let Some(timeline) = &session.timeline else { return Vec::new() };
     let at = cursor_index(session, timeline);
+    let sieve = Sieve::of(session);
     let later: Vec<&Key> = timeline
         .entries()
         .iter()
         .skip(at + 1)
-        .filter(|entry| shows(session, entry))
+        .filter(|entry| sieve.shows(entry))
         .take(by)
         .map(|entry| &entry.key)
         .collect();
@@ -234,6 +249,11 @@ pub(super) fn overrule_or_not(model: &mut Model, asked: Overruling, does: Option
 
 pub(super) fn open(session: &mut Session) -> Vec<Command> {
     let Some(entry) = chosen(session).cloned() else { return Vec::new() };
+    if Sieve::of(session).line(&entry).is_some() {
+        session.unfolded = Some(Unfolded { back_to: session.thread.take(), at: entry.key });
+        (session.thread, session.cursor) = (entry.thread_id, None);
+        return Vec::new();
+    }
     let key = entry.key.clone();
     let is_whole = entry.cut_bytes == 0;
     session.focus = Focus::Reading(Box::new(review::of_entry(entry, &session.cwd)));
@@ -281,10 +301,11 @@ fn not_found(session: &Session, matcher: &Matcher, way: Way) -> String {
 /// Looks for an entry: in the window, else in the journal.
 fn find(model: &mut Model, matcher: Matcher, way: Way) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
-    let matcher = Matcher { thread_id: session.thread.clone(), ..matcher };
+    let matcher = Matcher { thread_id: session.thread.clone(), folding: session.folding, ..matcher };
     let Some(timeline) = &session.timeline else { return Vec::new() };
     let at = cursor_index(session, timeline);
-    let takes = |entry: &&Entry| matcher.takes(entry) && shows(session, entry);
+    let sieve = Sieve::of(session);
+    let takes = |entry: &&Entry| matcher.takes(entry) && sieve.shows(entry);
     let found = match way {
         Way::Back => timeline.entries().range(..at.min(timeline.entries().len())).rev().find(takes),
         Way::Forward => timeline.entries().iter().skip(at + 1).find(takes),

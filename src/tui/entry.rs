@@ -11,8 +11,8 @@ use crate::control::request_view::{answer_in_words, files};
 use crate::engine::{permissions_in_words, without_shell, without_system_shell};
 use crate::history::action_in_words;
 use crate::journal::Position;
-use crate::protocol::Method;
 use crate::protocol::change::Form;
+use crate::protocol::{Method, Showing, ThreadKind, of_name};
 
 /// Longest body of an entry in the window, in bytes. If someone opens a longer one, the journal is read again.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 10;
@@ -133,6 +133,8 @@ pub(crate) struct Entry {
     /// Exit status of a command.
     pub exit_code: Option<i64>,
     pub thread_id: Option<String>,
+    /// What its thread is for.
+    pub thread_kind: ThreadKind,
     /// One line: the command, the files, or the subject of a request.
     pub title: String,
     /// The text below the title.
@@ -156,12 +158,18 @@ impl Entry {
             took_us: None,
             exit_code: None,
             thread_id: None,
+            thread_kind: ThreadKind::User,
             title: String::new(),
             body: String::new(),
             cut_bytes: 0,
             handle: None,
             denial: None,
         }
+    }
+
+    /// The label on the screen. Only a person is called `you`.
+    pub(crate) fn label(&self) -> &'static str {
+        if self.kind == Kind::User { self.thread_kind.speaker() } else { self.kind.name() }
     }
 
     /// Approximate memory, in bytes.
@@ -222,6 +230,29 @@ impl Entry {
     }
 }
 
+/// Whether the entries of threads that no person speaks in are folded away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Folding {
+    #[default]
+    Folded,
+    /// All are shown.
+    Unfolded,
+}
+
+impl Folding {
+    pub(crate) fn other(self) -> Folding {
+        match self {
+            Folding::Folded => Folding::Unfolded,
+            Folding::Unfolded => Folding::Folded,
+        }
+    }
+
+    /// Whether the entries of a thread of this kind are shown.
+    pub(crate) fn shows(self, kind: ThreadKind) -> bool {
+        self == Folding::Unfolded || kind.showing() == Showing::Whole
+    }
+}
+
 /// Criteria of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Matcher {
@@ -232,6 +263,8 @@ pub(crate) struct Matcher {
     pub failed: bool,
     /// Of this thread, or of no thread.
     pub thread_id: Option<String>,
+    /// Of the threads that are not folded away; that with `thread_id` never is.
+    pub folding: Folding,
 }
 
 impl Matcher {
@@ -239,7 +272,9 @@ impl Matcher {
         let failed = entry.stage == Stage::Failed || entry.kind == Kind::Error;
         let thread_id = self.thread_id.as_deref();
         let is_here = thread_id.is_none_or(|wanted| entry.thread_id.as_deref().is_none_or(|other| other == wanted));
+        let is_chosen = thread_id.is_some() && entry.thread_id.as_deref() == thread_id;
         is_here
+            && (is_chosen || self.folding.shows(entry.thread_kind))
             && self.kind.is_none_or(|kind| entry.kind == kind)
             && (!self.failed || failed)
             && self.text.as_deref().is_none_or(|text| entry.has(text))
@@ -296,51 +331,64 @@ pub(crate) struct ThreadFacts {
     pub tokens: Option<(u64, Option<u64>)>,
     /// The start of the user's last message.
     pub said: Option<String>,
+    /// What it is for.
+    pub kind: ThreadKind,
+}
+
+/// What the thread of an event is for. A newer version may know more kinds.
+pub(super) fn thread_kind(fields: &Value) -> ThreadKind {
+    fields["thread_kind"].as_str().map_or(ThreadKind::User, |name| of_name(name).unwrap_or(ThreadKind::Other))
 }
 
 impl Facts {
-    /// The facts of a thread, or of the most recently active one.
+    /// The facts of a thread, or of the most recently active one of a person.
     pub(crate) fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
-        let mut newest_first = self.threads.iter().rev();
-        newest_first.find(|(id, _)| thread_id.is_none_or(|wanted| wanted == id)).map(|(_, facts)| facts)
+        let is_it = |(id, facts): &&(String, ThreadFacts)| match thread_id {
+            Some(wanted) => wanted == id,
+            None => facts.kind.is_user(),
+        };
+        self.threads.iter().rev().find(is_it).map(|(_, facts)| facts)
     }
 
-    /// Thread ids, the most recently active first.
-    pub(crate) fn threads(&self) -> impl Iterator<Item = &str> {
-        self.threads.iter().rev().map(|(id, _)| id.as_str()).filter(|id| !id.is_empty())
+    /// Threads by their ids, the most recently active first.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (&str, &ThreadFacts)> {
+        let named = self.threads.iter().rev().filter(|(id, _)| !id.is_empty());
+        named.map(|(id, facts)| (id.as_str(), facts))
     }
 
     /// Collects the facts in an event.
     pub(super) fn take(&mut self, fields: &Value) {
         let text = |member: &str| fields[member].as_str();
+        let kind = thread_kind(fields);
         match (text("type"), text("method")) {
             (Some("token_count"), _) => {
                 if let Some(total) = fields["total"].as_u64() {
-                    self.thread(text("thread_id")).tokens = Some((total, fields["context_window"].as_u64()));
+                    self.thread(text("thread_id"), kind).tokens = Some((total, fields["context_window"].as_u64()));
                 }
             }
             (Some("rpc_response"), Some(method)) if Method::of(method).is_some_and(Method::opens_thread) => {
                 let result = &fields["result"];
                 if let Some(model) = result["model"].as_str() {
-                    self.thread(result["thread"]["id"].as_str().or(text("thread_id"))).model = Some(model.to_owned());
+                    let opened = result["thread"]["id"].as_str().or(text("thread_id"));
+                    self.thread(opened, kind).model = Some(model.to_owned());
                 }
             }
             (Some("message"), _) => {
                 let said = text("text").unwrap_or_default().chars().take(SAID_CHARS_MAX).collect();
-                self.thread(text("thread_id")).said = Some(said);
+                self.thread(text("thread_id"), kind).said = Some(said);
             }
             (Some(_) | None, _) => {}
         }
     }
 
-    fn thread(&mut self, thread_id: Option<&str>) -> &mut ThreadFacts {
+    fn thread(&mut self, thread_id: Option<&str>, kind: ThreadKind) -> &mut ThreadFacts {
         let thread_id = thread_id.unwrap_or_default();
         let known = self.threads.iter().position(|(id, _)| id == thread_id);
         let entry = known.map_or_else(Default::default, |at| self.threads.remove(at));
         if self.threads.len() == THREADS_MAX {
             self.threads.remove(0);
         }
-        self.threads.push((thread_id.to_owned(), entry.1));
+        self.threads.push((thread_id.to_owned(), ThreadFacts { kind, ..entry.1 }));
         &mut self.threads.last_mut().expect("BUG: it was just put there").1
     }
 }

@@ -3,8 +3,10 @@
 //! Pure. It opens a request; it never answers one.
 
 use super::keys::Action;
+use super::list::{Destination, Waiting};
 use super::model::Command;
-use super::model::{Focus, Model, Tone, session_name, with_host};
+use super::model::{Focus, Model, Tone};
+use super::names::{session_name, with_host};
 use super::pressed::{attach, say, show_request};
 use crate::control::request_name::ShortNames;
 use crate::control::sort_by_arrival;
@@ -23,9 +25,10 @@ pub(crate) struct Inbox {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InboxRow {
     pub key: Key,
+    pub thread_id: Option<String>,
     /// The short name that `codex-shim respond` takes.
     pub name: String,
-    /// The session's folder and client.
+    /// The folder and the client that ask.
     pub place: String,
     /// When it arrived, in microseconds since the Unix epoch.
     pub asked_us: u64,
@@ -34,25 +37,18 @@ pub(crate) struct InboxRow {
 
 /// The requests, oldest first.
 pub(crate) fn rows(model: &Model) -> Vec<InboxRow> {
-    let row = |session: &str, request: &str, place: &str, asked_us: u64, summary: String| InboxRow {
-        key: (session.to_owned(), request.to_owned()),
-        name: String::new(),
-        place: place.to_owned(),
-        asked_us,
-        summary,
-    };
-    let mut rows: Vec<InboxRow> = Vec::new();
+    let mut rows: Vec<(InboxRow, String)> = Vec::new();
     for listed in model.elsewhere() {
-        let place = session_name(&listed.id, &listed.cwd, listed.client.as_deref());
-        let waiting = listed.waiting.iter();
-        rows.extend(waiting.map(|one| row(&listed.id, &one.id, &place, one.asked_us, one.summary.clone())));
+        let name = session_name(&listed.id, &listed.cwd, listed.client.as_deref());
+        rows.extend(listed.waiting.iter().map(|one| row(&listed.id, one, &name)));
     }
     // The attached session is polled more often than the list.
     if let Some(session) = &model.session {
-        let place = session_name(&session.id, &session.cwd, session.client());
+        let name = session_name(&session.id, &session.cwd, session.client());
         let asks = session.asks.iter().filter(|ask| ask.is_for_human());
-        rows.extend(asks.map(|ask| row(&session.id, &ask.id, &place, ask.asked_us, ask.summary())));
+        rows.extend(asks.map(|ask| row(&session.id, &Waiting::of(ask, &session.cwd), &name)));
     }
+    let mut rows = told_apart(rows);
     sort_by_arrival(&mut rows, |row| row.key.0.clone(), |row| row.asked_us);
     let ids: Vec<String> = rows.iter().map(|row| row.key.1.clone()).collect();
     let names = ShortNames::among(ids.iter().map(String::as_str));
@@ -60,6 +56,33 @@ pub(crate) fn rows(model: &Model) -> Vec<InboxRow> {
         row.name = with_host(&row.key.0, names.of(id));
     }
     rows
+}
+
+/// The row of a request, and its place with the terminal of the client. `name` is that of the session.
+fn row(session: &str, one: &Waiting, name: &str) -> (InboxRow, String) {
+    let origin = one.origin.as_ref();
+    let named = |of_thread: Option<&String>| of_thread.map_or(name.to_owned(), |own| with_host(session, own));
+    let row = InboxRow {
+        key: (session.to_owned(), one.id.clone()),
+        thread_id: one.thread_id.clone(),
+        name: String::new(),
+        place: named(origin.map(|origin| &origin.name)),
+        asked_us: one.asked_us,
+        summary: one.summary.clone(),
+    };
+    (row, named(origin.map(|origin| &origin.exact_name)))
+}
+
+/// The rows, with the terminals where the places of several threads would be alike.
+fn told_apart(rows: Vec<(InboxRow, String)>) -> Vec<InboxRow> {
+    let is_alike =
+        |one: &InboxRow| rows.iter().any(|(other, _)| other.place == one.place && other.thread_id != one.thread_id);
+    let alike: Vec<bool> = rows.iter().map(|(row, _)| is_alike(row)).collect();
+    let told = |((row, exact), is_alike): ((InboxRow, String), bool)| match is_alike {
+        true => InboxRow { place: exact, ..row },
+        false => row,
+    };
+    rows.into_iter().zip(alike).map(told).collect()
 }
 
 /// The position of the selected request.
@@ -115,7 +138,7 @@ pub(super) fn clicked(model: &mut Model, key: Key) -> Vec<Command> {
 
 /// Shows a request in its session.
 fn open(model: &mut Model, row: Option<InboxRow>) -> Vec<Command> {
-    let Some(InboxRow { key: (session_id, request_id), .. }) = row else {
+    let Some(InboxRow { key: (session_id, request_id), thread_id, .. }) = row else {
         say(model, Tone::Plain, "no request is pending in any session");
         return Vec::new();
     };
@@ -123,6 +146,11 @@ fn open(model: &mut Model, row: Option<InboxRow>) -> Vec<Command> {
     match &mut model.session {
         Some(session) if session.id == session_id => {
             session.focus = Focus::Answer;
+            // What is typed next is meant for the thread that asks.
+            if session.thread.is_some() {
+                session.unfolded = None;
+                session.thread = thread_id;
+            }
             let ask = session.asks.iter().find(|ask| ask.id == request_id).cloned();
             if let Some(ask) = ask {
                 show_request(model, ask);
@@ -130,11 +158,18 @@ fn open(model: &mut Model, row: Option<InboxRow>) -> Vec<Command> {
             Vec::new()
         }
         Some(_) | None => {
-            let commands = attach(model, session_id);
+            let commands = attach(model, asking(model, session_id, thread_id));
             if let Some(session) = &mut model.session {
                 session.wanted = Some(request_id);
             }
             commands
         }
     }
+}
+
+/// Where a request is shown: in its thread, if that has a row of its own.
+pub(super) fn asking(model: &Model, session: String, thread_id: Option<String>) -> Destination {
+    let row = model.list.rows.iter().find(|row| row.id == session);
+    let is_listed = |id: &String| row.is_some_and(|row| row.threads.iter().any(|thread| thread.id == *id));
+    Destination { session, thread: thread_id.filter(is_listed) }
 }

@@ -154,6 +154,8 @@ pub(crate) enum Browse {
     SearchForward,
     /// Switches the filter to the next kind of entries.
     Filter,
+    /// Shows the threads that no person speaks in, or folds them away.
+    Unfold,
     /// Moves to the previous error.
     Error,
     /// Moves to the previous request.
@@ -359,6 +361,12 @@ pub(crate) const BINDINGS: &[Binding] = &[
     browses(Place::History, &[Letter('n')], Browse::SearchOn, "the same search, further back"),
     browses(Place::History, &[Letter('N')], Browse::SearchForward, "the same search, forward"),
     browses(Place::History, &[Letter('f')], Browse::Filter, "only one kind of entries; the next kind"),
+    browses(
+        Place::History,
+        &[Letter('a')],
+        Browse::Unfold,
+        "show all threads, also of agents and for titles; again: fold them",
+    ),
     browses(Place::History, &[Letter('e')], Browse::Error, "to the error before"),
     browses(Place::History, &[Letter('r')], Browse::Asked, "to the request before"),
     browses(Place::History, &[Letter('o')], Browse::Overrule, "approve what codex's own reviewer has denied"),

@@ -1,32 +1,30 @@
-//! The state of the terminal UI, its events and its commands, and the names of sessions and threads.
+//! The state of the terminal UI, its events and its commands.
 //!
 //! Pure: plain data. [`super::update`] changes it, [`mod@super::view`] draws it.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use crossterm::event::KeyEvent;
 use ratatui::layout::{Position, Size};
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::ask::{Ask, Details};
 use super::deciding::Keys;
 use super::diff::Diff;
 use super::doc::{At, Doc, Room};
-use super::entry::{Entry, Key, Kind, Matcher, ThreadFacts};
+use super::entry::{Entry, Folding, Key, Kind, Matcher, ThreadFacts};
 use super::form::{Field, Form, Stand};
 use super::inbox::Inbox;
 use super::keys::{Letters, Place};
+use super::list::{Destination, List, SessionRow};
 use super::mouse::{Mouse, Pointing, Spot};
-use super::text::Zone;
+use super::text::{Zone, parsed_us};
 use super::timeline::{SessionEvent, Timeline};
 use crate::control::SessionDocument;
 use crate::control::request_view::Choice;
 use crate::engine::OverruleFor;
 use crate::history::Activity;
-use crate::store;
 
 /// Lifetime of a note, in microseconds.
 pub(crate) const NOTE_US: u64 = 12_000_000;
@@ -48,8 +46,8 @@ pub(crate) struct Model {
     /// The scroll position of the help, while it is open.
     pub help: Option<usize>,
     pub note: Option<Note>,
-    /// Unsent messages, by session.
-    pub drafts: HashMap<String, Field>,
+    /// Unsent messages, by the place that they are for.
+    pub drafts: HashMap<Destination, Field>,
     /// Answers that were begun and not sent, by session and request.
     pub begun: HashMap<(String, String), Answering>,
     /// Requests that the bell has rung for, by session and request.
@@ -98,42 +96,6 @@ pub(crate) enum About {
     Key,
     /// About an event; it stays for its lifetime.
     News,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct List {
-    /// The rows in screen order.
-    pub rows: Vec<SessionRow>,
-    /// The id of the selected session.
-    pub chosen: Option<String>,
-    /// Whether the sessions were read at least once.
-    pub is_known: bool,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SessionRow {
-    pub id: String,
-    pub live: bool,
-    /// Why it cannot answer, if that is known: its host is offline.
-    pub away: Option<String>,
-    /// Its activity; `None` if it does not answer.
-    pub state: Option<Activity>,
-    pub pending: u64,
-    /// The requests that wait for a human, oldest first.
-    pub waiting: Vec<Waiting>,
-    pub cwd: String,
-    pub client: Option<String>,
-    /// When it was last used, in microseconds since the Unix epoch.
-    pub used_us: u64,
-}
-
-/// A request that waits for a human.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub id: String,
-    pub summary: String,
-    /// When it arrived, in microseconds since the Unix epoch.
-    pub asked_us: u64,
 }
 
 /// How a session can be reached.
@@ -258,6 +220,15 @@ pub(crate) struct Answering {
     pub form: Form,
 }
 
+/// A thread that is shown alone, although it is folded away otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unfolded {
+    /// The thread that was chosen before.
+    pub back_to: Option<String>,
+    /// The entry that was selected there.
+    pub at: Key,
+}
+
 /// A denial of codex's own reviewer that the user is about to overrule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Overruling {
@@ -289,6 +260,10 @@ pub(crate) struct Session {
     pub filter: Option<Kind>,
     /// The chosen thread. Without one, all threads are visible, and messages go to the thread of the last turn.
     pub thread: Option<String>,
+    /// Whether threads that no person speaks in are folded away.
+    pub folding: Folding,
+    /// Set while `thread` is one of those.
+    pub unfolded: Option<Unfolded>,
     /// A denial that is overruled once the user has confirmed it.
     pub overruling: Option<Overruling>,
     /// The last search.
@@ -331,6 +306,8 @@ impl Session {
             cursor: None,
             filter: None,
             thread: None,
+            folding: Folding::default(),
+            unfolded: None,
             overruling: None,
             searched: None,
             missing: None,
@@ -366,12 +343,36 @@ impl Session {
         self.timeline.as_ref().and_then(|timeline| timeline.facts.of(self.thread.as_deref()))
     }
 
-    /// The client, once known.
+    /// The client, once known. A hub has many.
     pub(crate) fn client(&self) -> Option<&str> {
+        self.document()?.only_client()
+    }
+
+    /// The relay's document, while it answers.
+    pub(crate) fn document(&self) -> Option<&SessionDocument> {
         match &self.link {
-            Link::Up(live) => live.document.client.name.as_deref(),
+            Link::Up(live) => Some(&live.document),
             Link::New | Link::Silent(_) | Link::Stopped => None,
         }
+    }
+
+    /// The activity of the chosen thread, or else of the session: its start, in microseconds since the Unix epoch, and whether its
+    /// turn has stalled.
+    pub(crate) fn activity(&self, live: &Live) -> (Activity, Option<u64>, bool) {
+        let mut threads = live.document.threads.iter();
+        match self.thread.as_ref().and_then(|chosen| threads.find(|thread| thread.thread_id == *chosen)) {
+            Some(thread) => (thread.activity_state, parsed_us(&thread.since), thread.stalled_since.is_some()),
+            None => {
+                let is_stalled = live.document.threads.iter().any(|thread| thread.stalled_since.is_some());
+                (live.document.state, live.since_us, is_stalled)
+            }
+        }
+    }
+
+    /// What is on the screen.
+    pub(crate) fn destination(&self) -> Destination {
+        let thread = self.unfolded.as_ref().map_or(&self.thread, |unfolded| &unfolded.back_to);
+        Destination { session: self.id.clone(), thread: thread.clone() }
     }
 }
 
@@ -520,13 +521,29 @@ pub(crate) enum News {
         /// The row and whose answer won, or the error.
         result: Result<(Value, First), String>,
     },
-    Said(Result<String, String>),
-    Interrupted(Result<(), String>),
+    Said(Result<Sent, String>),
+    /// The thread whose turn it was, if the relay says it.
+    Interrupted(Result<Option<String>, String>),
     Overruled {
         asked: Overruling,
         /// What happens next, or why nothing does.
         result: Result<String, NotOverruled>,
     },
+}
+
+/// A message that the server has taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Where it went, if the relay says it.
+    pub thread_id: Option<String>,
+    pub into: SentInto,
+}
+
+/// What a message became part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SentInto {
+    RunningTurn,
+    NewTurn,
 }
 
 /// Why a denial stands.
@@ -540,7 +557,10 @@ pub(crate) enum NotOverruled {
 /// Whose answer won.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum First {
+    /// Ours.
     We,
+    /// Another one, which is the same as ours.
+    Same,
     Other,
 }
 
@@ -649,93 +669,4 @@ pub(crate) enum Way {
     Back,
     /// Towards the present.
     Forward,
-}
-
-/// Shortest prefix of an id.
-const ID_CHARS_MIN: usize = 8;
-
-/// The machine of a session, by the session's id; `None` for a session of this machine.
-pub(crate) fn host_of(id: &str) -> Option<&str> {
-    id.split_once('/').map(|(host, _)| host)
-}
-
-/// A name with the machine of the session `id` in front.
-pub(super) fn with_host(id: &str, name: &str) -> String {
-    host_of(id).map_or_else(|| name.to_owned(), |host| format!("{host}/{name}"))
-}
-
-/// A session by its folder and client: `proj (vscode)`, or `host/proj (vscode)`.
-pub(super) fn session_name(id: &str, cwd: &str, client: Option<&str>) -> String {
-    let folder = cwd.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/");
-    let client = client.map(store::client_name).filter(|name| !name.is_empty());
-    with_host(id, &client.map_or_else(|| folder.to_owned(), |client| format!("{folder} ({client})")))
-}
-
-/// The short id of a session, the same as in `sessions`: the end of a UUID, else the whole id. It does not name the machine.
-pub(super) fn session_id<'a>(id: &'a str, rows: &[SessionRow]) -> &'a str {
-    let folder = |row| Path::new(row).file_name().and_then(|name| name.to_str());
-    let bare = |id: &'a str| id.split_once('/').map_or(id, |(_, bare)| bare);
-    let beside = rows.iter().filter(|row| host_of(&row.id) == host_of(id));
-    let beside = beside.map(|row| (row.id.split_once('/').map_or(&*row.id, |(_, bare)| bare), folder(&*row.cwd)));
-    store::short_id(bare(id), beside)
-}
-
-/// The shortest unique prefix of a thread's id, which every command accepts. A name that a user chose stays whole.
-pub(crate) fn short_id<'a, 'b>(id: &'a str, all: impl Iterator<Item = &'b str> + Clone) -> &'a str {
-    if Uuid::try_parse(id).is_err() {
-        return id;
-    }
-    let ends = id.char_indices().map(|(at, char)| at + char.len_utf8()).filter(|end| *end >= ID_CHARS_MIN);
-    for end in ends {
-        let is_taken = all.clone().any(|other| other != id && other.starts_with(&id[..end]));
-        if !is_taken && !id[..end].ends_with('-') {
-            return &id[..end];
-        }
-    }
-    id
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sessions_have_a_folder_and_a_client() {
-        assert_eq!(session_name("s", "/home/u/proj/", Some("codex_vscode")), "proj (vscode)");
-        assert_eq!(session_name("s", "/home/u/proj", Some("zed")), "proj (zed)");
-        assert_eq!(session_name("s", "/", None), "/");
-        assert_eq!(session_name("s", "", Some("")), "/");
-        assert_eq!(session_name("build-7/s", "/w/proj", Some("zed")), "build-7/proj (zed)");
-    }
-
-    #[test]
-    fn a_short_id_is_a_unique_prefix() {
-        let ids = ["0192c4f0-1111-7000-8000-000000000001", "0192c4f0-1112-7000-8000-000000000001", "work"];
-        let short = |id| short_id(id, ids.iter().copied());
-        assert_eq!(short(ids[0]), "0192c4f0-1111");
-        assert_eq!(short(ids[2]), "work");
-        assert_eq!(short_id(ids[0], ids[..1].iter().copied()), "0192c4f0");
-        assert_eq!(short("thread-0001"), "thread-0001");
-    }
-
-    #[test]
-    fn a_session_has_the_id_of_sessions() {
-        let row = |id: &str| SessionRow {
-            id: id.to_owned(),
-            live: true,
-            away: None,
-            state: None,
-            pending: 0,
-            waiting: Vec::new(),
-            cwd: "/w/proj".to_owned(),
-            client: None,
-            used_us: 0,
-        };
-        let rows = ["0192aaaa-0000-7000-8000-00000000ab01", "0192aaaa-0000-7000-8000-00000000cb01", "work"].map(row);
-        let short = rows.each_ref().map(|row| session_id(&row.id, &rows));
-        assert_eq!(short, ["ab01", "cb01", "work"]);
-        // A session of another machine is no reason for a longer name.
-        let far = ["h/0192aaaa-0000-7000-8000-00000000ab01", "i/0192bbbb-0000-7000-8000-00000000bb01"].map(row);
-        assert_eq!(far.each_ref().map(|row| session_id(&row.id, &far)), ["ab01", "bb01"]);
-    }
 }

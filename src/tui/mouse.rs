@@ -7,10 +7,11 @@ use ratatui::layout::{Position, Rect};
 use super::entry::Key;
 use super::form::Stand;
 use super::keys::{Action, Move};
+use super::list::Destination;
 use super::model::Command;
 use super::model::{Focus, Model, Text};
-use super::pressed::{attach, next_request};
-use super::{browse, inbox, pressed, respond, review};
+use super::pressed::next_request;
+use super::{browse, inbox, list, pressed, respond, review};
 
 /// The receiver of clicks and the wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(crate) struct Spot {
 /// Targets of the mouse.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
-    Session(String),
+    Session(Destination),
     Sessions,
     /// A request in the inbox, by its session and id.
     Waiting(String, String),
@@ -82,12 +83,7 @@ pub(super) fn pointed(model: &mut Model, at: Position, does: Pointing) -> Vec<Co
 fn clicked(model: &mut Model, target: Target) -> Vec<Command> {
     match target {
         Target::Help => model.help = None,
-        Target::Session(id) => {
-            if model.list.chosen.as_ref() == Some(&id) {
-                return attach(model, id);
-            }
-            model.list.chosen = Some(id);
-        }
+        Target::Session(opens) => return list::clicked(model, opens),
         Target::Waiting(session_id, request_id) => return inbox::clicked(model, (session_id, request_id)),
         Target::Elsewhere => return pressed::elsewhere(model),
         Target::Requests => {

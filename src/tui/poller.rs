@@ -13,14 +13,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::ask::{Ask, of_row};
-use super::model::{Event, First, News, NotOverruled, Overruling};
-use super::model::{Link, Live, SessionRow, Waiting};
+use super::list::{SessionRow, ThreadLine, Waiting};
+use super::model::{Event, First, News, NotOverruled, Overruling, Sent, SentInto};
+use super::model::{Link, Live};
 use super::reader::{Gone, Teller};
 use super::source::{Polling, Source};
+use super::text::parsed_us;
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::{SessionDocument, with_choices};
+use crate::control::{ListedThread, SessionDocument, with_choices};
 use crate::engine::OverruleFor;
+use crate::hub::Down;
 use crate::store::Found;
 
 /// How often a session is polled.
@@ -100,8 +103,7 @@ fn polled(source: &dyn Source, session: &Found, requests: &mut Requests) -> Resu
     let document: SessionDocument = serde_json::from_slice(&answer.body).map_err(|_| None)?;
     requests.read(source, session, &document);
     let waiting = requests.asks.iter().filter(|ask| ask.is_for_human());
-    let waiting = waiting.map(|ask| Waiting { id: ask.id.clone(), summary: ask.summary(), asked_us: ask.asked_us });
-    let waiting = waiting.collect();
+    let waiting = waiting.map(|ask| Waiting::of(ask, &cwd(session))).collect();
     Ok((document, waiting))
 }
 
@@ -110,7 +112,7 @@ fn row(session: &Found, polled: Option<Result<Polled, Option<String>>>) -> Sessi
     let (document, waiting, away) = match polled {
         Some(Ok((document, waiting))) => (Some(document), waiting, None),
         Some(Err(away)) => (None, Vec::new(), away),
-        None => (None, Vec::new(), None),
+        None => (None, Vec::new(), Down::with_server(session).map(|down| down.in_list())),
     };
     SessionRow {
         id: session.id.clone(),
@@ -120,9 +122,23 @@ fn row(session: &Found, polled: Option<Result<Polled, Option<String>>>) -> Sessi
         pending: document.as_ref().map_or(0, |document| document.pending_requests),
         waiting,
         cwd: cwd(session),
-        client: document.and_then(|document| document.client.name),
+        threads: document.as_ref().map(thread_lines).unwrap_or_default(),
+        client: document.and_then(|document| document.only_client().map(str::to_owned)),
         used_us: us(session.last_used),
     }
+}
+
+/// The rows of the threads in a document.
+fn thread_lines(document: &SessionDocument) -> Vec<ThreadLine> {
+    let line = |ListedThread { name, short_name, thread }: ListedThread<'_>| ThreadLine {
+        id: thread.thread_id.clone(),
+        name,
+        short_name,
+        state: thread.activity_state,
+        since_us: parsed_us(&thread.since),
+        about: thread.about().unwrap_or_default().to_owned(),
+    };
+    document.listed_threads().into_iter().map(line).collect()
 }
 
 fn cwd(session: &Found) -> String {
@@ -172,10 +188,6 @@ fn are_same(some: &[Arc<Ask>], others: &[Arc<Ask>]) -> bool {
 
 pub(crate) fn us(at: SystemTime) -> u64 {
     at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
-}
-
-fn parsed_us(text: &str) -> Option<u64> {
-    humantime::parse_rfc3339(text).ok().map(us)
 }
 
 /// Polls one session.
@@ -292,7 +304,7 @@ pub(super) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: T
             Call::Say { text, thread_id } => News::Said(say(to, &text, thread_id.as_deref())),
             Call::Interrupt(thread_id) => {
                 let body = in_thread(json!({}), thread_id.as_deref());
-                News::Interrupted(post(to, "/sessions/self/interrupt", &body).map(drop))
+                News::Interrupted(post(to, "/sessions/self/interrupt", &body).map(|reply| thread_in(&reply)))
             }
             Call::Overrule(asked) => {
                 let result = overrule(to, &asked);
@@ -332,12 +344,14 @@ fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
     body
 }
 
-fn say(to: To<'_>, text: &str, thread_id: Option<&str>) -> Result<String, String> {
+fn say(to: To<'_>, text: &str, thread_id: Option<&str>) -> Result<Sent, String> {
     let turn = post(to, "/sessions/self/input", &in_thread(json!({ "text": text }), thread_id))?;
-    Ok(match turn["steered"] == true {
-        true => "sent to the running turn".to_owned(),
-        false => "sent: a turn has begun".to_owned(),
-    })
+    let into = if turn["steered"] == true { SentInto::RunningTurn } else { SentInto::NewTurn };
+    Ok(Sent { thread_id: thread_in(&turn), into })
+}
+
+fn thread_in(reply: &Value) -> Option<String> {
+    reply["thread_id"].as_str().map(str::to_owned)
 }
 
 fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Value, First), String> {
@@ -349,9 +363,10 @@ fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Value, First),
     })?;
     let mut document: Value = answer.document()?;
     let row = document["request"].take();
-    let first = match document["idempotent"] == true && !is_stored(&row, body) {
-        true => First::Other,
-        false => First::We,
+    let first = match (document["idempotent"] == true, is_stored(&row, body)) {
+        (false, _) => First::We,
+        (true, true) => First::Same,
+        (true, false) => First::Other,
     };
     Ok((row, first))
 }

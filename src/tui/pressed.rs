@@ -13,12 +13,12 @@ use super::ask::Ask;
 use super::doc::At;
 use super::form::{Field, Form};
 use super::keys::{Action, Global, Letters, Move, Place, action, valid};
-use super::model::session_name;
+use super::list::Destination;
 use super::model::{About, Answering, Awaited, Focus, Link, Mode, Model, NOTE_US, Note, Session, Subject, Tone};
 use super::model::{Command, Ending};
 use super::mouse::Mouse;
 use super::text::plain;
-use super::{browse, inbox, respond, review, threads};
+use super::{browse, inbox, list, respond, review, threads};
 
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     model.note.take_if(|note| note.about == About::Key);
@@ -119,6 +119,9 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
         }
         (Action::Global(Global::Interrupt), true) => {
             let thread_id = model.session.as_ref().and_then(|session| session.thread.clone());
+            if thread_id.is_none() && threads::must_be_chosen(model) {
+                return threads::asked_for(model, "nothing is interrupted");
+            }
             return vec![Command::Interrupt(thread_id)];
         }
         (Action::Global(Global::Threads), true) => {
@@ -129,7 +132,7 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
     }
     match place {
         Place::Everywhere | Place::Inbox => Vec::new(),
-        Place::Sessions => sessions(model, does),
+        Place::Sessions => list::pressed(model, does),
         Place::Chat => chat(model, does),
         Place::Approval => respond::approval(model, does, key),
         Place::Sure => respond::sure(model, does),
@@ -146,24 +149,7 @@ pub(super) fn moved(model: &mut Model, does: Action) -> Vec<Command> {
     if model.inbox.is_some() {
         return inbox::pressed(model, does);
     }
-    if model.session.is_none() { sessions(model, does) } else { threads::pressed(model, does) }
-}
-
-fn sessions(model: &mut Model, does: Action) -> Vec<Command> {
-    let page = usize::from(model.size.height.saturating_sub(4).max(1));
-    let rows = &model.list.rows;
-    let last = rows.len().saturating_sub(1);
-    let at = rows.iter().position(|row| Some(&row.id) == model.list.chosen.as_ref()).unwrap_or(0);
-    let to = match does {
-        Action::Move(to) => to.in_list(at, last, page),
-        Action::Enter => {
-            let id = rows.get(at).map(|row| row.id.clone());
-            return id.map_or_else(Vec::new, |id| attach(model, id));
-        }
-        Action::Global(_) | Action::Answer(_) | Action::Browse(_) | Action::Back | Action::NewLine => at,
-    };
-    model.list.chosen = rows.get(to.min(last)).map(|row| row.id.clone());
-    Vec::new()
+    if model.session.is_none() { list::pressed(model, does) } else { threads::pressed(model, does) }
 }
 
 fn chat(model: &mut Model, does: Action) -> Vec<Command> {
@@ -205,6 +191,14 @@ fn send(model: &mut Model) -> Vec<Command> {
     if session.is_saying || session.composer.text().trim().is_empty() {
         return Vec::new();
     }
+    if session.unfolded.is_some() {
+        say(model, Tone::Bad, "not sent: nobody speaks in this thread; Tab Esc leads back");
+        return Vec::new();
+    }
+    if session.thread.is_none() && threads::must_be_chosen(model) {
+        return threads::asked_for(model, "not sent");
+    }
+    let Some(session) = &mut model.session else { return Vec::new() };
     session.is_saying = true;
     vec![Command::Say { text: session.composer.text().to_owned(), thread_id: session.thread.clone() }]
 }
@@ -243,12 +237,13 @@ fn to_request(model: &mut Model) -> Vec<Command> {
 
 /// Attaches to another session with a pending request.
 pub(super) fn elsewhere(model: &mut Model) -> Vec<Command> {
-    let Some(id) = model.elsewhere().next().map(|row| row.id.clone()) else {
+    let first = model.elsewhere().next().and_then(|row| Some((row.id.clone(), row.waiting.first()?.thread_id.clone())));
+    let Some((id, thread_id)) = first else {
         let other = if model.session.is_some() { "any other" } else { "any" };
         say(model, Tone::Plain, format!("no request is pending in {other} session"));
         return Vec::new();
     };
-    attach(model, id)
+    attach(model, inbox::asking(model, id, thread_id))
 }
 
 pub(super) fn to_history(model: &mut Model) {
@@ -358,14 +353,16 @@ pub(super) fn tell(model: &mut Model, tone: Tone, text: impl Into<String>) {
     model.note = Some(Note { text: text.into(), tone, about: About::News, until_us: model.now_us + NOTE_US });
 }
 
-/// Attaches to a session and keeps the unsent text of the one before.
-pub(crate) fn attach(model: &mut Model, id: String) -> Vec<Command> {
+/// Attaches to a session, shows its thread if one is named, and keeps the unsent text of the one before.
+pub(crate) fn attach(model: &mut Model, opened: Destination) -> Vec<Command> {
     keep(model);
     model.attachments += 1;
-    model.list.chosen = Some(id.clone());
+    model.list.chosen = Some(opened.clone());
     model.note = None;
-    let composer = model.drafts.remove(&id).unwrap_or_default();
-    model.session = Some(Box::new(Session::new(id.clone(), model.attachments, composer)));
+    let composer = model.drafts.remove(&opened).unwrap_or_default();
+    let Destination { session: id, thread } = opened;
+    let session = Session { thread, ..Session::new(id.clone(), model.attachments, composer) };
+    model.session = Some(Box::new(session));
     vec![Command::Attach { id, attachment: model.attachments }]
 }
 
@@ -375,7 +372,7 @@ pub(super) fn keep(model: &mut Model) {
     if let Some(session) = &mut model.session {
         let draft = session.composer.clone();
         if !draft.text().is_empty() && !session.is_saying {
-            model.drafts.insert(session.id.clone(), draft);
+            model.drafts.insert(session.destination(), draft);
         }
     }
 }
@@ -393,7 +390,7 @@ pub(super) fn show_request(model: &mut Model, ask: Arc<Ask>) {
     let Some(session) = &mut model.session else { return };
     let begun = model.begun.remove(&(session.id.clone(), ask.id.clone()));
     let answering = begun.unwrap_or_else(|| Answering {
-        details: Arc::new(ask.details(&session.cwd)),
+        details: Arc::new(ask.details(ask.folder(&session.cwd))),
         form: Form::new(ask.steps()),
         ask,
         ended: None,
@@ -485,10 +482,7 @@ pub(super) fn counts(model: &Model) -> (usize, usize) {
 
 pub(super) fn title(model: &Model) -> String {
     let (here, elsewhere) = counts(model);
-    let name = model
-        .session
-        .as_ref()
-        .map(|session| format!(" · {}", plain(&session_name(&session.id, &session.cwd, session.client()))));
+    let name = model.session.as_ref().map(|session| format!(" · {}", plain(&session.name())));
     let waits = match here + elsewhere {
         0 => String::new(),
         1 => "(1 waits) ".to_owned(),

@@ -162,7 +162,13 @@ fn take_answer(model: &mut Model) -> Vec<Command> {
             Vec::new()
         }
         Taken::Complete => match ask.answered(&shown.form.answers()) {
-            Ok(body) => send(session, body),
+            Ok(body) => match ask.confirmation(&body) {
+                None => send(session, body),
+                sure => {
+                    shown.sure = sure;
+                    Vec::new()
+                }
+            },
             Err(errors) => {
                 for error in &errors {
                     error.field.iter().for_each(|field| shown.form.refuse(field, error.message.clone()));

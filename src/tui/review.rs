@@ -16,6 +16,7 @@ use super::model::Command;
 use super::model::{Focus, Model, Reading, Subject, Text, Tone};
 use super::pressed::{next_request, say};
 use super::respond;
+use crate::engine::terminal::remains_of;
 
 /// Opens the diff of the request that is being answered, or all of its details.
 pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
@@ -57,8 +58,8 @@ fn lines(entry: &Entry) -> Doc {
     }
     match entry.kind {
         Kind::User | Kind::Assistant | Kind::Reasoning | Kind::Plan => doc.extend(&markdown::doc(&entry.body)),
-        Kind::Command
-        | Kind::Change
+        Kind::Command => doc.push(remains_of(&entry.body).trim_end_matches('\n'), Role::Plain),
+        Kind::Change
         | Kind::Diff
         | Kind::Tool
         | Kind::Request

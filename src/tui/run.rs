@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use ratatui::layout::{Rect, Size};
 
 use super::deciding;
+use super::list::Destination;
 use super::model::{Colours, Model};
 use super::model::{Command, Ending, Event, News};
 use super::poller::{self, Call, Looking};
@@ -107,7 +108,7 @@ pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Re
     let mut model = Model::new(size, setup.colours, Zone::new(TimeZone::system()), now_us());
     let mut beside = Beside { source, setup, events, _list: list, attached: None, keys };
     if let Start::Session(id) = start {
-        for command in attach(&mut model, id) {
+        for command in attach(&mut model, Destination::session(id)) {
             beside.carry_out(command, &mut screen)?;
         }
     }

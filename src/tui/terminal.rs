@@ -14,7 +14,8 @@ use crossterm::event::{self, DisableBracketedPaste, EnableBracketedPaste, MouseB
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use crossterm::{cursor, execute, style::Print};
 use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
+use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Rect, Size};
 use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGURG};
@@ -26,6 +27,7 @@ use super::model::{Ending, Event};
 use super::mouse::{Mouse, Pointing};
 use super::run::Setup;
 use super::text::plain;
+use crate::capture::usual_size;
 use crate::config::NoticeSequence;
 
 /// Longest text for the clipboard, in bytes: terminals accept about 74,994 characters of base64.
@@ -69,7 +71,7 @@ const PAGED: i32 = SIGURG;
 
 /// The terminal while we own it.
 pub(super) struct Screen {
-    pub(super) terminal: Terminal<CrosstermBackend<Stdout>>,
+    pub(super) terminal: Terminal<Surface>,
     mouse: Mouse,
     title: String,
 }
@@ -85,7 +87,7 @@ impl Screen {
             std::process::exit(PANICKED);
         }));
         enter(Mouse::Taken)?;
-        let terminal = Terminal::new(CrosstermBackend::new(io::stdout())).inspect_err(|_| give_back())?;
+        let terminal = Terminal::new(Surface(CrosstermBackend::new(io::stdout()))).inspect_err(|_| give_back())?;
         Ok(Screen { terminal, mouse: Mouse::Taken, title: String::new() })
     }
 
@@ -152,6 +154,59 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         give_back();
+    }
+}
+
+/// The terminal on stdout. One that reports no size has the usual one.
+pub(super) struct Surface(CrosstermBackend<Stdout>);
+
+impl Backend for Surface {
+    type Error = io::Error;
+
+    fn draw<'a, I: Iterator<Item = (u16, u16, &'a Cell)>>(&mut self, content: I) -> io::Result<()> {
+        self.0.draw(content)
+    }
+
+    fn append_lines(&mut self, lines: u16) -> io::Result<()> {
+        self.0.append_lines(lines)
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        self.0.hide_cursor()
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        self.0.show_cursor()
+    }
+
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        self.0.get_cursor_position()
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        self.0.set_cursor_position(position)
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.0.clear()
+    }
+
+    fn clear_region(&mut self, region: ClearType) -> io::Result<()> {
+        self.0.clear_region(region)
+    }
+
+    fn size(&self) -> io::Result<Size> {
+        let Size { width, height } = self.0.size()?;
+        Ok(usual_size(width, height).into())
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        let WindowSize { columns_rows: Size { width, height }, pixels } = self.0.window_size()?;
+        Ok(WindowSize { columns_rows: usual_size(width, height).into(), pixels })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Backend::flush(&mut self.0)
     }
 }
 
@@ -378,7 +433,7 @@ fn told(event: event::Event) -> Option<Event> {
     match event {
         event::Event::Key(key) => Some(Event::Key(key)),
         event::Event::Paste(text) => Some(Event::Pasted(text)),
-        event::Event::Resize(width, height) => Some(Event::Resized(Size { width, height })),
+        event::Event::Resize(width, height) => Some(Event::Resized(usual_size(width, height).into())),
         event::Event::Mouse(mouse) => {
             let does = match mouse.kind {
                 MouseEventKind::Down(MouseButton::Left) => Pointing::Click,

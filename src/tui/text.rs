@@ -11,6 +11,7 @@ use jiff::{Timestamp, Zoned};
 use unicode_segmentation::UnicodeSegmentation as _;
 use unicode_width::UnicodeWidthStr as _;
 
+use crate::engine::terminal::without_sequences;
 use crate::engine::{deceives, visible};
 
 /// Distance between two tab stops, in columns.
@@ -26,9 +27,10 @@ pub(crate) fn plain(line: &str) -> String {
     if !line.chars().any(|char| char.is_control() || deceives(char)) {
         return line.to_owned();
     }
-    let stripped = anstream::adapter::strip_str(line).to_string();
-    let shown: String =
-        expanded(&stripped).chars().map(|char| if char.is_control() { '\u{fffd}' } else { char }).collect();
+    let shown: String = expanded(&without_sequences(line))
+        .chars()
+        .map(|char| if char.is_control() { '\u{fffd}' } else { char })
+        .collect();
     visible(&shown).into_owned()
 }
 
@@ -241,6 +243,12 @@ impl Zone {
     }
 }
 
+/// A time in RFC 3339, in microseconds since the Unix epoch.
+pub(super) fn parsed_us(text: &str) -> Option<u64> {
+    let at: Timestamp = text.parse().ok()?;
+    u64::try_from(at.as_microsecond()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::tz::offset;
@@ -294,6 +302,12 @@ mod tests {
         assert_eq!(told, ["0s", "59s", "1m 01s", "1h 01m", "1d 01h"]);
         assert_eq!([999, 12_345, 2_000_000].map(short), ["999", "12.3k", "2M"]);
         assert_eq!([0, 1_536, 10 << 20].map(bytes), ["0 B", "1.5 KiB", "10.0 MiB"]);
+    }
+
+    #[test]
+    fn times_are_read() {
+        let read = ["1970-01-01T00:00:01.500Z", "2026-01-01T00:00:00Z", "", "x", "1969-01-01T00:00:00Z"].map(parsed_us);
+        assert_eq!(read, [Some(1_500_000), Some(1_767_225_600_000_000), None, None, None]);
     }
 
     #[test]

@@ -9,9 +9,10 @@ use serde_json::Value;
 
 use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Stage};
 pub(crate) use super::entry::{Facts, Range, SessionEvent};
-use super::entry::{asked, body, describe_review, files_of_diff, in_words, title};
+use super::entry::{asked, body, describe_review, files_of_diff, in_words, thread_kind, title};
 use super::text::lasted;
 use crate::engine::without_shell;
+use crate::protocol::Method;
 
 /// Most entries in a window.
 pub(crate) const ENTRIES_MAX: usize = 1_000;
@@ -211,6 +212,7 @@ impl Timeline {
                 let stage = if again.is_empty() { Stage::Failed } else { Stage::Done };
                 self.say(event, Kind::Error, stage, text("message"), again);
             }
+            "rpc_error" if Method::of(text("method")).is_some_and(Method::reads_pages) => {}
             "rpc_error" => {
                 let title = format!("{} was refused: {}", text("method"), text("message"));
                 self.say(event, Kind::Error, Stage::Failed, &title, "");
@@ -256,6 +258,7 @@ impl Timeline {
         let mut entry = Entry::new(key.clone(), kind, event.at_us);
         entry.stage = stage;
         entry.thread_id = event.fields["thread_id"].as_str().map(str::to_owned);
+        entry.thread_kind = thread_kind(&event.fields);
         entry.handle = handle.clone();
         if let Some(handle) = handle {
             self.open.insert(handle, key);

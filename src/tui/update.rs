@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ask::{Ask, ending};
+use super::ask::{Ask, ending, own_ending};
 use super::browse;
 use super::doc::At;
 use super::entry::Stage;
-use super::model::{About, Awaited, Focus, Model, NotOverruled, Overruling, Session, SessionRow, Subject, Tone};
-use super::model::{Command, Event, First, News, Page, Sought};
+use super::list::{Destination, ListLine, SessionRow};
+use super::model::{About, Awaited, Focus, Model, NotOverruled, Overruling, Session, Subject, Tone};
+use super::model::{Command, Event, First, News, Page, Sent, SentInto, Sought};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
 use super::{deciding, layout, mouse, pressed};
@@ -73,12 +74,14 @@ fn taken(model: &mut Model, event: Event) -> Vec<Command> {
 fn listed(model: &mut Model, mut rows: Vec<SessionRow>) {
     // Sessions that wait for a person come first, then live ones.
     rows.sort_by_key(|row| (row.waiting.is_empty(), !row.live));
-    let is_there = |id: &String| rows.iter().any(|row| row.id == *id);
-    if !model.list.chosen.as_ref().is_some_and(is_there) {
-        model.list.chosen = rows.first().map(|row| row.id.clone());
-    }
     model.list.rows = rows;
     model.list.is_known = true;
+    let all: Vec<Destination> = model.list.lines().iter().map(ListLine::destination).collect();
+    let chosen = model.list.chosen.take();
+    // The row of a thread that is closed gives way to that of its session.
+    let of_session = chosen.as_ref().map(|chosen| Destination::session(&*chosen.session));
+    let stays = chosen.into_iter().chain(of_session).find(|chosen| all.contains(chosen));
+    model.list.chosen = stays.or_else(|| all.into_iter().next());
 }
 
 fn of_session(model: &mut Model, news: News) -> Vec<Command> {
@@ -135,8 +138,15 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
         News::Said(result) => {
             session.is_saying = false;
             match result {
-                Ok(told) => {
+                Ok(Sent { thread_id, into }) => {
                     session.composer.take();
+                    let name = thread_id.and_then(|thread_id| session.thread_name(&thread_id));
+                    let told = match (into, name) {
+                        (SentInto::RunningTurn, None) => "sent to the running turn".to_owned(),
+                        (SentInto::RunningTurn, Some(name)) => format!("sent to the running turn of {name}"),
+                        (SentInto::NewTurn, None) => "sent: a turn has begun".to_owned(),
+                        (SentInto::NewTurn, Some(name)) => format!("sent to {name}: a turn has begun"),
+                    };
                     tell(model, Tone::Plain, told);
                 }
                 Err(why) => tell(model, Tone::Bad, format!("not sent: {why}")),
@@ -144,7 +154,11 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             return vec![Command::Look];
         }
         News::Overruled { asked, result } => overruled(model, asked, result),
-        News::Interrupted(Ok(())) => tell(model, Tone::Plain, "the turn is being interrupted"),
+        News::Interrupted(Ok(thread_id)) => {
+            let name = thread_id.and_then(|thread_id| session.thread_name(&thread_id));
+            let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
+            tell(model, Tone::Plain, format!("the turn{of} is being interrupted"));
+        }
         News::Interrupted(Err(why)) => tell(model, Tone::Bad, format!("not interrupted: {why}")),
     }
     Vec::new()
@@ -259,7 +273,7 @@ fn pending(model: &mut Model, ended: &[Value]) {
         let ask = session.asks.iter().find(|ask| ask.id == answering.ask.id);
         if let Some(ask) = ask {
             if !Arc::ptr_eq(ask, &answering.ask) && ask.row != answering.ask.row {
-                answering.details = Arc::new(ask.details(&session.cwd));
+                answering.details = Arc::new(ask.details(ask.folder(&session.cwd)));
                 answering.at = At::default();
             }
             answering.ask = Arc::clone(ask);
@@ -304,7 +318,8 @@ fn responded(model: &mut Model, request_id: &str, result: Result<(Value, First),
                 next_request(model);
             }
             match first {
-                First::We => tell(model, Tone::Plain, ending(&row)),
+                First::We => tell(model, Tone::Plain, own_ending(&row)),
+                First::Same => tell(model, Tone::Plain, format!("{}; the same as your answer", ending(&row))),
                 First::Other => tell(model, Tone::Bad, format!("{}; your answer was not sent", ending(&row))),
             }
         }

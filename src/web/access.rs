@@ -59,8 +59,23 @@ struct Browser {
     cookie: Hash,
     door: Hash,
     origin: String,
+    device: String,
     since: Duration,
     used: Duration,
+}
+
+/// What a person recognizes a signed-in browser by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SignedIn {
+    pub(super) number: u64,
+    /// The browser and its system.
+    pub(super) device: String,
+    /// The origin of the page at which it signed in.
+    pub(super) origin: String,
+    /// The time since the sign-in.
+    pub(super) since: Duration,
+    /// The time since the last call, or of an open stream since the last look.
+    pub(super) unused: Duration,
 }
 
 /// Random bytes for a new browser.
@@ -80,7 +95,7 @@ pub(super) struct Entrance {
 /// A signed-in browser that makes a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Visitor {
-    number: u64,
+    pub(super) number: u64,
     /// The origin of the page at which it signed in.
     pub(super) origin: String,
 }
@@ -111,6 +126,7 @@ impl Access {
         &mut self,
         token: &str,
         origin: &str,
+        device: &str,
         fresh: Fresh,
         now: Duration,
     ) -> Result<Entrance, NotSignedIn> {
@@ -133,6 +149,7 @@ impl Access {
             cookie: hash(&entrance.cookie),
             door: hash(&entrance.door),
             origin: origin.to_owned(),
+            device: device.to_owned(),
             since: now,
             used: now,
         });
@@ -179,8 +196,11 @@ impl Access {
         browser.map(|browser| browser.used = now).is_some()
     }
 
-    pub(super) fn sign_out(&mut self, visitor: &Visitor) {
-        self.browsers.retain(|browser| browser.number != visitor.number);
+    /// Signs a browser out; false if it is not signed in.
+    pub(super) fn sign_out(&mut self, number: u64) -> bool {
+        let before = self.browsers.len();
+        self.browsers.retain(|browser| browser.number != number);
+        self.browsers.len() < before
     }
 
     /// Signs all browsers out and ends all tokens; returns the number of browsers.
@@ -189,9 +209,17 @@ impl Access {
         std::mem::take(&mut self.browsers).len()
     }
 
-    pub(super) fn browsers(&mut self, now: Duration) -> usize {
+    /// The signed-in browsers, in the order of their sign-ins.
+    pub(super) fn browsers(&mut self, now: Duration) -> Vec<SignedIn> {
         self.forget_expired(now);
-        self.browsers.len()
+        let signed_in = |browser: &Browser| SignedIn {
+            number: browser.number,
+            device: browser.device.clone(),
+            origin: browser.origin.clone(),
+            since: now.saturating_sub(browser.since),
+            unused: now.saturating_sub(browser.used),
+        };
+        self.browsers.iter().map(signed_in).collect()
     }
 
     fn forget_expired(&mut self, now: Duration) {
@@ -222,6 +250,8 @@ mod tests {
 
     const ORIGIN: &str = "http://127.0.0.1:1";
 
+    const DEVICE: &str = "Firefox on Linux";
+
     const START: Duration = Duration::ZERO;
 
     fn fresh(number: u8) -> Fresh {
@@ -230,7 +260,7 @@ mod tests {
 
     fn entered(access: &mut Access, number: u8, now: Duration) -> Entrance {
         let token = access.token([number; 16], now);
-        access.sign_in(&token, ORIGIN, fresh(number), now).expect("the token is valid")
+        access.sign_in(&token, ORIGIN, DEVICE, fresh(number), now).expect("the token is valid")
     }
 
     fn is_in(access: &mut Access, entrance: &Entrance, now: Duration) -> bool {
@@ -242,8 +272,8 @@ mod tests {
         let mut access = Access::default();
         let token = access.token([1; 16], START);
         assert_eq!(token.len(), 32);
-        assert!(access.sign_in(&token, ORIGIN, fresh(1), START).is_ok());
-        assert_eq!(access.sign_in(&token, ORIGIN, fresh(2), START), Err(NotSignedIn::Refused));
+        assert!(access.sign_in(&token, ORIGIN, DEVICE, fresh(1), START).is_ok());
+        assert_eq!(access.sign_in(&token, ORIGIN, DEVICE, fresh(2), START), Err(NotSignedIn::Refused));
     }
 
     #[test]
@@ -251,16 +281,16 @@ mod tests {
         let mut access = Access::default();
         let (one, two) = (access.token([1; 16], START), access.token([2; 16], START));
         let just_before = TOKEN_LASTS - Duration::from_millis(1);
-        assert!(access.sign_in(&one, ORIGIN, fresh(1), just_before).is_ok());
-        assert_eq!(access.sign_in(&two, ORIGIN, fresh(2), TOKEN_LASTS), Err(NotSignedIn::Refused));
+        assert!(access.sign_in(&one, ORIGIN, DEVICE, fresh(1), just_before).is_ok());
+        assert_eq!(access.sign_in(&two, ORIGIN, DEVICE, fresh(2), TOKEN_LASTS), Err(NotSignedIn::Refused));
     }
 
     #[test]
     fn unused_tokens_are_bounded() {
         let mut access = Access::default();
         let tokens: Vec<String> = (0..=TOKENS_MAX as u8).map(|number| access.token([number; 16], START)).collect();
-        assert_eq!(access.sign_in(&tokens[0], ORIGIN, fresh(0), START), Err(NotSignedIn::Refused));
-        assert!(access.sign_in(&tokens[1], ORIGIN, fresh(1), START).is_ok());
+        assert_eq!(access.sign_in(&tokens[0], ORIGIN, DEVICE, fresh(0), START), Err(NotSignedIn::Refused));
+        assert!(access.sign_in(&tokens[1], ORIGIN, DEVICE, fresh(1), START).is_ok());
     }
 
     #[test]
@@ -268,13 +298,13 @@ mod tests {
         let mut access = Access::default();
         let token = access.token([1; 16], START);
         for _ in 0..ATTEMPTS_MAX {
-            assert_eq!(access.sign_in("x", ORIGIN, fresh(9), START), Err(NotSignedIn::Refused));
+            assert_eq!(access.sign_in("x", ORIGIN, DEVICE, fresh(9), START), Err(NotSignedIn::Refused));
         }
         let later = Duration::from_secs(20);
         let wait = NotSignedIn::TooManyTries(Duration::from_secs(40));
-        assert_eq!(access.sign_in("x", ORIGIN, fresh(9), later), Err(wait));
-        assert!(access.sign_in(&token, ORIGIN, fresh(1), later).is_ok());
-        assert_eq!(access.sign_in("x", ORIGIN, fresh(9), ATTEMPTS_WITHIN), Err(NotSignedIn::Refused));
+        assert_eq!(access.sign_in("x", ORIGIN, DEVICE, fresh(9), later), Err(wait));
+        assert!(access.sign_in(&token, ORIGIN, DEVICE, fresh(1), later).is_ok());
+        assert_eq!(access.sign_in("x", ORIGIN, DEVICE, fresh(9), ATTEMPTS_WITHIN), Err(NotSignedIn::Refused));
     }
 
     #[test]
@@ -312,7 +342,30 @@ mod tests {
         assert!(is_in(&mut access, &all[0], now));
         entered(&mut access, 200, now);
         assert!(is_in(&mut access, &all[0], now) && !is_in(&mut access, &all[1], now));
-        assert_eq!(access.browsers(now), BROWSERS_MAX);
+        assert_eq!(access.browsers(now).len(), BROWSERS_MAX);
+    }
+
+    #[test]
+    fn browsers_are_listed_without_secrets() {
+        let mut access = Access::default();
+        let second = Duration::from_secs(1);
+        let (one, two) = (entered(&mut access, 1, START), entered(&mut access, 2, second * 10));
+        assert!(is_in(&mut access, &one, second * 50));
+        let listed = access.browsers(second * 60);
+        let signed_in = |number, since: u32, unused: u32| SignedIn {
+            number,
+            device: DEVICE.to_owned(),
+            origin: ORIGIN.to_owned(),
+            since: second * since,
+            unused: second * unused,
+        };
+        assert_eq!(listed, [signed_in(1, 60, 10), signed_in(2, 50, 50)]);
+        assert!(access.sign_out(1) && !is_in(&mut access, &one, second * 60));
+        // A number is never used again.
+        entered(&mut access, 3, second * 60);
+        let numbers: Vec<u64> = access.browsers(second * 60).into_iter().map(|one| one.number).collect();
+        assert_eq!(numbers, [2, 3]);
+        assert!(is_in(&mut access, &two, second * 60));
     }
 
     #[test]
@@ -321,12 +374,12 @@ mod tests {
         let (one, two) = (entered(&mut access, 1, START), entered(&mut access, 2, START));
         let visitor = access.visitor([&*one.cookie].into_iter(), &one.door, START).expect("it is signed in");
         assert!(access.is_signed_in(&visitor, START));
-        access.sign_out(&visitor);
+        assert!(access.sign_out(visitor.number) && !access.sign_out(visitor.number));
         assert!(!access.is_signed_in(&visitor, START) && is_in(&mut access, &two, START));
         let unused = access.token([9; 16], START);
         assert_eq!(access.sign_out_all(), 1);
         assert!(!is_in(&mut access, &two, START));
-        assert_eq!(access.sign_in(&unused, ORIGIN, fresh(9), START), Err(NotSignedIn::Refused));
+        assert_eq!(access.sign_in(&unused, ORIGIN, DEVICE, fresh(9), START), Err(NotSignedIn::Refused));
     }
 
     #[test]

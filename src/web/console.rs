@@ -1,14 +1,15 @@
-//! The socket by which `codex-shim web --new-link` and `--sign-out` reach the running page, and its client.
+//! The socket by which `codex-shim web --new-link`, `--browsers` and `--sign-out` reach the running page, and its client.
 //!
 //! The socket is in the home and only its owner can connect. The page also checks the uid of each peer and how it is
 //! confined, as a control socket does. A token leaves the process only through this socket, stdout, and the file for `--open`.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{Path as UrlPath, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
@@ -16,11 +17,12 @@ use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 
 use super::access::TOKEN_LASTS;
+use super::hosts::leads_elsewhere;
 use super::random;
 use super::routes::App;
 use crate::control::client::{ClientError, ask_socket};
 use crate::control::{Refusal, Responded, ok};
-use crate::socket::resolve_at;
+use crate::socket::{LOOK_EVERY, Occupant, resolve_at};
 
 /// File name in the home.
 pub(super) const SOCKET_FILE: &str = "web.sock";
@@ -38,6 +40,13 @@ pub(crate) struct Links {
     pub pid: u32,
 }
 
+impl Links {
+    /// The first link that leads here from another device.
+    pub(crate) fn for_elsewhere(&self) -> Option<&str> {
+        self.links.iter().map(String::as_str).find(|link| leads_elsewhere(link))
+    }
+}
+
 /// The state of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageDocument {
@@ -45,6 +54,25 @@ pub(crate) struct PageDocument {
     pub pid: u32,
     /// Browsers that are signed in.
     pub browsers: usize,
+}
+
+/// A browser that is signed in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SignedIn {
+    pub number: u64,
+    /// The browser and its system, as its user agent names them.
+    pub device: String,
+    /// The address under which it uses the page.
+    pub address: String,
+    /// RFC 3339.
+    pub signed_in_at: String,
+    pub last_used_at: String,
+}
+
+/// The browsers that are signed in, in the order of their sign-ins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Browsers {
+    pub browsers: Vec<SignedIn>,
 }
 
 /// Browsers that were signed out.
@@ -58,6 +86,9 @@ pub(crate) struct SignedOut {
 pub(crate) enum ConsoleError {
     #[error("no web page is being served")]
     NotRunning,
+    /// Something else is in the place of its socket.
+    #[error("{what} is in the place of the socket of the web page, {}; move it away, and a running page is back within {LOOK_EVERY:?}", .socket.display())]
+    Displaced { socket: PathBuf, what: &'static str },
     #[error("the web page does not answer: {0}")]
     Silent(#[source] ClientError),
     #[error("the web page has refused: {0}")]
@@ -68,6 +99,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/page", get(page))
         .route("/links", post(new_links))
+        .route("/browsers", get(list))
+        .route("/browsers/{number}/sign-out", post(sign_out_numbered))
         .route("/sign-out", post(sign_out_all))
         .layer(middleware::from_fn(refuse_browsers))
         .with_state(app)
@@ -84,7 +117,7 @@ async fn refuse_browsers(request: Request, next: Next) -> Response {
 }
 
 async fn page(State(app): State<Arc<App>>) -> Responded {
-    let browsers = app.access().browsers(app.clock.now());
+    let browsers = app.access().browsers(app.clock.now()).len();
     ok(&PageDocument { url: format!("{}/", app.hosts.own_origin()), pid: std::process::id(), browsers })
 }
 
@@ -102,10 +135,43 @@ async fn sign_out_all(State(app): State<Arc<App>>) -> Responded {
     ok(&SignedOut { signed_out })
 }
 
+async fn list(State(app): State<Arc<App>>) -> Responded {
+    ok(&signed_in(&app))
+}
+
+async fn sign_out_numbered(State(app): State<Arc<App>>, UrlPath(number): UrlPath<String>) -> Responded {
+    sign_out_of(&app, &number)?;
+    ok(&SignedOut { signed_out: 1 })
+}
+
+/// Signs out the browser with a number.
+pub(super) fn sign_out_of(app: &App, number: &str) -> Result<(), Refusal> {
+    if !number.parse().is_ok_and(|number| app.access().sign_out(number)) {
+        let message = "no signed-in browser has this number; `codex-shim web --browsers` lists them";
+        return Err(Refusal::new(StatusCode::NOT_FOUND, "browser_not_found", message));
+    }
+    app.signed_out.send_replace(());
+    Ok(())
+}
+
+/// The signed-in browsers.
+pub(super) fn signed_in(app: &App) -> Browsers {
+    let now = SystemTime::now();
+    let ago = |time: Duration| humantime::format_rfc3339_seconds(now - time).to_string();
+    let one = |browser: super::access::SignedIn| SignedIn {
+        number: browser.number,
+        device: browser.device,
+        address: browser.origin,
+        signed_in_at: ago(browser.since),
+        last_used_at: ago(browser.unused),
+    };
+    Browsers { browsers: app.access().browsers(app.clock.now()).into_iter().map(one).collect() }
+}
+
 /// New links, which share one token.
 pub(super) fn links(app: &App) -> io::Result<Links> {
     let token = app.access().token(random::bytes()?, app.clock.now());
-    let expires_at = std::time::SystemTime::now() + TOKEN_LASTS;
+    let expires_at = SystemTime::now() + TOKEN_LASTS;
     Ok(Links {
         url: format!("{}/", app.hosts.own_origin()),
         links: app.hosts.origins().iter().map(|origin| format!("{origin}/#{token}")).collect(),
@@ -124,16 +190,30 @@ pub(crate) fn sign_out(home: &Path) -> Result<SignedOut, ConsoleError> {
     ask(home, Method::POST, "/sign-out")
 }
 
+/// The browsers that are signed in at the running page of `home`.
+pub(crate) fn browsers(home: &Path) -> Result<Browsers, ConsoleError> {
+    ask(home, Method::GET, "/browsers")
+}
+
+/// Signs one browser out of the running page of `home`.
+pub(crate) fn sign_out_one(home: &Path, number: u64) -> Result<SignedOut, ConsoleError> {
+    ask(home, Method::POST, &format!("/browsers/{number}/sign-out"))
+}
+
 /// The running page of `home`.
 pub(crate) fn running(home: &Path) -> Result<PageDocument, ConsoleError> {
     ask(home, Method::GET, "/page")
 }
 
 fn ask<T: serde::de::DeserializeOwned>(home: &Path, method: Method, path: &str) -> Result<T, ConsoleError> {
-    let socket = resolve_at(&home.join(SOCKET_FILE)).map_err(|_| ConsoleError::NotRunning)?;
+    let at = home.join(SOCKET_FILE);
+    let socket = resolve_at(&at).map_err(|_| ConsoleError::NotRunning)?;
     match ask_socket(&socket, method, path) {
         Ok(answer) => answer.document().map_err(ConsoleError::Refused),
-        Err(error) if error.is_nobody() => Err(ConsoleError::NotRunning),
+        Err(error) if error.is_nobody() => Err(match Occupant::of(&at) {
+            Ok(Occupant::Other(what)) => ConsoleError::Displaced { socket: at, what },
+            Ok(Occupant::Nothing | Occupant::Stale | Occupant::Listener(_)) | Err(_) => ConsoleError::NotRunning,
+        }),
         Err(error) => Err(ConsoleError::Silent(error)),
     }
 }

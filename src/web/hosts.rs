@@ -4,6 +4,7 @@
 //! `Host` must be our literal address or a name that the user has given, so that a page cannot point its own name at us (DNS
 //! rebinding). `Origin` must be that of our page at the same host: ports count, so a server on another port is a stranger.
 
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 
 use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
@@ -203,6 +204,13 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(value)
 }
 
+/// Whether a link leads here from another device: under a name that a proxy serves.
+pub(super) fn leads_elsewhere(link: &str) -> bool {
+    let authority = link.split_once("://").map_or(link, |(_, rest)| rest).split('/').next().unwrap_or_default();
+    let name = authority.split(':').next().unwrap_or_default();
+    name != Ipv4Addr::LOCALHOST.to_string() && !is_local(name)
+}
+
 /// Whether a name leads to the machine of the browser itself.
 fn is_local(name: &str) -> bool {
     name == LOCALHOST || name.ends_with(".localhost")
@@ -346,6 +354,13 @@ mod tests {
         }
         assert!(from(Target::Page, "none", "document") && from(Target::File, "same-origin", "script"));
         assert!(from(Target::Api, "same-origin", "empty") && !from(Target::Api, "none", "document"));
+    }
+
+    #[test]
+    fn links_to_proxies_lead_elsewhere() {
+        let elsewhere: Vec<bool> =
+            hosts().origins().iter().map(|origin| leads_elsewhere(&format!("{origin}/#t"))).collect();
+        assert_eq!(elsewhere, [false, true, true, false]);
     }
 
     #[test]

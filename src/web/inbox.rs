@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use super::shown;
 use crate::control::{SessionDocument, sort_by_arrival};
+use crate::hub::Down;
 use crate::store::Found;
 use crate::tui::ask::Ask;
 use crate::tui::poller::{Requests, ended};
@@ -319,7 +320,8 @@ impl State {
             let document = watched.and_then(|watched| watched.document.as_ref());
             let is_left_out = self.is_left_out(session);
             let problem = watched.and_then(|watched| watched.problem.as_deref()).or(is_left_out.then_some(LEFT_OUT));
-            let mut told = shown::session(session, document, problem);
+            let down = Down::with_server(session).map(|down| down.in_list());
+            let mut told = shown::session(session, document, problem.or(down.as_deref()));
             if is_left_out {
                 told["pending"] = json!(self.waiting.get(&session.id).copied().unwrap_or(0));
             }
@@ -615,6 +617,7 @@ mod tests {
             live: true,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         }
     }

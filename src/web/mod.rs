@@ -23,6 +23,7 @@
 mod access;
 mod calls;
 mod console;
+mod device;
 mod hosts;
 mod inbox;
 mod random;
@@ -35,6 +36,7 @@ mod words;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,13 +46,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-pub(crate) use console::{ConsoleError, Links, PageDocument, SignedOut, new_link, running, sign_out};
+pub(crate) use console::{
+    Browsers, ConsoleError, Links, PageDocument, SignedIn, SignedOut, browsers, new_link, running, sign_out,
+    sign_out_one,
+};
 pub(crate) use hosts::HostName;
 
-use crate::control::{self, Places, routes_of_peer, runtime_of_calls};
+use crate::control::{self, LastingListener, Places, SharedEndpoint, SocketFault, routes_of_peer, runtime_of_calls};
 use crate::files::{Access as FileAccess, Folder};
 use crate::launch::Signals;
-use crate::socket::{self, Bound, Callers, Refused, SocketError, bind_at};
+use crate::socket::{self, Callers, Endpoint, Refused, SocketError};
 use crate::tui::source::Source;
 use access::Access;
 use hosts::Hosts;
@@ -124,7 +129,7 @@ pub(crate) struct Server {
     app: Arc<App>,
     home: PathBuf,
     listener: TcpListener,
-    console: Bound,
+    console: (SharedEndpoint, UnixListener),
     signals: Signals,
     report: fn(&str),
     _lock: File,
@@ -150,7 +155,9 @@ impl Server {
         listener.set_nonblocking(true).map_err(set_up("the listener"))?;
         let port = listener.local_addr().map_err(set_up("the listener"))?.port();
         let short_name = format!("web-{}.sock", std::process::id());
-        let console = bind_at(&home.join(console::SOCKET_FILE), runtime_dir.as_deref(), &short_name)?;
+        let socket = home.join(console::SOCKET_FILE);
+        let (endpoint, console, _) = Endpoint::bind(&socket, runtime_dir.as_deref(), short_name)?;
+        let console = (SharedEndpoint::new(endpoint), console);
         let app = App {
             hosts: Hosts::new(port, names),
             clock: Clock,
@@ -202,22 +209,22 @@ impl Server {
     pub(crate) fn run(self) -> Result<(), WebError> {
         let set_up = |what| move |source| WebError::SetUp { what, source };
         let Server { app, listener, console, signals, report, .. } = self;
-        let Bound { listener: console, files, .. } = console;
+        let (endpoint, console) = console;
         let end = signals.first().map_err(set_up("a thread"))?;
         let runtime = runtime_of_calls(THREADS_MAX).map_err(set_up("a runtime"))?;
-        let own = Arc::clone(&app);
+        let (own, files) = (Arc::clone(&app), endpoint.clone());
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener)?;
-            let console = tokio::net::UnixListener::from_std(console)?;
+            let console = LastingListener::new(files, console, report_began(report))?;
             tokio::select! {
                 () = accept(&listener, &own.places, routes::router(Arc::clone(&own))) => {}
-                () = accept_console(&console, console::router(Arc::clone(&own)), report) => {}
+                () = accept_console(console, console::router(Arc::clone(&own)), report) => {}
                 () = forget_opened(&own) => {}
                 _ = end => {}
             }
             Ok(())
         });
-        files.remove();
+        endpoint.remove();
         app.forget_opened();
         // Calls that wait for a relay do not delay the end.
         runtime.shutdown_background();
@@ -268,7 +275,15 @@ async fn accept(listener: &tokio::net::TcpListener, places: &Arc<Places>, routes
     }
 }
 
-async fn accept_console(listener: &tokio::net::UnixListener, routes: Router, report: fn(&str)) {
+/// Reports the faults of the page's socket.
+fn report_began(report: fn(&str)) -> impl Fn(SocketFault<'_>) {
+    move |fault| match fault {
+        SocketFault::Began(what) => report(what),
+        SocketFault::Ended(_) => {}
+    }
+}
+
+async fn accept_console(mut listener: LastingListener<impl Fn(SocketFault<'_>)>, routes: Router, report: fn(&str)) {
     let places = Arc::new(Places::default());
     // A link signs in to all sessions, and the commands of the model may be anywhere: no container is trusted.
     let callers = Callers::new(&[], None);
@@ -282,7 +297,7 @@ async fn accept_console(listener: &tokio::net::UnixListener, routes: Router, rep
     };
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 if let Some(routes) = routes_of_peer(&stream, &callers, &routes, &mut refused) {
                     let place = places.enter().await;
                     tokio::spawn(control::serve(stream, routes, place));

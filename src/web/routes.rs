@@ -20,19 +20,23 @@ use axum::{Extension, Router};
 use futures_util::StreamExt as _;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::access::{Access, Entrance, NotSignedIn, SIGNED_IN_MAX, Visitor};
+use super::console::{self, Browsers};
+use super::device::device;
 use super::hosts::{Foreign, Hosts, Target};
 use super::inbox::Inbox;
 use super::stream::{self, Timeline};
-use super::timeline::Follows;
+use super::timeline::{Follows, Wanted};
 use super::{Clock, calls, random, shown};
 use crate::control::{BodyError, Places, Refusal, Responded, ok, take_body};
 use crate::store::Found;
+use crate::tui::entry::{Folding, Key};
+use crate::tui::model::Page;
 use crate::tui::source::{Recorded, Source};
 
 /// Calls that may wait for a relay or a file at the same time.
@@ -163,7 +167,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
     files
         .route("/favicon.ico", get(|| async { StatusCode::NO_CONTENT }))
         .route(SIGN_IN, post(sign_in))
-        .route("/api/{door}/sign-out", post(sign_out))
+        .route("/api/{door}/browsers", get(browsers))
+        .route("/api/{door}/browsers/{number}/sign-out", post(sign_out))
         .route("/api/{door}/inbox", get(inbox))
         .route("/api/{door}/stream", get(open_stream))
         .route("/api/{door}/sessions/{id}/timeline", get(timeline))
@@ -331,14 +336,20 @@ struct SignIn {
     token: String,
 }
 
-async fn sign_in(State(app): State<Arc<App>>, Extension(Origin(origin)): Extension<Origin>, body: Bytes) -> Responded {
+async fn sign_in(
+    State(app): State<Arc<App>>,
+    Extension(Origin(origin)): Extension<Origin>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Responded {
     let SignIn { token } = read(&body)?;
     // A POST without an origin is refused before.
     let origin = origin.unwrap_or_default();
     let fresh = random::fresh().map_err(|error| {
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "no_random_bytes", format!("read random bytes: {error}"))
     })?;
-    let entered = app.access().sign_in(&token, &origin, fresh, app.clock.now());
+    let user_agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let entered = app.access().sign_in(&token, &origin, &device(user_agent), fresh, app.clock.now());
     let Entrance { cookie, door } = match entered {
         Ok(entrance) => entrance,
         Err(why) => return Ok(not_signed_in(why)),
@@ -369,10 +380,16 @@ fn not_signed_in(why: NotSignedIn) -> Response {
     }
 }
 
-async fn sign_out(State(app): State<Arc<App>>, Extension(visitor): Extension<Visitor>) -> Response {
-    app.access().sign_out(&visitor);
-    app.signed_out.send_replace(());
-    StatusCode::NO_CONTENT.into_response()
+/// All signed-in browsers, and the number of the one that asks.
+async fn browsers(State(app): State<Arc<App>>, Extension(visitor): Extension<Visitor>) -> Responded {
+    let Browsers { browsers } = console::signed_in(&app);
+    ok(&json!({ "browsers": browsers, "own": visitor.number }))
+}
+
+/// Signs out a browser, which may be the one that asks.
+async fn sign_out(State(app): State<Arc<App>>, Path((_, number)): Path<(String, String)>) -> Responded {
+    console::sign_out_of(&app, &number)?;
+    Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 // The inbox, and the timeline of a session.
@@ -403,17 +420,25 @@ async fn open_stream(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Responded {
-    let query = parameters(query.as_deref(), &["session"])?;
+    let query = parameters(query.as_deref(), &["session", "thread", "all"])?;
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let timeline = match query.get("session") {
         Some(id) => {
             // The only escape in an id: the slash behind a host.
             let found = app.inbox.session(&id.replace("%2F", "/")).ok_or_else(no_session)?;
-            app.follows.reader(&found, last_id).map_or_else(|| Timeline::TooMany(found.into()), Timeline::Read)
+            let wanted = wanted(&query);
+            let reader = app.follows.reader(&found, wanted.clone(), last_id);
+            reader.map_or_else(|| Timeline::TooMany(found.into(), wanted), Timeline::Read)
         }
         None => Timeline::None,
     };
     Ok(stream::start(Arc::clone(&app), visitor, timeline))
+}
+
+/// The threads that a query asks for. Their ids need no escapes.
+fn wanted(query: &HashMap<&str, &str>) -> Wanted {
+    let folding = if query.contains_key("all") { Folding::Unfolded } else { Folding::Folded };
+    Wanted { thread: query.get("thread").map(|&thread| thread.to_owned()), folding }
 }
 
 /// The path parameters of a session.
@@ -423,7 +448,7 @@ type OfSession = Path<(String, String)>;
 type OfRequest = Path<(String, String, String)>;
 
 async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
-    let query = parameters(query.as_deref(), &["before", "limit"])?;
+    let query = parameters(query.as_deref(), &["before", "limit", "thread", "all"])?;
     let before = match query.get("before") {
         Some(text) => shown::key_of(text).ok_or_else(|| bad("`before` must be the key of an entry"))?,
         None => shown::last_key(),
@@ -433,13 +458,28 @@ async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuer
         None => Some(ENTRIES_DEFAULT),
     };
     let limit = limit.ok_or_else(|| bad(format!("`limit` must be 1 to {ENTRIES_MAX}")))?;
+    let of = wanted(&query);
     let (_open, wanted) = Open::new();
     app.with_session(id, move |on| {
-        let page = recorded(on, wanted).older(&before, limit).map_err(unreadable)?.ok_or_else(no_entry)?;
-        let entries: Vec<Value> = page.entries.iter().map(shown::entry).collect();
-        ok(&json!({ "entries": entries, "has_older": !page.is_last }))
+        let Page { entries, is_last } = older(&*recorded(on, wanted), before, limit, &of).map_err(unreadable)?;
+        ok(&json!({ "entries": entries.iter().map(shown::entry).collect::<Vec<_>>(), "has_older": !is_last }))
     })
     .await
+}
+
+/// The page before an entry, of the threads that are wanted. It has an entry, unless there is none.
+fn older(recorded: &dyn Recorded, before: Key, limit: usize, of: &Wanted) -> std::io::Result<Page> {
+    let mut before = before;
+    loop {
+        // A read that nobody wants any more ends here, too.
+        let Some(mut page) = recorded.older(&before, limit)? else { return Ok(Page::default()) };
+        let first = page.entries.first().map(|entry| entry.key.clone());
+        page.entries.retain(|entry| of.takes(entry.thread_id.as_deref(), entry.thread_kind));
+        match first {
+            Some(first) if page.entries.is_empty() && !page.is_last => before = first,
+            Some(_) | None => return Ok(page),
+        }
+    }
 }
 
 async fn entry(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
@@ -520,8 +560,8 @@ mod tests {
 
     use super::*;
     use crate::control::client::{Answer, ClientError};
-    use crate::tui::entry::{Entry, Key, Matcher};
-    use crate::tui::model::{Page, Sought, Way};
+    use crate::tui::entry::{Entry, Matcher};
+    use crate::tui::model::{Sought, Way};
     use crate::tui::reader::{Following, Teller};
     use crate::tui::source::Polling;
 
@@ -568,7 +608,7 @@ mod tests {
     impl Source for Endless {
         fn all(&self) -> Vec<Found> {
             let (id, dir, last_used) = ("s".to_owned(), PathBuf::new(), SystemTime::UNIX_EPOCH);
-            vec![Found { id, dir, live: false, holder: None, repository: None, last_used }]
+            vec![Found { id, dir, live: false, holder: None, repository: None, threads: None, last_used }]
         }
 
         fn is_still_live(&self, _: &Found) -> bool {

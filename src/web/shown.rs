@@ -5,20 +5,21 @@
 use serde_json::{Value, json};
 
 use super::words;
-use crate::control::SessionDocument;
 use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::{Field, FieldChoice};
-use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row};
+use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, answer_until};
+use crate::control::{ListedThread, RequestOrigin, SessionDocument, ThreadDocument};
 use crate::engine::{RequestType, Subject};
 use crate::history::{Activity, rfc3339_millis};
 use crate::hub;
 use crate::journal::{Generation, Position, SegmentName};
+use crate::protocol::ThreadKind;
 use crate::protocol::change::{self, ChangeSize, Form, LineKind};
 use crate::store::{Found, label};
 use crate::tui::ask::Ask;
 use crate::tui::diff::form_of;
 use crate::tui::entry::{Entry, Key, Kind, Spot, Stage};
-use crate::tui::model::host_of;
+use crate::tui::names::host_of;
 
 /// Limits for the texts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +44,17 @@ const PART_BYTES_MAX: usize = 4 << 20;
 /// A pending request of a session.
 pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Room) -> Value {
     let (row, view) = (&ask.row, &ask.view);
-    let folder = folder(session);
+    let origin = RequestOrigin::of(session, row);
+    let folder = &*origin.cwd;
+    let is_of_session = folder == self::folder(session);
+    let (session_name, client) = match is_of_session {
+        true => (name(session), client.map(str::to_owned)),
+        false => (origin.name.clone(), origin.client.clone()),
+    };
     let kind = view.kind;
     let mut left = room;
-    let files: Vec<Value> = view.files.iter().map(|file| changed_file(file, folder, &mut left)).collect();
+    let files: Vec<Value> =
+        view.files.iter().map(|file| changed_file(file, (folder, view.folder.as_deref()), &mut left)).collect();
     let mut warnings = view.warnings.clone();
     let cut: u64 = files.iter().filter_map(|file| file["cut_lines"].as_u64()).sum();
     warnings
@@ -61,7 +69,7 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         .then(|| json!({ "key": "a", "word": "answer", "label": "Send answer", "gives": "form", "body": null, "confirm": null }));
     let mut told = json!({
         "session": session.id,
-        "session_name": name(session),
+        "session_name": session_name,
         "folder": folder,
         "client": client,
         "request_id": ask.id,
@@ -74,6 +82,8 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "title": ask.summary(),
         "since": row["requested_at"],
         "expires_at": row["expires_at"],
+        "until": answer_until(row).map(rfc3339_millis),
+        "is_risky": view.choices.iter().any(|choice| choice.key == 'a' && choice.danger.is_some()),
         "is_for_human": ask.is_for_human(),
         "how": how(session, ask),
         "rows": rows(&view.members, folder, room),
@@ -142,15 +152,16 @@ fn member(row: &Row, room: Room) -> Value {
     json!({ "label": label, "text": text, "style": style })
 }
 
-/// A changed file with as many lines as there is room for.
-fn changed_file(file: &ChangedFile, folder: &str, left: &mut Room) -> Value {
+/// A changed file with as many lines as there is room for; its path is shown below the first folder, and the second one is that of
+/// its thread.
+fn changed_file(file: &ChangedFile, (folder, of_thread): (&str, Option<&str>), left: &mut Room) -> Value {
     let kind = match &*file.kind {
         "add" => "new",
         "delete" => "deleted",
         "update" => "",
         other => other,
     };
-    let is_outside = file.is_outside(folder);
+    let is_outside = file.is_outside(of_thread);
     let heading = file.heading(if is_outside { "" } else { folder });
     let note = [kind, if is_outside { "outside the folder" } else { "" }];
     let note = note.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
@@ -347,6 +358,7 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
         "pending": 0,
         "last_used": last_used,
         "threads": [],
+        "others": [],
     });
     let mut state = if session.live { None } else { Some(Activity::Stopped) };
     if let Some(document) = document.filter(|_| session.live) {
@@ -363,11 +375,15 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
         told["clients"] = json!(clients);
         told["codex_version"] = json!(document.child.codex_version);
         told["pending"] = json!(document.pending_requests);
-        let thread = |thread: &crate::control::ThreadDocument| {
+        let thread = |ListedThread { name, thread, .. }: ListedThread<'_>| {
+            let (words, look) = words::state(Some(thread.activity_state));
             json!({
                 "thread_id": thread.thread_id,
+                "name": name,
+                "about": thread.about(),
                 "state": thread.activity_state,
-                "words": words::state(Some(thread.activity_state)).0,
+                "words": words,
+                "look": look,
                 "since": thread.since,
                 "turn_id": thread.turn_id,
                 "pending": thread.pending,
@@ -375,7 +391,17 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
                 "stalled_since": thread.stalled_since,
             })
         };
-        told["threads"] = document.threads.iter().map(thread).collect();
+        told["hub"] = json!(document.hub.is_some());
+        told["threads"] = document.listed_threads().into_iter().map(thread).collect();
+        let others = document.threads.iter().filter(|thread| !thread.identity.kind.is_user());
+        let other = |thread: &ThreadDocument| {
+            json!({
+                "thread_id": thread.thread_id,
+                "words": thread.identity.kind.in_words(),
+                "parent": thread.identity.parent,
+            })
+        };
+        told["others"] = others.map(other).collect();
     }
     add_host(&mut told, session);
     let (words, look) = words::state(state);
@@ -404,6 +430,7 @@ pub(super) fn entry(entry: &Entry) -> Value {
         "stage": stage,
         "at": rfc3339_millis(entry.at_us),
         "thread_id": entry.thread_id,
+        "of": of(entry.thread_kind),
         "title": title,
         "end": end,
         "look": look,
@@ -412,6 +439,11 @@ pub(super) fn entry(entry: &Entry) -> Value {
         "steps": if entry.kind == Kind::Plan { steps(&entry.body) } else { None },
         "cut_bytes": entry.cut_bytes,
     })
+}
+
+/// What the thread of an entry is for, and who speaks in it, unless a person does.
+fn of(kind: ThreadKind) -> Option<Value> {
+    (!kind.is_user()).then(|| json!({ "words": kind.in_words(), "speaker": words::upper(kind.speaker()) }))
 }
 
 /// The steps of a plan, if all of its lines are steps.
@@ -485,6 +517,7 @@ mod tests {
             live: true,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         }
     }
@@ -528,11 +561,12 @@ mod tests {
             let shown = request(&found(), None, &of_row(row, 0), room);
             let accept = shown["choices"].as_array().expect("an array")[0].clone();
             assert_eq!(accept["word"], "accept");
-            accept["confirm"].to_string()
+            format!("{} {}", accept["confirm"], shown["warnings"])
         };
         // Other requests do not shorten what is approved.
-        assert!(!shown(2_000, IN_LONG_LIST).contains("not shown here"));
-        assert!(shown(70_000, IN_LIST).contains("bytes of this request are not shown here"));
+        assert_eq!(shown(2_000, IN_LONG_LIST), "null []");
+        let long = shown(70_000, IN_LIST);
+        assert!(!long.starts_with("null") && long.contains("bytes of this request are not shown here"), "{long}");
     }
 
     #[test]

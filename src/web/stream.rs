@@ -19,7 +19,7 @@ use tokio::time::{interval, sleep};
 use super::access::Visitor;
 use super::inbox::{self, Changes};
 use super::routes::App;
-use super::timeline::{Reader, Told};
+use super::timeline::{Reader, Told, Wanted};
 use crate::control;
 use crate::store::Found;
 
@@ -46,7 +46,7 @@ pub(super) enum Timeline {
     None,
     Read(Reader),
     /// Tabs show too many other sessions. The tab has the inbox, and the timeline as soon as there is room.
-    TooMany(Box<Found>),
+    TooMany(Box<Found>, Wanted),
 }
 
 /// Starts a stream.
@@ -64,7 +64,7 @@ async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -
     let (mut timeline, mut waiting) = match timeline {
         Timeline::None => (None, None),
         Timeline::Read(reader) => (Some(reader), None),
-        Timeline::TooMany(found) => (None, Some(found)),
+        Timeline::TooMany(found, wanted) => (None, Some((found, wanted))),
     };
     let _open = app.inbox.reader();
     let mut inbox_changed = app.inbox.changed();
@@ -75,7 +75,7 @@ async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -
     // hyper sends the head with the first event.
     send(&sender, Event::default().retry(RETRY_AFTER).event("alive").data(json!({ "now": inbox::now() }).to_string()))
         .await?;
-    if let Some(found) = &waiting {
+    if let Some((found, _)) = &waiting {
         let message = "too many sessions are open; close a tab that shows another one, and this one appears";
         let json = json!({ "session": found.id, "message": message }).to_string();
         send(&sender, event_of(Told::Problem { json })).await?;
@@ -105,7 +105,8 @@ async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -
             _ = alive.tick() => {
                 let now = json!({ "now": inbox::now() }).to_string();
                 send(&sender, Event::default().event("alive").data(now)).await?;
-                if let Some(reader) = waiting.as_ref().and_then(|found| app.follows.reader(found, None)) {
+                let reader = waiting.as_ref().and_then(|(found, wanted)| app.follows.reader(found, wanted.clone(), None));
+                if let Some(reader) = reader {
                     timeline_changed = Some(reader.changed());
                     timeline = Some(reader);
                     waiting = None;

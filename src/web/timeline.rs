@@ -12,8 +12,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 
 use super::shown;
+use crate::protocol::{Showing, ThreadKind};
 use crate::store::Found;
-use crate::tui::entry::Key;
+use crate::tui::entry::{Folding, Key};
 use crate::tui::model::{Event, News};
 use crate::tui::reader::Teller;
 use crate::tui::source::Source;
@@ -71,8 +72,34 @@ struct Window {
 #[derive(Debug)]
 struct Shown {
     key: Key,
+    thread_id: Option<String>,
+    thread_kind: ThreadKind,
     changed: u64,
     json: Arc<str>,
+}
+
+/// The entries that a tab wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Only of this thread, of those that belong to it, and of none.
+    pub(super) thread: Option<String>,
+    /// Of other threads: whether those that no person speaks in are left out or folded.
+    pub(super) folding: Folding,
+}
+
+impl Wanted {
+    /// The page folds threads that have a line, because only it knows which belong to which.
+    pub(super) fn takes(&self, thread_id: Option<&str>, kind: ThreadKind) -> bool {
+        match (&self.thread, thread_id) {
+            (Some(wanted), Some(thread_id)) => wanted == thread_id || kind.showing() == Showing::Line,
+            (Some(_), None) => true,
+            (None, _) => self.folding == Folding::Unfolded || kind.showing() != Showing::Nothing,
+        }
+    }
+
+    fn is_of(&self, entry: &Shown) -> bool {
+        self.takes(entry.thread_id.as_deref(), entry.thread_kind)
+    }
 }
 
 /// News of a timeline for a tab.
@@ -97,6 +124,7 @@ pub(super) enum Told {
 #[derive(Debug)]
 pub(super) struct Reader {
     follow: Arc<Follow>,
+    wanted: Wanted,
     /// The last change that the tab has.
     seen: u64,
 }
@@ -119,7 +147,7 @@ impl Follows {
     }
 
     /// A reader of the session, after the change that `last_id` names. `None` if tabs show too many other sessions.
-    pub(super) fn reader(&self, session: &Found, last_id: Option<&str>) -> Option<Reader> {
+    pub(super) fn reader(&self, session: &Found, wanted: Wanted, last_id: Option<&str>) -> Option<Reader> {
         let mut all = self.all();
         let follow = match all.get(&session.id) {
             Some(follow) => Arc::clone(follow),
@@ -142,7 +170,7 @@ impl Follows {
         let resumed = last_id.and_then(|id| follow.change_of(id));
         let seen = resumed.filter(|seen| (window.replaced..=window.change).contains(seen)).unwrap_or(0);
         drop(window);
-        Some(Reader { follow, seen })
+        Some(Reader { follow, wanted, seen })
     }
 }
 
@@ -213,13 +241,18 @@ impl Reader {
         let mut told = Vec::new();
         let session = serde_json::Value::from(follow.session_id.as_str());
         if self.seen < window.replaced.max(window.dropped) {
-            let first = window.entries.len().saturating_sub(FIRST_MAX);
+            let wanted: Vec<&Shown> = window.entries.iter().filter(|entry| self.wanted.is_of(entry)).collect();
+            let left_out = window.entries.len() - wanted.len();
+            let first = wanted.len().saturating_sub(FIRST_MAX);
             let has_older = window.has_older || first > 0;
-            let entries = joined(window.entries.iter().skip(first));
-            let json = format!(r#"{{"session":{session},"entries":[{entries}],"has_older":{has_older}}}"#);
+            let entries = joined(wanted.into_iter().skip(first));
+            let json = format!(
+                r#"{{"session":{session},"entries":[{entries}],"has_older":{has_older},"left_out":{left_out}}}"#
+            );
             told.push(Told::Timeline { json, id });
         } else {
-            let entries = joined(window.entries.iter().filter(|entry| entry.changed > self.seen));
+            let is_news = |entry: &&Shown| entry.changed > self.seen && self.wanted.is_of(entry);
+            let entries = joined(window.entries.iter().filter(is_news));
             let json = format!(r#"{{"session":{session},"entries":[{entries}]}}"#);
             told.extend((!entries.is_empty()).then_some(Told::Entries { json, id }));
         }
@@ -369,7 +402,8 @@ impl Window {
     fn put<'a>(&mut self, entries: impl IntoIterator<Item = &'a crate::tui::entry::Entry>) {
         for entry in entries {
             let json: Arc<str> = shown::entry(entry).to_string().into();
-            let shown = Shown { key: entry.key.clone(), changed: self.change, json };
+            let (thread_id, thread_kind) = (entry.thread_id.clone(), entry.thread_kind);
+            let shown = Shown { key: entry.key.clone(), thread_id, thread_kind, changed: self.change, json };
             match self.entries.binary_search_by(|known| known.key.cmp(&entry.key)) {
                 Ok(index) if self.entries[index].json == shown.json => {}
                 Ok(index) => self.entries[index] = shown,
@@ -401,6 +435,7 @@ mod tests {
             live: true,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         }))
     }
@@ -416,7 +451,7 @@ mod tests {
 
     fn reader(follow: &Arc<Follow>, seen: u64) -> Reader {
         follow.window().readers += 1;
-        Reader { follow: Arc::clone(follow), seen }
+        Reader { follow: Arc::clone(follow), wanted: Wanted::default(), seen }
     }
 
     /// The bodies that a reader gets, and whether they replace all.
@@ -454,6 +489,37 @@ mod tests {
         let mut resumed = reader(&follow, 1);
         assert_eq!(taken(&mut resumed), [(false, texts(&["m2", "m3"]))]);
         assert_eq!(taken(&mut reader(&follow, 0)), [(true, texts(&["m1", "m2", "m3"]))]);
+    }
+
+    #[test]
+    fn tabs_get_the_entries_of_their_threads() {
+        let (follow, mut recording) = (follow(), Recording::default());
+        let of = |at: u64, thread: &str, kind: Value| {
+            event(at, json!({ "type": "message", "text": format!("m{at}"), "thread_id": thread, "thread_kind": kind }))
+        };
+        for told in [
+            of(1, "one", Value::Null),
+            of(2, "two", Value::Null),
+            of(3, "t", json!("title")),
+            of(4, "a", json!("subagent")),
+            event(5, json!({ "type": "message", "text": "m5" })),
+        ] {
+            recording.timeline.take(&told);
+        }
+        recording.publish_all(&follow);
+        let all = Folding::Unfolded;
+        for (thread, folding, expect) in [
+            (None, Folding::Folded, &["m1", "m2", "m4", "m5"][..]),
+            (None, all, &["m1", "m2", "m3", "m4", "m5"]),
+            (Some("one"), Folding::Folded, &["m1", "m4", "m5"]),
+            (Some("t"), Folding::Folded, &["m3", "m4", "m5"]),
+            (Some("a"), all, &["m4", "m5"]),
+        ] {
+            let wanted = Wanted { thread: thread.map(str::to_owned), folding };
+            let mut tab = reader(&follow, 0);
+            tab.wanted = wanted;
+            assert_eq!(taken(&mut tab), [(true, texts(expect))], "{thread:?} {folding:?}");
+        }
     }
 
     #[test]
@@ -509,7 +575,11 @@ mod tests {
             let dir = PathBuf::from("there is no such folder");
             let last_used = SystemTime::UNIX_EPOCH;
             let id = format!("s{number}");
-            follows.reader(&Found { id, dir, live: true, holder: None, repository: None, last_used }, None)
+            follows.reader(
+                &Found { id, dir, live: true, holder: None, repository: None, threads: None, last_used },
+                Wanted::default(),
+                None,
+            )
         };
         for number in 0..2 * FOLLOWED_MAX {
             assert!(open(number).is_some(), "{number}");

@@ -1,6 +1,6 @@
 //! The words of the page for states, requests, answers and outcomes. Pure.
 
-use crate::engine::Subject;
+use crate::engine::{Subject, UNANSWERED};
 use crate::history::Activity;
 use crate::tui::entry::{Kind, Stage};
 
@@ -38,6 +38,7 @@ pub(super) fn verdict(outcome: &str) -> String {
         "cancelled" | "cancel" | "abort" => "Cancelled",
         "withdrawn" | "withdrawn_by_server" => "No longer needed",
         "expired" => "Not answered in time",
+        UNANSWERED => "No answer was given",
         "orphaned" => "Codex stopped before there was an answer",
         "unknown" => "No longer waiting",
         other => return upper(&other.replace('_', " ")),
@@ -166,6 +167,7 @@ mod tests {
         check("run x → approved_for_session (tui)", ("run x", "Approved for the session in the terminal UI", "good"));
         check("run x → denied (web)", ("run x", "Declined in a browser", "bad"));
         check("run x → abort (web)", ("run x", "Cancelled in a browser", "bad"));
+        check("Which? → unanswered (client)", ("Which?", "No answer was given in its client", ""));
         check("run x → orphaned: server_restarted", ("run x", "Orphaned: server restarted", ""));
         check("color → Red (dark) (tui)", ("color", "Red (dark) in the terminal UI", ""));
         check("run x", ("run x", "over", ""));

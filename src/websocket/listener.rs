@@ -2,53 +2,24 @@
 //!
 //! *Trust.* A connection of another user is closed before a byte of it is read.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::path::Path;
+use std::path::PathBuf;
 
-use crate::socket::Peer;
+use crate::socket::{Peer, SocketFiles};
 
 /// A socket on which we listen. Dropping it removes its files at once, unless another process has replaced them.
 #[derive(Debug)]
 pub(crate) struct Listener {
     listener: UnixListener,
     path: PathBuf,
-    files: Vec<OwnFile>,
+    files: SocketFiles,
     /// The lock of the claim, released after the files are removed.
     _lock: Option<File>,
-}
-
-/// A file that we have created.
-#[derive(Debug, PartialEq, Eq)]
-struct OwnFile {
-    path: PathBuf,
-    identity: Identity,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Identity {
-    /// As long as the socket is open its number is not used again.
-    Socket { device: u64, inode: u64 },
-    /// The number of a removed link may be used again at once, but nobody else links to our socket.
-    Link { target: PathBuf },
-}
-
-impl OwnFile {
-    fn at(path: &Path) -> Option<OwnFile> {
-        let there: Metadata = std::fs::symlink_metadata(path).ok()?;
-        let identity = match there.is_symlink() {
-            true => Identity::Link { target: std::fs::read_link(path).ok()? },
-            false => Identity::Socket { device: there.dev(), inode: there.ino() },
-        };
-        Some(OwnFile { path: path.to_owned(), identity })
-    }
-
-    fn is_in_place(&self) -> bool {
-        OwnFile::at(&self.path).as_ref() == Some(self)
-    }
 }
 
 /// A connection of our user.
@@ -61,8 +32,7 @@ pub(crate) struct Accepted {
 
 impl Listener {
     /// Clients connect to `path`. Dropping the listener removes `files`, which were created for it, and then releases `lock`.
-    pub(crate) fn new(path: PathBuf, listener: UnixListener, files: &[PathBuf], lock: Option<File>) -> Listener {
-        let files = files.iter().filter_map(|file| OwnFile::at(file)).collect();
+    pub(crate) fn new(path: PathBuf, listener: UnixListener, files: SocketFiles, lock: Option<File>) -> Listener {
         Listener { listener, path, files, _lock: lock }
     }
 
@@ -73,9 +43,8 @@ impl Listener {
     }
 
     /// Whether clients that connect to the path still come here.
-    #[cfg(test)]
     pub(crate) fn is_in_place(&self) -> bool {
-        self.files.iter().all(OwnFile::is_in_place)
+        self.files.are_in_place()
     }
 
     /// Accepts the next connection of our user, if one waits. Those of others are closed.
@@ -110,10 +79,6 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        for file in self.files.iter().filter(|file| file.is_in_place()) {
-            if let Err(error) = std::fs::remove_file(&file.path) {
-                tracing::info!(%error, file = %file.path.display(), "remove a socket");
-            }
-        }
+        std::mem::take(&mut self.files).remove();
     }
 }

@@ -1,11 +1,10 @@
 // The page of a fleet: the sessions of two hosts, and a request of the second one.
 
 import assert from "node:assert/strict";
-import { DESK, asksCommand, launch, outside } from "./stage.mjs";
+import { DESK, asksCommand, launch, outside, profile } from "./stage.mjs";
 
 const browser = await launch();
-const page = await (await browser.newContext(DESK)).newPage();
-page.setDefaultTimeout(30_000);
+const page = await (await profile(browser, DESK)).newPage();
 const problems = [];
 page.on("pageerror", (error) => problems.push(error.stack));
 

@@ -1,8 +1,8 @@
-// The pictures of the page in the README: the inbox on a phone, and a timeline at a desk.
+// The pictures of the page in the README and in docs/web.md: the inbox on a phone, and a timeline at a desk.
 
 import assert from "node:assert/strict";
 import { statSync } from "node:fs";
-import { DESK, PHONE, asksChange, asksCommand, launch, outside, say, tells, turnStarts } from "./stage.mjs";
+import { DESK, PHONE, asksChange, asksCommand, launch, outside, profile, say, tells, turnStarts } from "./stage.mjs";
 
 const BYTES_MAX = 150_000;
 const FIXED = "@@ -10,5 +10,5 @@ export function total(cart)\n export function total(cart) {\n   return cart.items\n-    .map((item) => item.price)\n+    .map((item) => item.price * item.count)\n     .reduce((sum, price) => sum + price, 0);\n";
@@ -25,7 +25,7 @@ async function picture(page, name) {
 	assert(statSync(path).size < BYTES_MAX, `${name} is too large`);
 }
 
-const desk = await (await browser.newContext({ ...DESK, colorScheme: "light", reducedMotion: "reduce" })).newPage();
+const desk = await (await profile(browser, { ...DESK, colorScheme: "light", reducedMotion: "reduce" })).newPage();
 await desk.goto(await link());
 await turnStarts();
 await desk.locator(".sessions a").waitFor();
@@ -47,7 +47,7 @@ await desk.locator("#scroll").evaluate((node) => { node.scrollTop = node.scrollH
 await picture(desk, "web-timeline");
 
 await asksChange(1, [{ path: `${folder}/src/cart.test.ts`, kind: { type: "add" }, diff: "test(\"counts each item\", () => {\n  expect(total(cart)).toBe(30);\n});\n" }], { reason: "The fix needs a test." });
-const phone = await (await browser.newContext({ ...PHONE, deviceScaleFactor: 2, colorScheme: "light", reducedMotion: "reduce" })).newPage();
+const phone = await (await profile(browser, { ...PHONE, deviceScaleFactor: 2, colorScheme: "light", reducedMotion: "reduce" })).newPage();
 await phone.goto(await link());
 await phone.locator(".card").nth(1).waitFor();
 await picture(phone, "web-inbox");

@@ -1,6 +1,6 @@
 // How long the page takes to appear, and a line of the server to be on the screen. `make bench` starts this script.
 
-import { PHONE, asksCommand, launch, outside, tells, turnStarts } from "./stage.mjs";
+import { PHONE, asksCommand, launch, outside, profile, tells, turnStarts } from "./stage.mjs";
 
 const [PAGES, LINES] = process.env.QUICK ? [5, 15] : [15, 60];
 
@@ -45,7 +45,7 @@ async function measure(name, page, selector, textOf, say) {
 
 const paints = [];
 for (let number = 0; number < PAGES; number += 1) {
-	const context = await browser.newContext(PHONE);
+	const context = await profile(browser, PHONE);
 	const page = await context.newPage();
 	await page.goto(await link());
 	paints.push(await firstPaint(page));
@@ -53,7 +53,7 @@ for (let number = 0; number < PAGES; number += 1) {
 }
 await outside("times", { name: "first paint of a new browser", ms: paints });
 
-const page = await (await browser.newContext(PHONE)).newPage();
+const page = await (await profile(browser, PHONE)).newPage();
 await page.goto(await link());
 await page.locator(".sessions a").first().click();
 await turnStarts();

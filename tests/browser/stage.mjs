@@ -42,6 +42,12 @@ export const asksQuestion = (id, questions) => say("item/tool/requestUserInput",
 export const asksForm = (id, message, requestedSchema) => say("mcpServer/elicitation/request",
 	{ ...place, serverName: "deploy", mode: "form", message, requestedSchema }, id);
 
+/// The approval of a tool's call, as codex 0.171 sends it.
+export const asksTool = (id, title, params, more = {}) => say("mcpServer/elicitation/request", {
+	...place, serverName: "lab", mode: "form", message: `Allow the lab MCP server to run tool "${title}"?`, requestedSchema: { type: "object", properties: {} },
+	_meta: { codex_approval_kind: "mcp_tool_call", persist: ["session", "always"], tool_name: title, tool_title: title, tool_params: params,
+		tool_params_display: Object.entries(params).map(([name, value]) => ({ name, value, display_name: name })), ...more } }, id);
+
 export const asksPermissions = (id, permissions) => say("item/permissions/requestApproval",
 	{ ...place, itemId: `p${id}`, cwd: "/w", reason: "The tests need it.", permissions }, id);
 
@@ -50,14 +56,25 @@ export const tells = (item) => say("item/completed", { ...place, item });
 const ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 	"--disable-background-networking", "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP rebound.test 127.0.0.1"];
 
-export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ARGUMENTS });
+/// Limit on each wait, as in the tests in Rust. It is not a performance figure: a busy machine is slow.
+const WAIT_MS_MAX = 180_000;
+
+export const launch = () => chromium.launch({ executablePath: process.env.CHROMIUM, args: ARGUMENTS, timeout: WAIT_MS_MAX });
+
+/// A new profile of a browser.
+export async function profile(browser, options) {
+	const context = await browser.newContext(options);
+	context.setDefaultTimeout(WAIT_MS_MAX);
+	return context;
+}
 
 export const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
 export const DESK = { viewport: { width: 1280, height: 800 } };
 
 /// Waits for a condition, which no single element shows.
 export async function eventually(what, condition) {
-	for (let left = 600; left > 0; left -= 1) {
+	const end = Date.now() + WAIT_MS_MAX;
+	while (Date.now() < end) {
 		const found = await condition();
 		if (found) return found;
 		await new Promise((resolve) => setTimeout(resolve, 50));

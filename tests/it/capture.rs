@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, carried, envelope, names, tool, turn};
 use crate::support::conversations::start_turn;
-use crate::support::eventually;
 use crate::support::pane::Pane;
 use crate::support::real::{Real, says};
 use crate::support::shim::{Home, SHIM, copy_shim};
+use crate::support::{eventually, make_fifo};
 
 /// Whether a program is installed; if not, prints that the test is skipped.
 pub fn installed(program: &str, test: &str) -> bool {
@@ -40,11 +40,6 @@ fn until_last(live: &Live, cmd: &str) -> Vec<Value> {
 
 fn lines(command: &Value) -> Vec<String> {
     serde_json::from_value(command["preview"]["lines"].clone()).expect("they are texts")
-}
-
-fn make_fifo(path: &Path) {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
-    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
 }
 
 // exec
@@ -223,11 +218,9 @@ fn exec_keeps_a_note_of_a_full_screen() {
     let live = Live::start();
     fs::write(live.home.beside().join("text"), "line\n".repeat(100)).expect("a file");
     let mut seen = 0;
-    for (program, args, keys, quit) in [
-        ("vim", &["-u", "NONE", "text"][..], "", ":q\r"),
-        ("less", &["text"][..], "", "q"),
-        ("top", &["-d", "100"][..], "", "q"),
-    ] {
+    for (program, args, keys, quit) in
+        [("vim", &["-u", "NONE", "text"][..], "", ":q\r"), ("less", &["text"][..], "", "q")]
+    {
         if !installed(program, "exec_keeps_a_note_of_a_full_screen") {
             continue;
         }
@@ -249,6 +242,58 @@ fn exec_keeps_a_note_of_a_full_screen() {
         assert_eq!(kept.len(), seen, "{kept:?}");
         assert_eq!(lines(&kept[seen - 1])[0], NOTE, "{program}");
     }
+    live.kill();
+}
+
+#[test]
+fn exec_keeps_what_stands_on_the_screen_in_the_end() {
+    let live = Live::start();
+    // The screen has 80 columns: the long lines take two rows, and the program goes up four to draw both anew.
+    let script = r#"
+        long=$(printf '%0100d' 0)
+        printf '\033]0;title\007%s 1%%\n%s 1%%\n' $long $long
+        printf '\033[4A\033[J%s 2%%\n\033[32m%s\033[0m 2%%\n' $long $long
+        printf 'N\bNA\bAM\bME\bE _\bx\n10%%\r100%%\n'
+        printf '\033Pq#0~~\n~~\033\\\033]8;;http://x\033\\link\033]8;;\033\\\n\033[1;3'
+    "#;
+    let mut pane = Pane::start(&live.home, &[SHIM, "exec", "--", "sh", "-c", script]);
+    assert_eq!(pane.ends(), 0);
+    let long = "0".repeat(100);
+    let expect = [format!("{long} 2%"), format!("{long} 2%"), "NAME x".into(), "100%".into(), "link".into()];
+    assert_eq!(lines(&waiting(&live)[0]), expect);
+
+    // Between pipes nobody knows the width, so that each line is one.
+    let output = live
+        .home
+        .shim(&["exec", "--", "sh", "-c", &script.replace("[4A", "[2A")])
+        .current_dir(live.home.beside())
+        .output();
+    assert!(output.expect("it runs").status.success());
+    assert_eq!(lines(&waiting(&live)[1]), expect);
+
+    let file = live.home.beside().join("output");
+    for (written, expect) in
+        [("a\r\nb\r\n", &["a", "b"][..]), ("10%\r20%\r\r\n\x1b[1mok\x0cx\x1b]0;", &["20%", "ok", "x"])]
+    {
+        fs::write(&file, written).expect("a file");
+        let file = file.to_str().expect("UTF-8");
+        tool(&live.home, &["context", "push", "--session", "s", "--cmd", "make", "--output-file", file]);
+        assert_eq!(lines(waiting(&live).last().expect("it is there")), expect);
+    }
+    live.kill();
+}
+
+#[test]
+fn pager_on_the_ordinary_screen_keeps_its_text() {
+    if !installed("less", "pager_on_the_ordinary_screen_keeps_its_text") {
+        return;
+    }
+    let live = Live::start();
+    fs::write(live.home.beside().join("text"), "one\ntwo\n").expect("a file");
+    // As git starts it.
+    let mut pane = Pane::start_with(&live.home, &[SHIM, "exec", "--", "less", "text"], &[("LESS", "FRX")]);
+    assert_eq!(pane.ends(), 0);
+    assert_eq!(lines(&waiting(&live)[0]), ["one", "two"]);
     live.kill();
 }
 

@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use codex_shim::testing::engine::terminal::{KEPT_BYTES, Parser, Screen, Size};
+
 use crate::capture::{installed, waiting};
 use crate::support::both_ends::Live;
 use crate::support::eventually;
@@ -148,4 +150,135 @@ fn bash_and_fish_read_the_files_that_the_users_shell_reads() {
         let fish = User { name: "fish", files: &files, variables: &[("XDG_CONFIG_HOME", "~/x")], warning: None };
         fish.check("fish", r#"echo "NAME $XDG_CONFIG_HOME" >> $HOME/log"#, &[" fish -c true"]);
     }
+}
+
+/// A startup file, the shell that reads it, and the program that the shell becomes.
+struct Replaced {
+    shell: &'static str,
+    file: (&'static str, &'static str),
+    needs: &'static str,
+    expect: Option<&'static str>,
+}
+
+#[test]
+fn shell_that_becomes_another_program_says_so() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    let bash = |text, needs, expect| Replaced { shell: "bash", file: (".bashrc", text), needs, expect };
+    let zsh = |text, expect| Replaced { shell: "zsh", file: (".zshrc", text), needs: "zsh", expect };
+    let fish =
+        |text, expect| Replaced { shell: "fish", file: (".config/fish/config.fish", text), needs: "fish", expect };
+    let cases = [
+        bash(
+            "export PS1='ready> '; exec sh\n",
+            "sh",
+            Some("bash has become sh, and nothing in it is captured; run `codex-shim shell`"),
+        ),
+        bash("printf half; export PS1='ready> '; exec sh -i\n", "sh", Some("bash has become sh, and nothing in it")),
+        bash(
+            "export PS1='ready> '; [ $LVL ] || LVL=1 exec bash --norc\n",
+            "sh",
+            Some("bash has become another bash, and nothing in it"),
+        ),
+        bash(
+            "exec zsh -f\n",
+            "zsh",
+            Some("bash has become zsh, and nothing in it is captured unless its own settings load the hook"),
+        ),
+        bash(
+            "exec fish --no-config\n",
+            "fish",
+            Some("bash has become fish, and nothing in it is captured unless its own"),
+        ),
+        zsh(
+            "PS1='ready> ' exec bash --norc -i\n",
+            Some("zsh has become bash, and nothing in it is captured unless its own"),
+        ),
+        zsh("exec zsh -f -i\n", Some("zsh has become another zsh, and nothing in it is captured unless its own")),
+        fish(
+            "PS1='ready> ' exec bash --norc -i\n",
+            Some("fish has become bash, and nothing in it is captured unless its own"),
+        ),
+        // None of these becomes anything.
+        bash("PS1='ready> '; exec 3>&1; bash -c true; sh -c 'exec true'; exec 3>&-\n", "sh", None),
+        zsh("PS1='ready> '; exec 3>&1; sh -c 'exec true'\n", None),
+    ];
+    for Replaced { shell, file: (file, text), needs, expect } in cases {
+        if !installed(needs, "shell_that_becomes_another_program_says_so") {
+            continue;
+        }
+        let live = Live::start();
+        let path = live.home.beside().join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, text).expect("a file");
+        // Wide enough that a message is one line.
+        let mut pane = Pane::start_sized(&live.home, &[SHIM, "shell", shell], &[], (24, 250));
+        if let Some(expect) = expect {
+            let before = pane.shows("codex-shim: ");
+            assert!(before == "codex-shim: " || before.ends_with("\r\ncodex-shim: "), "{text}: {before:?}");
+            pane.shows(expect);
+            pane.shows("\r\n");
+        }
+        // Whatever the prompt is, the program takes a line.
+        pane.types(" echo sh''own\r");
+        pane.shows("shown");
+        pane.types(" exit 0\r");
+        pane.ends();
+        let shown = pane.shown();
+        assert_eq!(shown.matches("has become").count(), usize::from(expect.is_some()), "{text}: {shown:?}");
+        live.kill();
+    }
+}
+
+#[test]
+fn terminal_without_a_size_has_the_usual_one() {
+    let live = Live::start();
+    for words in [&["exec", "stty", "size"][..], &["shell", "bash"]] {
+        let words = [&[SHIM], words].concat();
+        let mut pane = Pane::start_sized(&live.home, &words, &[], (0, 0));
+        if words.contains(&"bash") {
+            pane.types(" stty size\r");
+        }
+        pane.shows("24 80");
+        pane.types(" exit 0\r");
+        pane.ends();
+    }
+    for tool in [&["--help"][..], &["doctor"], &["search", "--help"]] {
+        let words = [&[SHIM], tool].concat();
+        let mut pane = Pane::start_sized(&live.home, &words, &[("NO_COLOR", "1")], (0, 0));
+        pane.ends();
+        // What it has written is read by another thread.
+        let shown = eventually("the output", || Some(pane.shown()).filter(|shown| !shown.is_empty()));
+        // A path has no blank at which it could break.
+        let is_wide = |line: &&str| line.chars().count() > 80 && line.trim().contains(' ');
+        let wide: Vec<&str> = shown.lines().filter(is_wide).collect();
+        assert!(wide.is_empty(), "{tool:?}: {wide:#?}");
+    }
+    live.kill();
+}
+
+/// What a full-screen program has drawn, on a screen of the usual size.
+fn drawn(pane: &Pane) -> String {
+    let (mut parser, mut screen) = (Parser::default(), Screen::new(Some(Size { columns: 80, rows: 24 }), KEPT_BYTES));
+    // Nothing is kept of the alternate screen.
+    let output = pane.shown().replace("\u{1b}[?1049h", "");
+    parser.parse(output.as_bytes(), |piece| screen.apply(&piece));
+    screen.remains().text
+}
+
+#[test]
+fn terminal_ui_without_a_size_has_the_usual_one() {
+    let live = Live::start();
+    let mut pane = Pane::start_sized(&live.home, &[SHIM, "tui", "--session", "s"], &[("NO_COLOR", "1")], (0, 0));
+    // The input is near the lower end. A row that is too long would go on in the next one, and a row below the last one in it.
+    let screen = eventually("the whole screen", || {
+        let screen = drawn(&pane);
+        (screen.lines().count() == 24 && screen.contains("Enter sends")).then_some(screen)
+    });
+    let columns = screen.lines().map(|line| line.chars().count()).max();
+    assert!(columns.is_some_and(|columns| (60..=80).contains(&columns)), "{screen}");
+    pane.types("\u{11}");
+    assert_eq!(pane.ends(), 0);
+    live.kill();
 }

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use crate::capture::{bare, installed, waiting};
 use crate::capture_beside::plain;
 use crate::support::both_ends::{Live, names};
-use crate::support::eventually;
 use crate::support::pane::Pane;
 use crate::support::shim::{SHIM, copy_shim};
+use crate::support::{eventually, make_fifo};
 use serde_json::json;
 
 /// The prompts. No typed line contains them.
@@ -165,9 +165,8 @@ struct Processes {
 
 impl Processes {
     fn watch(live: &Live) -> Processes {
-        use rustix::fs::{CWD, FileType, Mode, mknodat};
         let fifo = tempfile::tempdir_in(live.home.beside()).expect("a folder").keep().join("open");
-        mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+        make_fifo(&fifo);
         let reader = std::thread::spawn({
             let fifo = fifo.clone();
             move || fs::read(fifo)

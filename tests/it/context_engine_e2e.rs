@@ -133,6 +133,38 @@ fn e2e_the_model_is_shown_it_all_and_the_client_none() {
     assert!(outcomes(&again.home).iter().all(|outcome| outcome.ends_with(" ok")), "{:?}", outcomes(&again.home));
 }
 
+/// A search finds the words of a projection too, because codex has it on record. Each excerpt is cut somewhere else.
+#[test]
+fn e2e_search_shows_nothing_of_a_projection() {
+    let place = Home::new();
+    let long = format!(r#"[{{"role":"user","content":"earlier giraffe {}"}}]"#, "lorem ipsum ".repeat(40));
+    let engine = Engine::new(&place, "assemble", &[("assemble", &assembles(&long, ""))]);
+    let name = "e2e_search_shows_nothing_of_a_projection";
+    let script = vec![says(), says()];
+    let Some(mut real) = Real::start_with(name, &engine.config(60_000), "thread_search = true\n", script) else {
+        return;
+    };
+    say(&mut real, "please look at the zebra");
+    real.http("POST /sessions/self/context", &json!({"cmd": "make", "output": "done"}));
+    say(&mut real, "and once more");
+    let thread = real.thread.clone();
+    for term in
+        ["CODEX_CONTEXT", "CODEX_META", "Assembled", "user_cmd_context", "reference data", "user request", "zebra"]
+    {
+        for (method, params) in [
+            ("thread/search", json!({"searchTerm": term})),
+            ("thread/searchOccurrences", json!({"threadId": thread, "searchTerm": term})),
+        ] {
+            let id = real.peer.request(method, params);
+            real.peer.wait_for(method, |message| message.get("method").is_none() && message["id"] == id);
+        }
+    }
+    for message in real.peer.finish().0 {
+        let text = message.to_string();
+        assert!(UNSEEN[..4].iter().all(|mark| !text.contains(mark)), "{text}");
+    }
+}
+
 #[test]
 fn e2e_an_epoch_is_shown_once_over_a_restart() {
     let place = Home::new();

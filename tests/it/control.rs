@@ -702,6 +702,7 @@ fn sessions_and_status_tell_what_is_live_and_what_was() {
     assert!(as_json["sessions"][0]["since"].take().is_string());
     let row = json!({
         "session_id": "s", "short_id": "s", "name": name, "live": true, "state": "idle", "since": null, "cwd": cwd, "pid": pid,
+        "threads": [],
     });
     assert_eq!(as_json, json!({"sessions": [row]}));
 

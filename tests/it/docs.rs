@@ -1,12 +1,13 @@
-//! The examples in the documentation of the control socket and of the history, run as they stand.
+//! The documentation: its examples, run as they stand, its links, its pictures, and the size of the README.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use codex_shim::testing::config::{SETTING_VARIABLES, parse_duration};
 use codex_shim::testing::control::client;
 use serde_json::Value;
+use unicode_width::UnicodeWidthStr as _;
 
 use crate::context_engine::{projection, take_place};
 use crate::support::both_ends::{Live, carried, turn};
@@ -20,7 +21,18 @@ const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/history.md");
 
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
 
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tools.md");
+
 const ENGINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/context-engines.md");
+
+/// Words of the README, so that it is read and not searched.
+const README_WORDS_MAX: usize = 1_300;
+
+/// Columns of a block in the README that no screen wraps: code, a table or a diagram.
+const README_BLOCK_COLUMNS_MAX: usize = 90;
+
+/// Line of the README by which both pictures have come.
+const README_PICTURES_LINE_MAX: usize = 10;
 
 /// The id of a request as the examples have it.
 const SOME_REQUEST: &str = "6b02d1a90c4e-0";
@@ -104,14 +116,16 @@ fn docs_examples_for_the_control_socket_work() {
     shim.wait().expect("it is ours");
 }
 
-/// What the README shows in its blocks of `sh` after "A first walk", without comments: the commands of codex-shim.
-fn commands_of_the_readme() -> Vec<String> {
-    let page = std::fs::read_to_string(README).expect("it is there");
-    let page = page.split_once("## A first walk").expect("there is a walk").1;
+/// The commands of codex-shim in the `sh` blocks of the README and of the page on the tools, without comments.
+fn commands_of_the_tools() -> Vec<String> {
+    let page = [README, TOOLS].map(|path| std::fs::read_to_string(path).expect("it is there")).concat();
     let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let commands = blocks.flat_map(str::lines).filter(|line| line.starts_with("codex-shim "));
     commands.map(|line| line.split(" #").next().unwrap_or(line).trim().to_owned()).collect()
 }
+
+/// Tools that need a terminal, run until somebody ends them, or have tests of their own.
+const NOT_RUN: [&str; 5] = ["demo", "hook", "shell", "tui", "web"];
 
 /// A codex that says its version, and is asked for an approval when a client has initialized and when a message is sent.
 const CODEX: &str = r#"[ "$1" = app-server ] || { echo codex-cli 0.169.0; exit; }
@@ -132,7 +146,7 @@ done
 "#;
 
 #[test]
-fn readme_commands_work_in_their_order() {
+fn documented_tools_work_in_their_order() {
     let lab = Lab::new();
     lab.program("real/codex", CODEX);
     std::os::unix::fs::symlink(SHIM, lab.user.join("bin/codex-shim")).expect("a link");
@@ -145,9 +159,8 @@ fn readme_commands_work_in_their_order() {
     };
     let mut client: Option<Child> = None;
     let mut run = Vec::new();
-    for command in commands_of_the_readme() {
-        // These need a terminal, or an answer that nobody gives here.
-        if ["tui", "shell", "hook"].iter().any(|tool| command.starts_with(&format!("codex-shim {tool}"))) {
+    for command in commands_of_the_tools() {
+        if NOT_RUN.iter().any(|tool| command.starts_with(&format!("codex-shim {tool}"))) {
             continue;
         }
         // The walk ends when the wrap is taken back; the rest of the page goes on with the same client.
@@ -160,7 +173,7 @@ fn readme_commands_work_in_their_order() {
         // The doctor tells that this codex is not a real one.
         let is_expected = output.status.success() || command == "codex-shim doctor" && output.status.code() == Some(1);
         assert!(is_expected, "{given}: {output:?}");
-        if command.starts_with("codex-shim wrap") {
+        if command.starts_with("codex-shim wrap") && client.is_none() {
             let link = lab.user.join(".local/state/codex-shim/bin/vscode/codex");
             let mut started = sh(&format!("exec {} app-server", link.display()));
             let mut started = started.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("the client starts");
@@ -287,4 +300,76 @@ fn documented_settings_are_those_of_the_program() {
 fn documented_ids_name_parts_of_a_record() {
     let page = std::fs::read_to_string(HISTORY).expect("it is there");
     assert!(page.contains("`generation:segment:offset`") && page.contains("`:part`"));
+}
+
+/// The text of README.md, CHANGELOG.md and each page in `docs`, with its path.
+fn pages() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().expect("a folder");
+    let docs = std::fs::read_dir(root.join("docs")).expect("a folder").map(|entry| entry.expect("a file").path());
+    let paths = [root.join("README.md"), root.join("CHANGELOG.md")].into_iter().chain(docs);
+    let pages = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.map(|path| (path.clone(), std::fs::read_to_string(&path).expect("it is text"))).collect()
+}
+
+/// Lines of a page with whether they are in a fenced block.
+fn lines(page: &str) -> impl Iterator<Item = (bool, &str)> {
+    let mut is_fenced = false;
+    page.lines().map(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_fenced ^= is_fence;
+        (is_fenced && !is_fence, line)
+    })
+}
+
+/// The anchors of a page: its headings as GitHub names them, and explicit ids.
+fn anchors(page: &str) -> Vec<String> {
+    let headings = lines(page).filter(|(is_fenced, line)| !is_fenced && line.starts_with('#'));
+    let headings = headings.map(|(_, line)| {
+        let text = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+        text.chars().filter(|letter| letter.is_alphanumeric() || "-_".contains(*letter)).collect()
+    });
+    let ids = page.split("id=\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned);
+    headings.chain(ids).collect()
+}
+
+#[test]
+fn links_of_the_pages_lead_somewhere() {
+    let pages = pages();
+    let mut count = 0;
+    for (path, page) in &pages {
+        let links = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        let pictures = page.split("src=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        for link in links.chain(pictures).filter(|link| !link.starts_with("http")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let folder = path.parent().expect("it is in a folder");
+            let target = if file.is_empty() { path.clone() } else { folder.join(file) };
+            let target = target.canonicalize().unwrap_or_else(|error| panic!("{}: {link}: {error}", path.display()));
+            let text = pages.iter().find(|(path, _)| *path == target).map_or("", |(_, text)| text);
+            let is_there = anchor.is_empty() || anchors(text).iter().any(|known| known == anchor);
+            assert!(is_there, "{}: {link}: there is no such heading", path.display());
+            // Packages have this folder, and `codex-shim docs` its pages.
+            let is_installed = !folder.ends_with("docs") || target.parent() == Some(folder);
+            assert!(is_installed, "{}: {link}: it leads out of the documentation", path.display());
+            count += 1;
+        }
+    }
+    assert!(count > 200, "{count}");
+}
+
+#[test]
+fn readme_is_short_and_begins_with_pictures() {
+    let page = std::fs::read_to_string(README).expect("it is there");
+    let words = page.split_whitespace().count();
+    assert!(words <= README_WORDS_MAX, "{words} words");
+    for (is_fenced, line) in lines(&page) {
+        let is_block = is_fenced || line.starts_with('|') || line.starts_with("    ");
+        assert!(!is_block || line.width() <= README_BLOCK_COLUMNS_MAX, "{} columns: {line}", line.width());
+    }
+    let begin: String = page.lines().take(README_PICTURES_LINE_MAX).collect();
+    for picture in ["](docs/web-timeline.png)", "](docs/tui.svg)"] {
+        assert!(begin.contains(picture), "{picture}");
+    }
+    for command in ["\nmake demo ", "\nmake test "] {
+        assert!(page.contains(command), "{command}");
+    }
 }

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::support::both_ends::Live;
 use crate::support::codex::installed_or_skip;
 use crate::support::release::Release;
 use crate::support::shim::SHIM;
@@ -183,11 +184,13 @@ fn doctor_with_a_codex_that_has_drifted() {
 for out; do :; done
 kind() {{ printf '{{"properties":{{"method":{{"enum":["%s"]}},"params":%s}}}},' "$1" "$2"; }}
 file() {{ name=$1; shift; {{ printf '{{"oneOf":['; for m; do {lacks} || kind "$m" true; done; printf '{{}}]}}'; }} > "$out/$name.json"; }}
-file ClientRequest initialize thread/start thread/resume thread/fork thread/unsubscribe thread/read thread/list thread/inject_items \
+file ClientRequest initialize thread/start thread/resume thread/fork thread/unsubscribe thread/read thread/list thread/turns/list thread/items/list \
+  thread/inject_items \
   thread/compact/start turn/start turn/steer turn/interrupt thread/approveGuardianDeniedAction
 file ServerRequest item/commandExecution/requestApproval item/fileChange/requestApproval item/permissions/requestApproval \
   item/tool/requestUserInput item/tool/call mcpServer/elicitation/request currentTime/read
-file ServerNotification error thread/started thread/status/changed thread/settings/updated thread/closed thread/compacted \
+file ServerNotification error thread/started thread/status/changed thread/settings/updated thread/name/updated thread/closed \
+  thread/compacted \
   thread/tokenUsage/updated turn/started turn/completed turn/plan/updated turn/diff/updated item/started item/completed item/agentMessage/delta item/plan/delta \
   item/reasoning/textDelta item/reasoning/summaryTextDelta item/commandExecution/outputDelta \
   item/commandExecution/terminalInteraction serverRequest/resolved item/autoApprovalReview/started \
@@ -219,18 +222,28 @@ fn e2e_doctor_tells_what_a_release_of_codex_lacks() {
         "0.77.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: dynamicTools.name, \
              thread/start: ephemeral, thread/start: threadSource, thread/fork, thread/unsubscribe, thread/read, \
-             thread/inject_items, thread/compact/start, turn/start: input.text_elements, turn/steer, \
-             thread/approveGuardianDeniedAction and 16 more",
+             thread/turns/list, thread/items/list, thread/inject_items, thread/compact/start, \
+             turn/start: input.text_elements and 18 more",
         ),
         "0.98.0" => Some(
             "this codex lacks initialize: capabilities.optOutNotificationMethods, thread/start: threadSource, \
-             thread/unsubscribe, thread/inject_items, turn/steer, thread/approveGuardianDeniedAction, \
-             item/commandExecution/requestApproval: availableDecisions, \
+             thread/unsubscribe, thread/turns/list, thread/items/list, thread/inject_items, turn/steer, \
+             thread/approveGuardianDeniedAction, item/commandExecution/requestApproval: availableDecisions, \
              item/commandExecution/requestApproval: networkApprovalContext.host, item/permissions/requestApproval, \
-             mcpServer/elicitation/request, currentTime/read, thread/status/changed and 6 more",
+             mcpServer/elicitation/request and 7 more",
         ),
-        "0.125.0" => Some("this codex lacks thread/start: threadSource, currentTime/read, thread/settings/updated"),
-        "0.135.0" => Some("this codex lacks currentTime/read"),
+        "0.125.0" => Some(
+            "this codex lacks thread/start: threadSource, thread/turns/list: itemsView, thread/items/list, \
+             thread/settings/updated, ThreadTurnsListResponse: data.itemsView",
+        ),
+        "0.135.0" => Some("this codex lacks thread/items/list"),
+        "0.143.0" => Some(
+            "this codex lacks ThreadItemsListResponse: data.turnId, ThreadItemsListResponse: data.item, \
+             ThreadItemsListResponse: data.startedAtMs, ThreadItemsListResponse: data.completedAtMs",
+        ),
+        "0.150.0" => Some(
+            "this codex lacks ThreadItemsListResponse: data.startedAtMs, ThreadItemsListResponse: data.completedAtMs",
+        ),
         _ => None,
     };
     let (status, found) = check(&told, "protocol");
@@ -483,4 +496,38 @@ fn doctor_and_lists_are_of_one_session_where_that_is_named() {
     for tool in ["doctor", "sessions", "children"] {
         assert_eq!(lab.shim(&[tool, "--session", "nobody"]).status.code(), Some(3), "{tool}");
     }
+}
+
+#[test]
+fn warnings_of_codex_about_its_configuration_are_shown() {
+    let mut live = Live::initialized("");
+    // As 0.171 sends them, to each connection anew.
+    let invalid = r#"{"method":"configWarning","params":{"summary":"Invalid configuration; using defaults.","details":"/h/config.toml:1:9: invalid type: integer `5`, expected a string","path":"/h/config.toml","range":{"start":{"line":1,"column":9},"end":{"line":1,"column":9}}}}"#;
+    let ignored = r#"{"method":"configWarning","params":{"summary":"Codex is ignoring 1 unrecognized configuration setting.\n  user (/h/config.toml): `nonsense` is ignored.","details":null}}"#;
+    for line in [invalid, ignored, invalid] {
+        live.say_plainly(line);
+    }
+    let warnings = eventually("the warnings", || {
+        let warnings = live.get("/sessions/self")["config_warnings"].clone();
+        (warnings.as_array().map(Vec::len) == Some(2)).then_some(warnings)
+    });
+    assert_eq!((&warnings[0]["is_broken"], &warnings[1]["is_broken"]), (&true.into(), &false.into()), "{warnings}");
+    let status = String::from_utf8(live.tool(&["status"]).stdout).expect("it is text");
+    assert!(status.starts_with("the relay is healthy, but codex cannot use its configuration\n"), "{status}");
+    for line in [
+        "codex     Invalid configuration; using defaults. /h/config.toml:1:9: invalid type: integer `5`, expected a string\n",
+        "          Codex is ignoring 1 unrecognized configuration setting.\n",
+        "            user (/h/config.toml): `nonsense` is ignored.\n",
+    ] {
+        assert!(status.contains(line), "{line:?}: {status}");
+    }
+    let doctor: Value = serde_json::from_slice(&live.tool(&["doctor", "--json"]).stdout).expect("JSON");
+    let checks: Vec<&Value> =
+        doctor["checks"].as_array().expect("a list").iter().filter(|check| check["name"] == "codex config").collect();
+    let states: Vec<&str> = checks.iter().map(|check| check["status"].as_str().expect("a text")).collect();
+    assert_eq!(states, ["broken", "note"], "{doctor}");
+    for (check, words) in checks.iter().zip(["/h/config.toml:1:9: invalid type", "`nonsense` is ignored"]) {
+        assert!(check["found"].as_str().is_some_and(|found| found.contains(words)), "{check}");
+    }
+    live.kill();
 }

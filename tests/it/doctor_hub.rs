@@ -111,6 +111,21 @@ fn doctor_names_what_bypasses_the_hub() {
 }
 
 #[test]
+fn doctor_does_not_want_serve_to_join() {
+    let bench = Bench::new();
+    bench.0.well(&["hub", "start"]);
+    let mut command = bench.0.home.shim(&["serve", "--session", "served"]);
+    command.env("CODEX_SHIM_CODEX", bench.0.user.join("real/codex")).env("HOME", &bench.0.user);
+    let _served = Running(command.env_remove("CODEX_HOME").current_dir(&bench.0.user).spawn().unwrap());
+    eventually("the session", || {
+        let sessions: Value = serde_json::from_str(&bench.0.well(&["sessions", "--json"])).unwrap();
+        let sessions = sessions["sessions"].as_array().unwrap();
+        sessions.iter().any(|session| session["session_id"] == "served" && session["live"] == true).then_some(())
+    });
+    expect(&told(&bench.0), "bypass", "ok", "no client");
+}
+
+#[test]
 fn doctor_finds_a_listener_that_is_silent() {
     let bench = Bench::new();
     fs::create_dir(socket(&bench).with_file_name("")).unwrap();

@@ -72,6 +72,69 @@ fn check_finds_permissions_that_are_too_wide() {
 }
 
 #[test]
+fn check_says_how_permissions_write_a_name() {
+    let test = "check_says_how_permissions_write_a_name";
+    let renamed =
+        |accounts: String| accounts.replace("build-7", "build~2Eexample~2Eorg").replace(".ann", ".ann~40example~2Eorg");
+    let Some(nats) = Nats::start_with(test, &USERS, renamed) else { return };
+    let admin = Console(Home::new());
+    nats.configures(&admin.0, "admin", "user = \"admin\"\n");
+    assert!(admin.ask(&["check", "--set-up"]).status.success());
+    let host = "host = \"build.example.org\"\n";
+    for (key, settings, role, is_ok, told) in [
+        (
+            "build_7",
+            host,
+            "host",
+            true,
+            "host build.example.org; the server's permissions write `build.example.org` as `build~2Eexample~2Eorg`",
+        ),
+        (
+            "ann",
+            "user = \"ann@example.org\"\n",
+            "operator",
+            true,
+            "operator ann@example.org; the server's permissions write `ann@example.org` as `ann~40example~2Eorg`",
+        ),
+        ("ben", "user = \"ben\"\n", "viewer", true, "viewer ben"),
+        // Its permissions have another name.
+        (
+            "build_8",
+            host,
+            "none",
+            false,
+            "; the server's permissions write `build.example.org` as `build~2Eexample~2Eorg`",
+        ),
+    ] {
+        let (document, all_hold) = checked(&nats, key, settings);
+        assert_eq!((document["role"].as_str(), all_hold), (Some(role), is_ok), "{document}");
+        let belongs = "these credentials belong to this fleet";
+        let checks = document["checks"].as_array().expect("a list");
+        let detail = checks.iter().find(|check| check["name"] == belongs).expect("the check")["detail"].as_str();
+        assert!(detail.is_some_and(|detail| detail.ends_with(told)), "{told}: {detail:?}");
+    }
+}
+
+/// The rows of the table in the page, asked of `fleet key`.
+#[test]
+fn key_says_how_permissions_write_a_name() {
+    let (_, rest) = PAGE.split_once("| name | in permissions |\n").expect("the table");
+    let rows = rest.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split('`').skip(1).step_by(2).collect()).collect();
+    assert!(rows.len() > 3, "{rows:?}");
+    let home = Home::new();
+    for (number, row) in rows.iter().enumerate() {
+        let [name, token] = row[..] else { panic!("{row:?}") };
+        let file = home.beside().join(format!("{number}.nk"));
+        let output = tool(&home, &["fleet", "key", file.to_str().expect("UTF-8"), "--for", name]);
+        assert!(output.status.success(), "{output:?}");
+        let written = if name == token { "it is".to_owned() } else { format!("`{token}`") };
+        let told = format!("codex-shim: the server's permissions write `{name}` as {written}\n");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), told);
+    }
+}
+
+#[test]
 fn key_is_for_its_owner_alone() {
     let home = Home::new();
     let file = home.beside().join("ann.nk");

@@ -110,6 +110,32 @@ fn only_decisions_wait_for_a_host() {
 }
 
 #[test]
+fn short_name_means_a_request_that_was_pending() {
+    let Some(fleet) = Fleet::start("short_name_means_a_request_that_was_pending") else { return };
+    let mut live = Live::start_in(fleet.host(7, "full")).initialize();
+    let agent = Agent::start(&live.home);
+    let [first, second] = ["0", "1"].map(|id| live.asked(&command_asked(id, "t"), id));
+    pending(&fleet, 2);
+    let rows = fleet.ann.document(&["requests", "--json"])["requests"].clone();
+    let name = |id: &str| {
+        let row = rows.as_array().expect("a list").iter().find(|row| row["request_id"] == id).expect("it is listed");
+        row["name"].as_str().expect("a name").to_owned()
+    };
+    agent.kill();
+    let leave = |target: &str| fleet.ann.ask(&["respond", target, "accept", "--when-back"]);
+    failed(&leave("build-7/ffff-0"), 3, &format!("there were {first}, {second}"));
+    failed(&leave(&name(&first).replace('/', "/other/")), 3, "had no pending request");
+    let left = leave(&name(&first));
+    assert!(left.status.success(), "{left:?}");
+    // What became of it is named by the whole id.
+    assert!(String::from_utf8_lossy(&left.stderr).contains(&format!("fleet show build-7/{first}`")), "{left:?}");
+    assert!(leave(&name(&second).replace('/', "/s/")).status.success());
+    let _agent = Agent::start(&live.home);
+    assert_eq!((became(&fleet, &first), became(&fleet, &second)), ("given".to_owned(), "given".to_owned()));
+    live.kill();
+}
+
+#[test]
 fn giver_learns_what_became_of_a_decision() {
     let Some(fleet) = Fleet::start("giver_learns_what_became_of_a_decision") else { return };
     let mut live = Live::start_in(fleet.host(7, "summary")).initialize();

@@ -21,13 +21,13 @@ const INITIALIZED: &str = r#"{"method":"initialized"}"#;
 
 /// Homes of codex and of codex-shim, with a codex that is the scripted server for a hub. Its own server for a client on stdio
 /// says so and repeats its input. At the end of a test no hub and no server runs.
-struct Bench {
-    home: Home,
+pub struct Bench {
+    pub home: Home,
     codex: PathBuf,
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub fn new() -> Bench {
         let home = Home::new();
         let fakes = home.beside().join("fakes");
         for folder in [&fakes, &home.beside().join("codex-home")] {
@@ -43,39 +43,39 @@ impl Bench {
         Bench { home, codex }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = self.home.shim(args);
         command.current_dir(self.home.beside()).env("CODEX_HOME", self.home.beside().join("codex-home"));
         command.env("HOME", self.home.beside()).env("CODEX_SHIM_CODEX", &self.codex).env("CODEX_SHIM_SERVER", "shared");
         command
     }
 
-    fn hub(&self, args: &[&str]) -> String {
+    pub fn hub(&self, args: &[&str]) -> String {
         let output = self.command(&[&["hub"], args].concat()).stdin(Stdio::null()).output().unwrap();
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     }
 
-    fn started(self) -> Bench {
+    pub fn started(self) -> Bench {
         let said = self.hub(&["start"]);
         assert!(said.contains("listens"), "{said}");
         self
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         let said = self.hub(&["status", "--json"]);
         serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
     }
 
-    fn connections(&self) -> Vec<Value> {
+    pub fn connections(&self) -> Vec<Value> {
         self.status()["connections"].as_array().cloned().unwrap_or_default()
     }
 
-    fn server(&self) -> FakeServer {
+    pub fn server(&self) -> FakeServer {
         let status = self.status();
         FakeServer::at(status["server"]["socket"].as_str().unwrap_or_else(|| panic!("{status:#}")).as_ref())
     }
 
-    fn kill_hub(&self) {
+    pub fn kill_hub(&self) {
         signal(self.status()["pid"].as_u64().unwrap(), Signal::KILL);
         eventually("the end of the hub", || (self.status()["running"] == false).then_some(()));
     }
@@ -85,7 +85,7 @@ impl Bench {
     }
 
     /// A client that has initialized.
-    fn client(&self) -> Front {
+    pub fn client(&self) -> Front {
         let mut client = self.front(&["app-server"]);
         client.initialize();
         client
@@ -98,7 +98,7 @@ impl Drop for Bench {
     }
 }
 
-fn signal(pid: u64, signal: Signal) {
+pub fn signal(pid: u64, signal: Signal) {
     let _ = kill_process(process(pid), signal);
 }
 
@@ -107,14 +107,14 @@ fn process(pid: u64) -> Pid {
 }
 
 /// A client on pipes.
-struct Front {
+pub struct Front {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Vec<u8>>,
 }
 
 impl Front {
-    fn start(command: &mut Command) -> Front {
+    pub fn start(command: &mut Command) -> Front {
         let mut child = command.spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
         Front { stdin: child.stdin.take(), child, lines }
@@ -159,7 +159,7 @@ impl Front {
         self.wait_for(|message| message["method"].is_null() && message["id"] == id)
     }
 
-    fn initialize(&mut self) {
+    pub fn initialize(&mut self) {
         self.send(INITIALIZE);
         self.answer_to("0");
         self.send(INITIALIZED);

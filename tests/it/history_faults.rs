@@ -194,14 +194,14 @@ fn a_history_whose_disk_is_full() {
     let (disk, journal) = (home.path().join("sessions/s"), home.beside().join("journal"));
     fs::create_dir_all(&disk).expect("a folder");
     fs::create_dir(&journal).expect("a folder");
-    let Some(_mounted) = mount(&["-t", "tmpfs", "-o", "size=1m,mode=700", "none"], &disk) else { return };
+    let Some(_mounted) = mount(&["-t", "tmpfs", "-o", "size=16m,mode=700", "none"], &disk) else { return };
     fs::create_dir(disk.join("journal")).expect("a folder");
     let journal = journal.to_str().expect("UTF-8");
     let Some(_journal) = mount(&["--bind", journal], &disk.join("journal")) else { return };
     let mut watched = Watched::start(Echo::start(home));
     watched.is_well();
     let filler = disk.join("filler");
-    let _ = fs::write(&filler, vec![0; 2 << 20]);
+    let _ = fs::write(&filler, vec![0; 32 << 20]);
     watched.is_told_live();
     fs::remove_file(&filler).expect("it can go");
     watched.recovers();

@@ -346,11 +346,15 @@ fn a_conversation_is_printed() {
         assert_eq!([&lines[1..5], &lines[6..]].concat(), said, "{text}");
     };
     check(&live.tool(&["transcript", "latest"]));
+    // Its siblings take a session as their first word.
+    check(&live.tool(&["transcript", "s"]));
     let entries = documents(&live.tool(&["transcript", "t", "--json"]));
     assert_eq!(json!(entries), live.get("/sessions/self/threads/t/transcript")["entries"]);
     failed(&live.tool(&["transcript", "nope"]), 3, "unknown thread `nope`; threads in this session, latest first: t");
     let home = live.kill();
     check(&tool(&home, &["transcript", "t", "--session", "s"]));
+    check(&tool(&home, &["transcript", "s"]));
+    failed(&tool(&home, &["transcript", "s", "--session", "s"]), 3, "unknown thread `s`");
     assert_eq!(documents(&tool(&home, &["transcript", "latest", "--session", "s", "--json"])), entries);
 }
 

@@ -96,8 +96,13 @@ fn kill(pid: &Value) {
 
 /// What `doctor` says of a server, with its remedy. It may also tell of those of other tests.
 fn told_of(bench: &Bench, pid: &str) -> Option<String> {
+    told_in(&bench.home, bench, pid)
+}
+
+/// The same for somebody with another home.
+fn told_in(home: &Home, bench: &Bench, pid: &str) -> Option<String> {
     let mut command = bench.lab.command(SHIM);
-    bench.home.adopt(&mut command).env("CODEX_SHIM_CODEX", &bench.codex).args(["doctor", "--json"]);
+    home.adopt(&mut command).env("CODEX_SHIM_CODEX", &bench.codex).args(["doctor", "--json"]);
     let document: Value = serde_json::from_slice(&command.output().expect("the shim runs").stdout).expect("JSON");
     let checks = document["checks"].as_array().expect("a list");
     let text = |check: &Value, name: &str| check[name].as_str().unwrap_or_default().to_owned();
@@ -154,9 +159,14 @@ fn e2e_next_hub_adopts_the_server() {
     let told = told_of(&bench, &pid).expect("it is told");
     assert!(told.starts_with(&format!("pid {pid}: the server of a hub that has ended")), "{told}");
     assert!(told.contains("→ `codex-shim hub start` takes it over"), "{told}");
+    let elsewhere = Home::new();
+    let told = told_in(&elsewhere, &bench, &pid).expect("it is told");
+    let remedy = format!("→ `CODEX_SHIM_HOME={} codex-shim hub start` takes it over", bench.home.path().display());
+    assert!(told.contains(&remedy), "{told}");
     bench.done(&["start"]);
     let third = bench.status();
     assert_eq!(told_of(&bench, &pid), None);
+    assert_eq!(told_in(&elsewhere, &bench, &pid), None);
     assert_eq!(third["server"]["pid"], first["server"]["pid"]);
     assert!(answers(Path::new(third["server"]["socket"].as_str().expect("a path"))), "{third}");
     bench.done(&["restart", "--server"]);

@@ -337,7 +337,7 @@ fn context_goes_to_the_model_and_to_no_client() {
     let [mut first, mut second] = ["first", "second"].map(|name| hub.client(name));
     resume(&mut first);
     resume(&mut second);
-    hub.tool(&["context", "push", "--cmd", "make-it"]);
+    hub.tool_with(&[("CODEX_SHIM_CONTEXT_SCOPE", "session")], &["context", "push", "--cmd", "make-it"]);
     // A thread that the client makes for a title takes none.
     let mut server = hub.server();
     let title = json!({"threadSource": "thread_title", "ephemeral": true});

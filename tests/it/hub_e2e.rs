@@ -1,267 +1,21 @@
 //! A hub with real TUIs of codex in tmux, which join it by themselves, and with a plain WebSocket client beside them.
 
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::support::bench::{Bench, COMPLETED, DIALOG, TUI, approves, said, says_to};
 use crate::support::both_ends::text;
-use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::{start_thread, start_turn, turn_completed};
 use crate::support::eventually;
-use crate::support::model::{Item, Model, Script};
-use crate::support::peer::Peer;
+use crate::support::model::{Item, Script};
 use crate::support::real::{COMMAND, run, says};
 use crate::support::release::{Ability, Release};
-use crate::support::shim::{Home, SHIM};
-use crate::support::tmux::Tmux;
+use crate::support::shim::SHIM;
 use crate::support::websocket::Client;
-
-/// The approval's dialog.
-const DIALOG: &str = "Would you like to run the following command?";
-
-/// How long a TUI may take to close a dialog after a key.
-const KEY_WAIT_MAX: Duration = Duration::from_secs(2);
-
-/// The mark before the TUI's input.
-const PROMPT: &str = "›";
-
-/// A TUI of 0.150 shows it until it has a thread.
-const LOADING: &str = "loading";
-
-/// The name of the TUI in `initialize`.
-const TUI: &str = "codex-tui";
-
-/// The end of a turn in a conversation.
-const COMPLETED: (&str, &str) = ("turn", "completed");
-
-/// Answers of the TUI to the screens of its first start: without them it waits for a person.
-const FIRST_START: &str = r#"
-[tui]
-screen_reader_detection_done = true
-[tui.model_availability_nux]
-"gpt-6.1-sol" = 2
-[notice.model_migrations]
-"gpt-5.5" = "gpt-6-sol"
-"#;
-
-/// A hub that runs, with a scripted model behind its server. At its end it runs no longer.
-struct Bench {
-    test: &'static str,
-    model: Model,
-    lab: Lab,
-    home: Home,
-    codex: PathBuf,
-}
-
-impl Bench {
-    /// `None` if the test is skipped.
-    fn start(test: &'static str, abilities: &[Ability], script: Script) -> Option<Bench> {
-        let release = Release::under_test();
-        if [&[Ability::SharedServer], abilities].concat().iter().any(|ability| release.lacks(test, *ability)) {
-            return None;
-        }
-        let codex = installed_or_skip(test)?;
-        let model = Model::start(script);
-        let lab = Lab::new(&model);
-        let mut config =
-            fs::OpenOptions::new().append(true).open(lab.codex_home().join("config.toml")).expect("a file");
-        let trust = format!("[projects.\"{}\"]\ntrust_level = \"trusted\"\n", lab.cwd().display());
-        config.write_all([&trust, FIRST_START].concat().as_bytes()).expect("a file");
-        let bench = Bench { test, model, lab, home: Home::new(), codex };
-        bench.shim(&["hub", "start"]);
-        Some(bench)
-    }
-
-    /// `codex ARG…` in a terminal, with no flag that names a server. `None` if the test is skipped.
-    fn tui(&self, args: &str) -> Option<Tmux> {
-        let (lab, codex) = (&self.lab, self.codex.display());
-        let (cwd, codex_home, home) = (lab.cwd(), lab.codex_home(), lab.root());
-        let script = format!(
-            "cd '{}'; export CODEX_HOME='{}' HOME='{}'; exec '{codex}' {args} 2>'{}'",
-            cwd.display(),
-            codex_home.display(),
-            home.display(),
-            home.join("tui.err").display(),
-        );
-        let tui = Tmux::start(self.test, &self.home, &script)?;
-        tui.shows(PROMPT);
-        // Until then 0.150 ignores an Enter.
-        tui.shows_no(LOADING);
-        Some(tui)
-    }
-
-    /// Runs a tool of codex-shim with an input. It has to succeed.
-    fn shim_with(&self, args: &[&str], input: &str) -> String {
-        let mut command = self.lab.command(SHIM);
-        self.home.adopt(&mut command).env("CODEX_SHIM_CODEX", &self.codex).args(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the shim runs");
-        child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it is read");
-        let output = child.wait_with_output().expect("it ends");
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("it is UTF-8")
-    }
-
-    fn shim(&self, args: &[&str]) -> String {
-        self.shim_with(args, "")
-    }
-
-    /// The same in the hub's session.
-    fn tool(&self, args: &[&str]) -> String {
-        let session = self.session().file_name().expect("a name").to_string_lossy().into_owned();
-        self.shim(&[args, &["--session", &session]].concat())
-    }
-
-    fn document(&self, args: &[&str]) -> Value {
-        serde_json::from_str(&self.tool(&[args, &["--json"]].concat())).expect("it is JSON")
-    }
-
-    fn session(&self) -> PathBuf {
-        let sessions = self.home.sessions();
-        assert_eq!(sessions.len(), 1, "{sessions:?}");
-        sessions[0].clone()
-    }
-
-    /// The document of `hub status --json`.
-    fn status(&self) -> Value {
-        let mut command = self.lab.command(SHIM);
-        let output = self.home.adopt(&mut command).args(["hub", "status", "--json"]).output().expect("the shim runs");
-        serde_json::from_slice(&output.stdout).expect("it is JSON")
-    }
-
-    fn default_socket(&self) -> PathBuf {
-        self.lab.codex_home().join("app-server-control/app-server-control.sock")
-    }
-
-    /// The thread that a TUI has started, and its connection.
-    fn joined(&self) -> (String, Value) {
-        eventually("a client with a thread", || {
-            let status = self.status();
-            let connections = status["connections"].as_array()?;
-            let joined = connections.iter().find(|connection| connection["threads"][0].is_string())?;
-            Some((text(&joined["threads"][0]), joined.clone()))
-        })
-    }
-
-    /// A client that knows nothing of codex's TUI, in a thread.
-    fn watcher(&self, thread: &str) -> Client {
-        let mut watcher = Client::connect(&self.session().join("codex.sock"));
-        watcher.initialize("watcher");
-        watcher.call("thread/resume", json!({"threadId": thread}));
-        watcher
-    }
-
-    /// An editor on pipes, which joins the hub through codex-shim.
-    fn editor(&self) -> Peer {
-        let mut command = self.lab.command(SHIM);
-        self.home.adopt(&mut command).env("CODEX_SHIM_CODEX", &self.codex).env("CODEX_SHIM_SERVER", "shared");
-        let mut editor = Peer::start(command.arg("app-server"));
-        editor.initialize();
-        editor
-    }
-
-    /// The stored requests, as soon as the last one is confirmed.
-    fn confirmed(&self, count: usize) -> Vec<Value> {
-        eventually("confirmed requests", || {
-            let rows = self.rows();
-            assert!(rows.len() <= count, "{rows:#?}");
-            (rows.len() == count && rows.iter().all(|row| !row["confirmed_at"].is_null())).then_some(rows)
-        })
-    }
-
-    /// The requests, without their session, which says whether a hub runs.
-    fn rows(&self) -> Vec<Value> {
-        let mut rows = self.document(&["requests", "--all"])["requests"].as_array().expect("an array").clone();
-        for row in &mut rows {
-            row.as_object_mut().expect("an object").remove("session").expect("each names its session");
-        }
-        rows
-    }
-
-    /// The roles and texts of a thread and the outcomes of its turns, in order, as soon as this many turns have ended.
-    fn conversation(&self, thread: &str, turns: usize) -> Vec<(String, String)> {
-        eventually("the ends of the turns", || (self.counts(thread, ["turn/completed"]) == [turns]).then_some(()));
-        let lines = self.tool(&["transcript", thread, "--json"]);
-        let lines = lines.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
-        let said = lines.filter_map(|line: Value| match line["role"].as_str()? {
-            role @ ("user" | "assistant") => Some((role.to_owned(), text(&line["text"]))),
-            "status" => Some(("turn".to_owned(), text(&line["status"]))),
-            _ => None,
-        });
-        said.collect()
-    }
-
-    /// How often each of these events happened in a thread.
-    fn counts<const N: usize>(&self, thread: &str, types: [&str; N]) -> [usize; N] {
-        let events = self.document(&["events", "--since", "0", "-n", "1000", "--thread", thread]);
-        let events = events["events"].as_array().expect("an array");
-        types.map(|wanted| events.iter().filter(|event| event["event_type"] == wanted).count())
-    }
-
-    /// The requests that the model has answered, without and with a special form of the answer.
-    fn asked(&self) -> (Vec<Value>, Vec<Value>) {
-        self.model.requests().into_iter().partition(|request| !request["text"]["format"].is_object())
-    }
-
-    /// How often the model's command has run.
-    fn ran(&self) -> usize {
-        fs::read_to_string(self.lab.cwd().join("ran.txt")).unwrap_or_default().lines().count()
-    }
-
-    fn kill_hub(&self) {
-        let pid = self.status()["pid"].to_string();
-        assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill runs").success());
-        eventually("the end of the hub", || (self.status()["running"] == false).then_some(()));
-    }
-
-    /// Waits until every one of these terminals has a connection in its thread again.
-    fn joined_again(&self, count: usize) {
-        eventually("connections in a thread", || {
-            let status = self.status();
-            let connections = status["connections"].as_array()?;
-            let joined = connections.iter().filter(|connection| connection["threads"][0].is_string()).count();
-            (joined == count).then_some(())
-        });
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let mut command = self.lab.command(SHIM);
-        let _ = self.home.adopt(&mut command).args(["hub", "stop", "--yes"]).stdout(Stdio::null()).status();
-    }
-}
-
-/// Types a message and sends it. An Enter in the same burst as the text would be a line break of the message.
-fn says_to(tui: &Tmux, words: &str) {
-    tui.types(words);
-    tui.shows(words);
-    tui.keys(&["Enter"]);
-}
-
-/// Approves in a dialog. Codex ignores keys in the first moments of a dialog, so the key is repeated as long as the dialog is there:
-/// it closes with the key that counts, whether the answer arrives or not.
-fn approves(tui: &Tmux) {
-    eventually("a dialog that takes the key", || {
-        tui.types("y");
-        let began = Instant::now();
-        while tui.screen().contains(DIALOG) {
-            if began.elapsed() > KEY_WAIT_MAX {
-                return None;
-            }
-        }
-        Some(())
-    });
-}
-
-fn said(conversation: &[(&str, &str)]) -> Vec<(String, String)> {
-    conversation.iter().map(|(role, words)| ((*role).to_owned(), (*words).to_owned())).collect()
-}
 
 #[test]
 fn e2e_tui_joins_the_hub_by_itself() {
@@ -444,7 +198,10 @@ fn e2e_client_on_pipes_hears_of_a_turn_that_ended_meanwhile() {
         (&json!(thread), &json!(turn), &json!("completed"))
     );
     assert!(ended["items"].to_string().contains("Well."), "{completed:#}");
-    assert!(editor.finish().1.success());
+    let (seen, status) = editor.finish();
+    // The server tells nothing of calls that the client has not made.
+    assert!(seen.iter().all(|message| message["method"] != "deprecationNotice"), "{seen:#?}");
+    assert!(status.success());
 }
 
 #[test]
@@ -504,6 +261,86 @@ fn e2e_approval_returns_after_the_hub_was_killed() {
     assert_ne!(row["resolved_by"], TUI, "{row:#}");
     assert_eq!(bench.ran(), 1);
     assert_eq!(bench.conversation(&thread, 1), said(&[("user", "do it"), ("assistant", "Well."), COMPLETED]));
+}
+
+#[test]
+fn e2e_words_of_a_turn_without_a_hub_are_on_record() {
+    let test = "e2e_words_of_a_turn_without_a_hub_are_on_record";
+    let script = vec![says(), run(), vec![Item::Text(vec!["Unheard."])], says()];
+    let Some(bench) = Bench::start(test, &[Ability::Reconnection, Ability::Pages], script) else { return };
+    let Some(tui) = bench.tui("") else { return };
+    says_to(&tui, "good morning");
+    tui.shows("Well.");
+    says_to(&tui, "do it");
+    tui.shows(DIALOG);
+    let (thread, _) = bench.joined();
+    // Somebody at the server itself answers while no hub runs.
+    let mut direct = Client::connect(Path::new(bench.status()["server"]["socket"].as_str().expect("a path")));
+    direct.initialize("direct");
+    direct.call("thread/resume", json!({"threadId": thread, "excludeTurns": true}));
+    let asked = direct.wait_for("the approval", |message| message["method"] == COMMAND);
+    bench.kill_hub();
+    tui.shows("Reconnecting");
+    direct.answer(&asked["id"], json!({"decision": "accept"}));
+    direct.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    bench.shim(&["hub", "start"]);
+    bench.joined_again(1);
+    tui.shows("Unheard.");
+    says_to(&tui, "go on");
+    let expect = said(&[
+        ("user", "good morning"),
+        ("assistant", "Well."),
+        COMPLETED,
+        ("user", "do it"),
+        ("assistant", "Unheard."),
+        COMPLETED,
+        ("user", "go on"),
+        ("assistant", "Well."),
+        COMPLETED,
+    ]);
+    eventually("all words on record", || {
+        bench.recorded(&thread).filter(|recorded| recorded.len() >= expect.len()).map(|got| assert_eq!(got, expect))
+    });
+}
+
+#[test]
+fn e2e_resumed_thread_has_its_earlier_words() {
+    let test = "e2e_resumed_thread_has_its_earlier_words";
+    let words: [&'static str; 7] = ["One.", "Two.", "Three.", "Four.", "Five.", "Six.", "Seven."];
+    let mut script: Script = words.iter().map(|word| vec![Item::Text(vec![word])]).collect();
+    script.push(run());
+    script.push(says());
+    let Some(bench) = Bench::start(test, &[Ability::Pages], script) else { return };
+    let mut bot = Client::connect(&bench.session().join("codex.sock"));
+    bot.initialize("bot");
+    let started = bot.call("thread/start", json!({"cwd": bench.lab.cwd()}));
+    let thread = text(&started["thread"]["id"]);
+    for (number, word) in words.iter().chain(["last"].iter()).enumerate() {
+        let input = json!([{"type": "text", "text": format!("after {word}")}]);
+        bot.call("turn/start", json!({"threadId": thread, "input": input}));
+        if number == words.len() {
+            let asked = bot.wait_for("the approval", |message| message["method"] == COMMAND);
+            bot.answer(&asked["id"], json!({"decision": "accept"}));
+        }
+        bot.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    }
+    let before = bench.conversation(&thread, 8);
+    assert_eq!(before.len(), 24, "{before:#?}");
+    bot.close();
+    bench.shim(&["hub", "stop"]);
+    fs::remove_dir_all(bench.session()).expect("the record is deleted");
+    bench.shim(&["hub", "start"]);
+    assert_eq!(bench.recorded(&thread), None);
+    let Some(tui) = bench.tui(&format!("resume {thread}")) else { return };
+    tui.shows("after last");
+    eventually("the earlier words", || bench.recorded(&thread).filter(|recorded| *recorded == before));
+    // The next turn follows them, and nothing is there twice.
+    says_to(&tui, "and now");
+    let expect = [&before[..], &said(&[("user", "and now"), ("assistant", "done"), COMPLETED])].concat();
+    eventually("the next turn", || bench.recorded(&thread).filter(|recorded| *recorded == expect));
+    // Words of before the record began are found like all others.
+    let found = bench.document(&["search", "\"after Three\""]);
+    assert_eq!(found["matches"].as_array().map(Vec::len), Some(1), "{found:#}");
 }
 
 #[test]
@@ -596,6 +433,35 @@ fn e2e_turn_goes_on_without_clients() {
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed"]), [2, 2]);
     // The hub does not stay subscribed.
     eventually("the end of the subscription", || (count(r#""method":"thread/unsubscribe""#) == 2).then_some(()));
+}
+
+#[test]
+fn e2e_approval_of_a_queued_turn_is_listed_while_others_are_connected() {
+    let test = "e2e_approval_of_a_queued_turn_is_listed_while_others_are_connected";
+    let script = vec![vec![Item::Text(vec!["Hello."])], run(), vec![Item::Text(vec!["Done."])]];
+    let Some(bench) = Bench::start(test, &[Ability::Queue], script) else { return };
+    let bot = |name| {
+        let mut bot = Client::connect(&bench.session().join("codex.sock"));
+        bot.initialize(name);
+        bot
+    };
+    let _bystander = bot("bystander");
+    let mut first = bot("first");
+    let started = first.call("thread/start", json!({"cwd": bench.lab.cwd()}));
+    let thread = text(&started["thread"]["id"]);
+    first.call("turn/start", json!({"threadId": thread, "input": [{"type": "text", "text": "hi"}]}));
+    first.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    first.close();
+    eventually("the departure", || (bench.status()["connections"].as_array()?.len() == 1).then_some(()));
+    let mut queue = bench.lab.command(&bench.codex);
+    let output = queue.args(["queue", "--thread", &thread, "--message", "do it"]).output().expect("codex runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let request = eventually("the request", || Some(text(&bench.rows().first()?["request_id"])));
+    bench.tool(&["respond", &request, "accept"]);
+    let expect =
+        [("user", "hi"), ("assistant", "Hello."), COMPLETED, ("user", "do it"), ("assistant", "Done."), COMPLETED];
+    assert_eq!(bench.conversation(&thread, 2), said(&expect));
+    assert_eq!(bench.ran(), 1);
 }
 
 #[test]

@@ -6,18 +6,25 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::{http_asked, http_told, told};
 use crate::support::eventually;
-use crate::support::hub::{Hub, answers_at, ask, is_asked, resume};
-use crate::support::requests::{decision, respond_path};
+use crate::support::hub::{Hub, answers_at, asked, resume};
+use crate::support::requests::{decision, question_asked, respond_path};
 use crate::support::websocket::{Client, FakeServer};
 
 /// An answer of an API caller is stored, and then the hub has no connection over which it could send it: the ledger is locked while
 /// the server cuts all connections. Returns the request's id and name.
 fn stored_and_not_sent(hub: &Hub, server: &mut FakeServer, answer: &Value) -> (Value, String) {
+    let id = json!(server.ask("t", APPROVAL, asked()));
+    let name = answered_and_not_sent(hub, server, answer);
+    assert_eq!(answers_at(server, &id), [Value::Null; 0]);
+    (id, name)
+}
+
+/// The same for a request that the server has asked. Returns its name.
+fn answered_and_not_sent(hub: &Hub, server: &mut FakeServer, answer: &Value) -> String {
     let mut client = hub.client("tui");
     resume(&mut client);
     hub.own_connection(server);
-    let id = ask(server);
-    client.wait_for("the approval", is_asked);
+    client.wait_for("the request", |message| message["params"]["itemId"].is_string());
     let name = hub.row("pending")["request_id"].as_str().unwrap().to_owned();
     eventually("an answer that is stored and not sent", || {
         let ledger = Connection::open(hub.session().join("ledger.db")).unwrap();
@@ -49,14 +56,20 @@ fn stored_and_not_sent(hub: &Hub, server: &mut FakeServer, answer: &Value) -> (V
     });
     let row = hub.row("resolved");
     assert!(row["dispatched_at"].is_null(), "{row:#}");
-    assert_eq!(answers_at(server, &id), [Value::Null; 0]);
-    (id, name)
+    name
 }
+
+const APPROVAL: &str = "item/commandExecution/requestApproval";
 
 /// The only row, once the server has confirmed its end, and the answers to it.
 fn confirmed(hub: &Hub) -> (Value, Vec<Value>) {
+    confirmed_after(hub, 1)
+}
+
+/// The same after so many answers.
+fn confirmed_after(hub: &Hub, count: usize) -> (Value, Vec<Value>) {
     let row = eventually("the end", || Some(hub.row("resolved")).filter(|row| row["confirmed_at"].is_string()));
-    let answers = hub.answers(&row, 1);
+    let answers = hub.answers(&row, count);
     (row, answers)
 }
 
@@ -105,4 +118,39 @@ fn reason_stored_before_a_kill_is_sent_by_the_next_hub() {
     };
     eventually("the resolved event", || (ends() > 0).then_some(()));
     assert_eq!(ends(), 1);
+}
+
+/// The ledger does not have the answer to a secret question whole, so the next hub cannot send it, and asks again. The history ends
+/// with the answer that the server got.
+#[test]
+fn history_tells_that_the_answer_of_a_killed_hub_was_not_sent() {
+    let mut hub = Hub::new();
+    let mut server = hub.server();
+    let question: Value = serde_json::from_str(&question_asked("0", true)).unwrap();
+    let id = json!(server.ask("t", "item/tool/requestUserInput", question["params"].clone()));
+    let with = |answer: &str| json!({"answers": {"color": {"answers": [answer]}}});
+    let name = answered_and_not_sent(&hub, &mut server, &with("Red"));
+    hub.kill();
+    server.refuse(None);
+    hub.start();
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    client.wait_for("the question", |message| message["id"] == id && message["method"].is_string());
+    eventually("the row", || (hub.rows().len() == 1 && hub.rows()[0]["status"] == "pending").then_some(()));
+    client.answer(&id, with("Blue"));
+    let (row, answers) = confirmed_after(&hub, 2);
+    assert_eq!((&row["request_id"], &row["resolution_source"]), (&json!(name), &json!("client")), "{row:#}");
+    assert_eq!(answers.iter().filter(|answer| answer["won"] == true).count(), 1, "{answers:#?}");
+    let told = eventually("both ends", || {
+        let lines = hub.tool(&["transcript", "t", "--json"]).stdout;
+        let lines = String::from_utf8_lossy(&lines).into_owned();
+        let entries = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let ends: Vec<Value> = entries.filter(|entry| entry["request_id"] == *name).collect();
+        (ends.len() == 2).then_some(ends)
+    });
+    let ends: Vec<[&Value; 2]> = told.iter().map(|end| [&end["source"], &end["not_sent"]]).collect();
+    assert_eq!(ends, [[&json!("api"), &Value::Null], [&json!("client"), &json!("answered by api")]], "{told:#?}");
+    let text = hub.tool(&["transcript", "t"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("(the earlier answer, answered by api, was not sent)"), "{text}");
 }

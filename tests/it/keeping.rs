@@ -292,6 +292,13 @@ fn planted() -> Vec<(String, String)> {
             planted.push((format!("go {neighbour}{secret}\n end"), word));
         }
     }
+    // Command lines, whose beginning tells what is secret in them, behind all that stands before one on a screen.
+    for command in ["curl -u me:@ https://x", "docker login -p @ r.io", "sshpass -p @ ssh h"] {
+        for before in ["", "\u{1b}[32m", "$ ", "+ ", "12:", "   7\t"] {
+            let word = format!("q7Zk{:03}Rt9XmW3vL8pBd5Jn2Hf6Y", planted.len());
+            planted.push((format!("{before}{}\nend", command.replace('@', &word)), word));
+        }
+    }
     planted
 }
 

@@ -1,6 +1,7 @@
 //! Tests through real pipes, with real processes.
 
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test may fail where it stands, and is no library")]
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "what only tests of Linux need"))]
 
 mod attach;
 mod attach_faults;
@@ -56,9 +57,15 @@ mod history_stream;
 mod history_tools;
 mod hub;
 mod hub_clients;
+mod hub_down;
 mod hub_e2e;
+mod hub_homes;
 mod hub_kills;
 mod hub_limits;
+mod hub_shown;
+mod hub_sockets;
+mod hub_threads;
+mod hub_tools;
 mod keeping;
 mod key_forms;
 mod kills;
@@ -67,6 +74,7 @@ mod old_home;
 mod old_relay;
 mod oracles;
 mod packages;
+mod pictures;
 mod request_tools;
 mod requests;
 mod requests_calls;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, lines_of, next, text, told};
 use crate::support::eventually;
+use crate::support::requests::turn_completed;
 use crate::support::shim::{Home, SHIM, put_program};
 
 const COMMAND: &str = r#"{"id":0,"method":"item/commandExecution/requestApproval","params":{"threadId":"t","turnId":"u1","itemId":"i0","command":"make","cwd":"/work"}}"#;
@@ -128,6 +129,43 @@ fn example_is_like_a_real_request() {
     assert_eq!(example.1, "s");
     let members = |row: &Value| row.as_object().expect("an object").keys().cloned().collect::<Vec<_>>();
     assert_eq!(members(&example.0), members(&real));
+    live.kill();
+}
+
+#[test]
+fn hooks_are_told_which_thread_it_is() {
+    let home = Home::new();
+    let [pending, idle, stalled] = ["pending", "idle", "stalled"].map(|name| home.beside().join(name));
+    let config = format!(
+        "on_pending = {}\non_pending_after = \"1ms\"\non_idle = {}\non_stalled = {}\nstalled_after = \"100ms\"\n",
+        appends(&pending),
+        appends(&idle),
+        appends(&stalled)
+    );
+    let mut live = in_turn(home, &config);
+    let thread = json!({"id": "t", "cwd": "/p/proj", "name": "Fix it", "threadSource": "user"});
+    live.say_plainly(&json!({"method": "thread/started", "params": {"thread": thread}}).to_string());
+    let check = |file: &Path| {
+        let document = eventually("a hook that knows the thread", || {
+            let (document, _) = appended(file).pop()?;
+            (!document["thread"]["title"].is_null()).then_some(document)
+        });
+        let thread = &document["thread"];
+        let told = (&thread["title"], &thread["cwd"], &thread["kind"]);
+        assert_eq!(told, (&json!("Fix it"), &json!("/p/proj"), &json!("user")), "{document}");
+        let name = document["name"].as_str().expect("a name");
+        assert!(name == "proj" || name.starts_with("proj ("), "{name}");
+    };
+    eventually("the index", || (live.get("/sessions/self")["threads"][0]["title"] == "Fix it").then_some(()));
+    // Each silence is told once.
+    let delta =
+        r#"{"method":"item/agentMessage/delta","params":{"threadId":"t","turnId":"u1","itemId":"m","delta":"a"}}"#;
+    live.say_plainly(delta);
+    check(&stalled);
+    live.say_plainly(COMMAND);
+    check(&pending);
+    live.say_plainly(&turn_completed("t", "u1"));
+    check(&idle);
     live.kill();
 }
 
@@ -387,7 +425,7 @@ fn recipe_for_telegram_answers() {
     let answer: Value = serde_json::from_str(&live.at_server()).expect("JSON");
     assert_eq!(answer["result"], json!({ "decision": "accept" }));
     let answered = eventually("the answer to the button", || server.bodies("/bottoken/answerCallbackQuery").pop());
-    assert!(answered.contains("answered by cli") && answered.contains("\"7\""), "{answered}");
+    assert!(answered.contains("answered: accept") && answered.contains("\"7\""), "{answered}");
     end_group(&mut answers);
     assert!(!live.home.beside().join("pwned").exists());
     live.kill();

@@ -363,7 +363,7 @@ fn every_other_tool_works_on_the_old_home() {
 }
 
 /// Tools that read no stored data, and those that a test starts by another name: `Live` has `run`, and `Tmux` has `tui`.
-const NOT_HERE: [&str; 7] = ["demo", "fleet", "run", "serve", "tui", "watch-pty", "web"];
+const NOT_HERE: [&str; 8] = ["demo", "docs", "fleet", "run", "serve", "tui", "watch-pty", "web"];
 
 #[test]
 fn no_tool_is_untried_on_the_old_home() {

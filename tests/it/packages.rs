@@ -9,11 +9,12 @@ use std::io::{BufRead as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::PLAIN_TURN;
 use crate::support::eventually;
+use crate::support::login_file::{ODD_NAME, command_of, members_of, systemd_accepts};
 use crate::support::model::Model;
 use crate::support::peer::Peer;
 use crate::support::release::Release;
@@ -204,6 +205,7 @@ fn tarball_installs_upgrades_and_goes() {
     assert!(!prefix.join("share/doc/codex-shim/only in the old one").exists());
     let unit = fs::read_to_string(prefix.join("share/systemd/user/codex-shim-hub.service")).expect("a unit");
     assert!(unit.contains(&format!("\nExecStart=\"{}\" hub\n", bin.join("codex-shim").display())), "{unit}");
+    installs_in_odd_folder(&bench, &new);
     // Wrapped tools start this program, so it is not removed.
     bench.installed(&bin, &["wrap", "path", "--yes"]);
     let remover = prefix.join("share/codex-shim/install.sh");
@@ -216,6 +218,28 @@ fn tarball_installs_upgrades_and_goes() {
     // The user keeps the records.
     let after = tree(&prefix).into_iter().filter(|path| !path.starts_with(prefix.join("state")));
     assert_eq!(after.collect::<BTreeSet<_>>(), before);
+}
+
+/// Installs an unpacked tarball below a folder whose name has every character that a unit or an agent reads as something else.
+fn installs_in_odd_folder(bench: &Bench, unpacked: &Path) {
+    let prefix = bench.at(ODD_NAME);
+    let bin = prefix.join("bin");
+    let install = |script: &Path, args: &[&str]| {
+        let output = bench.command(script, &bin).args(args).arg(&prefix).output().expect("a shell");
+        assert!(output.status.success(), "{output:?}");
+    };
+    install(&unpacked.join("install.sh"), &[]);
+    let unit = fs::read_to_string(prefix.join("share/systemd/user/codex-shim-hub.service")).expect("a unit");
+    systemd_accepts(&unit);
+    let command = command_of(&unit);
+    let program = bin.join("codex-shim");
+    assert!(command.get_args().any(|word| word == program), "{command:?}");
+    let agent = fs::read(prefix.join("share/codex-shim/codex-shim.hub.plist")).expect("an agent");
+    if let Some(agent) = members_of(&agent) {
+        assert_eq!(agent["ProgramArguments"], json!([program, "hub"]));
+    }
+    install(&prefix.join("share/codex-shim/install.sh"), &["--remove"]);
+    assert!(tree(&prefix).iter().all(|path| path.is_dir()), "{:?}", tree(&prefix));
 }
 
 #[test]

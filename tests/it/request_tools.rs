@@ -37,6 +37,13 @@ fn shown(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("it is text")
 }
 
+/// The output of a tool that warns and does what it was told to.
+fn warned(output: &Output, why: &str) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.lines().count() == 1 && said.contains(why), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("it is text")
+}
+
 /// Starts a tool that waits.
 pub fn begin(live: &Live, args: &[&str]) -> Child {
     let mut command = live.home.shim(args);
@@ -105,21 +112,19 @@ fn a_request_is_answered_by_any_of_its_names() {
     live.say_plainly(&command(0, "a"));
     let all = ids(&told(&live.tool(&["requests", "--json"])));
     let done = shown(&live.tool(&["respond", &all[0][..5], "accept"]));
-    assert!(
-        done.starts_with(&format!("request {} answered by cli (uid ", all[0])) && done.ends_with("accept\n"),
-        "{done}"
-    );
+    assert_eq!(done, format!("request {} answered: accept\n", all[0]));
     assert_eq!(sent(&live), json!({ "id": 0, "result": { "decision": "accept" } }));
 
     live.say_plainly(&command(1, "b"));
     live.say_plainly(&command(2, "c"));
-    shown(&live.tool(&["respond", "latest", "accept-for-session"]));
+    warned(&live.tool(&["respond", "latest", "accept-for-session"]), ": it holds for the whole session");
     assert_eq!(sent(&live), json!({ "id": 2, "result": { "decision": "acceptForSession" } }));
     shown(&live.tool(&["respond", "1", "cancel"]));
     assert_eq!(sent(&live), json!({ "id": 1, "result": { "decision": "cancel" } }));
 
     live.say_plainly(&command(3, "d"));
-    let document = told(&live.tool(&["respond", "3", "--json", r#"{"decision":{"x":["y"]}}"#]));
+    let given = live.tool(&["respond", "3", "--json", r#"{"decision":{"x":["y"]}}"#]);
+    let document: Value = serde_json::from_str(&warned(&given, "it changes what is asked about")).expect("a document");
     assert_eq!((&document["ok"], &document["request"]["status"]), (&json!(true), &json!("resolved")));
     assert_eq!(sent(&live), json!({ "id": 3, "result": { "decision": { "x": ["y"] } } }));
 
@@ -136,7 +141,10 @@ fn a_request_is_answered_by_any_of_its_names() {
 fn permissions_and_elicitations_take_the_same_words() {
     let mut live = in_turn();
     live.say_plainly(r#"{"id":0,"method":"item/permissions/requestApproval","params":{"threadId":"t","turnId":"u1","itemId":"i","cwd":"/w","permissions":{"network":{"enabled":true},"fileSystem":null}}}"#);
-    shown(&live.tool(&["respond", "latest", "accept-for-session"]));
+    warned(
+        &live.tool(&["respond", "latest", "accept-for-session"]),
+        "it reaches the network; it holds for the whole session",
+    );
     let granted = json!({ "permissions": { "network": { "enabled": true } }, "scope": "session" });
     assert_eq!(sent(&live), json!({ "id": 0, "result": granted }));
     live.say_plainly(r#"{"id":1,"method":"mcpServer/elicitation/request","params":{"threadId":"t","turnId":"u1","serverName":"lab","mode":"form","message":"Sure?","requestedSchema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}}}"#);
@@ -195,6 +203,83 @@ fn respond_ending(live: &Live, typed: &[(&str, &str)]) -> (ExitStatus, String) {
     let output = finish(tool);
     seen.push_str(&String::from_utf8_lossy(&output.stderr));
     (output.status, seen)
+}
+
+const REMOVES: &str = "/bin/bash -lc 'make; sudo rm -rf build'";
+const REMOVES_WHY: &str = "it deletes folders with all that is in them as root";
+
+#[test]
+fn risky_answers_without_a_terminal_say_why() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, REMOVES));
+    live.say_plainly(&command(1, "make"));
+    let listed = told(&live.tool(&["requests", "--json"]));
+    let warnings: Vec<&Value> =
+        listed["requests"].as_array().expect("an array").iter().map(|row| &row["warnings"]).collect();
+    assert_eq!(warnings, [&json!([REMOVES_WHY]), &json!([])]);
+    let whole = shown(&live.tool(&["show", "0"]));
+    assert!(whole.contains(&format!("warning     {REMOVES_WHY}\n")), "{whole}");
+    let done = warned(&live.tool(&["respond", "0", "accept"]), &format!("-0: {REMOVES_WHY}"));
+    assert!(done.ends_with("answered: accept\n"), "{done}");
+    assert_eq!(sent(&live), json!({ "id": 0, "result": { "decision": "accept" } }));
+    shown(&live.tool(&["respond", "1", "accept"]));
+    assert_eq!(sent(&live), json!({ "id": 1, "result": { "decision": "accept" } }));
+    for (id, words) in [(2, &["accept", "--yes"][..]), (3, &["decline"])] {
+        live.say_plainly(&command(id, REMOVES));
+        shown(&live.tool(&[&["respond", "latest"], words].concat()));
+        assert_eq!(sent(&live)["id"], id);
+    }
+    live.kill();
+}
+
+#[test]
+fn risky_answers_at_a_terminal_are_confirmed() {
+    let mut live = in_turn();
+    live.say_plainly(&command(0, REMOVES));
+    for typed in ["n", "", "a"] {
+        let (status, seen) = respond_ending(&live, &[("Your answer", "a"), ("Really?", typed)]);
+        assert_eq!(status.code(), Some(1), "{seen}");
+        assert!(seen.contains(&format!("{REMOVES_WHY}.")) && seen.contains("nothing was sent"), "{seen}");
+    }
+    respond_typing(&live, &[("Your answer", "a"), ("Really?", "y")]);
+    assert_eq!(sent(&live), json!({ "id": 0, "result": { "decision": "accept" } }));
+
+    // The same if the answer is on the command line; then the request is named.
+    live.say_plainly(&command(1, REMOVES));
+    let asked = |typed: Option<&str>, words: &[&str]| {
+        let (tool, mut terminal) = run_at_a_terminal(&live, &[&["respond", "1"], words].concat(), "");
+        let mut seen = String::new();
+        if let Some(typed) = typed {
+            read_until(&mut terminal, &mut seen, 0, "Really?");
+            terminal.write_all(typed.as_bytes()).expect("it is typed");
+        }
+        (finish(tool).status.code(), seen)
+    };
+    let (code, seen) = asked(Some("n\n"), &["accept-for-session"]);
+    assert_eq!(code, Some(1));
+    assert!(seen.contains("sudo rm -rf build") && seen.contains(&format!("{REMOVES_WHY}; it holds for")), "{seen}");
+    assert_eq!(asked(None, &["accept", "--yes"]).0, Some(0));
+    assert_eq!(sent(&live), json!({ "id": 1, "result": { "decision": "accept" } }));
+    live.kill();
+}
+
+#[test]
+fn time_left_for_a_question_is_listed() {
+    let mut live = in_turn();
+    live.say_plainly(&QUESTION.replace("\"questions\"", "\"autoResolutionMs\":86400000,\"questions\""));
+    live.say_plainly(&command(8, "make"));
+    let listed = shown(&live.tool(&["requests"]));
+    let left: Vec<bool> = listed.lines().map(|line| line.contains(" left)")).collect();
+    assert_eq!(left, [true, false], "{listed}");
+    let rows = told(&live.tool(&["requests", "--json"]));
+    let until = |index: usize| &rows["requests"][index]["answer_until"];
+    assert!(until(0).is_string() && until(1).is_null(), "{rows}");
+    assert!(
+        shown(&live.tool(&["show", "7"]))
+            .lines()
+            .any(|line| line.starts_with("left        23h ") && line.contains(", until "))
+    );
+    live.kill();
 }
 
 #[test]
@@ -410,13 +495,28 @@ fn something_can_be_said_and_stopped_from_the_side() {
     assert_eq!(told(&finish(saying)), json!({ "turn_id": "u2", "thread_id": "t", "steered": false }));
     failed(&live.tool(&["send", " "]), 2, "empty");
 
-    let mut command = live.home.shim(&["send", "-"]);
-    let mut saying = command.current_dir(live.home.beside()).spawn().expect("the tool runs");
-    saying.stdin.take().expect("stdin is piped").write_all(b"two\nlines\n").expect("the tool reads");
+    let say = |live: &Live, message: &[u8]| {
+        let mut command = live.home.shim(&["send", "-"]);
+        let mut saying = command.current_dir(live.home.beside()).spawn().expect("the tool runs");
+        // The tool need not read all of it.
+        let _ = saying.stdin.take().expect("stdin is piped").write_all(message);
+        saying
+    };
+    let saying = say(&live, b"two\nlines\n");
     let call = sent(&live);
     assert_eq!(call["params"]["input"][0]["text"], "two\nlines");
     live.say_unseen(&json!({ "id": call["id"], "error": { "code": -32600, "message": "not now" } }).to_string());
     failed(&finish(saying), 1, "not now");
+    let saying = say(&live, b"caf\xe9\n");
+    let call = sent(&live);
+    assert_eq!(call["params"]["input"][0]["text"], "caf\u{fffd}");
+    live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u9" } } }).to_string());
+    let sent_anyway = finish(saying);
+    assert!(sent_anyway.status.success());
+    assert!(String::from_utf8_lossy(&sent_anyway.stderr).contains("not UTF-8"), "{sent_anyway:?}");
+    for too_long in [vec![b'x'; (1 << 20) + 1], vec![b'"'; 600_000]] {
+        failed(&finish(say(&live, &too_long)), 2, "the message is too long");
+    }
     live.end_quietly();
 }
 
@@ -471,6 +571,11 @@ fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
 
 /// The same, with text that was typed before.
 fn at_a_terminal_after(live: &Live, typed: &str) -> (Child, std::fs::File) {
+    run_at_a_terminal(live, &["respond", "latest"], typed)
+}
+
+/// Any tool at a terminal of its own.
+fn run_at_a_terminal(live: &Live, words: &[&str], typed: &str) -> (Child, std::fs::File) {
     let ours =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
     rustix::pty::grantpt(&ours).and_then(|()| rustix::pty::unlockpt(&ours)).expect("it can be used");
@@ -480,7 +585,7 @@ fn at_a_terminal_after(live: &Live, typed: &str) -> (Child, std::fs::File) {
     rustix::termios::tcsetwinsize(&ours, size).expect("it has a size");
     let mut ours = std::fs::File::from(ours);
     ours.write_all(typed.as_bytes()).expect("it is typed");
-    let mut command = live.home.shim(&["respond", "latest"]);
+    let mut command = live.home.shim(words);
     command.env("PAGER", "cat").stdin(theirs.try_clone().expect("it is open")).stdout(theirs).stderr(Stdio::piped());
     (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours)
 }
@@ -546,7 +651,8 @@ fn one_can_wait_for_either() {
     failed(&live.tool(&["wait", "--for", "pending", "--timeout", "10ms"]), 1, "timed out: ");
     let waiting = begin(&live, &["wait", "--for", "pending", "--json"]);
     live.say_plainly(&command(0, "a"));
-    assert_eq!(told(&finish(waiting))["pending_requests"], 1);
+    let document = told(&finish(waiting));
+    assert_eq!((&document["pending_requests"], &document["requests"][0]["status"]), (&json!(1), &json!("pending")));
     let told = "the session waits for permission, with 1 pending request";
     failed(&live.tool(&["wait", "--for", "idle", "--timeout", "1ms"]), 1, told);
     let waiting = begin(&live, &["wait", "--for", "idle"]);

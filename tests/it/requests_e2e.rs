@@ -109,6 +109,26 @@ fn e2e_requests_to_change_a_file_show_the_change() {
     real.end();
 }
 
+#[test]
+fn e2e_requests_say_what_is_risky() {
+    const TEST: &str = "e2e_requests_say_what_is_risky";
+    let command = Release::under_test().command_to_be_approved("rm -rf build && echo x > /etc/codex-shim-beside");
+    let patch = "*** Begin Patch\n*** Delete File: old.txt\n*** Add File: ../beside.txt\n+x\n*** End Patch";
+    let script = vec![vec![command], says(), vec![Item::Patch(patch)], says()];
+    let Some(mut real) = Real::start(TEST, "", script) else { return };
+    std::fs::write(real.lab.cwd().join("old.txt"), "old\n").expect("a file");
+    let (_, row) = real.asked_by_turn(COMMAND);
+    let expect = json!(["it deletes folders with all that is in them", "it writes a file outside the folder"]);
+    assert_eq!(row["warnings"], expect, "{row:#}");
+    real.responded(&row, &json!({"decision": "decline"}));
+    real.completed("completed");
+    let (_, row) = real.asked_by_turn(CHANGE);
+    assert_eq!(row["warnings"], json!(["it deletes a file", "it changes a file outside the folder"]), "{row:#}");
+    real.responded(&row, &json!({"decision": "decline"}));
+    real.completed("completed");
+    real.end();
+}
+
 fn question() -> Vec<Item> {
     let arguments = json!({"questions": [{"id": "color", "header": "Color", "question": "Which?",
         "options": [{"label": "Red", "description": "red"}, {"label": "Blue", "description": "blue"}]}]});

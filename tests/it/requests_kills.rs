@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::kills::spread;
+use crate::support::PATIENCE;
 use crate::support::both_ends::{Live, http_asked, http_told};
 use crate::support::requests::{PENDING, answer, command_asked, decision, parsed, resolved, respond_path};
 use crate::support::shim::Home;
@@ -96,31 +97,33 @@ fn kill_once(home: Home, chance: u64) -> Killed {
 /// So an answer that the server has received always belongs to a resolved row. The response to an API caller agrees with the
 /// row. No request of an earlier run is pending, and every request that the client has seen has a row.
 ///
-/// What the ledger does not store within 250 ms is forwarded late: such a request may have no row, and such an answer may be
-/// received and orphaned. Only a run that took that long may show this.
+/// What the ledger does not store within 250 ms is forwarded late, with a row or without. Only that nothing is pending is
+/// checked of a run that took that long, as on a busy machine. There are more runs until each state was seen.
 #[test]
 fn requests_tell_the_truth_after_two_hundred_kills() {
     let mut home = Home::new();
     let mut seen = BTreeMap::<&str, u64>::new();
-    for number in 0..KILLS {
+    let began = Instant::now();
+    for number in 0.. {
+        if number >= KILLS && states(&seen).iter().all(|count| *count > 0) {
+            break;
+        }
+        assert!(number < KILLS || began.elapsed() < 2 * PATIENCE, "not all of it was seen to happen: {seen:?}");
         let killed = kill_once(home, spread(number) >> 8);
         let live = Live::start_in(killed.home);
         assert_eq!(live.get(PENDING)["requests"], json!([]), "{number}");
+        if killed.may_be_late {
+            *seen.entry("late").or_default() += 1;
+            home = live.kill();
+            continue;
+        }
         for id in 0..OPEN {
-            let path = format!("GET /sessions/self/codex-requests/{}-{id}", killed.generation);
-            let (status, kept) = live.http(&path, b"");
-            if status != 200 {
-                assert!(status == 404 && killed.may_be_late, "kill {number}: {kept}");
-                *seen.entry("forwarded late, without a row").or_default() += 1;
-                continue;
-            }
-            let (row, answers) = (&kept["request"], kept["answers"].as_array().expect("an array").clone());
+            let (row, answers) = live.kept(&format!("{}-{id}", killed.generation));
             let received = killed.received.get(&id);
             let what = format!("kill {number}, {received:?} is received: {row:#} {answers:#?}");
             let won: Vec<&Value> = answers.iter().filter(|answer| answer["won"] == true).collect();
             let has = |member: &str| row[member].is_string();
             let state = match (row["status"] == "resolved", has("dispatched_at"), has("confirmed_at"), received) {
-                (false, _, _, Some(_)) => "orphaned, received late",
                 (false, ..) => "orphaned, the server got nothing",
                 (true, _, true, _) => "confirmed",
                 (true, true, false, _) => "resolved and dispatched",
@@ -131,7 +134,7 @@ fn requests_tell_the_truth_after_two_hundred_kills() {
             match row["status"].as_str() {
                 Some("orphaned") => {
                     assert_eq!(row["error_code"], "server_restarted", "{what}");
-                    assert!(received.is_none() || killed.may_be_late, "{what}");
+                    assert!(received.is_none(), "{what}");
                     assert!(
                         row["resolved_payload"].is_null() && !has("dispatched_at") && !has("confirmed_at"),
                         "{what}"
@@ -163,8 +166,11 @@ fn requests_tell_the_truth_after_two_hundred_kills() {
         }
         home = live.kill();
     }
+}
+
+/// How often a request was seen before, after and at its answer's commit.
+fn states(seen: &BTreeMap<&str, u64>) -> [u64; 3] {
     let count = |state: &str| seen.get(state).copied().unwrap_or_default();
     let between = count("resolved and received, the write not kept") + count("resolved and not received");
-    let states = [count("orphaned, the server got nothing"), count("resolved and dispatched"), between];
-    assert!(states.iter().all(|count| *count > 0), "not all of it was seen to happen: {seen:?}");
+    [count("orphaned, the server got nothing"), count("resolved and dispatched"), between]
 }

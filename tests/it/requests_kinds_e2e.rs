@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -115,6 +116,50 @@ fn e2e_requests_of_an_mcp_server_are_answered_at_the_side() {
     check_elicitation("e2e_requests_of_an_mcp_server_are_answered_at_the_side", false);
 }
 
+/// An MCP server with one tool, which asks nothing itself.
+fn tool_server(folder: &Path) -> String {
+    let script = folder.join("server.sh");
+    let asks = SERVER.find("      call=$id").expect("the tool's line");
+    let ends = SERVER.find("    *'\"method\":'*)").expect("the next line");
+    let says =
+        r#"      printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"told"}]}}\n' "$id" ;;"#;
+    fs::write(&script, format!("{}{says}\n{}", &SERVER[..asks], &SERVER[ends..])).expect("a file");
+    format!("[mcp_servers.lab]\ncommand = \"sh\"\nargs = [{script:?}, {:?}]\n", folder.join("told"))
+}
+
+#[test]
+fn e2e_requests_of_a_tool_are_accepted_for_longer() {
+    let test = "e2e_requests_of_a_tool_are_accepted_for_longer";
+    if Release::under_test().lacks(test, Ability::Elicitation) {
+        return;
+    }
+    for persist in ["session", "always"] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let call = || vec![Release::under_test().mcp_tool()];
+        let Some(mut real) = Real::start_with(test, "", &tool_server(folder.path()), vec![call(), call(), says()])
+        else {
+            return;
+        };
+        let (_, row) = real.asked_by_turn(ELICITATION);
+        let meta = &row["request_payload"]["_meta"];
+        let offers = meta["persist"].as_array().is_some_and(|offers| offers.contains(&json!(persist)));
+        if !offers {
+            // An early release; it must not be sent what it does not offer.
+            refused(real.respond(&row, &json!({"action": "accept", "persist": persist})), (422, "invalid_response"));
+            real.end();
+            return;
+        }
+        refused(real.respond(&row, &json!({"action": "accept", "persist": "ever"})), (422, "invalid_response"));
+        real.responded(&row, &json!({"action": "accept", "persist": persist}));
+        // The second call asks nothing.
+        real.completed("completed");
+        assert_eq!(resolved(&real, &row, false)["_meta"], json!({"persist": persist}));
+        let asked = real.peer.seen.iter().filter(|message| message["method"] == ELICITATION).count();
+        assert_eq!(asked, 1, "{persist}");
+        real.end();
+    }
+}
+
 fn check_permissions(test: &str, by_client: bool, granted: &Value, model_sees: &[&str]) {
     if Release::under_test().lacks(test, Ability::Permissions) {
         return;
@@ -202,8 +247,6 @@ fn check_secret(test: &str, by_client: bool) {
     assert_nowhere(&real.home.path(), SECRET);
     let Real { peer, home, .. } = real;
     peer.finish();
-    let ledger = home.path().join("sessions/s/ledger.db");
-    eventually("a ledger that is whole", || (!ledger.with_extension("db-wal").exists()).then_some(()));
     assert_nowhere(&home.path(), SECRET);
 }
 

@@ -47,8 +47,40 @@ fn place(home: &Home) -> std::path::PathBuf {
     home.beside().canonicalize().expect("it is there")
 }
 
-fn sent(live: &Live) -> Value {
-    serde_json::from_str(&live.at_server()).expect("it is JSON")
+/// Repeats a test until no rule was late in it: on a busy machine a rule may take longer than the 250 ms after which the client is
+/// asked.
+pub fn in_time(test: impl Fn() -> Option<()>) {
+    eventually("rules that are in time", test);
+}
+
+/// The next line at the server; `None` if the client is asked instead, because a rule was late.
+fn sent(live: &Live) -> Option<Value> {
+    let line = eventually("a line at the server, or the request at the client", || {
+        let line = live.server.try_recv().ok().map(Some);
+        line.or_else(|| live.client.try_recv().ok().map(|_| None))
+    });
+    if line.is_none() {
+        was_late(|path| live.get(path));
+    }
+    line.map(|line| serde_json::from_slice(&line).expect("it is JSON"))
+}
+
+/// Sends a request that the client must receive unchanged; `None` if it receives an earlier one, because a rule was late.
+fn plainly(live: &mut Live, line: &str) -> Option<()> {
+    let is_it = live.say(line) == format!("{line}\n");
+    if !is_it {
+        was_late(|path| live.get(path));
+    }
+    is_it.then_some(())
+}
+
+/// Waits until the documents of a session say that a rule was late.
+pub fn was_late(get: impl Fn(&str) -> Value) {
+    eventually("why the client was asked", || {
+        let events = get("/sessions/self/codex-events?limit=500")["events"].to_string();
+        let rows = get(&format!("{PENDING}?all=true"))["requests"].as_array().expect("an array").clone();
+        (events.contains("took over 250 ms") || rows.iter().any(|row| row["late"] == true)).then_some(())
+    });
 }
 
 fn rows(live: &Live) -> Vec<Value> {
@@ -72,29 +104,33 @@ fn opens_thread(live: &mut Live, version: &str, sandbox: &str) {
 
 #[test]
 fn rules_answer_without_asking_the_client() {
-    let mut live = start_in(home());
-    let cwd = place(&live.home);
-    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
-    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
-    live.say_unseen(&asks(1, "rm -rf build", &cwd));
-    assert_eq!(sent(&live), json!({"id": 1, "result": {"decision": "decline"}}));
-    let steer = sent(&live);
-    assert!(steer["method"] == "turn/steer" && steer.to_string().contains("use make clean"), "{steer}");
-    live.say_unseen(&asks(2, "make", &cwd));
-    // The client sees nothing of these, and this as it is.
-    live.say_plainly(&asks(3, "ls -l", &cwd));
-    let rows = eventually("their rows", || Some(rows(&live)).filter(|rows| rows[0]["dispatched_at"].is_string()));
-    let told = |row: &Value| {
-        ["status", "resolution_source", "resolved_by", "rule"].map(|name| row[name].as_str().unwrap_or("-").to_owned())
-    };
-    assert_eq!(told(&rows[0]), ["resolved", "policy", "rule:list", "list"]);
-    assert!(text(&rows[0]["program"]).ends_with("/ls"), "{:#}", rows[0]);
-    assert_eq!(told(&rows[1]), ["resolved", "policy", "rule:no rm", "no rm"]);
-    assert_eq!(told(&rows[2]), ["pending", "-", "-", "make"]);
-    assert_eq!(told(&rows[3]), ["pending", "-", "-", "-"]);
-    assert!(live.tool(&["respond", "2", "decline"]).status.success());
-    assert_eq!(sent(&live)["id"], 2);
-    live.kill();
+    in_time(|| {
+        let mut live = start_in(home());
+        let cwd = place(&live.home);
+        live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 0, "result": {"decision": "accept"}}));
+        live.say_unseen(&asks(1, "rm -rf build", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 1, "result": {"decision": "decline"}}));
+        let steer = sent(&live)?;
+        assert!(steer["method"] == "turn/steer" && steer.to_string().contains("use make clean"), "{steer}");
+        live.say_unseen(&asks(2, "make", &cwd));
+        // The client sees nothing of these, and this as it is.
+        plainly(&mut live, &asks(3, "ls -l", &cwd))?;
+        let rows = eventually("their rows", || Some(rows(&live)).filter(|rows| rows[0]["dispatched_at"].is_string()));
+        let told = |row: &Value| {
+            ["status", "resolution_source", "resolved_by", "rule"]
+                .map(|name| row[name].as_str().unwrap_or("-").to_owned())
+        };
+        assert_eq!(told(&rows[0]), ["resolved", "policy", "rule:list", "list"]);
+        assert!(text(&rows[0]["program"]).ends_with("/ls"), "{:#}", rows[0]);
+        assert_eq!(told(&rows[1]), ["resolved", "policy", "rule:no rm", "no rm"]);
+        assert_eq!(told(&rows[2]), ["pending", "-", "-", "make"]);
+        assert_eq!(told(&rows[3]), ["pending", "-", "-", "-"]);
+        assert!(live.tool(&["respond", "2", "decline"]).status.success());
+        assert_eq!(sent(&live)?["id"], 2);
+        live.kill();
+        Some(())
+    });
 }
 
 /// Each refusal asks the client, and the history says why.
@@ -120,14 +156,17 @@ fn accept_needs_a_known_codex_and_a_known_sandbox() {
 
 #[test]
 fn trusted_terminal_accepts_with_an_older_codex() {
-    let home = home();
-    let cwd = place(&home);
-    configure(&home, &rules(&cwd).replace("action = \"accept\"", "action = \"accept\"\ntrust_terminal = true"));
-    let mut live = Live::start_in(home);
-    opens_thread(&mut live, "0.150.0", r#"{"type":"readOnly"}"#);
-    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
-    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
-    live.kill();
+    in_time(|| {
+        let home = home();
+        let cwd = place(&home);
+        configure(&home, &rules(&cwd).replace("action = \"accept\"", "action = \"accept\"\ntrust_terminal = true"));
+        let mut live = Live::start_in(home);
+        opens_thread(&mut live, "0.150.0", r#"{"type":"readOnly"}"#);
+        live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 0, "result": {"decision": "accept"}}));
+        live.kill();
+        Some(())
+    });
 }
 
 #[test]
@@ -140,33 +179,39 @@ fn other_shell_than_the_users_is_asked() {
 
 #[test]
 fn turn_that_widens_the_sandbox_ends_the_accepts() {
-    let mut live = start_in(home());
-    let cwd = place(&live.home);
-    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
-    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
-    live.send(r#"{"id":5,"method":"turn/start","params":{"threadId":"t","input":[],"sandboxPolicy":{"type":"workspaceWrite","writableRoots":["/usr"]}}}"#);
-    live.say_plainly(&asks(1, "/bin/ls -l", &cwd));
-    live.kill();
+    in_time(|| {
+        let mut live = start_in(home());
+        let cwd = place(&live.home);
+        live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 0, "result": {"decision": "accept"}}));
+        live.send(r#"{"id":5,"method":"turn/start","params":{"threadId":"t","input":[],"sandboxPolicy":{"type":"workspaceWrite","writableRoots":["/usr"]}}}"#);
+        plainly(&mut live, &asks(1, "/bin/ls -l", &cwd))?;
+        live.kill();
+        Some(())
+    });
 }
 
 /// One invalid rule in an edited file leaves the rules as they are; since the file has other rules then, none accepts.
 #[test]
 fn invalid_rule_in_an_edited_file_changes_no_rule() {
-    let mut live = start_in(home());
-    let cwd = place(&live.home);
-    configure(
-        &live.home,
-        &format!("{}[[rules]]\nname = \"bad\"\naction = \"hold\"\n", rules(&cwd).replace("no rm", "other")),
-    );
-    eventually("the mistake in the status", || {
-        let faults = live.get("/sessions/self")["faults"].to_string();
-        (faults.contains("rule 4 (`bad`)") && faults.contains("not applied until it is corrected")).then_some(())
+    in_time(|| {
+        let mut live = start_in(home());
+        let cwd = place(&live.home);
+        configure(
+            &live.home,
+            &format!("{}[[rules]]\nname = \"bad\"\naction = \"hold\"\n", rules(&cwd).replace("no rm", "other")),
+        );
+        eventually("the mistake in the status", || {
+            let faults = live.get("/sessions/self")["faults"].to_string();
+            (faults.contains("rule 4 (`bad`)") && faults.contains("not applied until it is corrected")).then_some(())
+        });
+        live.say_unseen(&asks(0, "rm -rf x", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 0, "result": {"decision": "decline"}}));
+        let rows = eventually("its row", || Some(rows(&live)).filter(|rows| rows[0]["resolved_by"].is_string()));
+        assert_eq!(rows[0]["resolved_by"], "rule:no rm");
+        live.kill();
+        Some(())
     });
-    live.say_unseen(&asks(0, "rm -rf x", &cwd));
-    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "decline"}}));
-    let rows = eventually("its row", || Some(rows(&live)).filter(|rows| rows[0]["resolved_by"].is_string()));
-    assert_eq!(rows[0]["resolved_by"], "rule:no rm");
-    live.kill();
 }
 
 #[test]
@@ -197,32 +242,38 @@ fn command_elsewhere_or_with_more_is_asked() {
 
 #[test]
 fn edited_rule_accepts_nothing_even_before_it_is_read() {
-    let mut live = start_in(home());
-    let cwd = place(&live.home);
-    let whole = rules(&cwd);
-    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
-    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
-    for (id, edited) in (1..).zip(["", &whole[..whole.len() / 8], "[[rules]\n", "rules = 7\n"]) {
-        configure(&live.home, edited);
-        live.say_plainly(&asks(id, "/bin/ls -l", &cwd));
-    }
-    live.kill();
+    in_time(|| {
+        let mut live = start_in(home());
+        let cwd = place(&live.home);
+        let whole = rules(&cwd);
+        live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 0, "result": {"decision": "accept"}}));
+        for (id, edited) in (1..).zip(["", &whole[..whole.len() / 8], "[[rules]\n", "rules = 7\n"]) {
+            configure(&live.home, edited);
+            plainly(&mut live, &asks(id, "/bin/ls -l", &cwd))?;
+        }
+        live.kill();
+        Some(())
+    });
 }
 
 #[test]
 fn new_rule_applies_to_a_running_relay() {
-    let home = Home::away();
-    fs::create_dir_all(home.path()).expect("a folder");
-    let mut live = start_in(home);
-    let cwd = place(&live.home);
-    live.say_plainly(&asks(0, "/bin/ls -l", &cwd));
-    let loaded_at = |live: &Live| live.get("/sessions/self")["config"]["loaded_at"].clone();
-    let before = loaded_at(&live);
-    configure(&live.home, &rules(&cwd));
-    eventually("the settings", || (loaded_at(&live) != before).then_some(()));
-    live.say_unseen(&asks(1, "/bin/ls -l", &cwd));
-    assert_eq!(sent(&live), json!({"id": 1, "result": {"decision": "accept"}}));
-    live.kill();
+    in_time(|| {
+        let home = Home::away();
+        fs::create_dir_all(home.path()).expect("a folder");
+        let mut live = start_in(home);
+        let cwd = place(&live.home);
+        plainly(&mut live, &asks(0, "/bin/ls -l", &cwd))?;
+        let loaded_at = |live: &Live| live.get("/sessions/self")["config"]["loaded_at"].clone();
+        let before = loaded_at(&live);
+        configure(&live.home, &rules(&cwd));
+        eventually("the settings", || (loaded_at(&live) != before).then_some(()));
+        live.say_unseen(&asks(1, "/bin/ls -l", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 1, "result": {"decision": "accept"}}));
+        live.kill();
+        Some(())
+    });
 }
 
 #[test]
@@ -244,54 +295,64 @@ fn folder_behind_a_link_is_asked() {
 
 #[test]
 fn invalid_rule_is_reported_and_others_go_on() {
-    let home = home();
-    let cwd = place(&home);
-    let broken = "[[rules]]\nname = \"all\"\nmatch = { kind = \"command\", argv = [\"rm\"] }\naction = \"accept\"\n";
-    configure(&home, &format!("{broken}{}", rules(&cwd)));
-    let mut live = start_in(home);
-    live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
-    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "accept"}}));
-    live.say_plainly(&asks(1, "rm x", &cwd));
-    let faults = live.get("/sessions/self")["faults"].to_string();
-    assert!(faults.contains("rule 1 (`all`)") && faults.contains("matches nothing"), "{faults}");
-    let listed = live.tool(&["rules", "--json"]);
-    assert_eq!(listed.status.code(), Some(1));
-    let document: Value = serde_json::from_slice(&listed.stdout).expect("it is JSON");
-    assert_eq!(document["rules"].as_array().map(Vec::len), Some(3), "{document:#}");
-    assert!(document["invalid"][0].as_str().is_some_and(|why| why.contains("rule 1 (`all`)")), "{document:#}");
-    assert!(String::from_utf8_lossy(&listed.stderr).contains("rule 1 (`all`)"));
-    let checked = String::from_utf8(live.tool(&["doctor"]).stdout).expect("it is text");
-    assert!(checked.contains("rule 1 (`all`)"), "{checked}");
-    live.kill();
+    in_time(|| {
+        let home = home();
+        let cwd = place(&home);
+        let broken =
+            "[[rules]]\nname = \"all\"\nmatch = { kind = \"command\", argv = [\"rm\"] }\naction = \"accept\"\n";
+        configure(&home, &format!("{broken}{}", rules(&cwd)));
+        let mut live = start_in(home);
+        live.say_unseen(&asks(0, "/bin/ls -l", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 0, "result": {"decision": "accept"}}));
+        plainly(&mut live, &asks(1, "rm x", &cwd))?;
+        let faults = live.get("/sessions/self")["faults"].to_string();
+        assert!(faults.contains("rule 1 (`all`)") && faults.contains("matches nothing"), "{faults}");
+        let listed = live.tool(&["rules", "--json"]);
+        assert_eq!(listed.status.code(), Some(1));
+        let document: Value = serde_json::from_slice(&listed.stdout).expect("it is JSON");
+        assert_eq!(document["rules"].as_array().map(Vec::len), Some(3), "{document:#}");
+        assert!(document["invalid"][0].as_str().is_some_and(|why| why.contains("rule 1 (`all`)")), "{document:#}");
+        assert!(String::from_utf8_lossy(&listed.stderr).contains("rule 1 (`all`)"));
+        let checked = String::from_utf8(live.tool(&["doctor"]).stdout).expect("it is text");
+        assert!(checked.contains("rule 1 (`all`)"), "{checked}");
+        live.kill();
+        Some(())
+    });
 }
 
 #[test]
 fn rules_are_listed_with_their_counts() {
-    let home = home();
-    assert_eq!(told(&tool(&home, &["rules", "--json"]))["rules"][0]["matched"], 0);
-    let mut live = start_in(home);
-    let cwd = place(&live.home);
-    for id in 0..2 {
-        live.say_unseen(&asks(id, "/bin/ls -l", &cwd));
-        sent(&live);
-    }
-    live.say_unseen(&asks(5, "make", &cwd));
-    let count = |live: &Live| {
-        let document = told(&live.tool(&["rules", "--json"]));
-        let of = |index: usize| {
-            let rule = &document["rules"][index];
-            (text(&rule["name"]), rule["matched"].as_u64(), rule["answered"].as_u64(), rule["last_at"].is_string())
+    in_time(|| {
+        let home = home();
+        assert_eq!(told(&tool(&home, &["rules", "--json"]))["rules"][0]["matched"], 0);
+        let mut live = start_in(home);
+        let cwd = place(&live.home);
+        for id in 0..2 {
+            live.say_unseen(&asks(id, "/bin/ls -l", &cwd));
+            sent(&live)?;
+        }
+        live.say_unseen(&asks(5, "make", &cwd));
+        let count = |live: &Live| {
+            let document = told(&live.tool(&["rules", "--json"]));
+            let of = |index: usize| {
+                let rule = &document["rules"][index];
+                (text(&rule["name"]), rule["matched"].as_u64(), rule["answered"].as_u64(), rule["last_at"].is_string())
+            };
+            [of(0), of(1), of(2)]
         };
-        [of(0), of(1), of(2)]
-    };
-    let expect = |name: &str, matched, answered, is_used| (name.to_owned(), Some(matched), Some(answered), is_used);
-    eventually("the rows", || (count(&live)[2].1 == Some(1)).then_some(()));
-    assert_eq!(count(&live), [expect("list", 2, 2, true), expect("no rm", 0, 0, false), expect("make", 1, 0, true)]);
-    let later = told(&live.tool(&["rules", "--since", "2100-01-01", "--json"]));
-    assert_eq!(later["rules"][0]["matched"], 0, "{later:#}");
-    let listed = String::from_utf8(live.tool(&["rules"]).stdout).expect("it is text");
-    assert!(listed.starts_with("list") && listed.contains("run rm -rf …"), "{listed}");
-    live.kill();
+        let expect = |name: &str, matched, answered, is_used| (name.to_owned(), Some(matched), Some(answered), is_used);
+        eventually("the rows", || (count(&live)[2].1 == Some(1)).then_some(()));
+        assert_eq!(
+            count(&live),
+            [expect("list", 2, 2, true), expect("no rm", 0, 0, false), expect("make", 1, 0, true)]
+        );
+        let later = told(&live.tool(&["rules", "--since", "2100-01-01", "--json"]));
+        assert_eq!(later["rules"][0]["matched"], 0, "{later:#}");
+        let listed = String::from_utf8(live.tool(&["rules"]).stdout).expect("it is text");
+        assert!(listed.starts_with("list") && listed.contains("run rm -rf …"), "{listed}");
+        live.kill();
+        Some(())
+    });
 }
 
 #[test]
@@ -356,8 +417,10 @@ fn what_decides_in_reach_of_a_model_bars_all_accepts() {
             (events.contains("in_reach") && events.contains("rule_refused")).then_some(())
         });
         if (what, place_of_it) == ("config.toml", "thread") {
-            let checked = String::from_utf8(live.tool(&["doctor"]).stdout).expect("it is text");
-            assert!(checked.contains("config.toml can be changed by a model"), "{checked}");
+            for tool in ["doctor", "status"] {
+                let said = String::from_utf8(live.tool(&[tool]).stdout).expect("it is text");
+                assert!(said.contains("config.toml can be changed by a model"), "{tool}: {said}");
+            }
         }
         live.kill();
     }
@@ -403,14 +466,13 @@ fn hook_runs_unless_a_sandbox_can_write_to_it() {
 
 /// Asks until the rule accepts: on a busy machine, a check may take longer than a rule waits for it.
 fn accepts_in_the_end(live: &mut Live, cwd: &Path) {
-    let mut is_accepted = |id: &u32| {
-        live.say_unseen(&asks(*id, "/bin/ls -l", cwd));
-        eventually("an answer, or the request at the client", || {
-            let answered = live.server.try_recv().ok().map(|line| String::from_utf8_lossy(&line).contains("accept"));
-            answered.or_else(|| live.client.try_recv().ok().map(|_| false))
-        })
-    };
-    assert!((10..60).any(|id| is_accepted(&id)));
+    let mut ids = 10..;
+    eventually("an accept", || {
+        live.say_unseen(&asks(ids.next()?, "/bin/ls -l", cwd));
+        let answer = sent(live)?;
+        assert_eq!(answer["result"]["decision"], "accept", "{answer}");
+        Some(())
+    });
 }
 
 /// Without a change of the settings or of a sandbox: the user moves the hook away.
@@ -480,46 +542,53 @@ fn more_places_than_are_remembered_bar_all_programs() {
 
 #[test]
 fn settings_in_reach_of_a_model_are_not_applied() {
-    let home = home();
-    let cwd = place(&home);
-    let (config, target) = (home.path().join("config.toml"), cwd.join("dotfile.toml"));
-    fs::write(&target, "").expect("a file");
-    fs::remove_file(&config).expect("it is there");
-    std::os::unix::fs::symlink(&target, &config).expect("a link");
-    let mut live = start_in(home);
-    eventually("the fault", || {
-        live.get("/sessions/self")["faults"].to_string().contains("config.toml can be").then_some(())
+    in_time(|| {
+        let home = home();
+        let cwd = place(&home);
+        let (config, target) = (home.path().join("config.toml"), cwd.join("dotfile.toml"));
+        fs::write(&target, "").expect("a file");
+        fs::remove_file(&config).expect("it is there");
+        std::os::unix::fs::symlink(&target, &config).expect("a link");
+        let mut live = start_in(home);
+        eventually("the fault", || {
+            live.get("/sessions/self")["faults"].to_string().contains("config.toml can be").then_some(())
+        });
+        fs::write(&target, rules(&cwd)).expect("a file");
+        eventually("the refusal", || {
+            live.get("/sessions/self")["config"]["error"]
+                .as_str()
+                .is_some_and(|why| why.contains("where the model may write"))
+                .then_some(())
+        });
+        plainly(&mut live, &asks(0, "/bin/ls -l", &cwd))?;
+        plainly(&mut live, &asks(1, "rm -rf x", &cwd))?;
+        // Moved away, it is read again.
+        fs::remove_file(&config).expect("it is there");
+        fs::write(&config, rules(&cwd)).expect("a file");
+        eventually("the settings", || live.get("/sessions/self")["config"]["error"].is_null().then_some(()));
+        eventually("no fault", || {
+            live.get("/sessions/self")["faults"].as_array().is_some_and(Vec::is_empty).then_some(())
+        });
+        live.say_unseen(&asks(2, "/bin/ls -l", &cwd));
+        assert_eq!(sent(&live)?, json!({"id": 2, "result": {"decision": "accept"}}));
+        live.kill();
+        Some(())
     });
-    fs::write(&target, rules(&cwd)).expect("a file");
-    eventually("the refusal", || {
-        live.get("/sessions/self")["config"]["error"]
-            .as_str()
-            .is_some_and(|why| why.contains("where the model may write"))
-            .then_some(())
-    });
-    live.say_plainly(&asks(0, "/bin/ls -l", &cwd));
-    live.say_plainly(&asks(1, "rm -rf x", &cwd));
-    // Moved away, it is read again.
-    fs::remove_file(&config).expect("it is there");
-    fs::write(&config, rules(&cwd)).expect("a file");
-    eventually("the settings", || live.get("/sessions/self")["config"]["error"].is_null().then_some(()));
-    eventually("no fault", || live.get("/sessions/self")["faults"].as_array().is_some_and(Vec::is_empty).then_some(()));
-    live.say_unseen(&asks(2, "/bin/ls -l", &cwd));
-    assert_eq!(sent(&live), json!({"id": 2, "result": {"decision": "accept"}}));
-    live.kill();
 }
 
 #[test]
 fn rules_hold_without_a_client() {
-    let config =
-        "[[rules]]\nname = \"no rm\"\nmatch = { kind = \"command\", argv_prefix = [\"rm\"] }\naction = \"decline\"\n";
-    let mut live = Live::served_with(config);
-    let initialize: Value = sent(&live);
-    live.say_unseen(&json!({"id": initialize["id"], "result": {"userAgent": "x/0.169.0"}}).to_string());
-    assert_eq!(sent(&live)["method"], "initialized");
-    live.say_unseen(&asks(0, "rm x", Path::new("/p")));
-    assert_eq!(sent(&live), json!({"id": 0, "result": {"decision": "decline"}}));
-    live.kill();
+    in_time(|| {
+        let config = "[[rules]]\nname = \"no rm\"\nmatch = { kind = \"command\", argv_prefix = [\"rm\"] }\naction = \"decline\"\n";
+        let mut live = Live::served_with(config);
+        let initialize: Value = sent(&live)?;
+        live.say_unseen(&json!({"id": initialize["id"], "result": {"userAgent": "x/0.169.0"}}).to_string());
+        assert_eq!(sent(&live)?["method"], "initialized");
+        live.say_unseen(&asks(0, "rm x", Path::new("/p")));
+        assert_eq!(sent(&live)?, json!({"id": 0, "result": {"decision": "decline"}}));
+        live.kill();
+        Some(())
+    });
 }
 
 /// The recipes of the documentation, with another folder in the place of theirs.

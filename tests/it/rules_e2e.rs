@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::rules::{in_time, was_late};
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::start_turn;
 use crate::support::eventually;
@@ -95,9 +96,25 @@ fn e2e_model_that_writes_a_rule_is_not_obeyed() {
 #[test]
 fn e2e_rules_decide_and_everything_else_is_asked() {
     const TEST: &str = "e2e_rules_decide_and_everything_else_is_asked";
-    if installed_or_skip(TEST).is_none() {
-        return;
+    if installed_or_skip(TEST).is_some() {
+        in_time(|| rules_decide(TEST));
     }
+}
+
+/// Waits for the end of a turn; `None` if the client is asked, because a rule was late.
+fn completes_unasked(real: &mut Real) -> Option<()> {
+    let message = real.peer.wait_for("the end of the turn, or a request", |message| {
+        message["method"] == "turn/completed" || message["method"] == COMMAND
+    });
+    if message["method"] == COMMAND {
+        was_late(|path| real.get(path));
+        return None;
+    }
+    assert_eq!(message["params"]["turn"]["status"], "completed", "{message}");
+    Some(())
+}
+
+fn rules_decide(test: &str) -> Option<()> {
     let release = Release::under_test();
     let command = |script: &'static str| vec![release.command_to_be_approved(script)];
     let mut script =
@@ -110,7 +127,7 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     fs::create_dir(lab.cwd().join("build")).expect("a folder");
     let home = Home::away();
     write_config(&home, &config);
-    let Some(mut real) = Real::in_home(TEST, home, lab, model, "read-only") else { return };
+    let mut real = Real::in_home(test, home, lab, model, "read-only")?;
     let row = |real: &Real, index: usize| {
         eventually("the row", || {
             let rows = real.get(&format!("{PENDING}?all=true"))["requests"].as_array().expect("an array").clone();
@@ -125,7 +142,7 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
 
     start_turn(&mut real.peer, &real.thread, "go on");
     if release.has(Ability::AskingAboutInput) {
-        real.completed("completed");
+        completes_unasked(&mut real)?;
     } else {
         let (asked, undecided) = real.asked(COMMAND);
         assert_eq!(undecided["rule"], json!(null));
@@ -143,12 +160,13 @@ fn e2e_rules_decide_and_everything_else_is_asked() {
     }
 
     start_turn(&mut real.peer, &real.thread, "go on");
-    real.completed("completed");
+    completes_unasked(&mut real)?;
     let declined = row(&real, 2);
     assert_eq!(declined["resolved_by"], "rule:no rm", "{declined:#}");
     assert!(real.lab.cwd().join("build").exists());
     let told = real.model.requests();
     let has_heard = told.iter().any(|request| request.to_string().contains("not on a friday"));
-    assert_eq!(has_heard, !release.lacks(TEST, Ability::Steering), "{told:#?}");
+    assert_eq!(has_heard, !release.lacks(test, Ability::Steering), "{told:#?}");
     real.end();
+    Some(())
 }

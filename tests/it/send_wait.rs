@@ -121,6 +121,57 @@ fn send_wait_is_told_of_its_turn_by_the_next_relay() {
 }
 
 #[test]
+fn send_wait_fails_if_the_server_never_begins_its_turn() {
+    let status = |kind: &str| {
+        let params = json!({ "threadId": "t", "status": { "type": kind } });
+        json!({ "method": "thread/status/changed", "params": params }).to_string()
+    };
+    let error = |retries: bool, message: &str| {
+        let params = json!({ "threadId": "t", "willRetry": retries, "error": { "message": message } });
+        json!({ "method": "error", "params": params }).to_string()
+    };
+    let failed = "codex-shim: the turn failed: the server has not begun it";
+    // The order of the server's messages, where `=` is its response to the message, and what the caller is told.
+    let cases: [(&[&str], &str); 3] = [
+        (&["=", "active", "idle"], ""),
+        (&["=", "active", "!no such model", "notLoaded"], ": no such model"),
+        (&["=", "!no such provider", "systemError"], ": no such provider"),
+    ];
+    let mut live = in_turn();
+    end_turn(&mut live);
+    for (number, (steps, why)) in cases.into_iter().enumerate() {
+        let turn = format!("v{number}");
+        let saying = begin(&live, &["send", "go", "--thread", "t", "--wait"]);
+        let call = sent(&live);
+        for step in steps {
+            match step.strip_prefix('!') {
+                Some(message) => live.say_plainly(&error(false, message)),
+                None if *step == "=" => {
+                    live.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": turn } } }).to_string());
+                }
+                None => live.say_plainly(&status(step)),
+            }
+        }
+        check(&finish(saying), 1, "", &format!("{failed}{why}\n"));
+        assert_eq!(live.get("/sessions/self")["state"], "idle", "{steps:?}");
+    }
+    let events = live.get("/sessions/self/codex-events?limit=500");
+    let of_type = |event: &&Value| event["event_type"] == "turn_not_started";
+    assert_eq!(events["events"].as_array().expect("events").iter().filter(of_type).count(), 3, "{events:#}");
+    // A status of before, and an error that the server mends.
+    let saying = say(&mut live, "t", "u2", &[]);
+    live.say_plainly(&status("idle"));
+    live.say_plainly(&error(true, "reconnecting"));
+    live.say_plainly(&status("active"));
+    start(&mut live, "t", "u2");
+    speak(&mut live, "t", "u2");
+    live.say_plainly(&status("idle"));
+    live.say_plainly(&turn_completed("t", "u2"));
+    check(&finish(saying), 0, "said in u2\n", "");
+    live.end_quietly();
+}
+
+#[test]
 fn send_wait_fails_if_its_turn_never_began() {
     let mut live = in_turn();
     end_turn(&mut live);

@@ -247,6 +247,50 @@ fn e2e_serve_talks_to_the_model() {
     served.end();
 }
 
+#[test]
+fn e2e_old_thread_goes_on_after_a_start() {
+    let Some(codex) = installed_or_skip("e2e_old_thread_goes_on_after_a_start") else { return };
+    let model = Model::start(["One.", "Two.", "Three."].map(|text| vec![Item::Text(vec![text])]).to_vec());
+    let lab = Lab::new(&model);
+    // A model that could write to the folders of this test would keep the server from being started again.
+    lab.only_reads();
+    let home = Home::new();
+    let mut command = lab.command(SHIM);
+    home.adopt(&mut command).env("CODEX_SHIM_CODEX", &codex).args(["serve", "--session", "s"]);
+    let shim = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the shim starts");
+    let served = Served { session: home.path().join("sessions/s"), home, shim };
+    served.await_ready();
+    let params = json!({"cwd": lab.cwd()});
+    let (status, started) = served.post("rpc", &json!({"method": "thread/start", "params": params}));
+    assert_eq!(status, 200, "{started}");
+    let thread = &started["result"]["thread"]["id"];
+    let says = |words: &str, turns: usize| {
+        let (status, turn) = served.post("input", &json!({"text": words, "thread_id": thread}));
+        assert_eq!((status, &turn["thread_id"]), (200, thread), "{turn}");
+        eventually("the end of the turn", || {
+            let events = client::get(&served.session, "/sessions/self/codex-events?limit=500").ok()?;
+            let events: Value = serde_json::from_slice(&events.body).ok()?;
+            let ends = events["events"].as_array()?.iter().filter(|event| event["event_type"] == "turn/completed");
+            (ends.count() == turns).then_some(())
+        });
+    };
+    says("first", 1);
+    // Nothing waits for the server in between.
+    for call in ["stop", "start"] {
+        assert_eq!(served.post(call, &json!({})), (200, json!({"ok": true})), "{call}");
+    }
+    says("second", 2);
+    let pid = served.await_ready()["child"]["pid"].as_i64().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    let generation = served.document().expect("it answers")["generation"].clone();
+    kill_process(pid.expect("a process id"), Signal::KILL).expect("it runs");
+    eventually("another run", || served.document().filter(|document| document["generation"] != generation));
+    says("third", 3);
+    let resumes = |(_, _, line): &(_, _, Option<Vec<u8>>)| {
+        line.as_deref().is_some_and(|line| String::from_utf8_lossy(line).contains("thread/resume"))
+    };
+    assert_eq!(served.end().own.iter().filter(|own| resumes(own)).count(), 2, "once for each run");
+}
+
 /// Runs a tool in the session's home, beside the session.
 fn tool(served: &Served, arguments: &[&str]) -> std::process::Output {
     let mut child = served.home.shim(arguments).stdin(Stdio::null()).spawn().expect("the tool runs");

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 25] = [
+const ROOMS: [&str; 26] = [
     "wire",
     "protocol",
     "secrets",
     "engine",
+    "descriptors",
     "files",
     "socket",
     "websocket",
@@ -172,7 +173,7 @@ const OPENING: [&str; 14] = [
 ];
 
 /// Files that may use them because their targets are not below the home, the reason, and the number of calls.
-const OPENS: [(&str, &str, usize); 23] = [
+const OPENS: [(&str, &str, usize); 24] = [
     ("files/mod.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
@@ -189,6 +190,7 @@ const OPENS: [(&str, &str, usize); 23] = [
     ("store/witness.rs", "/proc", 2),
     ("capture/agent_pty.rs", "the outputs beside an events file", 1),
     ("capture/piped.rs", "/dev/tty", 1),
+    ("capture/replaced.rs", "/proc", 1),
     ("capture/screen.rs", "a terminal", 1),
     ("capture/terminal.rs", "a terminal", 1),
     ("relay/pipes.rs", "our own stdio", 2),
@@ -281,4 +283,35 @@ fn is_for_tests(path: &Path) -> bool {
         part.trim_end_matches(".rs").ends_with("tests")
     };
     path.components().any(is_named_so) || others.iter().any(|name| path.ends_with(name))
+}
+
+/// Files of the sources that an installed user may not have.
+const OF_THE_SOURCES: [&str; 4] = ["docs/", "README", "CHANGELOG", "fixtures/"];
+
+/// The string literals of a source, each with its line, without those that name a file to include.
+fn literals(text: &str) -> Vec<(usize, &str)> {
+    let token = regex::Regex::new(
+        r##"(?s)//[^\n]*|/\*.*?\*/|'(?:\\.[^']*|[^\\'\n])'|r#"(.*?)"#|r"([^"]*)"|"((?:\\.|[^"\\])*)""##,
+    );
+    let token = token.expect("BUG: it is valid");
+    let found = token.captures_iter(text).filter_map(|found| {
+        let literal = (1..=3).find_map(|group| found.get(group))?;
+        let before = text[..found.get(0).expect("BUG: it matches").start()].trim_end();
+        let is_included = before.ends_with("include_str!(") || before.ends_with("include_bytes!(");
+        (!is_included).then(|| (text[..literal.start()].lines().count(), literal.as_str()))
+    });
+    found.collect()
+}
+
+#[test]
+fn messages_name_no_file_of_the_sources() {
+    let source = "let a = include_str!(\"docs/a\"); // \"docs/b\"\nf('\"', r#\"docs/\"c\"#, '\\'', \"\\\"docs/d\")";
+    assert_eq!(literals(source), [(2, "docs/\"c"), (2, "\\\"docs/d")]);
+    let mut found = Vec::new();
+    for (path, text) in sources().iter().filter(|(path, _)| !is_for_tests(path)) {
+        let literals = literals(without_tests(text));
+        let naming = literals.iter().filter(|(_, literal)| OF_THE_SOURCES.iter().any(|name| literal.contains(name)));
+        found.extend(naming.map(|(line, literal)| format!("{}:{line}: {literal}", path.display())));
+    }
+    assert!(found.is_empty(), "name `codex-shim docs NAME`: {found:#?}");
 }

@@ -10,7 +10,7 @@ use crate::support::both_ends::{Live, failed, told};
 use crate::support::eventually;
 use crate::support::pane::Pane;
 use crate::support::requests::refused;
-use crate::support::shim::{Home, SHIM};
+use crate::support::shim::{Home, SHIM, put_program};
 
 /// Two relays in one folder: session `one` with the client `vscode`, and session `two` with `zed`, which was started last.
 /// Each has a thread with its own name, in which the model has said `hello from NAME` and asks to run `make NAME`.
@@ -163,7 +163,7 @@ fn events_and_transcripts_name_their_session() {
     assert!(one.contains("hello from one") && note.is_empty(), "{one}{note}");
     let (two, note) = shown(&pair.tool(&["transcript", "thread-t"]));
     assert!(two.contains("hello from two") && note.is_empty(), "{two}{note}");
-    failed(&pair.tool(&["transcript", "thread-"]), 3, "several threads: thread-two, thread-one");
+    failed(&pair.tool(&["transcript", "thread-"]), 3, "several threads: thread-two; thread-one");
     failed(&pair.tool(&["transcript", "nope"]), 3, "threads in these sessions: ");
     let (events, note) = shown(&pair.tool(&["events", "--thread", "thread-one"]));
     assert!(events.contains("thread-one") && note.is_empty(), "{events}{note}");
@@ -361,6 +361,10 @@ fn every_tool_says_that_its_output_is_lost() {
         drop(reader);
         Stdio::from(writer)
     };
+    let codex = pair.folder.join("bin/codex");
+    std::fs::create_dir(pair.folder.join("bin")).expect("a folder");
+    put_program(&codex, b"#!/bin/sh\necho codex-cli 1.2.3\n");
+    let codex = codex.to_str().expect("UTF-8");
     let mut wrong = Vec::new();
     for arguments in [
         &["--version"][..],
@@ -388,12 +392,29 @@ fn every_tool_says_that_its_output_is_lost() {
         &["usage"],
         &["usage", "--json"],
         &["fragments"],
+        &["docs"],
+        &["docs", "hub"],
+        &["reviews", "--json"],
+        &["prune"],
+        &["doctor"],
         &["context", "show"],
         &["rules"],
         &["config"],
         &["config", "--json"],
         &["audit", "export"],
+        &["audit", "export", "-o", "audit.jsonl", "--force", "--json"],
+        &["prune", "--dry-run"],
+        &["prune", "--dry-run", "--json"],
         &["tape", "show", "one"],
+        &["tape", "export", "one", "-o", "tape.jsonl", "--json"],
+        // The change is made all the same, so the next one takes it back.
+        &["wrap", codex, "--yes"],
+        &["unwrap", codex],
+        &["wrap", codex, "--yes", "--json"],
+        &["unwrap", codex, "--json"],
+        &["unwrap"],
+        &["demo"],
+        &["demo", "--json"],
         &["hook", "bash"],
         &["completions", "bash"],
         &["hub", "status"],

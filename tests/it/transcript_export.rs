@@ -90,7 +90,7 @@ fn exports_hold_no_secret_and_no_home() {
     let html = exported(&home, &["--format", "html"]);
     assert!(html.contains("&lt;script&gt;x&lt;/script&gt;") && !html.contains("<script"), "{html}");
     let markdown = exported(&home, &["--format", "md"]);
-    assert!(markdown.contains("\n\\# hi \\<b\\>\\\n"), "{markdown}");
+    assert!(markdown.contains("\n### hi \\<b\\>\n"), "{markdown}");
 }
 
 #[test]

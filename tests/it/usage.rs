@@ -8,6 +8,7 @@ use crate::support::conversations::start_turn;
 use crate::support::eventually;
 use crate::support::real::{COMMAND, Real, run, says};
 use crate::support::release::Ability;
+use crate::support::requests::{command_asked, respond_path};
 use crate::support::shim::Home;
 
 const INITIALIZE: &str = r#"{"id":0,"method":"initialize","params":{"clientInfo":{"name":"ide","version":"1"}}}"#;
@@ -191,9 +192,11 @@ fn metrics_count_usage() {
     begins(&mut live, 1);
     reports(&mut live, "u1", 20, 20);
     ends(&mut live, 1);
-    let metrics = metrics(&live);
+    let metrics = eventually("the turn is counted", || {
+        let metrics = metrics(&live);
+        metrics.contains("codex_shim_turns_total 1\n").then_some(metrics)
+    });
     for line in [
-        "codex_shim_turns_total 1",
         "codex_shim_tokens_total{kind=\"input\"} 20",
         "codex_shim_tokens_total{kind=\"cached_input\"} 10",
         "codex_shim_tokens_total{kind=\"output\"} 2",
@@ -201,6 +204,31 @@ fn metrics_count_usage() {
         "codex_shim_requests_answered_total{by=\"client\"} 0",
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+    live.end_quietly();
+}
+
+#[test]
+fn usage_tells_the_tools_apart() {
+    let mut live = Live::start();
+    initialize(&mut live);
+    begins(&mut live, 1);
+    let sources = [("tui", "tui"), ("web", "web"), ("cli", "cli"), ("other", "api")];
+    for (id, (header, _)) in sources.iter().enumerate() {
+        let id = id.to_string();
+        let request_id = live.asked(&command_asked(&id, "t"), &id);
+        let line = format!("POST {}\r\nX-Codex-Shim-Source: {header}", respond_path(&request_id));
+        assert_eq!(live.http(&line, br#"{"decision":"accept"}"#).0, 200);
+        live.at_server();
+    }
+    ends(&mut live, 1);
+    let total = eventually("the answers", || {
+        let total = usage(&live.home, &[])["total"].take();
+        let is_counted = sources.iter().all(|(_, by)| total["answered_by"][by] != 0);
+        is_counted.then_some(total)
+    });
+    for (_, by) in sources {
+        assert_eq!(total["answered_by"][by], 1, "{total:#}");
     }
     live.end_quietly();
 }

@@ -373,7 +373,7 @@ fn signing_out_ends_cookies_links_and_streams() {
     let other = Browser::signed_in(page.port, &second);
     let mut stream = browser.stream("/stream", None);
     stream.wait_for("inbox");
-    assert_eq!(other.asked("POST", "/sign-out", "{}").status, 204);
+    assert_eq!(other.sign_out(2).status, 204);
     assert_eq!((other.asked("GET", "/inbox", "").status, browser.asked("GET", "/inbox", "").status), (401, 200));
     let output = tool(&home, &["web", "--sign-out", "--json"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "{\"signed_out\":1}\n");
@@ -383,6 +383,60 @@ fn signing_out_ends_cookies_links_and_streams() {
     let body = json!({ "token": unused }).to_string();
     let answered = page.asked("POST /api/sign-in", &[("Host", &origin[7..]), ("Origin", &origin), JSON], &body);
     assert_eq!(answered.error(), (403, "token_refused".to_owned()));
+}
+
+#[test]
+fn signed_in_browsers_are_listed_and_signed_out_one_by_one() {
+    let home = Home::new();
+    let page = Page::start(&home, &[]);
+    assert_eq!(told(&tool(&home, &["web", "--browsers", "--json"])), json!({ "browsers": [] }));
+    let agents =
+        ["Mozilla/5.0 (Android 14; Mobile; rv:133.0) Gecko/133.0 Firefox/133.0", "\"><script>alert(1)</script>", ""];
+    let all = agents.map(|agent| {
+        let link = links(&tool(&home, &["web", "--new-link", "--json"])).remove(0);
+        Browser::signed_in_as(page.port, &token_of(&link), agent)
+    });
+    let [one, two, three] = &all;
+    let listed = one.get("/browsers");
+    let told_of = |listed: &Value, name: &str| -> Vec<Value> {
+        listed["browsers"].as_array().expect("an array").iter().map(|one| one[name].clone()).collect()
+    };
+    assert_eq!((told_of(&listed, "number"), &listed["own"]), (vec![json!(1), json!(2), json!(3)], &json!(1)));
+    assert_eq!(
+        told_of(&listed, "device"),
+        ["Firefox on Android", "Unknown browser", "Unknown browser"].map(Value::from)
+    );
+    assert_eq!(told_of(&listed, "address"), vec![json!(page.origin()); 3]);
+    let secrets = all
+        .iter()
+        .flat_map(|browser| [&browser.base["/api/".len()..], browser.cookie.split_once('=').expect("a pair").1]);
+    let of_tool = told(&tool(&home, &["web", "--browsers", "--json"]));
+    assert_eq!(told_of(&of_tool, "device"), told_of(&listed, "device"));
+    for secret in secrets {
+        assert!(!listed.to_string().contains(secret) && !of_tool.to_string().contains(secret));
+    }
+    for name in ["signed_in_at", "last_used_at"] {
+        let times = told_of(&of_tool, name);
+        assert!(times.iter().all(|at| at.as_str().is_some_and(|at| at.ends_with('Z'))), "{times:?}");
+    }
+    let text = String::from_utf8(tool(&home, &["web", "--browsers", "--utc"]).stdout).expect("it is text");
+    assert!(
+        text.lines().count() == 3 && text.contains("Firefox on Android") && text.contains(&page.origin()),
+        "{text}"
+    );
+
+    let mut stream = two.stream("/stream", None);
+    stream.wait_for("inbox");
+    assert_eq!(one.sign_out(2).status, 204);
+    stream.ends();
+    let statuses = || all.each_ref().map(|browser| browser.asked("GET", "/inbox", "").status);
+    assert_eq!(statuses(), [200, 401, 200]);
+    assert_eq!(one.sign_out(2).error(), (404, "browser_not_found".to_owned()));
+    assert_eq!(told(&tool(&home, &["web", "--sign-out", "3", "--json"])), json!({ "signed_out": 1 }));
+    assert_eq!((statuses(), three.sign_out(1).status), ([200, 401, 401], 401));
+    failed(&tool(&home, &["web", "--sign-out", "3"]), 1, "no signed-in browser has this number");
+    assert_eq!(one.sign_out(1).status, 204);
+    assert_eq!(String::from_utf8_lossy(&tool(&home, &["web", "--browsers"]).stdout), "no browser is signed in\n");
 }
 
 fn token_of(link: &str) -> String {
@@ -412,7 +466,10 @@ fn proxy_with_tls_gets_a_secure_cookie() {
     // A cookie works only at the origin of its sign-in.
     let own = page.origin();
     let headers = [("Host", &own[7..]), ("Origin", &*own), JSON, ("Cookie", pair)];
-    assert_eq!(page.asked(&format!("POST {base}/sign-out"), &headers, "{}").error(), (401, "signed_out".to_owned()));
+    assert_eq!(
+        page.asked(&format!("POST {base}/browsers/1/sign-out"), &headers, "{}").error(),
+        (401, "signed_out".to_owned())
+    );
 }
 
 #[test]
@@ -452,6 +509,7 @@ fn second_page_says_where_the_first_is() {
     // The socket of a killed page is left over.
     failed(&tool(&home, &["web", "--new-link"]), 4, "start one with `codex-shim web`");
     failed(&tool(&home, &["web", "--sign-out"]), 4, "no web page is being served");
+    failed(&tool(&home, &["web", "--browsers"]), 4, "no web page is being served");
     let next = Page::start(&home, &[]);
     next.browser();
 }
@@ -561,7 +619,7 @@ fn sign_out_counts_while_a_body_arrives() {
         (format!("/sessions/s/requests/{request_id}/respond"), decision),
         ("/sessions/s/input".to_owned(), r#"{"text":"go on"}"#),
         ("/sessions/s/interrupt".to_owned(), "{}"),
-        ("/sign-out".to_owned(), "{}"),
+        ("/browsers/1/sign-out".to_owned(), "{}"),
     ] {
         let link = links(&tool(&live.home, &["web", "--new-link", "--json"])).remove(0);
         let browser = Browser::signed_in(page.port, link.split_once("/#").expect("a token").1);

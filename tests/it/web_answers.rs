@@ -79,7 +79,7 @@ fn command_is_approved_from_the_page() {
     assert_eq!((&row["status"], &row["resolution_source"]), (&json!("resolved"), &json!("web")), "{row}");
     let ended = tab.wait_for("ended");
     assert_eq!((&ended["request_id"], &ended["source"]), (&json!(request_id), &json!("web")), "{ended}");
-    assert!(ended["ending"].as_str().is_some_and(|words| words.starts_with("answered by web (uid ")), "{ended}");
+    assert!(ended["ending"].as_str().is_some_and(|words| words.starts_with("answered by the web page: ")), "{ended}");
     assert_eq!(browser.get("/inbox")["requests"], json!([]));
     live.kill();
 }
@@ -233,7 +233,10 @@ fn loser_of_a_race_sees_who_won() {
     told(&live.tool(&["respond", &request_id, "--json", r#"{"decision":"decline"}"#]));
     let (status, lost) = browser.respond("s", &request_id, &offered(&request, "accept"));
     assert_eq!((status, &lost["won"], &lost["outcome"]), (200, &json!(false), &json!("declined")), "{lost}");
-    assert!(lost["ending"].as_str().is_some_and(|words| words.starts_with("answered by cli (uid ")), "{lost}");
+    assert!(
+        lost["ending"].as_str().is_some_and(|words| words.starts_with("answered by `codex-shim respond`: ")),
+        "{lost}"
+    );
     let (status, same) = browser.respond("s", &request_id, &offered(&request, "decline"));
     assert_eq!((status, &same["won"]), (200, &json!(true)), "{same}");
     let answers = live.answers(&request_id, 3);
@@ -375,7 +378,7 @@ fn messages_and_interruptions_reach_codex() {
     let call = parsed(&live.at_server());
     assert_eq!((&call["method"], &call["params"]["turnId"]), (&json!("turn/interrupt"), &json!("u")));
     live.say_unseen(&json!({ "id": call["id"], "result": {} }).to_string());
-    assert_eq!(stopping.join().expect("it ends"), (200, json!({ "ok": true })));
+    assert_eq!(stopping.join().expect("it ends"), (200, json!({ "ok": true, "thread_id": "t" })));
     live.asked(&command_asked("7", "t"), "7");
     let (status, gated) = browser.post("/sessions/s/input", &json!({ "text": "hi", "thread_id": "t" }));
     assert_eq!((status, &gated["detail"]["error_code"]), (409, &json!("pending_structured_request")), "{gated}");

@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::Live;
+use crate::support::make_fifo;
 use crate::support::pane::Pane;
 use crate::support::requests::{command_asked, turn_started};
 use crate::support::shim::{Home, SHIM, copy_shim, put_program};
@@ -810,7 +811,6 @@ fn read_only_settings_are_refused_with_the_remedy() {
 
 #[test]
 fn irregular_settings_files_are_refused() {
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
     let lab = Lab::new();
     lab.codex("real");
     let refused = |words: &str| {
@@ -819,7 +819,7 @@ fn irregular_settings_files_are_refused() {
         assert!(output.status.code() == Some(1) && said.contains(words), "{output:?}");
         fs::remove_file(lab.settings()).expect("it is as it was");
     };
-    mknodat(CWD, lab.settings(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+    make_fifo(&lab.settings());
     refused("not a regular file");
     symlink(lab.user.join("nowhere.json"), lab.settings()).expect("a link");
     refused("has no target");

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::eventually;
-use crate::support::shim::put_program;
+use crate::support::login_file::{ODD_NAME, command_of, members_of, path_with, systemd_accepts};
+use crate::support::shim::{copy_shim, put_program};
 use crate::support::websocket::FakeServer;
 use crate::wrap::Lab;
 
@@ -154,23 +155,35 @@ fn hub_is_started_at_login_until_unwrapped() {
     assert_eq!(lab.shim(&["unwrap", "codex"]).status.code(), Some(1));
 }
 
-/// The environment and the command of a unit.
-fn in_shell(unit: &str) -> String {
-    let values = |name: &str| -> Vec<String> {
-        unit.lines().filter_map(|line| line.strip_prefix(name)).map(str::to_owned).collect()
-    };
-    format!("exec env -i {} {}", values("Environment=").join(" "), values("ExecStart=").join(""))
-}
-
 #[test]
 fn unit_runs_a_hub() {
     let bench = Bench::new();
+    bench.0.well(&["wrap", "codex", "--yes"]);
+    runs_a_hub(&bench);
+}
+
+#[test]
+fn unit_with_odd_paths_runs_a_hub() {
+    let bench = Bench::new();
     let lab = &bench.0;
-    lab.well(&["wrap", "codex", "--yes"]);
+    let folder = lab.user.join(ODD_NAME);
+    fs::create_dir(&folder).unwrap();
+    let shim = folder.join("codex-shim");
+    copy_shim(&shim);
+    fs::rename(lab.user.join("real/codex"), folder.join("codex")).unwrap();
+    let mut wrap = Command::new(shim);
+    wrap.args(["wrap", "codex", "--yes"]).env_clear().env("PATH", path_with(&folder)).env("HOME", &lab.user);
+    let output = wrap.env("CODEX_SHIM_HOME", lab.home.path()).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    runs_a_hub(&bench);
+}
+
+fn runs_a_hub(bench: &Bench) {
+    let lab = &bench.0;
     let unit = fs::read_to_string(bench.unit()).unwrap();
+    systemd_accepts(&unit);
     assert!(unit.contains("\nKillMode=process\n"), "the server outlives the hub: {unit}");
-    let script = in_shell(&unit).replace("env -i", &format!("env -i HOME='{}'", lab.user.display()));
-    let mut hub: Child = Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).spawn().unwrap();
+    let mut hub: Child = command_of(&unit).env("HOME", &lab.user).spawn().unwrap();
     eventually("the hub", || {
         assert!(hub.try_wait().unwrap().is_none(), "{unit}");
         bench.hub_runs().then_some(())
@@ -178,6 +191,30 @@ fn unit_runs_a_hub() {
     // `hub stop` finds this hub. The hub exits with 0, so systemd does not restart it.
     lab.well(&["hub", "stop"]);
     assert_eq!(hub.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn files_of_packages_name_odd_programs() {
+    let lab = Lab::new();
+    for name in
+        ["plain", "a b", "%h%%", "a&b<c>]]>", "\"", "it's", "a\\b", "$HOME", "${HOME}$$", "@PROGRAM@|", "ä😀", ODD_NAME]
+    {
+        let program = lab.user.join("programs").join(name).join("codex-shim");
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        put_program(&program, b"#!/bin/sh\nprintf '%s\\n' \"$0\" \"$@\"\n");
+        let path = program.to_str().unwrap();
+        let unit = lab.well(&["login-file", "systemd", path]);
+        systemd_accepts(&unit);
+        let output = command_of(&unit).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{path}\nhub\n"), "{unit}");
+        if let Some(agent) = members_of(lab.well(&["login-file", "launchd", path]).as_bytes()) {
+            assert_eq!(agent["ProgramArguments"], json!([path, "hub"]));
+        }
+    }
+    for refused in ["relative/codex-shim", "/a\nb", "/a\u{1}b"] {
+        let output = lab.shim(&["login-file", "systemd", refused]);
+        assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+    }
 }
 
 #[test]

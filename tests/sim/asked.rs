@@ -61,7 +61,8 @@ pub struct Sent {
 /// An answer to a withdrawn request, on its way to the server.
 #[derive(Debug)]
 pub struct PassedLate {
-    pub payload: String,
+    /// Its number among all of the run.
+    pub number: u64,
     pub mark: Option<Token>,
     /// A part of it was written.
     pub is_begun: bool,
@@ -117,12 +118,6 @@ impl Asked {
     /// Whether a repetition of the line is still this request: no answer to it has reached the server.
     pub fn is_repeatable(&self) -> bool {
         self.is_open && !(matches!(self.state, State::Answered) && self.is_written)
-    }
-
-    /// The server receives an answer that was passed on late. Returns whether it is one.
-    pub fn late_answer_arrives(&mut self, payload: &str) -> bool {
-        let at = self.passed_late.iter().position(|late| late.payload == payload);
-        at.map(|at| self.passed_late.remove(at)).is_some()
     }
 
     /// The answer of this source wins.

@@ -5,6 +5,8 @@
 pub enum Canary {
     /// No defect.
     None,
+    /// Sends the message of an API caller who names no thread to one of no person.
+    SpeaksAnywhere,
     /// Loses a byte of the input.
     LosesBytes,
     /// Sends a line of the server twice.
@@ -33,6 +35,8 @@ pub enum Canary {
     AnswersTwice,
     /// Sends an answer that the server does not want any more.
     KeepsAnswers,
+    /// Reports that an answer was taken back of which the server has got a part.
+    RecallsBegun,
     /// Changes an answer of the client.
     AltersAnswers,
     /// Loses a stored answer from the ledger.
@@ -109,11 +113,21 @@ pub enum Canary {
     ForgetsStoredAnswers,
     /// Keeps an answer that another one has replaced.
     KeepsReplacedAnswers,
+    /// Sends an answer that the server does not want any more.
+    HubKeepsAnswers,
+    /// Takes back an answer that the server still wants.
+    HubRecallsWanted,
+    /// A command that ran in one folder goes to the threads of all.
+    CrossesFolders,
+    /// The history takes every thread for a person's.
+    ForgetsKinds,
+    /// The activity counts threads for titles.
+    TakesOthersForPersons,
 }
 
 impl Canary {
     /// Each canary, with the beginning of the error that must find it.
-    pub const ALL: [(Canary, &'static str); 38] = [
+    pub const ALL: [(Canary, &'static str); 39] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the "),
@@ -128,6 +142,7 @@ impl Canary {
         (Canary::SendsUnkept, "3: the server gets"),
         (Canary::AnswersTwice, "3: answered twice"),
         (Canary::KeepsAnswers, "3: not the first answer"),
+        (Canary::RecallsBegun, "3: kept otherwise"),
         (Canary::AltersAnswers, "3: not the first answer"),
         (Canary::ForgetsAnswers, "3: the server gets"),
         (Canary::LeavesOpen, "3: open for ever"),
@@ -155,11 +170,11 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 14] = [
+    pub const OF_HUBS: [(Canary, &'static str); 20] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
-        (Canary::TrustsEarlierHub, "1: the server "),
+        (Canary::TrustsEarlierHub, "3: not taken back"),
         (Canary::TellsWrongClient, "1: a client sees an envelope"),
         (Canary::MixesThreads, "7: command"),
         (Canary::TellsAgain, "7: the model is told twice"),
@@ -170,5 +185,11 @@ impl Canary {
         (Canary::HubForgetsLostAnswers, "3: lost answers"),
         (Canary::ForgetsStoredAnswers, "3: opened twice"),
         (Canary::KeepsReplacedAnswers, "3: kept otherwise"),
+        (Canary::HubKeepsAnswers, "3: not taken back"),
+        (Canary::SpeaksAnywhere, "8: a message of an API caller"),
+        (Canary::HubRecallsWanted, "3: taken back although the server wants it"),
+        (Canary::CrossesFolders, "7: the model in "),
+        (Canary::ForgetsKinds, "9: "),
+        (Canary::TakesOthersForPersons, "9: "),
     ];
 }

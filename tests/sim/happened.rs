@@ -75,6 +75,8 @@ pub enum Event {
     AskedAgain,
     /// The server asks again for a request whose answer an earlier hub has stored.
     StoredAnswerSent,
+    /// The server needs no answer any more to a request of an earlier hub.
+    OverBefore,
     /// An answer that an earlier hub has stored is replaced, because another one went to the server before the ledger was open: too
     /// rare to be expected.
     ReplacedStored,
@@ -87,7 +89,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 41] = [
+    const ALL: [Event; 42] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -128,6 +130,7 @@ impl Event {
         Event::AskedAgain,
         Event::Unsent,
         Event::StoredAnswerSent,
+        Event::OverBefore,
         Event::HubHistory,
     ];
 }

@@ -34,10 +34,18 @@ impl Message<'_> {
         self.error.is_none()
     }
 
+    fn result(&self) -> Value {
+        self.result.and_then(|result| serde_json::from_str(result.get()).ok()).unwrap_or_default()
+    }
+
     /// Whether a response is that to `initialize`.
     pub fn names_server(&self) -> bool {
-        let result = self.result.and_then(|result| serde_json::from_str::<Value>(result.get()).ok());
-        result.is_some_and(|result| result.get("userAgent").is_some())
+        self.result().get("userAgent").is_some()
+    }
+
+    /// The thread in a response, with its status.
+    pub fn thread(&self) -> Value {
+        self.result()["thread"].take()
     }
 
     /// The answered request and the answer.

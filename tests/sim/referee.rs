@@ -56,13 +56,28 @@ pub struct Referee {
     /// Marks behind answers.
     marks: BTreeMap<Token, (u64, String)>,
     /// The lines that the server and the client must receive, in order.
-    to_server: VecDeque<Vec<u8>>,
+    to_server: VecDeque<ToServer>,
     to_client: VecDeque<Due>,
     /// Losing answers: the request's name and the answer.
     pub lost: Vec<(String, String)>,
     replies: BTreeMap<ApiCallId, Reply>,
     /// The number of each side's lines that the engine has received.
     read: [usize; 2],
+    /// Answers that were passed on late.
+    passed_late: u64,
+}
+
+/// A line that the server must receive, and its number among the answers that were passed on late, if it is one.
+#[derive(Debug, PartialEq, Eq)]
+struct ToServer {
+    line: Vec<u8>,
+    late: Option<u64>,
+}
+
+impl From<Vec<u8>> for ToServer {
+    fn from(line: Vec<u8>) -> ToServer {
+        ToServer { line, late: None }
+    }
 }
 
 /// A line that the client must receive, and the row of its request.
@@ -100,7 +115,7 @@ impl Referee {
         match (from, Message::read(line)) {
             (Side::Client, message) => match message.as_ref().and_then(Message::answer) {
                 Some((id, payload)) if self.asked.contains_key(&id) => self.client_answers(now, id, line, payload),
-                Some(_) | None => self.to_server.push_back(line.to_vec()),
+                Some(_) | None => self.to_server.push_back(line.to_vec().into()),
             },
             (Side::Server, None) => self.to_client.push_back(Due { line: line.to_vec(), row: None }),
             (Side::Server, Some(message)) => self.server_says(now, &message, said),
@@ -172,7 +187,7 @@ impl Referee {
             State::Pending if asked.is_open && asked.shown == Shown::Yes => {
                 let is_excused = self.is_distrusting;
                 asked.wins(RequestSource::Client, payload, is_excused);
-                self.to_server.push_back(line.to_vec());
+                self.to_server.push_back(line.to_vec().into());
             }
             State::Deciding(deciding) if deciding.runner_up.is_none() && asked.shown == Shown::Yes => {
                 self.happened.count(Event::RunnerUp);
@@ -182,13 +197,13 @@ impl Referee {
             _ => {
                 let goes_on = asked.may_wait && !asked.is_open;
                 if goes_on {
-                    asked.passed_late.push(PassedLate { payload: payload.clone(), mark: None, is_begun: false });
+                    self.passed_late += 1;
+                    let number = self.passed_late;
+                    asked.passed_late.push(PassedLate { number, mark: None, is_begun: false });
+                    self.happened.count(Event::ForwardedLostAnswer);
+                    self.to_server.push_back(ToServer { line: line.to_vec(), late: Some(number) });
                 }
                 self.loses(id, payload);
-                if goes_on {
-                    self.happened.count(Event::ForwardedLostAnswer);
-                    self.to_server.push_back(line.to_vec());
-                }
             }
         }
     }
@@ -236,7 +251,7 @@ impl Referee {
             self.happened.count(Event::RequestAgain);
             for late in before.passed_late.extract_if(.., |late| !late.is_begun) {
                 self.happened.count(Event::TakenBack);
-                self.not_to_server(id, &late.payload);
+                self.to_server.retain(|due| due.late != Some(late.number));
             }
             unconfirmed = if before.is_open { before.unconfirmed + 1 } else { 0 };
             self.earlier.push((id, before));
@@ -359,7 +374,7 @@ impl Referee {
                 asked.is_open = is_open;
                 asked.wins(RequestSource::Api, payload.clone(), false);
                 if is_open {
-                    self.to_server.push_back(format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes());
+                    self.to_server.push_back(format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes().into());
                 } else {
                     // It is stored, and the server needs it no more.
                     asked.sent = None;
@@ -369,7 +384,7 @@ impl Referee {
             (false, None, Some((line, payload))) => {
                 self.happened.count(Event::SentRunnerUp);
                 asked.wins(RequestSource::Client, payload, true);
-                self.to_server.push_back(line);
+                self.to_server.push_back(line.into());
             }
             (false, None, None) => {}
             (false, Some(why), runner_up) => {
@@ -384,17 +399,18 @@ impl Referee {
         if asked.is_open && matches!(asked.state, State::Expired) {
             asked.state = State::PolicySpoke;
             asked.sent = Some(Sent { payload: BY_POLICY.to_owned(), source: RequestSource::Policy, is_excused });
-            self.to_server.push_back(format!("{{\"id\":{id},\"result\":{BY_POLICY}}}").into_bytes());
+            self.to_server.push_back(format!("{{\"id\":{id},\"result\":{BY_POLICY}}}").into_bytes().into());
         }
     }
 
     /// A line goes to the server, followed by a mark.
     pub fn marked(&mut self, mark: Token, line: &[u8]) {
-        if let Some((id, payload)) = Message::read(line).as_ref().and_then(Message::answer)
+        let late = self.to_server.back().filter(|due| due.line == line).and_then(|due| due.late);
+        if let Some((id, _)) = Message::read(line).as_ref().and_then(Message::answer)
             && let Some(asked) = self.asked.get_mut(&id)
         {
-            match asked.passed_late.iter_mut().find(|late| late.payload == payload && late.mark.is_none()) {
-                Some(late) => late.mark = Some(mark),
+            match asked.passed_late.iter_mut().find(|of| Some(of.number) == late) {
+                Some(of) => of.mark = Some(mark),
                 None => drop(self.marks.insert(mark, (id, asked.name.clone()))),
             }
         }
@@ -423,9 +439,9 @@ impl Referee {
 
     /// An answer does not go to the server after all.
     fn not_to_server(&mut self, id: u64, payload: &str) {
-        let is_its = |line: &Vec<u8>| {
-            let answer = Message::read(line).as_ref().and_then(Message::answer);
-            answer.is_some_and(|(of, answer)| of == id && answer == payload)
+        let is_its = |due: &ToServer| {
+            let answer = Message::read(&due.line).as_ref().and_then(Message::answer);
+            due.late.is_none() && answer.is_some_and(|(of, answer)| of == id && answer == payload)
         };
         if let Some(at) = self.to_server.iter().rposition(is_its) {
             self.to_server.remove(at);
@@ -470,7 +486,7 @@ impl Referee {
             self.replies.insert(deciding.api_call, Reply::NotKept);
             asked.overtaken.push(deciding.payload);
             asked.wins(RequestSource::Client, payload, true);
-            self.to_server.push_back(line);
+            self.to_server.push_back(line.into());
             self.commits.retain(|_, (of, _, about)| of != id || !matches!(about, About::Decision));
         }
         for asked in self.asked.values_mut().filter(|asked| asked.is_overdue(now)) {
@@ -566,13 +582,18 @@ impl Referee {
         if message.as_ref().is_some_and(Message::is_ours) {
             return Ok(());
         }
-        if let Some((id, payload)) = message.as_ref().and_then(Message::answer)
+        let late = self.to_server.front().filter(|due| due.line == line).and_then(|due| due.late);
+        if late.is_some() {
+            let earlier = self.earlier.iter_mut().map(|(_, asked)| asked);
+            let all = earlier.chain(self.asked.values_mut());
+            all.for_each(|asked| asked.passed_late.retain(|of| Some(of.number) != late));
+        } else if let Some((id, payload)) = message.as_ref().and_then(Message::answer)
             && self.asked.contains_key(&id)
         {
             self.answer_arrives(id, &payload, rows)?;
         }
         let bare = without_envelope(line);
-        match self.to_server.pop_front() {
+        match self.to_server.pop_front().map(|due| due.line) {
             Some(due) if due == line => Ok(()),
             Some(due) if bare.as_ref() == Some(&due) => {
                 self.happened.count(Event::Envelope);
@@ -588,9 +609,6 @@ impl Referee {
         let mut all = earlier.chain(self.asked.get_mut(&id)).peekable();
         let mut last = None;
         while let Some(asked) = all.next() {
-            if asked.late_answer_arrives(payload) {
-                return Ok(());
-            }
             let is_due = asked.sent.is_some() && !asked.has_reached_server;
             if is_due || all.peek().is_none() {
                 last = Some(asked);
@@ -609,7 +627,8 @@ impl Referee {
 
     /// Checks that nothing is in flight to the server.
     pub fn server_has_all(&self, said: &[Said]) -> Result<(), String> {
-        let missing = self.to_server.front().or_else(|| said.get(self.read[0]).map(|said| &said.bytes));
+        let missing =
+            self.to_server.front().map(|due| &due.line).or_else(|| said.get(self.read[0]).map(|said| &said.bytes));
         missing.map_or(Ok(()), |line| Err(format!("1: the server never got {}", shown(line))))
     }
 

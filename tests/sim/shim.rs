@@ -124,7 +124,7 @@ impl World {
                 Effect::Release(token) => run.release(token),
                 Effect::Recall(_) if self.canary == Canary::KeepsAnswers => {}
                 Effect::Recall(token) => {
-                    if run.recall(token) {
+                    if run.recall(token) || self.canary == Canary::RecallsBegun {
                         self.tell(Input::Recalled(token));
                     }
                 }

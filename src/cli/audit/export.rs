@@ -64,14 +64,15 @@ pub(super) fn run(arguments: &ExportArguments, environment: &Environment) -> Don
     for (id, why) in &unreadable {
         say(&format!("session {id} is not in the file: {why}"));
     }
-    let status = if unreadable.is_empty() { 0 } else { FAILED };
+    let mut status = if unreadable.is_empty() { 0 } else { FAILED };
     written.map_err(|error| screen::unread_or_unwritten(&error))?;
     if let Some(path) = path {
         let Chain { lines, last, .. } = &chain;
         match arguments.as_json {
             true => {
                 let file = path.display().to_string();
-                print_json(&json!({"file": file, "lines": lines, "last_hash": last, "unreadable_sessions": ids}));
+                let document = json!({"file": file, "lines": lines, "last_hash": last, "unreadable_sessions": ids});
+                status = status.max(print_json(&document));
             }
             false => {
                 let lines = counted(*lines, "line", "lines").unwrap_or_default();

@@ -4,13 +4,13 @@
 //! and places of the entries are in memory; each entry is read when its turn comes.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
 use super::line::AuditLine;
 use crate::control::local_time::micros_of;
 use crate::control::request_view::{ChangedFile, files};
+use crate::control::{RequestOrigin, ThreadIdentityDocument, recorded_threads};
 use crate::history::{reviewed_action, rfc3339_millis};
 use crate::protocol::change::ChangeSize;
 use crate::protocol::of_name;
@@ -40,10 +40,22 @@ pub(super) struct Ledgers {
 }
 
 struct AuditedSession {
-    id: String,
-    dir: PathBuf,
+    found: Found,
     folder: Option<String>,
     client: Option<String>,
+    /// The threads of entries so far.
+    threads: HashMap<String, ThreadIdentityDocument>,
+}
+
+impl AuditedSession {
+    /// Who a thread is, as the history says. A history that is gone or of an older version says nothing.
+    fn thread(&mut self, thread_id: &str) -> ThreadIdentityDocument {
+        if let Some(known) = self.threads.get(thread_id) {
+            return known.clone();
+        }
+        let recorded = recorded_threads(&self.found.dir, &[thread_id.to_owned()]).remove(thread_id).unwrap_or_default();
+        self.threads.entry(thread_id.to_owned()).or_insert(recorded).clone()
+    }
 }
 
 /// A session whose ledger cannot be read, and why.
@@ -89,8 +101,8 @@ impl Ledgers {
         }
         let holder = session.holder.as_ref();
         self.sessions.push(AuditedSession {
-            id: session.id.clone(),
-            dir: session.dir.clone(),
+            found: session.clone(),
+            threads: HashMap::new(),
             folder: holder.map(|holder| holder.place.cwd.clone()),
             client: holder.and_then(|holder| holder.client.as_deref()).map(|name| client_name(name).to_owned()),
         });
@@ -99,7 +111,7 @@ impl Ledgers {
 
     /// The ids of the sessions that have a ledger, sorted.
     pub(super) fn sessions(&self) -> impl Iterator<Item = &str> {
-        self.sessions.iter().map(|session| &*session.id)
+        self.sessions.iter().map(|session| &*session.found.id)
     }
 
     /// The time of the last entry.
@@ -124,7 +136,7 @@ impl Ledgers {
     }
 
     fn number_of(&self, session: &str) -> Option<u32> {
-        self.sessions.binary_search_by(|other| other.id.as_str().cmp(session)).ok().map(|number| number as u32)
+        self.sessions.binary_search_by(|other| other.found.id.as_str().cmp(session)).ok().map(|number| number as u32)
     }
 
     /// The line of the entry with this number; `None` if the entry is gone.
@@ -137,7 +149,9 @@ impl Ledgers {
         if micros_of(&entry.at).unwrap_or_default() != moment.at_us {
             return Ok(None);
         }
-        Ok(Some(self.line_of(&self.sessions[moment.session as usize], place.kind, &entry)))
+        let session = &mut self.sessions[moment.session as usize];
+        let thread = entry.thread_id.as_deref().map(|thread_id| session.thread(thread_id));
+        Ok(Some(self.line_of(moment.session, place.kind, &entry, thread)))
     }
 
     /// When a request ended, if it has; `None` if the request is unknown.
@@ -152,20 +166,34 @@ impl Ledgers {
             if self.open.len() >= OPEN_MAX {
                 self.open.clear();
             }
-            let Some(ledger) = AuditLedger::open(&self.sessions[session as usize].dir)? else { return Ok(None) };
+            let Some(ledger) = AuditLedger::open(&self.sessions[session as usize].found.dir)? else { return Ok(None) };
             self.open.insert(session, ledger);
         }
         Ok(self.open.get(&session))
     }
 
-    fn line_of(&self, session: &AuditedSession, kind: AuditKind, entry: &AuditEntry) -> AuditLine {
+    fn line_of(
+        &self,
+        session: u32,
+        kind: AuditKind,
+        entry: &AuditEntry,
+        thread: Option<ThreadIdentityDocument>,
+    ) -> AuditLine {
+        let session = &self.sessions[session as usize];
         let mut line = AuditLine::new(kind.name(), &entry.at);
-        line.set("session", Some(session.id.clone()));
+        line.set("session", Some(session.found.id.clone()));
         line.set("folder", session.folder.clone());
         line.set("client", session.client.clone());
         line.set("generation", entry.generation.clone());
         line.set("request", Some(entry.request_id.clone()));
         line.set("thread", entry.thread_id.clone());
+        if let Some(thread) = thread {
+            line.set("thread_title", thread.title.clone());
+            line.set("thread_kind", thread.cwd.as_ref().map(|_| thread.kind.name().to_owned()));
+            let RequestOrigin { name, cwd, .. } = RequestOrigin::of_thread(&session.found, thread);
+            line.set("thread_name", Some(name));
+            line.set("thread_folder", Some(cwd));
+        }
         line.set("turn", entry.turn_id.clone());
         line.set("item", entry.item_id.clone());
         line.set("type", entry.request_type.clone());

@@ -19,7 +19,7 @@ pub(super) enum Form {
 }
 
 /// All members, in order.
-pub(super) const COLUMNS: [(&str, Form); 38] = [
+pub(super) const COLUMNS: [(&str, Form); 42] = [
     ("line", Form::Json),
     ("kind", Form::Text),
     ("at", Form::Text),
@@ -29,6 +29,10 @@ pub(super) const COLUMNS: [(&str, Form); 38] = [
     ("generation", Form::Text),
     ("request", Form::Text),
     ("thread", Form::Text),
+    ("thread_name", Form::Text),
+    ("thread_folder", Form::Text),
+    ("thread_title", Form::Text),
+    ("thread_kind", Form::Text),
     ("turn", Form::Text),
     ("item", Form::Text),
     ("type", Form::Text),
@@ -59,6 +63,16 @@ pub(super) const COLUMNS: [(&str, Form); 38] = [
     ("prev", Form::Text),
     ("hash", Form::Text),
 ];
+
+/// Members that files of older versions lack.
+const ADDED: [&str; 4] = ["thread_name", "thread_folder", "thread_title", "thread_kind"];
+
+/// The columns of a CSV file by the cells of its first row; `None` if it is not a file of this program.
+pub(super) fn columns_of(first_row: &[String]) -> Option<Vec<&'static str>> {
+    let all: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let before: Vec<&str> = all.iter().copied().filter(|name| !ADDED.contains(name)).collect();
+    [all, before].into_iter().find(|columns| columns.iter().eq(first_row))
+}
 
 /// Kinds of lines besides those of ledger entries.
 pub(super) const HEADER: &str = "header";
@@ -100,12 +114,13 @@ impl AuditLine {
         self.0.iter().map(|cell| cell.as_deref().unwrap_or_default())
     }
 
-    /// The line of a row of CSV.
-    pub(super) fn of_cells(cells: Vec<String>) -> Result<AuditLine, String> {
-        let count = cells.len();
-        let cells: [String; COLUMNS.len()] =
-            cells.try_into().map_err(|_| format!("it has {count} cells instead of {}", COLUMNS.len()))?;
-        let line = AuditLine(cells.map(|cell| Some(cell).filter(|cell| !cell.is_empty())));
+    /// The line of a row of CSV in a file with these columns.
+    pub(super) fn of_cells(columns: &[&str], cells: Vec<String>) -> Result<AuditLine, String> {
+        if cells.len() != columns.len() {
+            return Err(format!("it has {} cells instead of {}", cells.len(), columns.len()));
+        }
+        let mut line = AuditLine(std::array::from_fn(|_| None));
+        columns.iter().zip(cells).for_each(|(name, cell)| line.set(name, Some(cell)));
         for (name, form) in COLUMNS {
             let is_json = |text: &str| serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| raw.get() == text);
             if form == Form::Json && !line.get(name).is_none_or(is_json) {
@@ -214,9 +229,18 @@ mod tests {
         let mut line = line();
         line.chain(7, NO_HASH);
         assert_eq!(AuditLine::of_json(&line.json()).as_ref(), Ok(&line));
-        let cells = line.cells().map(str::to_owned).collect();
-        assert_eq!(AuditLine::of_cells(cells).as_ref(), Ok(&line));
+        let all: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+        let cells: Vec<String> = line.cells().map(str::to_owned).collect();
+        assert_eq!(AuditLine::of_cells(&all, cells.clone()).as_ref(), Ok(&line));
         assert_eq!(line.computed_hash(), line.get("hash").expect("it is chained"));
+        // A file of an older version has fewer columns.
+        let is_old = |column: &usize| !ADDED.contains(&all[*column]);
+        let old = |of: &[String]| (0..all.len()).filter(is_old).map(|column| of[column].clone()).collect::<Vec<_>>();
+        let names = all.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(columns_of(&names).as_ref(), Some(&all));
+        let columns = columns_of(&old(&names)).expect("an older file");
+        assert_eq!(AuditLine::of_cells(&columns, old(&cells)).as_ref(), Ok(&line));
+        assert_eq!(columns_of(&names[1..]), None);
     }
 
     #[test]
@@ -230,9 +254,8 @@ mod tests {
         check(r#"{"kind":"a","kind":"a"}"#, "it is not in the canonical form");
         check(r#"{"kind":7}"#, "its `kind` is not text");
         check(r#"{"kind":"\u0061"}"#, "it is not in the canonical form");
-        assert!(AuditLine::of_cells(vec![String::new()]).is_err());
-        let mut cells = vec![String::new(); COLUMNS.len()];
-        cells[0] = "7}".to_owned();
-        assert_eq!(AuditLine::of_cells(cells), Err("its `line` is not valid JSON".to_owned()));
+        assert!(AuditLine::of_cells(&["line", "kind"], vec![String::new()]).is_err());
+        let cells = vec!["7}".to_owned()];
+        assert_eq!(AuditLine::of_cells(&["line"], cells), Err("its `line` is not valid JSON".to_owned()));
     }
 }

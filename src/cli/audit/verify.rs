@@ -15,7 +15,7 @@ use super::super::requests::print_json;
 use super::super::screen::{self, counted};
 use super::super::{CliError, Done, FAILED, select_session};
 use super::ledgers::{Ledgers, Moment};
-use super::line::{AuditLine, COLUMNS, FOOTER, FORMAT, HEADER, NO_HASH};
+use super::line::{AuditLine, COLUMNS, FOOTER, FORMAT, HEADER, NO_HASH, columns_of};
 use super::{VerifyArguments, csv};
 use crate::config::Environment;
 use crate::control::local_time::micros_of;
@@ -36,7 +36,8 @@ const PROBLEMS_MAX: usize = 100;
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Members that tell where a session was when it was exported, and the chain itself.
-const NOT_COMPARED: [&str; 5] = ["line", "folder", "client", "prev", "hash"];
+const NOT_COMPARED: [&str; 9] =
+    ["line", "folder", "client", "thread_name", "thread_folder", "thread_title", "thread_kind", "prev", "hash"];
 
 /// Members that may become known while a request is open.
 const KNOWN_LATER: [&str; 2] = ["summary", "files"];
@@ -255,7 +256,8 @@ impl Chain {
 /// The lines of a file, of either form.
 struct Lines {
     input: io::Take<BufReader<File>>,
-    is_csv: bool,
+    /// Of a CSV file.
+    columns: Option<Vec<&'static str>>,
     before: u64,
 }
 
@@ -263,11 +265,13 @@ impl Lines {
     fn of(file: File) -> io::Result<Lines> {
         let mut input = BufReader::new(file).take(u64::MAX);
         let is_csv = input.fill_buf()?.first().is_some_and(|byte| *byte != b'{');
-        let mut lines = Lines { input, is_csv, before: u64::MAX };
+        let mut lines = Lines { input, columns: None, before: u64::MAX };
         if is_csv {
-            let names = csv::row(COLUMNS.iter().map(|(name, _)| *name));
-            let is_ours = matches!(csv::read(&mut lines.input)?, csv::Row::Cells(cells) if csv::row(cells.iter().map(String::as_str)) == names);
-            if !is_ours {
+            lines.columns = match csv::read(&mut lines.input)? {
+                csv::Row::Cells(cells) => columns_of(&cells),
+                csv::Row::Broken(_) | csv::Row::End => None,
+            };
+            if lines.columns.is_none() {
                 return Err(io::Error::other("it is not a file of `codex-shim audit export`"));
             }
         }
@@ -282,9 +286,9 @@ impl Lines {
 
     /// The next line, or why it is not one; `None` at the end.
     fn next(&mut self) -> io::Result<Option<Result<AuditLine, String>>> {
-        if self.is_csv {
+        if let Some(columns) = &self.columns {
             return Ok(match csv::read(&mut self.input)? {
-                csv::Row::Cells(cells) => Some(AuditLine::of_cells(cells)),
+                csv::Row::Cells(cells) => Some(AuditLine::of_cells(columns, cells)),
                 csv::Row::Broken(why) => Some(Err(why)),
                 csv::Row::End => None,
             });

@@ -394,6 +394,8 @@ const NAME_COLUMNS: usize = 30;
 pub(super) struct Stage {
     shown: Shown,
     headings: u32,
+    /// Of what was printed so far.
+    status: i32,
 }
 
 enum Shown {
@@ -428,17 +430,17 @@ struct Row {
 impl Stage {
     /// Prints to stdout.
     pub(super) fn of_stdout(environment: &Environment) -> Stage {
-        Stage { shown: Shown::OnScreen(Screen::of_stdout(environment)), headings: 0 }
+        Stage { shown: Shown::OnScreen(Screen::of_stdout(environment)), headings: 0, status: 0 }
     }
 
     /// Collects a document.
     pub(super) fn kept() -> Stage {
-        Stage { shown: Shown::Kept(Vec::new()), headings: 0 }
+        Stage { shown: Shown::Kept(Vec::new()), headings: 0, status: 0 }
     }
 
     /// Discards the output.
     pub(super) fn dark() -> Stage {
-        Stage { shown: Shown::Nowhere, headings: 0 }
+        Stage { shown: Shown::Nowhere, headings: 0, status: 0 }
     }
 
     pub(super) fn title(&mut self, text: &str) {
@@ -477,7 +479,7 @@ impl Stage {
     }
 
     /// Prints the end, with the reason if the demo stopped early; returns the exit status.
-    pub(super) fn end(self, why: Option<&str>) -> i32 {
+    pub(super) fn end(mut self, why: Option<&str>) -> i32 {
         match &self.shown {
             Shown::Kept(parts) => {
                 let shim = env!("CARGO_PKG_VERSION");
@@ -490,7 +492,7 @@ impl Stage {
                 if why.is_none() {
                     self.write("");
                 }
-                0
+                self.status
             }
         }
     }
@@ -502,17 +504,16 @@ impl Stage {
         }
     }
 
-    fn line(&self, tone: Tone, text: &str) {
+    fn line(&mut self, tone: Tone, text: &str) {
         if let Shown::OnScreen(screen) = self.shown {
             self.write(&if text.is_empty() { String::new() } else { screen.paint(tone, text) });
         }
     }
 
-    fn write(&self, text: &str) {
+    fn write(&mut self, text: &str) {
         if matches!(self.shown, Shown::OnScreen(_)) {
-            let mut stdout = std::io::stdout().lock();
-            // A closed stdout does not stop the demo.
-            let _ = writeln!(stdout, "{text}").and_then(|()| stdout.flush());
+            // A line that is lost does not stop the demo.
+            self.status = self.status.max(screen::print_exactly(&format!("{text}\n")));
         }
     }
 }

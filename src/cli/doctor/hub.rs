@@ -4,15 +4,16 @@
 //! A look at a socket is a handshake without a message, which a server takes for a probe.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::super::hub_tool::{Fault, Hub, Status};
 use super::super::screen::counted;
+use super::super::select_session;
 use super::super::wrap::{self, Look};
-use super::super::{hub_tool, select_session};
 use super::codex::{self, Ran};
 use super::{Check, VERSION_WAIT_MAX};
 use crate::config::{Environment, ServerChoice, Settings};
@@ -29,6 +30,7 @@ const NAMED_MAX: usize = 8;
 
 const SERVER: &str = "shared server";
 const CLIENTS: &str = "hub clients";
+const HUB: &str = "hub";
 const BYPASS: &str = "bypass";
 
 const START: &str = "start a hub with `codex-shim hub start`";
@@ -40,44 +42,53 @@ struct Ground<'a> {
     sessions: Vec<Found>,
     /// What `wrap` has made, and not been changed since.
     wraps: Vec<Look>,
-    codex_home: String,
+    /// Resolved.
+    codex_home: PathBuf,
 }
 
 pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mut Vec<Check>) {
     let Some(home) = &settings.home.value else { return };
-    let codex_home = hub_tool::codex_home(environment);
+    let codex_home = environment.codex_home_resolved();
     let ground = Ground {
         settings,
         home,
         // If they cannot be read, another check says so.
         sessions: select_session::all_quietly(environment).unwrap_or_default(),
         wraps: wrap::looks(home).unwrap_or_default(),
-        codex_home: codex_home.to_string_lossy().into_owned(),
+        codex_home: codex_home.clone(),
     };
     let socket = default_socket(&codex_home);
     let hub = ground.hub();
     let found = answerer(&codex_home, home);
     let answers = matches!(found, Ok(Some(_)));
-    checks.push(match found {
-        Ok(Some(by)) => ground.answered(&by, &socket),
-        Ok(None) => ground.silent(&socket, hub),
-        Err(error) => Check::note(SERVER, error.to_string(), "correct that before you start a hub"),
+    let faults = hub.map(|hub| Status::of(&Hub { found: hub.clone() }, environment).faults).unwrap_or_default();
+    let (of_socket, others): (Vec<Fault>, Vec<Fault>) =
+        faults.into_iter().partition(|fault| fault.socket.as_ref() == Some(&socket));
+    let broken = |name, fault: &Fault| Check::broken(name, &*fault.what, &*fault.remedy);
+    checks.push(match (of_socket.first(), found) {
+        (Some(fault), _) => broken(SERVER, fault),
+        (None, Ok(Some(by))) => ground.answered(&by, &socket),
+        (None, Ok(None)) => ground.silent(&socket, hub),
+        (None, Err(error)) => Check::note(SERVER, error.to_string(), "correct that before you start a hub"),
     });
     if let Some(hub) = hub {
         checks.push(connected(hub));
     }
+    checks.extend(others.iter().map(|fault| broken(HUB, fault)));
     if hub.is_some() || answers || ground.is_wanted() {
         checks.extend(ground.bypasses());
     }
 }
 
 impl Ground<'_> {
-    /// The hub that runs for this `CODEX_HOME`.
+    /// The hub that runs for this `CODEX_HOME`: the one without a name, as clients do, before one with a name.
     fn hub(&self) -> Option<&Found> {
-        self.sessions.iter().find(|session| {
-            let place = session.holder.as_ref().map(|holder| &holder.place);
-            session.live && place.is_some_and(|place| hub::is_hub(place) && place.codex_home == self.codex_home)
-        })
+        let place = |session: &&Found| session.holder.as_ref().map(|holder| holder.place.clone());
+        let is_its = |session: &&Found| {
+            session.live && place(session).is_some_and(|place| hub::is_hub_for(&place, &self.codex_home))
+        };
+        let its = self.sessions.iter().filter(is_its);
+        its.min_by_key(|session| place(session).is_some_and(|place| hub::has_name(&place)))
     }
 
     /// Whether the user has set something up that needs a hub.
@@ -108,7 +119,13 @@ impl Ground<'_> {
                 }
                 None => {
                     let found = format!("{who} answers on {at}, but its control socket does not");
-                    Check::broken(SERVER, found, "replace it with `codex-shim hub restart`, which keeps its server")
+                    let of_hub = self.sessions.iter().find(|found| found.id == *session);
+                    let place = of_hub.and_then(|found| Some(&found.holder.as_ref()?.place));
+                    let command = place.map_or_else(
+                        || "codex-shim hub restart".to_owned(),
+                        |place| hub::command("restart", place, session),
+                    );
+                    Check::broken(SERVER, found, format!("replace it with `{command}`, which keeps its server"))
                 }
             },
             Answerer::Hub { session: None, .. } => {
@@ -159,7 +176,10 @@ impl Ground<'_> {
             session.live
                 && place.is_some_and(|place| {
                     let is_app_server = place.server.iter().any(|word| word == "app-server");
-                    is_app_server && !hub::is_hub(place) && place.codex_home == self.codex_home
+                    is_app_server
+                        && !hub::is_hub(place)
+                        && !is_served(session)
+                        && place.codex_home_resolved() == self.codex_home
                 })
         };
         let own: Vec<String> = self.sessions.iter().filter(is_own).map(label).collect();
@@ -177,6 +197,14 @@ impl Ground<'_> {
         }
         checks
     }
+}
+
+/// Whether a session is one of `serve`, which no hub can replace: clients attach to its server through codex-shim.
+fn is_served(session: &Found) -> bool {
+    let Some(holder) = &session.holder else { return false };
+    let command = ProcessIdentity::of(holder.pid).map(|process| process.arguments()).unwrap_or_default();
+    // While nobody is attached, codex-shim itself is the client.
+    holder.client.as_deref() == Some(env!("CARGO_PKG_NAME")) || command.get(1).is_some_and(|tool| tool == "serve")
 }
 
 /// The first names, and how many more there are.

@@ -20,7 +20,7 @@ const NAME: &str = "reach";
 /// How long the files may take to look at: one may be on a dead network drive.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(5);
 
-const REMEDY: &str = "move it out of the folders in which models work; see docs/rules.md";
+const REMEDY: &str = "move it out of the folders in which models work; see `codex-shim docs rules`";
 
 /// A row for each exposed file, or a single row that says that all is well.
 pub(super) fn checks(settings: &Settings, environment: &Environment) -> Vec<Check> {

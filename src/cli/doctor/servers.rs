@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Check;
-use crate::config::{DEPTH_VARIABLE, Environment};
-use crate::hub::process;
+use crate::config::{DEPTH_VARIABLE, Environment, resolved};
+use crate::hub::{self, process};
 use crate::store::Survey;
 
 const NAME: &str = "servers";
@@ -34,8 +34,8 @@ struct Process {
 struct OfHub {
     pid: u32,
     session: String,
-    /// Its home, unless that is the user's.
-    elsewhere: Option<PathBuf>,
+    /// Starts its hub.
+    start: String,
     /// The hub runs.
     has_hub: bool,
 }
@@ -44,9 +44,10 @@ struct OfHub {
 pub(super) fn left_behind(home: Option<&Path>) -> Vec<Check> {
     let Some(processes) = processes() else { return Vec::new() };
     let left = orphans(&processes);
-    let homes: BTreeSet<&Path> =
-        left.iter().filter_map(|pid| processes.get(pid)?.home.as_deref()).chain(home).collect();
-    let servers: Vec<OfHub> = homes.into_iter().flat_map(|of| of_hubs(of, home)).collect();
+    let home = home.map(resolved);
+    let homes = left.iter().filter_map(|pid| processes.get(pid)?.home.as_deref()).map(resolved);
+    let homes: BTreeSet<PathBuf> = homes.chain(home.clone()).collect();
+    let servers: Vec<OfHub> = homes.iter().flat_map(|of| of_hubs(of, home.as_deref())).collect();
     checks(&processes, &left, &servers)
 }
 
@@ -55,8 +56,12 @@ fn of_hubs(home: &Path, ours: Option<&Path>) -> Vec<OfHub> {
     let sessions = Survey::of(home).map(|survey| survey.found).unwrap_or_default();
     let of = |session: crate::store::Found| {
         let pid = process::recorded(&session.dir)?.pid;
-        let elsewhere = (Some(home) != ours).then(|| home.to_owned());
-        Some(OfHub { pid, session: session.id, elsewhere, has_hub: session.live })
+        let start = hub::command("start", &session.holder.as_ref()?.place, &session.id);
+        let start = match Some(home) == ours {
+            true => start,
+            false => format!("CODEX_SHIM_HOME={} {start}", hub::down::quoted(home)),
+        };
+        Some(OfHub { pid, session: session.id, start, has_hub: session.live })
     };
     sessions.into_iter().filter_map(of).collect()
 }
@@ -67,11 +72,7 @@ fn checks(processes: &HashMap<u32, Process>, left: &[u32], servers: &[OfHub]) ->
         match servers.iter().find(|server| is_above(processes, *pid, server.pid)) {
             None => unknown.push(pid.to_string()),
             Some(server) if server.has_hub => {}
-            Some(OfHub { pid, session, elsewhere, .. }) => {
-                let start = match elsewhere {
-                    Some(home) => format!("CODEX_SHIM_HOME={} codex-shim hub start", home.display()),
-                    None => "codex-shim hub start".to_owned(),
-                };
+            Some(OfHub { pid, session, start, .. }) => {
                 let found = format!("pid {pid}: the server of a hub that has ended (session {session})");
                 checks.push(Check::note(NAME, found, format!("`{start}` takes it over, with its turns and requests")));
             }
@@ -198,15 +199,15 @@ mod tests {
         let processes: HashMap<u32, Process> = [(11, process(1)), (12, process(11)), (20, process(1))].into();
         let left = orphans(&processes);
         assert_eq!(left, [11, 20]);
-        let server = |pid, has_hub| OfHub { pid, session: "s".to_owned(), elsewhere: Some("/other".into()), has_hub };
+        let server = |pid, has_hub| OfHub { pid, session: "s".to_owned(), start: "start it".to_owned(), has_hub };
         for (servers, expect) in [
             (vec![], "pid 11 20: started by a relay that is gone → kill 11 20"),
             (vec![server(12, true)], "pid 20: started by a relay that is gone → kill 20"),
             (vec![server(11, true), server(20, true)], "no server is running without its relay or its hub → "),
             (
                 vec![server(12, false), server(20, true)],
-                "pid 12: the server of a hub that has ended (session s) → `CODEX_SHIM_HOME=/other codex-shim hub start` \
-                 takes it over, with its turns and requests",
+                "pid 12: the server of a hub that has ended (session s) → `start it` takes it over, with its turns and \
+                 requests",
             ),
         ] {
             let told: Vec<String> = checks(&processes, &left, &servers)

@@ -12,7 +12,7 @@ use rustix::process::{Pid, test_kill_process};
 use super::super::{select_session, status_tool};
 use super::{Check, Verdict};
 use crate::config::Settings;
-use crate::control::{SOCKET_FILE, client};
+use crate::control::{ConfigWarningDocument, SOCKET_FILE, SessionDocument, client};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
 use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, full_name, short};
@@ -195,6 +195,9 @@ fn of_session(session: &Found, name: &str) -> Vec<Check> {
         let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start again", session.dir.display());
         checks.push(Check::broken("socket", why.message(session), remedy));
     }
+    if session.live {
+        checks.extend(config_warnings(session, name));
+    }
     let is_silent = checks.iter().any(|check| check.name != FOLDER && check.verdict == Verdict::Broken);
     if !session.live && session.dir.join(SOCKET_FILE).symlink_metadata().is_ok() {
         let remedy = "nothing: the next start in this session replaces it";
@@ -237,6 +240,25 @@ fn of_session(session: &Found, name: &str) -> Vec<Check> {
         }
     }
     checks
+}
+
+/// What codex has said about its own configuration since its server started.
+fn config_warnings(session: &Found, name: &str) -> Vec<Check> {
+    const NAME: &str = "codex config";
+    let document =
+        client::get(&session.dir, "/sessions/self").ok().and_then(|answer| answer.document::<SessionDocument>().ok());
+    let check = |warning: &ConfigWarningDocument| {
+        let lines = warning.in_words();
+        let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let found = format!("codex in session {name}: {}", lines.join(" "));
+        match warning.is_broken {
+            true => {
+                Check::broken(NAME, found, "correct it, and start your tool again: until then codex starts no thread")
+            }
+            false => Check::note(NAME, found, "correct it, if it matters to you, and start your tool again"),
+        }
+    };
+    document.map(|document| document.config_warnings.iter().map(check).collect()).unwrap_or_default()
 }
 
 /// Compares the process that holds the session's lock with the one that signed it.

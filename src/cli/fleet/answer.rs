@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::super::requests::{outcome, parse_answer, print_json, question, verdict, whole_answer};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
-use super::super::{CliError, Done, FAILED, say};
-use super::{Format, Target, ask, connect, failed, host_named, hosts_of, offline, text, with_host};
+use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
+use super::{Format, Target, ask, complain, connect, failed, host_named, hosts_of, not_read, offline, text, with_host};
 use crate::config::{Environment, parse_duration};
 use crate::control::answer::respond_arguments;
-use crate::control::request_name::is_whole;
+use crate::control::request_name::{is_short_name, is_whole};
 use crate::engine::Word;
-use crate::fleet::{AskError, Client, Decision, Given, Later, Question, Texts, VERSION, Waited, Whole};
+use crate::fleet::{AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole};
 
 /// How long an answer waits for its host, if the user does not say.
 const VALID_FOR: Duration = Duration::from_secs(3_600);
@@ -58,12 +58,11 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
     let mut document = match answered {
         Ok(document) => document,
         Err(error) => {
-            // What became of a decision is known even if the request is gone.
-            if arguments.format.as_json {
-                print_json(&json!({ "host": host, "waited": waited }));
-            } else {
-                screen::print(&in_lines(&waited, &clock));
-            }
+            // What became of a decision is known even if the request is gone. The error has a status of its own.
+            let _ = match arguments.format.as_json {
+                true => print_json(&json!({ "host": host, "waited": waited })),
+                false => screen::print(&in_lines(&waited, &clock)),
+            };
             return Err(error);
         }
     };
@@ -77,8 +76,25 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
         _ => String::new(),
     };
     let became = in_lines(&waited, &clock);
-    let shown = [question(row, &clock, to), left_out, outcome(&document, &clock, to), became, next(host, row)];
+    let asked = with_place(&question(row, &clock, to), host, &document["session"], to);
+    let shown = [asked, left_out, outcome(&document, &clock, to), became, next(host, row)];
     Ok(screen::print_exactly(&shown.concat()))
+}
+
+/// The host and the session behind the heading of a request. An agent of an earlier version does not name the session.
+fn with_place(question: &str, host: &str, session: &Value, to: Screen) -> String {
+    let (id, name) = (text(session, "session_id"), text(session, "name"));
+    let session = match (id.is_empty(), name.is_empty() || name == id) {
+        (true, _) => None,
+        (false, true) => Some(id.to_owned()),
+        (false, false) => Some(format!("{name} ({id})")),
+    };
+    let row = |label: &str, value: &str| {
+        format!("{} {}\n", to.paint(Tone::Faint, &format!("{label:11}")), screen::plain(value))
+    };
+    let session = session.map(|session| row("session", &session)).unwrap_or_default();
+    let (heading, rest) = question.split_once("\n\n").unwrap_or((question, ""));
+    format!("{heading}\n\n{}{session}{rest}", row("host", host))
 }
 
 /// What became of decisions that had waited for the host.
@@ -136,7 +152,7 @@ Examples:
   codex-shim fleet respond build-7/0c4e-0 accept
   codex-shim fleet respond build-7/0c4e-0 decline --reason 'use staging'
   codex-shim fleet respond build-7/0c4e-2 --answer color=Red
-  codex-shim fleet respond build-7/6b02d1a90c4e-0 accept --when-back")]
+  codex-shim fleet respond build-7/0c4e-0 accept --when-back")]
 pub(in crate::cli) struct RespondArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
     #[arg(value_name = "REQUEST", add = super::complete::requests())]
@@ -219,13 +235,43 @@ fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
     }
 }
 
-/// Leaves a decision for a host that is offline. It needs the whole id: a short name may mean another request by then.
-fn leave(client: &Client, arguments: &RespondArguments, given: Decision, as_json: bool) -> Done {
-    let Target { host, last, .. } = &arguments.request;
-    if !is_whole(last) {
-        let message = format!("`{last}` may mean another request once host {host} is back");
-        return Err(CliError::usage(message).with_remedy("give the whole id, as in `fleet requests --json`"));
+/// The whole id of a request of a host that is offline. A short name may mean another request once the host is back, so it counts among
+/// the requests that were pending when the host went.
+fn whole_id(client: &Client, target: &Target) -> Result<String, CliError> {
+    let Target { host, session, last } = target;
+    if is_whole(last) {
+        return Ok(last.clone());
     }
+    let pending = client.pending().map_err(not_read)?;
+    complain(client);
+    let rows = pending.iter().filter(|described| described.host == *host).flat_map(|described| &described.requests);
+    let is_of = |row: &&PendingRow| {
+        session.as_ref().is_none_or(|name| row.session_name == *name || row.session_id.starts_with(name.as_str()))
+    };
+    let ids: Vec<&str> = rows.filter(is_of).map(|row| &*row.request_id).collect();
+    let named: Vec<&str> = ids.iter().copied().filter(|id| is_short_name(last, id)).collect();
+    match (&named[..], &ids[..]) {
+        ([id], _) => Ok((*id).to_owned()),
+        ([], []) => {
+            let message = format!("host {host} had no pending request `{last}` when it went offline");
+            Err(CliError::exits(NO_SUCH_REQUEST, screen::plain(&message)).with_remedy("give the whole id of a request"))
+        }
+        ([], ids) => {
+            let message = format!("host {host} had no pending request `{last}` when it went offline");
+            let remedy = format!("there were {}", ids.join(", "));
+            Err(CliError::exits(NO_SUCH_REQUEST, screen::plain(&message)).with_remedy(screen::plain(&remedy)))
+        }
+        (named, _) => {
+            let message = format!("`{last}` may mean {}", named.join(" or "));
+            Err(CliError::exits(NO_SUCH_REQUEST, screen::plain(&message)).with_remedy("give more of the id"))
+        }
+    }
+}
+
+/// Leaves a decision for a host that is offline.
+fn leave(client: &Client, arguments: &RespondArguments, given: Decision, as_json: bool) -> Done {
+    let host = &arguments.request.host;
+    let last = whole_id(client, &arguments.request)?;
     let valid_for = arguments.valid_for.unwrap_or(VALID_FOR);
     if valid_for > VALID_FOR_MAX {
         let message = "an answer waits for at most 7 days";

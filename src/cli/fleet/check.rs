@@ -12,7 +12,8 @@ use super::super::{CliError, Done, FAILED, say};
 use super::{Format, member, not_read};
 use crate::config::Environment;
 use crate::fleet::{
-    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Probe, Role, StreamPlan, StreamState, plans,
+    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Probe, Role, StreamPlan, StreamState,
+    in_permissions, plans,
 };
 
 /// How long `--set-up` waits for a server that has just been started.
@@ -140,13 +141,14 @@ async fn checks(
             }
         }
         Role::Nobody => {
-            checks.push(Check::of("these credentials belong to this fleet", Err::<String, _>(strangers(&probe.user))))
+            let why = with_tokens(strangers(&probe.user), &[&member.host, &probe.user]);
+            checks.push(Check::of("these credentials belong to this fleet", Err::<String, _>(why)))
         }
         Role::Host | Role::Operator | Role::Viewer => {
             let whose = match role {
-                Role::Host => format!("host {}", member.host),
+                Role::Host => with_tokens(format!("host {}", member.host), &[&member.host]),
                 Role::Operator | Role::Viewer | Role::Administrator | Role::Nobody => {
-                    format!("{} {}", name_of(role), probe.user)
+                    with_tokens(format!("{} {}", name_of(role), probe.user), &[&probe.user])
                 }
             };
             checks.push(Check::of("these credentials belong to this fleet", Ok(whose)));
@@ -197,7 +199,9 @@ fn needed(name: &str, outcome: Outcome) -> Check {
         name,
         match outcome {
             Outcome::Admitted => Ok("may"),
-            Outcome::Refused => Err("the server refuses it; see its configuration in docs/fleet.md".to_owned()),
+            Outcome::Refused => {
+                Err("the server refuses it; see its configuration in `codex-shim docs fleet`".to_owned())
+            }
             Outcome::Nobody => Err("no stream takes it; run `fleet check --set-up` as the administrator".to_owned()),
             Outcome::Failed(why) => Err(why),
         },
@@ -205,7 +209,7 @@ fn needed(name: &str, outcome: Outcome) -> Check {
 }
 
 fn forbidden(name: &str, outcome: Outcome) -> Check {
-    let wrong = "the server admits it; compare its configuration with docs/fleet.md";
+    let wrong = "the server admits it; compare its configuration with `codex-shim docs fleet`";
     Check::of(
         name,
         match outcome {
@@ -218,6 +222,12 @@ fn forbidden(name: &str, outcome: Outcome) -> Check {
 
 fn strangers(user: &str) -> String {
     format!("the server lets user {user} do nothing of a fleet; check fleet.user, fleet.host and fleet.creds")
+}
+
+/// A text about these names, and how the server's permissions write them if that is not as they are.
+fn with_tokens(text: String, names: &[&str]) -> String {
+    let tokens: Vec<String> = names.iter().filter_map(|name| in_permissions(name)).collect();
+    screen::plain(&[vec![text], tokens].concat().join("; "))
 }
 
 fn name_of(role: Role) -> &'static str {

@@ -1,5 +1,6 @@
 //! `codex-shim fleet tail`: the events of all hosts, as the server has stored them.
 
+use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -12,10 +13,17 @@ use super::super::{CliError, Done, say};
 use super::{complain, connect, not_read};
 use crate::config::Environment;
 use crate::engine::one_line;
-use crate::fleet::{EventMessage, Reader, Start};
+use crate::fleet::{Client, EventMessage, Reader, Start};
 
 /// How far back it begins, if the user does not say.
 const BEGINS_AGO: Duration = Duration::from_secs(600);
+
+/// Where the last events are looked for, one after the other: from so long ago on, or everywhere.
+const LOOKED_FOR_SINCE: [Option<Duration>; 4] =
+    [Some(BEGINS_AGO), Some(Duration::from_secs(6 * 3_600)), Some(Duration::from_secs(7 * 86_400)), None];
+
+/// Most events of `-n`, so that they fit into memory.
+const LAST_MAX: u64 = 10_000;
 
 /// Polling interval of `--follow`.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -29,17 +37,22 @@ const AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// \"summary\"` ships no output, no diff and no message text.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-Without --since it begins ten minutes ago.
+Without --since and -n it begins ten minutes ago. -n prints the last events,
+however old they are, or the last ones since --since.
 
 Examples:
   codex-shim fleet tail
   codex-shim fleet tail -f
+  codex-shim fleet tail build-7 -n 20 -f
   codex-shim fleet tail build-7 --since 2h
   codex-shim fleet tail -f --json | jq -r .event.event_type")]
 pub(in crate::cli) struct TailArguments {
     /// Only the events of this host
     #[arg(value_name = "HOST", add = super::complete::hosts())]
     host: Option<String>,
+    /// Only the last so many events, 1 to 10,000
+    #[arg(short = 'n', value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=LAST_MAX))]
+    last: Option<u64>,
     /// Keep printing events as they are stored
     #[arg(short, long)]
     follow: bool,
@@ -54,12 +67,20 @@ pub(in crate::cli) struct TailArguments {
 
 pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done {
     let client = connect(environment)?;
-    let since = arguments.since.get().map_or_else(
-        || humantime::format_rfc3339_millis(SystemTime::now() - BEGINS_AGO).to_string(),
-        |since| since.rfc3339(),
-    );
     let mut printer = Printer::new(arguments, environment);
-    let mut start = Start::Time(since);
+    let mut start = match arguments.last {
+        Some(count) => {
+            let (last, start) = last_events(&client, arguments, count)?;
+            complain(&client);
+            printer.print(last.into_iter().map(Some))?;
+            start
+        }
+        None => Start::Time(arguments.since.get().map_or_else(|| ago(BEGINS_AGO), |since| since.rfc3339())),
+    };
+    // What was stored meanwhile follows only on request.
+    if arguments.last.is_some() && !arguments.follow {
+        return Ok(0);
+    }
     let mut has_failed = false;
     loop {
         let page = match client.events(arguments.host.as_deref(), &start).map_err(not_read) {
@@ -88,6 +109,58 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
             return Ok(0);
         }
         std::thread::park_timeout(LOOK_EVERY);
+    }
+}
+
+fn ago(before: Duration) -> String {
+    humantime::format_rfc3339_millis(SystemTime::now() - before).to_string()
+}
+
+/// The last events, and the start of those that follow.
+fn last_events(
+    client: &Client,
+    arguments: &TailArguments,
+    count: u64,
+) -> Result<(VecDeque<EventMessage>, Start), CliError> {
+    let starts: Vec<Start> = match arguments.since.get() {
+        Some(since) => vec![Start::Time(since.rfc3339())],
+        None => LOOKED_FOR_SINCE
+            .iter()
+            .map(|before| before.map_or(Start::After(0), |before| Start::Time(ago(before))))
+            .collect(),
+    };
+    let mut found = (VecDeque::new(), Start::After(0));
+    for start in starts {
+        found = events_from(client, arguments.host.as_deref(), start, count)?;
+        if found.0.len() as u64 >= count {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// The last `count` events from `start` on, and the start of those that follow.
+fn events_from(
+    client: &Client,
+    host: Option<&str>,
+    mut start: Start,
+    count: u64,
+) -> Result<(VecDeque<EventMessage>, Start), CliError> {
+    let (mut last, mut reader) = (VecDeque::new(), Reader::default());
+    loop {
+        let page = client.events(host, &start).map_err(not_read)?;
+        let Some(end) = page.last() else { return Ok((last, start)) };
+        start = Start::After(end.number);
+        let messages = page.iter().filter_map(|stored| serde_json::from_slice::<EventMessage>(&stored.payload).ok());
+        for message in messages.filter(|message| reader.is_new(message)) {
+            if last.len() as u64 >= count {
+                last.pop_front();
+            }
+            last.push_back(message);
+        }
+        if end.more == 0 {
+            return Ok((last, start));
+        }
     }
 }
 

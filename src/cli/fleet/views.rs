@@ -57,6 +57,7 @@ mod tests {
             live: true,
             holder: None,
             repository: None,
+            threads: None,
             last_used: std::time::SystemTime::UNIX_EPOCH,
         };
         let check = |name: &str, expect: Option<&str>| {

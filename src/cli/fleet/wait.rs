@@ -292,7 +292,8 @@ impl Wait<'_> {
             TurnEnd::of(turn, outcome, error, text).print(as_json)?;
         } else {
             let lines = text.as_deref().unwrap_or_default().lines().map(screen::plain);
-            screen::print(&lines.map(|line| format!("{line}\n")).collect::<String>());
+            // The error below has a status of its own.
+            let _ = screen::print(&lines.map(|line| format!("{line}\n")).collect::<String>());
         }
         Err(untold)
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::engine::terminal::remains_of;
 use crate::engine::without_shell;
 use crate::history::form_and_diff;
 use crate::protocol::change::{self, Form, LineKind};
@@ -38,7 +39,7 @@ pub(super) enum Kind {
     Json,
 }
 
-/// A text below an action, as it was written.
+/// A text below an action: an output as it stood on the screen in the end, all others as they were written.
 #[derive(Debug)]
 pub(super) struct Below<'a> {
     pub(super) kind: Kind,
@@ -94,7 +95,10 @@ pub(super) fn lines_of<'a>(below: &'a Below<'_>) -> Vec<(LineKind, Cow<'a, str>)
 }
 
 fn output<'a>(entry: &'a Value, detail: &Detail) -> Option<Below<'a>> {
-    let text = entry["output"].as_str().filter(|text| !text.is_empty())?;
+    let text = remains_of(entry["output"].as_str()?);
+    if text.is_empty() {
+        return None;
+    }
     let lines = text.lines().count();
     let hidden = detail.output_lines_max.map_or(0, |lines_max| lines.saturating_sub(lines_max));
     let from = text.match_indices('\n').nth(hidden.wrapping_sub(1)).map_or(0, |(at, _)| at + 1);
@@ -105,7 +109,11 @@ fn output<'a>(entry: &'a Value, detail: &Detail) -> Option<Below<'a>> {
         (0, Some(cut)) => Some(format!("… {cut} bytes before this are not shown")),
         (_, _) => Some(format!("… {hidden} more above")),
     };
-    Some(Below { kind: Kind::Output, title: String::new(), missing, text: text[from..].into() })
+    let text = match text {
+        Cow::Borrowed(text) => text[from..].into(),
+        Cow::Owned(text) => text[from..].to_owned().into(),
+    };
+    Some(Below { kind: Kind::Output, title: String::new(), missing, text })
 }
 
 fn json_below<'a>(entry: &'a Value, name: &str) -> Option<Below<'a>> {
@@ -160,6 +168,19 @@ mod tests {
         let lost = "… 9 bytes before this are no longer on record";
         check(&entry, ALL, &[(Kind::Command, "", None, "a\nb"), (Kind::Output, "", Some(lost), "1\n2\n3\n")]);
         check(&json!({"role": "command", "output": ""}), ALL, &[]);
+    }
+
+    /// A line that was drawn over does not count, and is not shown.
+    #[test]
+    fn outputs_are_as_they_stood_on_the_screen() {
+        for (output, expect) in [
+            ("10%\r50%\r100%\r\nok\r\n", "100%\nok\n"),
+            ("a 1\nb 1\n\u{1b}[2A\u{1b}[2Ka 2\n\u{1b}[2Kb 2\n", "a 2\nb 2\n"),
+            ("one two\u{8}\u{8}\u{8}six\n", "one six\n"),
+            ("x\ty \n", "x\ty \n"),
+        ] {
+            check(&json!({"role": "command", "output": output}), BRIEF, &[(Kind::Output, "", None, expect)]);
+        }
     }
 
     #[test]

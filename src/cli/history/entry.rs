@@ -15,11 +15,20 @@ const DIFF_FILES_MAX: usize = 8;
 /// The words for an entry: text of others, as it was written.
 pub(super) enum Told<'a> {
     /// A message.
-    Said { role: &'a str, tone: Tone, text: Cow<'a, str> },
+    Said { role: &'a str, tone: Tone, written: Written, text: Cow<'a, str> },
     /// An action, in one line.
     Did { tone: Tone, line: String },
     /// The end of a turn, in one line.
     EndedTurn { tone: Tone, line: String },
+}
+
+/// How a message was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// By a person, or by us: every sign stands for itself.
+    Verbatim,
+    /// By the model.
+    Markdown,
 }
 
 /// The words for an entry.
@@ -28,13 +37,16 @@ pub(super) fn told(entry: &Value) -> Told<'_> {
     let role = text("role");
     let status = Some(text("status")).filter(|status| !status.is_empty()).unwrap_or("completed");
     let ended = how_it_ended(entry);
-    let said = |role, tone, text| Told::Said { role, tone, text };
+    let said = |role, tone, written, text| Told::Said { role, tone, written, text };
     let did = |tone, line| Told::Did { tone, line };
     match role {
-        "user" => said("user", Tone::Good, text("text").into()),
-        "assistant" => said("assistant", Tone::Strong, text("text").into()),
-        "reasoning" => said("reasoning", Tone::Faint, text("text").into()),
-        "plan" => said("plan", Tone::Strong, plan(entry).into()),
+        "user" => said("user", Tone::Good, Written::Verbatim, text("text").into()),
+        "assistant" => said("assistant", Tone::Strong, Written::Markdown, text("text").into()),
+        "reasoning" => said("reasoning", Tone::Faint, Written::Markdown, text("text").into()),
+        "plan" => {
+            let written = if entry["steps"].is_array() { Written::Verbatim } else { Written::Markdown };
+            said("plan", Tone::Strong, written, plan(entry).into())
+        }
         "command" => {
             let command = one_line(&without_shell(text("command")));
             did(
@@ -73,7 +85,11 @@ pub(super) fn told(entry: &Value) -> Told<'_> {
             };
             let by = if text("source").is_empty() { String::new() } else { format!(", by {}", text("source")) };
             let what = what.map(|what| one_line(&without_shell(what))).unwrap_or_else(|| text("kind").to_owned());
-            did(Tone::Warning, format!("{subject} {verb}: {what}{outcome}{by}"))
+            let before = match text("not_sent") {
+                "" => String::new(),
+                answer => format!(" (the earlier answer, {answer}, was not sent)"),
+            };
+            did(Tone::Warning, format!("{subject} {verb}: {what}{outcome}{by}{before}"))
         }
         "status" => {
             let tone = if text("status") == "completed" { Tone::Faint } else { Tone::Bad };

@@ -20,7 +20,7 @@ use super::super::{complete, say, screen, select_session};
 use super::{FollowedEvent, Following, Page, read_of, thread_or_beginning};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
-use crate::history::action_in_words;
+use crate::history::{HIDDEN, action_in_words, hides};
 use crate::protocol::Method;
 
 /// Print what happened, one event per line
@@ -487,6 +487,9 @@ fn item(payload: &Payload<'_>) -> String {
         "commandExecution" => text("command").map(|command| without_shell(&command)),
         "fileChange" => payload.text(&["item", "changes", "0", "path"]).or_else(|| text("path")),
         "userMessage" => payload.text(&["item", "content", "0", "text"]),
+        "agentMessage" if hides(payload.text(&["item", "moderation", "display", "mode"]).as_deref()) => {
+            Some(HIDDEN.to_owned())
+        }
         _ => text("tool").or_else(|| text("text")).or_else(|| text("query")),
     };
     let exit = text("exitCode").filter(|code| code != "0").map(|code| format!(" (exit {code})")).unwrap_or_default();
@@ -618,6 +621,9 @@ mod words_tests {
         serde_json::from_value(event).expect("an event")
     }
 
+    /// The words of a message that codex hides.
+    const HIDES: &str = "agentMessage (codex hides this message)";
+
     fn check(event_type: &str, payload: Value, expect: &str) {
         assert_eq!(event(event_type, payload, None).words(), expect, "{event_type}");
     }
@@ -643,6 +649,11 @@ mod words_tests {
         let tool = json!({"item": {"type": "mcpToolCall", "tool": "lookup", "status": "failed"}});
         check("item/completed", tool, "failed: call lookup");
         check("item/completed", json!({"item": {"type": "agentMessage", "text": "hi\nyou"}}), "agentMessage hi you");
+        for (mode, expect) in [("show", "agentMessage hi"), ("hide", HIDES), ("block", HIDES)] {
+            let moderation = json!({"moderated": true, "display": {"mode": mode}});
+            let item = json!({"type": "agentMessage", "moderation": moderation, "id": "m", "text": "hi"});
+            check("item/completed", json!({ "item": item }), expect);
+        }
         check("item/started", json!({"item": {"type": "userMessage", "content": [{"text": "go"}]}}), "userMessage go");
         check("turn/completed", json!({"turn": {"status": "failed", "error": {"message": "no"}}}), "failed: no");
         let asked = json!({"command": "make", "reason": "to see"});
@@ -662,6 +673,9 @@ mod words_tests {
         let cut = |preview: &str| json!({"truncated": true, "preview": preview, "original_chars": 9_999});
         let start = r#"{"item":{"type":"commandExecution","command":"echo \"a\"","output":"xx\u00"#;
         check("item/completed", cut(start), "commandExecution echo \"a\"");
+        let start =
+            r#"{"item":{"type":"agentMessage","moderation":{"moderated":true,"display":{"mode":"block"}},"text":"one"#;
+        check("item/completed", cut(start), HIDES);
         let start = r#"{"item":{"type":"agentMessage","text":"one \"two\" \u00"#;
         check("item/completed", cut(start), "agentMessage one \"two\"");
         check("other", cut("{\"a\":[1"), "{\"a\":[1");

@@ -16,6 +16,7 @@ mod transcript;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 use super::CliError;
 use super::offline::{Read, answered};
 use super::requests::Refused;
-use super::{NO_SUCH_THREAD, select_session};
+use super::{NO_SUCH_THREAD, select_session, threads};
 use crate::config::Environment;
 use crate::control::{Listener, Listening, Received, client};
 use crate::history::Action;
@@ -239,9 +240,6 @@ fn parse(json: String) -> Option<FollowedEvent> {
 /// The thread with the latest message.
 const LATEST: &str = "latest";
 
-/// Most threads that an error names.
-const LISTED_MAX: usize = 8;
-
 /// Why a name is not resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotAThread {
@@ -263,20 +261,24 @@ pub(super) enum NotAThread {
 impl fmt::Display for NotAThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NotAThread::Unknown { name, threads } if threads.is_empty() => {
+            NotAThread::Unknown { name, threads: listed } if listed.is_empty() => {
                 write!(
                     f,
                     "unknown thread `{name}`: this session has no threads yet; `codex-shim send --new TEXT` starts one"
                 )
             }
-            NotAThread::Unknown { name, threads } => {
-                write!(f, "unknown thread `{name}`; threads in this session, latest first: {}", listed(threads))
+            NotAThread::Unknown { name, threads: all } => {
+                write!(f, "unknown thread `{name}`; threads in this session, latest first: {}", threads::in_line(all))
             }
-            NotAThread::InNone { name, threads } => {
-                write!(f, "unknown thread `{name}`; threads in these sessions: {}", listed(threads))
+            NotAThread::InNone { name, threads: all } => {
+                write!(f, "unknown thread `{name}`; threads in these sessions: {}", threads::in_line(all))
             }
             NotAThread::Ambiguous { name, matching } => {
-                write!(f, "`{name}` is the beginning of several threads: {}; give more of the id", listed(matching))
+                write!(
+                    f,
+                    "`{name}` is the beginning of several threads: {}; give more of the id",
+                    threads::in_line(matching)
+                )
             }
         }
     }
@@ -288,11 +290,20 @@ impl From<NotAThread> for CliError {
     }
 }
 
-fn listed(threads: &[String]) -> String {
-    let first = threads.iter().take(LISTED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match threads.len().saturating_sub(LISTED_MAX) {
-        0 => first,
-        more => format!("{first} and {more} more"),
+impl NotAThread {
+    /// The same with who the threads are, as the sessions in these folders have it on record.
+    pub(super) fn described(self, session_dirs: &[&Path]) -> NotAThread {
+        match self {
+            NotAThread::Unknown { name, threads } => {
+                NotAThread::Unknown { name, threads: threads::rows(threads, session_dirs) }
+            }
+            NotAThread::InNone { name, threads } => {
+                NotAThread::InNone { name, threads: threads::rows(threads, session_dirs) }
+            }
+            NotAThread::Ambiguous { name, matching } => {
+                NotAThread::Ambiguous { name, matching: threads::rows(matching, session_dirs) }
+            }
+        }
     }
 }
 
@@ -320,7 +331,7 @@ pub(in crate::cli) fn thread_named(session: &Found, name: &str, environment: &En
 
 fn resolved(session: &Found, name: &str, environment: &Environment) -> Result<String, NotAThread> {
     match known(&mut Read::of(session.clone(), environment)) {
-        Ok(threads) => find(name, &threads),
+        Ok(threads) => find(name, &threads).map_err(|error| error.described(&[&session.dir])),
         Err(_) => Ok(name.to_owned()),
     }
 }
@@ -354,6 +365,8 @@ pub(super) fn read_of(
         NotAThread::Unknown { name, threads } if !threads.is_empty() => NotAThread::InNone { name, threads },
         error @ (NotAThread::Unknown { .. } | NotAThread::InNone { .. } | NotAThread::Ambiguous { .. }) => error,
     });
+    let dirs: Vec<&Path> = reads.iter().map(|(read, _)| &*read.session.dir).collect();
+    let found = found.map_err(|error| error.described(&dirs));
     Ok(found.map(|thread| {
         let read = reads.into_iter().find(|(_, known)| known.contains(&thread));
         read.expect("BUG: each thread comes from a session").0
@@ -373,6 +386,11 @@ pub(super) fn known(read: &mut Read) -> Result<Vec<String>, CliError> {
         let live: Vec<String> = live.filter_map(|thread| thread["thread_id"].as_str()).map(str::to_owned).collect();
         threads.extend(live.into_iter().filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());
     }
+    // Of a hub, the thread of this folder is the one that is meant first.
+    if let Some(here) = select_session::thread_to_read(session) {
+        threads.retain(|thread| *thread != here);
+        threads.insert(0, here);
+    }
     Ok(threads)
 }
 
@@ -390,7 +408,7 @@ pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String,
         Ok(thread) => Ok(thread),
         // A filter may match several threads, and threads without messages.
         Err(_) if name != LATEST => Ok(name.to_owned()),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error.described(&[&read.session.dir]).into()),
     }
 }
 
@@ -403,6 +421,16 @@ fn all(read: &mut Read) -> Result<Vec<String>, CliError> {
     match of_past {
         Known::Threads(threads) => Ok(threads),
         Known::Page {} => History::new(&path).threads(0).map_err(|error| CliError::failed(error.to_string())),
+    }
+}
+
+/// The thread with the latest entry, also one that no person speaks in.
+pub(super) fn latest_of_all(read: &mut Read) -> Result<String, CliError> {
+    let known = known(read)?;
+    let latest = History::new(&read.session.dir.join(HISTORY_FILE)).latest_thread(0);
+    match latest.map_err(|error| CliError::failed(error.to_string()))? {
+        Some(latest) => Ok(latest),
+        None => Ok(find(LATEST, &known)?),
     }
 }
 
@@ -430,8 +458,8 @@ mod tests {
         check("latest", Ok("ab-2"));
         check("c", Ok("c"));
         check("ab-1", Ok("ab-1"));
-        check("ab", Err("several threads: ab-2, ab-1; give more"));
-        check("x", Err("unknown thread `x`; threads in this session, latest first: ab-2, ab-1, c"));
+        check("ab", Err("several threads: ab-2; ab-1; give more"));
+        check("x", Err("unknown thread `x`; threads in this session, latest first: ab-2; ab-1; c"));
         check("", Err("unknown thread ``"));
         let none = find("latest", &[]).expect_err("there is no thread").to_string();
         assert!(none.contains("no threads yet") && none.contains("--new"), "{none}");

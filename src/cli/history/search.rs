@@ -3,6 +3,7 @@
 //! Sessions are searched in their files. A relay that has answered has indexed everything it recorded; a stopped session is
 //! indexed first.
 
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -20,6 +21,7 @@ use super::super::since::SinceFlag;
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, USAGE, lines, say};
 use crate::config::{Environment, RetentionBounds};
+use crate::control::{Identities, RequestOrigin, ThreadIdentityDocument, recorded_threads};
 use crate::history::{Excerpt, SearchKind, SearchQuery};
 use crate::index::{HISTORY_FILE, History, Hit, Hits, Search};
 use crate::protocol::of_name;
@@ -39,7 +41,8 @@ too: `bounds` finds RetentionBounds and events_bounds. \"A phrase\" in double
 quotes matches as a whole; word* matches words that begin so. Put -- before a
 TEXT that begins with a hyphen.
 
---regex reads the entries one by one, the newest first; see docs/search.md.
+--regex reads the entries one by one, the newest first:
+`codex-shim docs search` has more on it.
 
 Exit status: 0, also if nothing matches, or 1 if a session could not be
 searched, or 2 if TEXT is not valid, or 3 if there is no such session.
@@ -65,6 +68,9 @@ pub(in crate::cli) struct SearchArguments {
     /// Number of matches
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20, value_parser = positive)]
     limit: u64,
+    /// Also threads that nobody speaks in: titles, sub-agents, reviews
+    #[arg(long)]
+    all_threads: bool,
     #[command(flatten)]
     session: SessionFlag,
     /// Print one JSON document
@@ -135,7 +141,8 @@ fn meant(arguments: &SearchArguments) -> Result<Search, CliError> {
     let mut kinds: Vec<SearchKind> = arguments.kinds.iter().filter_map(|kind| of_name(kind)).collect();
     kinds.dedup();
     let since = arguments.since.get().map(|since| (since.rfc3339(), since.micros() / 1_000));
-    Ok(Search { query, kinds, since, limit: usize::try_from(arguments.limit).unwrap_or(usize::MAX) })
+    let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
+    Ok(Search { query, kinds, since, all_threads: arguments.all_threads, limit })
 }
 
 /// Has everything indexed that a session has recorded.
@@ -180,6 +187,8 @@ fn search_all(searched: &[(&Found, History)], search: &Search) -> Vec<Result<Hit
 #[derive(Default)]
 struct AllHits<'a> {
     hits: Vec<(&'a Found, Hit)>,
+    /// Who the threads of each session are.
+    threads: HashMap<&'a str, Identities>,
     has_more: bool,
     read: u64,
 }
@@ -195,6 +204,24 @@ impl<'a> AllHits<'a> {
         self.hits.sort_by(|(_, one), (_, other)| other.at.cmp(&one.at));
         self.has_more |= self.hits.len() > limit;
         self.hits.truncate(limit);
+        let mut of_session: HashMap<&str, (&Found, BTreeSet<String>)> = HashMap::new();
+        for (session, hit) in &self.hits {
+            let (_, ids) = of_session.entry(&session.id).or_insert((session, BTreeSet::new()));
+            ids.insert(hit.thread_id.clone());
+        }
+        let threads = |(session, ids): (&Found, BTreeSet<String>)| {
+            recorded_threads(&session.dir, &ids.into_iter().collect::<Vec<_>>())
+        };
+        self.threads = of_session.into_iter().map(|(id, of_session)| (id, threads(of_session))).collect();
+    }
+
+    /// Who the thread of a match is; `None` if nothing on record says it.
+    fn thread(&self, session: &Found, hit: &Hit) -> Option<&ThreadIdentityDocument> {
+        self.threads.get(&*session.id)?.get(&hit.thread_id)
+    }
+
+    fn origin(&self, session: &Found, hit: &Hit) -> RequestOrigin {
+        RequestOrigin::of_thread(session, self.thread(session, hit).cloned().unwrap_or_default())
     }
 
     fn document(&self, known: &[Found]) -> Value {
@@ -203,7 +230,8 @@ impl<'a> AllHits<'a> {
             json!({
                 "session_id": session.id, "short_id": short(session, known), "thread_id": thread_id,
                 "turn_id": turn_id, "item_id": item_id, "at": at, "kind": kind, "of": excerpt.head,
-                "line": excerpt.line, "matched": matched(excerpt),
+                "line": excerpt.line, "matched": matched(excerpt), "name": self.origin(session, hit).name,
+                "thread": self.thread(session, hit),
             })
         };
         json!({
@@ -230,8 +258,11 @@ impl<'a> AllHits<'a> {
         let columns_max = screen::columns(to);
         let mut text = String::new();
         for (session, hit) in &self.hits {
-            let [(_, id), (_, name)] = select_session::cells_of(&session.id, known, to);
-            let facts = format!("{} · {} · {}", screen::plain(&name), clock.text(&hit.at), hit.kind);
+            let [(_, id), _] = select_session::cells_of(&session.id, known, to);
+            let title = self.thread(session, hit).and_then(|thread| thread.title.as_ref());
+            let title = title.map(|title| format!(" · {title}")).unwrap_or_default();
+            let place = screen::plain(&format!("{}{title}", self.origin(session, hit).name));
+            let facts = format!("{place} · {} · {}", clock.text(&hit.at), hit.kind);
             let _ =
                 writeln!(text, "{}  {}", to.paint(Tone::Strong, &screen::plain(&id)), to.paint(Tone::Faint, &facts));
             let sign = if hit.kind == SearchKind::Command { "$ " } else { "" };

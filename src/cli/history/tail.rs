@@ -311,6 +311,7 @@ mod tests {
             live: false,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
         let at = |began: &str, ended: Option<&str>| action("command", began, "completed", None, began, ended);
@@ -336,6 +337,7 @@ mod tests {
             live: false,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
         let (a, b) = (session("a"), session("b"));

@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::complete;
+use super::super::offline::Read;
 use super::super::screen::{self, Screen, Tone};
 use super::super::screen::{Clock, Times};
 use super::super::select_session::SessionFlag;
@@ -16,8 +17,10 @@ use super::super::{CliError, Done};
 use super::below::{Below, Detail, More, below, lines_of};
 use super::entry::{Told, told};
 use super::export::{self, Format};
-use super::{find, known, read_of};
+use super::{LATEST, NotAThread, find, known, latest_of_all, read_of};
 use crate::config::Environment;
+use crate::control::recorded_threads;
+use crate::store::{Found, label};
 
 /// Print the conversation and the actions of a thread
 ///
@@ -32,16 +35,20 @@ written, or 3 if there is no such thread or session.
 
 Examples:
   codex-shim transcript
+  codex-shim transcript work
   codex-shim transcript 0192abcd --session work
   codex-shim transcript latest --json | jq -r 'select(.role == \"user\").text'
   codex-shim transcript -o report.html
   codex-shim transcript --format md --full --diff > report.md")]
 pub(in crate::cli) struct TranscriptArguments {
-    /// Thread: its id, or a unique beginning of it
+    /// Thread: its id, or a unique beginning of it; or a session, for its latest thread
     #[arg(value_name = "THREAD", default_value = "latest", add = complete::threads())]
     pub(super) thread: String,
     #[command(flatten)]
     pub(super) session: SessionFlag,
+    /// For `latest`, take any thread, also those of agents and for titles
+    #[arg(long)]
+    all_threads: bool,
     /// Print one JSON document per line
     #[arg(long = "json", conflicts_with_all = ["format", "output", "full", "diff", "paths"])]
     as_json: bool,
@@ -86,8 +93,7 @@ struct Transcript {
 
 /// Prints or exports a transcript.
 pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> Done {
-    let mut read = read_of(arguments.session.name(), Some(&arguments.thread), environment)??;
-    let thread = find(&arguments.thread, &known(&mut read)?)?;
+    let (mut read, thread) = chosen(arguments, environment)?;
     let path = format!("/sessions/self/threads/{thread}/transcript");
     let told: Transcript = read.ask(&path, |past| {
         let entries = past.history.transcript(&thread, 0)?;
@@ -100,6 +106,9 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
         return export::run(arguments, &read.session, &thread, &told.entries, environment);
     }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    if !arguments.as_json && to != Screen::None {
+        screen::put(&head(&read.session, &thread, to))?;
+    }
     for entry in &told.entries {
         let text = match arguments.as_json {
             true => format!("{entry}\n"),
@@ -110,11 +119,43 @@ pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environmen
     Ok(0)
 }
 
+/// The thread, and the history that has it. The name of a session means its latest thread.
+fn chosen(arguments: &TranscriptArguments, environment: &Environment) -> Result<(Read, String), CliError> {
+    let (flag, name) = (arguments.session.name(), &*arguments.thread);
+    if arguments.all_threads && name == LATEST {
+        let mut read = Read::chosen(flag, environment)?;
+        let thread = latest_of_all(&mut read)?;
+        return Ok((read, thread));
+    }
+    let not_found = match read_of(flag, Some(name), environment)? {
+        Err(not_found) => not_found,
+        Ok(mut read) => match find(name, &known(&mut read)?) {
+            Ok(thread) => return Ok((read, thread)),
+            Err(not_found) => not_found.described(&[&read.session.dir]),
+        },
+    };
+    match not_found {
+        NotAThread::Unknown { .. } | NotAThread::InNone { .. } if flag.is_none() => {
+            let Ok(mut read) = Read::chosen(Some(name), environment) else { return Err(not_found.into()) };
+            let thread = find(LATEST, &known(&mut read)?)?;
+            Ok((read, thread))
+        }
+        NotAThread::Unknown { .. } | NotAThread::InNone { .. } | NotAThread::Ambiguous { .. } => Err(not_found.into()),
+    }
+}
+
+/// The line above a transcript on a terminal: where the thread works, whose it is and its title.
+fn head(session: &Found, thread: &str, to: Screen) -> String {
+    let identity = recorded_threads(&session.dir, &[thread.to_owned()]).remove(thread).unwrap_or_default();
+    let words = identity.in_words().unwrap_or_else(|| label(session));
+    format!("{}\n\n", to.paint(Tone::Strong, &screen::fitted(&screen::plain(&words), screen::columns(to))))
+}
+
 /// An entry as text.
 pub(super) fn in_words(entry: &Value, clock: &Clock, to: Screen, detail: &Detail) -> String {
     let at = clock.text(entry["ts"].as_str().unwrap_or_default());
     match told(entry) {
-        Told::Said { role, tone, text } => block(role, tone, &at, &text, to),
+        Told::Said { role, tone, written: _, text } => block(role, tone, &at, &text, to),
         Told::EndedTurn { tone, line } => format!("{}\n", row(tone, &line, to)),
         Told::Did { tone, line } => {
             let rows: String = below(entry, detail).iter().map(|below| below_rows(below, to)).collect();

@@ -16,16 +16,18 @@ use clap::{Args, Subcommand, ValueHint};
 use rustix::process::Signal;
 use serde_json::Value;
 
+pub(super) use self::status::{Fault, Status};
 use self::status::{StatusArguments, run_status};
 use super::screen::{self, counted};
-use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, relay_tools, say, select_session};
+use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, offline, relay_tools, say, select_session};
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
 use crate::control::client;
+pub(super) use crate::hub::Down;
 use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
 use crate::hub::{self, DefaultSocket, HubOptions, ProcessIdentity};
 use crate::launch;
-use crate::socket::{self, Peer, connect};
+use crate::socket::{self, LOOK_EVERY, Peer, connect};
 use crate::store::Found;
 
 /// Run one codex server for all clients of this machine
@@ -89,7 +91,9 @@ enum HubTool {
 #[command(after_long_help = "\
 Exit status:
   0  the hub listens
-  1  something else answers on codex's socket, or the server cannot be started
+  1  something else answers on codex's socket, or the server cannot be started;
+     or a hub runs, but does not listen on a socket, or has a server that is
+     shutting down
 
 Examples:
   codex-shim hub start
@@ -102,13 +106,13 @@ struct StartArguments {
 /// End a hub and its server
 ///
 /// Clients that are connected lose their connection. If turns are running or requests are open, it asks first; without a terminal,
-/// it then does nothing. If no hub runs but its server does, it ends that.
+/// it then does nothing. If no hub runs but its server does, it ends that, and asks first if a request waits there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status:
   0  neither the hub nor the server runs
-  1  one of them could not be ended, or turns are running and nobody agrees
-     to interrupt them
+  1  one of them could not be ended, or turns are running or requests wait and
+     nobody agrees to interrupt them
   3  there is no session with this name
 
 Examples:
@@ -156,6 +160,9 @@ const START_WAIT_MAX: Duration = Duration::from_secs(20);
 /// How long a hub may take to end.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// How long a hub may take until it listens again on sockets that were removed.
+const RECOVERY_WAIT_MAX: Duration = LOOK_EVERY.saturating_mul(2);
+
 /// The pause between two looks at a hub that starts or ends.
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -179,7 +186,7 @@ pub(super) fn run(arguments: HubArguments, environment: &Environment) -> Done {
 fn run_here(flags: HubFlags, environment: &Environment) -> Done {
     if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
         return Err(CliError::failed(format!("{} runs already", hub.name()))
-            .with_remedy(format!("stop it with `codex-shim hub stop{}`", hub.argument())));
+            .with_remedy(format!("stop it with `{}`", hub.command("stop"))));
     }
     let (settings, complaints) = Settings::load(Flags { codex: flags.codex, ..Flags::default() }, environment);
     let command = relay_tools::codex_command(vec!["app-server".into()], &settings, environment)
@@ -190,17 +197,12 @@ fn run_here(flags: HubFlags, environment: &Environment) -> Done {
         settings,
         session: flags.session,
         default_socket,
-        codex_home: codex_home(environment),
+        codex_home: environment.codex_home_resolved(),
         codex_home_is_set: environment.get("CODEX_HOME").is_some(),
         cwd: folder_that_stays(environment),
         runtime_dir: environment.runtime_dir(),
     };
     hub::run(options, environment, &complaints).map(|()| 0).map_err(|error| CliError::exits(FAILED, error.to_string()))
-}
-
-pub(super) fn codex_home(environment: &Environment) -> PathBuf {
-    let home = environment.codex_home();
-    std::path::absolute(&home).unwrap_or(home)
 }
 
 /// The user's home, else the root.
@@ -215,14 +217,27 @@ pub(super) struct Hub {
 }
 
 impl Hub {
+    /// The sessions of all hubs for this `CODEX_HOME`, with and without names, the live ones first.
+    pub(super) fn of_home(environment: &Environment) -> Result<Vec<Hub>, CliError> {
+        let codex_home = environment.codex_home_resolved();
+        let is_its =
+            |found: &Found| found.holder.as_ref().is_some_and(|holder| hub::is_hub_for(&holder.place, &codex_home));
+        let found = select_session::all_quietly(environment)?.into_iter().filter(is_its);
+        Ok(found.map(|found| Hub { found }).collect())
+    }
+
     /// The sessions of the hub for this `CODEX_HOME` or with this name, the live one first.
     fn all(session: Option<&SessionName>, environment: &Environment) -> Result<Vec<Hub>, CliError> {
-        let place = hub::place(&codex_home(environment), session);
-        let found = select_session::all_quietly(environment)?.into_iter().filter(|found| match session {
-            Some(name) => found.id == name.to_string(),
-            None => found.holder.as_ref().is_some_and(|holder| holder.place == place),
-        });
-        let hubs: Vec<Hub> = found.map(|found| Hub { found }).collect();
+        let found: Vec<Found> = match session {
+            None => Hub::of_home(environment)?.into_iter().filter(|hub| !hub.has_name()).map(|hub| hub.found).collect(),
+            Some(name) => {
+                let found = select_session::all_quietly(environment)?.into_iter();
+                found.filter(|found| found.id == name.to_string()).collect()
+            }
+        };
+        // Whoever has only just taken a lock has not said yet what it is.
+        let hubs: Vec<Hub> =
+            found.into_iter().filter(|found| found.holder.is_some()).map(|found| Hub { found }).collect();
         match hubs.iter().find(|hub| !hub.found.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place))) {
             Some(other) => Err(CliError::failed(format!("session {} is not the session of a hub", other.found.id))
                 .with_remedy("choose another name, or see `codex-shim sessions`")),
@@ -242,8 +257,19 @@ impl Hub {
         Ok(running.pop())
     }
 
+    /// Whether it runs under a name that the user has given.
+    pub(super) fn has_name(&self) -> bool {
+        self.found.holder.as_ref().is_some_and(|holder| hub::has_name(&holder.place))
+    }
+
     fn pid(&self) -> Option<u32> {
         self.found.holder.as_ref().map(|holder| holder.pid)
+    }
+
+    /// How long it has been running.
+    fn age(&self) -> Duration {
+        let started = self.found.holder.as_ref().and_then(|holder| humantime::parse_rfc3339(&holder.started_at).ok());
+        started.and_then(|started| started.elapsed().ok()).unwrap_or_default()
     }
 
     /// Its name in a message.
@@ -252,10 +278,10 @@ impl Hub {
         format!("hub (session {}{pid})", self.found.id)
     }
 
-    /// Names it in a suggested command; empty if that finds it.
-    fn argument(&self) -> String {
-        let is_named = self.found.holder.as_ref().is_some_and(|holder| holder.place.server.len() > 2);
-        if is_named { format!(" --session {}", self.found.id) } else { String::new() }
+    /// `codex-shim hub` with these words for it.
+    pub(super) fn command(&self, words: &str) -> String {
+        let place = self.found.holder.as_ref().map(|holder| &holder.place);
+        place.map_or_else(|| format!("codex-shim hub {words}"), |place| hub::command(words, place, &self.found.id))
     }
 
     /// The process that listens on its socket.
@@ -289,7 +315,7 @@ impl Hub {
 /// Starts a hub in the background, unless one runs.
 fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
     if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
-        return Ok(screen::print(&format!("{} runs already\n", hub.name())));
+        return runs_already(&hub, environment);
     }
     let mut child = spawn(flags, None, environment)?;
     let mut stderr = child.stderr.take();
@@ -300,7 +326,7 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
         if let Some(status) = exited {
             // Another one was faster.
             if let Some(hub) = running.filter(|hub| hub.pid() != Some(child.id())) {
-                return Ok(screen::print(&format!("{} runs already\n", hub.name())));
+                return runs_already(&hub, environment);
             }
             let told = said_by(stderr.as_mut());
             let why = if told.is_empty() { format!("the hub exited ({status})") } else { told };
@@ -322,12 +348,28 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
     }
 }
 
+/// A hub runs, which may be one that no client reaches. A hub that starts, or that gets well by itself, is waited for.
+fn runs_already(hub: &Hub, environment: &Environment) -> Done {
+    let (began, wait_max) = (Instant::now(), RECOVERY_WAIT_MAX.max(START_WAIT_MAX.saturating_sub(hub.age())));
+    loop {
+        let faults = Status::of(hub, environment).faults;
+        if faults.is_empty() {
+            return Ok(screen::print(&format!("{} runs already\n", hub.name())));
+        }
+        if began.elapsed() >= wait_max || !faults.iter().any(|fault| fault.may_pass) {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            return Err(CliError::failed(format!("{} runs already, but {}", hub.name(), faults.join(", and "))));
+        }
+        std::thread::park_timeout(LOOK_PAUSE);
+    }
+}
+
 /// The sockets of a hub, in words.
 fn places(hub: &Hub, flags: &HubFlags, environment: &Environment) -> String {
     let own = hub.found.dir.join(CODEX_SOCKET);
     match flags.no_default_socket {
         true => format!(" on {}", own.display()),
-        false => format!(" on {} and {}", default_socket(&codex_home(environment)).display(), own.display()),
+        false => format!(" on {} and {}", default_socket(&environment.codex_home_resolved()).display(), own.display()),
     }
 }
 
@@ -407,24 +449,23 @@ fn run_stop(stop: &StopArguments, environment: &Environment) -> Done {
         return Err(CliError::exits(NO_SUCH_SESSION, format!("no session is called `{name}`"))
             .with_remedy("see `codex-shim sessions`"));
     }
-    // A hub that does not answer, or has no history, can be ended without a question.
-    if let Some(hub) = running.as_ref().filter(|_| !stop.yes)
-        && let Some(Work::Known(work)) = work_of(hub)
+    let hubs = match running {
+        Some(hub) => vec![hub],
+        None => Hub::all(session, environment)?,
+    };
+    if !stop.yes
+        && let Some(work) = known_work(&hubs)
     {
         let told = format!("{work}; stopping the server interrupts them");
         if !is_agreed(&told, "stop it? [y/N] ")? {
             return Ok(FAILED);
         }
     }
-    if let Some(hub) = &running {
-        hub.end()?;
-        told.push_str(&format!("stopped the {}\n", hub.name()));
-    }
-    let hubs = match running {
-        Some(hub) => vec![hub],
-        None => Hub::all(session, environment)?,
-    };
     for hub in hubs {
+        if hub.found.live {
+            hub.end()?;
+            told.push_str(&format!("stopped the {}\n", hub.name()));
+        }
         told.push_str(&stop_server(&hub.found.dir)?);
     }
     Ok(screen::print(if told.is_empty() { "no hub is running\n" } else { &told }))
@@ -465,6 +506,19 @@ fn interrupted_work(hubs: &[Hub]) -> Option<String> {
     work.map(|work| match work {
         Work::Known(work) => work,
         Work::Unknown(why) => why.to_owned(),
+    })
+}
+
+/// What is known of such work. A hub that does not answer, or has no history, can be ended without a question, and so can a server
+/// without a hub if no request is known to wait there.
+fn known_work(hubs: &[Hub]) -> Option<String> {
+    hubs.iter().find_map(|hub| match (hub.found.live, process::recorded(&hub.found.dir)) {
+        (true, _) => match work_of(hub)? {
+            Work::Known(work) => Some(work),
+            Work::Unknown(_) => None,
+        },
+        (false, Some(_)) => counted(offline::pending(&hub.found).ok()?, "request is open", "requests are open"),
+        (false, None) => None,
     })
 }
 
@@ -515,10 +569,11 @@ fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
     if let Some(hub) = running {
         hub.end()?;
     }
+    let mut printed = 0;
     if server {
         for hub in Hub::all(flags.session.as_ref(), environment)? {
-            screen::print(&stop_server(&hub.found.dir)?);
+            printed = printed.max(screen::print(&stop_server(&hub.found.dir)?));
         }
     }
-    run_start(&flags, environment)
+    Ok(printed.max(run_start(&flags, environment)?))
 }

@@ -15,7 +15,7 @@ use super::super::screen::{self, Clock, Screen, Tone};
 use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
-use super::list::{HasSession, Listed, RequestsArguments, by, name_all, outcome_cell, sessions};
+use super::list::{HasSession, Listed, RequestsArguments, by, may_wait, name_all, outcome_cell, sessions};
 use super::{id_of, one, rows, text};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
@@ -41,14 +41,15 @@ pub(super) fn follow(arguments: &RequestsArguments, environment: &Environment) -
     let mut printer = Printer::new(arguments, if named { HasSession::No } else { HasSession::Yes }, environment);
     let mut pending = Pending::default();
     loop {
-        let changed = pending.look(found, environment)?;
+        let mut changed = pending.look(found, environment)?;
+        changed.retain(|(session, row)| !arguments.is_here || Listed::of(session, row.clone()).is_here());
         screen::put(&printer.text(&changed))?;
         if is_unread_within(LOOK_EVERY) {
             return Ok(0);
         }
         let is_wanted = |session: &Found| match &wanted {
             Some(id) => session.id == *id,
-            None => session.live,
+            None => may_wait(session),
         };
         found = select_session::all_quietly(environment)?;
         found.retain(is_wanted);
@@ -241,6 +242,7 @@ mod tests {
             live: true,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         }
     }

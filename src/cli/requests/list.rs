@@ -2,12 +2,13 @@
 //!
 //! A relay that does not answer is reported and hides no other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::screen::{self, Clock, Screen, Times, Tone};
+use super::super::hub_tool::Down;
+use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::select_session::{self, Common};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
@@ -16,7 +17,10 @@ use super::{follow, id_of, print_json, rows, text};
 use crate::config::Environment;
 use crate::control::answer::{kind_of, outcome_word};
 use crate::control::request_name::ShortNames;
-use crate::control::{session_of_request, sort_by_arrival};
+use crate::control::request_view::answer_until;
+use crate::control::{RequestOrigin, session_of_request, sort_by_arrival};
+use crate::engine::answers_nothing;
+use crate::hub;
 use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, label};
 
 /// List the requests that wait for your answer, in all sessions
@@ -25,6 +29,7 @@ use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, labe
 /// and `respond` take the name from anywhere.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
+Requests of a hub that is down are listed too: they wait at its server.
 With a session (or CODEX_SHIM_SESSION) it lists the requests of that session
 only, live or stopped. With --all it lists stopped sessions too.
 
@@ -35,6 +40,7 @@ request per line.
 Examples:
   codex-shim requests
   codex-shim requests work
+  codex-shim requests --here             of the project that you are in
   codex-shim requests -f
   codex-shim requests --all              answered ones too: by whom and when
   codex-shim requests --all --since 7d
@@ -45,6 +51,9 @@ pub(in crate::cli) struct RequestsArguments {
     /// Every stored request, whatever its status
     #[arg(long)]
     all: bool,
+    /// Only those of threads that work in this folder or its repository
+    #[arg(long = "here")]
+    pub(super) is_here: bool,
     #[command(flatten)]
     since: SinceFlag,
     /// Keep printing requests as they arrive and end
@@ -70,14 +79,23 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let (listed, status) = select_session::reported(&sessions, looked.into_iter())?;
     let listed = listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| Listed::of(session, row)));
     let is_recent = |row: &Value| since.is_none_or(|since| text(row, "requested_at") >= since.rfc3339().as_str());
-    let mut listed: Vec<Listed<'_>> = listed.filter(|listed| is_recent(&listed.row)).collect();
+    let is_meant = |listed: &Listed<'_>| is_recent(&listed.row) && (!arguments.is_here || listed.is_here());
+    let mut listed: Vec<Listed<'_>> = listed.filter(is_meant).collect();
     sort_by_arrival(&mut listed, |one| one.session.id.clone(), |one| text(&one.row, "requested_at").to_owned());
     name_all(&mut listed);
+    say_if_down(sessions.iter().map(|session| {
+        let is_its = |one: &&Listed<'_>| one.session.id == session.id && one.row["status"] == "pending";
+        (session, listed.iter().filter(is_its).count())
+    }));
     if arguments.common.as_json {
         let documents: Vec<Value> = listed.iter().map(Listed::document).collect();
         return Ok(status.max(print_json(&json!({ "requests": documents }))));
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    if listed.is_empty() && arguments.is_here {
+        let which = if arguments.all { "no requests yet" } else { "no requests are pending" };
+        return Ok(status.max(screen::print(&format!("{which} in this folder\n"))));
+    }
     if listed.is_empty() {
         return Ok(status.max(screen::print(&nothing(&sessions, named, which, screen, environment))));
     }
@@ -99,8 +117,24 @@ pub(super) fn sessions(
         return select_session::one(name, Otherwise::Latest, environment).map(|session| vec![session]);
     }
     let mut found = select_session::all(environment)?;
-    found.retain(|session| session.live || which == WhichRequests::All);
+    found.retain(|session| which == WhichRequests::All || may_wait(session));
     Ok(found)
+}
+
+/// Whether requests of a session may be pending: its relay runs, or it is a hub that has left its server running.
+pub(super) fn may_wait(session: &Found) -> bool {
+    session.live || hub::Down::with_server(session).is_some()
+}
+
+/// Says on stderr how to answer requests of hubs that are down: how many wait in each session.
+pub(super) fn say_if_down<'a>(waiting: impl Iterator<Item = (&'a Found, usize)>) {
+    for (session, count) in waiting {
+        let Some(waits) = counted(count as u64, "request waits", "requests wait") else { continue };
+        if let Some(down) = Down::of(session) {
+            let name = session.name();
+            say(&format!("{waits} in session {name}: {}; {}, and then you can answer", down.what(), down.remedy()));
+        }
+    }
 }
 
 /// The message for an empty list.
@@ -130,20 +164,28 @@ pub(super) struct Listed<'a> {
     pub(super) row: Value,
     /// The short name of the request.
     pub(super) name: String,
-    /// The name of the session: its folder and client.
+    /// The folder and the client that ask.
     pub(super) place: String,
+    /// The same with the terminal of the client.
+    exact_place: String,
 }
 
 impl<'a> Listed<'a> {
     pub(super) fn of(session: &'a Found, row: Value) -> Listed<'a> {
-        Listed { session, row, name: String::new(), place: label(session) }
+        let origin = RequestOrigin::of(session, &row);
+        Listed { session, row, name: String::new(), place: origin.name, exact_place: origin.exact_name }
+    }
+
+    /// Whether the thread that asks works in the folder of the caller.
+    pub(super) fn is_here(&self) -> bool {
+        select_session::is_here(&RequestOrigin::of(self.session, &self.row).cwd)
     }
 
     /// The row, with its names and its session.
     pub(super) fn document(&self) -> Value {
         let mut document = self.row.clone();
         document["name"] = json!(self.name);
-        document["session"] = session_of_request(self.session);
+        document["session"] = session_of_request(self.session, &self.row);
         document
     }
 }
@@ -156,14 +198,21 @@ pub(super) fn name_all(listed: &mut [Listed<'_>]) {
     sessions.sort_by(|one, other| one.id.cmp(&other.id));
     sessions.dedup_by(|one, other| one.id == other.id);
     let all: Vec<Found> = sessions.into_iter().cloned().collect();
-    let mut of_place: HashMap<String, usize> = HashMap::new();
+    let mut of_place: HashMap<String, BTreeSet<String>> = HashMap::new();
+    for one in listed.iter() {
+        // A session that is named by itself is one place, however many threads it has.
+        let by_itself = one.place == label(one.session);
+        let thread = if by_itself { "" } else { text(&one.row, "thread_id") };
+        of_place.entry(one.place.clone()).or_default().insert(format!("{} {thread}", one.session.id));
+    }
     for session in &all {
-        *of_place.entry(label(session)).or_default() += 1;
+        of_place.entry(label(session)).or_default().insert(format!("{} ", session.id));
     }
     for (listed, id) in listed.iter_mut().zip(&ids) {
         listed.name = names.of(id).to_owned();
-        if of_place.get(&listed.place).is_some_and(|count| *count > 1) {
-            listed.place = full_name(listed.session, &all);
+        if of_place.get(&listed.place).is_some_and(|alike| alike.len() > 1) {
+            let by_itself = listed.place == label(listed.session);
+            listed.place = if by_itself { full_name(listed.session, &all) } else { listed.exact_place.clone() };
         }
     }
 }
@@ -188,7 +237,7 @@ fn pending_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock) 
     ];
     let cells = |listed: &Listed<'_>| {
         vec![
-            (Tone::Faint, age(&listed.row, clock)),
+            (Tone::Faint, format!("{}{}", age(&listed.row, clock), left(&listed.row, clock))),
             (Tone::Warning, listed.name.clone()),
             (Tone::Plain, listed.place.clone()),
             (Tone::Faint, kind_of(&listed.row).name().to_owned()),
@@ -242,11 +291,17 @@ fn age(row: &Value, clock: &Clock) -> String {
     clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())
 }
 
+/// How long a request can still be answered, if not for ever: ` (48s left)`.
+fn left(row: &Value, clock: &Clock) -> String {
+    answer_until(row).map(|until| format!(" ({} left)", clock.left(until))).unwrap_or_default()
+}
+
 /// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
 pub(in crate::cli) fn outcome_cell(row: &Value) -> (Tone, String) {
     let tone = match (text(row, "status"), text(row, "error_code")) {
         ("pending", _) => Tone::Warning,
         ("resolved", "withdrawn_by_server") => Tone::Faint,
+        ("resolved", _) if answers_nothing(&row["resolved_payload"]) => Tone::Faint,
         ("resolved", _) => Tone::Good,
         _ => Tone::Bad,
     };
@@ -296,6 +351,7 @@ mod tests {
             live: true,
             holder: None,
             repository: None,
+            threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         }
     }

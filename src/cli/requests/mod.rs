@@ -18,7 +18,8 @@ use super::{screen, select_session};
 use crate::config::Environment;
 use crate::control::answer as body;
 use crate::control::client::{Answer, ClientError};
-use crate::control::with_choices;
+use crate::control::{identify_offline, with_choices, with_warnings};
+use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
 pub(super) use list::{RequestsArguments, run_requests};
 #[cfg(feature = "fleet")]
@@ -93,7 +94,9 @@ fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, CliError> {
     let RowsDocument { requests } = offline::ask(session, path, || {
         let Some(mut ledger) = ledger(session)? else { return Ok(Some(RowsDocument::default())) };
         let rows = ledger.requests(which).map_err(|error| error.to_string())?;
-        Ok(Some(RowsDocument { requests: rows.into_iter().map(with_choices).collect() }))
+        let mut requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
+        identify(session, &mut requests);
+        Ok(Some(RowsDocument { requests }))
     })?;
     Ok(requests)
 }
@@ -123,7 +126,20 @@ fn one(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
 pub(super) fn kept_request(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
     let Some(mut ledger) = ledger(session)? else { return Ok(None) };
     let kept = ledger.request(request_id).map_err(|error| CliError::failed(error.to_string()))?;
-    Ok(kept.map(|kept| json!({ "request": with_choices(kept.row), "answers": kept.answers })))
+    Ok(kept.map(|kept| {
+        let mut row = with_choices(kept.row);
+        identify(session, std::slice::from_mut(&mut row));
+        json!({ "request": row, "answers": kept.answers })
+    }))
+}
+
+/// Adds who the threads of these rows are, as the history of a session says that has no relay, and what is risky about the requests.
+fn identify(session: &Found, rows: &mut [Value]) {
+    let path = session.dir.join(HISTORY_FILE);
+    if path.exists() {
+        identify_offline(&History::new(&path), rows);
+    }
+    with_warnings(rows);
 }
 
 /// The text of a member; empty if it is not a string.
@@ -131,6 +147,7 @@ pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 
+#[must_use = "a tool whose output is lost ends with this status"]
 pub(super) fn print_json(document: &impl Serialize) -> i32 {
     let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
     screen::print_exactly(&format!("{text}\n"))

@@ -3,6 +3,7 @@
 //! `latest` and the number alone mean a request of the sessions here. All other names must be unique among the requests of all
 //! sessions, answered and stopped ones too, so that a request that the user has not seen is never taken for the one they named.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -11,7 +12,9 @@ use super::super::select_session;
 use super::super::{CliError, NO_SUCH_REQUEST};
 use super::{id_of, one, rows};
 use crate::config::Environment;
+use crate::control::RequestOrigin;
 use crate::control::request_name::{ShortNames, is_short_name, is_whole};
+use crate::hub;
 use crate::store::{Found, WhichRequests};
 
 /// The newest pending request.
@@ -63,6 +66,10 @@ fn resolved(
 ) -> Result<(Found, String), CliError> {
     let is_short = has_short_form(name);
     let (mut read, mut silent) = look(here, IsHere::Yes);
+    if select_session::is_named(flag, environment) {
+        // Whoever names a hub from elsewhere means all of it.
+        read.iter_mut().filter(|of| pending_here(of).next().is_none()).for_each(|of| of.of_others.clear());
+    }
     if !is_short {
         if let Some(error) = silent.take() {
             return Err(error);
@@ -89,11 +96,23 @@ fn look(sessions: &[Found], is_here: IsHere) -> (Vec<Looked<Found>>, Option<CliE
     let looked = select_session::at_once(sessions, |session| rows(session, WhichRequests::All));
     for (session, rows) in sessions.iter().zip(looked) {
         match rows {
-            Ok(rows) => read.push(Looked { session: session.clone(), is_here, rows }),
+            Ok(rows) => {
+                read.push(Looked { session: session.clone(), is_here, of_others: of_others(session, &rows), rows })
+            }
             Err(error) => silent = silent.or(Some(error)),
         }
     }
     (read, silent)
+}
+
+/// The requests of a hub whose threads work in other folders than the caller.
+fn of_others(session: &Found, rows: &[Value]) -> BTreeSet<String> {
+    if !session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place)) {
+        return BTreeSet::new();
+    }
+    let is_of_others = |row: &&Value| !select_session::is_here(&RequestOrigin::of(session, row).cwd);
+    let pending = rows.iter().filter(|row| is_pending(row));
+    pending.filter(is_of_others).map(|row| id_of(row).to_owned()).collect()
 }
 
 /// Whether a name has the form of a short name.
@@ -120,6 +139,8 @@ fn error_with_remedy(
 pub(super) struct Looked<S> {
     pub(super) session: S,
     pub(super) is_here: IsHere,
+    /// The pending ones of threads that work in other folders than the caller.
+    pub(super) of_others: BTreeSet<String>,
     /// The requests, oldest first.
     pub(super) rows: Vec<Value>,
 }
@@ -203,7 +224,7 @@ fn find_here<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Option<Name
     let here = || sessions.iter().filter(|of| of.is_here == IsHere::Yes);
     if name == LATEST {
         // A session lists its requests in the order of their arrival, whatever its clock was set to.
-        let newest = here().filter_map(|of| pending(of).last());
+        let newest = here().filter_map(|of| pending_here(of).last());
         let newest = newest.max_by_key(|(_, row)| row["requested_at"].as_str().unwrap_or_default());
         return Ok(newest.map(|(session, row)| (session, id_of(row).to_owned())));
     }
@@ -257,6 +278,11 @@ fn only<S: Clone>(name: &str, matching: Vec<Named<S>>) -> Result<Option<Named<S>
     }
 }
 
+/// Those of threads that work in the folder of the caller.
+fn pending_here<S: Clone>(of: &Looked<S>) -> impl Iterator<Item = (S, &Value)> {
+    pending(of).filter(|(_, row)| !of.of_others.contains(id_of(row)))
+}
+
 fn pending<S: Clone>(of: &Looked<S>) -> impl Iterator<Item = (S, &Value)> {
     of.rows.iter().filter(|row| is_pending(row)).map(|row| (of.session.clone(), row))
 }
@@ -308,7 +334,7 @@ mod tests {
     }
 
     fn here(rows: Vec<Value>) -> Looked<&'static str> {
-        Looked { session: "here", is_here: IsHere::Yes, rows }
+        Looked { session: "here", is_here: IsHere::Yes, of_others: BTreeSet::new(), rows }
     }
 
     fn in_session(name: &str, rows: Vec<Value>) -> Result<String, NotNamed> {
@@ -342,15 +368,22 @@ mod tests {
             Looked {
                 session: "vscode",
                 is_here: IsHere::Yes,
+                of_others: BTreeSet::new(),
                 rows: vec![
                     row("aa00aaaaaaaa-0", "pending", "2026-01-01"),
                     row("aa00aaaaaaaa-1", "pending", "2026-01-03"),
                 ],
             },
-            Looked { session: "zed", is_here: IsHere::Yes, rows: vec![row("bb00bbbbbbbb-0", "pending", "2026-01-02")] },
+            Looked {
+                session: "zed",
+                is_here: IsHere::Yes,
+                of_others: BTreeSet::new(),
+                rows: vec![row("bb00bbbbbbbb-0", "pending", "2026-01-02")],
+            },
             Looked {
                 session: "elsewhere",
                 is_here: IsHere::No,
+                of_others: BTreeSet::new(),
                 rows: vec![row("cc00cccccccc-2", "pending", "2026-01-04")],
             },
         ];
@@ -373,6 +406,7 @@ mod tests {
         let elsewhere = |ids: &[&str]| Looked {
             session: "elsewhere",
             is_here: IsHere::No,
+            of_others: BTreeSet::new(),
             rows: ids.iter().map(|id| row(id, "pending", "2026-02-01")).collect(),
         };
         let ended = || here(vec![row("c000cccccccc-0", "resolved", "2026-01-04")]);
@@ -388,15 +422,40 @@ mod tests {
     }
 
     #[test]
+    fn latest_is_of_a_thread_here() {
+        let hub = |others: &[&str]| {
+            let of_others = others.iter().map(|id| (*id).to_owned()).collect();
+            Looked { of_others, ..here(rows()) }
+        };
+        let check = |others: &[&str], expect: Result<&str, &str>| {
+            let found = find("latest", &[hub(others)]).map(|(_, id)| id).map_err(|error| error.to_string());
+            assert_eq!(found.as_deref().map_err(String::as_str), expect, "{others:?}");
+        };
+        check(&[], Ok("c000cccccccc-1"));
+        check(&["c000cccccccc-1"], Ok("c000cccccccc-0"));
+        let told = "no requests are pending in this folder; name one of another folder: cccc-0, cccc-1";
+        check(&["c000cccccccc-0", "c000cccccccc-1"], Err(told));
+    }
+
+    #[test]
     fn beginning_must_be_unique_in_all_sessions() {
-        let other =
-            Looked { session: "other", is_here: IsHere::No, rows: vec![row("bb00eeeeeeee-1", "resolved", "2026")] };
+        let other = Looked {
+            session: "other",
+            is_here: IsHere::No,
+            of_others: BTreeSet::new(),
+            rows: vec![row("bb00eeeeeeee-1", "resolved", "2026")],
+        };
         assert!(matches!(find("bb", &[here(rows()), other]), Err(NotNamed::Ambiguous { .. })));
     }
 
     #[test]
     fn number_of_nobody_here_must_be_unique() {
-        let session = |session, id| Looked { session, is_here: IsHere::No, rows: vec![row(id, "pending", "2026")] };
+        let session = |session, id| Looked {
+            session,
+            is_here: IsHere::No,
+            of_others: BTreeSet::new(),
+            rows: vec![row(id, "pending", "2026")],
+        };
         let one = session("one", "aa00aaaaaaaa-0");
         assert_eq!(find("0", std::slice::from_ref(&one)).map(|(_, id)| id).as_deref(), Ok("aa00aaaaaaaa-0"));
         assert!(matches!(find("0", &[one, session("two", "bb00bbbbbbbb-0")]), Err(NotNamed::Ambiguous { .. })));

@@ -11,20 +11,22 @@ use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
-use super::super::FAILED;
 use super::super::complete;
+use super::super::hub_tool::Down;
 use super::super::kept_back::KeptBack;
 use super::super::screen::Clock;
 use super::super::screen::Times;
 use super::super::screen::{self, Screen};
 use super::super::select_session::SessionFlag;
+use super::super::{FAILED, NOT_RUNNING};
 use super::NotNamed;
 use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
 use crate::config::Environment;
+use crate::control::RequestOrigin;
 use crate::control::answer::argument;
 use crate::control::client;
 use crate::control::form::{self, Field};
-use crate::control::request_view::{Choice, Gives, Question, RequestView, ending, size_of_changes};
+use crate::control::request_view::{Choice, Gives, Question, RequestView, ending, own_ending, size_of_changes};
 use crate::engine::{RequestType, Word};
 use crate::store::Found;
 use crate::tui::Pager;
@@ -42,10 +44,11 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
     let raw = raw(arguments)?;
     let clock = Clock::of(&arguments.times);
     let (session, mut document) = named(arguments.session.name(), &arguments.request, environment)?;
-    if !session.live {
-        return Err(CliError::not_running(&session));
-    }
     let row = document["request"].take();
+    if !session.live {
+        return Err(not_running(&session, &row));
+    }
+    let (has_given, as_json) = (arguments.word.is_some() || !arguments.answers.is_empty(), arguments.json.is_some());
     let body = match (raw, arguments.word, &arguments.answers[..]) {
         (Some(body), _, _) => body,
         (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(CliError::usage)?,
@@ -54,7 +57,47 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
         }
         (None, None, []) => asked(&session, &row, &clock, environment)?,
     };
-    answer(&session, &row, &body, &clock, arguments.json.is_some())
+    if let Some(danger) = again(&row, &body).filter(|_| !arguments.is_sure) {
+        match is_there() && !as_json {
+            true => confirmed(&row, &danger, has_given).map_err(CliError::failed)?,
+            // A script has decided already.
+            false => super::super::say(&screen::plain(&format!("request {}: {danger}", text(&row, "request_id")))),
+        }
+    }
+    answer(&session, &row, &body, &clock, as_json)
+}
+
+/// Why to ask once more before the answer is sent.
+fn again(row: &Value, body: &Value) -> Option<String> {
+    RequestView::of(row).asked_again(row, body).filter(|_| row["status"] == "pending")
+}
+
+/// Asks once more. `is_unseen` says that the request is not on the screen.
+///
+/// # Errors
+///
+/// The user does not confirm the answer.
+fn confirmed(row: &Value, danger: &str, is_unseen: bool) -> Result<(), String> {
+    if is_unseen {
+        say(&format!("{}: {}", text(row, "request_id"), text(row, "summary")));
+    }
+    say(&format!("{danger}."));
+    screen::forget_typed_ahead();
+    match read_line("Really? (y sends it; anything else leaves the request pending): ")?.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(NO_ANSWER.to_owned()),
+    }
+}
+
+/// The session of a request has no relay. The server of a hub that is down still waits for the answer.
+fn not_running(session: &Found, row: &Value) -> CliError {
+    match Down::of(session).filter(|down| down.server.is_some() && row["status"] == "pending") {
+        None => CliError::not_running(session),
+        Some(down) => {
+            let told = format!("request {} waits, and nothing was sent: {}", text(row, "request_id"), down.what());
+            CliError::exits(NOT_RUNNING, told).with_remedy(format!("{}; then answer again", down.remedy()))
+        }
+    }
 }
 
 /// The body given with `--json`.
@@ -94,10 +137,10 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
     let is_long = whole.lines().count() + CHOICES_ROWS > rows_max;
     let changes = size_of_changes(&RequestView::of(row).files);
     let diff = changes.filter(|_| is_long).map(|summary| {
-        let below = session.holder.as_ref().map_or("", |holder| &holder.place.cwd);
+        let below = &RequestOrigin::of(session, row).cwd;
         let names_max = rows_max.saturating_sub(CHOICES_ROWS + HEAD_ROWS).max(1);
         let names = show::Diffs::Names { below, names_max };
-        screen::print_exactly(&show::question_with(row, names, clock, screen));
+        may_be_lost(screen::print_exactly(&show::question_with(row, names, clock, screen)));
         LongDiff {
             summary,
             whole: &whole,
@@ -105,7 +148,7 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
         }
     });
     if diff.is_none() {
-        screen::print_exactly(&whole);
+        may_be_lost(screen::print_exactly(&whole));
     }
     if row["status"] != "pending" {
         let id = text(row, "request_id");
@@ -161,7 +204,7 @@ pub(in crate::cli) fn verdict(document: &Value, is_ours: bool, clock: &Clock) ->
     let row = &document["request"];
     let id = text(row, "request_id");
     if document["idempotent"] == json!(false) {
-        return format!("request {id} {}", ending(row));
+        return format!("request {id} {}", own_ending(row));
     }
     let so = if is_ours { "the same as your answer" } else { "your answer was not sent" };
     format!("request {id} was {} at {}; {so}", ending(row), clock.text(text(row, "resolved_at")))
@@ -215,7 +258,7 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
     let list = || {
         let summary = diff.map(|diff| format!("{}\n", diff.summary)).unwrap_or_default();
         let view = if diff.is_some() { VIEW } else { "" };
-        screen::print(&format!("\n{summary}{}{view}", listed(&request.choices)));
+        may_be_lost(screen::print(&format!("\n{summary}{}{view}", listed(&request.choices))));
     };
     list();
     let mut tries = 0;
@@ -227,7 +270,7 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
         }
         if let Some(diff) = diff.filter(|_| matches!(typed.trim(), "v" | "V" | "view")) {
             if diff.pager.show(|mut stdin| stdin.write_all(diff.whole.as_bytes())).is_err() {
-                screen::print_exactly(diff.whole);
+                may_be_lost(screen::print_exactly(diff.whole));
             }
             list();
             continue;
@@ -254,8 +297,11 @@ fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Re
 
 /// Prints a line for the user.
 fn say(text: &str) {
-    screen::print(&format!("{}\n", screen::plain(text)));
+    may_be_lost(screen::print(&format!("{}\n", screen::plain(text))));
 }
+
+/// Goes on after a text for the terminal, even if it was not printed: at a terminal that is gone, the question that follows fails.
+fn may_be_lost(_status: i32) {}
 
 /// The reason that was typed; `None` if it is empty.
 fn reason(typed: &str) -> Option<&str> {
@@ -305,7 +351,7 @@ fn questions(row: &Value, questions: &[Question]) -> Result<Value, String> {
         return Err(NO_ANSWER.to_owned());
     }
     if answers.len() < questions.len() {
-        screen::print(&format!("\nYour answers:\n{}", given(questions, &answers)));
+        may_be_lost(screen::print(&format!("\nYour answers:\n{}", given(questions, &answers))));
         let typed = read_line("Enter sends them, n leaves the request pending: ")?;
         if !matches!(typed.trim(), "" | "y" | "Y" | "yes") {
             return Err(NO_ANSWER.to_owned());
@@ -444,7 +490,7 @@ fn read_secret(prompt: &str) -> Result<String, String> {
     let again = tcsetattr(&stdin, OptionalActions::Now, &before).map_err(failed);
     kept_back.let_go();
     again?;
-    screen::print("\n");
+    may_be_lost(screen::print("\n"));
     typed
 }
 
@@ -482,7 +528,8 @@ impl ValueEnum for Word {
 /// Answer a request
 ///
 /// The first answer wins, here or at the client; the output says whose it was. Without an answer on the command line it shows
-/// the request and asks, if there is a terminal.
+/// the request and asks, if there is a terminal. At a terminal it asks once more before an answer that deletes, reaches outside the
+/// folder, lasts, or looks dangerous otherwise; without one, and with --json, it says why on stderr and sends the answer.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Decisions:
@@ -521,6 +568,9 @@ pub(in crate::cli) struct RespondArguments {
     /// Print JSON; with a value, send it as the whole answer
     #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
     pub(in crate::cli) json: Option<Option<String>>,
+    /// Do not ask once more about a risky answer
+    #[arg(short = 'y', long = "yes")]
+    pub(in crate::cli) is_sure: bool,
     #[command(flatten)]
     pub(in crate::cli) session: SessionFlag,
     #[command(flatten)]
@@ -550,7 +600,7 @@ mod tests {
             assert_eq!(super::is_ours(&document, &said), is_ours);
             assert_eq!(verdict(&document, is_ours, &Clock::stopped("2026-01-02T03:04:05Z")), expect);
         };
-        check(false, Value::Null, "request g-0 answered by client (ide): accept", true);
+        check(false, Value::Null, "request g-0 answered: accept", true);
         let first = "request g-0 was answered by client (ide): accept at T; the same as your answer";
         check(true, Value::Null, first, true);
         let other = "request g-0 was answered by client (ide): accept at T; your answer was not sent";

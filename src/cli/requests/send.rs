@@ -5,7 +5,9 @@
 //! written at the start and one at the end of a turn. There is no stream of these states, and 200 ms is short for a person and
 //! costs the relay nothing.
 
+use std::borrow::Cow;
 use std::io::Read as _;
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, ValueEnum};
@@ -20,11 +22,12 @@ use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
 use crate::config::Environment;
 use crate::config::parse_duration;
-use crate::control::client;
+use crate::control::{BODY_BYTES_MAX, SessionDocument, client};
 use crate::history::Activity;
+use crate::hub;
 use crate::index::{Cursor, Table};
 use crate::protocol::Method;
-use crate::store::Found;
+use crate::store::{Found, ThreadUse, WhichRequests};
 
 /// Sends a message to the model.
 pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environment) -> Done {
@@ -39,12 +42,13 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     let thread = match (arguments.is_new, &arguments.thread) {
         (true, _) => Some(new_thread(&session)?),
         (false, Some(name)) => Some(thread_named(&session, name, environment)?),
-        (false, None) => None,
+        (false, None) => select_session::thread_here(&session, ThreadUse::Speak)?,
     };
     let began = Instant::now();
     let at = select_session::argument_for(&session, arguments.session.name(), environment);
     let watch = arguments.wait.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
     let body = with_thread(json!({ "text": says }), thread);
+    check_length(body.len())?;
     let asked = client::post_within(&session.dir, "/sessions/self/input", body, client::TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
@@ -59,17 +63,33 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
         return Ok(print_json(&turn));
     }
     let (turn_id, thread_id) = (screen::plain(text(&turn, "turn_id")), screen::plain(text(&turn, "thread_id")));
+    let sent = in_words(&session, &thread_id).map(|words| format!("sent to {words}\n")).unwrap_or_default();
     Ok(screen::print(&match turn["steered"] == true {
-        true => format!("sent to running turn {turn_id} in thread {thread_id}\n"),
-        false => format!("started turn {turn_id} in thread {thread_id}\n"),
+        true => format!("{sent}sent to running turn {turn_id} in thread {thread_id}\n"),
+        false => format!("{sent}started turn {turn_id} in thread {thread_id}\n"),
     }))
 }
 
-/// Starts a thread in the session's folder; returns its id.
+/// A thread in words for a person; `None` if nothing is known of it.
+fn in_words(session: &Found, thread_id: &str) -> Option<String> {
+    let answer = client::get_within(&session.dir, "/sessions/self", WORDS_WAIT_MAX).ok()?;
+    let document: SessionDocument = answer.document().ok()?;
+    let thread = document.threads.into_iter().find(|thread| thread.thread_id == thread_id)?;
+    thread.identity.in_words().map(|words| screen::plain(&words))
+}
+
+/// How long a relay may take to say which thread it was.
+const WORDS_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Starts a thread in the session's folder, or in the caller's if the session is a hub; returns its id.
 fn new_thread(session: &Found) -> Result<String, CliError> {
     let mut params = json!({});
-    if let Some(holder) = &session.holder {
-        params["cwd"] = json!(holder.place.cwd);
+    let folder = match &session.threads {
+        Some(_) => std::env::current_dir().ok(),
+        None => session.holder.as_ref().map(|holder| PathBuf::from(&holder.place.cwd)),
+    };
+    if let Some(folder) = folder {
+        params["cwd"] = json!(folder);
     }
     let body = json!({ "method": Method::ThreadStart.name(), "params": params }).to_string();
     let answer = needed(session, client::post_within(&session.dir, "/sessions/self/rpc", body, client::TURN_WAIT_MAX))?;
@@ -86,13 +106,27 @@ fn new_thread(session: &Found) -> Result<String, CliError> {
     }
 }
 
-/// All of stdin without the final line break of a shell or editor.
+/// All of stdin without the final line break of a shell or editor. Other programs may write what is not UTF-8.
 fn from_stdin() -> Result<String, CliError> {
     let mut bytes = Vec::new();
-    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    let read = std::io::stdin().lock().take(BODY_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| CliError::failed(format!("read stdin: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| CliError::failed("the message on stdin is not valid UTF-8"))?;
+    check_length(bytes.len())?;
+    let text = String::from_utf8_lossy(&bytes);
+    if matches!(text, Cow::Owned(_)) {
+        screen::print_to_stderr("codex-shim: bytes of the message that are not UTF-8 are sent as U+FFFD\n");
+    }
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+}
+
+/// A message travels in a body of this length, with quotes and line breaks escaped.
+fn check_length(bytes: usize) -> Result<(), CliError> {
+    if bytes as u64 > BODY_BYTES_MAX {
+        let why =
+            format!("the message is too long: it may have {BODY_BYTES_MAX} bytes, with quotes and line breaks escaped");
+        return Err(CliError::usage(why));
+    }
+    Ok(())
 }
 
 fn with_thread(mut body: Value, thread: Option<String>) -> String {
@@ -148,18 +182,22 @@ fn refusal(refused: &Refused, call: Call, thread: Option<&str>) -> CliError {
 /// Interrupts the running turn.
 pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: &Environment) -> Done {
     let session = running(arguments.common.session.name(), environment)?;
-    let thread = arguments.thread.as_ref().map(|name| thread_named(&session, name, environment)).transpose()?;
+    let thread = match &arguments.thread {
+        Some(name) => Some(thread_named(&session, name, environment)?),
+        None => select_session::thread_here(&session, ThreadUse::Interrupt)?,
+    };
     let body = with_thread(json!({}), thread);
     let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, client::TURN_WAIT_MAX);
     let answer = needed(&session, asked)?;
     if !answer.status.is_success() {
         return Err(refusal(&Refused::of(&answer), Call::Interrupt, arguments.thread.as_deref()));
     }
+    let document: Value = answer.document().map_err(CliError::failed)?;
     if arguments.common.as_json {
-        let document: Value = answer.document().map_err(CliError::failed)?;
         return Ok(print_json(&document));
     }
-    Ok(screen::print("interrupted\n"))
+    let words = document["thread_id"].as_str().and_then(|thread_id| in_words(&session, thread_id));
+    Ok(screen::print(&format!("interrupted{}\n", words.map(|words| format!(" {words}")).unwrap_or_default())))
 }
 
 /// Send a message to the model
@@ -185,7 +223,7 @@ pub(in crate::cli) struct SendArguments {
     /// The message; `-` reads it from stdin
     #[arg(value_name = "TEXT")]
     pub(in crate::cli) text: String,
-    /// Thread: its id, a beginning, or `latest` [default: that of the last turn]
+    /// Thread: its id, a beginning, or `latest` [default: the last one of this folder]
     #[arg(long, value_name = "THREAD", conflicts_with = "is_new", add = complete::threads())]
     pub(in crate::cli) thread: Option<String>,
     /// Start a new thread for the message
@@ -218,7 +256,7 @@ Examples:
 pub(in crate::cli) struct InterruptArguments {
     #[command(flatten)]
     pub(in crate::cli) common: Common,
-    /// Thread: its id, a beginning, or `latest` [default: that of the last turn]
+    /// Thread: its id, a beginning, or `latest` [default: the last one of this folder]
     #[arg(long, value_name = "THREAD", add = complete::threads())]
     pub(in crate::cli) thread: Option<String>,
 }
@@ -234,7 +272,9 @@ pub(in crate::cli) enum Goal {
 /// Wait until a request is pending or the session is idle
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-A session is idle if no turn is running and no request is pending.
+A session is idle if no turn is running and no request is pending. With --json
+it prints what `GET /sessions/self` returns, and with --for pending also the
+pending requests, as `requests --json` does.
 
 Exit status: 0, or 1 after --timeout, or 4 if the session is not running or
 ends.
@@ -266,9 +306,13 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
     let began = Instant::now();
     let session = readable(arguments.common.session.name(), environment)?;
     let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-    let (document, has_come) = loop {
+    // A hub has threads in many folders; whoever names it means them all.
+    let is_hub = session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place));
+    let only_here = is_hub && !select_session::is_named(arguments.common.session.name(), environment);
+    let is_meant = |thread: &Value| only_here && thread["cwd"].as_str().is_some_and(select_session::is_here);
+    let (mut document, has_come) = loop {
         let document = look(&session, left())?;
-        if holds(arguments.goal, &document) {
+        if State::of(&document, is_meant).holds(arguments.goal) {
             break (document, true);
         }
         let left = left();
@@ -278,20 +322,23 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
         std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
     };
     let at = select_session::argument_for(&session, arguments.common.session.name(), environment);
+    if arguments.common.as_json && has_come && arguments.goal == Goal::Pending {
+        document["requests"] = Value::from(super::rows(&session, WhichRequests::Pending)?);
+    }
     let printed = match (arguments.common.as_json, has_come) {
         (true, _) => print_json(&document),
-        (false, true) => screen::print(&told(arguments.goal, &document, &at)),
+        (false, true) => screen::print(&told(arguments.goal, State::of(&document, is_meant).pending, &at)),
         (false, false) => 0,
     };
     if has_come {
         return Ok(printed);
     }
-    let pending = pending(&document);
-    let requests = screen::counted(pending, "pending request", "pending requests");
-    let state: Option<Activity> = serde_json::from_value(document["state"].clone()).ok();
+    let state = State::of(&document, is_meant);
+    let requests = screen::counted(state.pending, "pending request", "pending requests");
+    let whose = if state.is_of_folder { "what works in this folder" } else { "the session" };
     say(&format!(
-        "timed out: the session {}, with {}",
-        state.map_or("is in an unknown state", screen::sentence),
+        "timed out: {whose} {}, with {}",
+        state.activity.map_or("is in an unknown state", screen::sentence),
         requests.as_deref().unwrap_or("no pending requests")
     ));
     Ok(FAILED)
@@ -315,20 +362,42 @@ fn look(session: &Found, left: Option<Duration>) -> Result<Value, CliError> {
     }
 }
 
-fn pending(document: &Value) -> u64 {
-    document["pending_requests"].as_u64().unwrap_or_default()
+/// What `wait` waits for: of the threads that are meant, else of the whole session.
+#[derive(Debug)]
+struct State {
+    is_of_folder: bool,
+    /// `None` if it is not known.
+    activity: Option<Activity>,
+    pending: u64,
 }
 
-fn holds(goal: Goal, document: &Value) -> bool {
-    match goal {
-        Goal::Pending => pending(document) > 0,
-        Goal::Idle => document["state"] == "idle" && pending(document) == 0,
+impl State {
+    fn of(document: &Value, is_meant: impl Fn(&Value) -> bool) -> State {
+        let activity = |state: &Value| serde_json::from_value::<Activity>(state.clone()).ok();
+        let threads: Vec<&Value> =
+            document["threads"].as_array().into_iter().flatten().filter(|thread| is_meant(thread)).collect();
+        if threads.is_empty() {
+            let pending = document["pending_requests"].as_u64().unwrap_or_default();
+            return State { is_of_folder: false, activity: activity(&document["state"]), pending };
+        }
+        // A request of an agent waits for a person, too; what it does is its own business.
+        let pending = threads.iter().filter_map(|thread| thread["pending"].as_u64()).sum();
+        let of_persons = threads.iter().filter(|thread| thread["kind"].as_str().is_none_or(|kind| kind == "user"));
+        let busiest = of_persons.filter_map(|thread| activity(&thread["activity_state"])).max();
+        State { is_of_folder: true, activity: busiest.or(Some(Activity::Idle)), pending }
+    }
+
+    fn holds(&self, goal: Goal) -> bool {
+        match goal {
+            Goal::Pending => self.pending > 0,
+            Goal::Idle => self.activity == Some(Activity::Idle) && self.pending == 0,
+        }
     }
 }
 
 /// `at` names the session in the suggested command.
-fn told(goal: Goal, document: &Value, at: &str) -> String {
-    match (goal, pending(document)) {
+fn told(goal: Goal, pending: u64, at: &str) -> String {
+    match (goal, pending) {
         (Goal::Idle, _) => "idle\n".to_owned(),
         (Goal::Pending, 1) => format!("1 request is pending; see `codex-shim show latest{at}`\n"),
         (Goal::Pending, many) => format!("{many} requests are pending; see `codex-shim requests{at}`\n"),
@@ -530,7 +599,7 @@ fn tell_of_requests(
     if document["pending_requests"].as_u64().unwrap_or(0) == 0 {
         return Ok(());
     }
-    let rows = super::rows(session, crate::store::WhichRequests::Pending)?;
+    let rows = super::rows(session, WhichRequests::Pending)?;
     let pending = rows.iter().find(|row| row["thread_id"].is_null() || text(row, "thread_id") == thread_id);
     if let Some(row) = pending.filter(|row| told_of.as_deref() != row["request_id"].as_str()) {
         let id = text(row, "request_id");
@@ -585,12 +654,33 @@ mod wait_tests {
     fn wait_ends_with_its_condition() {
         let check = |state: &str, pending: u64, expect: (bool, bool)| {
             let document = json!({ "state": state, "pending_requests": pending });
-            assert_eq!((holds(Goal::Idle, &document), holds(Goal::Pending, &document)), expect, "{document}");
+            let state = State::of(&document, |_| true);
+            assert_eq!((state.holds(Goal::Idle), state.holds(Goal::Pending)), expect, "{document}");
         };
         check("idle", 0, (true, false));
         check("idle", 1, (false, true));
         check("working", 0, (false, false));
         check("waiting_permission", 2, (false, true));
         check("stopped", 0, (false, false));
+    }
+
+    #[test]
+    fn in_a_hub_the_threads_of_the_folder_count() {
+        let thread = |cwd: &str, kind: &str, state: &str, pending: u64| json!({ "cwd": cwd, "kind": kind, "activity_state": state, "pending": pending });
+        let document = json!({ "state": "waiting_permission", "pending_requests": 1, "threads": [
+            thread("/a", "user", "idle", 0), thread("/a", "title", "working", 0), thread("/b", "user", "working", 0),
+            thread("/c", "user", "idle", 0), thread("/c", "subagent", "waiting_permission", 1),
+        ] });
+        let cases = [
+            ("/a", (true, false)),
+            ("/b", (false, false)),
+            ("/c", (false, true)),
+            // Nothing works here: the session.
+            ("/d", (false, true)),
+        ];
+        for (folder, expect) in cases {
+            let state = State::of(&document, |thread| thread["cwd"] == folder);
+            assert_eq!((state.holds(Goal::Idle), state.holds(Goal::Pending)), expect, "{folder}: {state:?}");
+        }
     }
 }

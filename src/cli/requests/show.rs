@@ -12,12 +12,14 @@ use super::super::screen::{self, Screen, Tone};
 use super::super::select_session::SessionFlag;
 use super::{Done, body, named, print_json, text};
 use crate::config::Environment;
+use crate::control::ThreadIdentityDocument;
 use crate::control::answer::respond_arguments;
 use crate::control::form::Field;
 use crate::control::request_view::{
-    ChangedFile, Gives, Meant, Question, RequestView, Row, answer_in_words, in_text, size_of_changes, who,
+    Gives, Meant, Question, RequestView, Row, answer_in_words, answer_until, in_text, size_of_changes, who,
 };
-use crate::engine::RequestKind;
+use crate::engine::{RequestKind, answers_nothing};
+use crate::history::rfc3339_millis;
 
 /// Width of the label column.
 const LABEL_COLUMNS: usize = 11;
@@ -29,7 +31,10 @@ const PROSE: [&str; 2] = ["reason", "message"];
 const TAB: &str = "    ";
 
 pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> Done {
-    let (_, document) = named(arguments.session.name(), &arguments.request, environment)?;
+    let (session, document) = named(arguments.session.name(), &arguments.request, environment)?;
+    if document["request"]["status"] == "pending" {
+        super::list::say_if_down([(&session, 1)].into_iter());
+    }
     if arguments.as_json {
         return Ok(print_json(&document));
     }
@@ -135,6 +140,11 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
     if let Some(expires) = row["expires_at"].as_str() {
         view.row("expires", &clock.text(expires));
     }
+    if let Some(until) = answer_until(row) {
+        view.row("left", &format!("{}, until {}", clock.left(until), clock.text(&rfc3339_millis(until))));
+    }
+    let thread: ThreadIdentityDocument = serde_json::from_value(row["thread"].clone()).unwrap_or_default();
+    thread.in_words().iter().for_each(|words| view.row("from", words));
     for (label, member) in [("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")] {
         view.some(label, &row[member]);
     }
@@ -142,7 +152,7 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
     size_of_changes(&request.files).iter().for_each(|changes| view.row("changes", changes));
     match diffs {
         Diffs::Whole => request.files.iter().for_each(|file| view.shown(&file.rows())),
-        Diffs::Names { below, names_max } => names(&mut view, &request.files, below, names_max),
+        Diffs::Names { below, names_max } => names(&mut view, &request, below, names_max),
     }
     request.warnings.iter().for_each(|warning| view.row("warning", warning));
     request.questions.iter().for_each(|question| a_question(&mut view, question));
@@ -152,8 +162,9 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
 }
 
 /// The names of changed files; those outside the folder come first, so that no cut hides them.
-fn names(view: &mut DetailView, files: &[ChangedFile], below: &str, names_max: usize) {
-    let (outside, inside): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.is_outside(below));
+fn names(view: &mut DetailView, request: &RequestView, below: &str, names_max: usize) {
+    let (files, folder) = (&request.files, request.folder.as_deref());
+    let (outside, inside): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.is_outside(folder));
     for (number, file) in outside.into_iter().chain(inside).take(names_max).enumerate() {
         view.row(if number == 0 { "files" } else { "" }, &file.heading(below));
     }
@@ -214,6 +225,7 @@ fn status(row: &Value) -> (String, Tone) {
     match (text(row, "status"), code) {
         ("pending", _) => ("pending".to_owned(), Tone::Warning),
         ("resolved", "withdrawn_by_server") => ("resolved: withdrawn".to_owned(), Tone::Faint),
+        ("resolved", _) if answers_nothing(&row["resolved_payload"]) => ("resolved: no answer".to_owned(), Tone::Faint),
         ("resolved", _) => {
             let mut words = body::in_words(&row["resolved_payload"]);
             // The whole answer follows.
@@ -383,7 +395,7 @@ mod tests {
         let change =
             |path: &str| json!({"path": path, "kind": {"type": "update"}, "diff": "@@ -1 +1 @@\n-x\n+y\n+z\n"});
         let row = json!({
-            "request_id": "g-0", "request_method": "item/fileChange/requestApproval", "summary": "s", "status": "pending",
+            "request_id": "g-0", "request_method": "item/fileChange/requestApproval", "summary": "s", "status": "pending", "thread": { "cwd": "/w" },
             "changes": [change("/w/a/b.rs"), change("/w/c.rs"), change("/x/d.rs")], "request_payload": {},
         });
         let clock = Clock::stopped("2026-01-02T03:04:08Z");
@@ -404,7 +416,7 @@ mod tests {
         let change =
             |path: &str, to: &str| json!({"path": path, "kind": {"type": "update", "move_path": to}, "diff": ""});
         let row = json!({
-            "request_id": "g-0", "request_method": "item/fileChange/requestApproval", "summary": "s", "status": "pending",
+            "request_id": "g-0", "request_method": "item/fileChange/requestApproval", "summary": "s", "status": "pending", "thread": { "cwd": "/w" },
             "changes": [change("/w/a.rs", "/w/b.rs"), change("/w/c.rs", "/etc/x"), change("d.rs", "../e.rs")], "request_payload": {},
         });
         let clock = Clock::stopped("2026-01-02T03:04:08Z");
@@ -412,6 +424,14 @@ mod tests {
         let expect =
             ["files       update c.rs → /etc/x", "            update d.rs → ../e.rs", "            update a.rs → b.rs"];
         check(&names, &expect);
+    }
+
+    #[test]
+    fn time_left_for_a_question_is_told() {
+        let left =
+            |wait: Value| shown("item/tool/requestUserInput", &json!({ "autoResolutionMs": wait }), &Value::Null);
+        check(&left(json!(120_000)), &["left        1m 57s, until 03:06:05 UTC"]);
+        assert!(!left(Value::Null).contains("left "));
     }
 
     #[test]
@@ -470,6 +490,8 @@ mod tests {
         let check = |row: Value, expect: &str| assert_eq!(status(&row).0, expect);
         check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
         check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");
-        check(json!({ "status": "resolved", "resolved_payload": { "answers": {} } }), "resolved: answered");
+        let answers = |given: Value| json!({ "status": "resolved", "resolved_payload": { "answers": given } });
+        check(answers(json!({ "q": { "answers": ["x"] } })), "resolved: answered");
+        check(answers(json!({})), "resolved: no answer");
     }
 }

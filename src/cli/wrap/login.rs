@@ -1,13 +1,13 @@
-//! `wrap codex`: has the hub started at login, without root: by a unit of the user's systemd, or by an agent of launchd. The text
-//! of the file comes from the template that the packages have, too.
+//! `wrap codex`: has the hub started at login, without root: by a unit of the user's systemd, or by an agent of launchd.
 //!
-//! The file pins what a login does not know: the codex, `CODEX_HOME`, our home, and PATH, which commands that codex runs need.
+//! The file ([`LoginFile`]) pins what a login does not know: the codex, `CODEX_HOME`, our home, and PATH, which commands that codex
+//! runs need.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{fs, io};
 
+use super::login_file::{LABEL, LoginFile, Manager};
 use super::plan::{Plan, Planner};
 use super::{Change, Wrapped};
 use crate::config::Environment;
@@ -19,34 +19,7 @@ pub(super) const TARGET: &str = "codex";
 /// The unit of systemd.
 const UNIT: &str = "codex-shim-hub.service";
 
-/// The label of launchd's agent.
-const LABEL: &str = "codex-shim.hub";
-
-/// The text of the unit. `.packaging/package.sh` fills the same file for the packages.
-const UNIT_TEMPLATE: &str = include_str!("codex-shim-hub.service");
-
-/// The text of the agent, as [`UNIT_TEMPLATE`].
-const AGENT_TEMPLATE: &str = include_str!("codex-shim.hub.plist");
-
-/// The comment at the top of a file that `wrap` writes.
-const ORIGIN: &str = "Made by `codex-shim wrap codex`; `codex-shim unwrap codex` removes it.";
-
-/// What has a hub started at login.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Manager {
-    Systemd,
-    Launchd,
-}
-
 const MANAGER: Manager = if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd };
-
-/// What a hub that starts at login is started with.
-struct Start {
-    program: PathBuf,
-    codex: PathBuf,
-    /// Variables and their values.
-    variables: Vec<(&'static str, String)>,
-}
 
 impl Planner<'_> {
     /// Plans the file that has the hub started at login.
@@ -57,7 +30,7 @@ impl Planner<'_> {
         let path = file(self.environment)?;
         let at = path.display();
         let pinned = self.found()?;
-        let text = self.start(&pinned.codex, &pinned.folders)?.text(MANAGER);
+        let text = self.login_file(&pinned.codex, &pinned.folders)?.text(MANAGER);
         let enabled = enabling_link(&path);
         let record = self.all.iter().find(|other| other.path == path);
         let written = record.and_then(|record| match &record.change {
@@ -86,7 +59,7 @@ impl Planner<'_> {
         Ok(Plan::Do(Wrapped { target, path, link: None, codex: None, pinned, shared: false, change }))
     }
 
-    fn start(&self, codex: &Path, folders: &[PathBuf]) -> Result<Start, String> {
+    fn login_file(&self, codex: &Path, folders: &[PathBuf]) -> Result<LoginFile, String> {
         let path = self.environment.get("PATH").unwrap_or_default();
         let has: Vec<PathBuf> = std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
         let lacks = folders.iter().filter(|folder| !has.contains(folder));
@@ -96,74 +69,8 @@ impl Planner<'_> {
             let home = self.environment.get(name)?;
             Some((name, std::path::absolute(home).ok()?.into_os_string()))
         });
-        let mut variables = Vec::new();
-        for (name, value) in [("PATH", path)].into_iter().chain(homes) {
-            variables.push((name, one_line(name, &value)?));
-        }
-        one_line("the path of codex-shim", self.ourselves.path.as_os_str())?;
-        one_line("the path of codex", codex.as_os_str())?;
-        Ok(Start { program: self.ourselves.path.clone(), codex: codex.to_owned(), variables })
+        LoginFile::of_wrap(&self.ourselves.path, codex, [("PATH", path)].into_iter().chain(homes))
     }
-}
-
-/// A text that can be a line of the file.
-fn one_line(what: &str, text: &OsStr) -> Result<String, String> {
-    let line = text.to_str().filter(|text| !text.contains(char::is_control));
-    line.map(str::to_owned)
-        .ok_or_else(|| format!("{what} cannot be written to a file of the login: {}", text.display()))
-}
-
-impl Start {
-    fn text(&self, manager: Manager) -> String {
-        match manager {
-            Manager::Systemd => self.unit(),
-            Manager::Launchd => self.agent(),
-        }
-    }
-
-    /// The server of a hub outlives it, so a stop of the unit ends only the hub. A hub that ends with status 0 was told to.
-    fn unit(&self) -> String {
-        // A `$` is special only in commands.
-        let word = |path: &Path| quoted(&path.to_string_lossy()).replace('$', "$$");
-        let variables: String = self
-            .variables
-            .iter()
-            .map(|(name, value)| format!("Environment={}\n", quoted(&format!("{name}={value}"))))
-            .collect();
-        let codex = format!(" --codex {}", word(&self.codex));
-        let program = word(&self.program);
-        let values = [("ORIGIN", ORIGIN), ("PROGRAM", &program), ("CODEX", &codex), ("VARIABLES", &variables)];
-        filled(UNIT_TEMPLATE, &values)
-    }
-
-    fn agent(&self) -> String {
-        let string = |text: &str| format!("<string>{}</string>\n", escaped(text));
-        let variables: String = self
-            .variables
-            .iter()
-            .map(|(name, value)| format!("        <key>{name}</key>\n        {}", string(value)))
-            .collect();
-        let codex = format!("        <string>--codex</string>\n        {}", string(&self.codex.to_string_lossy()));
-        let program = escaped(&self.program.to_string_lossy());
-        let values = [("ORIGIN", ORIGIN), ("PROGRAM", &program), ("CODEX", &codex), ("VARIABLES", &variables)];
-        filled(AGENT_TEMPLATE, &values)
-    }
-}
-
-/// A template with its names, each between two `@`, replaced by their values.
-fn filled(template: &str, values: &[(&str, &str)]) -> String {
-    let value = |name| values.iter().find(|(of, _)| *of == name).map_or("", |(_, value)| *value);
-    let parts = template.split('@').enumerate();
-    parts.map(|(index, part)| if index % 2 == 0 { part } else { value(part) }).collect()
-}
-
-/// A word of a unit, in quotation marks.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%"))
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// The file that has a hub started at login.
@@ -268,54 +175,4 @@ fn manage(words: &[&str]) -> bool {
     }
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn start() -> Start {
-        let variables = vec![("PATH", "/a b:/100%".to_owned()), ("CODEX_HOME", "/x\"\\<&>$".to_owned())];
-        Start { program: "/bin/codex-shim".into(), codex: "/opt/$codex/codex".into(), variables }
-    }
-
-    #[test]
-    fn unit_quotes_what_systemd_would_read() {
-        let unit = start().text(Manager::Systemd);
-        let lines: Vec<&str> = unit.lines().collect();
-        assert!(lines.contains(&r#"ExecStart="/bin/codex-shim" hub --codex "/opt/$$codex/codex""#), "{unit}");
-        assert!(lines.contains(&r#"Environment="PATH=/a b:/100%%""#), "{unit}");
-        assert!(lines.contains(&r#"Environment="CODEX_HOME=/x\"\\<&>$""#), "{unit}");
-        let comment = "# Made by `codex-shim wrap codex`; `codex-shim unwrap codex` removes it.";
-        assert_eq!((lines[0], lines[1]), (comment, "[Unit]"), "an upgrade must not change the file: {unit}");
-        assert!(unit.ends_with("\n\n[Install]\nWantedBy=default.target\n") && !unit.contains('@'), "{unit}");
-    }
-
-    #[test]
-    fn templates_without_codex_are_whole_files() {
-        for template in [UNIT_TEMPLATE, AGENT_TEMPLATE] {
-            let text = filled(template, &[("PROGRAM", "/usr/bin/codex-shim")]);
-            assert!(text.contains("/usr/bin/codex-shim") && !text.contains(['@', '\t']), "{text}");
-        }
-        assert!(AGENT_TEMPLATE.contains(&format!("<string>{LABEL}</string>")));
-    }
-
-    #[test]
-    fn agent_is_xml() {
-        let agent = start().text(Manager::Launchd);
-        assert!(agent.contains("<string>/x\"\\&lt;&amp;&gt;$</string>"), "{agent}");
-        assert_eq!(agent.matches("<dict>").count(), agent.matches("</dict>").count());
-        assert!(
-            agent.contains(
-                "        <string>--codex</string>\n        <string>/opt/$codex/codex</string>\n    </array>\n"
-            ),
-            "{agent}"
-        );
-    }
-
-    #[test]
-    fn paths_with_line_ends_are_refused() {
-        assert!(one_line("PATH", OsStr::new("/a\n[Service]")).is_err());
-        assert_eq!(one_line("PATH", OsStr::new("/a b")), Ok("/a b".to_owned()));
-    }
 }

@@ -9,6 +9,7 @@
 //! target is rewritten.
 
 mod login;
+mod login_file;
 mod plan;
 mod setting;
 mod taken_back;
@@ -31,6 +32,7 @@ use crate::config::{Environment, Flags, Settings};
 use crate::files;
 use crate::files::Folder;
 use crate::relay::locate::{OwnPath, SHARED_LINK, WRAPPED_FILE};
+pub(super) use login_file::{LoginFileArguments, run as run_login_file};
 pub(super) use plan::{Look, Made, looks};
 use plan::{Plan, Planner};
 use setting::Tool;
@@ -225,20 +227,20 @@ pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> 
              PATH (`cargo install --path .`), and wrap again"
         ));
     }
-    match (arguments.json, arguments.dry_run) {
+    let printed = match (arguments.json, arguments.dry_run) {
         (true, true) => return Ok(told(false)),
         (false, true) => return Ok(screen::print(&change)),
         (true, false) if !arguments.yes => {
             return Err(CliError::failed("--json needs --yes or --dry-run; nothing changed"));
         }
-        (true, false) => {}
-        (false, false) => drop(screen::print(&change)),
-    }
+        (true, false) => 0,
+        (false, false) => screen::print(&change),
+    };
     if !arguments.yes && !is_agreed()? {
-        return Ok(screen::print("nothing changed\n"));
+        return Ok(printed.max(screen::print("nothing changed\n")));
     }
     carry_out(&plan, &ourselves.path, home, &all)?;
-    Ok(match arguments.json {
+    Ok(printed.max(match arguments.json {
         true => told(true),
         false => {
             let end = if then.is_empty() { "" } else { "\n" };
@@ -246,7 +248,7 @@ pub(super) fn run_wrap(arguments: &WrapArguments, environment: &Environment) -> 
                 "done; `codex-shim doctor` tries it, `codex-shim unwrap` takes it back\n{then}{end}"
             ))
         }
-    })
+    }))
 }
 
 /// Carries out a plan. The change is recorded first, so that it can always be undone.

@@ -52,7 +52,7 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path, environment: &Env
     if meant.is_empty() && !arguments.json {
         return Ok(screen::print("nothing is wrapped\n"));
     }
-    let (mut left, mut failed, mut taken) = (all, false, Vec::new());
+    let (mut left, mut status, mut taken) = (all, 0, Vec::new());
     for wrapped in &meant {
         let took = match take_back(wrapped, arguments.dry_run, environment) {
             Err(Left::Changed(why)) if arguments.forget => Ok(format!("forget {}: {why}", wrapped.name())),
@@ -68,16 +68,18 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path, environment: &Env
             unwritten = write(home, &left).err();
         }
         let (told, error) = (took.as_ref().ok(), took.as_ref().err().or(unwritten.as_ref()));
-        failed |= error.is_some();
+        if error.is_some() {
+            status = FAILED;
+        }
         if arguments.json {
             let (target, path, done) = (&wrapped.target, &wrapped.path, told.is_some() && !arguments.dry_run);
             taken.push(json!({ "target": target, "path": path, "told": told, "error": error, "done": done }));
         } else {
             if let Some(told) = told {
                 let line = if arguments.dry_run { format!("would {told}") } else { in_past(told) };
-                screen::print(&format!("{line}\n"));
+                status = status.max(screen::print(&format!("{line}\n")));
                 if matches!(wrapped.change, Change::File { .. }) && told.starts_with(PUT_BACK) && !arguments.dry_run {
-                    screen::print(&format!("{}\n", wrapped.then()));
+                    status = status.max(screen::print(&format!("{}\n", wrapped.then())));
                 }
             }
             if let Some(why) = error {
@@ -90,9 +92,9 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path, environment: &Env
         }
     }
     if arguments.json {
-        print_json(&json!({ "unwrapped": taken }));
+        status = status.max(print_json(&json!({ "unwrapped": taken })));
     }
-    Ok(if failed { FAILED } else { 0 })
+    Ok(status)
 }
 
 /// The first word of a message about a restored file.

@@ -136,14 +136,12 @@ impl Engine {
             self.assembly.fragments.read(read_in.as_deref(), states);
         }
         let params = message.params.and_then(Members::of).unwrap_or_default();
+        self.threads.set(&thread_id, &params);
         let thread = self.threads.of(&thread_id);
-        thread.model = params.text("model").or(thread.model.take());
-        thread.cwd = cwd_in(&params).or(thread.cwd.take());
         if let Some(addition) = &addition {
             thread.addition = Some(bounded_addition(addition).to_owned());
         }
-        let thread = &*thread;
-        let cwd = read_in.or_else(|| thread.cwd.clone());
+        let cwd = read_in.or_else(|| thread.description().cwd.clone());
         let known = self.threads.known(&thread_id, &self.calls.to_server);
         let is_shown = epoch.is_some() && known.epoch() == epoch.as_deref();
         let projection = projection.filter(|_| !is_shown).map(|text| Projection { text, epoch });
@@ -200,7 +198,8 @@ impl Engine {
         let mut instructed = Vec::new();
         if self.assembly.inject_refused {
             let cwd = event.params.and_then(Members::of).and_then(|params| cwd_in(&params));
-            let of_thread = thread_of(event).and_then(|thread_id| self.threads.find(&thread_id)?.cwd.clone());
+            let of_thread =
+                thread_of(event).and_then(|thread_id| self.threads.find(&thread_id)?.description().cwd.clone());
             instructed = self.assembly.fragments.developers(cwd.or(of_thread).as_deref());
         }
         let texts: Vec<String> = instructed.iter().map(|sent| sent.text.clone()).chain(texts).collect();
@@ -241,14 +240,14 @@ impl Engine {
             }
             _ if is_refused => {}
             ThreadCall::Start { tools, instructed } => {
-                let Some(thread_id) = self.thread_answered(message) else { return };
+                let Some(thread_id) = thread_answered(message) else { return };
                 let thread = self.threads.of(&thread_id);
                 (thread.tools, thread.is_new, thread.is_opened) = (tools, true, true);
                 let carrier = FragmentCarrier::DeveloperInstructions;
                 self.fragments_arrived(now, call, thread_id, instructed, carrier, effects);
             }
             ThreadCall::Thread { instructed } => {
-                let Some(thread_id) = self.thread_answered(message) else { return };
+                let Some(thread_id) = thread_answered(message) else { return };
                 if self.assembly.has_engine() {
                     self.open_thread(&thread_id, effects);
                 }
@@ -256,17 +255,6 @@ impl Engine {
                 self.fragments_arrived(now, call, thread_id, instructed, carrier, effects);
             }
         }
-    }
-
-    /// Reads the thread and the outcome from a response.
-    fn thread_answered(&mut self, message: &Message<'_>) -> Option<String> {
-        let result = Members::of(message.result?)?;
-        let named = Members::of(result.get("thread")?)?;
-        let thread_id = named.text("id")?;
-        let thread = self.threads.of(&thread_id);
-        thread.model = result.text("model").or(thread.model.take());
-        thread.cwd = cwd_in(&result).or_else(|| cwd_in(&named)).or(thread.cwd.take());
-        Some(thread_id)
     }
 
     /// Tells the context engine about a thread, once.
@@ -397,6 +385,11 @@ pub(super) fn cwd_in(members: &Members<'_>) -> Option<String> {
     members.text("cwd").filter(|cwd| cwd.starts_with('/') && cwd.len() <= CWD_BYTES_MAX && !cwd.contains('\0'))
 }
 
+/// The thread that a response describes.
+fn thread_answered(message: &Message<'_>) -> Option<String> {
+    Members::of(Members::of(message.result?)?.get("thread")?)?.text("id")
+}
+
 pub(super) fn thread_of(message: &Message<'_>) -> Option<String> {
     Members::of(message.params?)?.text("threadId").filter(|id| !id.is_empty() && id.len() <= THREAD_ID_BYTES_MAX)
 }
@@ -512,7 +505,7 @@ mod tests {
     use crate::engine::interface::LateLine;
     use crate::engine::{
         ApiCallId, ApiReply, ApiRequest, Assembled, AssemblySettings, ContextEngineSettings, ContextSettings,
-        EngineSettings, Fragment, Incoming, Injection, Input, RequestSettings, ServerOwner, Token,
+        EngineSettings, Fragment, Incoming, Injection, Input, RequestSettings, ServerOwner, Token, Unready,
     };
     use crate::wire::{Line, LineEnd};
 
@@ -957,7 +950,7 @@ mod tests {
         ask(&mut play, 9, interrupt());
         ask(&mut play, 10, rpc("t"));
         play.at(Input::Closed { from: Side::Server });
-        assert_eq!(play.replies[1..3], [(9, ApiReply::NotReady), (10, ApiReply::NotReady)]);
+        assert_eq!(play.replies[1..3], [9, 10].map(|call| (call, ApiReply::NotReady(Unready::Ended))));
     }
 
     #[test]

@@ -134,6 +134,13 @@ pub(in crate::engine) fn is_cut_projection(shown: &str) -> bool {
         && (frame.starts_with(shown) || frame.trim_end().starts_with(shown.trim_end()) || shown.starts_with(&frame))
 }
 
+/// Likewise in a search snippet.
+pub(in crate::engine) fn is_cut_projection_in_snippet(shown: &str) -> bool {
+    let (shown, frame) = (words(shown), words(&format!("{PROJECTION_START}{HEAD}")));
+    let (shown, frame) = (shown.trim_end(), frame.trim_end());
+    shown.len() > 1 && (frame.starts_with(shown) || shown.starts_with(frame))
+}
+
 /// Whether a text may be shorter than the text it is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum Cut {

@@ -1,13 +1,14 @@
 //! A command that the user ran in a terminal, cleaned and bounded for the model.
 //!
-//! The tail of an output is kept. Omitted text sets `truncated`; removed escape sequences and control characters do
-//! not.
+//! The tail of what an output leaves on a screen is kept. Omitted text sets `truncated`; overwritten text, escape sequences
+//! and control characters do not.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::engine::terminal::{KEPT_BYTES, Parser, Remains, Screen, without_controls};
 use crate::protocol::named;
 use crate::secrets::{may_hold_secret, redacted};
 
@@ -237,17 +238,21 @@ impl Command {
 }
 
 impl Preview {
-    /// The preview of a full output.
+    /// The preview of a full output, as a terminal would show it.
     pub fn of_output(output: &str, bounds: &ContextBounds) -> Preview {
-        let output = output.strip_suffix('\n').unwrap_or(output);
-        if may_hold_secret(output.as_bytes()) {
-            // Mask the whole output without its colour codes, because a secret may span lines.
-            let plain: Vec<String> = output.split('\n').map(|line| clean(line, Keep::Nothing)).collect();
-            let plain = masked(plain.join("\n"));
-            return Preview::tail_of(plain.rsplit('\n').map(str::to_owned), false, bounds);
-        }
-        let lines = (!output.is_empty()).then(|| output.rsplit('\n')).into_iter().flatten();
-        Preview::tail_of(lines.map(|line| clean(line, Keep::Nothing)), false, bounds)
+        let mut screen = Screen::new(None, output.len().max(KEPT_BYTES));
+        Parser::default().parse(output.as_bytes(), |piece| screen.apply(&piece));
+        Preview::of_remains(&screen.remains(), bounds)
+    }
+
+    /// The preview of what is left of an output on a screen.
+    pub(crate) fn of_remains(remains: &Remains, bounds: &ContextBounds) -> Preview {
+        let text = remains.text.strip_suffix('\n').unwrap_or(&remains.text);
+        // Masked as a whole, because a secret may span lines.
+        let masked = if may_hold_secret(text.as_bytes()) { redacted(text) } else { None };
+        let text = masked.as_deref().unwrap_or(text);
+        let lines = (!text.is_empty()).then(|| text.rsplit('\n')).into_iter().flatten();
+        Preview::tail_of(lines.map(str::to_owned), remains.is_cut, bounds)
     }
 
     fn cleaned(self, bounds: &ContextBounds) -> Preview {
@@ -299,17 +304,10 @@ fn masked(text: String) -> String {
 
 /// Removes escape sequences and control characters.
 fn clean(text: &str, keep: Keep) -> String {
-    let plain = |char: &char| !char.is_control() || matches!(char, '\n' | '\t');
-    let clean_line = |line: &str| -> String {
-        match line.contains(|char: char| char.is_control()) {
-            false => line.to_owned(),
-            true => anstream::adapter::strip_str(line).to_string().chars().filter(plain).collect(),
-        }
-    };
     match keep {
         // Line by line, so that an unterminated sequence affects only its own line.
-        Keep::LineEnds => text.split('\n').map(clean_line).collect::<Vec<_>>().join("\n"),
-        Keep::Nothing => clean_line(text).replace(['\t', '\n'], " "),
+        Keep::LineEnds => text.split('\n').map(without_controls).collect::<Vec<_>>().join("\n"),
+        Keep::Nothing => without_controls(text).replace(['\t', '\n'], " "),
     }
 }
 
@@ -387,9 +385,16 @@ mod tests {
     fn terminal_controls_are_removed_without_truncation_mark() {
         check("\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07go\n", 9, 99, &["red", "go"], false);
         check("a\0b\x07c\x7fd\u{9b}e", 9, 99, &["abcde"], false);
-        check("col1\tcol2", 9, 99, &["col1 col2"], false);
-        check("\x1b]0;no end\nnext line", 9, 99, &["", "next line"], false);
-        check("10%\r20%\r\n", 9, 99, &["10%20%"], false);
+        check("col1\tcol2", 9, 99, &["col1    col2"], false);
+    }
+
+    #[test]
+    fn overwritten_text_is_not_shown() {
+        check("10%\r20%\r\n", 9, 99, &["20%"], false);
+        check("dos\r\nfile\r\n", 9, 99, &["dos", "file"], false);
+        check("a\nb\n\x1b[1A\x1b[Kc\n", 9, 99, &["a", "c"], false);
+        check("N\x08NA\x08A _\x08x\x0cnext", 9, 99, &["NA x", "next"], false);
+        check("TOKEN=hun\x1b[mter\x082\x08r2hunter2", 9, 99, &["TOKEN=[redacted]"], false);
     }
 
     fn push(json: &str) -> Result<Command, String> {

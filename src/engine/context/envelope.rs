@@ -322,11 +322,27 @@ pub(super) fn is_ours_in_snippet(text: &str) -> bool {
 
 /// Whether a text is the beginning of an envelope or projection without its end, possibly with an ellipsis.
 pub(super) fn is_cut_off(text: &str) -> bool {
+    is_beginning_of_ours(text, projection::is_cut_projection)
+}
+
+/// Likewise for a snippet, in which codex may replace line ends with blanks.
+pub(super) fn is_cut_off_in_snippet(text: &str) -> bool {
+    is_beginning_of_ours(text, projection::is_cut_projection_in_snippet)
+}
+
+fn is_beginning_of_ours(text: &str, is_cut_projection: impl Fn(&str) -> bool) -> bool {
     if text.contains(MARKER_END) {
         return false;
     }
     let shown = text.trim_end_matches(['.', '…']);
-    is_cut_envelope(shown) || is_cut_envelope(shown.trim_end()) || projection::is_cut_projection(shown)
+    is_cut_envelope(shown) || is_cut_envelope(shown.trim_end()) || is_cut_projection(shown)
+}
+
+/// Whether a text is only the first character of a marker, possibly with an ellipsis. Without more of ours beside it, it may be
+/// anybody's.
+pub(super) fn is_start_of_marker(text: &str) -> bool {
+    let shown = text.trim_end_matches(['.', '…', ' ']);
+    MARKER_START.strip_prefix(shown).is_some_and(|rest| rest.len() + 1 == MARKER_START.len())
 }
 
 /// Whether a text is the end of an envelope or projection, without the marker, as in a preview that lost its beginning:

@@ -372,11 +372,7 @@ impl Context {
         let TurnSent { delivery, words, projected } = call.turn.take().unwrap_or_default();
         let begins = match (call.method, message.result) {
             (Some(Method::ThreadStart), Some(result)) => {
-                if let Some(thread_id) = threads.mentioned_in(result, effects)
-                    && call.is_for_title
-                {
-                    threads.of(&thread_id).is_for_title = true;
-                }
+                threads.mentioned_in(result, effects);
                 false
             }
             (Some(Method::ThreadResume | Method::ThreadFork), Some(result)) => {

@@ -18,7 +18,8 @@ use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
 use super::envelope::{
-    MARKER_END, is_cut_off, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet, move_range, move_ranges,
+    MARKER_END, is_cut_off, is_cut_off_in_snippet, is_end_in_snippet, is_end_of_ours, is_ours, is_ours_in_snippet,
+    is_start_of_marker, move_range, move_ranges,
 };
 use crate::engine::threads::Threads;
 use crate::protocol::{EARLY_PREFIX, Event, Method};
@@ -334,26 +335,30 @@ impl Stripper<'_> {
         self.splice.replace(self.splice.range_of(value), quoted);
     }
 
-    /// An excerpt around a search match: removes what it shows of an envelope, up to its end.
+    /// An excerpt around a search match: removes what it shows of ours, up to its end. One that ends inside of ours has nothing of
+    /// the user's.
     fn snippet(&mut self, value: &RawValue, found: &Members<'_>) {
-        let Some(envelope) = Leading::in_snippet(value) else { return self.cut_snippet(value, found) };
-        let start = self.splice.range_of(value).start + 1;
-        self.splice.replace(start..start + envelope.raw_bytes, "");
-        if let Some(range) = found.get("snippetMatchRange") {
-            // Counted in UTF-16, as observed with 0.169.
-            let moved_by = envelope.utf16_units as u64;
-            move_range(&mut self.splice, range, |offset| Some(offset.saturating_sub(moved_by)));
-        }
-    }
-
-    /// An excerpt that ends inside an envelope, as one around its first words does: nothing of it is the user's.
-    fn cut_snippet(&mut self, value: &RawValue, found: &Members<'_>) {
-        if !serde_json::from_str::<String>(value.get()).is_ok_and(|shown| is_cut_off(&shown)) {
-            return;
-        }
-        self.splice.replace(self.splice.range_of(value), "\"\"");
-        if let Some(range) = found.get("snippetMatchRange") {
-            move_range(&mut self.splice, range, |_| Some(0));
+        let leading = Leading::in_snippet(value);
+        let rest = match &leading {
+            Some(leading) => leading.rest(value),
+            None => serde_json::from_str(value.get()).ok(),
+        };
+        let follows_ours = leading.is_some();
+        let is_cut = rest.is_some_and(|rest| is_cut_off_in_snippet(&rest) || follows_ours && is_start_of_marker(&rest));
+        let range = found.get("snippetMatchRange");
+        if is_cut {
+            self.splice.replace(self.splice.range_of(value), "\"\"");
+            if let Some(range) = range {
+                move_range(&mut self.splice, range, |_| Some(0));
+            }
+        } else if let Some(ours) = leading {
+            let start = self.splice.range_of(value).start + 1;
+            self.splice.replace(start..start + ours.raw_bytes, "");
+            if let Some(range) = range {
+                // Counted in UTF-16, as observed with 0.169.
+                let moved_by = ours.utf16_units as u64;
+                move_range(&mut self.splice, range, |offset| Some(offset.saturating_sub(moved_by)));
+            }
         }
     }
 
@@ -914,6 +919,9 @@ mod tests {
             &snippet("please", 0),
         );
         check_stays(&snippet(r"... my request \u001fplease", 0));
+        // The words of a user who quotes the marker, alone and behind ours.
+        check_stays(&snippet(r"\u001eCODEX_CONTEXT no end", 0));
+        check(&snippet(r#"... []}\u001f\u001eCODEX_CONTEXT no end"#, 9), &snippet(r"\u001eCODEX_CONTEXT no end", 1));
     }
 
     #[test]
@@ -1048,6 +1056,33 @@ mod tests {
         check_stays(&line(r#"see \u001eCODEX_META {\"v\":1,\"ty"#, 5));
         check_stays(&line(r#"... what \u001fplease"#, 1));
         check_stays(&line(r#"... \"cmd\":\"cargo"#, 1));
+    }
+
+    /// Each excerpt ends at another character of a projection, behind an envelope, behind the end of one, or at the start.
+    #[test]
+    fn snippets_cut_in_projections_show_nothing() {
+        let line = |snippet: &str, range: &str| {
+            let snippet = serde_json::to_string(snippet).expect("BUG: a string is JSON");
+            format!(r#"{{"id":1,"result":{{"data":[{{"snippet":{snippet},"snippetMatchRange":{range}}}]}}}}"#)
+        };
+        let nothing = line("", r#"{"start":0,"end":0}"#);
+        let envelope: String = serde_json::from_str(&format!("\"{ENVELOPE}\"")).expect("BUG: it is JSON");
+        let whole = projection();
+        let own = whole.strip_suffix('\u{1f}').expect("BUG: it ends so");
+        for before in ["", &envelope, "... []}\u{1f}", &format!("… []}}\u{1f}{whole}"), &whole] {
+            for at in (1..=own.len()).filter(|at| own.is_char_boundary(*at)) {
+                for shown in [own[..at].to_owned(), own[..at].replace('\n', " ")] {
+                    // One character may be anything.
+                    if before.is_empty() && at == 1 {
+                        continue;
+                    }
+                    for after in ["", "...", "…", " …"] {
+                        let cut = line(&format!("{before}{shown}{after}"), r#"{"start":1,"end":2}"#);
+                        assert_eq!(stripped(&cut, &Shown::default()).as_ref(), Some(&nothing), "{cut}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]

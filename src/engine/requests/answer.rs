@@ -7,19 +7,67 @@ use serde_json::{Map, Value, json};
 use super::OMITTED;
 use super::kind::{RequestKind, RequestType, Word};
 use crate::engine::verdict::{Verdict, asks_secret};
+use crate::protocol::{named, of_name};
 use crate::secrets::Carrier;
+
+named! {
+    /// How long an accepted elicitation holds, if for more than this one.
+    pub(crate) enum Persist {
+        /// Codex runs the tool without asking until its thread ends.
+        Session = "session",
+        /// Codex writes into its settings that the tool runs without asking.
+        Always = "always",
+    }
+}
+
+impl Persist {
+    /// What an elicitation offers. The real server (0.171) lists it in `_meta.persist`, and reads the answer there too; only those
+    /// that ask for the call of an MCP server's tool hold when they are accepted.
+    pub(crate) fn offered(params: &Value) -> Vec<Persist> {
+        match params["_meta"]["codex_approval_kind"] == "mcp_tool_call" {
+            true => Persist::listed(params),
+            false => Vec::new(),
+        }
+    }
+
+    /// What a suggestion to install or enable a tool offers: the server reads it in an answer that declines, and only `always`.
+    pub(crate) fn offered_to_decline(params: &Value) -> Option<Persist> {
+        let is_suggestion = params["_meta"]["codex_approval_kind"] == "tool_suggestion";
+        Persist::listed(params).into_iter().find(|persist| is_suggestion && *persist == Persist::Always)
+    }
+
+    /// What a request lists, whoever reads it.
+    pub(crate) fn listed(params: &Value) -> Vec<Persist> {
+        let offers = &params["_meta"]["persist"];
+        let listed = offers.as_array().map_or(std::slice::from_ref(offers), Vec::as_slice);
+        let is_listed = |wanted: &Persist| listed.iter().filter_map(Value::as_str).any(|name| name == wanted.name());
+        [Persist::Session, Persist::Always].into_iter().filter(is_listed).collect()
+    }
+}
 
 /// Longest recorded decision, in bytes; a client may send anything.
 const DECIDED_BYTES_MAX: usize = 100;
 
+/// The decision of an answer to questions that has no answer to any of them. Codex's terminal UI gives it after 2 minutes, and so does
+/// the expiry.
+pub(crate) const UNANSWERED: &str = "unanswered";
+
+/// Whether an answer to questions answers none of them.
+pub(crate) fn answers_nothing(answer: &Value) -> bool {
+    let is_given = |answer: &Value| answer["answers"].as_array().is_some_and(|texts| !texts.is_empty());
+    let is_empty = |answers: &Value| !answers.as_object().is_some_and(|given| given.values().any(is_given));
+    answer.get("answers").is_some_and(is_empty)
+}
+
 /// The decision of an answer as one word: of an approval or elicitation, the name of an offered object, or whether any
-/// permission was granted. `None` if the answer decides nothing, such as the answer to a question.
+/// permission was granted; [`UNANSWERED`] of questions. `None` if the answer decides nothing, such as the answer to a question.
 pub(super) fn decided(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).ok()?;
     let mut word = match (&answer["decision"], &answer["action"], &answer["permissions"]) {
         (Value::String(word), ..) | (Value::Null, Value::String(word), _) => Some(word.clone()),
         (Value::Object(offered), ..) => offered.keys().next().cloned(),
         (_, _, Value::Object(granted)) => Some(if granted.is_empty() { "decline" } else { "accept" }.to_owned()),
+        (_, _, _) if answers_nothing(&answer) => Some(UNANSWERED.to_owned()),
         (_, _, _) => answer.get("error").map(|_| "error".to_owned()),
     }?;
     word.truncate(word.floor_char_boundary(DECIDED_BYTES_MAX));
@@ -50,6 +98,9 @@ pub struct GivenAnswer {
     /// The content for `action`.
     #[serde(default, deserialize_with = "present")]
     content: Option<Value>,
+    /// How long `accept` holds, if the elicitation offers it: `session` or `always`.
+    #[serde(default)]
+    persist: Option<String>,
     /// Granted permissions.
     #[serde(default, deserialize_with = "present")]
     permissions: Option<Value>,
@@ -110,6 +161,7 @@ impl GivenAnswer {
         for (extra, is_given, owner) in [
             ("reason", self.reason.is_some(), "decision"),
             ("content", self.content.is_some(), "action"),
+            ("persist", self.persist.is_some(), "action"),
             ("scope", self.scope.is_some(), "permissions"),
         ] {
             if is_given && name != owner {
@@ -129,7 +181,7 @@ impl GivenAnswer {
             ("answers", RequestType::UserInput) => {
                 answers(self.answers.as_ref(), &params).map_err(invalid).and_then(plain)
             }
-            ("action", RequestType::Elicitation) => self.elicited().map_err(invalid).and_then(plain),
+            ("action", RequestType::Elicitation) => self.elicited(&params).map_err(invalid).and_then(plain),
             ("permissions", RequestType::Permissions) => self.granted().map_err(invalid).and_then(plain),
             (_, _) => Err(invalid(format!("`{name}` does not answer this request"))),
         }
@@ -151,7 +203,7 @@ impl GivenAnswer {
         Ok(CheckedAnswer { result: json!({ "decision": sent }), reason, is_cancel })
     }
 
-    fn elicited(&self) -> Result<Value, String> {
+    fn elicited(&self, params: &Value) -> Result<Value, String> {
         let action = self.action.as_ref().and_then(Value::as_str).unwrap_or_default();
         let content = self.content.clone().unwrap_or_default();
         match action {
@@ -164,7 +216,19 @@ impl GivenAnswer {
             "decline" | "cancel" => return Err("`content` goes with `accept`".to_owned()),
             _ => return Err("`action` must be accept, decline or cancel".to_owned()),
         }
-        Ok(json!({ "action": action, "content": content, "_meta": null }))
+        let persist = self.persist.as_deref();
+        let is_offered = |wanted: &Persist| match action {
+            "accept" => Persist::offered(params).contains(wanted),
+            "decline" => Persist::offered_to_decline(params).as_ref() == Some(wanted),
+            _ => false,
+        };
+        let offered = |name| of_name(name).filter(is_offered);
+        let meta = match (persist, persist.and_then(offered)) {
+            (None, _) => Value::Null,
+            (Some(_), Some(offered)) => json!({ "persist": offered }),
+            (Some(name), None) => return Err(format!("the request does not offer `persist` {name} with {action}")),
+        };
+        Ok(json!({ "action": action, "content": content, "_meta": meta }))
     }
 
     fn granted(&self) -> Result<Value, String> {
@@ -232,7 +296,13 @@ pub fn valid(kind: RequestKind, params: &Value) -> Value {
             json!({ "answers": ids.collect::<Map<String, Value>>() })
         }
         RequestType::Elicitation => {
-            json!({ "action": decisions(kind, params), "content": params["requestedSchema"] })
+            let mut valid = json!({ "action": decisions(kind, params), "content": params["requestedSchema"] });
+            let offered: Vec<Persist> =
+                Persist::offered(params).into_iter().chain(Persist::offered_to_decline(params)).collect();
+            if !offered.is_empty() {
+                valid["persist"] = json!(offered);
+            }
+            valid
         }
         RequestType::Other => json!({ "result": "whatever this method takes" }),
     }
@@ -277,10 +347,17 @@ pub(super) fn verdict(kind: RequestKind, params: &str) -> Verdict {
     }
 }
 
+/// Whether a result is that of questions without any answer.
+fn holds_nothing(result: &str) -> bool {
+    serde_json::from_str::<Value>(result).is_ok_and(|result| result == json!({ "answers": {} }))
+}
+
 /// A result for the ledger.
 pub(super) fn kept(verdict: &Verdict, result: &str) -> String {
     match verdict {
         Verdict::Open => result.to_owned(),
+        // It holds no secret, and tells that nobody has answered.
+        Verdict::Secret if holds_nothing(result) => result.to_owned(),
         Verdict::Secret => OMITTED.to_owned(),
         Verdict::Masked(carrier) => {
             let answer = format!("{{\"result\":{result}}}");
@@ -304,11 +381,26 @@ mod tests {
         check(r#"{"permissions":{},"scope":"turn"}"#, Some("decline"));
         check(r#"{"permissions":{"network":{}},"scope":"turn"}"#, Some("accept"));
         check(r#"{"error":{"code":1}}"#, Some("error"));
-        check(r#"{"answers":{}}"#, None);
+        for none in ["{}", r#"{"q":{"answers":[]}}"#, r#"{"q":7}"#, "[]", "null"] {
+            check(&format!(r#"{{"answers":{none}}}"#), Some(UNANSWERED));
+        }
+        check(r#"{"answers":{"q":{"answers":[]},"r":{"answers":["x"]}}}"#, None);
         check(r#"{"omitted":"secret"}"#, None);
         let long = format!("x{}", "\u{e9}".repeat(100));
         check(&format!(r#"{{"decision":"{long}"}}"#), Some(&long[..99]));
         check(&format!(r#"{{"decision":{{"{long}":1}}}}"#), Some(&long[..99]));
+    }
+
+    #[test]
+    fn secret_answers_are_not_stored() {
+        for (result, expect) in [
+            (r#"{"answers":{"q":{"answers":["pw"]}}}"#, OMITTED),
+            (r#"{"answers":{"q":"pw"}}"#, OMITTED),
+            (r#"{"answers":{},"q":"pw"}"#, OMITTED),
+            (r#"{"answers":{}}"#, r#"{"answers":{}}"#),
+        ] {
+            assert_eq!(kept(&Verdict::Secret, result), expect);
+        }
     }
 
     fn check(kind: RequestKind, params: &str, given: &str) -> Result<String, String> {
@@ -393,6 +485,44 @@ mod tests {
         for bad in [r#"{"permissions":[]}"#, r#"{"permissions":{},"scope":"ever"}"#, r#"{"decision":"accept"}"#] {
             assert!(grant(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn tool_calls_are_accepted_for_as_long_as_offered() {
+        let offers = |kind: &str, persist: &str| {
+            format!(r#"{{"_meta":{{"codex_approval_kind":"{kind}","persist":{persist}}}}}"#)
+        };
+        let sent = |action: &str, persist: &str| {
+            Ok(format!(r#"{{"_meta":{{"persist":"{persist}"}},"action":"{action}","content":null}}"#))
+        };
+        let (both, one) = (offers("mcp_tool_call", r#"["session","always"]"#), offers("mcp_tool_call", r#""session""#));
+        for (params, action, persist, is_taken) in [
+            (&both, "accept", "session", true),
+            (&both, "accept", "always", true),
+            (&both, "accept", "ever", false),
+            (&both, "decline", "always", false),
+            (&both, "cancel", "session", false),
+            (&one, "accept", "session", true),
+            (&one, "accept", "always", false),
+            (&offers("mcp_tool_call", "null"), "accept", "session", false),
+            (&offers("mcp_tool_call", r#"{"session":true}"#), "accept", "session", false),
+            // Codex takes it to a suggestion only with the answer no.
+            (&offers("tool_suggestion", r#""always""#), "accept", "always", false),
+            (&offers("tool_suggestion", r#""always""#), "decline", "always", true),
+            (&offers("tool_suggestion", r#"["session","always"]"#), "decline", "always", true),
+            (&offers("tool_suggestion", r#"["session","always"]"#), "decline", "session", false),
+            (&offers("tool_suggestion", r#""always""#), "cancel", "always", false),
+            (&"{}".to_owned(), "accept", "session", false),
+        ] {
+            let given = format!(r#"{{"action":"{action}","persist":"{persist}"}}"#);
+            let checked = check(RequestKind::Elicitation, params, &given);
+            assert_eq!(checked.is_ok(), is_taken, "{params} {given}: {checked:?}");
+            assert!(checked.is_err() || checked == sent(action, persist), "{checked:?}");
+        }
+        assert!(check(RequestKind::Command, "{}", r#"{"decision":"accept","persist":"session"}"#).is_err());
+        let valid =
+            valid(RequestKind::Elicitation, &serde_json::from_str(&both).expect("BUG: test parameters are JSON"));
+        assert_eq!(valid["persist"], json!(["session", "always"]));
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //! has not got that answer, which is then sent. An answer that the ledger does not have whole cannot be sent: its row is open
 //! again. If it asks before the ledger is read, see [`super::early`].
 
+use std::collections::VecDeque;
+
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::open::{SERVER_EXITED, WITHDRAWN, Why, later_entry};
+use super::open::{Replaced, SERVER_EXITED, WITHDRAWN, Why, later_entry};
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::interface::{Effect, Now};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestSource, RequestStatus};
@@ -179,18 +181,22 @@ impl Requests {
         self.end_before(now, Some(Why::Confirmed), |row| row.rpc_id().as_ref() == Some(id), effects);
     }
 
-    /// The server asks for one of them again, or for something else under its id, which withdraws it.
+    /// The server asks for one of them again, or for something else under its id, which withdraws it and adds it to `replaced`.
     pub(super) fn asked_again(
         &mut self,
         now: Now,
         id: &RpcId,
         message: &Message<'_>,
+        replaced: &mut VecDeque<Replaced>,
         effects: &mut Vec<Effect>,
     ) -> Option<Again> {
         let is_of_id = |row: &mut OpenBefore| row.rpc_id().as_ref() == Some(id);
         let OpenBefore { request_id, digest, answer, .. } = self.before.extract_if(.., is_of_id).next()?;
         let (method, params) = (message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get));
         let is_same = request_digest(method, params) == digest;
+        if !is_same {
+            replaced.push_back(Replaced { digest, conns: Vec::new() });
+        }
         match answer {
             Some(answer) if is_same => {
                 let kind = RequestKind::asked(method, &message.params.map(read).unwrap_or_default())?;
@@ -231,7 +237,12 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         let over: Vec<OpenBefore> = self.before.extract_if(.., |row| is_over(row)).collect();
-        for OpenBefore { request_id, answer, .. } in over {
+        for row in over {
+            // A slow connection may still deliver it.
+            if let Some(id) = row.rpc_id().filter(|id| !self.open.contains_key(id)) {
+                self.ended.add_before(id, &row);
+            }
+            let OpenBefore { request_id, answer, .. } = row;
             if let Some(answer) = answer {
                 effects.extend(answer.later_entry(why, request_id, now.unix_us));
                 continue;

@@ -33,6 +33,7 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::api_calls::Unready;
 use super::attached_client::{Clients, ServerOwner};
 use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
@@ -43,7 +44,9 @@ use super::workspaces::Workspaces;
 use crate::protocol::ItemPlace;
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
+pub(crate) use answer::Persist;
 pub use answer::{GivenAnswer, decisions, valid};
+pub(crate) use answer::{UNANSWERED, answers_nothing};
 use before::Again;
 pub use before::{AnswerBefore, OpenBefore, request_digest};
 use early::Early;
@@ -240,7 +243,7 @@ impl Requests {
         self.passed_late.recall(&id, effects);
         // From now on, a response with this id answers this request.
         let of_ended = self.ended.forget(&id);
-        let (answered_before, replaced) = match self.open.remove(&id) {
+        let (answered_before, mut replaced) = match self.open.remove(&id) {
             Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
             Some(answered) if self.is_hub && !answered.is_repeated_by(message) => (VecDeque::new(), answered.asked()),
             Some(mut answered) => (answered.followed_by(message), VecDeque::new()),
@@ -251,7 +254,7 @@ impl Requests {
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
         let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
         let shown = with_item(params, item.as_ref());
-        let before = self.asked_again(now, &id, message, effects);
+        let before = self.asked_again(now, &id, message, &mut replaced, effects);
         let ruled = match before {
             Some(Again::Answered(..)) => RuledRequest::default(),
             Some(Again::Pending(_)) | None => self.ruling(kind, message, &shown, about),
@@ -400,7 +403,7 @@ impl Requests {
             }
             // An answer that cannot be sent is rejected.
             (Ok(_), State::Pending) if !server_listens => {
-                effects.push(Effect::Reply(api_call, ApiReply::NotReady));
+                effects.push(Effect::Reply(api_call, ApiReply::NotReady(Unready::NotReading)));
                 return;
             }
             (Ok(answer), State::Pending) => answer,
@@ -440,6 +443,7 @@ impl Requests {
         }
         self.is_trusted = done;
         let was_waited_for = self.release(token, effects);
+        let opens = matches!(self.commits.get(&token), Some(Commit::Opens { .. }));
         match (self.commits.remove(&token), done) {
             (Some(Commit::GoesOn { request_id: _ }), true) => {}
             (Some(Commit::Opens { request_id }), true) => {
@@ -449,7 +453,7 @@ impl Requests {
             }
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
-                request.into_iter().for_each(|request| request.is_unstored |= request.end.is_none());
+                request.into_iter().for_each(|request| request.is_unstored |= opens);
                 if was_waited_for {
                     self.forward_late(request_id, clients, effects);
                 }

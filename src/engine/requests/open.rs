@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::answer::CheckedAnswer;
-use super::before::{RequestDigest, request_digest};
+use super::before::{OpenBefore, RequestDigest, request_digest};
 use super::items::is_same_item;
 use super::kind::{RequestKind, summary};
 use super::ruled::{AppliedRule, Ruled};
@@ -195,6 +195,14 @@ impl Ended {
         {
             self.names.remove(&oldest);
             self.asked.remove(&oldest);
+        }
+    }
+
+    /// Adds a request of an earlier hub, unless this one knows a later request of its id.
+    pub(super) fn add_before(&mut self, id: RpcId, row: &OpenBefore) {
+        if !self.names.contains_key(&id) {
+            let asked = Replaced { digest: row.digest, conns: Vec::new() };
+            self.add(id, row.request_id.clone(), LateAnswer::Withhold, VecDeque::from([asked]));
         }
     }
 

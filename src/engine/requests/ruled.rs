@@ -381,7 +381,7 @@ mod tests {
         fn hub() -> Play {
             let mut play = Play::of(ServerOwner::Hub, RequestSettings::default());
             for conn in 0..3 {
-                let peer = Peer { transport: Transport::WebSocket, pid: None };
+                let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
                 play.at(0, Input::Connected { conn: Conn(conn), peer });
             }
             play.at(0, Input::Remembered(Box::default()));

@@ -243,6 +243,8 @@ mod tests {
         check("", Err(Unclear::Empty));
         check("   ", Err(Unclear::Empty));
         check("git status;", Err(Unclear::Character(';')));
+        check("bash < x.sh", Err(Unclear::Character('<')));
+        check("bash <<EOF", Err(Unclear::Character('<')));
         check("git a'b'", Err(Unclear::Quote));
         check("git 'a''b'", Err(Unclear::Quote));
         check("git 'a'b", Err(Unclear::Quote));
@@ -286,6 +288,8 @@ mod tests {
             "/bin/bash -xc ls",
             "/bin/bash --rcfile x -c ls",
             "/bin/bash script",
+            "/bin/bash -s",
+            "/bin/bash -",
             "/bin/bash",
         ] {
             check_line(line, Err(Unclear::Shell));

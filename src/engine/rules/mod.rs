@@ -16,7 +16,7 @@ mod programs;
 use std::fmt;
 
 pub(crate) use asked::{Asked, AskedCommand, InThread, Workspace};
-pub(crate) use programs::{runs_others, runs_repository_files};
+pub(crate) use programs::{is_shell, passes_command_on, runs_others, runs_project_files, runs_repository_files};
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;

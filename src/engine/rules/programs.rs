@@ -151,6 +151,9 @@ pub(super) const BUILT_IN: &[&str] = &[
 const RUNS_OTHERS: &[&[&str]] =
     &[SHELLS, PRIVILEGE, LIMITS, ENVIRONMENTS, REPETITION, TRACING, TERMINALS, CONTAINERS, REMOTE, PACKAGES, OTHERS];
 
+/// The kinds of these that start the command in their arguments, on this machine and outside of a container.
+const PASS_ON: &[&[&str]] = &[PRIVILEGE, LIMITS, ENVIRONMENTS, REPETITION, TRACING];
+
 /// Beginnings of the names of loaders and emulators.
 const LOADERS: [&str; 4] = ["ld-linux", "ld-musl", "ld.so", "qemu-"];
 
@@ -247,19 +250,31 @@ const PACKAGES: &[&str] = &[
     "yarnpkg", "yay", "yum", "zypper",
 ];
 
-/// Build tools and task runners, which run what a file of the project says, and tools for repositories, which run what the
-/// settings of a repository name.
+/// Build tools and task runners, which run what a file of the project says.
 #[rustfmt::skip]
 const BUILDS: &[&str] = &[
     "ament", "ant", "autoconf", "automake", "autoreconf", "b2", "bake", "bazel", "bazelisk", "bear", "bitbake",
-    "bmake", "brazil", "buck", "buck2", "cabal", "cargo", "cmake", "colcon", "cpack", "ctest", "cvs", "dagger",
-    "darcs", "deno", "dmake", "dotnet", "dune", "earthly", "fastlane", "fossil", "gh", "glab", "gmake", "go",
-    "gradle", "gradlew", "grunt", "gulp", "hg", "hub", "invoke", "jake", "jam", "jamplus", "jest", "jj", "just",
-    "koka", "lage", "lake", "latexmk", "lein", "lerna", "m4", "mage", "make", "make4ht", "makepkg", "maven", "meson",
-    "mix", "mocha", "moon", "msbuild", "mvn", "mvnw", "nant", "ninja", "nmake", "nox", "nx", "pants", "paver",
-    "phing", "pijul", "pre-commit", "premake", "pytest", "qmake", "rake", "rebar3", "rebuild", "redo", "remake",
-    "samurai", "sbt", "scons", "setup.py", "shake", "sl", "snakemake", "stack", "svn", "swift-build", "task", "tox",
-    "tup", "turbo", "vite", "waf", "webpack", "wireit", "xcodebuild", "xmake", "zig",
+    "bmake", "brazil", "buck", "buck2", "cabal", "cargo", "cmake", "colcon", "cpack", "ctest", "dagger", "deno",
+    "dmake", "dotnet", "dune", "earthly", "fastlane", "gmake", "go", "gradle", "gradlew", "grunt", "gulp", "invoke",
+    "jake", "jam", "jamplus", "jest", "just", "koka", "lage", "lake", "latexmk", "lein", "lerna", "m4", "mage",
+    "make", "make4ht", "makepkg", "maven", "meson", "mix", "mocha", "moon", "msbuild", "mvn", "mvnw", "nant", "ninja",
+    "nmake", "nox", "nx", "pants", "paver", "phing", "pre-commit", "premake", "pytest", "qmake", "rake", "rebar3",
+    "rebuild", "redo", "remake", "samurai", "sbt", "scons", "setup.py", "shake", "snakemake", "stack", "swift-build",
+    "task", "tox", "tup", "turbo", "vite", "waf", "webpack", "wireit", "xcodebuild", "xmake", "zig",
+];
+
+/// Tools for repositories, which run what the settings of a repository name.
+#[rustfmt::skip]
+const REPOSITORIES: &[&str] = &[
+    "cvs", "darcs", "fossil", "gh", "glab", "hg", "hub", "jj", "pijul", "sl", "svn",
+];
+
+/// Package managers and environments that run what a file of the project says.
+#[rustfmt::skip]
+const PROJECT_RUNNERS: &[&str] = &[
+    "bun", "bundle", "bundler", "bunx", "composer", "conda", "corepack", "devbox", "direnv", "foreman", "goreman", "hatch",
+    "hivemind", "honcho", "mise", "nix-shell", "nodemon", "npm", "npx", "nypm", "overmind", "pdm", "pipenv", "pnpm", "pnpx",
+    "poetry", "rye", "uv", "yarn", "yarnpkg",
 ];
 
 /// Programs whose files or keys name a program to run.
@@ -296,7 +311,24 @@ const TAKES_COMMANDS: &[&str] = &[
 /// a repository name.
 pub(crate) fn runs_repository_files(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    name == "git" || name.starts_with("git-") || is_in(BUILDS, &name)
+    name == "git" || name.starts_with("git-") || is_in(BUILDS, &name) || is_in(REPOSITORIES, &name)
+}
+
+/// Whether a program runs what a file of the folder says in which it starts, or of a folder around that.
+pub(crate) fn runs_project_files(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    is_in(BUILDS, &name) || is_in(PROJECT_RUNNERS, &name)
+}
+
+/// Whether a program starts the command in its arguments.
+pub(crate) fn passes_command_on(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    PASS_ON.iter().any(|kind| is_in(kind, &name))
+}
+
+/// Whether a program is a shell.
+pub(crate) fn is_shell(name: &str) -> bool {
+    is_in(SHELLS, &name.to_ascii_lowercase())
 }
 
 /// Why a program is not the one that acts, if it is not.

@@ -298,12 +298,12 @@ fn commands_that_are_never_accepted() {
 /// One or two of each kind, in several spellings.
 #[test]
 fn programs_are_refused_by_kind() {
-    const RUN_OTHERS: &str = "bash /bin/sh env /usr/bin/env sudo xargs nohup time timeout prlimit /usr/bin/setpriv choom \
+    const RUN_OTHERS: &str = "bash /bin/sh env /usr/bin/env sudo xargs nohup time timeout yarn npm prlimit /usr/bin/setpriv choom \
         fakeroot npx doas run0 setarch taskset systemd-run chpst direnv uv qemu-x86_64 parallel watchexec at strace valgrind \
         ltrace tmux xvfb-run docker bwrap podman flatpak-spawn kubectl ansible rsync socat pnpm uvx pipx apt-get \
         /lib64/ld-linux-x86-64.so.2 fzf systemctl";
     const TAKE_COMMANDS: &str = "python python3 /usr/bin/python3.12 node perl5.36.0 ruby3.1 less vim.tiny nano gdb ssh mysql \
-        psql sqlite3 bc man R jupyter lynx ghci racket kotlin";
+        psql sqlite3 bc man R jupyter lynx ghci racket kotlin java bun";
     const OF_REPOSITORY: &str =
         "git /usr/bin/git git-status GIT make /usr/bin/cargo ninja gradle go pytest just rake hg gh";
     const READERS: &str = "ls wc rg grep cat head tail find sort uniq jq du df stat diff file tree cut tr sha256sum date ps awk \

@@ -18,7 +18,7 @@ use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
 use crate::history::Activity;
-use crate::store::{Choice, ChoiceError, Found, Otherwise, choose};
+use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label};
 
 /// How long a relay may take to act: less than the client waits for the host.
 const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
@@ -49,8 +49,9 @@ pub(super) fn answer(shared: &Shared, question: &Question, user: &str) -> Answer
         Question::Sessions { .. } => sessions(shared),
         Question::Requests { all, session, .. } => requests(shared, *all, session.as_deref()),
         Question::Request { session, request, .. } => {
-            let (_, document) = find(shared, session.as_deref(), request)?;
-            Ok(level::shown(&document["request"], &document["answers"], shared.member.level))
+            let (session, document) = find(shared, session.as_deref(), request)?;
+            let (session, level) = ((&*session.id, &*label(&session)), shared.member.level);
+            Ok(level::shown(session, &document["request"], &document["answers"], level))
         }
         Question::Usage { since, .. } => super::usage::usage(shared, since.as_deref()),
         Question::Respond { session, request, given, .. } => {
@@ -128,13 +129,13 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
     sort_by_arrival(&mut listed, |(session, _)| session.id.clone(), |(_, row)| text(row, "requested_at").to_owned());
     let left_out = listed.len().saturating_sub(ROWS_MAX);
     let rows: Vec<(Value, Value)> =
-        listed.into_iter().skip(left_out).map(|(session, row)| (row, of_session(&session))).collect();
+        listed.into_iter().skip(left_out).map(|(session, row)| (row.clone(), of_session(&session, &row))).collect();
     Ok(level::requests(&rows, left_out, &silent, shared.member.level))
 }
 
 /// A session, as in the list of requests, and its id.
-fn of_session(session: &Found) -> Value {
-    let mut document = session_of_request(session);
+fn of_session(session: &Found, row: &Value) -> Value {
+    let mut document = session_of_request(session, row);
     document["session_id"] = json!(session.id);
     document
 }

@@ -4,6 +4,7 @@
 //! This is the only place that decides what a record changes. A [`Step`] says what has changed; the rows, transcripts,
 //! UI events and activities are views of a step and of this state, and have no tables of these things.
 
+mod calls;
 mod recorded_ends;
 mod views;
 
@@ -12,23 +13,29 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh, masked_json};
+use super::diffs::Snapshot;
+use super::identity::Identities;
 use super::item::{Item, ToolCall, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen, call_key, is_adopted};
 use super::request::{End, Request, RequestState};
-use super::review::{Overruled, Review};
+use super::review::Review;
 use super::turn::{
-    Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, Snapshot, StatusKind, Thread, Turn, TurnEnd, TurnEvent,
-    Usage, accepted_turn, number,
+    Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, StatusKind, Thread, Turn, TurnEnd, TurnEvent, Usage, number,
 };
 use crate::journal::Position;
 use crate::protocol::{ItemPlace, Method};
 use crate::wire::{Members, RpcId};
+
+pub(super) use calls::Call;
 
 /// Longest plan stored until the end of its turn, in bytes; a longer one is left out.
 const PLAN_BYTES_MAX: usize = 64 << 10;
 
 /// Limit of all tools in progress with their changes, in bytes.
 const UI_TOOLS_BYTES_MAX: usize = 8 << 20;
+
+/// Least distance between the places of two records: what a response shows of the past has room before the next record.
+const PLACES_APART: u64 = 2;
 
 /// What a fold is for, which decides what it remembers.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +49,9 @@ pub(super) enum Purpose<'a> {
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Conversation {
+    /// The place of the last record, as [`Step::place_us`].
+    #[serde(default)]
+    place_us: u64,
     pub(super) generation: Option<String>,
     pub(super) child_runs: bool,
     /// When the child started or ended.
@@ -63,6 +73,8 @@ pub(super) struct Conversation {
     pub(super) recorded_ends: recorded_ends::RecordedEnds,
     /// Unanswered calls, by connection and id.
     calls: Bounded<String, Call>,
+    #[serde(default)]
+    pub(super) identities: Identities,
 }
 
 /// A tool in progress.
@@ -77,24 +89,19 @@ pub(super) struct Tool {
     pub(super) details: Option<ToolDetails>,
 }
 
-/// A call to the server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Call {
-    pub(super) method: String,
-    pub(super) thread_id: Option<String>,
-    /// The denial that it overrules.
-    #[serde(default)]
-    pub(super) overrules: Option<Box<Overruled>>,
-}
-
 /// What a record has changed.
 pub(super) struct Step<'a> {
     pub(super) at_us: u64,
+    /// Its place in the order of all records of the session: its time, unless a clock that was set back makes that earlier than
+    /// the record before. The next record's place is at least [`PLACES_APART`] higher.
+    pub(super) place_us: u64,
     /// The server's message, if the record has one.
     pub(super) message: Option<&'a MethodMessage<'a>>,
     pub(super) change: Change<'a>,
     /// Work that has ended without a report of its own.
     pub(super) lost: Lost,
+    /// The thread of which more is known now.
+    pub(super) identified: Option<String>,
     /// Plans of turns that have ended, and evicted ones.
     pub(super) plans: Vec<(Option<String>, Plan)>,
 }
@@ -185,12 +192,6 @@ impl Weigh for Tool {
     }
 }
 
-impl Weigh for Call {
-    fn weight(&self) -> usize {
-        self.method.weight() + self.thread_id.weight() + self.overrules.as_ref().map_or(0, |it| it.weight())
-    }
-}
-
 impl Conversation {
     /// The state of a UI, which remembers the changes of files.
     pub(super) fn of_ui() -> Conversation {
@@ -216,7 +217,17 @@ impl Conversation {
     /// Processes a record.
     pub(super) fn take<'a>(&mut self, purpose: Purpose<'_>, seen: &'a Seen<'a>) -> Step<'a> {
         let (change, lost, plans) = (Change::None, Lost::default(), Vec::new());
-        let mut step = Step { at_us: seen.at_us, message: None, change, lost, plans };
+        let call = if let RecordEvent::Response { id, .. } = &seen.event
+            && !self.calls.is_empty()
+        {
+            self.calls.remove(&call_key(seen.conn, id))
+        } else {
+            None
+        };
+        let identified = self.identities.take(seen, call.as_ref());
+        self.place_us = seen.at_us.max(self.place_us.saturating_add(PLACES_APART));
+        let (at_us, place_us) = (seen.at_us, self.place_us);
+        let mut step = Step { at_us, place_us, message: None, change, lost, identified, plans };
         step.change = match &seen.event {
             RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation) => {
                 self.generation = Some(generation.clone());
@@ -233,17 +244,10 @@ impl Conversation {
                 self.asked(purpose, message, id.to_string(), &mut step)
             }
             RecordEvent::ClientRequest { message, id } => {
-                let thread_id = message.place.thread_id.as_deref().map(str::to_owned);
-                let overrules = match message.known {
-                    Some(Method::ThreadApproveDenied) => Overruled::of(message.params).map(Box::new),
-                    _ => None,
-                };
-                let method = message.method.clone().into_owned();
-                self.calls.insert(call_key(seen.conn, id), Call { method, thread_id, overrules });
+                self.calls.insert(call_key(seen.conn, id), Call::of(message));
                 Change::None
             }
             RecordEvent::Response { id, result, error } => {
-                let call = if self.calls.is_empty() { None } else { self.calls.remove(&call_key(seen.conn, id)) };
                 self.accepted(call.as_ref(), *result, &mut step);
                 Change::Answered { id, call, result: *result, error: *error }
             }
@@ -297,6 +301,9 @@ impl Conversation {
             "generation_ended" => self.run_ended(step),
             "generation_started" if is_adopted(data) => {
                 self.calls.take_all();
+                self.requests.change_all(Request::outlives_hub);
+                // Nobody recorded what the server did without a hub.
+                self.gap();
                 Change::None
             }
             "generation_started" => {
@@ -314,14 +321,17 @@ impl Conversation {
                 Change::None
             }
             "request_renamed" => self.renamed(data),
+            "turn_not_started" => self.not_started(data, step),
             "request_resolved" => {
-                let Some(end) = data.and_then(End::of) else { return Change::None };
+                let Some(mut end) = data.and_then(End::of) else { return Change::None };
                 let named = self.requests.take_if(|_, request| request.request_id.as_ref() == Some(&end.request_id));
                 if data.is_some_and(|data| self.recorded_ends.repeats(data)) {
                     return Change::None;
                 }
-                self.recorded_ends.add(&end.request_id);
-                named.into_iter().next().map_or(Change::None, |(_, request)| Change::Resolved(Box::new(request), end))
+                let open = named.into_iter().next().map(|(_, request)| request);
+                let request_id = end.request_id.clone();
+                let request = self.recorded_ends.add(open, &request_id, &mut end);
+                request.map_or(Change::None, |request| Change::Resolved(Box::new(request), end))
             }
             _ => Change::None,
         }
@@ -345,22 +355,14 @@ impl Conversation {
             self.heard(&message.place.owned(), step, |_| ());
         }
         if self.requests.get(&id).is_some_and(|open| request.is_again(open)) {
+            // Our note about its end has the name of now, or that of before if a note says so.
+            self.requests.change(&id, |open| open.request_id = request.request_id.or(open.request_id.take()));
             return Change::None;
         }
         // Its id is reused, or too many requests are open.
         let gone = self.requests.insert(id.clone(), request);
         step.lost.requests.extend(gone.into_iter().map(|(_, request)| request));
         Change::Asked(id)
-    }
-
-    /// The response to a call may accept a turn.
-    fn accepted(&mut self, call: Option<&Call>, result: Option<&RawValue>, step: &mut Step<'_>) {
-        let Some(call) = call.filter(|call| Method::of(&call.method) == Some(Method::TurnStart)) else { return };
-        if let (Some(_), Some(turn_id)) = (&call.thread_id, result.and_then(accepted_turn)) {
-            let place = ItemPlace { thread_id: call.thread_id.clone(), ..ItemPlace::default() };
-            let at_us = step.at_us;
-            self.thread(&place, step, |thread| thread.accepts(turn_id, at_us));
-        }
     }
 
     /// Changes a thread, which may be new. Beyond the limit, idle threads are forgotten first.
@@ -567,10 +569,10 @@ impl Conversation {
     }
 
     fn item_completed<'a>(&mut self, place: ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
-        let item = Item::read(message.params);
+        let (item, place_us) = (Item::read(message.params), step.place_us);
         self.heard(&place, step, |thread| {
             if let (Some(item), Some(turn_id)) = (&item, place.turn_id.as_deref()) {
-                thread.has_item(turn_id, item, place.item_id.as_deref());
+                thread.has_item(turn_id, item, place.item_id.as_deref(), place_us);
             }
         });
         // Servers of early 2026 report nothing more specific about the end of a request.

@@ -84,9 +84,26 @@ struct Restoring {
     /// The thread of each of our own calls that resume one.
     resumes: BTreeMap<RpcId, String>,
     /// The thread of each of our own calls that read one, to see whether its turn has ended.
-    reads: BTreeMap<RpcId, String>,
+    reads: BTreeMap<RpcId, (String, ReadBy)>,
     failed: Vec<String>,
+    /// Our own calls so far.
+    made: usize,
 }
+
+/// How a thread is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadBy {
+    /// By its turns, after so many pages of them.
+    Turns { pages: usize },
+    /// Whole, from a server that does not list turns. A newer one would tell the client that this is deprecated.
+    Thread,
+}
+
+/// Turns of a page, newest first: the client's one is the last, unless others have used the thread since.
+const TURNS_MAX: usize = 20;
+
+/// Pages that are read to find a turn.
+const PAGES_MAX: usize = 50;
 
 impl Memory {
     /// `own_ids` is the prefix of the ids of our own calls.
@@ -224,23 +241,30 @@ impl Memory {
             if !self.turns.contains_key(&thread_id) {
                 return Some(Reaction::default());
             }
-            let id = format!("{}{}", self.own_ids, self.threads.len() + restoring.reads.len());
-            let params = json!({ "threadId": thread_id, "includeTurns": true }).to_string();
-            let read = request_line(&id, Method::ThreadRead.name(), Some(&params));
-            restoring.reads.insert(RpcId::Text(id), thread_id);
-            return Some(Reaction { answers: vec![read], ..Reaction::default() });
+            return Some(Reaction {
+                answers: vec![restoring.read(&self.own_ids, thread_id, ReadBy::Turns { pages: 0 }, None)],
+                ..Reaction::default()
+            });
         }
-        let thread_id = restoring.reads.remove(id)?;
-        Some(Reaction { missed: self.missed(&thread_id, message), ..Reaction::default() })
+        let (thread_id, by) = restoring.reads.remove(id)?;
+        let asked_for = self.turns.get(&thread_id);
+        if let Some(turn) = asked_for.and_then(|turn_id| turn_shown(turn_id, by, message)) {
+            return Some(Reaction { missed: self.missed(&thread_id, turn), ..Reaction::default() });
+        }
+        let next = match by {
+            ReadBy::Turns { .. } if message.refusal().is_some() => Some((ReadBy::Thread, None)),
+            ReadBy::Turns { pages } if asked_for.is_some() && pages + 1 < PAGES_MAX => {
+                let cursor = message.result.and_then(Members::of).and_then(|page| page.text("nextCursor"));
+                cursor.map(|cursor| (ReadBy::Turns { pages: pages + 1 }, Some(cursor)))
+            }
+            ReadBy::Turns { .. } | ReadBy::Thread => None,
+        };
+        let next = next.map(|(by, cursor)| restoring.read(&self.own_ids, thread_id, by, cursor));
+        Some(Reaction { answers: next.into_iter().collect(), ..Reaction::default() })
     }
 
-    /// The end of a thread's turn, if it has ended by the word of a response that shows the thread.
-    fn missed(&mut self, thread_id: &str, message: &Message<'_>) -> Option<Vec<u8>> {
-        let turn_id = self.turns.get(thread_id)?;
-        let thread = Members::of(message.result?)?.get("thread").and_then(Members::of)?;
-        let turns = thread.get("turns").and_then(elements)?;
-        let is_it = |turn: &Members<'_>| turn.text("id").as_ref() == Some(turn_id);
-        let turn = turns.into_iter().rev().find(|turn| Members::of(turn).is_some_and(|turn| is_it(&turn)))?;
+    /// The end of a thread's turn, if it has ended.
+    fn missed(&mut self, thread_id: &str, turn: &RawValue) -> Option<Vec<u8>> {
         if Members::of(turn)?.text("status")? == IN_PROGRESS {
             return None;
         }
@@ -301,6 +325,7 @@ impl Memory {
             return Vec::new();
         };
         restoring.awaits_initialize = false;
+        restoring.made = self.threads.len();
         let mut lines: Vec<Vec<u8>> = self.initialized.iter().cloned().collect();
         for (number, thread_id) in self.threads.iter().enumerate() {
             let id = format!("{}{number}", self.own_ids);
@@ -324,6 +349,40 @@ impl Memory {
         failed.extend(resumes.into_values());
         failed
     }
+}
+
+impl Restoring {
+    /// A call of ours that reads a thread.
+    fn read(&mut self, own_ids: &str, thread_id: String, by: ReadBy, cursor: Option<String>) -> Vec<u8> {
+        let id = format!("{own_ids}{}", self.made);
+        self.made += 1;
+        let (method, params) = match by {
+            ReadBy::Turns { .. } => {
+                let (order, view) = ("desc", "full");
+                let mut params =
+                    json!({ "threadId": thread_id, "limit": TURNS_MAX, "sortDirection": order, "itemsView": view });
+                if let Some(cursor) = cursor {
+                    params["cursor"] = json!(cursor);
+                }
+                (Method::ThreadTurnsList, params)
+            }
+            ReadBy::Thread => (Method::ThreadRead, json!({ "threadId": thread_id, "includeTurns": true })),
+        };
+        let line = request_line(&id, method.name(), Some(&params.to_string()));
+        self.reads.insert(RpcId::Text(id), (thread_id, by));
+        line
+    }
+}
+
+/// A turn, as a response shows it.
+fn turn_shown<'a>(turn_id: &str, by: ReadBy, message: &Message<'a>) -> Option<&'a RawValue> {
+    let result = Members::of(message.result?)?;
+    let turns = match by {
+        ReadBy::Turns { .. } => result.get("data"),
+        ReadBy::Thread => result.get("thread").and_then(Members::of).and_then(|thread| thread.get("turns")),
+    };
+    let is_it = |turn: &&RawValue| Members::of(turn).and_then(|turn| turn.text("id")).as_deref() == Some(turn_id);
+    turns.and_then(elements)?.into_iter().find(is_it)
 }
 
 /// Whether a client that initializes with these parameters opts out of a notification.
@@ -431,7 +490,7 @@ mod tests {
     #[test]
     fn turn_that_ended_meanwhile_is_told() {
         let started = r#"<{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u","items":[]}}}"#;
-        let check = |turns: &str, expect: Option<&str>| {
+        let read = |is_listed: bool, turns: &str, expect: Option<&str>| {
             let mut memory = Memory::new("own:".to_owned());
             play(&mut memory, &START);
             play(&mut memory, &[started]);
@@ -439,13 +498,25 @@ mod tests {
             memory.restore();
             memory.of_server(&START[1].as_bytes()[1..]);
             let Reaction { answers, .. } = memory.of_server(br#"{"id":"own:0","result":{"thread":{"id":"t"}}}"#);
-            let read = r#"{"id":"own:1","method":"thread/read","params":{"includeTurns":true,"threadId":"t"}}"#;
-            assert_eq!((texts(answers), memory.is_restoring()), (vec![read.to_owned()], true));
-            let shown = format!(r#"{{"id":"own:1","result":{{"thread":{{"id":"t","turns":[{turns}]}}}}}}"#);
+            let list = r#"{"id":"own:1","method":"thread/turns/list","params":{"itemsView":"full","limit":20,"sortDirection":"desc","threadId":"t"}}"#;
+            assert_eq!((texts(answers), memory.is_restoring()), (vec![list.to_owned()], true));
+            let shown = match is_listed {
+                true => format!(r#"{{"id":"own:1","result":{{"data":[{turns}]}}}}"#),
+                false => {
+                    let refused = br#"{"id":"own:1","error":{"code":-32600,"message":"unknown variant"}}"#;
+                    let Reaction { is_shown, answers, missed } = memory.of_server(refused);
+                    let read = r#"{"id":"own:2","method":"thread/read","params":{"includeTurns":true,"threadId":"t"}}"#;
+                    assert_eq!((is_shown, texts(answers), missed), (false, vec![read.to_owned()], None));
+                    assert!(memory.is_restoring());
+                    format!(r#"{{"id":"own:2","result":{{"thread":{{"id":"t","turns":[{turns}]}}}}}}"#)
+                }
+            };
             let Reaction { is_shown, missed, .. } = memory.of_server(shown.as_bytes());
             assert_eq!((is_shown, memory.is_restoring()), (false, false));
             assert_eq!(missed.map(|line| texts(vec![line])[0].clone()).as_deref(), expect, "{turns}");
         };
+        // Servers that do not list turns are asked for the whole thread.
+        let check = |turns: &str, expect: Option<&str>| [true, false].map(|is_listed| read(is_listed, turns, expect));
         check(
             r#"{"id":"s","status":"failed"},{"id":"u", "status":"completed","items":[1]}"#,
             Some(
@@ -465,6 +536,44 @@ mod tests {
         let ended = started.replace("started", "completed");
         play(&mut memory, &[started, &ended]);
         assert!(memory.turns.is_empty());
+    }
+
+    #[test]
+    fn turn_is_looked_for_on_every_page() {
+        let started = r#"<{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u","items":[]}}}"#;
+        let restoring = || {
+            let mut memory = Memory::new("own:".to_owned());
+            play(&mut memory, &START);
+            play(&mut memory, &[started]);
+            memory.broke();
+            memory.restore();
+            memory.of_server(&START[1].as_bytes()[1..]);
+            memory.of_server(br#"{"id":"own:0","result":{"thread":{"id":"t"}}}"#);
+            memory
+        };
+        let page = |number: usize, turns: &str, next: &str| {
+            format!(r#"{{"id":"own:{number}","result":{{"data":[{turns}],"nextCursor":{next}}}}}"#)
+        };
+        let other = r#"{"id":"s","status":"completed"}"#;
+        let mut memory = restoring();
+        let Reaction { answers, missed, .. } = memory.of_server(page(1, other, r#""c1""#).as_bytes());
+        let list = r#"{"id":"own:2","method":"thread/turns/list","params":{"cursor":"c1","itemsView":"full","limit":20,"sortDirection":"desc","threadId":"t"}}"#;
+        assert_eq!((texts(answers), missed, memory.is_restoring()), (vec![list.to_owned()], None, true));
+        let ended = r#"{"id":"u","status":"completed"}"#;
+        let Reaction { answers, missed, .. } = memory.of_server(page(2, ended, r#""c2""#).as_bytes());
+        assert!(answers.is_empty() && missed.is_some() && !memory.is_restoring());
+        // It goes on, or is nowhere.
+        for (turns, next) in [(r#"{"id":"u","status":"inProgress"}"#, r#""c1""#), (other, "null")] {
+            let mut memory = restoring();
+            let Reaction { answers, missed, .. } = memory.of_server(page(1, turns, next).as_bytes());
+            assert!(answers.is_empty() && missed.is_none() && !memory.is_restoring(), "{turns}");
+        }
+        let mut memory = restoring();
+        let mut pages = 1;
+        while !memory.of_server(page(pages, other, r#""c""#).as_bytes()).answers.is_empty() {
+            pages += 1;
+        }
+        assert_eq!((pages, memory.is_restoring()), (PAGES_MAX, false));
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl World {
         };
         world.handle(Input::SessionOpened { generation: "g".to_owned() });
         for conn in (0..3).filter(|_| owner == ServerOwner::Hub) {
-            let peer = Peer { transport: Transport::WebSocket, pid: None };
+            let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
             world.handle(Input::Connected { conn: Conn(conn), peer });
         }
         if owner == ServerOwner::Hub {
@@ -106,7 +106,7 @@ impl World {
 
     /// One more client connects to a hub.
     pub(super) fn client_joins(&mut self, conn: u32) {
-        let peer = Peer { transport: Transport::WebSocket, pid: None };
+        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
         self.handle(Input::Connected { conn: Conn(conn), peer });
         self.resumes(conn);
     }

@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Matcher, Spot, Stage};
 use super::super::model::{Page, Way};
+use super::super::text::parsed_us;
 use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::first_at_us;
 use super::{journal_dir, segments};
 use crate::history::rfc3339_millis;
 use crate::index::{HISTORY_FILE, History, JournalGap, Side, TranscriptLine};
 use crate::journal::{Generation, Position, SegmentName};
+use crate::protocol::ThreadKind;
 
 /// Entries per page.
 pub(super) const PAGE_ENTRIES: usize = 300;
@@ -125,7 +127,12 @@ impl Kept {
     /// One entry with a body limit.
     pub(super) fn one(&self, id: u64, body_bytes_max: usize) -> Option<Entry> {
         let said = self.said(Side::After, id.checked_sub(1)?, 1).pop().filter(|said| said.id == id)?;
-        entry_of(&said, body_bytes_max)
+        entry_of(&said, self.kind_of(&said.thread_id), body_bytes_max)
+    }
+
+    fn kind_of(&self, thread_id: &str) -> ThreadKind {
+        let of_no_person = self.history.threads_of_no_person(0).unwrap_or_default();
+        of_no_person.get(thread_id).copied().unwrap_or_default()
     }
 
     /// The next match. `is_wanted` is called now and then and can cancel the search.
@@ -158,7 +165,12 @@ impl Kept {
     /// Lines as entries, with the gaps of the journal between them.
     fn entries(&self, said: &[TranscriptLine]) -> Vec<Entry> {
         let (Some(first), Some(last)) = (said.first(), said.last()) else { return Vec::new() };
-        let mut entries: Vec<Entry> = said.iter().filter_map(|said| entry_of(said, BODY_BYTES_MAX)).collect();
+        let of_no_person = self.history.threads_of_no_person(0).unwrap_or_default();
+        let entry = |said: &TranscriptLine| {
+            let kind = of_no_person.get(&said.thread_id).copied().unwrap_or_default();
+            entry_of(said, kind, BODY_BYTES_MAX)
+        };
+        let mut entries: Vec<Entry> = said.iter().filter_map(entry).collect();
         let lacking = self.history.journal_gaps(0).unwrap_or_default();
         let within = |after_id: u64| (first.id..=last.id).contains(&after_id);
         let lacking = lacking.iter().filter(|lacking| within(lacking.after_id)).zip(0..);
@@ -180,7 +192,7 @@ pub(super) fn kept_id(spot: &Spot) -> Option<u64> {
 }
 
 /// The entry of a transcript line; `None` if the timeline does not show it.
-pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<Entry> {
+pub(super) fn entry_of(said: &TranscriptLine, thread_kind: ThreadKind, body_bytes_max: usize) -> Option<Entry> {
     let mut fields: Value = serde_json::from_str(&said.entry).ok()?;
     let role = fields["role"].as_str().unwrap_or_default().to_owned();
     let kind = match role.as_str() {
@@ -204,7 +216,7 @@ pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<E
         "error" => fields["message"] = fields["text"].take(),
         _ => {}
     }
-    let at_us = fields["ts"].as_str().and_then(us_of).unwrap_or_default();
+    let at_us = fields["ts"].as_str().and_then(parsed_us).unwrap_or_default();
     let mut timeline = Timeline::of(Range::default(), body_bytes_max);
     if role == "approval" {
         // The request comes before its outcome.
@@ -216,6 +228,7 @@ pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<E
     let mut entry = timeline.into_entries().pop()?;
     entry.key = Key { at: Spot::Kept(said.id), nth: 0 };
     entry.handle = None;
+    entry.thread_kind = thread_kind;
     if entry.stage == Stage::Open {
         entry.stage = Stage::Done;
     }
@@ -225,7 +238,7 @@ pub(super) fn entry_of(said: &TranscriptLine, body_bytes_max: usize) -> Option<E
 /// A gap in the journal; `nth` distinguishes several after the same line.
 pub(super) fn entry_of_lacking(lacking: &JournalGap, nth: u16) -> Option<Entry> {
     let fields = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
-    let at_us = us_of(&lacking.at).unwrap_or_default();
+    let at_us = parsed_us(&lacking.at).unwrap_or_default();
     let mut entry = alone(at_us, fields)?;
     entry.key = Key { at: Spot::Kept(lacking.after_id), nth: nth.saturating_add(1) };
     Some(entry)
@@ -257,11 +270,6 @@ fn alone(at_us: u64, fields: Value) -> Option<Entry> {
     let mut timeline = Timeline::default();
     timeline.take(&SessionEvent { at: nowhere(), at_us, fields });
     timeline.into_entries().pop()
-}
-
-fn us_of(text: &str) -> Option<u64> {
-    let at = humantime::parse_rfc3339(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
-    u64::try_from(at.as_micros()).ok()
 }
 
 fn no_run() -> Generation {
@@ -399,6 +407,53 @@ mod tests {
         (0..MESSAGES).map(move |number| format!("run {run} says {number}"))
     }
 
+    /// A run that begins a thread for a title and one of a person, and a later segment of it, which does not say which is which.
+    fn threads_across_segments() -> Lab {
+        let lab = Lab { dir: tempfile::tempdir().expect("BUG: a temporary folder") };
+        fs::create_dir(lab.dir.path().join("journal")).expect("a folder");
+        let line = |at: u64, method: &str, params: &str| {
+            let at = MONDAY_US + at * 1_000_000;
+            format!("{{\"at\":{at},\"from\":\"server\",\"line\":{{\"method\":\"{method}\",\"params\":{params}}}}}\n")
+        };
+        let started = |at: u64, id: &str, source: &str| {
+            line(at, "thread/started", &format!(r#"{{"thread":{{"id":"{id}","threadSource":"{source}"}}}}"#))
+        };
+        let said = |at: u64, thread: &str, text: &str| {
+            let item =
+                format!(r#"{{"id":"{text}","type":"userMessage","content":[{{"type":"text","text":"{text}"}}]}}"#);
+            line(at, "item/completed", &format!(r#"{{"threadId":"{thread}","turnId":"u","item":{item}}}"#))
+        };
+        let first =
+            [started(1, "t", "user"), started(2, "x", "thread_title"), said(3, "x", "early"), said(4, "t", "hello")];
+        let second = [said(5, "x", "late"), said(6, "t", "again")];
+        for (number, lines) in [(1, first.concat()), (2, second.concat())] {
+            let at = MONDAY_US + (number - 1) * 4_500_000;
+            let head = format!(r#""session":"s","generation":"000000000001","segment":{number},"at":{at}"#);
+            let head = format!(
+                "{{\"journal\":1,{head},\"argv\":[],\"cwd\":\"/\",\"codex\":{{\"path\":\"x\"}},\"shim\":\"0\"}}\n"
+            );
+            let path = lab.dir.path().join(format!("journal/000000000001-00{number}.jsonl"));
+            fs::write(path, head + &lines).expect("a file");
+        }
+        lab
+    }
+
+    #[test]
+    fn kinds_of_threads_are_known_in_later_segments_and_without_a_journal() {
+        let lab = threads_across_segments();
+        let kinds = |texts: &[&str]| {
+            let all = back(&lab.pager());
+            let kind = |text: &&str| all.iter().find(|entry| entry.body == **text).map(|entry| entry.thread_kind);
+            texts.iter().map(kind).collect::<Vec<_>>()
+        };
+        let (title, user) = (Some(ThreadKind::Title), Some(ThreadKind::User));
+        assert_eq!(kinds(&["early", "hello"]), [title, user], "the segment says it");
+        lab.index();
+        assert_eq!(kinds(&["early", "late", "hello", "again"]), [title, title, user, user], "the history says it");
+        fs::remove_file(lab.dir.path().join("journal/000000000001-001.jsonl")).expect("it goes");
+        assert_eq!(kinds(&["early", "late", "hello", "again"]), [title, title, user, user], "only the history has it");
+    }
+
     #[test]
     fn deleted_segments_are_read_from_the_history() {
         let lab = Lab::new();
@@ -476,7 +531,7 @@ mod tests {
 
     fn shown(entry: Value) -> Option<String> {
         let said = TranscriptLine { id: 7, thread_id: "t".to_owned(), entry: entry.to_string() };
-        let entry = entry_of(&said, 1_000)?;
+        let entry = entry_of(&said, ThreadKind::User, 1_000)?;
         assert_eq!((&entry.key.at, entry.thread_id.as_deref()), (&Spot::Kept(7), Some("t")));
         assert!(entry.handle.is_none() && entry.stage != Stage::Open && entry.at_us == 1_767_225_600_858_000);
         let exit = entry.exit_code.map(|code| format!(" [{code}]")).unwrap_or_default();

@@ -9,6 +9,7 @@
 mod kept;
 mod pager;
 
+use std::collections::HashMap;
 use std::io;
 use std::io::{BufRead as _, Read as _, Seek as _};
 use std::path::Path;
@@ -22,8 +23,9 @@ use super::timeline::{SessionEvent, Timeline};
 use crate::files;
 use crate::files::Access;
 use crate::history::{RecordEvent, Seen, UiFold};
-use crate::index::{Follower, Next, Patience, shown_line};
+use crate::index::{Follower, HISTORY_FILE, History, Next, Patience, shown_line};
 use crate::journal::{Position, Record, SegmentName};
+use crate::protocol::ThreadKind;
 use kept::Kept;
 pub(crate) use pager::Pager;
 pub(super) use pager::Pages;
@@ -97,10 +99,10 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
     let start = start_of_end(dir);
     let is_first = start.as_ref().is_none_or(|start| segments(dir).first() == Some(&start.segment));
     let has_older = !is_first || Kept::of(session_dir).has_any();
-    if let Some(timeline) = glance(dir, start.as_ref()) {
+    if let Some(timeline) = glance(session_dir, start.as_ref()) {
         teller.tell(News::Glanced(epoch, Box::new(timeline)))?;
     }
-    let mut source = Source::new(Follower::new(dir, start));
+    let mut source = Source::new(session_dir, start);
     let mut restored = Some(Timeline::default());
     let mut batch = Vec::new();
     let mut silent_for = Duration::ZERO;
@@ -148,7 +150,8 @@ fn follow_until(session_dir: &Path, epoch: u64, teller: &Teller, ended: &Receive
 
 /// The end of a long journal, as far as it can be understood without the part from `start` to there; `None` if the journal is
 /// short or shows nothing.
-fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
+fn glance(session_dir: &Path, start: Option<&Position>) -> Option<Timeline> {
+    let dir = &journal_dir(session_dir);
     let from_start = segments(dir).into_iter().filter(|segment| start.is_none_or(|start| *segment >= start.segment));
     let bytes_of =
         |segment: &SegmentName| std::fs::metadata(dir.join(segment.to_string())).map_or(0, |file| file.len());
@@ -158,7 +161,7 @@ fn glance(dir: &Path, start: Option<&Position>) -> Option<Timeline> {
     }
     let (segment, end) = sized.into_iter().next_back()?;
     let offset = record_behind(&dir.join(segment.to_string()), end.saturating_sub(GLANCE_BYTES)).ok()?;
-    let mut source = Source::new(Follower::new(dir, Some(Position { segment: segment.clone(), offset })));
+    let mut source = Source::new(session_dir, Some(Position { segment: segment.clone(), offset }));
     let (mut timeline, mut batch) = (Timeline::default(), Vec::new());
     // Later records belong to the follower.
     while let Ok(NextRecord::Record(at)) = source.next(Patience::Some, &mut batch) {
@@ -222,11 +225,34 @@ pub(super) struct Source {
     follower: Follower,
     ui: UiFold,
     generation: Option<String>,
+    kinds: Kinds,
+}
+
+/// The kinds of threads that began before the first record that is read.
+pub(super) struct Kinds {
+    history: History,
+    known: Option<HashMap<String, ThreadKind>>,
+}
+
+impl Kinds {
+    pub(super) fn of(session_dir: &Path) -> Kinds {
+        Kinds { history: History::new(&session_dir.join(HISTORY_FILE)), known: None }
+    }
+
+    /// Adds the kind of its thread to an event that does not name it. Without a history nothing is known.
+    pub(super) fn complete(&mut self, fields: &mut Value) {
+        let Some(thread_id) = fields["thread_id"].as_str().filter(|_| fields["thread_kind"].is_null()) else { return };
+        let known = self.known.get_or_insert_with(|| self.history.threads_of_no_person(0).unwrap_or_default());
+        if let Some(kind) = known.get(thread_id) {
+            fields["thread_kind"] = json!(kind);
+        }
+    }
 }
 
 impl Source {
-    pub(super) fn new(follower: Follower) -> Source {
-        Source { follower, ui: UiFold::default(), generation: None }
+    pub(super) fn new(session_dir: &Path, start: Option<Position>) -> Source {
+        let follower = Follower::new(&journal_dir(session_dir), start);
+        Source { follower, ui: UiFold::default(), generation: None, kinds: Kinds::of(session_dir) }
     }
 
     /// Reads a record and appends its events.
@@ -269,11 +295,11 @@ impl Source {
             | RecordEvent::ShimEvent { .. }
             | RecordEvent::Other => {}
         }
-        events.extend(told.into_iter().map(|event| SessionEvent {
-            at: at.clone(),
-            at_us,
-            fields: serde_json::to_value(&event).unwrap_or(Value::Null),
-        }));
+        for event in told {
+            let mut fields = serde_json::to_value(&event).unwrap_or(Value::Null);
+            self.kinds.complete(&mut fields);
+            events.push(SessionEvent { at: at.clone(), at_us, fields });
+        }
         Ok(NextRecord::Record(at))
     }
 }

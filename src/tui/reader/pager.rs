@@ -13,7 +13,7 @@ use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
 use super::{LOOK_EVERY, Teller, journal_dir, segments};
 use super::{NextRecord, Source};
-use crate::index::{Follower, Patience};
+use crate::index::Patience;
 use crate::journal::{Position, SegmentName};
 use crate::store::Found;
 
@@ -65,7 +65,7 @@ impl Pager {
         mut takes: impl FnMut(&SessionEvent) -> Go,
     ) -> io::Result<Left> {
         let start = Position { segment: segment.clone(), offset: 0 };
-        let mut source = Source::new(Follower::new(&self.dir, Some(start)));
+        let mut source = Source::new(&self.session_dir, Some(start));
         let mut events = Vec::new();
         let mut read = 0_usize;
         loop {

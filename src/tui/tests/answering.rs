@@ -10,6 +10,7 @@ use ratatui::layout::{Position, Size};
 use serde_json::{Value, json};
 
 use super::super::ask::of_row;
+use super::super::list::Destination;
 use super::super::model::{Event, Focus, Link, News};
 use super::super::mouse::{Pointing, Target};
 use super::super::view;
@@ -46,7 +47,7 @@ fn one_key_answers_a_request_that_was_seen() {
         == chat
         "#,
     );
-    let all = [("s", "acceptForSession"), ("d", "decline"), ("c", "cancel")];
+    let all = [("d", "decline"), ("c", "cancel")];
     for (key, decision) in all {
         check(&format!(
             "asks command=g-0\nkey ^R\nwait 600\nkey {key}\n<< respond g-0 {{\"decision\":\"{decision}\"}}\nok g-0\n== chat"
@@ -90,6 +91,41 @@ fn risky_answers_need_confirmation() {
     check(&format!("{shown}key a Enter\n== approval g-0\nkey n\n== approval g-0"));
     check(&format!("{shown}key y\n<< respond g-0 {{\"decision\":\"accept\"}}"));
     check("asks risky=g-0\nkey ^R\nwait 600\nkey d\n<< respond g-0 {\"decision\":\"decline\"}");
+    // By the words of the command, by what a change does, and by how long the answer holds.
+    for (kind, key, decision, danger) in [
+        ("dangerous", "a", "accept", "it runs a script from the network as root. Really? y / n (accept)"),
+        ("deletion", "a", "accept", "it deletes a file; it changes a file outside the folder. Really? y / n (accept)"),
+        ("command", "s", "acceptForSession", "it holds for the whole session. Really? y / n (accept for the session)"),
+    ] {
+        let play = check(&format!("asks {kind}=g-0\nkey ^R\nwait 600\nkey {key}\n== approval g-0"));
+        assert!(drawn(&play.model, 90, 30).contains(danger), "{}", drawn(&play.model, 90, 30));
+        check(&format!(
+            "asks {kind}=g-0\nkey ^R\nwait 600\nkey {key}\nwait 600\nkey y\n<< respond g-0 {{\"decision\":\"{decision}\"}}"
+        ));
+        check(&format!("asks {kind}=g-0\nkey ^R\nwait 600\nkey d\n<< respond g-0 {{\"decision\":\"decline\"}}"));
+    }
+    let (tool, always) =
+        ("asks tool=g-0\nkey ^R\nwait 600\n", "<< respond g-0 {\"action\":\"accept\",\"persist\":\"always\"}");
+    check(&format!("{tool}key 3 Enter\n== question g-0\nwait 600\nkey y\n{always}"));
+    check(&format!(
+        "{tool}key 3 Enter\nwait 600\nkey n\n== question g-0\nwait 600\nkey 1 Enter\n<< respond g-0 {{\"action\":\"accept\"}}"
+    ));
+}
+
+#[test]
+fn time_left_for_a_question_is_on_the_screen() {
+    let mut play = check("asks timed=g-0\nkey ^R\n== question g-0");
+    for size in [(120, 40), (80, 24), (40, 12)] {
+        assert!(
+            drawn(&play.model, size.0, size.1).contains(" · 1m 30s left · "),
+            "{}",
+            drawn(&play.model, size.0, size.1)
+        );
+    }
+    play.step("wait 80000");
+    play.step("key Down");
+    assert!(drawn(&play.model, 80, 24).contains(" · 10s left · "), "{}", drawn(&play.model, 80, 24));
+    assert!(!drawn(&check("asks questions=g-0\nkey ^R").model, 80, 24).contains("left"));
 }
 
 #[test]
@@ -185,7 +221,7 @@ fn moving_back_loses_and_sends_nothing() {
     play.step("key Esc Esc");
     assert_eq!(play.done.remove(0), "Detach");
     play.model.attachments -= 1;
-    super::attach(&mut play.model, "work".to_owned());
+    super::attach(&mut play.model, Destination::session("work"));
     play.step("asks questions=g-0");
     play.step("wait 600");
     play.step("key Enter Enter");
@@ -293,9 +329,9 @@ fn clicks_select_and_open() {
     point(&mut play, Pointing::Click, |target| *target == Target::Elsewhere);
     assert!(play.done.remove(0).starts_with("Attach { id: \"waits\""));
     play.model.session = None;
-    let is_idle = |target: &Target| *target == Target::Session("idle".to_owned());
+    let is_idle = |target: &Target| *target == Target::Session(Destination::session("idle"));
     point(&mut play, Pointing::Click, is_idle);
-    assert_eq!(play.model.list.chosen.as_deref(), Some("idle"));
+    assert_eq!(play.model.list.chosen, Some(Destination::session("idle")));
     point(&mut play, Pointing::Click, is_idle);
     assert!(play.done.remove(0).starts_with("Attach { id: \"idle\""));
 }

@@ -160,7 +160,8 @@ fn answers_in_the_timeline_are_words() {
 fn tool_approval() -> Value {
     let payload = json!({ "serverName": "lab", "mode": "form", "message": "Allow lab to run tool \"sum\"?",
         "requestedSchema": { "type": "object", "properties": {} },
-        "_meta": { "codex_approval_kind": "mcp_tool_call", "tool_title": "sum", "tool_params": { "a": 1 } } });
+        "_meta": { "codex_approval_kind": "mcp_tool_call", "tool_title": "sum", "tool_params": { "a": 1 },
+            "persist": ["session", "always"], "tool_params_display": [{ "name": "a", "value": 1, "display_name": "a" }] } });
     row("g-0", "mcpServer/elicitation/request", "lab: Allow", payload)
 }
 
@@ -175,6 +176,30 @@ fn tool_calls_are_approved_knowingly() {
     assert!(noted(&play).contains("choose"), "{}", noted(&play));
     play.step("key Down Enter");
     assert_eq!(play.done.remove(0), "respond g-0 {\"action\":\"accept\"}");
+}
+
+#[test]
+fn tool_calls_are_accepted_for_longer() {
+    let text = words(&shown(tool_approval()), (80, 24));
+    assert!(text.contains("2. accept for the session it holds for the whole session"), "{text}");
+    assert!(text.contains("3. accept, and do not ask again it changes what is asked about from now on"), "{text}");
+    assert!(!text.contains("persist") && !text.contains("params display"), "{text}");
+    for (key, expect) in [
+        ('1', r#"{"action":"accept"}"#),
+        ('2', r#"{"action":"accept","persist":"session"}"#),
+        ('3', r#"{"action":"accept","persist":"always"}"#),
+        ('4', r#"{"action":"decline"}"#),
+        ('5', r#"{"action":"cancel"}"#),
+    ] {
+        let mut play = shown(tool_approval());
+        play.step(&format!("key {key} Enter"));
+        if expect.contains("persist") {
+            assert_eq!(play.done, [""; 0]);
+            play.step("wait 600");
+            play.step("key y");
+        }
+        assert_eq!(play.done.remove(0), format!("respond g-0 {expect}"));
+    }
 }
 
 #[test]
@@ -206,7 +231,7 @@ fn invalid_keys_are_explained_briefly() {
     let mut play = check("asks command=g-0\nkey ^R\nwait 600\nkey z");
     assert_eq!(noted(&play), "`z` does nothing here: a s d c r answer; v o Esc; ? lists all keys");
     play = check("key Tab z");
-    assert_eq!(noted(&play), "`z` does nothing here: Enter / n N f e r o y Esc; ? lists all keys");
+    assert_eq!(noted(&play), "`z` does nothing here: Enter / n N f a e r o y Esc; ? lists all keys");
     let footer = footer(&check("asks command=g-0\nkey ^R"), (80, 24));
     assert!(footer.contains("Enter does nothing") && !footer.contains("Enter off"), "{footer}");
 }

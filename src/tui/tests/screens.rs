@@ -13,7 +13,8 @@ use ratatui::style::{Color, Modifier};
 use serde_json::json;
 
 use super::super::ask::of_row;
-use super::super::model::{Colours, Link, Model, SessionRow, Waiting};
+use super::super::list::{SessionRow, Waiting};
+use super::super::model::{Colours, Link, Model};
 use super::super::model::{Event, News};
 use super::super::text::width as columns_of;
 use super::super::update::update;
@@ -178,11 +179,14 @@ pub(super) fn sessions() -> Vec<SessionRow> {
                 id: format!("6b02d1a90c4e-{number}"),
                 summary: (*summary).to_owned(),
                 asked_us: NOW_US - 90_000_000 + number * 30_000_000,
+                thread_id: None,
+                origin: None,
             })
             .collect(),
         cwd: format!("/home/u/{id}\u{1b}[31m"),
         client: live.then(|| "codex_vscode".to_owned()),
         used_us: NOW_US - 7_200_000_000,
+        threads: Vec::new(),
     };
     vec![
         row("idle", true, &[], Some(Activity::Idle)),
@@ -342,7 +346,7 @@ fn each_role_has_its_style() {
     let risky = super::check("asks risky=g-0\nkey ^R\nwait 600");
     check(&risky, some, " 1 pending ^R", Color::Yellow, bold | Modifier::REVERSED);
     check(&risky, none, " 1 pending ^R", Color::Reset, bold | Modifier::REVERSED);
-    check(&risky, some, "! it reaches example.org", Color::Yellow, Modifier::empty());
+    check(&risky, some, "! it reaches example.org", Color::Red, Modifier::empty());
     check(&risky, none, "! it reaches example.org", Color::Reset, bold);
     check(&risky, some, " a  accept", Color::Reset, Modifier::REVERSED);
     let text = "# One\n\n## Two\n\n### Three\n\n*so* **much** `snippet` [x](https://y.z)";

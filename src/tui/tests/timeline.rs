@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::super::ask::of_row;
 use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
+use super::super::list::Destination;
 use super::super::model::{Command, Event, News, Page, Sought};
 use super::super::model::{Focus, Mode, NotOverruled, Overruling};
 use super::super::pressed::attach;
@@ -228,7 +229,7 @@ fn stale_news_are_dropped() {
     play.step("key Esc");
     assert_eq!(play.done.remove(0), "Detach");
     assert!(play.model.session.is_none());
-    let first = attach(&mut play.model, "work".to_owned());
+    let first = attach(&mut play.model, Destination::session("work"));
     assert!(matches!(first[..], [Command::Attach { attachment: 2, .. }]));
     assert_eq!(play.model.session.as_ref().expect("attached").composer.text(), "draft");
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::entry::{BODY_BYTES_MAX, Stage};
+use super::super::list::Destination;
 use super::super::model::Focus;
 use super::super::model::{Event, News};
 use super::super::pressed::title;
@@ -165,7 +166,7 @@ fn a_request_elsewhere_has_a_badge_and_a_key() {
     assert_eq!(play.rings, 2);
     play.step("key ^N");
     assert!(play.done.remove(0).starts_with("Attach { id: \"waits\""));
-    assert_eq!(play.model.drafts["work"].text(), "half");
+    assert_eq!(play.model.drafts[&Destination::session("work")].text(), "half");
     // Attaching to a waiting session shows its request, and no key answers it at once.
     play.step("asks command=g-7");
     assert_eq!(play.state(), "approval g-7");
@@ -183,7 +184,7 @@ fn new_requests_are_notified_once() {
     play.event(Event::Listed(sessions()));
     play.step("asks command=g-0");
     play.step("asks command=g-0");
-    assert_eq!(play.notified, ["2 requests wait", "repo (vscode): run rm -rf target"]);
+    assert_eq!(play.notified, ["2 requests wait", "repo (vscode): run make clean -s"]);
 }
 
 /// Requests of two sessions, in the inbox.
@@ -204,7 +205,7 @@ fn inbox_lists_requests_of_all_sessions() {
         for (line, words) in shown.lines().skip(1).zip([
             ["1m 30s", "0c4e-0", "waits", "run: rm -rf build"],
             ["1m", "0c4e-1", "waits", "change a.rs"],
-            ["0s", "ffff-0", "repo (vscode)", "run rm -rf target"],
+            ["0s", "ffff-0", "repo (vscode)", "run make clean -s"],
         ]) {
             assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {shown}");
         }

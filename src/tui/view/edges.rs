@@ -8,8 +8,8 @@ use ratatui::layout::Rect;
 use super::super::doc::{At, Role, Room, Row};
 use super::super::keys::{BINDINGS, Place, names};
 use super::super::model::{Awaited, Focus, Link, Model, Session, Subject};
-use super::super::model::{session_id, session_name};
 use super::super::mouse::Target;
+use super::super::names::session_id;
 use super::super::text::{cut, cut_words, lasted, plain, short, width, wrap};
 use super::super::{layout, pressed, respond, threads};
 use super::paint::{Canvas, both, one, row_width};
@@ -48,7 +48,7 @@ pub(super) fn draw(model: &Model, session: &Session, area: Rect, canvas: &mut Ca
 /// Names, state and badges. On a narrow screen the id, the client and the words of the state are left out before anything is
 /// cut; without a second row, the model and the share of the context window are here.
 fn first_row(model: &Model, session: &Session, badges: &[(Row, Target)], area: Rect, columns: usize) -> Row {
-    let name = plain(&session_name(&session.id, &session.cwd, session.client()));
+    let name = plain(&session.name());
     let folder = name.split(" (").next().unwrap_or_default().to_owned();
     let id = plain(session_id(&session.id, &model.list.rows));
     let mut whole = one(name.clone(), Role::Strong);
@@ -120,9 +120,8 @@ fn state(model: &Model, session: &Session, has_words: bool) -> Row {
         Link::Silent(_) => one("! does not answer", Role::Bad),
         Link::Stopped => one("stopped", Role::Faint),
         Link::Up(live) => {
-            let state = live.document.state;
-            let since = live.since_us.map(|since_us| lasted(model.now_us.saturating_sub(since_us))).unwrap_or_default();
-            let is_stalled = live.document.threads.iter().any(|thread| thread.stalled_since.is_some());
+            let (state, since_us, is_stalled) = session.activity(live);
+            let since = since_us.map(|since_us| lasted(model.now_us.saturating_sub(since_us))).unwrap_or_default();
             let stalled = if is_stalled { ", silent for a long time" } else { "" };
             let text = if has_words { format!("{} {since}{stalled}", in_words(state)) } else { since };
             one(format!("{} {}", sign(state, model.now_us), text.trim_end()), role(state))
@@ -184,7 +183,7 @@ fn facts(session: &Session) -> Row {
     facts.and_then(|facts| facts.model.clone()).into_iter().for_each(|model| add(model, Role::Info));
     let all = threads::rows(session);
     match (&session.thread, &all[..]) {
-        (Some(thread), _) => add(format!("only thread {}", threads::short(session, thread)), Role::Warning),
+        (Some(thread), _) => add(session.only_thread(thread), Role::Warning),
         (None, []) => {}
         (None, [thread]) => add(format!("thread {}", threads::short(session, &thread.id)), Role::Faint),
         (None, more) => add(format!("{} threads ^T", more.len()), Role::Faint),
@@ -287,9 +286,12 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>;
             (Link::Stopped, _) => ("Enter does nothing: no relay runs here", "no relay runs here"),
             (Link::Silent(_), _) => ("Enter does nothing: the relay does not answer", "no answer"),
             (Link::New, _) => ("Enter does nothing: connecting", "connecting"),
+            (Link::Up(_), Some(_)) if session.unfolded.is_some() => {
+                ("Enter does nothing: nobody speaks here", "no Enter")
+            }
             (Link::Up(_), Some(thread)) => {
-                let to = format!("Enter sends to {}", threads::short(session, thread));
-                return [to.into(), "Enter sends".into()];
+                let name = session.thread_name(thread).unwrap_or_else(|| threads::short(session, thread).to_owned());
+                return [format!("Enter sends to {}", plain(&name)).into(), "Enter sends".into()];
             }
             (Link::Up(_), None) => ("Enter sends", "Enter sends"),
         },
@@ -341,11 +343,20 @@ fn is_scrolled(model: &Model, session: &Session) -> bool {
     shown.details.doc.end(room) != At::default()
 }
 
+/// Whether the window has entries of threads that no person speaks in.
+fn has_folded(session: &Session) -> bool {
+    let mut entries = session.timeline.iter().flat_map(|timeline| timeline.entries());
+    entries.any(|entry| !entry.thread_kind.is_user())
+}
+
 /// Other useful keys; the last two lead away and to the help.
 fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
     let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let text = match place {
         Place::Chat => "Tab timeline · Esc sessions · F1 help",
+        Place::History if has_folded(session) => {
+            "/ search · f filter · a all threads · e error · r request · g start · Esc back · ? help"
+        }
         Place::History => "/ search · f filter · e error · r request · g start · Esc back · ? help",
         Place::Approval if is_scrolled(model, session) => "PgDn scrolls · ^R next · Tab timeline · Esc chat · ? help",
         Place::Approval => "^R next · Tab timeline · Esc chat · ? help",

@@ -7,15 +7,17 @@ use super::super::doc::{Role, Room, Row};
 use super::super::inbox::{self, Inbox, InboxRow};
 use super::super::layout;
 use super::super::layout::ReadingAreas;
-use super::super::model::{Model, Reading, Session, SessionRow, Subject};
-use super::super::model::{session_id, session_name, short_id};
+use super::super::list::{ListLine, SessionRow, ThreadLine, Waiting};
+use super::super::model::{Model, Reading, Session, Subject};
 use super::super::mouse::Target;
+use super::super::names::{session_id, session_name, short_id};
 use super::super::text::{bytes, cut, cut_front, fitted, lasted, plain, width, wrap};
 use super::super::threads::{ThreadRow, rows as rows_of};
 use super::edges::fitted_keys;
 use super::edges::{badges, in_words, role, sign};
 use super::paint::{Canvas, both, one, row_width};
 use super::timeline::so_far;
+use crate::engine::one_line;
 
 /// Rows of details about the selected session.
 const WAITING_ROWS_MAX: usize = 4;
@@ -44,33 +46,33 @@ pub(super) fn sessions(model: &Model, area: Rect, canvas: &mut Canvas<'_>) {
         canvas.rows(rest, &lines);
         return;
     }
-    let at = list.rows.iter().position(|row| Some(&row.id) == list.chosen.as_ref()).unwrap_or(0);
+    let lines = list.lines();
+    let at = list.at(&lines);
     let table = Table::new(model, columns);
     if rest.height >= 5 {
         canvas.row(rest, 0, &table.head());
         rest = Rect { y: rest.y + 1, height: rest.height - 1, ..rest };
     }
-    let waiting = list.rows.get(at).map_or(&[][..], |row| &row.waiting);
-    let told = (waiting.len().min(WAITING_ROWS_MAX) as u16).min(rest.height / 3);
+    let below = lines.get(at).map(|line| table.below(line)).unwrap_or_default();
+    let told = (below.len().min(WAITING_ROWS_MAX) as u16).min(rest.height / 3);
     let rows = usize::from(rest.height - told);
     canvas.spot(rest, Target::Sessions);
     let from = at.saturating_sub(rows.saturating_sub(1));
-    for (number, row) in list.rows.iter().enumerate().skip(from).take(rows) {
-        let drawn = table.row(row, model.now_us);
+    for (number, line) in lines.iter().enumerate().skip(from).take(rows) {
+        let drawn = match line.thread {
+            Some(thread) => table.thread(line, thread, model.now_us),
+            None => table.row(line.row, model.now_us),
+        };
         match number == at {
             true => canvas.selected(rest, number - from, &drawn),
             false => canvas.row(rest, number - from, &drawn),
         }
         let area = Rect { y: rest.y + (number - from) as u16, height: 1, ..rest };
-        canvas.spot(area, Target::Session(row.id.clone()));
+        canvas.spot(area, Target::Session(line.destination()));
     }
-    let below = Rect { y: rest.bottom() - told, height: told, ..rest };
-    for (number, one) in waiting.iter().take(usize::from(told)).enumerate() {
-        canvas.row(
-            below,
-            number,
-            &vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(&one.summary)), Role::Warning)],
-        );
+    let area = Rect { y: rest.bottom() - told, height: told, ..rest };
+    for (number, row) in below.iter().take(usize::from(told)).enumerate() {
+        canvas.row(area, number, row);
     }
 }
 
@@ -92,13 +94,23 @@ struct Table<'a> {
 /// Columns of a session's state.
 const STATE_COLUMNS: usize = 22;
 
+/// From this many free columns on, the row of a thread says what it is about.
+const ABOUT_COLUMNS_MIN: usize = 12;
+
+/// Before the name of a thread of the session above.
+const THREAD_INDENT: &str = "  ";
+
 impl<'a> Table<'a> {
     fn new(model: &'a Model, columns: usize) -> Table<'a> {
         let rows = &model.list.rows;
         let longest = |widths: &mut dyn Iterator<Item = usize>, least: usize| widths.max().unwrap_or(0).max(least);
         let short = |row: &SessionRow| width(&plain(session_id(&row.id, rows)));
         let id_columns = longest(&mut rows.iter().map(short), 2).min(20);
-        let name = |row: &SessionRow| width(&plain(&session_name(&row.id, &row.cwd, row.client.as_deref())));
+        let name = |row: &SessionRow| {
+            let own = width(&plain(&session_name(&row.id, &row.cwd, row.client.as_deref())));
+            let threads = row.threads.iter().map(|thread| width(&plain(&thread.name)) + THREAD_INDENT.len());
+            threads.chain([own]).max().unwrap_or(0)
+        };
         // On a narrow screen the names get everything that the states leave.
         let beside = columns.saturating_sub(STATE_COLUMNS + 3).min(24);
         let name_columns = longest(&mut rows.iter().map(name), 7).min((columns / 3).max(beside).max(8));
@@ -117,7 +129,7 @@ impl<'a> Table<'a> {
         }
         row.push((fitted(state.0, state_columns), state.1));
         let taken = super::paint::row_width(&row);
-        if self.columns > taken + 12 {
+        if self.columns > taken + 12 && !cwd.is_empty() {
             row.push((format!("  {}", cut_front(cwd, self.columns - taken - 2)), Role::Faint));
         }
         row
@@ -130,14 +142,16 @@ impl<'a> Table<'a> {
 
     fn row(&self, row: &SessionRow, now_us: u64) -> Row {
         let (state, of_state) = match (row.live, row.waiting.len(), row.state) {
+            (false, ..) if row.away.is_some() => {
+                (row.away.as_ref().map_or(String::new(), |away| format!("! {}", plain(away))), Role::Warning)
+            }
             (false, ..) => (format!("  stopped {} ago", lasted(now_us.saturating_sub(row.used_us))), Role::Faint),
             (true, _, None) => (
                 row.away.as_ref().map_or("! does not answer".to_owned(), |away| format!("! {}", plain(away))),
                 Role::Bad,
             ),
             (true, 0, Some(state)) => (format!("{} {}", sign(state, now_us), in_words(state)), role(state)),
-            (true, 1, Some(_)) => ("? 1 request waits".to_owned(), Role::Warning),
-            (true, more, Some(_)) => (format!("? {more} requests wait"), Role::Warning),
+            (true, waiting, Some(_)) => (requests(waiting), Role::Warning),
         };
         let whole = plain(&session_name(&row.id, &row.cwd, row.client.as_deref()));
         let fits = width(&whole) <= self.name_columns;
@@ -145,6 +159,42 @@ impl<'a> Table<'a> {
         let id = plain(session_id(&row.id, self.rows));
         self.parts(&name, &id, (&cut(&state, STATE_COLUMNS), of_state), &plain(&row.cwd))
     }
+
+    /// A thread below its session, with the age of its state, and what it is about.
+    fn thread(&self, line: &ListLine<'_>, thread: &ThreadLine, now_us: u64) -> Row {
+        let age = thread.since_us.map(|since_us| lasted(now_us.saturating_sub(since_us)));
+        // Its largest unit.
+        let age = age.as_deref().and_then(|age| age.split(' ').next());
+        let (state, of_state) = match line.waiting().count() {
+            0 => (format!("{} {}", sign(thread.state, now_us), in_words(thread.state)), role(thread.state)),
+            waiting => (requests(waiting), Role::Warning),
+        };
+        let state = format!("{state} {}", age.unwrap_or_default());
+        let room = self.name_columns.saturating_sub(THREAD_INDENT.len());
+        let whole = plain(&thread.name);
+        let name = if width(&whole) <= room { whole } else { plain(&thread.short_name) };
+        let mut row = self.parts(&format!("{THREAD_INDENT}{name}"), "", (&cut(&state, STATE_COLUMNS), of_state), "");
+        let taken = row_width(&row);
+        if self.columns > taken + ABOUT_COLUMNS_MIN && !thread.about.is_empty() {
+            row.push((format!("  {}", cut(&plain(&one_line(&thread.about)), self.columns - taken - 2)), Role::Plain));
+        }
+        row
+    }
+
+    /// What is told about the selected row below the list: the title of a thread that has no room, and its requests.
+    fn below(&self, line: &ListLine<'_>) -> Vec<Row> {
+        let has_about = self.columns > self.name_columns + self.id_columns + STATE_COLUMNS + 5 + ABOUT_COLUMNS_MIN;
+        let about =
+            line.thread.map(|thread| plain(&one_line(&thread.about))).filter(|about| !has_about && !about.is_empty());
+        let asks =
+            |one: &Waiting| vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(&one.summary)), Role::Warning)];
+        let about = about.map(|about| one(format!(" {about}"), Role::Plain));
+        about.into_iter().chain(line.waiting().map(asks)).collect()
+    }
+}
+
+fn requests(waiting: usize) -> String {
+    if waiting == 1 { "? 1 request waits".to_owned() } else { format!("? {waiting} requests wait") }
 }
 
 /// Rows of the selected request below the list: its session, and what it asks in full.
@@ -256,11 +306,14 @@ fn state_of(thread: &ThreadRow) -> (&'static str, Role) {
 
 fn one_of(thread: &ThreadRow, ids: &[&str], (id_columns, state_columns): (usize, usize)) -> Row {
     let (state, of_state) = state_of(thread);
-    vec![
+    let name = thread.name.as_ref().map(|name| (format!("{}  ", plain(name)), Role::Plain));
+    let mut row = vec![
         (format!(" {}  ", fitted(&short(&thread.id, ids), id_columns)), Role::Info),
         (format!("{}  ", fitted(state, state_columns)), of_state),
-        (plain(&thread.about), Role::Faint),
-    ]
+    ];
+    row.extend(name);
+    row.push((plain(&thread.about), Role::Faint));
+    row
 }
 
 pub(super) fn draw(model: &Model, session: &Session, shown: &Reading, canvas: &mut Canvas<'_>) {
@@ -299,7 +352,7 @@ fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) ->
         Subject::Request(_) => "? review of a request",
         Subject::Entry(_) => "± diff",
     };
-    let name = plain(&session_name(&session.id, &session.cwd, session.client()));
+    let name = plain(&session.name());
     let first = vec![(what.to_owned(), Role::Heading), (format!("  {name}"), Role::Faint)];
     let count = if diff.files.len() == 1 { "1 file".to_owned() } else { format!("{} files", diff.files.len()) };
     let mut all = one(format!("{count} "), Role::Plain);
@@ -315,7 +368,7 @@ fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) ->
 
 fn entry_title(model: &Model, session: &Session, shown: &Reading, percent: &str) -> (Title, Title) {
     let Subject::Entry(entry) = &shown.subject else { return Default::default() };
-    let mut first = vec![(entry.kind.name().to_owned(), Role::Heading)];
+    let mut first = vec![(entry.label().to_owned(), Role::Heading)];
     let right_columns = row_width(&so_far(entry, session, model.now_us));
     let times = [model.zone.whole(entry.at_us), model.zone.time(entry.at_us)];
     let room = usize::from(model.size.width).saturating_sub(row_width(&first) + 3 + right_columns);

@@ -14,11 +14,11 @@ use ratatui::layout::{Position, Rect};
 
 use super::diff::File;
 use super::doc::{Role, Row};
+use super::entry::Folding;
 use super::layout::{self, Areas, LISTED_MAX};
 use super::model::{Focus, Model, Note, Session, Tone};
 use super::mouse::{Spot, Target};
 use super::text::{cut, cut_words, lasted, plain, width, wrap};
-use super::threads::short;
 pub(super) use paint::typed_rows;
 use paint::{Canvas, one, title};
 pub(super) use request::foot;
@@ -106,12 +106,17 @@ fn draw_session(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Op
     cursor
 }
 
+/// Columns around a title.
+const TITLE_ENDS: usize = 6;
+
 /// Draws the title of the timeline if there is room; returns the rest of the area, and whether the title names the time zone. A
 /// filter is always named, because it hides entries.
 fn titled(area: Rect, titles: bool, session: &Session, model: &Model, canvas: &mut Canvas<'_>) -> (Rect, bool) {
     let kind = session.filter.map(|kind| format!(" · only {}", kind.name())).unwrap_or_default();
-    let thread = session.thread.as_ref().map(|thread| format!(" · only thread {}", short(session, thread)));
-    let left = format!("timeline{kind}{}", thread.as_deref().unwrap_or_default());
+    let thread = session.thread.as_ref().map(|thread| format!(" · {}", plain(&session.only_thread(thread))));
+    let unfolded = if session.folding == Folding::Unfolded { " · all threads" } else { "" };
+    let left = format!("timeline{kind}{}{unfolded}", thread.as_deref().unwrap_or_default());
+    let left = cut(&left, usize::from(area.width).saturating_sub(TITLE_ENDS));
     let is_filtered = !kind.is_empty() || thread.is_some();
     if area.height < if is_filtered { 2 } else { 4 } || !titles && !is_filtered {
         return (area, false);

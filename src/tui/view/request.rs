@@ -74,6 +74,7 @@ pub(super) fn draw(
 fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -> Row {
     let at = session.asks.iter().position(|other| other.id == shown.ask.id).map_or(0, |at| at + 1);
     let age = lasted(model.now_us.saturating_sub(shown.ask.asked_us));
+    let left = shown.ask.left_us(model.now_us).map(lasted);
     let count = if session.asks.len() > 1 { format!(" {at} of {}", session.asks.len()) } else { String::new() };
     let room = Room { columns: usize::from(details.width).max(1), rows: usize::from(details.height) };
     let is_scrolled = shown.details.doc.end(room) != At::default();
@@ -87,8 +88,16 @@ fn head_of(model: &Model, session: &Session, shown: &Answering, details: Rect) -
     let dot = if count.is_empty() { " " } else { " · " };
     // A title takes six columns more than its texts.
     let left_columns = usize::from(details.width).saturating_sub(row_width(&right) + 6);
-    let with_age = format!("? request{count} · asked {age} ago · ");
-    let fronts = [with_age, format!("? request{count} · "), format!("?{count}{dot}")];
+    let fronts = match left {
+        None => {
+            [format!("? request{count} · asked {age} ago · "), format!("? request{count} · "), format!("?{count}{dot}")]
+        }
+        // How long is left is said on every screen.
+        Some(left) => {
+            let short = format!("?{count} · {left} left · ");
+            [format!("? request{count} · asked {age} ago · {left} left · "), short.clone(), short]
+        }
+    };
     let room = |front: &String| left_columns.saturating_sub(width(front));
     let needs = [width(&headline).min(HEADLINE_COLUMNS_MIN), width(&headline), 0];
     let fits = fronts.iter().zip(needs).find(|(front, needs)| room(front) >= *needs);

@@ -1,19 +1,22 @@
 //! The timeline: entries in order, the newest last, exactly one selected.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use ratatui::layout::Rect;
 
 use super::super::ask::Ask;
-use super::super::browse::{chosen, shows};
+use super::super::browse::chosen;
 use super::super::diff::{Diff, form_of, relative};
 use super::super::doc::{At, Doc, Role, Room, Row};
 use super::super::entry::{Entry, Keeps, Key, Kind, Stage};
+use super::super::folds::{Line, Sieve};
 use super::super::markdown;
 use super::super::model::{Focus, Link, Model, Session};
 use super::super::mouse::Target;
-use super::super::text::{bytes, cut_words, fitted, lasted, wrap};
+use super::super::text::{bytes, cut_words, fitted, lasted, plain, wrap};
 use super::paint::{Canvas, one};
+use crate::control::ListedThread;
+use crate::engine::terminal::remains_of;
 
 /// Columns of the sign and the word of a kind.
 const KIND_COLUMNS: usize = 9;
@@ -72,7 +75,8 @@ impl Pen<'_> {
         };
         let session = self.session;
         let Some(timeline) = &session.timeline else { return say("reading the journal…") };
-        let all: Vec<&Entry> = timeline.entries().iter().filter(|entry| shows(session, entry)).collect();
+        let sieve = Sieve::of(session);
+        let all: Vec<&Entry> = timeline.entries().iter().filter(|entry| sieve.shows(entry)).collect();
         let Some(chosen) = chosen(session) else {
             return say(match (&session.link, session.filter, &session.thread) {
                 (_, Some(_), _) => "nothing of this kind; Up looks further back, f shows the next kind",
@@ -82,9 +86,21 @@ impl Pen<'_> {
             });
         };
         let anchor = all.partition_point(|other| other.key < chosen.key).min(all.len().saturating_sub(1));
+        let names = self.names();
         let draw = |index: usize| {
             let before = index.checked_sub(1).map(|before| all[before]);
-            self.entry(all[index], before, index == anchor)
+            let own = all[index].thread_id.as_deref();
+            let is_same = before.is_some_and(|before| before.thread_id.as_deref() == own);
+            let name = own.filter(|_| !is_same).and_then(|own| names.get(own));
+            let folded = sieve.line(all[index]).map(Line::in_words);
+            let mut drawn = self.entry(all[index], folded.as_deref(), before, index == anchor);
+            if let Some(name) = name {
+                let words = cut_words(&format!("── {}", plain(name)), self.columns);
+                // Behind a new day, before the entry.
+                let at = drawn.iter().take_while(|drawn| drawn.key.is_none()).count();
+                drawn.insert(at, Drawn { row: one(words, Role::Faint), key: None });
+            }
+            drawn
         };
         let mut found: VecDeque<Drawn> = draw(anchor).into();
         let own = found.len();
@@ -119,7 +135,17 @@ impl Pen<'_> {
         found
     }
 
-    fn entry(self, entry: &Entry, before: Option<&Entry>, is_chosen: bool) -> Vec<Drawn> {
+    /// The names of the threads of persons, if entries of several are shown.
+    fn names(self) -> HashMap<String, String> {
+        let document = self.session.document().filter(|_| self.session.thread.is_none());
+        let listed = document.map(|document| document.listed_threads()).unwrap_or_default();
+        let has_names = listed.len() > 1 && listed.iter().all(ListedThread::has_place);
+        let named = |listed: ListedThread<'_>| (listed.thread.thread_id.clone(), listed.name);
+        if has_names { listed.into_iter().map(named).collect() } else { HashMap::new() }
+    }
+
+    /// An entry, or the words that stand for a whole thread.
+    fn entry(self, entry: &Entry, folded: Option<&str>, before: Option<&Entry>, is_chosen: bool) -> Vec<Drawn> {
         let zone = &self.model.zone;
         let mut drawn = Vec::new();
         if before.is_none_or(|before| zone.day(before.at_us) != zone.day(entry.at_us)) {
@@ -137,8 +163,10 @@ impl Pen<'_> {
             _ => KIND_COLUMNS,
         };
         let columns = self.columns.saturating_sub(1 + time.len() + kind_columns).max(1);
-        let mut text = head(entry, self, columns);
-        text.extend(body(entry, self, columns));
+        let mut text = match folded {
+            Some(words) => wrap(words, columns).into_iter().map(|line| one(line, Role::Faint)).collect(),
+            None => [head(entry, self, columns), body(entry, self, columns)].concat(),
+        };
         if text.is_empty() {
             text.push(one("…", Role::Faint));
         }
@@ -147,9 +175,10 @@ impl Pen<'_> {
             (true, false) => ("▏", Role::Faint),
             (false, _) => (" ", Role::Plain),
         };
-        let (sign, role) = sign(entry);
+        let (sign, role) = if folded.is_some() { ("▸", Role::Faint) } else { sign(entry) };
+        let word = if folded.is_some() { entry.thread_kind.speaker() } else { entry.label() };
         let label = match kind_columns {
-            KIND_COLUMNS => fitted(&format!("{sign} {}", entry.kind.name()), kind_columns),
+            KIND_COLUMNS => fitted(&format!("{sign} {word}"), kind_columns),
             columns => fitted(sign, columns),
         };
         let role = if is_chosen && self.has_keys { Role::Reversed } else { role };
@@ -353,9 +382,10 @@ fn more(entry: &Entry, columns: usize) -> Row {
     one(cut_words(&format!("… {all} in all, Enter opens it"), columns), Role::Faint)
 }
 
-/// The end of a program's output.
+/// The end of what a program has printed, as it stands on its screen, or of a tool's result.
 fn output(entry: &Entry, columns: usize, rows_max: usize) -> Vec<Row> {
-    let text = entry.body.trim_end_matches('\n');
+    let remains = (entry.kind == Kind::Command).then(|| remains_of(&entry.body));
+    let text = remains.as_deref().unwrap_or(&entry.body).trim_end_matches('\n');
     // Only the visible part is wrapped.
     let look_bytes = rows_max * columns * 4 + 4;
     let part = &text[text.ceil_char_boundary(text.len().saturating_sub(look_bytes))..];

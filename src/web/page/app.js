@@ -25,6 +25,7 @@ const ICONS = {
 	error: "M2.5 10a7.5 7.5 0 0 1 15 0 7.5 7.5 0 0 1-15 0M10 6v5M10 13.8v.1",
 	check: "m4 10.5 4 4 8-9", cross: "m5 5 10 10M15 5 5 15", down: "m4.5 7.5 5.5 5.5 5.5-5.5", back: "M12.5 4.5 7 10l5.5 5.5",
 	more: "M4.5 10h.1M10 10h.1M15.5 10h.1", send: "M10 16V4M5 9l5-5 5 5", stop: "M6 6h8v8H6Z",
+	person: "M7 6.5a3 3 0 1 0 6 0 3 3 0 0 0-6 0M3.5 17a6.5 5.5 0 0 1 13 0",
 	bell: "M5 8.5a5 5 0 0 1 10 0c0 4 1.5 5 1.5 5h-13S5 12.5 5 8.5M8.5 16.5a1.6 1.6 0 0 0 3 0",
 };
 
@@ -66,6 +67,8 @@ function mixed(text, pattern, make, plain = (part) => part) {
 const shown = (text, unseen = UNSEEN) => mixed(text ?? "", unseen, ([char]) =>
 	el("span.sign", { title: "an invisible character" }, `U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`));
 const said = (text) => shown(text, UNSEEN_IN_PROSE);
+// A text of others inside of a line of ours.
+const isolated = (text) => el("bdi", null, shown(text));
 const prose = (text) => mixed(text.trim(), MARKDOWN, ([, block, code, bold, head]) => {
 	if (block !== undefined) return el("pre", { tabindex: 0 }, shown(block));
 	return code ? el("code", null, shown(code)) : el("strong", null, said(bold ?? head));
@@ -99,14 +102,28 @@ function clock(at) {
 // Where the cookie of the sign-in applies; useless without the cookie.
 let base = null;
 let sessions = [];
-// The id of the session on the screen; `null` in the inbox.
-let open = null;
+// The id of the session on the screen, `null` in the inbox; and that of its thread, if it is shown alone.
+let [open, openThread] = [null, null];
+// Whether threads that no person speaks in are shown, too.
+let showsAll = false;
 // Cards of pending requests, by `keyOf`.
 const cards = new Map();
 // The machine's clock minus this device's, in milliseconds.
 let clockAhead = 0;
 const now = () => Date.now() + clockAhead;
 const keyOf = (request) => `${request.session}/${request.request_id}`;
+
+const linkTo = (session, thread) => `#/s/${session}${thread ? `?t=${encodeURIComponent(thread)}` : ""}`;
+const sessionOf = (id) => sessions.find((session) => session.id === id);
+// A thread with a row of its own, by its id.
+const threadOf = (session, id) => sessionOf(session)?.threads.find((thread) => thread.thread_id === id);
+const linkOf = ({ session, thread_id: id }) => linkTo(session, threadOf(session, id) && id);
+// Who asks: the folder and the client of a thread with a row, else the folder.
+const askerOf = (request) => {
+	const thread = threadOf(request.session, request.thread_id);
+	return thread ? (request.host ? `${request.host}/` : "") + thread.name : nameOf(request);
+};
+const isHere = (request) => request.session === open && (!openThread || !request.thread_id || request.thread_id === openThread);
 
 function announce(text) {
 	$("said").textContent = "";
@@ -131,6 +148,8 @@ async function call(path, body, root = base) {
 }
 
 const pathOf = (session, rest) => `/sessions/${encodeURIComponent(session)}${rest}`;
+// The threads that the timeline has, as parameters.
+const threadsWanted = () => (openThread ? `&thread=${encodeURIComponent(openThread)}` : "") + (showsAll ? "&all=1" : "");
 const ofRequest = ({ session, request_id: id }, rest = "") => pathOf(session, `/requests/${encodeURIComponent(id)}${rest}`);
 
 // The stream of events
@@ -159,7 +178,7 @@ async function connect() {
 	try {
 		alive();
 		const headers = stream.lastId ? { "Last-Event-ID": stream.lastId } : {};
-		const path = open ? `/stream?session=${encodeURIComponent(open)}` : "/stream";
+		const path = open ? `/stream?session=${encodeURIComponent(open)}${threadsWanted()}` : "/stream";
 		const got = await fetch(base + path, { headers, signal: abort.signal, cache: "no-store" });
 		if (stream.abort !== abort) return;
 		if (got.status === 401) return signedOut();
@@ -196,16 +215,17 @@ function takeEvent(text) {
 	if (!fields.has("data")) return;
 	const event = JSON.parse(fields.get("data"));
 	if (event.now) clockAhead = Date.parse(event.now) - Date.now();
-	const isHere = event.session === open;
-	if (event.title) $("names").textContent = event.title;
+	const isOpen = event.session === open;
+	// A request has a title too.
+	if (event.title && event.sessions) $("names").textContent = event.title;
 	switch (fields.get("event")) {
 		case "inbox": takeInbox(event); break;
 		case "sessions": showSessions(event.sessions); placeCards(); break;
 		case "request": addRequest(event, true); break;
 		case "ended": endRequest(keyOf(event), event); break;
-		case "timeline": if (isHere) replaceTimeline(event.entries, event.has_older); break;
-		case "entries": if (isHere) takeEntries(event.entries); break;
-		case "problem": if (isHere) showNone(`The timeline cannot be read: ${event.message}`); break;
+		case "timeline": if (isOpen) replaceTimeline(event.entries, event.has_older, event.left_out); break;
+		case "entries": if (isOpen) takeEntries(event.entries); break;
+		case "problem": if (isOpen) showNone(`The timeline cannot be read: ${event.message}`); break;
 	}
 	// Only now: an event that failed here comes again.
 	if (open) stream.lastId = fields.get("id") ?? stream.lastId;
@@ -219,6 +239,10 @@ function takeInbox(snapshot) {
 	stream.failures = 0;
 	if (!$("banner").hidden) announce("Connected again.");
 	$("banner").hidden = true;
+	document.querySelectorAll("p.error").forEach((node) => node.textContent === OFFLINE && node.replaceChildren());
+	$("earlier").textContent = EARLIER;
+	// The cards name threads.
+	sessions = snapshot.sessions;
 	const keys = snapshot.requests.map(keyOf);
 	[...cards.keys()].filter((key) => !keys.includes(key)).forEach((key) => endRequest(key, {}));
 	snapshot.requests.forEach((request) => addRequest(request, !isFirst));
@@ -249,6 +273,7 @@ function renew(card, request, text) {
 	Object.assign(card, { request, text, since: performance.now() });
 	if (hasFields) card.fields = makeFields(request);
 	card.node.querySelector(".what").replaceWith(makeWhat(card));
+	card.node.classList.toggle("risky", request.is_risky);
 	if (/plain|more/.test(card.mode)) showActs(card, card.mode);
 	if (hadFocus) (focused.isConnected ? focused : buttons()[at] ?? card.node).focus({ preventScroll: true });
 }
@@ -297,13 +322,13 @@ function placeCards() {
 	let elsewhere = 0;
 	const all = byArrival([...cards.values()]);
 	for (const [index, { node, request }] of all.entries()) {
-		const parent = $(request.session === open ? "here" : "cards");
-		elsewhere += request.session !== open;
+		const parent = $(isHere(request) ? "here" : "cards");
+		elsewhere += !isHere(request);
 		if (node.parentNode === parent) continue;
 		parent.insertBefore(node, all.slice(index + 1).find((other) => other.node.parentNode === parent)?.node ?? null);
 	}
 	if (open && wasAtEnd) toEnd();
-	document.title = cards.size ? `(${cards.size}) codex-shim` : "codex-shim";
+	showTitle();
 	// Lists 100 a session.
 	const sum = cards.size < 100 ? 0 : sessions.reduce((sum, { pending }) => sum + pending, 0);
 	$("waiting").textContent = cards.size ? `Waiting for you (${cards.size}${sum > cards.size ? ` of ${sum}` : ""})` : "Waiting for you";
@@ -313,8 +338,14 @@ function placeCards() {
 	$("back").setAttribute("aria-label", `Back to the inbox${elsewhere ? `, ${elsewhere} waiting` : ""}`);
 }
 
+// The title of the tab.
+function showTitle() {
+	const name = open && sessionOf(open) ? `${$("heading").textContent} · ` : "";
+	document.title = `${cards.size ? `(${cards.size}) ` : ""}${name}codex-shim`;
+}
+
 function tell(request) {
-	const title = `Codex asks in ${nameOf(request)}`;
+	const title = `Codex asks in ${askerOf(request)}`;
 	const body = clipped(shown(request.title).textContent, 160);
 	announce(`${title}: ${body}`);
 	if (!document.hidden || permission() !== "granted") return;
@@ -339,7 +370,7 @@ function makeNote(request, { look = "", verdict = "No longer waiting", place = "
 		note.remove();
 	};
 	const note = el(`div.note.${look}`, null, icon(look === "good" ? "check" : "cross"),
-		el("span", null, el("strong", null, shown(`${verdict} ${where}`.trim()), late), ". ", shown(clipped(upper(request.title), 120))),
+		el("span", null, el("strong", AUTO, shown(`${verdict} ${where}`.trim()), late), ". ", isolated(clipped(upper(request.title), 120))),
 		button(".icon.bare", icon("cross"), leave, { "aria-label": "Dismiss" }));
 	setTimeout(leave, late ? 60_000 : 12_000);
 	return note;
@@ -348,17 +379,18 @@ function makeNote(request, { look = "", verdict = "No longer waiting", place = "
 // A card
 
 const makeFields = (request) => request.fields.map((field, index) => makeField(field, `${keyOf(request)}-${index}`));
-const makeWhat = ({ request, fields }) => el("div.what", null, whatOf(request, fields));
+const makeWhat = (card) => el("div.what", null, whatOf(card));
 
 function makeCard(request) {
 	const card = { request, fields: makeFields(request), time: el("time.age"), acts: el("div.acts") };
 	const form = el("form", { novalidate: true, submit: (event) => { event.preventDefault(); submit(card); }, input: () => { card.isTouched = true; } },
 		makeWhat(card), card.acts);
 	const id = `card ${keyOf(request)}`.replaceAll(" ", "-");
-	const node = el("article.card", { tabindex: "-1", "aria-labelledby": id, focusin: () => choose(node) },
+	const node = el(request.is_risky ? "article.card.risky" : "article.card", { tabindex: "-1", "aria-labelledby": id, focusin: () => choose(node) },
 		el("header", null, icon(ICON_OF[request.subject] ?? "question"),
 			el("div", null, el("h2", { id }, request.heading),
-				el("p.from", null, el("a", { href: `#/s/${request.session}` }, shown(nameOf(request))), request.client && " · ", shown(request.client))),
+				el("p.from", null, el("a", { href: linkOf(request), ...AUTO }, shown(askerOf(request))),
+					!threadOf(request.session, request.thread_id) && request.client && [" · ", isolated(request.client)])),
 			card.time),
 		form);
 	node.card = card;
@@ -369,19 +401,20 @@ function makeCard(request) {
 }
 
 function showAge({ request, time }) {
-	const left = request.expires_at ? ` · ${age(Date.parse(request.expires_at) - now())} left` : "";
+	const left = request.until ? ` · ${age(Date.parse(request.until) - now())} left` : "";
 	time.textContent = age(now() - Date.parse(request.since)) + left;
 }
 
-function whatOf(request, fields) {
+function whatOf(card) {
+	const { request, fields } = card;
 	const styled = (...styles) => request.rows.filter(({ style }) => styles.includes(style));
 	return [
 		styled("command").map(({ text }) => el("pre.command", { "aria-label": "Command" }, shown(text))),
 		styled("message").map(({ text }) => el("p.asked", AUTO, said(text))),
 		el("dl", null, styled("plain", "prose").map(({ label, text, style }) =>
-			[el("dt", null, shown(label)), el("dd", AUTO, style === "prose" ? said(text) : shown(text))])),
-		request.warnings.map((text) => el("p.warning", null, icon("error"), el("span", null, shown(sentence(text))))),
-		request.files.length > 0 && makeFiles(request),
+			[el("dt", AUTO, shown(label)), el("dd", AUTO, style === "prose" ? said(text) : shown(text))])),
+		request.warnings.map((text) => el("p.warning", null, icon("error"), el("span", AUTO, shown(sentence(text))))),
+		makeFiles(card),
 		fields.map((field) => field.node),
 		!request.is_for_human && [el("p", null, "Answer it in its client, or in a terminal:"), el("pre.command", null, shown(request.how))],
 	];
@@ -392,14 +425,14 @@ function whatOf(request, fields) {
 // Shows the buttons of a card: `plain`, `more`, for a `reason`, or to `confirm` a choice that needs a second tap.
 function showActs(card, mode = "plain", choice = null) {
 	const { request, acts } = card;
-	const act = (choice, spec) => choice && button(spec, shown(choice.label), choice.gives === "form" ? null : () => decideOn(card, () => give(card, choice)));
+	const act = (choice, spec) => choice && button(spec, isolated(choice.label), choice.gives === "form" ? null : () => decideOn(card, () => give(card, choice)));
 	const back = button("", "Back", () => { showActs(card); acts.querySelector(".main")?.focus(); });
 	if (card.mode !== mode) card.since = performance.now();
 	card.mode = mode;
-	card.error = el("p.error", { role: "alert" });
+	card.error = el("p.error", { role: "alert", ...AUTO });
 	if (mode === "confirm") {
-		acts.replaceChildren(el("p.danger-text", null, icon("error"), el("span", null, shown(sentence(choice.confirm)))), card.error,
-			el("div.row", null, back, button(".danger", shown(choice.label), () => decideOn(card, () => give(card, choice, true)))));
+		acts.replaceChildren(el("p.danger-text", null, icon("error"), el("span", AUTO, shown(sentence(choice.confirm)))), card.error,
+			el("div.row", null, back, button(".danger", isolated(choice.label), () => decideOn(card, () => give(card, choice, true)))));
 		acts.querySelector(".danger").focus();
 	} else if (mode === "reason") {
 		card.reason = el("textarea", { rows: 2, dir: "auto", maxlength: 4000 });
@@ -408,17 +441,20 @@ function showActs(card, mode = "plain", choice = null) {
 		card.reason.focus();
 	} else {
 		const [yes, no] = ["a", "d"].map((key) => request.choices.find((choice) => choice.key === key));
-		const others = request.choices.filter((choice) => choice !== yes && choice !== no);
+		const others = request.choices.filter((choice) => choice !== yes && choice !== no && !(card.unseen.size && accepts(choice)));
 		const isMore = mode === "more";
 		const more = () => { showActs(card, isMore ? "plain" : "more"); acts.querySelector(isMore ? ".icon" : "button").focus(); };
 		acts.replaceChildren(el("div.more", null, isMore && others.map((choice) => act(choice, ""))), card.error,
 			el("div.row", null, others.length > 0 && button(".icon", icon("more"), more, { "aria-label": "More answers", "aria-expanded": `${isMore}` }),
-				act(no, ""), act(yes, ".main")));
+				act(no, ""), card.unseen.size && yes ? button(".main", "Show the changes", () => showUnseen(card)) : act(yes, ".main")));
 		acts.hidden = !acts.querySelector("button");
 	}
 }
 
+const accepts = ({ word }) => /^(accept|offer)/.test(word);
+
 function give(card, choice, isConfirmed = false) {
+	if (card.unseen.size && accepts(choice)) return showUnseen(card);
 	if (choice.gives === "reason") return showActs(card, "reason");
 	if (choice.confirm && !isConfirmed) return showActs(card, "confirm", choice);
 	if (choice.gives !== "form") return respond(card, { body: choice.body });
@@ -470,8 +506,8 @@ function showError(card, { message, fields = {} }) {
 }
 
 function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_required: isRequired, ...spec }, id) {
-	const error = el("p.error", { id: `error-${id}` });
-	const hint = el("p.hint", { id: `hint-${id}` }, shown(spec.hint));
+	const error = el("p.error", { id: `error-${id}`, ...AUTO });
+	const hint = el("p.hint", { id: `hint-${id}`, ...AUTO }, shown(spec.hint));
 	const label = [said(spec.label), isRequired && el("span.must", null, " required")];
 	const about = { "aria-describedby": `hint-${id} error-${id}` };
 	const typed = (more) => el(spec.is_long && !options.length ? "textarea" : "input",
@@ -493,7 +529,7 @@ function makeField({ name, options, takes_many: isMany, is_secret: isSecret, is_
 		};
 		inputs = options.map((option) => box(option.label, { checked: spec.starts.includes(option.label) }));
 		const lines = options.map((option, index) => [inputs[index],
-			el("span", AUTO, said(option.label), option.description && el("small", null, said(option.description)))]);
+			el("span", AUTO, said(option.label), option.description && el("small", AUTO, said(option.description)))]);
 		if (spec.takes_text) {
 			const named = { "aria-label": "Your own answer" };
 			const own = box("", named);
@@ -546,28 +582,64 @@ const counts = ({ added, removed }) => [
 	removed > 0 && el("span.minus", null, `−${removed}`, el("span.unseen", null, " removed")),
 ];
 
-function makeFiles(request) {
-	const { files } = request;
+// Most changed lines that are on the screen together with the buttons, as a rule.
+const LINES_IN_VIEW = 24;
+
+// The ends of long changes. A request is accepted only once all of them have been on the screen.
+const ends = new IntersectionObserver((all) => all.filter(({ isIntersecting }) => isIntersecting).forEach(({ target }) => target.onSeen()), { rootMargin: "0px 0px -72px" });
+
+function makeEnd(card, index) {
+	const end = el("i.seen", { "aria-hidden": "true" });
+	end.onSeen = () => {
+		ends.unobserve(end);
+		if (!card.unseen.delete(index) || card.unseen.size) return;
+		// A tap that was meant for the button before shall not approve.
+		settle();
+		card.since = performance.now();
+		if (/plain|more/.test(card.mode)) showActs(card, card.mode);
+	};
+	ends.observe(end);
+	return end;
+}
+
+// Opens the next change that has not been on the screen, or goes on in it.
+function showUnseen(card) {
+	const files = card.node.querySelector(".files");
+	const index = Math.min(...card.unseen);
+	while (files.lastChild.matches("button") && !files.querySelectorAll("details")[index]) files.lastChild.click();
+	const fold = files.querySelectorAll("details")[index];
+	const { top } = fold.getBoundingClientRect();
+	const isHere = fold.open && top < innerHeight / 2;
+	fold.open = true;
+	if (isHere) fold.closest("#body, #scroll").scrollBy(0, innerHeight / 2);
+	else fold.scrollIntoView({ block: "start" });
+}
+
+function makeFiles(card) {
+	const { request: { files } } = card;
 	const sum = (of) => files.reduce((sum, file) => sum + of(file), 0);
-	const isSmall = sum((file) => file.lines.length + file.cut_lines) <= OPEN_LINES_MAX;
+	const lines = sum((file) => file.lines.length + file.cut_lines);
+	const isSmall = lines <= OPEN_LINES_MAX;
+	card.unseen = new Set(isSmall && lines + files.length <= LINES_IN_VIEW ? [] : files.keys());
+	if (!files.length) return null;
 	const openAll = () => {
 		while (box.lastChild.matches("button")) box.lastChild.click();
 		box.querySelectorAll("details").forEach((details) => { details.open = true; });
 	};
 	const box = el("div.files", null, el("p.size", null, el("span", null, count(files.length, "file")),
 		counts({ added: sum((file) => file.added), removed: sum((file) => file.removed) }), !isSmall && button(".bare", "Open all", openAll)));
-	appendSome(box, files, FILES_AT_ONCE, "file", (file) => makeFile(request, file, files.indexOf(file), isSmall));
+	appendSome(box, files, FILES_AT_ONCE, "file", (file) => makeFile(card, file, files.indexOf(file), isSmall));
 	return box;
 }
 
-function makeFile(request, file, index, isOpen) {
+function makeFile(card, file, index, isOpen) {
 	const heading = [icon("down"), el("span.path", null, shown(file.name)), el("span.hint", null, file.note, counts(file))];
 	const load = async () => {
-		const part = await call(ofRequest(request, `/diff?file=${index}&from=${file.lines.length}`));
+		const part = await call(ofRequest(card.request, `/diff?file=${index}&from=${file.lines.length}`));
 		part.lines.forEach((line) => file.lines.push(line));
 		return { cut: part.cut_lines, load };
 	};
-	return makeFold(".file", heading, isOpen, () => makeLines(file.lines, { cut: file.cut_lines, load }));
+	return makeFold(".file", heading, isOpen, () => [makeLines(file.lines, { cut: file.cut_lines, load }), card.unseen.has(index) && makeEnd(card, index)]);
 }
 
 function makeLines(lines, rest) {
@@ -588,21 +660,29 @@ function makeFold(spec, heading, isOpen, inside, remember) {
 
 const stateOf = ({ look, words }) => el("span", { class: `state ${look}` }, shown(words));
 
+const clientOf = ({ client, clients }) => (clients.length > 1 ? count(clients.length, "client") : client);
+
 function showSessions(all = sessions) {
 	sessions = all;
 	const focused = document.activeElement.closest(".sessions a")?.hash;
-	const line = (session) => {
-		const href = `#/s/${session.id}`;
-		const client = session.clients.length > 1 ? count(session.clients.length, "client") : session.client ?? session.name;
-		const link = el("a", { href, "aria-current": session.id === open && "page" },
-			el("span.name", null, el("b", AUTO, shown(nameOf(session))), el("span", null, stateOf(session), " · ", shown(client))),
-			session.pending > 0 && el("span.badge", null, session.pending, el("span.unseen", null, " waiting")), icon("down"));
+	const row = (spec, session, thread, name, of, under) => {
+		const href = linkTo(session.id, thread);
+		const isOpen = session.id === open && (thread ?? null) === openThread;
+		const link = el("a", { href, "aria-current": isOpen && "page" },
+			el("span.name", null, el("b", AUTO, shown(name)), el("span", null, stateOf(of), under && [" · ", under])),
+			of.pending > 0 && el("span.badge", null, of.pending, el("span.unseen", null, " waiting")), icon("down"));
 		if (href === focused) setTimeout(() => link.focus({ preventScroll: true }));
-		return el("li", null, link);
+		return el(`li${spec}`, null, link);
+	};
+	const ago = ({ since }) => el("time", { "data-since": since }, age(now() - Date.parse(since)));
+	const rows = (session) => {
+		const client = clientOf(session) ?? session.name;
+		return [row("", session, null, nameOf(session), session, isolated(client)), session.threads.map((thread) =>
+			row(".thread", session, thread.thread_id, thread.name, thread, [ago(thread), thread.about && [" · ", isolated(clipped(thread.about, 80))]]))].flat();
 	};
 	for (const [id, isLive] of [["live", true], ["ended", false]]) {
 		const some = sessions.filter((session) => session.is_live === isLive);
-		$(id).querySelector("ul").replaceChildren(...some.map(line));
+		$(id).querySelector("ul").replaceChildren(...some.flatMap(rows));
 		$(id).hidden = !some.length;
 	}
 	$("no-sessions").hidden = !$("live").hidden;
@@ -610,14 +690,23 @@ function showSessions(all = sessions) {
 }
 
 function showTop() {
-	const session = sessions.find((session) => session.id === open);
+	const session = sessionOf(open);
+	const thread = session?.threads.find(({ thread_id: id }) => id === openThread);
+	// One that no person speaks in.
+	const other = session?.others.find(({ thread_id: id }) => id === openThread);
+	const name = thread && (session.host ? `${session.host}/` : "") + thread.name;
 	const live = sessions.filter((session) => session.is_live).length;
-	$("heading").replaceChildren(session ? shown(nameOf(session)) : "codex-shim");
-	$("under").replaceChildren(...(session ? [stateOf(session), session.client ? " · " : "", shown(session.client)]
+	const under = thread ? thread.about : other ? other.words : session && clientOf(session);
+	$("heading").replaceChildren(session ? shown(name ?? nameOf(session)) : "codex-shim");
+	$("under").replaceChildren(...(session ? [stateOf(thread ?? session), under ? " · " : "", isolated(under)]
 		: [el("span", { class: `state ${stream.isUp ? "good" : "bad"}` }, stream.isUp ? `Connected · ${count(live, "session")}` : "Not connected")]));
-	$("interrupt").hidden = !session?.is_live || /idle|stopped|unknown/.test(session.state);
-	$("say").hidden = !session?.is_live;
-	showThreads(session?.threads ?? []);
+	$("interrupt").hidden = !session?.is_live || /idle|stopped|unknown/.test((thread ?? session).state);
+	// Nobody speaks in such a thread.
+	$("say").hidden = !session?.is_live || Boolean(other);
+	showThreads(openThread ? [] : session?.threads ?? []);
+	showSwitch();
+	showTitle();
+	line.folds.forEach(showFold);
 }
 
 // The timeline of one session
@@ -626,17 +715,20 @@ function showTop() {
 const KEPT_MAX = 1500;
 
 // `nodes` and `news` go by the key of an entry; `isFollowing` keeps the newest in view; after `isBehind` the newest are missing.
-const line = { nodes: new Map(), news: new Map(), unfolded: new Set(), hasOlder: false, isLoading: false, isFollowing: true, isBehind: false };
+const line = { nodes: new Map(), news: new Map(), folds: new Map(), unfolded: new Set(), leftOut: 0, hasOlder: false, isLoading: false, isFollowing: true, isBehind: false };
 
+const EARLIER = $("earlier").textContent;
 const showNone = (text) => { $("none").textContent = text; };
 const fromEnd = () => $("scroll").scrollHeight - $("scroll").scrollTop - $("scroll").clientHeight;
 const toEnd = () => { $("scroll").scrollTop = $("scroll").scrollHeight; };
 
-function replaceTimeline(entries, hasOlder, none = "Nothing has happened here yet.") {
+function replaceTimeline(entries, hasOlder, leftOut = 0, none = "Nothing has happened here yet.") {
 	$("entries").replaceChildren();
 	line.nodes.clear();
 	line.news.clear();
-	Object.assign(line, { hasOlder, isFollowing: true, isBehind: false });
+	line.folds.clear();
+	Object.assign(line, { hasOlder, leftOut, isFollowing: true, isBehind: false });
+	showSwitch();
 	takeEntries(entries);
 	showNone(entries.length ? "" : none);
 }
@@ -660,7 +752,7 @@ function draw() {
 	const fresh = news.filter((entry) => !isKnown(entry));
 	const room = line.isFollowing ? KEPT_MAX : Math.max(0, KEPT_MAX - line.nodes.size);
 	line.isBehind ||= !line.isFollowing && fresh.length > room;
-	if (!line.isBehind) $("entries").append(...fresh.slice(-room).map(makeEntry));
+	if (!line.isBehind) $("entries").append(...nodesOf(fresh.slice(-room)).filter((node) => !node.isConnected));
 	if (line.isFollowing) {
 		line.hasOlder ||= fresh.length > room || line.nodes.size > KEPT_MAX;
 		trim("firstChild");
@@ -672,7 +764,10 @@ function draw() {
 function trim(end) {
 	for (let left = line.nodes.size - KEPT_MAX; left > 0; left -= 1) {
 		const node = $("entries")[end];
-		line.nodes.delete(node.key);
+		if (!node) return;
+		(node.keys ?? [node.key]).forEach((key) => line.nodes.delete(key));
+		line.folds.delete(node.thread);
+		left -= (node.keys?.size ?? 1) - 1;
 		node.remove();
 	}
 }
@@ -684,6 +779,7 @@ function showEnds() {
 
 function redraw(entry) {
 	const node = line.nodes.get(entry.key);
+	if (node.keys) return;
 	const fresh = makeEntry(entry);
 	const [before, after] = [node, fresh].map((other) => other.querySelector(".output"));
 	const hadFocus = node.contains(document.activeElement);
@@ -705,11 +801,13 @@ async function loadOlder() {
 	const key = list.firstChild?.key;
 	if (!key) return;
 	line.isLoading = true;
+	$("earlier").textContent = EARLIER;
 	try {
-		const page = await call(pathOf(open, `/timeline?before=${encodeURIComponent(key)}&limit=100`));
+		const page = await call(pathOf(open, `/timeline?before=${encodeURIComponent(key)}&limit=100${threadsWanted()}`));
 		if (list.firstChild?.key !== key) return;
 		const below = $("scroll").scrollHeight - $("scroll").scrollTop;
-		list.prepend(...page.entries.map(makeEntry));
+		// A fold begins with its first entry.
+		list.prepend(...nodesOf(page.entries));
 		line.hasOlder = page.has_older;
 		showEnds();
 		$("scroll").scrollTop = $("scroll").scrollHeight - below;
@@ -738,13 +836,40 @@ function goToNewest() {
 // By the kind of an entry, or the subject of a request.
 const ICON_OF = { runs: "command", command: "command", edits: "diff", diff: "diff", tool: "command", plan: "check", asks: "question", error: "error", permissions: "error" };
 
+// A thread that no person speaks in is one line, unless all threads are shown or it is shown alone.
+const isFolded = ({ of, thread_id: id }) => of && !showsAll && id !== openThread;
+const nodesOf = (entries) => [...new Set(entries.map((entry) => (isFolded(entry) ? foldOf(entry) : makeEntry(entry))))];
+
+// The line of the thread of an entry.
+function foldOf({ key, thread_id: thread, of }) {
+	const node = line.folds.get(thread) ?? Object.assign(el("li.entry.folded", null, el("a", { href: linkTo(open, thread) })), { thread, words: of.words, keys: new Set(), key });
+	node.keys.add(key);
+	if (key < node.key) node.key = key;
+	line.folds.set(thread, node);
+	line.nodes.set(key, node);
+	showFold(node);
+	return node;
+}
+
+// Beside a thread that is shown alone, only those that it has started have a line.
+function showFold(node) {
+	const parent = sessionOf(open)?.others.find(({ thread_id: id }) => id === node.thread)?.parent;
+	node.hidden = Boolean(openThread) && parent !== openThread;
+	node.firstChild.textContent = `${count(node.keys.size, "entry", "entries")} of ${node.words}`;
+}
+
 function makeEntry(entry) {
-	const node = el(`li.entry.${entry.kind}.${entry.stage}`, null, /plan|asks|error/.test(entry.kind) && icon(ICON_OF[entry.kind]),
+	// Only a person is on the right.
+	const spec = entry.of && entry.kind === "you" ? "codex" : entry.kind;
+	const node = el(`li.entry.${spec}.${entry.stage}`, null, /plan|asks|error/.test(entry.kind) && icon(ICON_OF[entry.kind]),
 		contentOf(entry), el("time", { datetime: entry.at, title: new Date(entry.at).toLocaleString() }, clock(entry.at)));
 	node.key = entry.key;
 	line.nodes.set(entry.key, node);
 	return node;
 }
+
+// Whose words they are, if entries of several threads are shown.
+const whose = ({ thread_id: id }) => sessionOf(open)?.threads.length > 1 && threadOf(open, id) && el("small.whose", null, shown(threadOf(open, id).name));
 
 function contentOf(entry) {
 	const { kind, title, body, end, look } = entry;
@@ -755,7 +880,7 @@ function contentOf(entry) {
 	const action = (has, none, inside) => unfold(
 		[icon(ICON_OF[kind]), el("code.title", null, shown(title)), el(`span.end.${look}`, null, end)], () => (has ? inside() : el("p.hint", null, none)));
 	switch (kind) {
-		case "you": return text(el("span.unseen", null, "You: "), said([title, body].filter(Boolean).join("\n")), whole);
+		case "you": return text(!openThread && whose(entry), entry.of ? el("strong", null, entry.of.speaker, ": ") : el("span.unseen", null, "You: "), said([title, body].filter(Boolean).join("\n")), whole);
 		case "codex": return text(el("span.unseen", null, "Codex: "), prose(body), whole);
 		case "thinks": return unfold(title, () => text(prose(body)));
 		case "plan": return el("div", null, title && text(said(title)), entry.steps ? el("ul.steps", null, entry.steps.map(
@@ -764,7 +889,7 @@ function contentOf(entry) {
 		case "tool": return action(body, "No output.", () => el("pre.output", { tabindex: 0, "aria-label": "Output" }, shown(printed(body))));
 		case "edits":
 		case "diff": return action(body, "The change is not on record.", () => makeLines(linesOf(entry)));
-		case "asks": return text("Asked ", shown(title), " — ", el(`strong.${look}`, null, shown(end)));
+		case "asks": return el("div.text", null, "Asked ", isolated(title), " — ", el(`strong.${look}`, AUTO, shown(end)));
 		case "turn":
 		case "server": return el("span", AUTO, shown(title));
 		default: return text(said([title, body].filter(Boolean).join("\n")), whole);
@@ -781,7 +906,9 @@ async function loadWhole(key) {
 
 // Messages to Codex
 
+// By the place that they are for.
 const drafts = new Map();
+const placeNow = () => open && linkTo(open, openThread);
 
 function grow(box = $("say-text")) {
 	box.style.height = "auto";
@@ -793,24 +920,48 @@ function setDraft(text) {
 	grow();
 }
 
-// Several threads of a session can be chosen from; without a choice the relay takes the last one.
+// Several threads of a session can be chosen from; without a choice the relay takes the last one, and in a hub nobody knows which that is.
 function showThreads(threads) {
-	const text = JSON.stringify(threads);
+	const text = JSON.stringify([threads, isHub()]);
 	$("to").hidden = threads.length < 2;
 	if (text === showThreads.text) return;
 	showThreads.text = text;
 	const before = $("thread").value;
-	const option = ({ thread_id: id, words, last_action: last }) =>
-		new Option([`…${id.slice(-8)}`, words, last && shown(clipped(last, 40)).textContent].filter(Boolean).join(" · "), id);
-	$("thread").replaceChildren(new Option("Last used thread", ""), ...threads.map(option));
+	const option = ({ thread_id: id, name, words, about, last_action: last }) =>
+		new Option([name === id ? `…${id.slice(-8)}` : `\u2068${shown(name).textContent}\u2069`, words, (about ?? last) && `\u2068${shown(clipped(about ?? last, 40)).textContent}\u2069`].filter(Boolean).join(" · "), id);
+	$("thread").replaceChildren(new Option(isHub() ? "Choose a thread" : "Last used thread", ""), ...threads.map(option));
 	$("thread").value = threads.some(({ thread_id: id }) => id === before) ? before : "";
 }
 
-const thread = () => ($("thread").value ? { thread_id: $("thread").value } : {});
+const isHub = () => Boolean(sessionOf(open)?.hub);
+
+const thread = () => {
+	const id = openThread ?? $("thread").value;
+	if (!id && isHub() && !$("to").hidden) {
+		$("thread").focus();
+		throw new Error("Choose a thread first.");
+	}
+	return id ? { thread_id: id } : {};
+};
+
+// The switch between the threads of persons and all.
+function showSwitch() {
+	const session = sessionOf(open);
+	const seen = [...line.nodes.values()].some(({ keys }) => keys);
+	$("all-threads").hidden = openThread || !(showsAll || seen || line.leftOut || session?.others.length);
+	$("all-threads").setAttribute("aria-pressed", String(showsAll));
+}
+
+function switchThreads() {
+	showsAll = !showsAll;
+	stream.lastId = null;
+	replaceTimeline([], false, 0, "Loading…");
+	connect();
+}
 
 async function attempt(control, does) {
-	const session = open;
-	const fail = (message) => { if (session === open) $("say-error").textContent = message; };
+	const [session, place] = [open, placeNow()];
+	const fail = (message) => { if (place === placeNow()) $("say-error").textContent = message; };
 	fail(stream.isUp ? "" : OFFLINE);
 	if (!stream.isUp || control.disabled) return;
 	control.disabled = true;
@@ -823,9 +974,10 @@ const notSaid = (message) => { $("say-error").textContent = message; };
 const say = () => attempt($("send"), async (session) => {
 	const text = $("say-text").value;
 	if (!text.trim()) return;
+	const place = placeNow();
 	await call(pathOf(session, "/input"), { text, ...thread() });
-	drafts.delete(session);
-	if (session !== open) return;
+	drafts.delete(place);
+	if (place !== placeNow()) return;
 	setDraft("");
 	goToNewest();
 	$("say-text").focus();
@@ -840,9 +992,12 @@ function route() {
 		return signIn(token);
 	}
 	if (!base) return signedOut("");
-	if (open) drafts.set(open, $("say-text").value);
+	if (open) drafts.set(placeNow(), $("say-text").value);
+	const before = open;
 	// The name of a session is a plain one, so it needs no decoding.
-	open = /^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? null;
+	const [, session = null, thread = null] = /^#\/s\/([^?]+)(?:\?t=(.+))?$/.exec(location.hash) ?? [];
+	[open, openThread] = [session, thread && decodeURIComponent(thread)];
+	if (open !== before) showsAll = false;
 	$("here").replaceChildren();
 	line.unfolded.clear();
 	stream.lastId = null;
@@ -850,8 +1005,8 @@ function route() {
 	$("to-inbox").setAttribute("aria-current", open ? "false" : "page");
 	$("say-error").textContent = "";
 	$("thread").value = "";
-	setDraft(drafts.get(open) ?? "");
-	replaceTimeline([], false, "Loading…");
+	setDraft(drafts.get(placeNow()) ?? "");
+	replaceTimeline([], false, 0, "Loading…");
 	showSessions();
 	placeCards();
 	connect();
@@ -886,8 +1041,55 @@ function signedOut(message = "You are signed out, or the sign-in has expired.") 
 	cards.clear();
 	placeCards();
 	document.body.className = "outside";
+	document.querySelectorAll("dialog[open]").forEach((dialog) => dialog.close());
 	$("door-text").textContent = message;
 	$("door-title").focus();
+}
+
+async function showBrowsers() {
+	$("browser-list").replaceChildren();
+	showDialog("browsers");
+	await listBrowsers();
+}
+
+const browsersFailed = (message) => { $("browsers-error").textContent = message; };
+
+async function listBrowsers() {
+	browsersFailed("");
+	try {
+		const { browsers, own } = await call("/browsers");
+		$("browser-list").replaceChildren(...browsers.map((browser) => browserLine(browser, browser.number === own)));
+	} catch (error) {
+		browsersFailed(error.message);
+	}
+}
+
+// A browser, with a button that asks before it signs that browser out.
+function browserLine({ number, device, address, signed_in_at: since, last_used_at: used }, isOwn) {
+	const ago = (at) => `${age(now() - Date.parse(at))} ago`;
+	const acts = el("div.row");
+	const name = `${device}, number ${number}`;
+	let askedAt;
+	const leave = async () => {
+		try {
+			await call(`/browsers/${number}/sign-out`, {});
+			if (isOwn) signedOut("You are signed out in this browser.");
+			else await listBrowsers();
+		} catch (error) {
+			browsersFailed(error.message);
+		}
+		$("browsers").querySelector(".close").focus();
+	};
+	const plain = () => acts.replaceChildren(button("", "Sign out", ask, { "aria-label": `Sign out ${name}` }));
+	const ask = () => {
+		askedAt = performance.now();
+		acts.replaceChildren(button("", "Back", () => { plain(); acts.firstChild.focus(); }),
+			button(".danger", isOwn ? "Sign out here" : "Sign it out", () => decide(browsersFailed, leave, askedAt)));
+		acts.firstChild.focus();
+	};
+	plain();
+	return el("li", null, el("p", null, el("strong", null, shown(device)), isOwn && " · this browser",
+		el("small", null, `Number ${number} at ${address}`), el("small", null, `Signed in ${ago(since)}, last used ${ago(used)}`)), acts);
 }
 
 // Keys that decide
@@ -976,21 +1178,18 @@ function escape() {
 	}
 }
 
-function showHelp() {
-	$("help-error").textContent = "";
-	showHelp.since = performance.now();
-	$("help").showModal();
-}
+// The focus goes to "Close", so a key that follows changes nothing.
+const showDialog = (id) => $(id).showModal();
 
 document.addEventListener("keydown", (event) => {
 	const { key, target } = event;
 	const isTyping = target.matches("input, textarea, select");
-	if (event.altKey || event.isComposing || event.repeat || $("help").open || !base) return;
+	if (event.altKey || event.isComposing || event.repeat || document.querySelector("dialog[open]") || !base) return;
 	if (key === "Enter" && target === chosen?.card.reason && (event.ctrlKey || event.metaKey)) return submit(chosen.card);
 	if (event.ctrlKey || event.metaKey) return;
 	if (key === "Escape") return escape();
-	if (key === "Enter" && target.card) location.hash = `#/s/${target.card.request.session}`;
-	const does = { j: () => move(1), k: () => move(-1), a: () => press("a"), d: () => press("d"), "?": showHelp }[key];
+	if (key === "Enter" && target.card) location.hash = linkOf(target.card.request);
+	const does = { j: () => move(1), k: () => move(-1), a: () => press("a"), d: () => press("d"), "?": () => showDialog("help") }[key];
 	if (!does || isTyping) return;
 	event.preventDefault();
 	does();
@@ -1000,12 +1199,14 @@ document.addEventListener("keydown", (event) => {
 
 const on = (id, type, does) => $(id).addEventListener(type, does);
 on("back", "click", () => { location.hash = "#/"; });
-on("help-open", "click", showHelp);
-on("help-close", "click", () => $("help").close());
+on("help-open", "click", () => showDialog("help"));
+on("browsers-open", "click", showBrowsers);
+document.querySelectorAll("dialog .close").forEach((node) => node.addEventListener("click", () => node.closest("dialog").close()));
 on("banner-retry", "click", connect);
 on("newest", "click", goToNewest);
+on("all-threads", "click", switchThreads);
 on("scroll", "scroll", onScroll);
-on("interrupt", "click", () => decide(notSaid, () => attempt($("interrupt"), (session) => call(pathOf(session, "/interrupt"), thread()))));
+on("interrupt", "click", () => decide(notSaid, () => attempt($("interrupt"), async (session) => call(pathOf(session, "/interrupt"), thread()))));
 on("say-text", "input", () => grow());
 on("say", "submit", (event) => { event.preventDefault(); decide(notSaid, say); });
 on("say-text", "keydown", (event) => {
@@ -1015,11 +1216,6 @@ on("say-text", "keydown", (event) => {
 	// Lines that come in a burst are lines of one message.
 	decide((message) => { notSaid(message); $("say-text").setRangeText("\n", $("say-text").selectionStart, $("say-text").selectionEnd, "end"); grow(); }, say);
 });
-on("sign-out", "click", () => decide((message) => { $("help-error").textContent = message; }, async () => {
-	$("help").close();
-	await call("/sign-out", {}).catch(() => null);
-	signedOut("You are signed out in this browser.");
-}, showHelp.since));
 on("door-form", "submit", (event) => {
 	event.preventDefault();
 	const token = /([0-9a-f]{32})\s*$/i.exec($("door-link").value)?.[1];
@@ -1038,7 +1234,10 @@ document.addEventListener("visibilitychange", () => document.hidden || connectIf
 addEventListener("online", connectIfDown);
 addEventListener("offline", () => stream.abort?.abort());
 addEventListener("hashchange", route);
-setInterval(() => cards.forEach(showAge), 1000);
+setInterval(() => {
+	cards.forEach(showAge);
+	document.querySelectorAll("[data-since]").forEach((node) => { node.textContent = age(now() - Date.parse(node.dataset.since)); });
+}, 1000);
 document.querySelectorAll("[data-icon]").forEach((node) => node.prepend(icon(node.dataset.icon)));
 
 base = localStorage.getItem("base");

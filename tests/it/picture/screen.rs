@@ -1,12 +1,17 @@
 //! An SVG of a terminal's screen, made from text with escape sequences for colours.
 
+use std::ops::Range;
+
 use unicode_width::UnicodeWidthChar as _;
 
 /// Width and height of a cell.
-const CELL: (f64, f64) = (8.4, 18.0);
+pub(crate) const CELL: (f64, f64) = (8.4, 18.0);
 
 /// Margin around the screen.
-const MARGIN: f64 = 14.0;
+pub(crate) const MARGIN: f64 = 14.0;
+
+/// Distance of the baseline from the top of a cell.
+pub(crate) const BASELINE: f64 = CELL.1 * 0.75;
 
 const BACKGROUND: &str = "#1b1d23";
 const FOREGROUND: &str = "#d7dae0";
@@ -67,6 +72,10 @@ impl Style {
             Some(_) | None => FOREGROUND,
         }
     }
+
+    fn faint(self) -> &'static str {
+        if self.is_dim { " opacity=\"0.6\"" } else { "" }
+    }
 }
 
 /// The runs of a row. `style` is the style before the row, and after the call the one after it.
@@ -92,42 +101,107 @@ fn runs(row: &str, style: &mut Style) -> Vec<Run> {
     runs
 }
 
+/// A part of a run that every viewer spells alike: letters of one kind, without a blank at an end or two blanks in a row, since
+/// viewers differ in which blanks they keep.
+#[derive(Debug)]
+struct Piece {
+    kind: Kind,
+    column: usize,
+    columns: usize,
+    /// Its bytes in the text of the run.
+    bytes: Range<usize>,
+}
+
+/// Letters that have one width in whatever font shows them. A font that has ASCII may lack others.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Ascii,
+    Other { columns: usize },
+}
+
+impl Run {
+    fn pieces(&self) -> Vec<Piece> {
+        let (mut pieces, mut column) = (Vec::<Piece>::new(), self.column);
+        for (start, letter) in self.text.char_indices() {
+            let (end, columns) = (start + letter.len_utf8(), letter.width().unwrap_or(0));
+            let kind = if letter.is_ascii() { Kind::Ascii } else { Kind::Other { columns } };
+            let gap_max = usize::from(kind == Kind::Ascii);
+            match pieces.last_mut() {
+                _ if letter == ' ' => {}
+                Some(piece)
+                    if columns == 0 || piece.kind == kind && column <= piece.column + piece.columns + gap_max =>
+                {
+                    piece.columns = column + columns - piece.column;
+                    piece.bytes.end = end;
+                }
+                Some(_) | None => pieces.push(Piece { kind, column, columns, bytes: start..end }),
+            }
+            column += columns;
+        }
+        pieces
+    }
+
+    /// What is behind its letters: a background, and a line below them.
+    fn rectangles(&self, top: f64) -> String {
+        let (left, wide) = (left_of(self.column), self.columns as f64 * CELL.0);
+        let (fill, faint) = (self.style.fill(), self.style.faint());
+        let mut rectangles = String::new();
+        for (is_there, top, high) in
+            [(self.style.is_reversed, top, CELL.1), (self.style.is_underlined, top + BASELINE + 2.0, 1.0)]
+        {
+            if is_there {
+                rectangles += &format!(
+                    "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{wide:.1}\" height=\"{high}\" fill=\"{fill}\"{faint}/>\n"
+                );
+            }
+        }
+        rectangles
+    }
+
+    /// Its letters. A viewer stretches each piece to the width of its cells, whatever font it has.
+    fn texts(&self, top: f64) -> String {
+        let fill = if self.style.is_reversed { BACKGROUND } else { self.style.fill() };
+        let faint = self.style.faint();
+        let weight = if self.style.is_bold { " font-weight=\"bold\"" } else { "" };
+        let italic = if self.style.is_italic { " font-style=\"italic\"" } else { "" };
+        let text = |piece: Piece| {
+            format!(
+                "<text x=\"{:.1}\" y=\"{:.1}\" textLength=\"{:.1}\" lengthAdjust=\"spacingAndGlyphs\" \
+                 fill=\"{fill}\"{weight}{faint}{italic}>{}</text>\n",
+                left_of(piece.column),
+                top + BASELINE,
+                piece.columns as f64 * CELL.0,
+                escaped(&self.text[piece.bytes])
+            )
+        };
+        self.pieces().into_iter().map(text).collect()
+    }
+}
+
+fn left_of(column: usize) -> f64 {
+    MARGIN + column as f64 * CELL.0
+}
+
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// An SVG of a screen.
-pub fn svg(title: &str, screen: &str, columns: usize, rows: usize) -> String {
+pub(crate) fn svg(title: &str, screen: &str, columns: usize, rows: usize) -> String {
     let width = columns as f64 * CELL.0 + 2.0 * MARGIN;
     let height = rows as f64 * CELL.1 + 2.0 * MARGIN;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
-         font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"14\" \
-         xml:space=\"preserve\">\n<title>{title}</title>\n\
-         <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n"
+         font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"14\">\n\
+         <title>{}</title>\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{BACKGROUND}\"/>\n",
+        escaped(title)
     );
     let mut style = Style::default();
     for (row, line) in screen.lines().enumerate().take(rows) {
         let top = MARGIN + row as f64 * CELL.1;
-        for run in runs(line, &mut style).iter().filter(|run| run.style.is_reversed || !run.text.trim().is_empty()) {
-            let (left, wide) = (MARGIN + run.column as f64 * CELL.0, run.columns as f64 * CELL.0);
-            let mut fill = run.style.fill();
-            if run.style.is_reversed {
-                svg += &format!(
-                    "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{wide:.1}\" height=\"{}\" fill=\"{fill}\"/>\n",
-                    CELL.1
-                );
-                fill = BACKGROUND;
-            }
-            let weight = if run.style.is_bold { " font-weight=\"bold\"" } else { "" };
-            let faint = if run.style.is_dim { " opacity=\"0.6\"" } else { "" };
-            let italic = if run.style.is_italic { " font-style=\"italic\"" } else { "" };
-            let line = if run.style.is_underlined { " text-decoration=\"underline\"" } else { "" };
-            svg += &format!(
-                "<text x=\"{left:.1}\" y=\"{:.1}\" textLength=\"{wide:.1}\" fill=\"{fill}\"{weight}{faint}{italic}{line}>{}</text>\n",
-                top + CELL.1 * 0.75,
-                escaped(&run.text)
-            );
+        for run in runs(line, &mut style) {
+            svg += &run.rectangles(top);
+            svg += &run.texts(top);
         }
     }
     svg + "</svg>\n"

@@ -11,11 +11,11 @@ use std::process::{Child, ChildStdin, Command, Output};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
 use codex_shim::testing::control::{self, client};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::OFlags;
 use serde_json::{Value, json};
 
 use super::shim::Home;
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, eventually, make_fifo};
 
 /// A server whose stdin and stdout are the FIFOs `$UP` and `$DOWN`. It exits with 0 once `$DOWN` has no writer.
 const SERVER: &str = r#"exec 3<&0; cat <&3 >"$UP" 3<&- & exec cat "$DOWN" 3<&- </dev/null"#;
@@ -104,7 +104,7 @@ impl Live {
         let fifos = tempfile::tempdir_in(home.beside()).expect("a folder").keep();
         let (up, down) = (fifos.join("up"), fifos.join("down"));
         for path in [&up, &down] {
-            rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a FIFO");
+            make_fifo(path);
         }
         // The tools run there too, so that it is the session of their folder.
         let mut command = home.shim(&[how, "--session", session, "--", "sh", "-c", server]);

@@ -53,7 +53,7 @@ impl Lab {
     }
 
     fn of(release: Release) -> Lab {
-        let root = tempfile::tempdir().expect("a temporary folder");
+        let root = release.folder();
         let lab = Lab { home: root.path().to_owned(), root, away: None, release };
         fs::create_dir(lab.cwd()).expect("a folder");
         fs::create_dir(lab.codex_home()).expect("a folder");
@@ -101,6 +101,13 @@ default_mode_request_user_input = true
         );
         fs::write(lab.codex_home().join("config.toml"), config).expect("a file");
         lab
+    }
+
+    /// Has each thread only read that asks for no sandbox. In older releases a thread that is resumed asks for none.
+    pub fn only_reads(&self) {
+        let path = self.codex_home().join("config.toml");
+        let config = fs::read_to_string(&path).expect("it is there");
+        fs::write(path, config.replace("workspace-write", "read-only")).expect("a file");
     }
 
     pub fn root(&self) -> &Path {

@@ -25,11 +25,17 @@ use super::{PATIENCE, eventually};
 pub const EVENTS: &str = "/sessions/self/codex-events";
 
 /// Our own notes that have an event each. Source: the contract.
-const NOTES: [&str; 14] = [
+const NOTES: [&str; 20] = [
+    "conn_open",
+    "conn_close",
     "generation_started",
     "generation_ended",
     "codex_version",
     "request_resolved",
+    "rule_applied",
+    "rule_refused",
+    "sandboxed_peer",
+    "in_reach",
     "context_delivered",
     "context_projected",
     "context_engine_started",

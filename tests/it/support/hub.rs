@@ -101,7 +101,13 @@ impl Hub {
     }
 
     pub fn tool(&self, args: &[&str]) -> Output {
-        let output = self.command(args).args(["--session", "h"]).output().unwrap();
+        self.tool_with(&[], args)
+    }
+
+    /// The same with variables.
+    pub fn tool_with(&self, variables: &[(&str, &str)], args: &[&str]) -> Output {
+        let mut command = self.command(args);
+        let output = command.envs(variables.iter().copied()).args(["--session", "h"]).output().unwrap();
         assert!(output.status.success(), "{args:?}: {output:?}");
         output
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -49,9 +50,21 @@ struct Shared {
     script: Mutex<VecDeque<Vec<Item>>>,
     requests: Mutex<Vec<Value>>,
     answers: Mutex<u32>,
+    holds_titles: AtomicBool,
+    hangs_on: Mutex<Option<&'static str>>,
 }
 
 impl Model {
+    /// From now on a request for a title has no answer, or again has one.
+    pub fn holds_titles(&self, holds: bool) {
+        self.shared.holds_titles.store(holds, Ordering::SeqCst);
+    }
+
+    /// After the end of the script, a request with this word has no answer: codex may ask again when a message joins a turn.
+    pub fn hangs_on(&self, word: Option<&'static str>) {
+        *self.shared.hangs_on.lock().expect("no test panics while it holds this") = word;
+    }
+
     /// Adds to the script.
     pub fn then(&self, script: Script) {
         self.shared.script.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(script);
@@ -59,8 +72,13 @@ impl Model {
 
     /// Starts a model with a script; after its end every answer is `done`.
     pub fn start(script: Script) -> Model {
-        let shared =
-            Arc::new(Shared { script: Mutex::new(script.into()), requests: Mutex::default(), answers: Mutex::new(0) });
+        let shared = Arc::new(Shared {
+            script: Mutex::new(script.into()),
+            requests: Mutex::default(),
+            answers: Mutex::new(0),
+            holds_titles: AtomicBool::new(false),
+            hangs_on: Mutex::new(None),
+        });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
         listener.set_nonblocking(true).expect("a listener");
         let address = listener.local_addr().expect("a listener");
@@ -104,6 +122,7 @@ async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     let request: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
     shared.requests.lock().expect("no test panics while it holds this").push(request.clone());
     let items = match is_aside(&request) {
+        true if shared.holds_titles.load(Ordering::SeqCst) => Some(vec![Item::Hang]),
         true => Some(vec![Item::Text(vec![r#"{"title":"A talk"}"#])]),
         false => shared.script.lock().expect("no test panics while it holds this").pop_front(),
     };
@@ -112,7 +131,12 @@ async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
         *answers += 1;
         *answers
     };
-    let items = items.unwrap_or_else(|| vec![Item::Text(vec!["done"])]);
+    let hangs_on = *shared.hangs_on.lock().expect("no test panics while it holds this");
+    let otherwise = match hangs_on.is_some_and(|word| request.to_string().contains(word)) {
+        true => Item::Hang,
+        false => Item::Text(vec!["done"]),
+    };
+    let items = items.unwrap_or_else(|| vec![otherwise]);
     let hangs = items.iter().any(|item| matches!(item, Item::Hang));
     let text = answer(number, &items);
     let headers = [(CONTENT_TYPE, "text/event-stream")];

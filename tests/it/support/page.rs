@@ -90,9 +90,14 @@ impl Answered {
 
 impl Browser {
     pub fn signed_in(port: u16, token: &str) -> Browser {
+        Browser::signed_in_as(port, token, "")
+    }
+
+    pub fn signed_in_as(port: u16, token: &str, user_agent: &str) -> Browser {
         let origin = format!("http://127.0.0.1:{port}");
         let body = json!({ "token": token }).to_string();
-        let headers = [("Host", &origin[7..]), ("Origin", &origin), ("Content-Type", "application/json")];
+        let json = ("Content-Type", "application/json");
+        let headers = [("Host", &origin[7..]), ("Origin", &origin), json, ("User-Agent", user_agent)];
         let answered = asked(port, "POST /api/sign-in", &headers, &body).expect("it is answered");
         assert_eq!(answered.status, 200, "{answered:?}");
         let cookie = answered.header("set-cookie").expect("a cookie").split(';').next().expect("a pair").to_owned();
@@ -108,6 +113,11 @@ impl Browser {
             headers.extend([("Origin", &*origin), ("Content-Type", "application/json")]);
         }
         asked(self.port, &format!("{method} {}{path}", self.base), &headers, body).expect("it is answered")
+    }
+
+    /// Signs a browser out by its number.
+    pub fn sign_out(&self, number: u64) -> Answered {
+        self.asked("POST", &format!("/browsers/{number}/sign-out"), "{}")
     }
 
     pub fn get(&self, path: &str) -> Value {

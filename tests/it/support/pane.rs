@@ -5,9 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::process::Child;
 use std::sync::{Arc, Mutex};
 
+use codex_shim::testing;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::pty::{grantpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use super::eventually;
@@ -32,8 +33,13 @@ impl Pane {
 
     /// The same, with variables.
     pub fn start_with(home: &Home, words: &[&str], variables: &[(&str, &str)]) -> Pane {
+        Pane::start_sized(home, words, variables, (24, 80))
+    }
+
+    /// The same, in a terminal of so many lines and columns.
+    pub fn start_sized(home: &Home, words: &[&str], variables: &[(&str, &str)], (lines, columns): (u16, u16)) -> Pane {
         home.spares_fish_its_manuals();
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
+        let ours = testing::descriptors::terminal().expect("a terminal");
         grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
         let name = ptsname(&ours, Vec::new()).expect("it has a name");
         let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
@@ -56,7 +62,7 @@ impl Pane {
             }
         });
         // Before the program runs: it may set a size of its own.
-        set_size(&theirs, 24, 80);
+        set_size(&theirs, lines, columns);
         Pane { ours, theirs, child: command.spawn().expect("it starts"), shown, looked_to: 0 }
     }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::model::Item;
 
 /// The default release unless `CODEX_VERSION` names another; the same as in the Makefile.
-const NEWEST: Release = Release { minor: 169 };
+const NEWEST: Release = Release { minor: 171 };
 
 /// A release of codex, 0.`minor`.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +58,22 @@ pub enum Ability {
     AskingAboutInput,
     /// The TUI asks the model for a title of a thread, in a thread of its own.
     Titles,
+    /// The TUI shows that title.
+    ShownTitles,
     /// Its sandbox hides the folder of its sockets.
     HiddenSockets,
+    /// `codex queue`.
+    Queue,
+    /// `thread/items/list`.
+    Pages,
+    /// Patches that delete a file outside of the sandbox, once they are approved.
+    Deletion,
+    /// `thread/search`.
+    Search,
+    /// `thread/searchOccurrences`.
+    Occurrences,
+    /// A server that is told to end while a turn runs refuses new threads.
+    Draining,
 }
 
 impl Ability {
@@ -85,7 +99,14 @@ impl Ability {
             Ability::AutoReview => "reviewer of its own whose denials can be overruled",
             Ability::AskingAboutInput => "approvals of input for running programs",
             Ability::HiddenSockets => "sandbox that hides its sockets",
+            Ability::Queue => "codex queue",
             Ability::Titles => "titles that the TUI asks for",
+            Ability::ShownTitles => "titles that the TUI asks for and shows",
+            Ability::Pages => "thread/items/list",
+            Ability::Deletion => "approved patches that delete a file",
+            Ability::Search => "thread/search",
+            Ability::Occurrences => "thread/searchOccurrences",
+            Ability::Draining => "refusal of new threads while it shuts down",
         }
     }
 }
@@ -105,6 +126,14 @@ impl Release {
 
     pub fn newest() -> Release {
         NEWEST
+    }
+
+    /// A folder for a lab. From 0.135 on, until some release before 0.169, the sandbox has a `/dev` of its own, in which a patch
+    /// finds no file.
+    pub fn folder(self) -> tempfile::TempDir {
+        let is_hidden = (135..169).contains(&self.minor) && std::env::temp_dir().starts_with("/dev");
+        let folder = if is_hidden { tempfile::tempdir_in("/tmp") } else { tempfile::tempdir() };
+        folder.expect("a temporary folder")
     }
 
     /// The path used by `make codex` and `make e2e-versions`.
@@ -188,15 +217,22 @@ impl Release {
             | Ability::Permissions
             | Ability::Elicitation
             | Ability::SubAgents
+            | Ability::Deletion
             | Ability::AskingAgain
             | Ability::UsageOnResume => self.minor >= 125,
-            Ability::NamesWithoutInjections | Ability::SharedServer => self.minor >= 135,
+            Ability::NamesWithoutInjections | Ability::SharedServer | Ability::Search => self.minor >= 135,
             Ability::Titles => self.minor >= 150,
             Ability::Reconnection => self.minor >= 153,
             // 0.125 reviews, too, but tells its model less of what was overruled. Those between were not tried.
             Ability::AutoReview => self.minor >= 150,
             // Those between 0.150 and 0.169 were not tried.
-            Ability::AskingAboutInput | Ability::HiddenSockets => self.minor >= 169,
+            Ability::AskingAboutInput
+            | Ability::HiddenSockets
+            | Ability::Queue
+            | Ability::Pages
+            | Ability::Occurrences
+            | Ability::ShownTitles
+            | Ability::Draining => self.minor >= 169,
             Ability::EndingInMidTurn => self.minor != 98,
         }
     }

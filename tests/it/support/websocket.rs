@@ -114,7 +114,7 @@ impl Client {
     }
 
     /// The next message, `Some(None)` at the end of the connection, or `None` if nothing comes in this time.
-    pub fn receive_within(&mut self, patience: Duration) -> Option<Option<Message>> {
+    fn receive_within(&mut self, patience: Duration) -> Option<Option<Message>> {
         let began = Instant::now();
         loop {
             match self.socket.read() {
@@ -496,9 +496,11 @@ impl Server {
                 let thread = format!("thread-{}", self.threads.len());
                 self.threads.insert(thread.clone());
                 self.connections[index].threads.insert(thread.clone());
-                let started = json!({"method": "thread/started", "params": {"thread": {"id": thread}}});
+                let source = params.get("threadSource").cloned().unwrap_or(json!("user"));
+                let described = json!({"id": thread, "threadSource": source, "ephemeral": params["ephemeral"] == true});
+                let started = json!({"method": "thread/started", "params": {"thread": described}});
                 self.broadcast(&started.to_string());
-                json!({"thread": {"id": thread}})
+                json!({"thread": described})
             }
             Some("thread/resume") => {
                 later = self.open.iter().filter(|open| open.thread == thread).map(|open| open.text.clone()).collect();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::dice::Dice;
 use super::super::side::Said;
 use super::super::spelling::Spelling;
-use super::server::Server;
+use super::server::{FOLDERS, Server};
 
 /// Messages that a client's end takes before the client reads some.
 pub const UNREAD_MAX: usize = 4;
@@ -69,10 +69,17 @@ impl Client {
         match server.some_thread(dice) {
             Some(thread) if !dice.once_in(6) => self.subscribe(dice, &thread),
             Some(_) | None => {
-                let id = self.call(dice, "thread/start", &json!({}));
-                self.subscribing.insert(id, ());
+                self.starts(dice, &json!({}));
             }
         }
+    }
+
+    /// Starts a thread in a folder of the user.
+    fn starts(&mut self, dice: &mut Dice, params: &Value) {
+        let mut params = params.clone();
+        params["cwd"] = FOLDERS[dice.roll(FOLDERS.len() as u64) as usize].into();
+        let id = self.call(dice, "thread/start", &params);
+        self.subscribing.insert(id, ());
     }
 
     /// Writes a message.
@@ -83,9 +90,12 @@ impl Client {
         };
         match (dice.roll(20), thread) {
             (0, _) => {
-                let params = if dice.once_in(3) { json!({"threadSource": "thread_title"}) } else { json!({}) };
-                let id = self.call(dice, "thread/start", &params);
-                self.subscribing.insert(id, ());
+                let params = if dice.once_in(3) {
+                    json!({"threadSource": "thread_title", "ephemeral": true})
+                } else {
+                    json!({})
+                };
+                self.starts(dice, &params);
             }
             (1, _) => self.joins(dice, server),
             (2..=7, Some(thread)) => {

@@ -13,7 +13,7 @@ use super::super::happened::Event;
 use super::checks::{self, Life};
 use super::client::Client;
 use super::event_loop::{Hub, Own};
-use super::server::{Key, Server};
+use super::server::Key;
 use super::world::HubWorld;
 
 /// Rounds within which everything in flight must end.
@@ -46,7 +46,8 @@ impl HubWorld {
         self.house.say(|| "the server dies".to_owned());
         self.house.happened.count(Event::DeathOfTheServer);
         self.house.happened.add(Event::Answer, self.server.answers);
-        self.server = Server::default();
+        self.others.extend(self.server.of_no_person());
+        self.server = self.server.next();
         if self.hub.is_none() {
             return;
         }

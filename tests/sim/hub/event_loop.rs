@@ -2,6 +2,7 @@
 //! effects follow in order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
@@ -65,6 +66,7 @@ impl HubWorld {
         match &input {
             Input::Committed { token, done } => self.referee.committed(*token, *done),
             Input::Written(mark) => self.referee.written(*mark),
+            Input::NotWritten(mark) => self.referee.not_written(*mark),
             Input::Tick => self.referee.ticks(now.elapsed),
             Input::Connected { conn, .. } => self.referee.connected(*conn),
             Input::Disconnected { conn } => self.referee.disconnected(*conn),
@@ -83,7 +85,7 @@ impl HubWorld {
 
     /// A client's handshake is complete on both sides.
     pub fn connect(&mut self, key: Key, client: Client) {
-        let peer = Peer { transport: Transport::WebSocket, pid: Some(9) };
+        let peer = Peer { transport: Transport::WebSocket, pid: Some(9), terminal: None };
         let Some(hub) = &mut self.hub else { return };
         hub.last_conn += 1;
         let conn = Conn(hub.last_conn);
@@ -110,7 +112,7 @@ impl HubWorld {
         }
         self.server.sessions.insert(key, Session::default());
         self.house.say(|| format!("the hub connects as {key}"));
-        let peer = Peer { transport: Transport::WebSocket, pid: Some(1) };
+        let peer = Peer { transport: Transport::WebSocket, pid: Some(1), terminal: None };
         self.tell(Input::Connected { conn: Conn::OWN, peer });
     }
 
@@ -228,7 +230,7 @@ impl HubWorld {
                 }
                 Passage::Withhold => None,
             };
-            mark.into_iter().for_each(|mark| self.referee.marked(mark, bytes));
+            mark.into_iter().for_each(|mark| self.referee.marked(conn, mark, bytes));
             let before = before.into_iter().map(|own| own.bytes).collect();
             queued.push(Queued { before, hold, line: passed, mark });
             for effect in then {
@@ -265,16 +267,28 @@ impl HubWorld {
     /// Takes back the answers that the server does not want any more, ahead of all other effects.
     fn recall(&mut self, effects: &mut Vec<Effect>) {
         let recalls: Vec<Effect> = effects.extract_if(.., |effect| matches!(effect, Effect::Recall(_))).collect();
-        for recall in recalls {
-            let (Effect::Recall(token), Some(hub)) = (recall, &mut self.hub) else { return };
+        let recalls = recalls.into_iter().filter_map(|effect| match effect {
+            Effect::Recall(token) => Some(token),
+            _ => None,
+        });
+        for token in self.recalled_by_canary(recalls.collect()) {
+            let Some(hub) = &mut self.hub else { return };
             let at = hub.unsent.iter().position(|(.., mark)| *mark == Some(token));
-            let unsent = at.and_then(|at| hub.unsent.remove(at));
-            let line = unsent.as_ref().and_then(|(_, lines, _)| Some(&lines.first()?.bytes));
-            if line.is_some() || hub.links.values_mut().any(|link| link.recall(token)) {
-                self.referee.recalled(token, line);
+            let mut unsent = at.and_then(|at| hub.unsent.remove(at)).map(|(_, lines, _)| lines);
+            let is_its = |effect: &Effect| matches!(effect, Effect::Inject(injection) if injection.mark == Some(token));
+            if let Some(Effect::Inject(injection)) = effects.extract_if(.., |effect| is_its(effect)).next() {
+                unsent = Some(injection.lines);
+            }
+            let is_taken = unsent.is_some() || hub.links.values_mut().any(|link| link.recall(token));
+            if is_taken {
+                let line = unsent.as_ref().and_then(|lines| Some(&lines.first()?.bytes));
+                let checked = self.referee.recalled(token, line);
+                self.house.holds(checked);
                 self.handle(Input::Recalled(token), effects);
             }
         }
+        let checked = self.referee.all_are_taken_back();
+        self.house.holds(checked);
     }
 
     /// The referee sees a message ahead of the engine; `left` counts the messages from this one on that were read together.
@@ -390,20 +404,34 @@ impl HubWorld {
         self.house.holds(checked);
     }
 
-    /// Context goes to its own thread, and to none in which a client asks for a title.
+    /// Context goes to its own thread, which is in the folder where the command ran, and to none in which no person speaks. Neither
+    /// does the message of an API caller who names no thread.
     fn may_tell(&self, line: &[u8]) -> Result<(), String> {
-        let Some(message) = without_envelope(line).and_then(|_| Message::read(line)) else { return Ok(()) };
+        let Some(message) = Message::read(line) else { return Ok(()) };
         let thread = message.params["threadId"].as_str().unwrap_or_default();
+        let is_of_person = self.server.is_of_person(thread);
+        if message.is_ours() && message.method.as_deref() == Some("turn/start") && !is_of_person {
+            return Err(format!("8: a message of an API caller enters {thread}, in which no person speaks"));
+        }
+        if without_envelope(line).is_none() {
+            return Ok(());
+        }
+        if !is_of_person {
+            return Err(format!("7: context goes where no person speaks: {}", shown(line)));
+        }
         let told = commands_in(line);
-        let is_told = |command: &&WaitingCommand| told.contains(&command.row.to_string());
-        let is_wrong = |command: &&WaitingCommand| command.thread_id.as_deref().is_some_and(|of| of != thread);
-        if self.server.is_title(thread) {
-            return Err(format!("7: a title is asked for with context: {}", shown(line)));
+        let folder = Path::new(self.server.folder(thread));
+        for command in self.ledger.commands.iter().filter(|command| told.contains(&command.row.to_string())) {
+            let Some(of) = &command.thread_id else { continue };
+            if of != thread {
+                return Err(format!("7: command {} is told to {thread}", command.row));
+            }
+            let ran_in = command.command.cwd.as_deref().unwrap_or_default();
+            if !Path::new(ran_in).starts_with(folder) {
+                return Err(format!("7: the model in {} is told what ran in {ran_in}", folder.display()));
+            }
         }
-        match self.ledger.commands.iter().filter(is_told).find(is_wrong) {
-            Some(command) => Err(format!("7: command {} is told to {thread}", command.row)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Closes the links that have ended and delivered everything.

@@ -27,7 +27,11 @@
 //!    answer everything that the server still waits for.
 //! 4. The history has each message once, however many connections delivered it. Event numbers have no holes.
 //! 6. Nothing is held past its deadline, and nothing waits past its expiry.
-//! 7. A turn of any client carries each terminal command once, and no client sees it.
+//! 7. A turn of any client carries each terminal command once, and no client sees it. A command goes to threads of persons in the
+//!    folder where it ran, and to no other.
+//! 8. The message of an API caller who names no thread enters one in which a person speaks.
+//! 9. The history knows what each thread is, and one in which no person speaks changes the activity of the session only if it
+//!    waits for a person.
 
 mod canaries;
 mod checks;
@@ -38,6 +42,7 @@ mod ledger;
 mod link;
 mod referee;
 mod server;
+mod threads;
 mod world;
 
 pub use world::HubWorld;

@@ -43,8 +43,8 @@ pub struct Referee {
     rows: Vec<Asked>,
     /// The current row of each request, by its id.
     open: BTreeMap<u64, RowNumber>,
-    /// Rows of an earlier hub whose answers the server may not have got.
-    stored: BTreeMap<u64, OpenBefore>,
+    /// Rows of an earlier hub that were open, or whose answers the server may not have got.
+    before: BTreeMap<u64, OpenBefore>,
     /// Requests that are over, with their last row.
     over: BTreeMap<u64, RowNumber>,
     ended_turns: BTreeSet<String>,
@@ -55,7 +55,11 @@ pub struct Referee {
     marks: BTreeMap<Token, RowNumber>,
     wires: BTreeMap<u32, Wire>,
     /// Answers of ours on their way to the server, which takes them from any connection.
-    ours: Vec<(Vec<u8>, RowNumber)>,
+    ours: Vec<Ours>,
+    /// Rows whose answers are still here, and must be taken back now.
+    unwanted: BTreeSet<RowNumber>,
+    /// The same of answers that were passed on although another one holds, by their marks.
+    unwanted_late: BTreeSet<Token>,
     /// Answers that did not win: the row and the answer.
     lost: Vec<(RowNumber, String)>,
     replies: BTreeMap<ApiCallId, Reply>,
@@ -90,8 +94,27 @@ enum OnRecord {
 struct Due {
     line: Vec<u8>,
     row: Option<RowNumber>,
+    /// It is an answer with this mark behind it.
+    mark: Option<Token>,
     /// The record leaves it out.
     is_unrecorded: bool,
+}
+
+/// An answer of ours.
+#[derive(Debug)]
+struct Ours {
+    line: Vec<u8>,
+    row: RowNumber,
+    /// It waits on a connection, with this mark behind it.
+    mark: Option<Token>,
+    /// That connection is gone.
+    is_lost: bool,
+}
+
+impl Ours {
+    fn new(line: Vec<u8>, row: RowNumber) -> Ours {
+        Ours { line, row, mark: None, is_lost: false }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +185,30 @@ pub struct Asked {
 }
 
 impl Asked {
+    fn new(id: u64, turn: String) -> Asked {
+        Asked {
+            id,
+            name: None,
+            turn,
+            expires_at: None,
+            state: State::Pending,
+            answered_at: 0,
+            over: None,
+            may_be_lost: false,
+            is_written: false,
+            was_sent: false,
+            is_excused: false,
+            is_answer_excused: false,
+            payload: None,
+            is_early: false,
+            is_for_hub: false,
+            has_reached_server: false,
+            was_late: false,
+            overtaken: Vec::new(),
+            end: None,
+        }
+    }
+
     fn is_open(&self) -> bool {
         matches!(self.state, State::Pending | State::Deciding { .. } | State::Expired | State::PolicySpoke)
     }
@@ -216,11 +263,28 @@ impl Referee {
         for row in rows {
             newest.entry(row.rpc_request_id.parse::<u64>().expect("ids are numbers")).or_insert(row);
         }
-        for (id, row) in newest.into_iter().filter(|(_, row)| row.answer.is_some()) {
+        for (id, row) in newest {
             match self.open.get(&id).or_else(|| self.over.get(&id)).copied() {
-                Some(number) => self.finds_stored(number, row),
-                None => drop(self.stored.insert(id, row.clone())),
+                Some(number) if row.answer.is_some() => self.finds_stored(number, row),
+                Some(_) => {}
+                None => drop(self.before.insert(id, row.clone())),
             }
+        }
+    }
+
+    /// The server needs no answer any more to these requests of an earlier hub. It may still deliver them on slow connections.
+    fn over_before(&mut self, is_over: impl Fn(u64, &OpenBefore) -> bool) {
+        let over: Vec<(u64, OpenBefore)> = self.before.extract_if(.., |id, row| is_over(*id, row)).collect();
+        for (id, row) in over {
+            self.happened.count(Event::OverBefore);
+            let mut asked = Asked::new(id, row.turn_id.unwrap_or_default());
+            (asked.name, asked.state) = (Some(row.request_id), State::Answered);
+            match row.answer {
+                Some(answer) => asked.ends(RequestStatus::Resolved, answer.source, Some(answer.payload)),
+                None => asked.ends(RequestStatus::Resolved, RequestSource::Server, None),
+            }
+            self.rows.push(asked);
+            self.over.insert(id, self.rows.len() - 1);
         }
     }
 
@@ -268,7 +332,7 @@ impl Referee {
         // A client's refusal is stored as the only member of an answer.
         let refusal = answer.payload.strip_prefix("{\"error\":").and_then(|rest| rest.strip_suffix('}'));
         let (member, value) = refusal.map_or(("result", &*answer.payload), |error| ("error", error));
-        self.ours.push((format!("{{\"id\":{},\"{member}\":{value}}}", asked.id).into_bytes(), number));
+        self.ours.push(Ours::new(format!("{{\"id\":{},\"{member}\":{value}}}", asked.id).into_bytes(), number));
     }
 
     pub fn connected(&mut self, conn: Conn) {
@@ -296,7 +360,7 @@ impl Referee {
     /// has not read for too long.
     pub fn removed(&mut self, conn: Conn, is_delivered: bool) -> Result<(), String> {
         let rows = &self.rows;
-        self.ours.retain(|(_, number)| rows[*number].over != Some(conn.0));
+        self.ours.retain(|ours| rows[ours.row].over != Some(conn.0));
         if !is_delivered {
             return Ok(());
         }
@@ -348,13 +412,13 @@ impl Referee {
 
     fn expect_at_server(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
         let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
-        wire.to_server.push_back(Due { line: line.to_vec(), row, is_unrecorded });
+        wire.to_server.push_back(Due { line: line.to_vec(), row, mark: None, is_unrecorded });
     }
 
     fn expect_at_client(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
         if conn != Conn::OWN {
             let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
-            wire.to_client.push_back(Due { line: line.to_vec(), row, is_unrecorded });
+            wire.to_client.push_back(Due { line: line.to_vec(), row, mark: None, is_unrecorded });
         }
     }
 
@@ -366,6 +430,11 @@ impl Referee {
                 if let Some(commands) = self.carried.remove(&(conn.0, id.to_string())) {
                     self.delivered.extend(commands.into_iter().filter(|_| message.succeeds()));
                 }
+                let thread = message.thread();
+                let waits = thread["status"]["activeFlags"].as_array().is_some_and(|flags| !flags.is_empty());
+                if thread["status"].is_object() && !waits {
+                    self.over_before(|_, row| row.is_for_human && row.thread_id.as_deref() == thread["id"].as_str());
+                }
                 if message.is_ours() {
                     if conn == Conn::OWN && message.names_server() {
                         self.expect_at_server(conn, INITIALIZED, None, false);
@@ -376,6 +445,7 @@ impl Referee {
             (Some("serverRequest/resolved"), _) => {
                 let id = params["requestId"].as_u64().expect("the server names it");
                 self.over(id, Over::ByServer);
+                self.over_before(|of, _| of == id);
             }
             (Some("turn/completed"), _) => {
                 let turn = params["turn"]["id"].as_str().expect("the server names it").to_owned();
@@ -383,6 +453,7 @@ impl Referee {
                     let of_turn = self.open.iter().filter(|(_, number)| self.rows[**number].turn == turn);
                     let of_turn: Vec<u64> = of_turn.map(|(id, _)| *id).collect();
                     of_turn.into_iter().for_each(|id| self.over(id, Over::ByServer));
+                    self.over_before(|_, row| row.turn_id.as_ref() == Some(&turn));
                 }
             }
             (Some(method), Some(id)) if method.ends_with("requestApproval") => {
@@ -410,31 +481,18 @@ impl Referee {
             }
             self.happened.count(Event::AskedAgain);
         }
+        self.takes_back_late(id);
         self.happened.count(Event::Request);
         self.rows.push(Asked {
-            id,
-            name: None,
-            turn: params["turnId"].as_str().unwrap_or_default().to_owned(),
             expires_at: self.expires.then(|| now + EXPIRES_AFTER),
-            state: State::Pending,
-            answered_at: 0,
-            over: None,
-            may_be_lost: false,
-            is_written: false,
-            was_sent: false,
             is_excused: self.is_distrusting && conn != Conn::OWN,
-            is_answer_excused: false,
-            payload: None,
             is_early: !self.is_loaded,
             is_for_hub: conn == Conn::OWN,
-            has_reached_server: false,
-            was_late: false,
-            overtaken: Vec::new(),
-            end: None,
+            ..Asked::new(id, params["turnId"].as_str().unwrap_or_default().to_owned())
         });
         let number = self.rows.len() - 1;
         self.open.insert(id, number);
-        if let Some(row) = self.stored.remove(&id) {
+        if let Some(row) = self.before.remove(&id) {
             self.has_stored(number, &row);
         }
         Some(number)
@@ -502,6 +560,47 @@ impl Referee {
         }
         self.open.remove(&id);
         self.over.insert(id, number);
+        if why == Over::ByServer {
+            self.takes_back(number);
+        }
+    }
+
+    /// The server does not want an answer any more: nothing of it reaches the server, unless it has.
+    fn takes_back(&mut self, number: RowNumber) {
+        let is_passed = self.wires.values().flat_map(|wire| &wire.to_server).any(|due| due.row == Some(number));
+        let is_ours = self.ours.iter().any(|ours| ours.row == number && !ours.is_lost);
+        if !is_passed && !is_ours {
+            return;
+        }
+        self.unwanted.insert(number);
+        self.ours.retain(|ours| ours.row != number);
+        self.wires.values_mut().for_each(|wire| wire.to_server.retain(|due| due.row != Some(number)));
+        let asked = &mut self.rows[number];
+        if !asked.was_sent {
+            asked.ends(RequestStatus::Resolved, RequestSource::Server, None);
+            asked.overtaken.extend(asked.payload.clone());
+        }
+    }
+
+    /// The server asks under this id again: no answer that was passed on late is meant for that.
+    fn takes_back_late(&mut self, id: u64) {
+        let is_its = |due: &Due| {
+            let answered = || Message::read(&due.line).as_ref().and_then(Message::answer).map(|(of, _)| of);
+            due.row.is_none() && due.mark.is_some() && answered() == Some(id)
+        };
+        for wire in self.wires.values_mut() {
+            self.unwanted_late.extend(wire.to_server.iter().filter(|due| is_its(due)).filter_map(|due| due.mark));
+            wire.to_server.retain(|due| !is_its(due));
+        }
+    }
+
+    /// Checks that the hub has taken back what the server does not want any more.
+    pub fn all_are_taken_back(&self) -> Result<(), String> {
+        match (self.unwanted.first(), self.unwanted_late.first()) {
+            (Some(number), _) => Err(format!("3: not taken back: the answer to {:?}", self.rows[*number].name)),
+            (None, Some(mark)) => Err(format!("3: not taken back: the late answer with mark {mark}")),
+            (None, None) => Ok(()),
+        }
     }
 
     /// The server has ended, and every connection with it.
@@ -639,7 +738,7 @@ impl Referee {
                     self.open.remove(&id);
                     self.over.insert(id, number);
                 } else {
-                    self.ours.push((format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes(), number));
+                    self.ours.push(Ours::new(format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes(), number));
                 }
                 runner_up.into_iter().for_each(|(_, payload)| self.loses(number, payload));
             }
@@ -648,7 +747,7 @@ impl Referee {
                 asked.state = State::Answered;
                 asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
                 (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
-                self.ours.push((line, number));
+                self.ours.push(Ours::new(line, number));
             }
             (false, None, None) => {}
             (false, Some(why), runner_up) => {
@@ -664,40 +763,53 @@ impl Referee {
             asked.state = State::PolicySpoke;
             asked.payload = Some(BY_POLICY.to_owned());
             asked.is_answer_excused |= is_excused;
-            self.ours.push((format!("{{\"id\":{},\"result\":{BY_POLICY}}}", asked.id).into_bytes(), number));
+            self.ours.push(Ours::new(format!("{{\"id\":{},\"result\":{BY_POLICY}}}", asked.id).into_bytes(), number));
         }
     }
 
     /// A message of ours goes to the server over a connection.
     pub fn injects(&mut self, conn: Conn, line: &[u8], mark: Option<Token>) {
-        let Some(at) = self.ours.iter().position(|(ours, _)| ours == line) else { return };
-        let number = self.ours[at].1;
+        let Some(ours) = self.ours.iter_mut().find(|ours| ours.line == line) else { return };
+        (ours.mark, ours.is_lost) = (mark, false);
+        let number = ours.row;
         self.rows[number].over = Some(conn.0);
         self.marks.extend(mark.map(|mark| (mark, number)));
     }
 
-    /// A message goes to the server, followed by a mark.
-    pub fn marked(&mut self, mark: Token, line: &[u8]) {
-        let id = Message::read(line).as_ref().and_then(Message::answer).map(|(id, _)| id);
-        self.marks.extend(id.and_then(|id| self.open.get(&id)).map(|number| (mark, *number)));
+    /// The message of a client that the engine has just read goes to the server, followed by a mark.
+    pub fn marked(&mut self, conn: Conn, mark: Token, line: &[u8]) {
+        let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
+        if let Some(due) = wire.to_server.back_mut().filter(|due| due.line == line) {
+            due.mark = Some(mark);
+            self.marks.extend(due.row.map(|number| (mark, number)));
+        }
     }
 
-    /// An answer was taken back, of which nothing has reached the server: that does not want it any more. `unsent` is one that no
-    /// connection took.
-    pub fn recalled(&mut self, mark: Token, unsent: Option<&Vec<u8>>) {
-        let of_line = |line| self.ours.iter().find(|(ours, _)| ours == line).map(|(_, number)| *number);
-        let Some(number) = self.marks.remove(&mark).or_else(|| unsent.and_then(of_line)) else { return };
-        self.happened.count(Event::TakenBack);
-        self.ours.retain(|(_, of)| *of != number);
-        for wire in self.wires.values_mut() {
-            wire.to_server.retain(|due| due.row != Some(number));
+    /// The hub has taken back an answer. `unsent` is one that no connection took.
+    pub fn recalled(&mut self, mark: Token, unsent: Option<&Vec<u8>>) -> Result<(), String> {
+        if self.unwanted_late.remove(&mark) {
+            self.happened.count(Event::TakenBack);
+            return Ok(());
         }
-        let asked = &mut self.rows[number];
-        if asked.was_sent {
-            return;
+        let id = unsent.and_then(|line| Message::read(line)?.answer()).map(|(id, _)| id);
+        let unsent = id.and_then(|id| self.over.get(&id).or_else(|| self.open.get(&id))).copied();
+        let number = self.marks.get(&mark).copied().or(unsent);
+        let Some(asked) = number.map(|number| &self.rows[number]) else {
+            return Err(format!("3: taken back after the server got it: mark {mark}"));
+        };
+        if number.is_some_and(|number| self.unwanted.remove(&number)) {
+            self.happened.count(Event::TakenBack);
+            self.marks.remove(&mark);
+            return Ok(());
         }
-        asked.ends(RequestStatus::Resolved, RequestSource::Server, None);
-        asked.overtaken.extend(asked.payload.clone());
+        let why = if asked.has_reached_server { "after the server got it" } else { "although the server wants it" };
+        Err(format!("3: taken back {why}: {:?}", asked.name))
+    }
+
+    /// The connection is gone on which an answer waited.
+    pub fn not_written(&mut self, mark: Token) {
+        self.ours.iter_mut().filter(|ours| ours.mark == Some(mark)).for_each(|ours| ours.is_lost = true);
+        self.wires.values_mut().for_each(|wire| wire.to_server.retain(|due| due.mark != Some(mark)));
     }
 
     /// Everything up to a mark is written.
@@ -743,7 +855,7 @@ impl Referee {
             asked.overtaken.push(earlier);
             asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
             (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
-            self.ours.push((line, number));
+            self.ours.push(Ours::new(line, number));
             self.commits.retain(|_, (of, about)| *of != number || *about != About::Decision);
         }
         for asked in self.rows.iter_mut().filter(|asked| asked.is_overdue(now)) {
@@ -766,7 +878,7 @@ impl Referee {
             ApiReply::NotKept => Reply::NotKept,
             ApiReply::NotOpen => Reply::NotOpen,
             ApiReply::Invalid(_) => Reply::Invalid,
-            ApiReply::NotReady => Reply::NotReady,
+            ApiReply::NotReady(_) => Reply::NotReady,
             _ => Reply::Any,
         };
         match self.replies.remove(&api_call) {
@@ -817,8 +929,8 @@ impl Referee {
             }
             due => {
                 wire.got[Side::Server as usize].push(line.to_vec());
-                match self.ours.iter().position(|(ours, _)| ours == line) {
-                    Some(at) => Some(self.ours.swap_remove(at).1),
+                match self.ours.iter().position(|ours| ours.line == line) {
+                    Some(at) => Some(self.ours.remove(at).row),
                     None if Message::read(line).is_some_and(|message| message.is_ours()) => None,
                     None => {
                         let due = or_nothing(due.map(|due| due.line.clone()));
@@ -883,7 +995,7 @@ impl Referee {
             }
         }
         let ours = self.ours.first();
-        ours.map_or(Ok(()), |(line, _)| Err(format!("1: the server never got {}", shown(line))))
+        ours.map_or(Ok(()), |ours| Err(format!("1: the server never got {}", shown(&ours.line))))
     }
 
     pub fn all_are_told(&self) -> Result<(), String> {

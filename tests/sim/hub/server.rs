@@ -11,6 +11,9 @@ use super::super::spelling::Spelling;
 /// A connection to the server. No number is used twice.
 pub type Key = u64;
 
+/// Threads beyond which none starts another.
+const THREADS_MAX: usize = 12;
+
 /// Messages that a connection takes before the server reads some.
 pub const UNREAD_MAX: usize = 4;
 
@@ -35,6 +38,57 @@ struct Waiting {
     line: Vec<u8>,
 }
 
+/// The folders in which clients start threads.
+pub const FOLDERS: [&str; 3] = ["/p/a", "/p/b", "/p/b/deep"];
+
+/// What a thread is, as the server describes it.
+#[derive(Debug, Clone)]
+struct About {
+    kind: Kind,
+    folder: String,
+    parent: Option<String>,
+}
+
+/// Whose thread it is. Only clients start the first two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    User,
+    Title,
+    Subagent,
+    Review,
+    Guardian,
+}
+
+impl Kind {
+    /// The kinds that the server starts itself.
+    const OF_SERVER: [Kind; 3] = [Kind::Subagent, Kind::Review, Kind::Guardian];
+
+    /// As the history names it.
+    fn name(self) -> &'static str {
+        match self {
+            Kind::User => "user",
+            Kind::Title => "title",
+            Kind::Subagent => "subagent",
+            Kind::Review => "review",
+            Kind::Guardian => "guardian",
+        }
+    }
+
+    /// The members of the thread's object that tell it.
+    fn members(self, parent: Option<&str>) -> Value {
+        match self {
+            Kind::User => json!({"threadSource": "user", "source": "cli"}),
+            Kind::Title => json!({"threadSource": "thread_title", "ephemeral": true}),
+            Kind::Subagent => {
+                let spawn = json!({"subAgent": {"thread_spawn": {"parent_thread_id": parent, "depth": 1}}});
+                json!({"threadSource": "subagent", "parentThreadId": parent, "source": spawn})
+            }
+            Kind::Review => json!({"source": {"subAgent": "review"}, "parentThreadId": parent}),
+            Kind::Guardian => json!({"source": {"subAgent": {"other": "guardian"}}, "threadSource": "subagent"}),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub struct Server {
     pub sessions: BTreeMap<Key, Session>,
@@ -42,8 +96,8 @@ pub struct Server {
     turns: u64,
     /// The running turn of each loaded thread.
     loaded: BTreeMap<String, Option<String>>,
-    /// Threads in which a client asks for a title.
-    titles: BTreeSet<String>,
+    /// What each thread is.
+    about: BTreeMap<String, About>,
     requests: u64,
     waiting: BTreeMap<u64, Waiting>,
     sent: u64,
@@ -56,14 +110,50 @@ fn words(text: &str) -> Option<&str> {
 }
 
 impl Server {
-    pub fn is_title(&self, thread: &str) -> bool {
-        self.titles.contains(thread)
+    /// Whether a person speaks in a thread.
+    pub fn is_of_person(&self, thread: &str) -> bool {
+        self.about.get(thread).is_none_or(|about| about.kind == Kind::User)
+    }
+
+    pub fn of_no_person(&self) -> Vec<String> {
+        self.about.keys().filter(|thread| !self.is_of_person(thread)).cloned().collect()
+    }
+
+    /// A server that is started after this one. No two threads have the same id.
+    pub fn next(&self) -> Server {
+        Server { threads: self.threads, ..Server::default() }
+    }
+
+    pub fn folder(&self, thread: &str) -> &str {
+        self.about.get(thread).map_or("", |about| &about.folder)
+    }
+
+    /// The kind and the folder of each thread.
+    pub fn described_threads(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.about.iter().map(|(thread, about)| (thread.as_str(), about.kind.name(), about.folder.as_str()))
+    }
+
+    /// The object of a thread, with its status if there is one.
+    fn described(&self, thread: &str, status: &Value) -> Value {
+        let Some(About { kind, folder, parent }) = self.about.get(thread) else { return json!({"id": thread}) };
+        let mut described = kind.members(parent.as_deref());
+        described["id"] = thread.into();
+        described["cwd"] = folder.as_str().into();
+        if !status.is_null() {
+            described["status"] = status.clone();
+        }
+        described
+    }
+
+    /// The threads in which persons speak.
+    pub fn of_persons(&self) -> Vec<String> {
+        self.loaded.keys().filter(|thread| self.is_of_person(thread)).cloned().collect()
     }
 
     /// A thread that a client may resume.
     pub fn some_thread(&self, dice: &mut Dice) -> Option<String> {
-        let threads: Vec<_> = self.loaded.keys().filter(|thread| !self.is_title(thread)).collect();
-        (!threads.is_empty()).then(|| threads[dice.roll(threads.len() as u64) as usize].clone())
+        let mut threads = self.of_persons();
+        (!threads.is_empty()).then(|| threads.swap_remove(dice.roll(threads.len() as u64) as usize))
     }
 
     pub fn all_threads(&self) -> Vec<String> {
@@ -157,14 +247,14 @@ impl Server {
             "thread/resume" => {
                 session.threads.insert(thread.clone());
                 let status = self.status_of(&thread);
-                self.respond(dice, key, id, &json!({"thread": {"id": thread, "status": status}}));
+                self.respond(dice, key, id, &json!({"thread": self.described(&thread, &status)}));
                 let open: Vec<_> = self.waiting.values().filter(|waiting| waiting.thread == thread).collect();
                 let open: Vec<_> = open.into_iter().map(|waiting| waiting.line.clone()).collect();
                 open.into_iter().for_each(|bytes| self.say(key, Said { bytes, plain: None }));
             }
             "thread/read" => {
                 let status = self.status_of(&thread);
-                self.respond(dice, key, id, &json!({"thread": {"id": thread, "status": status}}));
+                self.respond(dice, key, id, &json!({"thread": self.described(&thread, &status)}));
             }
             "thread/unsubscribe" => {
                 session.threads.remove(&thread);
@@ -185,30 +275,59 @@ impl Server {
     }
 
     fn start_thread(&mut self, dice: &mut Dice, key: Key, id: &Value, params: &Value) {
-        self.threads += 1;
-        let thread = format!("t{}", self.threads);
-        self.loaded.insert(thread.clone(), None);
-        if params["threadSource"] == "thread_title" {
-            self.titles.insert(thread.clone());
-        }
+        let kind = if params["threadSource"] == "thread_title" { Kind::Title } else { Kind::User };
+        let folder = params["cwd"].as_str().unwrap_or(FOLDERS[0]).to_owned();
+        let thread = self.new_thread(About { kind, folder, parent: None });
         if let Some(session) = self.sessions.get_mut(&key) {
             session.threads.insert(thread.clone());
         }
-        self.respond(dice, key, id, &json!({"thread": {"id": thread}}));
-        self.tell_all(dice, "thread/started", &json!({"thread": {"id": thread}}));
+        let described = json!({"thread": self.described(&thread, &Value::Null)});
+        self.respond(dice, key, id, &described);
+        self.tell_all(dice, "thread/started", &described);
+    }
+
+    fn new_thread(&mut self, about: About) -> String {
+        self.threads += 1;
+        let thread = format!("t{}", self.threads);
+        self.loaded.insert(thread.clone(), None);
+        self.about.insert(thread.clone(), about);
+        thread
+    }
+
+    /// The model of a thread, or the server itself, starts another one, which works at once. Who follows the one follows the other.
+    fn spawn(&mut self, dice: &mut Dice, parent: &str) {
+        if self.loaded.len() >= THREADS_MAX {
+            return;
+        }
+        let kind = Kind::OF_SERVER[dice.roll(Kind::OF_SERVER.len() as u64) as usize];
+        let folder = self.folder(parent).to_owned();
+        let thread = self.new_thread(About { kind, folder, parent: Some(parent.to_owned()) });
+        for session in self.sessions.values_mut().filter(|session| session.threads.contains(parent)) {
+            session.threads.insert(thread.clone());
+        }
+        let described = json!({"thread": self.described(&thread, &Value::Null)});
+        self.tell_all(dice, "thread/started", &described);
+        let turn = self.next_turn();
+        self.begin_turn(dice, &thread, &turn);
+    }
+
+    fn next_turn(&mut self) -> String {
+        self.turns += 1;
+        format!("u{}", self.turns)
+    }
+
+    fn begin_turn(&mut self, dice: &mut Dice, thread: &str, turn: &str) {
+        self.loaded.insert(thread.to_owned(), Some(turn.to_owned()));
+        self.tell(dice, thread, "turn/started", &json!({"threadId": thread, "turn": {"id": turn, "items": []}}));
+        self.status(dice, thread);
     }
 
     fn start_turn(&mut self, dice: &mut Dice, key: Key, id: &Value, thread: &str, input: &Value) {
         let running = self.loaded.get(thread).cloned().flatten();
-        let turn = running.clone().unwrap_or_else(|| {
-            self.turns += 1;
-            format!("u{}", self.turns)
-        });
+        let turn = running.clone().unwrap_or_else(|| self.next_turn());
         self.respond(dice, key, id, &json!({"turn": {"id": turn, "items": [], "status": "inProgress"}}));
         if running.is_none() {
-            self.loaded.insert(thread.to_owned(), Some(turn.clone()));
-            self.tell(dice, thread, "turn/started", &json!({"threadId": thread, "turn": {"id": turn, "items": []}}));
-            self.status(dice, thread);
+            self.begin_turn(dice, thread, &turn);
         }
         self.repeat(dice, thread, &turn, input);
     }
@@ -266,7 +385,8 @@ impl Server {
             return;
         }
         let (thread, turn) = running[dice.roll(running.len() as u64) as usize].clone();
-        match dice.roll(20) {
+        match dice.roll(21) {
+            20 => self.spawn(dice, &thread),
             0..=8 => {
                 let params = json!({"threadId": thread, "turnId": turn, "itemId": "a1", "delta": "some words "});
                 self.tell(dice, &thread, "item/agentMessage/delta", &params);

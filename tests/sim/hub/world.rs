@@ -1,14 +1,17 @@
 //! The world of a hub: the server, the clients, the hub that runs now, and what outlives it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
 use std::time::Duration;
 
+use codex_shim::testing::config::ContextScope;
 use codex_shim::testing::engine::{
     ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
     Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner, Token,
     WaitingCommand,
 };
 use codex_shim::testing::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
+use codex_shim::testing::store::threads_in_scope;
 use codex_shim::testing::wire::{Conn, Side};
 use serde_json::json;
 
@@ -21,7 +24,8 @@ use super::client::Client;
 use super::event_loop::{Hub, Own};
 use super::ledger::{Job, Ledger};
 use super::referee::Referee;
-use super::server::{Key, Server};
+use super::server::{FOLDERS, Key, Server};
+use super::threads;
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 4;
@@ -36,6 +40,8 @@ pub struct HubWorld {
     pub referee: Referee,
     pub ledger: Ledger,
     pub server: Server,
+    /// The threads of earlier servers in which no person spoke.
+    pub others: BTreeSet<String>,
     pub clients: BTreeMap<Key, Client>,
     /// The generation in which the server was started; `None` if none runs.
     pub server_run: Option<String>,
@@ -55,6 +61,7 @@ impl HubWorld {
             referee: Referee::default(),
             ledger: Ledger::default(),
             server: Server::default(),
+            others: BTreeSet::new(),
             clients: BTreeMap::new(),
             server_run: None,
             keys: 0,
@@ -82,12 +89,25 @@ impl HubWorld {
             if self.house.found.is_none() {
                 let counted = super::checks::counts(&self.house.session());
                 self.house.holds(counted);
+                self.threads_are_right();
             }
             if self.house.found.is_none() {
                 self.house.harm();
             }
         }
         self.house.found.take().map_or(Ok(()), Err)
+    }
+
+    /// The history and the activity know which threads are of no person.
+    fn threads_are_right(&mut self) {
+        self.others.extend(self.server.of_no_person());
+        if self.house.canary == Canary::ForgetsKinds {
+            super::super::checks::spoil(&self.house.session(), threads::ALL_OF_PERSONS);
+        }
+        let known = threads::are_known(&self.house.session(), &self.server);
+        self.house.holds(known);
+        let unchanged = threads::change_nothing(&self.house.journal(), &self.others, self.house.canary);
+        self.house.holds(unchanged);
     }
 
     pub fn now(&self) -> Now {
@@ -329,7 +349,13 @@ impl HubWorld {
         let api_call = self.house.happened.times(Event::Step);
         let server_listens = self.answers_to().is_some();
         let request = match self.house.dice.roll(8) {
-            0 => ApiRequest::Input { text: "from the side".to_owned(), thread_id: None },
+            0 => {
+                let speaks_anywhere = self.house.canary == Canary::SpeaksAnywhere;
+                let other =
+                    self.server.all_threads().into_iter().rev().find(|thread| !self.server.is_of_person(thread));
+                let thread_id = other.filter(|_| speaks_anywhere);
+                ApiRequest::Input { text: "from the side".to_owned(), thread_id }
+            }
             1 => ApiRequest::Interrupt { thread_id: None },
             2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None, by: "me".to_owned() },
             _ => {
@@ -363,22 +389,40 @@ impl HubWorld {
         }
     }
 
-    /// The user runs a command in a terminal. Until the ledger is open, it can be stored only for a later hub.
+    /// The user runs a command in a terminal, for the next turn of any thread or for those of the folder. Until the ledger is open, it
+    /// can be stored only for a later hub.
     fn context(&mut self) {
-        self.commands += 1;
-        let row = self.commands;
-        let cmd = format!("cargo test {row}");
-        let mut pushed: PushedCommand = serde_json::from_value(json!({"cmd": cmd})).expect("BUG: a command");
-        pushed.output = Some("one\ntwo \u{1f} three".to_owned());
-        let Ok(command) = pushed.into_command(1, &ContextBounds::default()) else { return };
-        // For the next turn of any thread, or of one.
-        let thread_id = if self.house.dice.once_in(3) { self.server.some_thread(&mut self.house.dice) } else { None };
-        let waiting = WaitingCommand { row, thread_id, forgotten_before: 0, command };
-        self.ledger.commands.push(waiting.clone());
-        if !self.ledger.is_loading() {
-            let thread_id = waiting.thread_id.clone().filter(|_| self.house.canary != Canary::MixesThreads);
-            self.tell(Input::Context(ContextChange::Added(vec![WaitingCommand { thread_id, ..waiting }])));
+        let folder = FOLDERS[self.house.dice.roll(FOLDERS.len() as u64) as usize];
+        for thread_id in self.threads_for_context(folder) {
+            self.commands += 1;
+            let row = self.commands;
+            let pushed = json!({"cmd": format!("cargo test {row}"), "cwd": folder});
+            let mut pushed: PushedCommand = serde_json::from_value(pushed).expect("BUG: a command");
+            pushed.output = Some("one\ntwo \u{1f} three".to_owned());
+            let Ok(command) = pushed.into_command(1, &ContextBounds::default()) else { return };
+            let waiting = WaitingCommand { row, thread_id, forgotten_before: 0, command };
+            self.ledger.commands.push(waiting.clone());
+            if !self.ledger.is_loading() {
+                let thread_id = waiting.thread_id.clone().filter(|_| self.house.canary != Canary::MixesThreads);
+                self.tell(Input::Context(ContextChange::Added(vec![WaitingCommand { thread_id, ..waiting }])));
+            }
         }
+    }
+
+    /// The threads that get a command, as the tools choose them; `None` is whichever speaks next.
+    fn threads_for_context(&mut self, folder: &str) -> Vec<Option<String>> {
+        if !self.house.dice.once_in(3) {
+            return vec![None];
+        }
+        let open = self.server.of_persons().into_iter().map(|thread| {
+            let folder = self.server.folder(&thread).to_owned();
+            (thread, folder)
+        });
+        let scope = match self.house.canary {
+            Canary::CrossesFolders => ContextScope::Session,
+            _ => ContextScope::Repository,
+        };
+        threads_in_scope(&open.collect::<Vec<_>>(), Path::new(folder), scope).into_iter().map(Some).collect()
     }
 
     fn forget_departed(&mut self) {

@@ -2,11 +2,10 @@
 //!
 //! Stored entries are masked already, but by the shapes that were known when they were stored; here they are masked again.
 
-use std::borrow::Cow;
-
 use serde_json::Value;
 
 use crate::config::Environment;
+use crate::engine::terminal::without_sequences;
 use crate::replay::Homes;
 use crate::secrets::Masker;
 
@@ -32,7 +31,8 @@ impl Cleaner {
     }
 
     pub(super) fn text(&self, text: &str) -> String {
-        let plain = without_colours(text);
+        // An escape sequence may stand in or before a secret or a path.
+        let plain = without_sequences(text);
         let masked = self.masker.text(&plain).unwrap_or_else(|| plain.into_owned());
         self.homes.as_ref().map_or(masked.clone(), |homes| homes.text(&masked))
     }
@@ -57,16 +57,6 @@ impl Cleaner {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-}
-
-/// Removes escape sequences, since one may stand in or before a secret or a path. Of an unfinished one, the rest of its line is
-/// removed.
-fn without_colours(text: &str) -> Cow<'_, str> {
-    if !text.contains('\u{1b}') {
-        return Cow::Borrowed(text);
-    }
-    let lines: Vec<String> = text.split('\n').map(|line| anstream::adapter::strip_str(line).to_string()).collect();
-    Cow::Owned(lines.join("\n"))
 }
 
 #[cfg(test)]

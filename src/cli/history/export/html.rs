@@ -1,6 +1,7 @@
-//! A transcript as one HTML page: it loads nothing, runs nothing, and no text of others is anything but text in it.
+//! A transcript as one HTML page: it loads nothing and runs nothing. Messages of the model are rendered from [`message`]; all other text
+//! of others is nothing but text in it.
 //!
-//! Attributes have only words of ours. The policy in the head allows one style, by its hash.
+//! Attributes have only words of ours, except the address of a link. The policy in the head allows one style, by its hash.
 
 use std::fmt::Write as _;
 use std::sync::LazyLock;
@@ -12,8 +13,9 @@ use sha2::{Digest as _, Sha256};
 
 use super::super::super::screen::{Clock, Tone};
 use super::super::below::{Below, Detail, Kind, below, lines_of};
-use super::super::entry::{Told, told};
-use super::shown::{Part, line_shown, output_line, parts};
+use super::super::entry::{Told, Written, told};
+use super::message::{self, Block, Inline};
+use super::shown::{Part, line_shown, parts};
 use crate::protocol::change::LineKind;
 
 const STYLE: &str = "
@@ -31,6 +33,16 @@ p{margin:0 0 .75rem;white-space:pre-wrap}
 pre{margin:0 0 .75rem;padding:.6rem .75rem;max-height:36rem;overflow:auto;background:var(--code);border:1px solid var(--line);border-radius:6px;font:13px/1.45 ui-monospace,monospace;white-space:pre-wrap}
 .did{margin:.5rem 0;font:14px/1.45 ui-monospace,monospace}
 .note{margin:0 0 .25rem;color:var(--faint);font-size:.85rem}
+h3,h4,h5,h6{font-size:1rem;margin:1rem 0 .25rem}
+ul,ol{margin:0 0 .75rem;padding-left:1.75rem}
+li>p{margin:0}
+li>ul,li>ol{margin:0}
+blockquote{margin:0 0 .75rem;padding-left:.75rem;border-left:3px solid var(--line)}
+table{display:block;overflow:auto;margin:0 0 .75rem;border-collapse:collapse}
+th,td{padding:.2rem .6rem;border:1px solid var(--line);text-align:left}
+code{padding:0 .2rem;background:var(--code);border-radius:3px;font:.9em ui-monospace,monospace}
+hr{border:0;border-top:1px solid var(--line)}
+a{color:inherit}
 .user h2{color:var(--user)}
 .faint{color:var(--faint)}
 .bad{color:var(--bad)}
@@ -80,16 +92,13 @@ pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
     let at = escaped(&clock.text(entry["ts"].as_str().unwrap_or_default()));
     let mut page = String::new();
     match told(entry) {
-        Told::Said { role, tone, text } => {
+        Told::Said { role, tone, written, text } => {
             let class = if role == "user" { "user" } else { class(tone) };
             let _ = writeln!(page, "<section class=\"{class}\">\n<h2>{}<time>{at}</time></h2>", escaped(role));
-            for part in parts(&text) {
-                match part {
-                    Part::Prose(lines) => {
-                        let _ = writeln!(page, "<p>{}</p>", escaped(lines.join("\n").trim_matches('\n')));
-                    }
-                    Part::Code(lines) => pre(&mut page, &lines.join("\n")),
-                }
+            let blocks = if written == Written::Markdown { message::blocks(&text) } else { None };
+            match blocks {
+                Some(blocks) => put_blocks(&mut page, &blocks),
+                None => verbatim(&mut page, &text),
             }
             page.push_str("</section>\n");
         }
@@ -105,6 +114,81 @@ pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
     page
 }
 
+/// A message whose signs stand for themselves, except the fences of its blocks of code.
+fn verbatim(page: &mut String, text: &str) {
+    for part in parts(text) {
+        match part {
+            Part::Prose(lines) => {
+                let _ = writeln!(page, "<p>{}</p>", escaped(lines.join("\n").trim_matches('\n')));
+            }
+            Part::Code(lines) => pre(page, &lines.join("\n")),
+        }
+    }
+}
+
+/// The headings of a page that are ours have levels 1 and 2.
+const OUR_LEVELS: usize = 2;
+
+fn put_blocks(page: &mut String, blocks: &[Block]) {
+    for block in blocks {
+        // Writing to memory does not fail.
+        let _ = match block {
+            Block::Paragraph(inlines) => writeln!(page, "<p>{}</p>", inline(inlines)),
+            Block::Heading(level, inlines) => {
+                let level = (level + OUR_LEVELS).min(6);
+                writeln!(page, "<h{level}>{}</h{level}>", inline(inlines))
+            }
+            Block::Quote(blocks) => {
+                page.push_str("<blockquote>\n");
+                put_blocks(page, blocks);
+                writeln!(page, "</blockquote>")
+            }
+            Block::List(first, items) => {
+                let name = if first.is_some() { "ol" } else { "ul" };
+                match first.filter(|first| *first != 1) {
+                    Some(first) => page.push_str(&format!("<ol start=\"{first}\">\n")),
+                    None => page.push_str(&format!("<{name}>\n")),
+                }
+                for item in items {
+                    page.push_str("<li>");
+                    put_blocks(page, item);
+                    page.push_str("</li>\n");
+                }
+                writeln!(page, "</{name}>")
+            }
+            Block::Code(lines) => {
+                pre(page, &lines.join("\n"));
+                Ok(())
+            }
+            Block::Table(rows) => {
+                page.push_str("<table>\n");
+                for (number, row) in rows.iter().enumerate() {
+                    let name = if number == 0 { "th" } else { "td" };
+                    let cells = row.iter().map(|cell| format!("<{name}>{}</{name}>", inline(cell)));
+                    let _ = writeln!(page, "<tr>{}</tr>", cells.collect::<String>());
+                }
+                writeln!(page, "</table>")
+            }
+            Block::Rule => writeln!(page, "<hr>"),
+        };
+    }
+}
+
+fn inline(inlines: &[Inline]) -> String {
+    let one = |part: &Inline| match part {
+        Inline::Text(text) => escaped(text),
+        Inline::Code(code) => format!("<code>{}</code>", escaped(code)),
+        Inline::Break => "<br>".to_owned(),
+        Inline::Strong(of) => format!("<strong>{}</strong>", inline(of)),
+        Inline::Emphasis(of) => format!("<em>{}</em>", inline(of)),
+        Inline::Deleted(of) => format!("<del>{}</del>", inline(of)),
+        Inline::Link(to, of) => {
+            format!("<a href=\"{}\" rel=\"noopener noreferrer\">{}</a>", escaped(to), inline(of))
+        }
+    };
+    inlines.iter().map(one).collect()
+}
+
 fn did(page: &mut String, class: &'static str, line: &str, at: &str) {
     let _ = writeln!(page, "<div class=\"did {class}\">{}<time>{at}</time></div>", escaped(&line_shown(line)));
 }
@@ -115,8 +199,9 @@ fn below_did(page: &mut String, below: &Below<'_>) {
         let _ = writeln!(page, "<div class=\"note\">{}</div>", escaped(&line_shown(note)));
     }
     match below.kind {
-        Kind::Output => pre(page, &below.text.lines().map(output_line).collect::<Vec<_>>().join("\n")),
-        Kind::Command | Kind::Json => pre(page, &below.text.lines().map(line_shown).collect::<Vec<_>>().join("\n")),
+        Kind::Output | Kind::Command | Kind::Json => {
+            pre(page, &below.text.lines().map(line_shown).collect::<Vec<_>>().join("\n"))
+        }
         Kind::Diff(_) => {
             page.push_str("<pre>\n");
             for (kind, line) in lines_of(below) {

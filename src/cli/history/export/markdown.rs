@@ -1,7 +1,7 @@
-//! A transcript as Markdown: no text of others is a heading, a link, an image or HTML in it.
+//! A transcript as Markdown: no text of others is an image, HTML, or a heading as high as ours in it.
 //!
-//! Messages are escaped, except that their blocks of code stay such blocks. All other text of several lines stands between
-//! fences that are longer than any in it.
+//! Messages of the model are written anew from [`message`], with every sign in their texts escaped. Other messages are escaped, except
+//! that their blocks of code stay such blocks. All other text of several lines stands between fences that are longer than any in it.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::super::super::screen::Clock;
 use super::super::below::{Below, Detail, Kind, below, lines_of};
-use super::super::entry::{Told, told};
-use super::shown::{Part, line_shown, output_line, parts};
+use super::super::entry::{Told, Written, told};
+use super::message::{self, Block, Inline};
+use super::shown::{Part, line_shown, parts};
 
 /// Shortest fence.
 const FENCE_MIN: usize = 3;
@@ -30,14 +31,16 @@ pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
     let at = escaped(&clock.text(entry["ts"].as_str().unwrap_or_default()));
     let mut text = String::new();
     match told(entry) {
-        Told::Said { role, tone: _, text: said } => {
+        Told::Said { role, tone: _, written, text: said } => {
             let _ = write!(text, "## {} · {at}\n\n", escaped(role));
-            for part in parts(&said) {
-                match part {
-                    Part::Prose(lines) => text.push_str(&prose(&lines)),
-                    Part::Code(lines) => fenced(&mut text, "", &lines),
-                }
+            let blocks = if written == Written::Markdown { message::blocks(&said) } else { None };
+            match blocks {
+                Some(blocks) => rows_of(&blocks).iter().for_each(|row| {
+                    let _ = writeln!(text, "{row}");
+                }),
+                None => verbatim(&mut text, &said),
             }
+            text.push('\n');
         }
         Told::Did { tone: _, line } => {
             let _ = write!(text, "{}\n\n", code_span(&line_shown(&line)));
@@ -57,7 +60,7 @@ fn below_did(text: &mut String, below: &Below<'_>) {
     }
     let lines = |shown: fn(&str) -> String| below.text.lines().map(shown).collect::<Vec<_>>();
     match below.kind {
-        Kind::Output => fenced(text, "text", &lines(output_line)),
+        Kind::Output => fenced(text, "text", &lines(line_shown)),
         Kind::Command => fenced(text, "sh", &lines(line_shown)),
         Kind::Json => fenced(text, "json", &lines(line_shown)),
         Kind::Diff(_) => {
@@ -67,15 +70,173 @@ fn below_did(text: &mut String, below: &Below<'_>) {
     }
 }
 
-/// Lines between fences.
+/// A message whose signs stand for themselves, except the fences of its blocks of code.
+fn verbatim(text: &mut String, said: &str) {
+    for part in parts(said) {
+        match part {
+            Part::Prose(lines) => text.push_str(&prose(&lines)),
+            Part::Code(lines) => fenced(text, "", &lines),
+        }
+    }
+}
+
+/// The headings of a file that are ours have levels 1 and 2.
+const OUR_LEVELS: usize = 2;
+
+/// Largest number that a list may begin with.
+const NUMBER_MAX: u64 = 999_999_999;
+
+/// The rows of a message, with a blank one between two blocks.
+fn rows_of(blocks: &[Block]) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    for block in blocks {
+        if !rows.is_empty() {
+            rows.push(String::new());
+        }
+        match block {
+            Block::Paragraph(inlines) => {
+                let lines = inline(inlines, &Row::Several);
+                let last = lines.len().saturating_sub(1);
+                let row = |(number, line)| format!("{line}{}", if number < last { "\\" } else { "" });
+                rows.extend(lines.into_iter().enumerate().map(row));
+            }
+            Block::Heading(level, inlines) => {
+                let signs = "#".repeat((level + OUR_LEVELS).min(6));
+                rows.push(format!("{signs} {}", inline(inlines, &Row::One).concat()));
+            }
+            Block::Quote(blocks) => rows.extend(rows_of(blocks).iter().map(|row| format!("> {row}"))),
+            Block::List(first, items) => {
+                for (number, item) in (first.unwrap_or(1)..).zip(items) {
+                    let mark = match first {
+                        Some(_) => format!("{}. ", number.min(NUMBER_MAX)),
+                        None => "- ".to_owned(),
+                    };
+                    rows.extend(hanging(&mark, &rows_of(item)));
+                }
+            }
+            Block::Code(lines) => rows.extend(between_fences("", lines)),
+            Block::Table(table) => {
+                for (number, row) in table.iter().enumerate() {
+                    let cells = row.iter().map(|cell| format!(" {} |", inline(cell, &Row::Cell).concat()));
+                    rows.push(format!("|{}", cells.collect::<String>()));
+                    rows.extend((number == 0).then(|| format!("|{}", "---|".repeat(row.len()))));
+                }
+            }
+            Block::Rule => rows.push("* * *".to_owned()),
+        }
+    }
+    rows
+}
+
+/// Rows behind a mark: the other ones stand below the text of the first.
+fn hanging(mark: &str, rows: &[String]) -> Vec<String> {
+    let blanks = " ".repeat(mark.len());
+    let row = |(number, row): (usize, &String)| match (number, row.is_empty()) {
+        (0, _) => format!("{mark}{row}"),
+        (_, true) => String::new(),
+        (_, false) => format!("{blanks}{row}"),
+    };
+    rows.iter().enumerate().map(row).collect()
+}
+
+/// Where a text stands.
+#[derive(Debug, PartialEq, Eq)]
+enum Row {
+    /// In a paragraph: a line break begins another line.
+    Several,
+    /// In a heading.
+    One,
+    /// In a table.
+    Cell,
+}
+
+/// The lines of a text.
+fn inline(inlines: &[Inline], row: &Row) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    put_inline(&mut lines, inlines, row);
+    let lines = lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+    lines.map(|line| if *row == Row::Several { unlike_block(line) } else { line.to_owned() }).collect()
+}
+
+fn put_inline(lines: &mut Vec<String>, inlines: &[Inline], row: &Row) {
+    fn between(lines: &mut Vec<String>, of: &[Inline], row: &Row, begin: &str, end: &str) {
+        put(lines, begin);
+        put_inline(lines, of, row);
+        put(lines, end);
+    }
+    fn put(lines: &mut [String], text: &str) {
+        if let Some(line) = lines.last_mut() {
+            line.push_str(text);
+        }
+    }
+    for part in inlines {
+        match part {
+            Inline::Text(text) => put(lines, &signs_escaped(text)),
+            Inline::Code(code) if *row == Row::Cell => put(lines, &code_span(code).replace('|', "\\|")),
+            Inline::Code(code) => put(lines, &code_span(code)),
+            Inline::Break if *row == Row::Several => lines.push(String::new()),
+            Inline::Break => put(lines, " "),
+            Inline::Strong(of) => between(lines, of, row, "**", "**"),
+            Inline::Emphasis(of) => between(lines, of, row, "*", "*"),
+            Inline::Deleted(of) => between(lines, of, row, "~~", "~~"),
+            Inline::Link(to, of) => between(lines, of, row, "[", &format!("](<{}>)", address(to))),
+        }
+    }
+}
+
+/// A text in which every sign that means anything anywhere stands for itself.
+fn signs_escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + text.len() / 4);
+    for char in text.chars() {
+        if "\\`*_[]<>&~|$^{}#!".contains(char) {
+            escaped.push('\\');
+        }
+        escaped.push(char);
+    }
+    escaped
+}
+
+/// A line of a paragraph that cannot begin a block.
+fn unlike_block(line: &str) -> String {
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    let at = match line.as_bytes().get(digits) {
+        Some(b'.' | b')') if digits > 0 => digits,
+        Some(b'-' | b'+' | b'=' | b':') if digits == 0 => 0,
+        Some(b'*') if digits == 0 && matches!(line.as_bytes().get(1), None | Some(b' ')) => 0,
+        Some(b'~') if line.starts_with("~~~") => 0,
+        Some(_) | None => return line.to_owned(),
+    };
+    format!("{}\\{}", &line[..at], &line[at..])
+}
+
+/// The address of a link between `<` and `>`.
+fn address(to: &str) -> String {
+    let mut address = String::with_capacity(to.len());
+    for char in to.chars() {
+        match char {
+            '&' => address.push_str("\\&"),
+            '\\' | '`' | '<' | '>' | '"' | '|' | '$' | '{' | '}' | '^' => {
+                let _ = write!(address, "%{:02X}", u32::from(char));
+            }
+            char => address.push(char),
+        }
+    }
+    address
+}
+
+/// Lines between fences, and a blank one.
 fn fenced(text: &mut String, language: &'static str, lines: &[String]) {
-    let longest = lines.iter().map(|line| longest_run(line)).max().unwrap_or(0);
-    let fence = "`".repeat(FENCE_MIN.max(longest + 1));
-    let _ = writeln!(text, "{fence}{language}");
-    for line in lines {
+    for line in between_fences(language, lines) {
         let _ = writeln!(text, "{line}");
     }
-    let _ = write!(text, "{fence}\n\n");
+    text.push('\n');
+}
+
+fn between_fences(language: &'static str, lines: &[String]) -> Vec<String> {
+    let longest = lines.iter().map(|line| longest_run(line)).max().unwrap_or(0);
+    let fence = "`".repeat(FENCE_MIN.max(longest + 1));
+    let (begin, end) = ([format!("{fence}{language}")], [fence]);
+    begin.into_iter().chain(lines.iter().cloned()).chain(end).collect()
 }
 
 /// The longest run of backticks.

@@ -6,6 +6,7 @@
 mod clean;
 mod html;
 mod markdown;
+mod message;
 #[cfg(test)]
 mod properties;
 mod shown;
@@ -25,6 +26,8 @@ use super::super::{Done, say};
 use super::below::{Detail, More};
 use super::transcript::{OUTPUT_LINES_MAX, TranscriptArguments, in_words};
 use crate::config::Environment;
+use crate::control::{RequestOrigin, recorded_threads};
+use crate::engine::one_line;
 use crate::store::{Found, client_name};
 use clean::Cleaner;
 use whole::WholeItems;
@@ -61,6 +64,10 @@ impl Format {
 /// Facts about the thread at the top of an export, cleaned.
 struct Facts {
     thread: String,
+    title: Option<String>,
+    /// What the thread is for, unless a person speaks in it.
+    kind: Option<&'static str>,
+    /// Of the thread, else of its session.
     folder: Option<String>,
     client: Option<String>,
     /// The times of the first and the last entry, RFC 3339.
@@ -74,6 +81,8 @@ impl Facts {
     fn rows(&self, clock: &Clock) -> Vec<(&'static str, String)> {
         let time = |at: &str| clock.cell(at, Screen::None);
         let mut rows = vec![("thread", self.thread.clone())];
+        rows.extend(self.title.clone().map(|title| ("title", title)));
+        rows.extend(self.kind.map(|kind| ("of", kind.to_owned())));
         rows.extend(self.folder.clone().map(|folder| ("folder", folder)));
         rows.extend(self.client.clone().map(|client| ("client", client)));
         rows.push(("from", time(&self.from)));
@@ -132,11 +141,15 @@ fn facts(session: &Found, thread: &str, entries: &[Box<RawValue>], items: &Whole
         let entry: Value = entry.and_then(|entry| serde_json::from_str(entry.get()).ok()).unwrap_or_default();
         entry["ts"].as_str().unwrap_or_default().to_owned()
     };
-    let holder = session.holder.as_ref();
+    let identity = recorded_threads(&session.dir, &[thread.to_owned()]).remove(thread).unwrap_or_default();
+    let (title, kind) = (identity.title.clone(), identity.kind);
+    let RequestOrigin { cwd, client, .. } = RequestOrigin::of_thread(session, identity);
     Facts {
         thread: cleaner.text(thread),
-        folder: holder.map(|holder| cleaner.text(&holder.place.cwd)),
-        client: holder.and_then(|holder| holder.client.as_deref()).map(|name| cleaner.text(client_name(name))),
+        title: title.map(|title| cleaner.text(&one_line(&title))),
+        kind: Some(kind.in_words()).filter(|_| !kind.is_user()),
+        folder: Some(cwd).filter(|cwd| !cwd.is_empty()).map(|cwd| cleaner.text(&cwd)),
+        client: client.map(|name| cleaner.text(client_name(&name))),
         from: time(entries.first()),
         to: time(entries.last()),
         missing: match items.missing() {
@@ -220,6 +233,8 @@ impl Export<'_> {
 fn json_head(facts: &Facts) -> String {
     let head = json!({
         "thread_id": facts.thread,
+        "title": facts.title,
+        "of": facts.kind,
         "folder": facts.folder,
         "client": facts.client,
         "exported_by": concat!("codex-shim ", env!("CARGO_PKG_VERSION")),

@@ -12,10 +12,18 @@ use super::{html, markdown};
 
 const ALL: Detail = Detail { output_lines_max: None, has_diffs: true, more: More::All };
 
-/// An entry of each role, with a text of others in every member.
+fn said(role: &str, text: &str) -> Value {
+    json!({"ts": text, "role": role, "text": text, "item_id": text, "event": text})
+}
+
+/// The messages of the model, which are Markdown.
+fn messages(text: &str) -> Vec<Value> {
+    ["assistant", "reasoning", "plan"].map(|role| said(role, text)).into()
+}
+
+/// An entry of each other role, with a text of others in every member.
 fn entries(text: &str) -> Vec<Value> {
-    let said = |role: &str| json!({"ts": text, "role": role, "text": text, "item_id": text, "event": text});
-    let mut all: Vec<Value> = ["user", "assistant", "reasoning", "plan", "diff", "error", "other"].map(said).into();
+    let mut all: Vec<Value> = ["user", "diff", "error", "other"].map(|role| said(role, text)).into();
     all.push(json!({"ts": text, "role": text}));
     all.push(json!({"ts": text, "role": "plan", "steps": [{"step": text, "status": "completed"}]}));
     all.push(json!({
@@ -42,7 +50,8 @@ fn clock() -> Clock {
 
 fn page(text: &str) -> String {
     let facts = vec![("folder", text.to_owned())];
-    let entries: String = entries(text).iter().map(|entry| html::entry(entry, &clock(), &ALL)).collect();
+    let all = entries(text).into_iter().chain(messages(text));
+    let entries: String = all.map(|entry| html::entry(&entry, &clock(), &ALL)).collect();
     html::head(&facts) + &entries + html::TAIL
 }
 
@@ -72,7 +81,7 @@ fn check_text(text: &str) {
     }
 }
 
-const ALLOWED: &str = r#"^<(!DOCTYPE html|html lang="en"|/?(html|head|title|body|style|h1|h2|dl|dt|dd|p|pre|time|span|div|section)|meta (charset="utf-8"|http-equiv="Content-Security-Policy" content="[a-zA-Z0-9 ;'+/=-]+"|name="(viewport|referrer)" content="[a-z0-9 ,=-]+")|(section|div|span) class="[a-z ]+")>$"#;
+const ALLOWED: &str = r#"^<(!DOCTYPE html|html lang="en"|/?(html|head|title|body|style|h[1-6]|dl|dt|dd|p|pre|time|span|div|section|ul|ol|li|blockquote|table|tr|th|td|code|strong|em|del|a)|br|hr|ol start="[0-9]+"|a href="(?i:https?|mailto):[^"<>\s]*" rel="noopener noreferrer"|meta (charset="utf-8"|http-equiv="Content-Security-Policy" content="[a-zA-Z0-9 ;'+/=-]+"|name="(viewport|referrer)" content="[a-z0-9 ,=-]+")|(section|div|span) class="[a-z ]+")>$"#;
 
 fn check_html(text: &str) {
     let allowed = regex::Regex::new(ALLOWED).expect("BUG: it is valid");
@@ -101,6 +110,9 @@ fn check_markdown(text: &str) {
         );
         assert!(is_allowed, "{event:?} of {text:?} in\n{file}");
     }
+    for message in messages(text) {
+        check_message(&markdown::entry(&message, &clock(), &ALL), text);
+    }
     // Text of others makes no heading and no block of ours more or less.
     let outline = |file: &str| {
         let parser = Parser::new_ext(file, Options::all());
@@ -114,7 +126,33 @@ fn check_markdown(text: &str) {
     );
 }
 
-const HOSTILE: [&str; 34] = [
+/// A message of the model may be more than text, but nothing that loads or runs, and no heading like ours.
+fn check_message(file: &str, text: &str) {
+    let mut headings = 0;
+    for event in Parser::new_ext(file, Options::all()) {
+        let runs = matches!(
+            event,
+            Event::Html(_)
+                | Event::InlineHtml(_)
+                | Event::FootnoteReference(_)
+                | Event::InlineMath(_)
+                | Event::DisplayMath(_)
+                | Event::Start(Tag::Image { .. } | Tag::HtmlBlock | Tag::FootnoteDefinition(_) | Tag::MetadataBlock(_))
+        );
+        let mut is_allowed = !runs;
+        if let Event::Start(Tag::Link { dest_url, .. }) = &event {
+            let to = dest_url.to_lowercase();
+            is_allowed &= ["http:", "https:", "mailto:"].iter().any(|scheme| to.starts_with(scheme));
+        }
+        headings += usize::from(matches!(&event, Event::Start(Tag::Heading { level, .. }) if (*level as usize) < 3));
+        assert!(is_allowed, "{event:?} of {text:?} in\n{file}");
+    }
+    assert_eq!(headings, 1, "{text:?} in\n{file}");
+    let is_steering = |char: char| (char.is_control() && char != '\n') || crate::engine::deceives(char);
+    assert!(!file.contains(is_steering), "{text:?}");
+}
+
+const HOSTILE: [&str; 40] = [
     "<script>alert(1)</script>",
     "</style><script>x</script>",
     "</pre></p></section><img src=x onerror=x>",
@@ -148,6 +186,12 @@ const HOSTILE: [&str; 34] = [
     "[[wiki|x]]",
     "\r\n\r <b>\r",
     "\u{feff}\u{200b}\u{2028}<b>",
+    "[a](http://x/`<>$y$|{z}^&amp;\"'\\) !\\[b](http://x) ![c](https://x/c.png) ![[d]](d) \\![e](mailto:a@b)",
+    "&#x202e;x &#27;[2J &#0; &lt;b&gt; &#96;&#96;&#96; &#42;&#32;a &#35; h\n&#45; b\n&#32;&#32;&#32;&#32;c",
+    "~~~~a ~b~~~~ ~~ *&#32;a* **&#32;** _&nbsp;_",
+    "- - - a\n\n      b\n-\n- ---\n1)\n2) # h\n> # q\n> ```\n> x",
+    "a\n  -\nb\n| `|` |\n|-|\n| <b> \\| [x](http://y|z) |",
+    "18446744073709551615. a\n999999999. b\n0. c",
     "",
 ];
 
@@ -203,6 +247,88 @@ fn text_is_read_as_it_was_written() {
         read.replace('\u{a0}', " "),
         "user · 2026-01-01 23:04:05 UTC\na < b && c > d \"e\" 'f' \\ `g` *h* _i_ #1 [j](k)\n  indented\n1. x"
     );
+}
+
+/// A message as a model writes it.
+const WRITTEN: &str = "\
+# Done
+
+Fixed **two** _bugs_ in `a|b.rs`, ~~three~~:
+see [the issue](https://a.b/c?d=e&f=g_h) and <b>.
+
+1. one
+   - nested
+
+     ```rust
+     let x = 1 < 2;
+     ```
+2. two!
+
+> quoted
+
+| name | `n` |
+|---|---|
+| a | **1** |
+
+- [x] done
+- [ ] open
+
+---
+#3 and 1. x";
+
+#[test]
+fn messages_of_the_model_are_rendered() {
+    let entry = |role: &str| json!({"ts": "T", "role": role, "text": WRITTEN});
+    for role in ["assistant", "reasoning", "plan"] {
+        let page = html::entry(&entry(role), &clock(), &ALL);
+        for part in [
+            "<h3>Done</h3>",
+            "<p>Fixed <strong>two</strong> <em>bugs</em> in <code>a|b.rs</code>, <del>three</del>:<br>see <a href=\"https://a.b/c?d=e&amp;f=g_h\" \
+             rel=\"noopener noreferrer\">the issue</a> and &lt;b&gt;.</p>",
+            "<ol>\n<li><p>one</p>\n<ul>\n<li><p>nested</p>\n<pre>\nlet x = 1 &lt; 2;</pre>\n</li>\n</ul>\n</li>\n<li><p>two!</p>\n</li>\n</ol>",
+            "<blockquote>\n<p>quoted</p>\n</blockquote>",
+            "<tr><th>name</th><th><code>n</code></th></tr>\n<tr><td>a</td><td><strong>1</strong></td></tr>",
+            "<li><p>[x] done</p>\n</li>",
+            "<hr>\n<p>#3 and 1. x</p>",
+        ] {
+            assert!(page.contains(part), "{role}: {part}\n{page}");
+        }
+        let file = markdown::entry(&entry(role), &clock(), &ALL);
+        let (_, message) = file.split_once("\n\n").expect("a heading");
+        let (told, written) = (super::message::blocks(message), super::message::blocks(WRITTEN));
+        let lowered = |blocks: Option<Vec<super::message::Block>>| {
+            let mut blocks = blocks.expect("it is not deep");
+            if let Some(super::message::Block::Heading(level, _)) = blocks.first_mut() {
+                *level += 2;
+            }
+            blocks
+        };
+        assert_eq!(merged(&told.expect("it is not deep")), merged(&lowered(written)), "{role}: {file}");
+    }
+    // What a person has typed stands as it was typed.
+    assert!(html::entry(&entry("user"), &clock(), &ALL).contains("Fixed **two** _bugs_"));
+}
+
+/// The blocks with adjacent texts as one: escapes split a text.
+fn merged(blocks: &[super::message::Block]) -> String {
+    format!("{blocks:?}").replace("\"), Text(\"", "")
+}
+
+#[test]
+fn content_of_files_has_its_signs() {
+    let shapes = [json!("add"), json!({"type": "add"}), json!("delete"), json!({"type": "delete"})];
+    for kind in shapes {
+        let sign = if kind.to_string().contains("add") { "+" } else { "-" };
+        let change = json!({"path": "a", "kind": kind, "diff": "one\n-two\n"});
+        let entry = json!({"ts": "T", "role": "file_change", "changes": [change]});
+        for shown in [
+            html::entry(&entry, &clock(), &ALL),
+            markdown::entry(&entry, &clock(), &ALL),
+            super::in_words(&entry, &clock(), super::Screen::None, &ALL),
+        ] {
+            assert!(shown.contains(&format!("{sign}one")) && shown.contains(&format!("{sign}-two")), "{shown}");
+        }
+    }
 }
 
 #[test]

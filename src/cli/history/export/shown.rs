@@ -58,13 +58,6 @@ pub(super) fn line_shown(line: &str) -> String {
     screen::plain(&line.replace('\t', "    "))
 }
 
-/// A line that a command printed: without colours, and as it was after it was last overprinted.
-pub(super) fn output_line(line: &str) -> String {
-    let line = line.trim_end_matches('\r');
-    let line = line.rsplit('\r').next().unwrap_or(line);
-    line_shown(&anstream::adapter::strip_str(line).to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +77,5 @@ mod tests {
     #[test]
     fn nothing_steers_or_hides() {
         assert_eq!(line_shown("a\tb\u{202e}c\u{1b}[31m\0"), "a    b\\u{202e}c\u{fffd}[31m\u{fffd}");
-        assert_eq!(output_line("10%\r\u{1b}[32mdone\u{1b}[0m\r"), "done");
     }
 }

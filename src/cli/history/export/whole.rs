@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::super::super::progress::Progress;
 use super::clean::Cleaner;
+use crate::engine::terminal::remains_of;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Position, Record, SegmentName};
 use crate::protocol::Method;
@@ -98,7 +99,8 @@ impl WholeItems {
         Ok(())
     }
 
-    /// An entry with its secrets masked and home folders replaced, and with its output in full if the journal has it.
+    /// An entry with its secrets masked and home folders replaced, and with its output in full if the journal has it, as it stood
+    /// on the screen in the end.
     pub(super) fn complete(&self, json: &str, cleaner: &Cleaner) -> io::Result<Value> {
         let mut entry = cleaner.masked(json);
         if let Some((name, stored)) = cut_entry(json)
@@ -115,6 +117,9 @@ impl WholeItems {
             {
                 entry[member] = item[in_item].clone();
             }
+        }
+        if let Some(output) = entry["output"].as_str() {
+            entry["output"] = remains_of(output).into();
         }
         cleaner.all_texts(&mut entry);
         Ok(entry)

@@ -5,14 +5,24 @@
 //! below the second level as JSON, because that is data and not protocol. The texts are untrusted; the caller escapes them
 //! before they reach a terminal.
 
+mod again;
+mod danger;
+mod until;
+
 use std::path::{Component, Path};
 
 use serde_json::{Value, json};
 
-use super::answer::{in_words, kind_of, of_word, takes_reason};
+pub(crate) use until::answer_until;
+
+use super::answer::{
+    DECLINED_FOR_GOOD, declining_for_good, in_words, kind_of, of_word, offers, persist_in_words, persisting,
+    takes_reason,
+};
 use super::form::{self, Field};
 use crate::engine::{
-    RequestKind, RequestType, Subject, Word, command_line, one_line, permissions_in_words, without_system_shell,
+    Persist, RequestKind, RequestType, Word, answers_nothing, command_line, one_line, permissions_in_words,
+    without_system_shell,
 };
 use crate::protocol::change::{self, ChangeSize, Form, LineKind, Listed, Text};
 
@@ -96,28 +106,48 @@ pub(crate) struct RequestView {
     pub fields: Vec<Field>,
     /// The answers that need no text, in the order of a list; empty for questions and unknown kinds.
     pub choices: Vec<Choice>,
+    /// The folder in which its thread works, if it is known.
+    pub folder: Option<String>,
+    /// The warnings because of which accepting it is asked about once more.
+    pub dangers: Vec<String>,
+}
+
+/// What is risky about a request.
+struct Risks {
+    files: Vec<ChangedFile>,
+    dangers: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Risks {
+    fn of(row: &Value) -> Risks {
+        let payload = &row["request_payload"];
+        let files = files(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
+        let dangers = again::dangers(row, kind_of(row), &files);
+        let mut warnings = dangers.clone();
+        warnings.extend(unfitting(&files));
+        if payload["url"].is_string() {
+            warnings.push("open that address only if you trust who asks".to_owned());
+        }
+        Risks { files, dangers, warnings }
+    }
+}
+
+/// The warnings about a request, without the rest of its view.
+pub(crate) fn warnings_of(row: &Value) -> Vec<String> {
+    Risks::of(row).warnings
 }
 
 impl RequestView {
     /// The view of a ledger row.
     pub(crate) fn of(row: &Value) -> RequestView {
         let (kind, payload) = (kind_of(row), &row["request_payload"]);
-        let mut dangers = dangers(payload);
-        let files = files(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
-        if kind.subject() == Some(Subject::Diff) {
-            dangers.extend(unseen(&files));
-        }
-        // Of a request on another machine, a part may have stayed there: other lines of a command, or what it may do.
-        dangers.extend(row["left_out"].as_str().map(str::to_owned));
+        let Risks { files, dangers, warnings } = Risks::of(row);
         let fields = form::fields(row);
         let choices = choices(row, kind, !fields.is_empty(), &dangers);
-        let mut warnings = dangers;
-        warnings.extend(unfitting(&files));
-        if payload["url"].is_string() {
-            warnings.push("open that address only if you trust who asks".to_owned());
-        }
+        let folder = again::folder_of(row).map(str::to_owned);
         let questions = payload["questions"].as_array().into_iter().flatten().map(Question::of).collect();
-        RequestView { kind, members: members(payload), files, warnings, questions, fields, choices }
+        RequestView { kind, members: members(payload), files, warnings, questions, fields, choices, folder, dangers }
     }
 }
 
@@ -179,78 +209,36 @@ impl Question {
 
 /// The choices of a request, in the order of a list.
 fn choices(row: &Value, kind: RequestKind, has_fields: bool, dangers: &[String]) -> Vec<Choice> {
-    let danger = Some(dangers.join("; ")).filter(|danger| !danger.is_empty());
-    let choice = |key, label: &str, gives, danger| Choice { key, label: label.to_owned(), gives, danger };
+    let choice = |key, label: &str, gives: Gives| {
+        let danger = match &gives {
+            Gives::Body(body) => again::asked_again(row, kind, dangers, body),
+            Gives::Reason => None,
+            Gives::Form => again::asked_again(row, kind, dangers, &json!({ "action": Word::Accept.decision() })),
+        };
+        Choice { key, label: label.to_owned(), gives, danger }
+    };
     let word = |word: Word| {
         let body = Gives::Body(of_word(row, word, None).ok()?);
         Some(match word {
-            Word::Accept if has_fields => choice('a', "accept, and fill in the form", Gives::Form, danger.clone()),
-            Word::Accept => choice('a', "accept", body, danger.clone()),
-            Word::AcceptForSession => {
-                let widely = (kind.request_type() == RequestType::Permissions)
-                    .then(|| "it holds for the whole session".to_owned());
-                choice('s', "accept for the session", body, danger.clone().or(widely))
-            }
-            Word::Decline => choice('d', "decline", body, None),
-            Word::Cancel if kind.request_type() == RequestType::Elicitation => choice('c', "cancel", body, None),
-            Word::Cancel => choice('c', "cancel, which ends the turn", body, None),
+            Word::Accept if has_fields => choice('a', "accept, and fill in the form", Gives::Form),
+            Word::Accept => choice('a', "accept", body),
+            Word::AcceptForSession => choice('s', "accept for the session", body),
+            Word::Decline => choice('d', "decline", body),
+            Word::Cancel if kind.request_type() == RequestType::Elicitation => choice('c', "cancel", body),
+            Word::Cancel => choice('c', "cancel, which ends the turn", body),
         })
     };
-    let offers = row["available_decisions"].as_array().into_iter().flatten().filter(|offer| offer.is_object());
-    let offers = ('1'..='9').zip(offers).map(|(key, offer)| {
-        let danger = Some("it changes what is asked about from now on".to_owned());
-        choice(key, &offered(offer), Gives::Body(json!({ "decision": offer })), danger)
-    });
-    let reason = takes_reason(kind).then(|| choice('r', "decline with a reason", Gives::Reason, None));
+    let decisions = row["available_decisions"].as_array().into_iter().flatten().filter(|offer| offer.is_object());
+    let decisions = decisions.map(|offer| (offered(offer), json!({ "decision": offer })));
+    let always = offers(row).contains(&Persist::Always).then_some(Persist::Always);
+    let always = always.map(|always| (persist_in_words(always).to_owned(), persisting(always)));
+    let never = declining_for_good(row).map(|body| (DECLINED_FOR_GOOD.to_owned(), body));
+    let offers = ('1'..='9').zip(decisions.chain(always).chain(never));
+    let offers = offers.map(|(key, (label, body))| choice(key, &label, Gives::Body(body)));
+    let reason = takes_reason(kind).then(|| choice('r', "decline with a reason", Gives::Reason));
     let (accepts, declines) = ([Word::Accept, Word::AcceptForSession], [Word::Decline]);
     let all = accepts.into_iter().filter_map(word).chain(offers).chain(declines.into_iter().filter_map(word));
     all.chain(reason).chain(word(Word::Cancel)).collect()
-}
-
-/// Everything in a request that makes accepting it riskier than it looks.
-fn dangers(payload: &Value) -> Vec<String> {
-    let mut dangers = Vec::new();
-    if let Some(root) = payload["grantRoot"].as_str() {
-        dangers.push(format!("all below {root} may be written to from then on"));
-    }
-    if !payload["additionalPermissions"].is_null() {
-        dangers.push("it is given more than the sandbox allows".to_owned());
-    }
-    dangers.extend(wide_permissions(&payload["permissions"], payload["cwd"].as_str().unwrap_or_default()));
-    if !payload["networkApprovalContext"].is_null() {
-        let host = payload["networkApprovalContext"]["host"].as_str().unwrap_or("the network");
-        dangers.push(format!("it reaches {host}"));
-    }
-    let risk = &payload["risk"];
-    let level = [&risk["riskLevel"], &risk["risk_level"]].into_iter().find_map(Value::as_str);
-    dangers.extend(level.filter(|level| *level != "low").map(|level| format!("codex calls its risk {level}")));
-    dangers
-}
-
-/// The requested permissions that reach the network or files outside the folder; an unknown permission is one of them.
-fn wide_permissions(wanted: &Value, cwd: &str) -> Vec<String> {
-    let mut wide = Vec::new();
-    for (name, value) in wanted.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
-        match &**name {
-            "network" if value["enabled"] == false => {}
-            "network" => wide.push("it reaches the network".to_owned()),
-            "fileSystem" => {
-                let entries = value["entries"].as_array().into_iter().flatten();
-                let entries =
-                    entries.filter(|entry| !matches!(entry["access"].as_str(), Some("read" | "none" | "deny")));
-                let paths = value["write"].as_array().into_iter().flatten();
-                let is_outside = entries.map(|entry| &entry["path"]).chain(paths).any(|path| !is_inside(path, cwd));
-                wide.extend(is_outside.then(|| "it may write outside its folder".to_owned()));
-            }
-            name => wide.push(format!("it asks for a permission of an unknown kind: {}", one_line(name))),
-        }
-    }
-    wide
-}
-
-/// Whether a path is relative, and stays below the folder that it starts at.
-fn is_plain_relative(path: &Path) -> bool {
-    path.is_relative() && !path.components().any(|part| part == Component::ParentDir)
 }
 
 /// Whether a path of a permission is surely inside a folder.
@@ -316,7 +304,7 @@ fn members(payload: &Value) -> Vec<Row> {
     match payload.as_object() {
         Some(members) => {
             let is_known = |name: &String| FIRST.contains(&name.as_str()) || ELSEWHERE.contains(&name.as_str());
-            let call = tool_call(payload);
+            let call = tool_call(payload).or_else(|| suggestion(payload));
             for (label, text) in call.iter().flatten() {
                 some(label, text, Meant::Asked);
             }
@@ -348,19 +336,95 @@ fn tool_call(payload: &Value) -> Option<Vec<(&'static str, Value)>> {
     let tool = tool.map_or("a tool".to_owned(), |name| format!("the tool `{name}`"));
     let given = ["tool_params", "toolParams"].into_iter().find(|name| !is_empty(&meta[*name]));
     let parameters = given.map(|name| &meta[name]);
+    // Offers become choices.
+    let is_offered = |value: &Value| {
+        let listed = value.as_array().map_or(1, Vec::len);
+        Persist::offered(payload).len() == listed
+    };
     let is_told = |name: &str, value: &Value| {
         name == "codex_approval_kind"
+            || name == "persist" && is_offered(value)
+            || name == "tool_params_display" && parameters.is_some_and(|given| repeats(value, given))
             || [titled, given].contains(&Some(name))
             || name.starts_with("tool") && is_empty(value)
     };
     let others = meta.as_object().into_iter().flatten().filter(|(name, value)| !is_told(name, value));
     let others: serde_json::Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut rows = vec![("runs", Value::String(format!("{tool} of {server}")))];
-    rows.push(("with", parameters.map_or("no parameters".into(), members_in_words)));
+    let display = &meta["tool_params_display"];
+    rows.push(("with", parameters.map_or("no parameters".into(), |given| named_parameters(given, display))));
     if !others.is_empty() {
         rows.push(("more", members_in_words(&Value::Object(others))));
     }
     Some(rows)
+}
+
+/// The tool that an elicitation suggests to install or enable, and everything else that is said about it. What it is, its names and
+/// the offer for an answer no are in words.
+fn suggestion(payload: &Value) -> Option<Vec<(&'static str, Value)>> {
+    let meta = &payload["_meta"];
+    if meta["codex_approval_kind"] != "tool_suggestion" {
+        return None;
+    }
+    let text = |name: &str| meta[name].as_str().map(one_line).filter(|text| !text.is_empty());
+    let does = text("suggest_type").unwrap_or_else(|| "use".to_owned());
+    let kind = text("tool_type").unwrap_or_else(|| "tool".to_owned());
+    let (name, id) = (text("tool_name"), text("tool_id"));
+    let is_same = name == id;
+    let named = match (name, id) {
+        (Some(name), Some(id)) if !is_same => format!("`{name}` ({id})"),
+        (Some(name), _) | (None, Some(name)) => format!("`{name}`"),
+        (None, None) => "without a name".to_owned(),
+    };
+    let mut rows = vec![("suggests", Value::String(format!("to {does} the {kind} {named}")))];
+    // The message may be the same text.
+    let reason = text("suggest_reason").filter(|reason| payload["message"] != **reason);
+    rows.extend(reason.map(|reason| ("because", Value::String(reason))));
+    rows.extend(text("install_url").map(|address| ("address", Value::String(address))));
+    rows.extend(payload["serverName"].as_str().map(|server| ("asked by", Value::String(one_line(server)))));
+    // An offer that an answer no can take is a choice; accepting takes none.
+    let listed = meta["persist"].as_array().map_or(1, Vec::len);
+    let is_told = |name: &str, value: &Value| match name {
+        "codex_approval_kind" => true,
+        "persist" => Persist::listed(payload).len() == listed,
+        "suggest_type" | "tool_type" | "tool_name" | "tool_id" | "suggest_reason" | "install_url" => value.is_string(),
+        _ => false,
+    };
+    let others =
+        meta.as_object().into_iter().flatten().filter(|(name, value)| !is_told(name, value) && !value.is_null());
+    let others: serde_json::Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if !others.is_empty() {
+        rows.push(("more", members_in_words(&Value::Object(others))));
+    }
+    Some(rows)
+}
+
+/// Whether a list of parameters for display has no other values than the parameters themselves.
+fn repeats(display: &Value, parameters: &Value) -> bool {
+    let repeats = |entry: &Value| {
+        let name = entry["name"].as_str().unwrap_or_default();
+        let is_known = |(member, value): (&String, &Value)| match &**member {
+            "name" | "display_name" => value.is_string(),
+            "value" => parameters.get(name) == Some(value),
+            _ => false,
+        };
+        entry.as_object().is_some_and(|members| members.iter().all(is_known))
+    };
+    display.as_array().is_some_and(|entries| entries.iter().all(repeats))
+}
+
+/// The parameters of a tool call, one a line: `where to: prod`, or `Calendar (calendar id): primary` if they have names for display.
+fn named_parameters(parameters: &Value, display: &Value) -> Value {
+    let name_of = |name: &str| {
+        let entry = display.as_array().into_iter().flatten().find(|entry| entry["name"] == name);
+        let shown = entry.and_then(|entry| entry["display_name"].as_str()).map(one_line);
+        let words = name_in_words(name);
+        match shown.filter(|shown| shown != name && *shown != words) {
+            Some(shown) => format!("{shown} ({words})"),
+            None => words,
+        }
+    };
+    members_named(parameters, name_of)
 }
 
 /// The label and text of a member; `None` if it tells a person nothing.
@@ -394,10 +458,14 @@ fn member_in_words(name: &str, value: &Value) -> Option<(String, Value)> {
 
 /// An object as lines of names and values; any other value as it is.
 fn members_in_words(value: &Value) -> Value {
+    members_named(value, name_in_words)
+}
+
+fn members_named(value: &Value, name_of: impl Fn(&str) -> String) -> Value {
     let Some(members) = value.as_object().filter(|members| !members.is_empty()) else { return value.clone() };
     let line = |(name, value): (&String, &Value)| {
         let text = value.as_str().map_or_else(|| value.to_string(), one_line);
-        format!("{}: {text}", name_in_words(name))
+        format!("{}: {text}", name_of(name))
     };
     Value::String(members.iter().filter(|(_, value)| !value.is_null()).map(line).collect::<Vec<_>>().join("\n"))
 }
@@ -492,11 +560,12 @@ impl ChangedFile {
         format!("{} {}{moved}", self.kind, shown(&self.path))
     }
 
-    /// Whether it changes a file outside a folder, or moves one out of it. An empty folder has no outside.
-    pub(crate) fn is_outside(&self, folder: &str) -> bool {
-        let is_inside = |path: &str| is_inside(&Value::from(path), folder) || is_plain_relative(Path::new(path));
-        !folder.is_empty()
-            && ![Some(&self.path), self.moved_to.as_ref()].into_iter().flatten().all(|path| is_inside(path))
+    /// Whether it changes a file outside a folder, or moves one out of it. An unknown folder has no outside.
+    pub(crate) fn is_outside(&self, folder: Option<&str>) -> bool {
+        let Some(folder) = folder.map(Path::new) else { return false };
+        let is_outside =
+            |path: &String| danger::resolved(Some(folder), path).is_some_and(|path| !path.starts_with(folder));
+        [Some(&self.path), self.moved_to.as_ref()].into_iter().flatten().any(is_outside)
     }
 
     /// Its rows: a heading, and the lines of its diff.
@@ -559,7 +628,7 @@ pub(crate) fn answer_in_words(payload: &Value) -> String {
     let fields = of_questions.chain(of_form).collect::<Vec<_>>().join("; ");
     match (fields.is_empty(), payload["action"].as_str()) {
         (true, _) => in_words(payload),
-        (false, Some(action)) => format!("{action}; {fields}"),
+        (false, Some(_)) => format!("{}; {fields}", in_words(payload)),
         (false, None) => fields,
     }
 }
@@ -573,12 +642,30 @@ pub(crate) fn who(row: &Value) -> String {
     }
 }
 
+/// Who answered, in words: the tool, without its process, or whatever else is known.
+fn answerer(row: &Value) -> String {
+    let by = row["resolved_by"].as_str().unwrap_or_default();
+    match (row["resolution_source"].as_str(), by.strip_prefix("fleet:")) {
+        (Some("tui"), _) => "the terminal UI".to_owned(),
+        (Some("web"), _) => "the web page".to_owned(),
+        (Some("cli"), _) => "`codex-shim respond`".to_owned(),
+        (Some("api"), Some(user)) => user.to_owned(),
+        (_, _) => who(row),
+    }
+}
+
+/// How a request ended that the reader has answered, to follow "it was".
+pub(crate) fn own_ending(row: &Value) -> String {
+    format!("answered: {}", answer_in_words(&row["resolved_payload"]))
+}
+
 /// How it was resolved, to follow "it was": by whom, and with which answer.
 pub(crate) fn ending(row: &Value) -> String {
     let text = |member: &str| row[member].as_str().unwrap_or_default();
     match (text("status"), text("error_code")) {
         ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
-        ("resolved", _) => format!("answered by {}: {}", who(row), answer_in_words(&row["resolved_payload"])),
+        ("resolved", _) if answers_nothing(&row["resolved_payload"]) => format!("left unanswered by {}", answerer(row)),
+        ("resolved", _) => format!("answered by {}: {}", answerer(row), answer_in_words(&row["resolved_payload"])),
         (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("unknown reason")),
     }
 }
@@ -656,6 +743,96 @@ mod tests {
             Some("tool fake name: x\ntool title: 7"),
         );
         check(json!({ "tool_name": "wipe", "tool_params": {} }), "the tool `wipe`", "no parameters", None);
+        let display = |value: &str, more: Value| {
+            let mut entry = json!({ "name": "where_to", "value": value, "display_name": "Target" });
+            more.as_object().into_iter().flatten().for_each(|(name, value)| entry[name] = value.clone());
+            json!({ "tool_name": "go", "tool_params": { "where_to": "prod" }, "tool_params_display": [entry], "persist": "ever" })
+        };
+        let persist = "persist: ever";
+        check(display("prod", json!({})), "the tool `go`", "Target (where to): prod", Some(persist));
+        check(display("prod", json!({ "display_name": "where_to" })), "the tool `go`", "where to: prod", Some(persist));
+        let raw = r#"[{"display_name":"Target","name":"where_to","value":"dev"}]"#;
+        let told = format!("{persist}\ntool params display: {raw}");
+        check(display("dev", json!({})), "the tool `go`", "Target (where to): prod", Some(&told));
+    }
+
+    #[test]
+    fn suggestion_of_a_tool_is_readable() {
+        let view = |meta: Value| {
+            let mut meta = meta;
+            meta["codex_approval_kind"] = json!("tool_suggestion");
+            let payload = json!({ "serverName": "codex_apps", "mode": "form", "message": "Install it?", "_meta": meta,
+                "requestedSchema": { "type": "object", "properties": {} } });
+            RequestView::of(&json!({ "request_method": "mcpServer/elicitation/request", "request_payload": payload }))
+        };
+        let calendar = |persist: Value| {
+            json!({ "persist": persist, "tool_type": "connector", "suggest_type": "install",
+                "suggest_reason": "it reads\nyour calendar", "tool_id": "connector_2f", "tool_name": "Calendar",
+                "install_url": "https://a.b/c" })
+        };
+        let rows = |meta: Value| -> Vec<(String, String)> {
+            view(meta).members.into_iter().map(|row| (row.label, row.text)).collect()
+        };
+        let expect = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+            let all = std::iter::once(&("message", "Install it?")).chain(all);
+            all.map(|(label, text)| ((*label).to_owned(), (*text).to_owned())).collect()
+        };
+        let whole = [
+            ("suggests", "to install the connector `Calendar` (connector_2f)"),
+            ("because", "it reads your calendar"),
+            ("address", "https://a.b/c"),
+            ("asked by", "codex_apps"),
+        ];
+        let never = ('1', DECLINED_FOR_GOOD.to_owned());
+        for (persist, offers) in [
+            (json!("always"), Some(never.clone())),
+            (json!(["always"]), Some(never.clone())),
+            (json!(["session", "always"]), Some(never)),
+            (json!("session"), None),
+        ] {
+            assert_eq!(rows(calendar(persist.clone())), expect(&whole), "{persist}");
+            let choices = view(calendar(persist)).choices.into_iter().map(|choice| (choice.key, choice.label));
+            let accept = [('a', "accept".to_owned())].into_iter();
+            let no = [('d', "decline".to_owned()), ('c', "cancel".to_owned())];
+            assert_eq!(choices.collect::<Vec<_>>(), accept.chain(offers).chain(no).collect::<Vec<_>>());
+        }
+        // What is not known stays in sight.
+        let more = [
+            ("suggests", "to use the tool `x`"),
+            ("asked by", "codex_apps"),
+            ("more", "persist: ever\nplan: [1]\ntool type: 7"),
+        ];
+        let unknown = json!({ "persist": "ever", "tool_id": "x", "tool_name": "x", "tool_type": 7, "plan": [1], "install_url": null });
+        assert_eq!(rows(unknown), expect(&more));
+    }
+
+    #[test]
+    fn tool_call_offers_to_hold_for_longer() {
+        // As 0.171 sends it.
+        let asked = |persist: Value| {
+            let meta = json!({ "codex_approval_kind": "mcp_tool_call", "persist": persist, "tool_name": "confirm", "tool_title": "Confirm it",
+                "tool_description": "asks", "tool_params": { "where_to": "prod" },
+                "tool_params_display": [{ "name": "where_to", "value": "prod", "display_name": "where_to" }] });
+            let payload = json!({ "threadId": "t", "turnId": "u", "serverName": "lab", "mode": "form", "_meta": meta,
+                "message": "Allow it?", "requestedSchema": { "type": "object", "properties": {} } });
+            RequestView::of(&json!({ "request_method": "mcpServer/elicitation/request", "request_payload": payload }))
+        };
+        let check = |persist: Value, expect: &[(char, &str, Option<&str>)]| {
+            let view = asked(persist);
+            let choices: Vec<_> =
+                view.choices.iter().map(|one| (one.key, &*one.label, one.danger.as_deref())).collect();
+            assert_eq!(choices, expect);
+            let texts: Vec<&str> = view.members.iter().map(|row| &*row.text).collect();
+            let runs = "the tool `Confirm it` of the MCP server `lab`";
+            assert_eq!(texts, ["Allow it?", runs, "where to: prod", "tool description: asks\ntool name: confirm"]);
+        };
+        let session = ('s', "accept for the session", Some("it holds for the whole session"));
+        let always = ('1', "accept, and do not ask again", Some("it changes what is asked about from now on"));
+        let (accept, decline, cancel) = (('a', "accept", None), ('d', "decline", None), ('c', "cancel", None));
+        check(json!(["session", "always"]), &[accept, session, always, decline, cancel]);
+        check(json!("session"), &[accept, session, decline, cancel]);
+        check(json!(["always"]), &[accept, always, decline, cancel]);
+        check(json!([]), &[accept, decline, cancel]);
     }
 
     #[test]
@@ -695,7 +872,7 @@ mod tests {
         };
         let front = "--- a\n+++ b\n@@ -1 +1 @@\nx\n";
         check("add", front, "1 file +4 -0", 0);
-        check("delete", front, "1 file +0 -4", 0);
+        check("delete", front, "1 file +0 -4", 1);
         check("update", "@@ -1,2 +1,2 @@\n--- x\n+++ y\n @@\n", "1 file +1 -1", 0);
         check("update", "@@ -1 +1 @@\n-x\n+y\n+z\n", "1 file +2 -1", 1);
     }
@@ -744,6 +921,24 @@ mod tests {
         check(json!({"permissions": {}}), "nothing granted");
         let always = json!({"acceptWithExecpolicyAmendment": {"execpolicy_amendment": ["touch", "x"]}});
         check(json!({ "decision": always }), "accept, and do not ask again for `touch x`");
+    }
+
+    #[test]
+    fn tools_are_named_without_their_process() {
+        let check = |source: &str, by: &str, expect: &str| {
+            let row = json!({ "status": "resolved", "resolution_source": source, "resolved_by": by,
+                "resolved_payload": { "decision": "accept" } });
+            assert_eq!(ending(&row), format!("answered by {expect}: accept"));
+            assert_eq!(own_ending(&row), "answered: accept");
+        };
+        let peer = "uid 0, pid 14322";
+        check("tui", peer, "the terminal UI");
+        check("web", peer, "the web page");
+        check("cli", peer, "`codex-shim respond`");
+        check("api", peer, "api (uid 0, pid 14322)");
+        check("api", "fleet:ann@build", "ann@build");
+        check("client", "ide", "client (ide)");
+        check("policy", "rule:no-network", "policy (rule:no-network)");
     }
 
     #[test]

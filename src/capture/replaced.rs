@@ -1,0 +1,77 @@
+//! Whether a shell in a terminal of ours has become another program, as by `exec fish` in its startup file. The hook is gone then.
+//!
+//! Only Linux says what a process runs. The answer is looked up when there is new output, before that is shown: no program writes
+//! anything before it has replaced another one, so whatever is said comes before its first prompt. On other systems the answer is no.
+
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::process::Pid;
+
+use super::startup::Startup;
+
+/// A shell, as the leader of its terminal has started it.
+pub(super) struct Shell {
+    leader: Pid,
+    /// Its process, once it is known.
+    process: Option<i32>,
+    /// The end of its command line: a wrapper of the shell has the same.
+    arguments: Vec<u8>,
+    /// Its variables: it removes them before it runs anything of the user's.
+    variables: Vec<Vec<u8>>,
+    is_told: bool,
+}
+
+impl Shell {
+    pub(super) fn new(leader: Pid, startup: &Startup) -> Shell {
+        let arguments = startup.words.iter().skip(1).flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+        let variable = |(name, value): &(&str, std::ffi::OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+        let variables = startup.variables.iter().map(variable).collect();
+        Shell { leader, process: None, arguments, variables, is_told: false }
+    }
+
+    /// The name of the program that it has become, once.
+    pub(super) fn replaced_by(&mut self) -> Option<String> {
+        if self.is_told {
+            return None;
+        }
+        let process = self.process.or_else(|| child_of(self.leader))?;
+        self.process = Some(process);
+        // Empty once it has ended.
+        let line = read(process, "cmdline").filter(|line| !line.is_empty())?;
+        if line.ends_with(&self.arguments) && self.has_variables(process) {
+            return None;
+        }
+        self.is_told = true;
+        let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        Some(String::from_utf8_lossy(name).trim_start_matches('-').to_owned())
+    }
+
+    fn has_variables(&self, process: i32) -> bool {
+        if self.variables.is_empty() {
+            return true;
+        }
+        let Some(environment) = read(process, "environ").filter(|environment| !environment.is_empty()) else {
+            return true;
+        };
+        let there: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
+        self.variables.iter().all(|variable| there.contains(&variable.as_slice()))
+    }
+}
+
+/// The only child of the leader.
+fn child_of(leader: Pid) -> Option<i32> {
+    let leader = leader.as_raw_nonzero();
+    let children = read(leader.get(), &format!("task/{leader}/children"))?;
+    String::from_utf8_lossy(&children).split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(target_os = "linux")]
+fn read(process: i32, file: &str) -> Option<Vec<u8>> {
+    std::fs::read(format!("/proc/{process}/{file}")).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read(_process: i32, _file: &str) -> Option<Vec<u8>> {
+    None
+}
