@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 0.169.0 $(CODEX_NEWEST)
 
-.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
+.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test many-cases oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
 .DEFAULT_GOAL := build
 
 # A limit in seconds for what needs a network, on systems with timeout(1).
@@ -73,15 +73,16 @@ IN_MEMORY = $(shell file=$$(mktemp /dev/shm/codex-shim.XXXXXX 2>/dev/null) || ex
   echo exit 0 >$$file; chmod 700 $$file; \
   [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 2097152 ] && $$file && echo /dev/shm; rm -f $$file)
 
-# Random cases in each property test, and seeds of the simulation, with CASES=many. Otherwise there are 256 and 1,000.
-many_cases = $(if $(filter many,$(CASES)),PROPTEST_CASES=4096 SIM_SEEDS=5000)
-
 # What is installed comes while the tests are built. Tests create homes, which other users must not be able to write to: hence the
 # umask.
-test: nextest ## every test; those with the real codex too, where it can be had; FILTER=PART runs those with PART in their names, CASES=many more random cases
+test: nextest ## every test; those with the real codex too, where it can be had; FILTER=PART runs those with PART in their names
 	@$(MAKE) --no-print-directory codex shells oracles browser nats & installing=$$!; \
 	cargo test --no-run --locked --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
-	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} $(many_cases) tests/run.sh $(FILTER)
+	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} tests/run.sh $(FILTER)
+
+many-cases: ## 4,096 random cases in each property test and 5,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
+	PROPTEST_CASES=4096 cargo test --locked --features fleet --lib
+	SIM_SEEDS=5000 cargo test --locked --test sim -- whatever
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
@@ -179,7 +180,8 @@ deny: ## licences, sources and bans of all dependencies, and advisories where th
 # More than an hour.
 check: ## before a release: all lints, every test with many random cases, every release of codex, packages, instructions for a line
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory test CASES=many
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory many-cases
 	@$(MAKE) --no-print-directory e2e-versions
 	@$(MAKE) --no-print-directory package-test
 	@$(MAKE) --no-print-directory install-test

@@ -25,8 +25,15 @@ impl Console {
         tool(&self.0, &[&["fleet"], args].concat())
     }
 
+    /// What it prints for a question, or for an answer. A host on a busy machine may not reply in time, and is asked anew: nothing is
+    /// done twice by that.
     pub fn document(&self, args: &[&str]) -> Value {
-        told(&self.ask(args))
+        let output = eventually("a reply", || {
+            let output = self.ask(args);
+            let is_late = String::from_utf8_lossy(&output.stderr).contains("no reply in");
+            (!is_late).then_some(output)
+        });
+        told(&output)
     }
 
     /// The stored messages of events; `None` if the server is away.
