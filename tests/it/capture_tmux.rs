@@ -110,7 +110,9 @@ fn check_program(program: &str, args: &str, shown: &str, move_by: &[&str], quit:
     same("larger");
     // No extra keys: which program would read and echo them depends on timing.
     both.iter().for_each(|tmux| tmux.keys(quit));
-    both.iter().for_each(|tmux| drop(tmux.shows("left 0")));
+    for (how, tmux) in [("direct", &direct), ("through exec", &through)] {
+        eventually(&format!("{program} has left, {how}"), || tmux.screen().contains("left 0").then_some(()));
+    }
     same("left");
     let kept = waiting(&live);
     assert_eq!(kept.len(), 1, "{kept:?}");
