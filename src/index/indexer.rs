@@ -15,7 +15,8 @@ use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, No
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{Entry, SessionActivity};
-use crate::journal::{Position, wall_clock};
+use crate::journal::Position;
+use crate::journal::wall_clock::{Clock, SYSTEM};
 use crate::store::{IndexLock, WitnessFile, boot_id, empty_log, expired_sessions, remove_expired, remove_leftovers};
 
 /// The shortest pause between two reads.
@@ -203,6 +204,7 @@ pub(super) struct Indexer {
     pub(super) witness: Option<WitnessFile>,
     pub(super) witness_fault_told: bool,
     pub(super) boot: Option<String>,
+    pub(super) clock: &'static Clock,
 }
 
 /// The state of the index lock.
@@ -274,6 +276,7 @@ impl Indexer {
             witness,
             witness_fault_told: false,
             boot: boot_id(),
+            clock: &SYSTEM,
         }
     }
 
@@ -603,11 +606,12 @@ impl Indexer {
             return;
         }
         self.sessions_at = Instant::now() + SESSIONS_EVERY;
-        if !self.ages_count() {
+        let (now, ages_count) = self.now();
+        if !ages_count {
             return;
         }
         let Some(home) = &self.settings.home else { return };
-        let (began, now, age_max) = (Instant::now(), SystemTime::now(), self.retention().session_age_max);
+        let (began, age_max) = (Instant::now(), self.retention().session_age_max);
         remove_leftovers(home);
         let found = expired_sessions(home, now, age_max).unwrap_or_default();
         // This relay's own session is held, so it is spared.
@@ -637,13 +641,13 @@ impl Indexer {
         self.shared.retention().unwrap_or(self.settings.retention)
     }
 
-    /// Whether ages count; tells the user of a clock that was set.
-    fn ages_count(&mut self) -> bool {
-        let counts = wall_clock::ages_count();
-        if let Some(jump) = wall_clock::untold_jump() {
+    /// The time, and whether ages count then; tells the user of a clock that was set.
+    fn now(&mut self) -> (SystemTime, bool) {
+        let now = self.clock.now();
+        if let Some(jump) = self.clock.untold_jump() {
             (self.notify)(IndexNotice::ClockJumped(jump));
         }
-        counts
+        now
     }
 
     /// Deletes one batch of rows beyond the bounds.
@@ -652,12 +656,13 @@ impl Indexer {
         if Instant::now() < self.prune_at {
             return Ok(Progress::Nothing);
         }
-        let ages_count = self.ages_count();
+        let (now, ages_count) = self.now();
         let Some(indexed) = &mut self.indexed else { return Ok(Progress::Nothing) };
         if !ages_count {
             retention.age_max = Duration::MAX;
         }
-        let pruned = prune(indexed.database.connection(), &retention, now_us());
+        let now_us = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
+        let pruned = prune(indexed.database.connection(), &retention, now_us);
         let pruned = pruned.map_err(|source| indexed.database.error(source).to_string())?;
         if pruned.rows() == 0 {
             self.prune_at = Instant::now() + PRUNE_EVERY;
@@ -680,17 +685,17 @@ impl Indexer {
     }
 }
 
-/// The wall clock, in microseconds since the Unix epoch.
-fn now_us() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_micros() as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::RetentionBounds;
+    use crate::index::tests::{Lab, told};
     use crate::journal::IndexedTo;
+    use crate::journal::wall_clock::SetByHand;
     use crate::store::{Place, Session};
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const DAY: Duration = Duration::from_secs(86_400);
 
     #[test]
     fn each_step_deletes_one_expired_session() {
@@ -730,5 +735,59 @@ mod tests {
         assert_eq!([look(), look(), look()], [(2, 1), (1, 2), (1, 2)]);
         assert!(own.dir.exists());
         indexer.step();
+    }
+
+    /// What is left: events of the indexed session, and sessions.
+    type Left = (usize, usize);
+
+    /// 40 days after the last event and the last use of another session, `sets` sets the clock.
+    #[track_caller]
+    fn check_clock(sets: impl FnOnce(&SetByHand), left_on_that_day: Left) {
+        let lab = Lab::new();
+        let place = Place { cwd: "/a".to_owned(), codex_home: "/c".to_owned(), server: vec!["codex".to_owned()] };
+        let open = |name: &str| {
+            let name = name.parse().expect("BUG: a test names a session well");
+            Session::open(lab.home(), Some(&name), &place, uuid::Uuid::now_v7()).expect("BUG: the folder is ours")
+        };
+        let _own = open("s");
+        drop(open("other"));
+        let (clock, hands) = SetByHand::new();
+        let now_us = clock.now().0.duration_since(SystemTime::UNIX_EPOCH).expect("a time").as_micros() as u64;
+        lab.append(1, 1, &[told(now_us, "one"), told(now_us, "two")]);
+
+        let settings = IndexSettings { home: Some(lab.home().to_owned()), ..lab.settings() };
+        let mut indexer = Indexer::new(settings, lab.marks(), lab.notify(), Arc::default());
+        indexer.clock = clock;
+        let mut look = || {
+            while indexer.step() != Progress::Nothing {}
+            (indexer.prune_at, indexer.sessions_at) = (Instant::now(), Instant::now());
+            while indexer.step() != Progress::Nothing {}
+            let sessions = std::fs::read_dir(lab.home().join("sessions")).expect("a folder").count();
+            (lab.events().len(), sessions)
+        };
+        assert_eq!(look(), (2, 2));
+        hands.pass(DAY * 40);
+        sets(&hands);
+        assert_eq!(look(), left_on_that_day);
+        hands.pass(DAY - HOUR);
+        assert_eq!(look(), left_on_that_day);
+        hands.pass(HOUR);
+        assert_eq!(look(), (0, 1));
+    }
+
+    #[test]
+    fn clock_set_ahead_deletes_no_row_or_session_for_a_day() {
+        check_clock(|hands| hands.set_ahead(DAY * 400), (2, 2));
+        check_clock(|hands| hands.set_ahead(HOUR + Duration::from_secs(1)), (2, 2));
+    }
+
+    #[test]
+    fn clock_set_back_deletes_no_row_or_session_for_a_day() {
+        check_clock(|hands| hands.set_back(HOUR + Duration::from_secs(1)), (2, 2));
+    }
+
+    #[test]
+    fn clock_that_agrees_deletes_old_rows_and_sessions() {
+        check_clock(|hands| hands.set_ahead(HOUR), (0, 1));
     }
 }

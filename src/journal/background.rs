@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::segment::SegmentName;
-use super::wall_clock;
+use super::wall_clock::{Clock, SYSTEM};
 
 /// The interval between two syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ impl Background {
         let bounds = Arc::new(Mutex::new(bounds));
         let bounds_now = Arc::clone(&bounds);
         let thread = std::thread::Builder::new().name("journal".to_owned()).stack_size(128 << 10);
-        if let Err(error) = thread.spawn(move || keep(&dir, &bounds_now, &indexed, &waiting, &seen)) {
+        if let Err(error) = thread.spawn(move || keep(&dir, &bounds_now, &indexed, &waiting, &seen, &SYSTEM)) {
             tracing::warn!(%error, "start the journal's background thread; the journal is neither synced nor bounded");
         }
         Background { news, growth, bounds }
@@ -117,7 +117,14 @@ impl Background {
     }
 }
 
-fn keep(dir: &Path, bounds: &Mutex<Bounds>, indexed: &IndexedTo, news: &Receiver<News>, growth: &Growth) {
+fn keep(
+    dir: &Path,
+    bounds: &Mutex<Bounds>,
+    indexed: &IndexedTo,
+    news: &Receiver<News>,
+    growth: &Growth,
+    clock: &Clock,
+) {
     let mut current: Option<Opened> = None;
     let mut synced_commits = 0;
     let mut checked_at = Instant::now();
@@ -148,10 +155,11 @@ fn keep(dir: &Path, bounds: &Mutex<Bounds>, indexed: &IndexedTo, news: &Receiver
         {
             checked_at = Instant::now();
             let mut bounds = *bounds.lock().unwrap_or_else(PoisonError::into_inner);
-            if !wall_clock::ages_count() {
+            let (now, ages_count) = clock.now();
+            if !ages_count {
                 bounds.journal_age_max = Duration::MAX;
             }
-            enforce(dir, bounds, indexed.get().as_ref(), &current.name);
+            enforce(dir, bounds, indexed.get().as_ref(), &current.name, now);
         }
     }
 }
@@ -172,7 +180,7 @@ fn sync(opened: &Opened) {
 }
 
 /// Deletes segments over the bounds, oldest first.
-fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &SegmentName) {
+fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &SegmentName, now: SystemTime) {
     let names = match SegmentName::list(dir) {
         Ok(names) => names,
         Err(error) => {
@@ -181,7 +189,7 @@ fn enforce(dir: &Path, bounds: Bounds, indexed: Option<&SegmentName>, current: &
         }
     };
     let sizes: Vec<Size> = names.into_iter().filter_map(|name| Size::of(dir, name)).collect();
-    for name in segments_over(&sizes, bounds, indexed, current, SystemTime::now()) {
+    for name in segments_over(&sizes, bounds, indexed, current, now) {
         match std::fs::remove_file(dir.join(name.to_string())) {
             Ok(()) => tracing::info!(segment = %name, "journal over its bounds: segment removed"),
             Err(error) => tracing::warn!(%error, segment = %name, "remove a journal segment"),
@@ -248,6 +256,7 @@ fn segments_over<'a>(
 mod tests {
     use super::*;
     use crate::journal::Generation;
+    use crate::journal::wall_clock::SetByHand;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -298,5 +307,76 @@ mod tests {
     #[test]
     fn old_segments_are_deleted() {
         check(&[(10, 9), (10, 8), (10, 6), (10, 0)], &[1, 2]);
+    }
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// A journal of five indexed segments of 10 bytes. The first two were written eight and six days ago, the others now.
+    struct Journal {
+        dir: tempfile::TempDir,
+        clock: &'static Clock,
+        hands: SetByHand,
+    }
+
+    impl Journal {
+        fn new() -> Journal {
+            let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+            let (clock, hands) = SetByHand::new();
+            for (number, days) in (1..).zip([8, 6, 0, 0, 0]) {
+                let file = File::create(dir.path().join(Journal::name(number).to_string())).expect("a file");
+                file.set_len(10).expect("a size");
+                file.set_modified(clock.now().0 - DAY * days).expect("a time");
+            }
+            Journal { dir, clock, hands }
+        }
+
+        fn name(number: u32) -> SegmentName {
+            SegmentName { generation: Generation::after(None, 1, 0), number }
+        }
+
+        /// Runs the thread's work for a new segment, the last one. Returns the numbers of the segments that are left.
+        fn begin_segment(&self, journal_bytes_max: u64) -> Vec<u32> {
+            let (news, waiting) = sync_channel(1);
+            let (name, path) = (Journal::name(5), self.dir.path().join(Journal::name(5).to_string()));
+            let file = Arc::new(File::open(path).expect("it is there"));
+            news.send(News::Opened(Opened { name: name.clone(), file })).expect("there is room");
+            drop(news);
+            let bounds = Mutex::new(Bounds { journal_bytes_max, journal_age_max: DAY * 7 });
+            let indexed = IndexedTo::default();
+            indexed.reached(&name);
+            keep(self.dir.path(), &bounds, &indexed, &waiting, &Growth::default(), self.clock);
+            SegmentName::list(self.dir.path()).expect("a folder").into_iter().map(|name| name.number).collect()
+        }
+    }
+
+    #[test]
+    fn clock_set_ahead_deletes_no_segment_for_a_day() {
+        let journal = Journal::new();
+        journal.hands.set_ahead(DAY * 400);
+        assert_eq!(journal.begin_segment(100), [1, 2, 3, 4, 5]);
+        journal.hands.pass(DAY - HOUR);
+        assert_eq!(journal.begin_segment(100), [1, 2, 3, 4, 5]);
+        // The bound on the size holds.
+        assert_eq!(journal.begin_segment(40), [2, 3, 4, 5]);
+        journal.hands.pass(HOUR);
+        assert_eq!(journal.begin_segment(100), [5]);
+    }
+
+    #[test]
+    fn clock_set_back_deletes_no_segment_for_a_day() {
+        let journal = Journal::new();
+        journal.hands.set_back(HOUR * 2);
+        assert_eq!(journal.begin_segment(100), [1, 2, 3, 4, 5]);
+        journal.hands.pass(DAY - HOUR);
+        assert_eq!(journal.begin_segment(100), [1, 2, 3, 4, 5]);
+        journal.hands.pass(HOUR);
+        assert_eq!(journal.begin_segment(100), [2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn clock_that_agrees_deletes_old_segments() {
+        let journal = Journal::new();
+        journal.hands.set_ahead(HOUR);
+        assert_eq!(journal.begin_segment(100), [2, 3, 4, 5]);
     }
 }

@@ -42,18 +42,44 @@ impl WallClock {
     }
 }
 
-static CLOCK: Mutex<WallClock> = Mutex::new(WallClock { apart_ms: None, distrusted_until: None, untold: None });
-
-/// Whether data may be deleted because of its age. It may not for a day after the clock was set by more than an hour. The first
-/// call of a process has nothing to compare with.
-pub(crate) fn ages_count() -> bool {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    CLOCK.lock().unwrap_or_else(PoisonError::into_inner).counts(since_epoch, since_boot())
+/// The clocks by which data gets too old.
+pub(crate) struct Clock {
+    read: &'static (dyn Fn() -> Moment + Sync),
+    wall: Mutex<WallClock>,
 }
 
-/// The last jump, once.
-pub(crate) fn untold_jump() -> Option<Jump> {
-    CLOCK.lock().unwrap_or_else(PoisonError::into_inner).untold.take()
+/// Both clocks, read together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) since_epoch: Duration,
+    pub(crate) since_boot: Duration,
+}
+
+/// The clocks of the machine.
+pub(crate) static SYSTEM: Clock =
+    Clock { read: &Moment::now, wall: Mutex::new(WallClock { apart_ms: None, distrusted_until: None, untold: None }) };
+
+impl Clock {
+    /// The time, and whether data may be deleted because of its age then. It may not for a day after the clock was set by more
+    /// than an hour. The first call has nothing to compare with.
+    pub(crate) fn now(&self) -> (SystemTime, bool) {
+        // Read under the lock: a moment that waits for it would be compared with a later one.
+        let mut wall = self.wall.lock().unwrap_or_else(PoisonError::into_inner);
+        let moment = (self.read)();
+        (SystemTime::UNIX_EPOCH + moment.since_epoch, wall.counts(moment.since_epoch, moment.since_boot))
+    }
+
+    /// The last jump, once.
+    pub(crate) fn untold_jump(&self) -> Option<Jump> {
+        self.wall.lock().unwrap_or_else(PoisonError::into_inner).untold.take()
+    }
+}
+
+impl Moment {
+    fn now() -> Moment {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Moment { since_epoch, since_boot: since_boot() }
+    }
 }
 
 /// Time in which the machine sleeps counts, as it does for the wall clock.
@@ -63,6 +89,37 @@ fn since_boot() -> Duration {
     #[cfg(not(target_os = "linux"))]
     let id = rustix::time::ClockId::Monotonic;
     Duration::try_from(rustix::time::clock_gettime(id)).unwrap_or_default()
+}
+
+/// Clocks that a test sets.
+#[cfg(test)]
+pub(crate) struct SetByHand(&'static Mutex<Moment>);
+
+#[cfg(test)]
+impl SetByHand {
+    /// They begin at the present time, and then stand still.
+    pub(crate) fn new() -> (&'static Clock, SetByHand) {
+        let moment: &'static Mutex<Moment> = Box::leak(Box::new(Mutex::new(Moment::now())));
+        let read = Box::leak(Box::new(|| *moment.lock().unwrap_or_else(PoisonError::into_inner)));
+        (Box::leak(Box::new(Clock { read, wall: Mutex::default() })), SetByHand(moment))
+    }
+
+    /// Time passes.
+    pub(crate) fn pass(&self, time: Duration) {
+        let mut moment = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        moment.since_epoch += time;
+        moment.since_boot += time;
+    }
+
+    /// Somebody sets the wall clock ahead.
+    pub(crate) fn set_ahead(&self, by: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).since_epoch += by;
+    }
+
+    /// Somebody sets the wall clock back.
+    pub(crate) fn set_back(&self, by: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).since_epoch -= by;
+    }
 }
 
 #[cfg(test)]
