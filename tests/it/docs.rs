@@ -356,6 +356,54 @@ fn links_of_the_pages_lead_somewhere() {
     assert!(count > 200, "{count}");
 }
 
+/// A text whose wrapped comments and strings are one line each.
+fn unwrapped(source: &str) -> String {
+    let mut text = String::new();
+    for line in source.lines() {
+        let line = line.trim_start();
+        let comment = ["///", "//!", "//"].iter().find_map(|mark| line.strip_prefix(mark));
+        match (comment, text.ends_with('\\')) {
+            (Some(words), _) => text.push_str(words),
+            (None, true) => {
+                text.pop();
+                text.push_str(line);
+            }
+            (None, false) => {
+                text.push('\n');
+                text.push_str(line);
+            }
+        }
+    }
+    text
+}
+
+/// The pages that a text names as `codex-shim docs NAME`.
+fn named_pages(text: &str) -> impl Iterator<Item = &str> {
+    let rests = text.split("codex-shim docs ").skip(1);
+    let is_letter = |letter: char| letter.is_ascii_lowercase() || letter == '-';
+    let names = rests.map(move |rest| &rest[..rest.find(|letter| !is_letter(letter)).unwrap_or(rest.len())]);
+    names.filter(|name| !name.is_empty())
+}
+
+#[test]
+fn pages_that_are_named_exist() {
+    let told = Home::new().shim(&["docs"]).output().expect("the shim runs");
+    let told = String::from_utf8(told.stdout).expect("it is UTF-8");
+    let known: Vec<&str> = told.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let sources = crate::tidy::sources().into_iter().map(|(path, text)| (path, unwrapped(&text)));
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for (path, text) in sources.chain(pages()) {
+        for name in named_pages(&text) {
+            count += 1;
+            if !known.contains(&name) {
+                wrong.push(format!("{}: {name}", path.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0], "the pages are {known:?}");
+    assert!(count > 5, "{count}");
+}
+
 #[test]
 fn readme_is_short_and_begins_with_pictures() {
     let page = std::fs::read_to_string(README).expect("it is there");

@@ -59,7 +59,7 @@ const FILE_LINES_MAX: usize = 700;
 /// Limit on the lines of a function.
 const FUNCTION_LINES_MAX: usize = 80;
 
-fn sources() -> Vec<(PathBuf, String)> {
+pub fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
     let mut dirs = vec![root.clone()];
