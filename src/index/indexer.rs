@@ -135,9 +135,16 @@ impl Index {
         self.0.ask();
     }
 
-    /// Stops the thread at once; the next start indexes the rest.
+    /// Stops the thread after its present step; the next start indexes the rest.
     pub fn end(&self) {
         self.0.end();
+    }
+
+    /// Waits until the thread has stopped and emptied the database's log, at most `wait_max`.
+    pub(crate) fn await_end(&self, wait_max: Duration) {
+        if !self.0.await_end(wait_max) {
+            tracing::warn!("the index did not stop in time");
+        }
     }
 
     /// Replaces the retention bounds.
@@ -304,7 +311,8 @@ impl Indexer {
                 pause = if rested { self.until_maintenance() } else { Duration::ZERO };
             }
             if self.shared.wait(pause) == Woken::Ends {
-                return self.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
+                self.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
+                return self.shared.set_ended();
             }
         }
     }

@@ -82,6 +82,7 @@ pub(super) struct Shared {
     /// Bounds that were set after the start.
     retention: Mutex<Option<RetentionBounds>>,
     wake: Condvar,
+    has_ended: Condvar,
     /// The thread waits until the journal grows.
     rests: AtomicBool,
     /// Bytes that the relay has appended to the journal.
@@ -93,6 +94,7 @@ struct Asked {
     /// A reader waits for recorded events.
     looks: bool,
     ends: bool,
+    has_ended: bool,
     /// A reader found the database with this number corrupt.
     broken: Option<u64>,
 }
@@ -117,6 +119,7 @@ impl Default for Shared {
             asked: Mutex::default(),
             retention: Mutex::default(),
             wake: Condvar::new(),
+            has_ended: Condvar::new(),
             rests: AtomicBool::new(false),
             appended_bytes: AtomicU64::new(0),
         }
@@ -186,6 +189,19 @@ impl Shared {
     pub(super) fn end(&self) {
         lock(&self.asked).ends = true;
         self.wake.notify_one();
+    }
+
+    /// The thread has done its last work.
+    pub(super) fn set_ended(&self) {
+        lock(&self.asked).has_ended = true;
+        self.has_ended.notify_all();
+    }
+
+    /// Waits for that, at most `wait_max`; returns whether it came.
+    pub(super) fn await_end(&self, wait_max: Duration) -> bool {
+        let works = |asked: &mut Asked| !asked.has_ended;
+        let waited = self.has_ended.wait_timeout_while(lock(&self.asked), wait_max, works);
+        waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
     }
 
     /// Waits for the next step, at most `wait_max`.

@@ -25,6 +25,9 @@ const REOPEN_AFTER: Duration = Duration::from_secs(1);
 /// How long a relay that ends waits for the ledger. The contract gives 200 ms for everything after the last byte.
 const LEDGER_END_WAIT_MAX: Duration = Duration::from_millis(100);
 
+/// How long it then waits for the index, which may be amid a step.
+const INDEX_END_WAIT_MAX: Duration = Duration::from_millis(50);
+
 /// Limit of orders that wait for room at the ledger. Each request in progress needs only a few.
 const OVERFLOW_MAX: usize = 100_000;
 
@@ -391,6 +394,9 @@ impl Recorder {
         }
         if let Some(socket) = self.parts.control_socket {
             socket.close();
+        }
+        if let Some(index) = &self.parts.index {
+            index.await_end(INDEX_END_WAIT_MAX);
         }
     }
 }

@@ -268,8 +268,8 @@ impl LedgerWriter {
             }
             (Job::BeginRun(_), _) => {}
             (Job::Finish(done), _) => {
-                // Closing merges the log into the file.
-                self.connection = None;
+                // Closing merges the log into the file only without a reader.
+                self.connection.take().iter().for_each(database::empty_log);
                 let _ = done.try_send(());
             }
             (Job::Push(..) | Job::Clear(..), _) => unreachable!("BUG: each job has a result of its own kind"),

@@ -19,6 +19,7 @@ mod context_engine;
 mod context_engine_e2e;
 mod context_engine_faults;
 mod control;
+mod database_logs;
 mod demo;
 mod dependencies;
 mod docs;
