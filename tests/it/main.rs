@@ -105,6 +105,7 @@ mod usage;
 mod web;
 mod web_answers;
 mod web_browser;
+mod web_qr;
 mod websocket;
 mod websocket_recordings;
 mod wrap;
