@@ -40,6 +40,8 @@ mod fleet_e2e;
 mod fleet_faults;
 #[cfg(feature = "fleet")]
 mod fleet_later;
+#[cfg(all(feature = "fleet", target_os = "linux"))]
+mod fleet_lost_output;
 #[cfg(feature = "fleet")]
 mod fleet_names;
 #[cfg(feature = "fleet")]
@@ -70,6 +72,8 @@ mod hub_tools;
 mod keeping;
 mod key_forms;
 mod kills;
+#[cfg(target_os = "linux")]
+mod lost_output;
 mod notify;
 mod old_home;
 mod old_relay;

@@ -46,8 +46,13 @@ fn warned(output: &Output, why: &str) -> String {
 
 /// Starts a tool that waits.
 pub fn begin(live: &Live, args: &[&str]) -> Child {
+    begin_with(live, args, Stdio::piped())
+}
+
+/// The same with this output.
+pub fn begin_with(live: &Live, args: &[&str], stdout: Stdio) -> Child {
     let mut command = live.home.shim(args);
-    command.current_dir(live.home.beside()).stdin(Stdio::null()).spawn().expect("the tool runs")
+    command.current_dir(live.home.beside()).stdin(Stdio::null()).stdout(stdout).spawn().expect("the tool runs")
 }
 
 pub fn finish(mut tool: Child) -> Output {
