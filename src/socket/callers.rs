@@ -142,11 +142,12 @@ fn is_within(cgroup: &Path, outer: &Path) -> bool {
     cgroup.starts_with(outer)
 }
 
-/// The cgroup in `/proc/PID/cgroup`: that of the unified hierarchy, or else the one that systemd keeps.
+/// The cgroup in `/proc/PID/cgroup`: that of the unified hierarchy, or else the one that systemd keeps. All processes can be in the
+/// root of one, as in a container with a root of its own.
 fn cgroup(text: &str) -> Option<PathBuf> {
     let path =
         |start: &str| text.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(start)).map(PathBuf::from);
-    path(":").filter(|path| path != Path::new("/")).or_else(|| path("name=systemd:"))
+    path(":").filter(|path| path != Path::new("/")).or_else(|| path("name=systemd:")).or_else(|| path(":"))
 }
 
 #[cfg(target_os = "linux")]
@@ -295,6 +296,7 @@ mod tests {
             ("12:pids:/p\n1:name=systemd:/s\n0::/u\n", Some("/u")),
             ("12:pids:/p\n1:name=systemd:/s\n0::/\n", Some("/s")),
             ("12:pids:/p\n1:name=systemd:/s\n", Some("/s")),
+            ("0::/\n", Some("/")),
             ("12:pids:/p\n", None),
             ("", None),
         ] {

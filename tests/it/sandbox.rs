@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::support::bench::Bench;
 use crate::support::both_ends::{Live, text};
 use crate::support::codex::{Lab, installed_or_skip};
 use crate::support::conversations::{start_thread, start_turn};
@@ -36,6 +37,8 @@ def answer(path, text):
             if not more:
                 break
             said += more
+            if said.startswith(b"HTTP/1.1 101 ") and b"\r\n\r\n" in said:
+                break
         return said.decode(errors="replace")
     except OSError as error:
         return type(error).__name__
@@ -46,9 +49,23 @@ print(json.dumps([answer(*call) for call in json.load(open(sys.argv[1]))]))
 const WITH_NETWORK: &str =
     "[sandbox_workspace_write]\nnetwork_access = true\nexclude_slash_tmp = true\nexclude_tmpdir_env_var = true\n";
 
+/// Runs a program behind a filter that allows every system call. Only root may do so without `no_new_privs`.
+const FILTERED: &str = r#"
+import ctypes, os, struct, sys
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+allow = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0x7FFF0000))
+program = Program(1, ctypes.addressof(allow))
+set_seccomp, mode_filter = 22, 2
+if ctypes.CDLL(None).prctl(set_seccomp, mode_filter, ctypes.byref(program), 0, 0) != 0:
+    sys.exit("the system refuses the filter")
+os.execvp(sys.argv[1], sys.argv[1:])
+"#;
+
 /// Commands that confine a program, each in another way.
-const CONFINED: [(&[&str], &str); 4] = [
+const CONFINED: [(&[&str], &str); 5] = [
     (&["setpriv", "--no-new-privs"], "no_new_privs"),
+    (&["python3", "-c", FILTERED], "seccomp"),
     (&["unshare", "--mount"], "mount_namespace"),
     (&["unshare", "--user"], "user_namespace"),
     (&["unshare", "--pid", "--fork"], "pid_namespace"),
@@ -61,8 +78,8 @@ fn wrappers() -> Vec<(&'static [&'static str], &'static str)> {
         tried.is_ok_and(|output| output.status.success())
     };
     let (works, fail): (Vec<_>, Vec<_>) = CONFINED.into_iter().partition(|(wrapper, _)| works(wrapper));
-    for (wrapper, _) in fail {
-        let _ = writeln!(io::stderr(), "SKIPPED: callers behind {wrapper:?}: that does not work on this system");
+    for (_, reason) in fail {
+        let _ = writeln!(io::stderr(), "SKIPPED: callers with {reason}: they cannot be made on this system");
     }
     assert!(!works.is_empty(), "nothing here confines a program");
     works
@@ -192,6 +209,147 @@ fn confined_callers_get_no_link_to_the_page() {
     page.browser();
 }
 
+/// A cgroup below that of this test, without a process. It goes with the test.
+struct Cgroup {
+    dir: PathBuf,
+    /// As `/proc/PID/cgroup` and `trusted_cgroups` name it.
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// `None` if this system lets us make none, which is reported.
+    fn new(test: &str, name: &str) -> Option<Cgroup> {
+        let made = Cgroup::place().and_then(|(dir, path)| {
+            let name = format!("codex-shim-{name}-{}", std::process::id());
+            Cgroup::at(dir.join(&name), path.join(name))
+        });
+        made.map_err(|why| drop(writeln!(io::stderr(), "SKIPPED: {test}: no cgroup can be made: {why}"))).ok()
+    }
+
+    /// A cgroup within this one.
+    fn within(&self, name: &str) -> Cgroup {
+        Cgroup::at(self.dir.join(name), self.path.join(name)).expect("the outer one is ours")
+    }
+
+    fn at(dir: PathBuf, path: PathBuf) -> Result<Cgroup, String> {
+        fs::create_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+        let cgroup = Cgroup { dir, path };
+        // A process may enter it.
+        let entered = Command::new(cgroup.wrapper()[0]).args(&cgroup.wrapper()[1..]).arg("true").output();
+        let entered = entered.map_err(|error| error.to_string())?;
+        entered.status.success().then_some(cgroup).ok_or_else(|| String::from_utf8_lossy(&entered.stderr).into_owned())
+    }
+
+    /// The folder and the path of our own cgroup in the unified hierarchy.
+    fn place() -> Result<(PathBuf, PathBuf), String> {
+        let read = |path: &str| fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
+        let (cgroups, mounts) = (read("/proc/self/cgroup")?, read("/proc/self/mountinfo")?);
+        let path = cgroups.lines().find_map(|line| line.strip_prefix("0::")).ok_or("there is no unified hierarchy")?;
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).ok_or("it is not mounted")?;
+        let fields: Vec<&str> = mount.split(' ').collect();
+        let below = Path::new(path).strip_prefix(fields[3]).map_err(|_| "our own cgroup is not mounted".to_owned())?;
+        Ok((Path::new(fields[4]).join(below), PathBuf::from(path)))
+    }
+
+    /// Runs a program in it that may gain no privileges.
+    fn wrapper(&self) -> [&str; 4] {
+        const ENTERS: &str = r#"echo $$ > "$0"/cgroup.procs && exec setpriv --no-new-privs "$@""#;
+        ["sh", "-c", ENTERS, self.dir.to_str().expect("it is UTF-8")]
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = fs::remove_dir(&self.dir);
+            return;
+        }
+        // The kernel forgets a process somewhat after its end.
+        eventually("an empty cgroup", || {
+            fs::remove_dir(&self.dir)
+                .or_else(|error| match error.kind() {
+                    io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(error),
+                })
+                .ok()
+        });
+    }
+}
+
+/// A home with this cgroup as the only trusted one.
+fn home_that_trusts(cgroup: &Path) -> Home {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::write(home.path().join("config.toml"), trusting(cgroup)).expect("a file");
+    home
+}
+
+fn trusting(cgroup: &Path) -> String {
+    format!("trusted_cgroups = [\"{}\"]\n", cgroup.display())
+}
+
+#[test]
+fn confined_callers_in_trusted_cgroups_are_let_in() {
+    const TEST: &str = "confined_callers_in_trusted_cgroups_are_let_in";
+    let Some(trusted) = Cgroup::new(TEST, "mine") else { return };
+    // Its name begins with that of the trusted one.
+    let other = Cgroup::at(trusted.dir.with_extension("not"), trusted.path.with_extension("not")).expect("a cgroup");
+    let inner = trusted.within("inner");
+    let mut live = Live::initialized(&trusting(&trusted.path));
+    let request_id = live.asked(&command_asked("0", "t"), "0");
+    let socket = live.home.path().join("sessions/s/control.sock");
+    let all: Vec<(PathBuf, String)> = calls(&request_id).into_iter().map(|call| (socket.clone(), call)).collect();
+    for wrapper in [&other.wrapper()[..], &["setpriv", "--no-new-privs"]] {
+        answers(wrapper, &live.home, &all).iter().for_each(|answer| is_refused(answer, "no_new_privs"));
+    }
+    assert_eq!(live.row(&request_id)["status"], "pending");
+    for cgroup in [&trusted, &inner] {
+        let answered = answers(&cgroup.wrapper(), &live.home, &all[..1]);
+        assert!(answered[0].starts_with("HTTP/1.1 200 "), "{answered:?}");
+    }
+    let respond = [(socket, request(&format!("POST {}", respond_path(&request_id)), "", r#"{"decision":"accept"}"#))];
+    let answered = answers(&inner.wrapper(), &live.home, &respond);
+    assert!(answered[0].starts_with("HTTP/1.1 200 "), "{answered:?}");
+    assert_eq!(live.row(&request_id)["status"], "resolved");
+    live.kill();
+}
+
+#[test]
+fn confined_clients_in_trusted_cgroups_join_a_hub() {
+    const TEST: &str = "confined_clients_in_trusted_cgroups_join_a_hub";
+    let Some(trusted) = Cgroup::new(TEST, "client") else { return };
+    let hub = Hub::at(home_that_trusts(&trusted.path));
+    let mut all = [hub.socket(), hub.default_socket()].map(|socket| (socket, handshake())).to_vec();
+    all.push((hub.session().join("control.sock"), request("GET /healthz", "", "")));
+    answers(&["setpriv", "--no-new-privs"], &hub.home, &all)
+        .iter()
+        .for_each(|answer| is_refused(answer, "no_new_privs"));
+    let answered = answers(&trusted.wrapper(), &hub.home, &all);
+    let begins: Vec<Option<&str>> = answered.iter().map(|answer| answer.get(..13)).collect();
+    assert_eq!(begins, ["HTTP/1.1 101 ", "HTTP/1.1 101 ", "HTTP/1.1 200 "].map(Some), "{answered:?}");
+}
+
+#[test]
+fn page_trusts_no_cgroup() {
+    let Some(trusted) = Cgroup::new("page_trusts_no_cgroup", "page") else { return };
+    let home = home_that_trusts(&trusted.path);
+    let _page = Page::start(&home, &[]);
+    let call = [(home.path().join("web.sock"), request("POST /links", "", ""))];
+    answers(&trusted.wrapper(), &home, &call).iter().for_each(|answer| is_refused(answer, "no_new_privs"));
+}
+
+#[test]
+fn cgroup_that_contains_the_relay_is_not_trusted() {
+    const TEST: &str = "cgroup_that_contains_the_relay_is_not_trusted";
+    let Some(inner) = Cgroup::new(TEST, "inner") else { return };
+    let live = Live::configured(&trusting(inner.path.parent().expect("it is in ours")));
+    let call = [(live.home.path().join("sessions/s/control.sock"), request("GET /healthz", "", ""))];
+    for wrapper in [&inner.wrapper()[..], &["setpriv", "--no-new-privs"]] {
+        answers(wrapper, &live.home, &call).iter().for_each(|answer| is_refused(answer, "no_new_privs"));
+    }
+    live.kill();
+}
+
 /// Where the sandbox of codex sees an empty folder that it may not enter.
 fn hidden_dir() -> PathBuf {
     PathBuf::from(format!("/tmp/codex-daemon-{}", rustix::process::geteuid().as_raw()))
@@ -288,6 +446,75 @@ fn e2e_command_in_the_sandbox_decides_nothing() {
     let events = real.get("/sessions/self/codex-events?limit=500")["events"].to_string();
     assert!(events.contains("sandboxed_peer"), "{events}");
     real.end();
+}
+
+/// Tries what a command of the model could try with the sockets of a hub: by their links, by the sockets themselves, and by other
+/// paths to them in `doors`. The calls at the doors are the last ones; their number comes with them.
+fn attack_on_hub(bench: &Bench, doors: &Path, request_id: &str) -> (Vec<(PathBuf, String)>, usize) {
+    let client = || vec![handshake(), request("GET /", "", "")];
+    let links = [
+        (bench.session().join("control.sock"), calls(request_id)),
+        (bench.session().join("codex.sock"), client()),
+        (bench.default_socket(), client()),
+    ];
+    let (mut known, mut at_doors) = (Vec::new(), Vec::new());
+    for (number, (link, texts)) in links.into_iter().enumerate() {
+        let socket = fs::read_link(&link).unwrap_or_else(|error| panic!("{}: {error}", link.display()));
+        let door = doors.join(format!("{number}.sock"));
+        fs::hard_link(&socket, &door).expect("the folders are on one file system");
+        known.extend([link, socket].iter().flat_map(|path| texts.iter().map(|text| (path.clone(), text.clone()))));
+        at_doors.extend(texts.into_iter().map(|text| (door.clone(), text)));
+    }
+    // Codex refuses nobody at its own socket.
+    let server = bench.session().join("server.sock");
+    let socket = fs::canonicalize(&server).expect("the server listens");
+    known.extend([server, socket].map(|path| (path, handshake())));
+    let count = at_doors.len();
+    (known.into_iter().chain(at_doors).collect(), count)
+}
+
+#[test]
+fn e2e_command_in_the_sandbox_decides_nothing_at_a_hub() {
+    const TEST: &str = "e2e_command_in_the_sandbox_decides_nothing_at_a_hub";
+    let release = Release::under_test();
+    let tools =
+        ["respond latest accept", "hub status", "sessions"].map(|tool| format!("{SHIM} {tool} >> tool.txt 2>&1"));
+    let attacker = format!("python3 caller.py calls.json > answers.json; {}; echo done > done.txt", tools.join("; "));
+    let script =
+        vec![vec![release.command_to_be_approved("touch ran.txt")], vec![release.command(&attacker)], says(), says()];
+    let Some(bench) = Bench::start_with(TEST, &[Ability::HiddenSockets], WITH_NETWORK, script) else { return };
+    let mut editor = bench.editor();
+    let thread = start_thread(&mut editor, &bench.lab, "read-only");
+    start_turn(&mut editor, &thread, "go on");
+    let asked = editor.wait_for_method(COMMAND);
+    let row = eventually("the row", || bench.rows().first().cloned());
+
+    let doors = tempfile::tempdir_in("/tmp").expect("BUG: a temporary folder");
+    let (attack, at_doors) = attack_on_hub(&bench, doors.path(), &text(&row["request_id"]));
+    let cwd = bench.lab.cwd();
+    fs::write(cwd.join("caller.py"), CALLER).expect("a file");
+    fs::write(cwd.join("calls.json"), json!(attack).to_string()).expect("a file");
+    let other = start_thread(&mut editor, &bench.lab, "workspace-write");
+    start_turn(&mut editor, &other, "go on");
+    eventually("the end of the command", || fs::read_to_string(cwd.join("done.txt")).ok());
+
+    let answers: Vec<String> =
+        serde_json::from_slice(&fs::read(cwd.join("answers.json")).expect("a file")).expect("a list");
+    let (hidden, found) = answers.split_at(answers.len() - at_doors);
+    assert!(hidden.iter().all(|answer| is_out_of_reach(answer)), "{hidden:#?}");
+    assert!(!found.is_empty() && answers.len() == attack.len());
+    found.iter().for_each(|answer| is_refused(answer, "no_new_privs"));
+    assert!(!fs::read_to_string(cwd.join("tool.txt")).expect("a file").is_empty());
+
+    let rows = bench.rows();
+    assert_eq!(rows.len(), 1, "{rows:#?}");
+    assert_eq!((&rows[0]["status"], &rows[0]["resolution_source"]), (&json!("pending"), &json!(null)), "{rows:#?}");
+    assert!(!cwd.join("ran.txt").exists());
+    editor.answer(&asked, json!({"decision": "decline"}));
+    let row = &bench.confirmed(1)[0];
+    assert_eq!((&row["status"], &row["resolution_source"]), (&json!("resolved"), &json!("client")), "{row}");
+    let events = bench.document(&["events", "-n", "500"])["events"].to_string();
+    assert!(events.contains("sandboxed_peer"), "{events}");
 }
 
 /// A page that ends with the test.

@@ -54,13 +54,18 @@ pub struct Bench {
 impl Bench {
     /// `None` if the test is skipped.
     pub fn start(test: &'static str, abilities: &[Ability], script: Script) -> Option<Bench> {
+        Bench::start_with(test, abilities, "", script)
+    }
+
+    /// The same, with more of codex's own configuration: features first.
+    pub fn start_with(test: &'static str, abilities: &[Ability], of_codex: &str, script: Script) -> Option<Bench> {
         let release = Release::under_test();
         if [&[Ability::SharedServer], abilities].concat().iter().any(|ability| release.lacks(test, *ability)) {
             return None;
         }
         let codex = installed_or_skip(test)?;
         let model = Model::start(script);
-        let lab = Lab::new(&model);
+        let lab = Lab::with(&model, of_codex);
         let mut config =
             fs::OpenOptions::new().append(true).open(lab.codex_home().join("config.toml")).expect("a file");
         config.write_all(FIRST_START.as_bytes()).expect("a file");
