@@ -229,6 +229,16 @@ fn e2e_requests_say_which_terminal_asks() {
     // A second terminal in one folder is told apart by its terminal.
     let Some(twin) = three.bench.tui_in(&alpha.folder, "") else { return };
     three.bench.model.then(vec![run()]);
+    // Whoever waits in a folder gets what its threads ask, and elsewhere all of it.
+    let waited = |folder: &Path| {
+        let document = three.document(folder, &["wait", "--for", "pending", "--json", "--timeout", "1ms"]);
+        let requests = document["requests"].as_array().expect("an array").iter();
+        requests.map(|row| row["request_id"].clone()).collect::<Vec<_>>()
+    };
+    let ids: Vec<Value> = pending.iter().map(|row| row["request_id"].clone()).collect();
+    assert_eq!(waited(&alpha.folder), ids[..1]);
+    assert_eq!(waited(&beta.folder.join("src")), ids[1..]);
+    assert_eq!(waited(&three.bench.lab.cwd()), ids);
     says_to(&twin, "do it too");
     twin.shows(DIALOG);
     eventually("a third request", || (rows(&["requests", "--json"]).len() == 3).then_some(()));

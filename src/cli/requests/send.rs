@@ -274,7 +274,7 @@ pub(in crate::cli) enum Goal {
 #[command(after_long_help = "\
 A session is idle if no turn is running and no request is pending. With --json
 it prints what `GET /sessions/self` returns, and with --for pending also the
-pending requests, as `requests --json` does.
+pending requests that it waited for, as `requests --json` does.
 
 Exit status: 0, or 1 after --timeout, or 4 if the session is not running or
 ends.
@@ -323,11 +323,14 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
     };
     let at = select_session::argument_for(&session, arguments.common.session.name(), environment);
     if arguments.common.as_json && has_come && arguments.goal == Goal::Pending {
-        document["requests"] = Value::from(super::rows(&session, WhichRequests::Pending)?);
+        let state = State::of(&document, is_meant);
+        let mut rows = super::rows(&session, WhichRequests::Pending)?;
+        rows.retain(|row| state.has(row));
+        document["requests"] = Value::from(rows);
     }
     let printed = match (arguments.common.as_json, has_come) {
         (true, _) => print_json(&document),
-        (false, true) => screen::print(&told(arguments.goal, State::of(&document, is_meant).pending, &at)),
+        (false, true) => screen::print(&told(arguments.goal, &State::of(&document, is_meant), &at)),
         (false, false) => 0,
     };
     if has_come {
@@ -335,7 +338,7 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
     }
     let state = State::of(&document, is_meant);
     let requests = screen::counted(state.pending, "pending request", "pending requests");
-    let whose = if state.is_of_folder { "what works in this folder" } else { "the session" };
+    let whose = if state.of_folder.is_some() { "what works in this folder" } else { "the session" };
     say(&format!(
         "timed out: {whose} {}, with {}",
         state.activity.map_or("is in an unknown state", screen::sentence),
@@ -365,7 +368,8 @@ fn look(session: &Found, left: Option<Duration>) -> Result<Value, CliError> {
 /// What `wait` waits for: of the threads that are meant, else of the whole session.
 #[derive(Debug)]
 struct State {
-    is_of_folder: bool,
+    /// The ids of the threads that are meant; `None` for the whole session.
+    of_folder: Option<Vec<String>>,
     /// `None` if it is not known.
     activity: Option<Activity>,
     pending: u64,
@@ -378,13 +382,19 @@ impl State {
             document["threads"].as_array().into_iter().flatten().filter(|thread| is_meant(thread)).collect();
         if threads.is_empty() {
             let pending = document["pending_requests"].as_u64().unwrap_or_default();
-            return State { is_of_folder: false, activity: activity(&document["state"]), pending };
+            return State { of_folder: None, activity: activity(&document["state"]), pending };
         }
         // A request of an agent waits for a person, too; what it does is its own business.
         let pending = threads.iter().filter_map(|thread| thread["pending"].as_u64()).sum();
         let of_persons = threads.iter().filter(|thread| thread["kind"].as_str().is_none_or(|kind| kind == "user"));
         let busiest = of_persons.filter_map(|thread| activity(&thread["activity_state"])).max();
-        State { is_of_folder: true, activity: busiest.or(Some(Activity::Idle)), pending }
+        let of_folder = threads.iter().map(|thread| text(thread, "thread_id").to_owned()).collect();
+        State { of_folder: Some(of_folder), activity: busiest.or(Some(Activity::Idle)), pending }
+    }
+
+    /// Whether a request is of what is waited for.
+    fn has(&self, row: &Value) -> bool {
+        self.of_folder.as_ref().is_none_or(|ids| ids.iter().any(|id| row["thread_id"] == **id))
     }
 
     fn holds(&self, goal: Goal) -> bool {
@@ -396,11 +406,12 @@ impl State {
 }
 
 /// `at` names the session in the suggested command.
-fn told(goal: Goal, pending: u64, at: &str) -> String {
-    match (goal, pending) {
+fn told(goal: Goal, state: &State, at: &str) -> String {
+    let all = if state.of_folder.is_some() { " --here" } else { at };
+    match (goal, state.pending) {
         (Goal::Idle, _) => "idle\n".to_owned(),
         (Goal::Pending, 1) => format!("1 request is pending; see `codex-shim show latest{at}`\n"),
-        (Goal::Pending, many) => format!("{many} requests are pending; see `codex-shim requests{at}`\n"),
+        (Goal::Pending, many) => format!("{many} requests are pending; see `codex-shim requests{all}`\n"),
     }
 }
 
@@ -666,11 +677,12 @@ mod wait_tests {
 
     #[test]
     fn in_a_hub_the_threads_of_the_folder_count() {
-        let thread = |cwd: &str, kind: &str, state: &str, pending: u64| json!({ "cwd": cwd, "kind": kind, "activity_state": state, "pending": pending });
+        let thread = |cwd: &str, kind: &str, state: &str, pending: u64| json!({ "thread_id": format!("{cwd} {kind}"), "cwd": cwd, "kind": kind, "activity_state": state, "pending": pending });
         let document = json!({ "state": "waiting_permission", "pending_requests": 1, "threads": [
             thread("/a", "user", "idle", 0), thread("/a", "title", "working", 0), thread("/b", "user", "working", 0),
             thread("/c", "user", "idle", 0), thread("/c", "subagent", "waiting_permission", 1),
         ] });
+        let row = json!({ "thread_id": "/c subagent" });
         let cases = [
             ("/a", (true, false)),
             ("/b", (false, false)),
@@ -681,6 +693,7 @@ mod wait_tests {
         for (folder, expect) in cases {
             let state = State::of(&document, |thread| thread["cwd"] == folder);
             assert_eq!((state.holds(Goal::Idle), state.holds(Goal::Pending)), expect, "{folder}: {state:?}");
+            assert_eq!(state.has(&row), expect.1, "{folder}: {state:?}");
         }
     }
 }
