@@ -460,7 +460,7 @@ impl Known {
 }
 
 /// Says in a row what has stayed on the host.
-fn note_left_out(row: &mut Value, is_summary: bool) {
+pub(crate) fn note_left_out(row: &mut Value, is_summary: bool) {
     const WHOLE_ON_HOST: &str = "a part of the request did not fit into the reply of the host: look at it there";
     for column in ["request_payload", "changes", "item"] {
         // A view would ask for the whole row, and hold up the rows of all other hosts.

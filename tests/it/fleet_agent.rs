@@ -1,9 +1,11 @@
 //! An agent and the tools of the fleet, with a real NATS server: what is shipped, listed, shown and answered.
 
+use std::io::Write as _;
 use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::request_tools::{REMOVES, REMOVES_WHY, command, finish, read_until, run_at_a_terminal};
 use crate::support::both_ends::{Live, failed, told};
 use crate::support::eventually;
 use crate::support::fleet::{Agent, Console, Fleet, Session, stream_has};
@@ -67,6 +69,70 @@ fn request_is_answered_from_another_machine() {
     eventually("an empty list", || {
         fleet.ann.document(&["requests", "--json"])["requests"].as_array().is_some_and(Vec::is_empty).then_some(())
     });
+    live.kill();
+}
+
+#[test]
+fn risky_answers_to_a_host_are_confirmed() {
+    let Some(fleet) = Fleet::start("risky_answers_to_a_host_are_confirmed") else { return };
+    let mut live = Live::start_in(fleet.host(7, "full")).in_turn();
+    let _agent = Agent::start(&live.home);
+    let asked = |live: &mut Live, number: u32, line: &str| {
+        live.say_plainly(&command(number, line));
+        pending(&fleet)["request_id"].as_str().expect("an id").to_owned()
+    };
+    let at_terminal = |id: &str, words: &[&str], typed: Option<&str>| {
+        let target = format!("build-7/{id}");
+        let (tool, mut terminal) =
+            run_at_a_terminal(&fleet.ann.0, &[&["fleet", "respond", &target], words].concat(), "");
+        let mut seen = String::new();
+        if let Some(typed) = typed {
+            read_until(&mut terminal, &mut seen, 0, "Really?");
+            terminal.write_all(typed.as_bytes()).expect("it is typed");
+        }
+        let output = finish(tool);
+        seen.push_str(&String::from_utf8_lossy(&output.stderr));
+        (output.status.code(), seen)
+    };
+    let id = asked(&mut live, 0, REMOVES);
+    let (code, seen) = at_terminal(&id, &["accept-for-session"], Some("n\n"));
+    assert!(code == Some(1) && seen.contains("nothing was sent"), "{seen}");
+    let expect = [&format!("build-7/{id}: "), "sudo rm -rf build", &format!("{REMOVES_WHY}; it holds for")];
+    assert!(expect.iter().all(|words| seen.contains(words)), "{seen}");
+    assert_eq!(live.row(&id)["status"], "pending");
+    assert_eq!(at_terminal("latest", &["accept"], Some("y\n")).0, Some(0));
+    assert_eq!(live.row(&id)["resolved_payload"], json!({ "decision": "accept" }));
+    // Nothing is asked about a decline, about what looks harmless, or of somebody who is sure.
+    for (number, line, words) in
+        [(1, REMOVES, &["accept", "--yes"][..]), (2, REMOVES, &["decline"]), (3, "make", &["accept"])]
+    {
+        let id = asked(&mut live, number, line);
+        let (code, seen) = at_terminal(&id, words, None);
+        assert!(code == Some(0) && !seen.contains(REMOVES_WHY), "{words:?}: {seen}");
+        assert_eq!(live.row(&id)["resolved_payload"]["decision"], words[0]);
+    }
+    // A script gets the reasons, and has decided.
+    let id = asked(&mut live, 4, REMOVES);
+    let output = fleet.ann.ask(&["respond", &format!("build-7/{id}"), "accept", "--json"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && told.contains(&format!("request build-7/{id}: {REMOVES_WHY}")), "{output:?}");
+    live.kill();
+}
+
+#[test]
+fn accepting_a_summary_is_confirmed() {
+    let Some(fleet) = Fleet::start("accepting_a_summary_is_confirmed") else { return };
+    let mut live = Live::start_in(fleet.host(7, "summary")).in_turn();
+    let _agent = Agent::start(&live.home);
+    let permissions = json!({ "threadId": "t", "turnId": "u1", "itemId": "i", "cwd": "/work", "permissions": { "fileSystem": { "write": ["/work/x"] } } });
+    let ask = json!({ "id": 1, "method": "item/permissions/requestApproval", "params": permissions });
+    for line in [command(0, "make"), ask.to_string()] {
+        live.say_plainly(&line);
+        let target = format!("build-7/{}", pending(&fleet)["request_id"].as_str().expect("an id"));
+        let output = fleet.ann.ask(&["respond", &target, "accept"]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && told.contains("sends only a summary of the request"), "{output:?}");
+    }
     live.kill();
 }
 

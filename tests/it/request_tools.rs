@@ -12,7 +12,7 @@ use crate::support::shim::Home;
 use crate::support::{eventually, stop};
 
 /// A server's request to run a command.
-fn command(id: u32, command: &str) -> String {
+pub fn command(id: u32, command: &str) -> String {
     format!(
         r#"{{"id":{id},"method":"item/commandExecution/requestApproval","params":{{"threadId":"t","turnId":"u1","itemId":"i{id}","command":"{command}","cwd":"/work","reason":"to see","availableDecisions":["accept",{{"x":["y"]}}]}}}}"#
     )
@@ -210,8 +210,8 @@ fn respond_ending(live: &Live, typed: &[(&str, &str)]) -> (ExitStatus, String) {
     (output.status, seen)
 }
 
-const REMOVES: &str = "/bin/bash -lc 'make; sudo rm -rf build'";
-const REMOVES_WHY: &str = "it deletes folders with all that is in them as root";
+pub const REMOVES: &str = "/bin/bash -lc 'make; sudo rm -rf build'";
+pub const REMOVES_WHY: &str = "it deletes folders with all that is in them as root";
 
 #[test]
 fn risky_answers_without_a_terminal_say_why() {
@@ -252,7 +252,7 @@ fn risky_answers_at_a_terminal_are_confirmed() {
     // The same if the answer is on the command line; then the request is named.
     live.say_plainly(&command(1, REMOVES));
     let asked = |typed: Option<&str>, words: &[&str]| {
-        let (tool, mut terminal) = run_at_a_terminal(&live, &[&["respond", "1"], words].concat(), "");
+        let (tool, mut terminal) = run_at_a_terminal(&live.home, &[&["respond", "1"], words].concat(), "");
         let mut seen = String::new();
         if let Some(typed) = typed {
             read_until(&mut terminal, &mut seen, 0, "Really?");
@@ -576,11 +576,11 @@ fn at_a_terminal(live: &Live) -> (Child, std::fs::File) {
 
 /// The same, with text that was typed before.
 fn at_a_terminal_after(live: &Live, typed: &str) -> (Child, std::fs::File) {
-    run_at_a_terminal(live, &["respond", "latest"], typed)
+    run_at_a_terminal(&live.home, &["respond", "latest"], typed)
 }
 
 /// Any tool at a terminal of its own.
-fn run_at_a_terminal(live: &Live, words: &[&str], typed: &str) -> (Child, std::fs::File) {
+pub fn run_at_a_terminal(home: &Home, words: &[&str], typed: &str) -> (Child, std::fs::File) {
     let ours =
         rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).expect("a terminal");
     rustix::pty::grantpt(&ours).and_then(|()| rustix::pty::unlockpt(&ours)).expect("it can be used");
@@ -590,13 +590,13 @@ fn run_at_a_terminal(live: &Live, words: &[&str], typed: &str) -> (Child, std::f
     rustix::termios::tcsetwinsize(&ours, size).expect("it has a size");
     let mut ours = std::fs::File::from(ours);
     ours.write_all(typed.as_bytes()).expect("it is typed");
-    let mut command = live.home.shim(words);
+    let mut command = home.shim(words);
     command.env("PAGER", "cat").stdin(theirs.try_clone().expect("it is open")).stdout(theirs).stderr(Stdio::piped());
-    (command.current_dir(live.home.beside()).spawn().expect("the tool runs"), ours)
+    (command.current_dir(home.beside()).spawn().expect("the tool runs"), ours)
 }
 
 /// Reads the terminal until `prompt` and a colon appear after `from`.
-fn read_until(terminal: &mut std::fs::File, seen: &mut String, from: usize, prompt: &str) {
+pub fn read_until(terminal: &mut std::fs::File, seen: &mut String, from: usize, prompt: &str) {
     let is_there = |seen: &str| seen[from..].find(prompt).is_some_and(|at| seen[from + at..].contains(": "));
     while !is_there(seen) {
         let mut ready = [rustix::event::PollFd::new(&*terminal, rustix::event::PollFlags::IN)];

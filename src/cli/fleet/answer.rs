@@ -5,15 +5,19 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::requests::{outcome, parse_answer, print_json, question, verdict, whole_answer};
+use super::super::requests::{
+    By, SureFlag, make_sure, outcome, parse_answer, print_json, question, verdict, whole_answer,
+};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
 use super::{Format, Target, ask, complain, connect, failed, host_named, hosts_of, not_read, offline, text, with_host};
-use crate::config::{Environment, parse_duration};
-use crate::control::answer::respond_arguments;
+use crate::config::{Environment, FleetLevel, parse_duration};
+use crate::control::answer::{of_answers, respond_arguments};
 use crate::control::request_name::{is_short_name, is_whole};
 use crate::engine::Word;
-use crate::fleet::{AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole};
+use crate::fleet::{
+    AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, note_left_out,
+};
 
 /// How long an answer waits for its host, if the user does not say.
 const VALID_FOR: Duration = Duration::from_secs(3_600);
@@ -134,7 +138,8 @@ fn next(host: &str, row: &Value) -> String {
 
 /// Answer a request of a host
 ///
-/// The first answer wins, wherever it comes from; the output says whose it was. With --when-back a decision for a host that is
+/// The first answer wins, wherever it comes from; the output says whose it was. At a terminal it asks once more before a risky answer,
+/// as `codex-shim respond` does; otherwise it says why on stderr and sends the answer. With --when-back a decision for a host that is
 /// offline waits in the server until its agent is back, and is dropped if that takes too long; `fleet show` then says what became of it.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -176,6 +181,8 @@ pub(in crate::cli) struct RespondArguments {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "when_back")]
     valid_for: Option<Duration>,
     #[command(flatten)]
+    sure: SureFlag,
+    #[command(flatten)]
     times: Times,
 }
 
@@ -191,7 +198,14 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
     let client = connect(environment)?;
     let Target { host, session, last } = &arguments.request;
     let as_json = arguments.json.is_some();
-    let asked = Question::Respond { v: VERSION, session: session.clone(), request: last.clone(), given: given.clone() };
+    // The request that was looked at is the one that is answered.
+    let is_no = matches!(arguments.word, Some(Word::Decline | Word::Cancel));
+    let request = match arguments.sure.is_sure || is_no {
+        true => None,
+        false => looked_at(&client, arguments, &given)?,
+    };
+    let request = request.unwrap_or_else(|| last.clone());
+    let asked = Question::Respond { v: VERSION, session: session.clone(), request, given: given.clone() };
     let document = match client.ask(host, &asked) {
         Ok(document) => document,
         Err(AskError::Offline) => {
@@ -218,6 +232,32 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
         }
     };
     Ok(if is_ours { printed } else { FAILED })
+}
+
+/// Looks at the request, and asks once more if its answer is risky. Returns its id; `None` if the host is offline, so that nobody can
+/// look.
+fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Result<Option<String>, CliError> {
+    let Target { host, session, last } = &arguments.request;
+    let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
+    let mut document = match client.ask(host, &asked) {
+        Ok(document) => document,
+        Err(AskError::Offline) => return Ok(None),
+        Err(error) => return Err(failed(host, &error)),
+    };
+    let is_summary = document["level"] == FleetLevel::Summary.to_string();
+    let row = &mut document["request"];
+    note_left_out(row, is_summary);
+    let id = text(row, "request_id").to_owned();
+    let by = if arguments.json.is_some() { By::Script } else { By::CommandLine };
+    let body = match given {
+        // Of a request that is only summed up the word alone says that it accepts.
+        Given::Decision(decision) => json!({ "decision": decision.word().map(Word::decision) }),
+        // The host says what is wrong with an answer.
+        Given::Texts(Texts { answers }) => of_answers(row, answers).unwrap_or_default(),
+        Given::Whole(Whole { body }) => body.clone(),
+    };
+    make_sure(&format!("{host}/{id}"), row, &body, by)?;
+    Ok(Some(id))
 }
 
 /// The answer on the command line.

@@ -26,9 +26,9 @@ pub(super) use list::{RequestsArguments, run_requests};
 pub(super) use list::{by, outcome_cell};
 use names::NotNamed;
 pub(super) use names::named;
-pub(super) use respond::{RespondArguments, run_respond};
 #[cfg(feature = "fleet")]
-pub(super) use respond::{parse_answer, verdict, whole_answer};
+pub(super) use respond::{By, SureFlag, make_sure, parse_answer, verdict, whole_answer};
+pub(super) use respond::{RespondArguments, run_respond};
 #[cfg(feature = "fleet")]
 pub(super) use send::TurnEnd;
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};

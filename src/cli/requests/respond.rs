@@ -57,30 +57,56 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
         }
         (None, None, []) => asked(&session, &row, &clock, environment)?,
     };
-    if let Some(danger) = again(&row, &body).filter(|_| !arguments.is_sure) {
-        match is_there() && !as_json {
-            true => confirmed(&row, &danger, has_given).map_err(CliError::failed)?,
-            // A script has decided already.
-            false => super::super::say(&screen::plain(&format!("request {}: {danger}", text(&row, "request_id")))),
-        }
+    if !arguments.sure.is_sure {
+        let by = match (as_json, has_given) {
+            (true, _) => By::Script,
+            (false, true) => By::CommandLine,
+            (false, false) => By::Prompt,
+        };
+        make_sure(text(&row, "request_id"), &row, &body, by)?;
     }
     answer(&session, &row, &body, &clock, as_json)
 }
 
-/// Why to ask once more before the answer is sent.
-fn again(row: &Value, body: &Value) -> Option<String> {
-    RequestView::of(row).asked_again(row, body).filter(|_| row["status"] == "pending")
+/// How an answer was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum By {
+    /// The request is on the screen.
+    Prompt,
+    /// It is not, and there may be no terminal.
+    CommandLine,
+    Script,
 }
 
-/// Asks once more. `is_unseen` says that the request is not on the screen.
+/// Asks once more at the terminal before a risky answer is sent; without one it says why on stderr, because a script has decided
+/// already. `name` is that of the request.
 ///
 /// # Errors
 ///
 /// The user does not confirm the answer.
-fn confirmed(row: &Value, danger: &str, is_unseen: bool) -> Result<(), String> {
-    if is_unseen {
-        say(&format!("{}: {}", text(row, "request_id"), text(row, "summary")));
+pub(in crate::cli) fn make_sure(name: &str, row: &Value, body: &Value, by: By) -> Result<(), CliError> {
+    let danger = RequestView::of(row).asked_again(row, body).filter(|_| row["status"] == "pending");
+    match danger {
+        None => Ok(()),
+        Some(danger) if is_there() && by != By::Script => {
+            if by == By::CommandLine {
+                say(&format!("{name}: {}", text(row, "summary")));
+            }
+            confirmed(&danger).map_err(CliError::failed)
+        }
+        Some(danger) => {
+            super::super::say(&screen::plain(&format!("request {name}: {danger}")));
+            Ok(())
+        }
     }
+}
+
+/// Asks whether an answer is meant.
+///
+/// # Errors
+///
+/// It is not.
+fn confirmed(danger: &str) -> Result<(), String> {
     say(&format!("{danger}."));
     screen::forget_typed_ahead();
     match read_line("Really? (y sends it; anything else leaves the request pending): ")?.trim() {
@@ -568,13 +594,20 @@ pub(in crate::cli) struct RespondArguments {
     /// Print JSON; with a value, send it as the whole answer
     #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
     pub(in crate::cli) json: Option<Option<String>>,
-    /// Do not ask once more about a risky answer
-    #[arg(short = 'y', long = "yes")]
-    pub(in crate::cli) is_sure: bool,
+    #[command(flatten)]
+    pub(in crate::cli) sure: SureFlag,
     #[command(flatten)]
     pub(in crate::cli) session: SessionFlag,
     #[command(flatten)]
     pub(in crate::cli) times: Times,
+}
+
+/// The flag that answers the question about a risky answer in advance.
+#[derive(Debug, Clone, Copy, Args)]
+pub(in crate::cli) struct SureFlag {
+    /// Do not ask once more about a risky answer
+    #[arg(short = 'y', long = "yes")]
+    pub(in crate::cli) is_sure: bool,
 }
 
 pub(in crate::cli) fn parse_answer(text: &str) -> Result<(String, String), String> {
