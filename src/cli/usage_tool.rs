@@ -18,6 +18,7 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done, say};
 use crate::config::{Environment, RetentionBounds};
 use crate::control::{Identities, RequestOrigin, UsageDocument};
+use crate::hub;
 use crate::index::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
 use crate::protocol::ThreadKind;
 use crate::store::{ChoiceError, Found, label, short, short_id};
@@ -215,6 +216,15 @@ fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Op
     })
 }
 
+fn is_hub(session: &Found) -> bool {
+    session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place))
+}
+
+/// The name of a session. A hub has none of a folder, since its threads work in many.
+fn name_of(session: &Found) -> String {
+    if is_hub(session) { "hub".to_owned() } else { label(session) }
+}
+
 /// The members that name the group of a turn.
 fn names(
     by: By,
@@ -226,13 +236,15 @@ fn names(
     let of_thread = || {
         let thread = thread_id.as_ref().and_then(|id| threads.get(id)).cloned().unwrap_or_default();
         let title = thread.title.clone();
+        let is_lost = is_hub(session) && thread.cwd.is_none();
         let RequestOrigin { name, cwd, .. } = RequestOrigin::of_thread(session, thread);
-        let cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
+        let name = if is_lost { name_of(session) } else { name };
+        let cwd = Some(cwd).filter(|cwd| !cwd.is_empty() && !is_lost);
         json!({ "session_id": session.id, "thread_id": thread_id, "name": name, "cwd": cwd, "title": title })
     };
     let mut names = match by {
         By::Day => json!({ "day": clock.day(began_at).filter(|_| !older) }),
-        By::Session => json!({ "session_id": session.id }),
+        By::Session => json!({ "session_id": session.id, "name": name_of(session) }),
         By::Thread | By::Turn => of_thread(),
         By::Client => json!({ "client": client }),
         By::Model => json!({ "model": model }),
@@ -442,7 +454,7 @@ impl Shown<'_> {
         let cells = match self.by {
             By::Day => vec![name("day").unwrap_or("older").to_owned()],
             By::Session if to == Screen::None => vec![session.id.clone(), String::new()],
-            By::Session => vec![short(session, self.all).to_owned(), label(session)],
+            By::Session => vec![short(session, self.all).to_owned(), name_of(session)],
             By::Thread => vec![short_of(name("thread_id"), "-"), session_cell(), title()],
             By::Turn => vec![
                 short_of(name("turn_id"), if is_older { "older" } else { "-" }),
@@ -547,7 +559,7 @@ fn bar(tokens: u64, most: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
     use std::time::SystemTime;
 
     use super::*;
@@ -555,6 +567,7 @@ mod tests {
     use crate::history::{ThreadClient, ThreadIdentity};
     use crate::index::{Answered, RateLimitDocument};
     use crate::protocol::ThreadDescription;
+    use crate::store::Holder;
 
     #[test]
     fn bars_are_shares_of_the_longest() {
@@ -690,6 +703,32 @@ mod tests {
             let groups = groups(&counted, by, &clock);
             assert!(groups.iter().all(|group| group.names["kind"] == "title"), "{groups:?}");
         }
+    }
+
+    #[test]
+    fn hub_has_no_folder_of_its_own() {
+        let place = hub::place(Path::new("/home/.codex"), None);
+        let holder = Holder { pid: 1, started_at: String::new(), client: None, place };
+        let session = Found { holder: Some(holder), ..found("work") };
+        let clock = Clock::stopped("2026-11-02T12:00:00Z");
+        let mut usage = usage();
+        usage.turns.push(turn("x", "w", "2026-11-02T10:00:00.000Z", 700));
+        let counted = [Counted { session: &session, usage, threads: identities(ThreadKind::User) }];
+        let names = |by: By| {
+            let groups = groups(&counted, by, &clock);
+            groups
+                .into_iter()
+                .map(|group| [&group.names["name"], &group.names["session_id"]].map(Value::to_string))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(By::Session), [["\"hub\"", "\"work\""]]);
+        assert_eq!(names(By::Thread), [["\"proj (tui)\"", "\"work\""], ["\"hub\"", "\"work\""]]);
+        let groups = groups(&counted, By::Session, &clock);
+        let all = [session.clone()];
+        let shown = Shown { by: By::Session, counted: &counted, groups: &groups, all: &all, clock: &clock };
+        let text = shown.text(Screen::Plain, Some(120), true);
+        let row = text.lines().find(|line| line.starts_with("work ")).expect("its row");
+        assert_eq!(row.split_whitespace().nth(1), Some("hub"), "{text}");
     }
 
     #[test]

@@ -87,6 +87,12 @@ fn usage_counts_what_two_clients_hear_once() {
     assert_eq!(rows(&by_client, "client"), expect, "{by_client:#}");
     let thread = &by_client["sessions"][0]["threads"][0];
     assert_eq!((&thread["adds_up"], &thread["codex_total"]["input_tokens"]), (&json!(true), &json!(35)), "{thread:#}");
+    let by_session = &usage("session")["rows"];
+    assert_eq!(
+        (&by_session[0]["name"], by_session.as_array().map(Vec::len)),
+        (&json!("hub"), Some(1)),
+        "{by_session:#}"
+    );
     let by_turn = usage("turn");
     let expect =
         [("turn-1", 1, 30), ("turn-2", 1, 5)].map(|(name, turns, input)| (json!(name), json!(turns), json!(input)));
