@@ -16,7 +16,7 @@ use super::turn_gate::Prepared;
 use super::verdict::{self, Judged, Verdict};
 use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
-use crate::wire::{Body, Conn, Members, Message, RpcId, Side, stands_verbatim};
+use crate::wire::{Body, Conn, Message, RpcId, Side, stands_verbatim};
 
 /// A line being processed.
 pub(super) struct Seen<'a> {
@@ -177,9 +177,6 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let thread = thread_of(event);
-        if let (Some(thread_id), Some(params)) = (&thread, event.params.and_then(Members::of)) {
-            self.threads.set(thread_id, &params);
-        }
         if self.is_aside(thread.as_deref()) {
             return;
         }
@@ -302,6 +299,10 @@ impl Engine {
         }
         if call.method.is_some_and(Method::opens_thread) {
             self.requests.thread_opened(event.result);
+        }
+        if let (Some(chosen), Some(_)) = (call.chosen.take(), event.result) {
+            let (thread_id, settings) = *chosen;
+            self.threads.set(&thread_id, settings);
         }
         if call.method == Some(Method::Initialize) {
             self.server_initialized(seen.conn, event, &mut decision.then);

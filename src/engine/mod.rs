@@ -497,6 +497,33 @@ mod tests {
     }
 
     #[test]
+    fn refused_turn_does_not_move_its_thread() {
+        let mut play = Play::start(settings().requests);
+        let folder = |play: &Play| {
+            let thread = play.0.threads.find("t").expect("BUG: the thread is known");
+            let description = thread.description();
+            [&description.cwd, &description.model].map(|text| text.clone().unwrap_or_default()).join(" ")
+        };
+        play.line(Side::Client, r#"{"id":1,"method":"thread/start","params":{}}"#);
+        play.line(Side::Server, r#"{"id":1,"result":{"cwd":"/a","model":"m","thread":{"id":"t"}}}"#);
+        let start = |id: u32| {
+            format!(
+                r#"{{"id":{id},"method":"turn/start","params":{{"threadId":"t","cwd":"/b","model":"n","input":[]}}}}"#
+            )
+        };
+        play.line(Side::Client, &start(2));
+        assert_eq!(folder(&play), "/a m");
+        play.line(Side::Server, r#"{"id":2,"error":{"code":-32600,"message":"no"}}"#);
+        assert_eq!(folder(&play), "/a m");
+        play.line(Side::Client, &start(3));
+        play.line(Side::Server, r#"{"id":3,"result":{"turn":{"id":"u"}}}"#);
+        assert_eq!(folder(&play), "/b n");
+        let updated = r#"{"method":"thread/settings/updated","params":{"threadId":"t","threadSettings":{"cwd":"/c"}}}"#;
+        play.line(Side::Server, updated);
+        assert_eq!(folder(&play), "/c n");
+    }
+
+    #[test]
     fn version_comes_from_initialize_response() {
         assert_eq!(
             play(&[

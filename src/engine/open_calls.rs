@@ -21,7 +21,7 @@ use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
 use super::ledger::OverruledRow;
 use super::verdict::{Awaited, Verdict};
-use crate::protocol::{Event, Method, request_line};
+use crate::protocol::{Event, Method, ThreadSettings, request_line};
 use crate::wire::{Conn, Members, RpcId, elements};
 
 /// Open calls in one direction. If there are more, the oldest one that nothing depends on is evicted.
@@ -82,6 +82,8 @@ pub(super) struct OpenCall {
     pub(super) method: Option<Method>,
     /// The thread of the turn that it starts, or that its client leaves.
     pub(super) thread_id: Option<String>,
+    /// What the turn that it starts chooses for its thread, if the server accepts it.
+    pub(super) chosen: Option<Box<(String, ThreadSettings)>>,
     /// The secret part of the response.
     pub(super) secret: Option<Awaited>,
     /// The turn it starts, if that turn carries context.
@@ -111,6 +113,18 @@ fn reads_whole<'a>(method: Option<Method>, params: impl Fn() -> Option<Members<'
     }
 }
 
+/// The thread of a turn that a call starts, and what it chooses for that thread.
+fn chosen<'a>(
+    method: Option<Method>,
+    params: impl Fn() -> Option<Members<'a>>,
+) -> Option<Box<(String, ThreadSettings)>> {
+    if method != Some(Method::TurnStart) {
+        return None;
+    }
+    let params = params()?;
+    Some(Box::new((params.text("threadId")?, ThreadSettings::of(&params)?)))
+}
+
 #[derive(Debug)]
 pub(super) struct Completed {
     pub(super) call: Option<Box<OpenCall>>,
@@ -138,6 +152,7 @@ impl Calls {
             call.purpose = Some(purpose);
             let params = || params.and_then(Members::of_text);
             call.reads_whole = reads_whole(call.method, params);
+            call.chosen = chosen(call.method, params);
             if call.method == Some(Method::ThreadUnsubscribe) {
                 call.thread_id = params().and_then(|params| params.text("threadId"));
             }
@@ -175,6 +190,7 @@ impl OpenCalls {
         if let Some(Method::TurnStart | Method::TurnSteer | Method::ThreadUnsubscribe) = event.method {
             call.thread_id = params().and_then(|params| params.text("threadId"));
         }
+        call.chosen = chosen(event.method, params);
         call.secret = secret;
         Some(key)
     }
@@ -193,6 +209,7 @@ impl OpenCalls {
             caller,
             method,
             thread_id: None,
+            chosen: None,
             secret: None,
             turn: None,
             lease: None,

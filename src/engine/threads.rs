@@ -9,11 +9,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde_json::value::RawValue;
 
 use super::api_calls::Purpose;
-use super::assembly::cwd_in;
 use super::assembly::{ADDITION, Remembered, SentFragment};
 use super::open_calls::{CallKey, OpenCalls};
 use super::{Effect, LedgerEntry};
-use crate::protocol::{SpawnedThread, ThreadDescription};
+use crate::protocol::{SpawnedThread, ThreadDescription, ThreadSettings, cwd_in};
 use crate::wire::Members;
 
 /// Tracked threads.
@@ -49,7 +48,7 @@ pub(super) struct Thread {
     has_begun: bool,
     /// The user's first words, if context went before them.
     words: Option<String>,
-    /// As the server described it last, with the folder and the model that a client has chosen since.
+    /// As the server described it last, with the folder and the model of the last turn that it accepted.
     description: ThreadDescription,
     /// The names of the tools that the client defined.
     pub(super) tools: Vec<String>,
@@ -212,11 +211,9 @@ impl Threads {
         self.of(&thread_id).description.spawned(parent, cwd);
     }
 
-    /// A client chooses settings of a thread in a call, or the server reports them.
-    pub(super) fn set(&mut self, thread_id: &str, settings: &Members<'_>) {
-        let description = &mut self.of(thread_id).description;
-        description.model = settings.text("model").or(description.model.take());
-        description.cwd = cwd_in(settings).or(description.cwd.take());
+    /// The server has accepted settings of a thread, or reports them.
+    pub(super) fn set(&mut self, thread_id: &str, settings: ThreadSettings) {
+        self.of(thread_id).description.set(settings);
     }
 
     /// The server reports the settings of a thread.
@@ -224,7 +221,7 @@ impl Threads {
         let Some(params) = Members::of(params) else { return };
         let settings = params.get("threadSettings").and_then(Members::of);
         if let (Some(thread_id), Some(settings)) = (params.text("threadId"), settings) {
-            self.set(&thread_id, &settings);
+            self.set(&thread_id, ThreadSettings::of(&settings).unwrap_or_default());
         }
     }
 

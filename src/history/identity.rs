@@ -11,7 +11,7 @@ use super::bounded::{Bounded, Weigh, masked_text};
 use super::conversation::Call;
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use crate::engine::OWN_NAME;
-use crate::protocol::{Method, SpawnedThread, ThreadDescription, ThreadKind};
+use crate::protocol::{Method, SpawnedThread, ThreadDescription, ThreadKind, ThreadSettings};
 use crate::wire::{Conn, Members, RpcId};
 
 /// Longest name of a client or a model that is stored, in characters.
@@ -86,7 +86,12 @@ impl Identities {
             }
             RecordEvent::ClientRequest { message, id } => self.called(seen, message, id),
             RecordEvent::Response { id, result: Some(result), error: None } => {
-                let method = Method::of(&call?.method)?;
+                let call = call?;
+                let method = Method::of(&call.method)?;
+                if let Some(chosen) = call.chosen.as_deref() {
+                    let thread_id = call.thread_id.as_deref()?;
+                    return self.change(thread_id, |thread| thread.description.set(chosen.clone()));
+                }
                 if !method.opens_thread() && method != Method::ThreadRead {
                     return None;
                 }
@@ -135,7 +140,8 @@ impl Identities {
             }
             Some(Method::ThreadSettingsUpdated) => {
                 let settings = Members::of(message.params.members()?.get("threadSettings")?)?;
-                self.change(message.place.thread_id.as_deref()?, |thread| set(&mut thread.description, &settings))
+                let settings = masked_settings(&settings)?;
+                self.change(message.place.thread_id.as_deref()?, |thread| thread.description.set(settings))
             }
             _ => None,
         }
@@ -157,11 +163,9 @@ impl Identities {
             }
             Some(Method::TurnStart | Method::TurnSteer) => {
                 let client = self.clients.get(&seen.conn.0).filter(|_| !is_own(id)).cloned();
-                let settings = message.params.members();
                 self.change(message.place.thread_id.as_deref()?, |thread| {
                     thread.last_used_us = seen.at_us;
                     thread.client = client.or(thread.client.take());
-                    settings.iter().for_each(|settings| set(&mut thread.description, settings));
                 })
             }
             _ => None,
@@ -237,11 +241,10 @@ impl Identities {
     }
 }
 
-/// The settings that a client chooses for a thread in a call, or that the server reports.
-fn set(description: &mut ThreadDescription, settings: &Members<'_>) {
-    let cwd = settings.text("cwd").filter(|cwd| cwd.starts_with('/')).map(|cwd| masked_text(&cwd));
-    description.cwd = cwd.or(description.cwd.take());
-    description.model = settings.text("model").map(|model| short(&model)).or(description.model.take());
+/// The settings that a client chooses for a thread in a call, or that the server reports, as they are stored.
+pub(super) fn masked_settings(settings: &Members<'_>) -> Option<ThreadSettings> {
+    let ThreadSettings { cwd, model } = ThreadSettings::of(settings)?;
+    Some(ThreadSettings { cwd: cwd.map(|cwd| masked_text(&cwd)), model: model.map(|model| short(&model)) })
 }
 
 fn is_own(id: &RpcId) -> bool {
@@ -291,6 +294,11 @@ mod tests {
             r#"{"type":"collabAgentToolCall","tool":"spawnAgent","senderThreadId":"t","receiverThreadIds":["a"]}"#;
         let spawned = format!("5 < item/completed t/u/i {item}\n");
         check(&format!("{start}{spawned}"), &["a subagent ~ /p/real tui pts/3 0", "t user ~ /p/real tui pts/3 4"]);
+        // A turn in another folder moves its thread once the server has accepted it.
+        let turn = format!("{start}5 >8@3 turn/start t {{\"cwd\":\"/q\"}}\n");
+        check(&turn, &["t user ~ /p/real tui pts/3 5"]);
+        check(&format!("{turn}6 =8@3 !{{\"code\":1,\"message\":\"no\"}}\n"), &["t user ~ /p/real tui pts/3 5"]);
+        check(&format!("{turn}6 =8@3 {{\"turn\":{{\"id\":\"u\"}}}}\n"), &["t user ~ /q tui pts/3 5"]);
         // The client that spoke last counts, and ours does not.
         let other = r#"5 ! conn_open {"conn":4,"name":"zed"}"#;
         let spoke = format!("{start}{other}\n6 >8@4 turn/start t\n");

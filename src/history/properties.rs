@@ -3,8 +3,8 @@
 //!
 //! Test recordings in a short notation, one record per line: `MS < METHOD THREAD/TURN/ITEM {…}` is a notification, `MS
 //! << METHOD PARAMETERS` one whose parameters are exactly these, `MS ?ID METHOD …` a server request, `MS >ID METHOD …` a
-//! client call, `MS =ID RESULT` its result, `MS ! EVENT {…}` our own event, `MS # REASON` a gap, and `MS generation G`
-//! the first record of a run. `@CONN` after an id names its connection. `~` is a missing name; the object is placed in the turn of `turn/*`, in the item of
+//! client call, `MS =ID RESULT` its result, `MS =ID !ERROR` its refusal, `MS ! EVENT {…}` our own event, `MS # REASON` a gap, and `MS generation G`
+//! the first record of a run. `@CONN` after an id names its connection. `~` is a missing name; the object is placed in the turn of `turn/*` (but of a `turn/start` without a turn in its parameters), in the item of
 //! `item/started` and `item/completed`, and otherwise in the parameters.
 
 use serde_json::{Map, Value, json};
@@ -56,8 +56,9 @@ fn record(line: &str) -> String {
         }
         ("=", id) => {
             let id: Value = serde_json::from_str(id).expect("BUG: an id is JSON");
-            let result: Value = serde_json::from_str(rest).expect("BUG: a result is JSON");
-            json!({"at": at, "from": "server", "line": {"id": id, "result": result}})
+            let (name, answer) = rest.strip_prefix('!').map_or(("result", rest), |error| ("error", error));
+            let answer: Value = serde_json::from_str(answer).expect("BUG: an answer is JSON");
+            json!({"at": at, "from": "server", "line": {"id": id, name: answer}})
         }
         ("!", _) => json!({"at": at, "from": "shim", "event": name, "data": object(more)}),
         ("#", _) => json!({"at": at, "gap": {"lines": 1, "reason": rest}}),
@@ -80,7 +81,7 @@ fn params(method: &str, message: &str) -> Value {
     let mut put = |name: &str, value: Option<Value>| drop(value.map(|value| params.insert(name.to_owned(), value)));
     put("threadId", thread_id.map(Value::from));
     let mut body = object(body);
-    if method.starts_with("turn/") {
+    if method.starts_with("turn/") && !(method == "turn/start" && turn_id.is_none()) {
         turn_id.map(|turn_id| body.insert("id".to_owned(), Value::from(turn_id)));
         put("turn", Some(Value::Object(body)));
     } else if matches!(method, "item/started" | "item/completed") {

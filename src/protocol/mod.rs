@@ -24,7 +24,7 @@ pub(crate) use method::{
 };
 
 pub(crate) use review::{Denial, overruled_review, review_widens};
-pub(crate) use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind};
+pub(crate) use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind, ThreadSettings, cwd_in};
 
 /// Prefix of notification methods until early 2026.
 pub(crate) const EARLY_PREFIX: &str = "codex/event/";

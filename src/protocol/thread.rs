@@ -159,6 +159,29 @@ pub(crate) struct ThreadDescription {
     pub(crate) started_at_s: Option<u64>,
 }
 
+/// The folder and the model that a call or a report chooses for a thread.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ThreadSettings {
+    pub(crate) cwd: Option<String>,
+    pub(crate) model: Option<String>,
+}
+
+impl ThreadSettings {
+    /// Reads parameters or settings; `None` if they choose neither.
+    pub(crate) fn of(members: &Members<'_>) -> Option<ThreadSettings> {
+        let settings = ThreadSettings { cwd: cwd_in(members), model: members.text("model") };
+        (settings != ThreadSettings::default()).then_some(settings)
+    }
+}
+
+/// Longest accepted path of a thread's folder, in bytes.
+const CWD_BYTES_MAX: usize = 4_096;
+
+/// The folder that parameters or a thread name, if it is an absolute path of acceptable length.
+pub(crate) fn cwd_in(members: &Members<'_>) -> Option<String> {
+    members.text("cwd").filter(|cwd| cwd.starts_with('/') && cwd.len() <= CWD_BYTES_MAX && !cwd.contains('\0'))
+}
+
 impl ThreadDescription {
     /// Reads a thread object: its id and the rest.
     pub(crate) fn of(thread: &RawValue) -> Option<(String, ThreadDescription)> {
@@ -197,6 +220,13 @@ impl ThreadDescription {
         take(&mut self.parent, parent);
         take(&mut self.forked_from, forked_from);
         self.started_at_s = started_at_s.or(self.started_at_s);
+    }
+
+    /// Takes settings that hold from now on.
+    pub(crate) fn set(&mut self, settings: ThreadSettings) {
+        let ThreadSettings { cwd, model } = settings;
+        self.cwd = cwd.or(self.cwd.take());
+        self.model = model.or(self.model.take());
     }
 
     /// The model of `parent`, which works in this folder, has started it. What the server itself says counts more.

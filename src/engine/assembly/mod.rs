@@ -22,16 +22,13 @@ use super::open_calls::CallKey;
 use super::threads::Known;
 use super::turn_gate::{Awaited, Holds, Prepared};
 use super::{Decision, Effect, Engine, LedgerEntry, Note, Now, Passage, Seen, Warning, own_line};
-use crate::protocol::{Event, Method};
+use crate::protocol::{Event, Method, cwd_in};
 use crate::wire::{Conn, Members, Message, Side, Splice, elements, text};
 
 pub(super) use fragments::ADDITION;
 pub(crate) use fragments::{Fragment, FragmentCarrier, FragmentRole, FragmentSource, FragmentThreads, SentFragment};
 pub use projection::PROJECTION_START;
 pub(crate) use projection::{QuotedMessage, project};
-
-/// Longest accepted path of a thread's folder, in bytes.
-const CWD_BYTES_MAX: usize = 4_096;
 
 /// How long lines wait for fragments: the time limit of a command plus a margin.
 const FRAGMENTS_WAIT_MAX: Duration = Duration::from_millis(1_250);
@@ -135,13 +132,12 @@ impl Engine {
         if let Some(states) = states {
             self.assembly.fragments.read(read_in.as_deref(), states);
         }
-        let params = message.params.and_then(Members::of).unwrap_or_default();
-        self.threads.set(&thread_id, &params);
+        let chosen = message.params.and_then(Members::of).and_then(|params| cwd_in(&params));
         let thread = self.threads.of(&thread_id);
         if let Some(addition) = &addition {
             thread.addition = Some(bounded_addition(addition).to_owned());
         }
-        let cwd = read_in.or_else(|| thread.description().cwd.clone());
+        let cwd = read_in.or(chosen).or_else(|| thread.description().cwd.clone());
         let known = self.threads.known(&thread_id, &self.calls.to_server);
         let is_shown = epoch.is_some() && known.epoch() == epoch.as_deref();
         let projection = projection.filter(|_| !is_shown).map(|text| Projection { text, epoch });
@@ -378,11 +374,6 @@ fn fragments_note(thread_id: String, sent: &[SentFragment], carrier: FragmentCar
     let fragments = sent.iter().map(|sent| sent.name.clone()).collect();
     let bytes = sent.iter().map(|sent| sent.text.len() as u64).sum();
     Effect::Note(Note::FragmentsSent { thread_id, fragments, bytes, carrier: carrier.name(), outcome })
-}
-
-/// The folder that parameters or a thread name, if it is an absolute path of acceptable length.
-pub(super) fn cwd_in(members: &Members<'_>) -> Option<String> {
-    members.text("cwd").filter(|cwd| cwd.starts_with('/') && cwd.len() <= CWD_BYTES_MAX && !cwd.contains('\0'))
 }
 
 /// The thread that a response describes.

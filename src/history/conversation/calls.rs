@@ -4,18 +4,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::super::bounded::Weigh;
+use super::super::identity::masked_settings;
 use super::super::past::Order;
 use super::super::record_event::MethodMessage;
 use super::super::review::Overruled;
 use super::super::turn::accepted_turn;
 use super::{Change, Conversation, Step};
-use crate::protocol::{ItemPlace, Method};
+use crate::protocol::{ItemPlace, Method, ThreadSettings};
 
 /// A call to the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::history) struct Call {
     pub(in crate::history) method: String,
     pub(in crate::history) thread_id: Option<String>,
+    /// What the turn that it starts chooses for its thread, if the server accepts it.
+    #[serde(default)]
+    pub(in crate::history) chosen: Option<Box<ThreadSettings>>,
     /// The denial that it overrules.
     #[serde(default)]
     pub(in crate::history) overrules: Option<Box<Overruled>>,
@@ -26,7 +30,8 @@ pub(in crate::history) struct Call {
 
 impl Weigh for Call {
     fn weight(&self) -> usize {
-        self.method.weight() + self.thread_id.weight() + self.overrules.as_ref().map_or(0, |it| it.weight())
+        let chosen = self.chosen.as_ref().map_or(0, |chosen| chosen.cwd.weight() + chosen.model.weight());
+        self.method.weight() + self.thread_id.weight() + chosen + self.overrules.as_ref().map_or(0, |it| it.weight())
     }
 }
 
@@ -36,7 +41,11 @@ impl Call {
             Some(Method::ThreadApproveDenied) => Overruled::of(message.params).map(Box::new),
             _ => None,
         };
+        let starts_turn = message.known == Some(Method::TurnStart);
+        let chosen =
+            Some(message).filter(|_| starts_turn).and_then(|message| masked_settings(&message.params.members()?));
         Call {
+            chosen: chosen.map(Box::new),
             method: message.method.clone().into_owned(),
             thread_id: message.place.thread_id.as_deref().map(str::to_owned),
             overrules,
