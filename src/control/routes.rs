@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::history::{Historian, now_us};
 use super::published::{Published, Rare};
+use super::requests::Warned;
 use super::server::Places;
 use super::{calls, context, document, history, requests, stream};
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, RefusedPeer, Unready};
@@ -238,6 +239,7 @@ pub(super) struct AppState {
     pub(super) ledger: Option<Ledger>,
     /// `None` if nothing is recorded.
     pub(super) historian: Option<Historian>,
+    pub(super) warned: Warned,
     pub(super) ask: Ask,
     /// Path of the socket, links resolved.
     pub(super) socket: PathBuf,
@@ -286,7 +288,8 @@ impl AppState {
         let Stores { ledger, index } = stores;
         let historian = index.map(|index| Historian::new(index, &info));
         let (places, calls) = (Arc::default(), Semaphore::new(CALLS_MAX));
-        AppState { info, published, ledger, historian, ask, socket, places, calls }
+        let warned = Warned::default();
+        AppState { info, published, ledger, historian, warned, ask, socket, places, calls }
     }
 
     /// Calls the server through the relay, which may have to start it first: both take `wait_max` at most. Beyond [`CALLS_MAX`]
