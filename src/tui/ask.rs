@@ -156,6 +156,14 @@ impl Ask {
         self.row["thread"]["cwd"].as_str().unwrap_or(of_session)
     }
 
+    /// The handle of the entry of the action that waits for it.
+    pub(crate) fn handle(&self) -> Option<String> {
+        let payload = &self.row["request_payload"];
+        let item = ["itemId", "callId"].iter().find_map(|name| payload[*name].as_str())?;
+        let thread = self.thread_id().or(payload["threadId"].as_str()).unwrap_or_default();
+        Some(format!("{thread}:{item}"))
+    }
+
     /// The thread that asks, if it works in another folder than the session.
     pub(crate) fn origin(&self, of_session: &str) -> Option<RequestOrigin> {
         let thread = serde_json::from_value(self.row["thread"].clone()).ok()?;

@@ -78,6 +78,9 @@ await card.locator(".from a").click();
 await shows("hello gamma");
 assert.equal(await heading(), "gamma (codex-tui)");
 assert.equal(await phone.locator("#here .card").count(), 1);
+// Its command does not run yet.
+const end = phone.locator("#entries .runs .end").last();
+await eventually("that it is not allowed", async () => (await end.innerText()) === "not yet allowed");
 await phone.locator("#back").click();
 await rows.getByText("alpha (codex-tui)").click();
 await shows("hello alpha");

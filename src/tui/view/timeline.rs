@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 
 use ratatui::layout::Rect;
 
-use super::super::ask::Ask;
 use super::super::browse::chosen;
 use super::super::diff::{Diff, form_of, relative};
 use super::super::doc::{At, Doc, Role, Room, Row};
@@ -284,13 +283,7 @@ pub(super) fn so_far(entry: &Entry, session: &Session, now_us: u64) -> Row {
 
 /// Whether an action waits for a pending request.
 fn is_awaited(entry: &Entry, session: &Session) -> bool {
-    let is_of = |ask: &std::sync::Arc<Ask>| {
-        let payload = &ask.row["request_payload"];
-        let item = ["itemId", "callId"].iter().find_map(|name| payload[*name].as_str());
-        let thread = ask.thread_id().or(payload["threadId"].as_str()).unwrap_or_default();
-        item.is_some_and(|item| entry.handle.as_deref() == Some(&*format!("{thread}:{item}")))
-    };
-    session.asks.iter().any(is_of)
+    entry.handle.is_some() && session.asks.iter().any(|ask| ask.handle() == entry.handle)
 }
 
 /// The title with the progress.

@@ -327,6 +327,7 @@ function placeCards() {
 		if (node.parentNode === parent) continue;
 		parent.insertBefore(node, all.slice(index + 1).find((other) => other.node.parentNode === parent)?.node ?? null);
 	}
+	showAwaited();
 	if (open && wasAtEnd) toEnd();
 	showTitle();
 	// Lists 100 a session.
@@ -665,11 +666,11 @@ const clientOf = ({ client, clients }) => (clients.length > 1 ? count(clients.le
 function showSessions(all = sessions) {
 	sessions = all;
 	const focused = document.activeElement.closest(".sessions a")?.hash;
-	const row = (spec, session, thread, name, of, under) => {
+	const row = (spec, session, thread, name, of, under, about) => {
 		const href = linkTo(session.id, thread);
 		const isOpen = session.id === open && (thread ?? null) === openThread;
 		const link = el("a", { href, "aria-current": isOpen && "page" },
-			el("span.name", null, el("b", AUTO, shown(name)), el("span", null, stateOf(of), under && [" · ", under])),
+			el("span.name", null, el("b", AUTO, shown(name)), about && el("span", AUTO, shown(clipped(about, 80))), el("span", null, stateOf(of), under && [" · ", under])),
 			of.pending > 0 && el("span.badge", null, of.pending, el("span.unseen", null, " waiting")), icon("down"));
 		if (href === focused) setTimeout(() => link.focus({ preventScroll: true }));
 		return el(`li${spec}`, null, link);
@@ -678,7 +679,7 @@ function showSessions(all = sessions) {
 	const rows = (session) => {
 		const client = clientOf(session) ?? session.name;
 		return [row("", session, null, nameOf(session), session, isolated(client)), session.threads.map((thread) =>
-			row(".thread", session, thread.thread_id, thread.name, thread, [ago(thread), thread.about && [" · ", isolated(clipped(thread.about, 80))]]))].flat();
+			row(".thread", session, thread.thread_id, thread.name, thread, ago(thread), thread.about))].flat();
 	};
 	for (const [id, isLive] of [["live", true], ["ended", false]]) {
 		const some = sessions.filter((session) => session.is_live === isLive);
@@ -753,12 +754,22 @@ function draw() {
 	const room = line.isFollowing ? KEPT_MAX : Math.max(0, KEPT_MAX - line.nodes.size);
 	line.isBehind ||= !line.isFollowing && fresh.length > room;
 	if (!line.isBehind) $("entries").append(...nodesOf(fresh.slice(-room)).filter((node) => !node.isConnected));
+	showAwaited();
 	if (line.isFollowing) {
 		line.hasOlder ||= fresh.length > room || line.nodes.size > KEPT_MAX;
 		trim("firstChild");
 		toEnd();
 	}
 	showEnds();
+}
+
+// What waits for an answer does not run yet.
+function showAwaited() {
+	const awaited = new Set([...cards.values()].map(({ request }) => request.session === open && request.handle));
+	document.querySelectorAll("#entries .open").forEach((node) => {
+		const end = node.querySelector(".end");
+		if (end && node.handle) end.textContent = awaited.has(node.handle) ? "not yet allowed" : node.end;
+	});
 }
 
 function trim(end) {
@@ -863,7 +874,7 @@ function makeEntry(entry) {
 	const spec = entry.of && entry.kind === "you" ? "codex" : entry.kind;
 	const node = el(`li.entry.${spec}.${entry.stage}`, null, /plan|asks|error/.test(entry.kind) && icon(ICON_OF[entry.kind]),
 		contentOf(entry), el("time", { datetime: entry.at, title: new Date(entry.at).toLocaleString() }, clock(entry.at)));
-	node.key = entry.key;
+	Object.assign(node, { key: entry.key, handle: entry.handle, end: entry.end });
 	line.nodes.set(entry.key, node);
 	return node;
 }
