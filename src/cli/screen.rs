@@ -66,6 +66,8 @@ impl Screen {
     pub(super) fn paint(self, tone: Tone, text: &str) -> String {
         let code = match (self, tone) {
             (Screen::Plain | Screen::None, _) | (Screen::Coloured, Tone::Plain) => return text.to_owned(),
+            // Blanks have no colour, and a line that begins with them is one that is indented.
+            (Screen::Coloured, _) if text.trim_start_matches(' ').is_empty() => return text.to_owned(),
             (Screen::Coloured, Tone::Good) => "32",
             (Screen::Coloured, Tone::Warning) => "33",
             (Screen::Coloured, Tone::Bad) => "31",
@@ -429,6 +431,12 @@ mod tests {
         check("  git diff | shim send --json", Some(24), "  git diff | shim send\n    --json");
         check("  日本語の文章です。日本語の文章です", Some(24), "  日本語の文章です。日本\n    語の文章です");
         check("one\n\ntwo three", Some(6), "one\n\ntwo\nthree");
+    }
+
+    #[test]
+    fn indented_rows_under_a_coloured_label_stay_indented() {
+        let row = |text: &str| format!("{} {text}", Screen::Coloured.paint(Tone::Faint, "    "));
+        assert_eq!(fitted(&row("  one two three four five"), Some(27)), "       one two three four\n         five");
     }
 
     #[test]

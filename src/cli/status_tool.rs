@@ -421,13 +421,23 @@ fn server(document: &SessionDocument, session: &Found) -> String {
     told
 }
 
+/// Each name once: `codex-tui (3), vscode`.
+fn counted_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut counted: Vec<(&str, usize)> = Vec::new();
+    for name in names {
+        match counted.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((name, 1)),
+        }
+    }
+    let words = |(name, count): (&str, usize)| if count == 1 { name.to_owned() } else { format!("{name} ({count})") };
+    counted.into_iter().map(words).collect::<Vec<_>>().join(", ")
+}
+
 fn client(document: &SessionDocument) -> String {
     if let Some(hub) = &document.hub {
-        let names: Vec<&str> = hub.connections.iter().filter_map(|each| each.client.name.as_deref()).collect();
-        return match names.is_empty() {
-            true => "none is connected".to_owned(),
-            false => names.join(", "),
-        };
+        let told = counted_names(hub.connections.iter().filter_map(|each| each.client.name.as_deref()));
+        return if told.is_empty() { "none is connected".to_owned() } else { told };
     }
     match (&document.client.name, &document.client.version) {
         (Some(name), Some(version)) => format!("{name} {version}"),
@@ -533,5 +543,9 @@ mod tests {
     fn uncounted_bytes_are_left_out() {
         let counters = Counters { client_lines: 1, client_bytes: 2_048, server_lines: 3, ..Counters::default() };
         assert_eq!(passed(&counters), "1 line (2.0 KiB) from the client, 3 lines from the server");
+    }
+    #[test]
+    fn clients_of_one_name_are_counted() {
+        assert_eq!(counted_names(["tui", "vscode", "tui"].into_iter()), "tui (2), vscode");
     }
 }
