@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::history::{action_age, action_words};
 use super::offline::{self, OfflineSession, Past};
-use super::requests::print_json;
+use super::requests::{asks_cell, print_json};
 use super::screen::{self, Screen, Tone};
 use super::screen::{Clock, Times};
 use super::select_session::SessionWord;
@@ -335,7 +335,7 @@ fn live(session: &Found) -> Result<Child, String> {
     let brief = |row: Value| {
         json!({
             "request_id": row["request_id"], "request_type": row["request_type"], "thread_id": row["thread_id"],
-            "requested_at": row["requested_at"], "summary": row["summary"],
+            "requested_at": row["requested_at"], "summary": row["summary"], "warnings": row["warnings"],
         })
     };
     // A session without a journal has no actions.
@@ -382,14 +382,16 @@ fn thread_cells(child: &Child, thread: &ChildThread, now: SystemTime, to: Screen
     };
     let [id, name] = select_session::name_cells(&id, "", &format!("  {name}"), to);
     let is_its = |row: &&Value| row["thread_id"] == *thread.thread_id;
-    let asks = child.waits_for.iter().find(is_its).and_then(|row| row["summary"].as_str());
+    let asks = child.waits_for.iter().find(is_its).map(|row| asks(row, thread.pending_requests));
+    // That it asks for something stands beside it.
+    let last_action = thread.last_action.clone().filter(|_| thread.pending_requests == 0);
     vec![
         id,
         name,
         (tone(thread.activity_state), screen::state(thread.activity_state, to).to_owned()),
         (Tone::Faint, age_since(Some(&thread.since), now)),
-        (Tone::Faint, thread.last_action.clone().unwrap_or_else(|| "-".to_owned())),
-        (Tone::Warning, asks.map(|asks| others_too(asks, thread.pending_requests)).unwrap_or_default()),
+        (Tone::Faint, last_action.unwrap_or_else(|| "-".to_owned())),
+        asks.unwrap_or((Tone::Plain, String::new())),
     ]
 }
 
@@ -399,10 +401,11 @@ fn age_since(at: Option<&str>, now: SystemTime) -> String {
 }
 
 /// A request, and how many others wait.
-fn others_too(summary: &str, pending: u64) -> String {
+fn asks(row: &Value, pending: u64) -> Cell {
+    let (tone, summary) = asks_cell(row, Tone::Warning);
     match pending {
-        0 | 1 => summary.to_owned(),
-        many => format!("{summary}, and {} more", many - 1),
+        0 | 1 => (tone, summary),
+        many => (tone, format!("{summary}, and {} more", many - 1)),
     }
 }
 
@@ -411,7 +414,8 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
         None => ("no answer", Tone::Bad),
         Some(state) => (screen::state(state, to), tone(state)),
     };
-    let last = child.last_action.as_ref().map(|action| {
+    let is_request = |action: &&Value| action["action_kind"] == "approval" && action["status"] == "pending";
+    let last = child.last_action.as_ref().filter(|action| !is_request(action)).map(|action| {
         let ago = action_age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
         format!("{}{ago}", action_words(action))
     });
@@ -431,9 +435,7 @@ fn waiting(child: &Child) -> Cell {
     if let Some(why) = &child.error {
         return (Tone::Bad, format!("error: {why}"));
     }
-    let first = child.waits_for.first().and_then(|row| row["summary"].as_str());
-    let summary = first.map(|summary| others_too(summary, child.pending_requests));
-    (Tone::Warning, summary.unwrap_or_default())
+    child.waits_for.first().map_or((Tone::Plain, String::new()), |row| asks(row, child.pending_requests))
 }
 
 fn tone(state: Activity) -> Tone {
@@ -587,7 +589,7 @@ mod tests {
             cwd: None,
             terminal: None,
             pending_requests: pending,
-            last_action: None,
+            last_action: Some("Approval requested: make".to_owned()),
         };
         let threads = vec![thread("t1", "alpha", Some("Fix it"), 2), thread("t2", "beta", None, 0)];
         let hub = Child {
@@ -600,20 +602,22 @@ mod tests {
             cwd: None,
             pending_requests: 2,
             waits_for: vec![
-                json!({ "thread_id": "t1", "summary": "run make" }),
+                json!({ "thread_id": "t1", "summary": "run make", "warnings": ["it overwrites a device"] }),
                 json!({ "thread_id": "t1", "summary": "x" }),
             ],
-            last_action: None,
+            last_action: Some(
+                json!({ "action_kind": "approval", "status": "pending", "summary_text": "Approval requested: make" }),
+            ),
             threads,
             lists_threads: true,
             error: None,
         };
         let rows = |child: &Child, to| children_table(std::slice::from_ref(child), now, to, None);
         let expect = "\
-SESSION  NAME                            STATE                 FOR  LAST ACTION  WAITS FOR
-hub      .codex                          waits for permission  7s   -            run make, and 1 more
-           alpha (codex-tui): Fix it     waits for permission  7s   -            run make, and 1 more
-           beta (codex-tui): look at it  idle                  7s   -
+SESSION  NAME                            STATE                 FOR  LAST ACTION               WAITS FOR
+hub      .codex                          waits for permission  7s   -                         ! run make, and 1 more
+           alpha (codex-tui): Fix it     waits for permission  7s   -                         ! run make, and 1 more
+           beta (codex-tui): look at it  idle                  7s   Approval requested: make
 ";
         assert_eq!(rows(&hub, Screen::Plain), expect);
         let programs = rows(&hub, Screen::None);

@@ -33,6 +33,8 @@ pub(crate) struct InboxRow {
     /// When it arrived, in microseconds since the Unix epoch.
     pub asked_us: u64,
     pub summary: String,
+    /// What makes it riskier than it looks.
+    pub warnings: Vec<String>,
 }
 
 /// The requests, oldest first.
@@ -69,6 +71,7 @@ fn row(session: &str, one: &Waiting, name: &str) -> (InboxRow, String) {
         place: named(origin.map(|origin| &origin.name)),
         asked_us: one.asked_us,
         summary: one.summary.clone(),
+        warnings: one.warnings.clone(),
     };
     (row, named(origin.map(|origin| &origin.exact_name)))
 }

@@ -115,6 +115,8 @@ pub(crate) struct Waiting {
     pub thread_id: Option<String>,
     /// The thread that asks, if it is not that of the session.
     pub origin: Option<RequestOrigin>,
+    /// What makes it riskier than it looks.
+    pub warnings: Vec<String>,
 }
 
 impl Waiting {
@@ -126,6 +128,7 @@ impl Waiting {
             asked_us: ask.asked_us,
             thread_id: ask.thread_id().map(str::to_owned),
             origin: ask.origin(cwd),
+            warnings: ask.view.warnings.clone(),
         }
     }
 }

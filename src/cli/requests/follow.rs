@@ -15,7 +15,7 @@ use super::super::screen::{self, Clock, Screen, Tone};
 use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
-use super::list::{HasSession, Listed, RequestsArguments, by, may_wait, name_all, outcome_cell, sessions};
+use super::list::{HasSession, Listed, RequestsArguments, asks_cell, by, may_wait, name_all, outcome_cell, sessions};
 use super::{id_of, one, rows, text};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
@@ -194,7 +194,7 @@ impl Printer {
         let mut columns = vec![
             Column::whole(clock.head("TIME")).spare(),
             Column::whole("REQUEST").at_least(NAME_COLUMNS),
-            Column::text("SESSION"),
+            Column::text("WHO ASKS"),
             Column::whole("OUTCOME").at_least(OUTCOME_COLUMNS),
             Column::whole("BY").spare(),
             Column::text("WHAT IT ASKS"),
@@ -224,7 +224,7 @@ impl Printer {
         if self.has_session == HasSession::Yes {
             cells.push((Tone::Plain, listed.place.clone()));
         }
-        cells.extend([outcome_cell(row), (Tone::Faint, by(row)), (Tone::Strong, text(row, "summary").to_owned())]);
+        cells.extend([outcome_cell(row), (Tone::Faint, by(row)), asks_cell(row, Tone::Strong)]);
         cells
     }
 }

@@ -25,8 +25,8 @@ use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, labe
 
 /// List the requests that wait for your answer, in all sessions
 ///
-/// Oldest first: how long a request has been waiting, its name, the session it belongs to, its kind, and what it is about. `show`
-/// and `respond` take the name from anywhere.
+/// Oldest first: how long a request has been waiting, its name, the folder and the client that ask, its kind, and what it is about,
+/// with `!` if it looks risky. `show` and `respond` take the name from anywhere.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Requests of a hub that is down are listed too: they wait at its server.
@@ -231,7 +231,7 @@ fn pending_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock) 
     let columns = vec![
         Column::whole("AGE"),
         Column::whole("REQUEST"),
-        Column::text("SESSION"),
+        Column::text("WHO ASKS"),
         Column::whole("KIND").spare(),
         Column::text("WHAT IT ASKS"),
     ];
@@ -241,7 +241,7 @@ fn pending_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock) 
             (Tone::Warning, listed.name.clone()),
             (Tone::Plain, listed.place.clone()),
             (Tone::Faint, kind_of(&listed.row).name().to_owned()),
-            (Tone::Strong, text(&listed.row, "summary").to_owned()),
+            asks_cell(&listed.row, Tone::Strong),
         ]
     };
     with_session(columns, listed.iter().map(cells).collect(), has_session)
@@ -252,7 +252,7 @@ fn all_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock, to: 
     let columns = vec![
         Column::whole("AGE").spare(),
         Column::whole("REQUEST"),
-        Column::text("SESSION"),
+        Column::text("WHO ASKS"),
         Column::whole("KIND").spare(),
         Column::whole("OUTCOME"),
         Column::whole("BY").spare(),
@@ -269,7 +269,7 @@ fn all_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock, to: 
             outcome_cell(row),
             (Tone::Faint, by(row)),
             (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),
-            (Tone::Strong, text(row, "summary").to_owned()),
+            asks_cell(row, Tone::Strong),
         ]
     };
     with_session(columns, listed.iter().map(cells).collect(), has_session)
@@ -294,6 +294,19 @@ fn age(row: &Value, clock: &Clock) -> String {
 /// How long a request can still be answered, if not for ever: ` (48s left)`.
 fn left(row: &Value, clock: &Clock) -> String {
     answer_until(row).map(|until| format!(" ({} left)", clock.left(until))).unwrap_or_default()
+}
+
+/// What a request asks. One with warnings is marked, because a table may cut off the words that are dangerous.
+pub(in crate::cli) fn asks_cell(row: &Value, otherwise: Tone) -> Cell {
+    match has_warnings(row) {
+        true => (Tone::Bad, format!("! {}", text(row, "summary"))),
+        false => (otherwise, text(row, "summary").to_owned()),
+    }
+}
+
+/// Whether something about a request makes it riskier than it looks.
+fn has_warnings(row: &Value) -> bool {
+    row["warnings"].as_array().is_some_and(|warnings| !warnings.is_empty())
 }
 
 /// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
@@ -397,6 +410,21 @@ mod tests {
             let shown = Table::within(columns, Screen::Plain, Some(columns_max)).add(cells);
             assert!(shown.contains("declined") && !shown.contains("uid"), "{shown}");
         }
+    }
+
+    #[test]
+    fn dangerous_requests_are_marked_where_their_words_are_cut_off() {
+        let session = session();
+        let mut listed = listed(&session);
+        let of_row = |listed: &Listed<'_>| {
+            let (columns, cells) = pending_table(std::slice::from_ref(listed), HasSession::Yes, &now());
+            Table::within(columns, Screen::Plain, Some(60)).add(cells)
+        };
+        listed[0].row["summary"] = json!(format!("run cargo build {} | sudo sh", "x".repeat(60)));
+        assert!(of_row(&listed[0]).contains(" run cargo"), "{}", of_row(&listed[0]));
+        listed[0].row["warnings"] = json!(["it runs a script from the network as root"]);
+        let shown = of_row(&listed[0]);
+        assert!(shown.contains("! run cargo") && !shown.contains("sudo"), "{shown}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::control::client::{Answer, ClientError};
 use crate::control::{identify_offline, with_choices, with_warnings};
 use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
-pub(super) use list::{RequestsArguments, run_requests};
+pub(super) use list::{RequestsArguments, asks_cell, run_requests};
 #[cfg(feature = "fleet")]
 pub(super) use list::{by, outcome_cell};
 use names::NotNamed;

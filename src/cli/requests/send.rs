@@ -272,7 +272,8 @@ pub(in crate::cli) enum Goal {
 /// Wait until a request is pending or the session is idle
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
-A session is idle if no turn is running and no request is pending. With --json
+A session is idle if no turn is running and no request is pending. In a hub
+only the threads of your folder count, if one is open there. With --json
 it prints what `GET /sessions/self` returns, and with --for pending also the
 pending requests that it waited for, as `requests --json` does.
 

@@ -167,7 +167,7 @@ fn long_question() -> Play {
 
 /// Four sessions; two requests are pending in one of them.
 pub(super) fn sessions() -> Vec<SessionRow> {
-    let row = |id: &str, live, waiting: &[&str], state| SessionRow {
+    let row = |id: &str, live, waiting: &[(&str, &[&str])], state| SessionRow {
         id: id.to_owned(),
         live,
         away: None,
@@ -175,12 +175,13 @@ pub(super) fn sessions() -> Vec<SessionRow> {
         pending: waiting.len() as u64,
         waiting: (0..)
             .zip(waiting)
-            .map(|(number, summary)| Waiting {
+            .map(|(number, (summary, warnings))| Waiting {
                 id: format!("6b02d1a90c4e-{number}"),
                 summary: (*summary).to_owned(),
                 asked_us: NOW_US - 90_000_000 + number * 30_000_000,
                 thread_id: None,
                 origin: None,
+                warnings: warnings.iter().map(|warning| (*warning).to_owned()).collect(),
             })
             .collect(),
         cwd: format!("/home/u/{id}\u{1b}[31m"),
@@ -191,7 +192,12 @@ pub(super) fn sessions() -> Vec<SessionRow> {
     vec![
         row("idle", true, &[], Some(Activity::Idle)),
         row("old", false, &[], None),
-        row("waits", true, &["run: rm -rf build", "change a.rs"], Some(Activity::WaitingPermission)),
+        row(
+            "waits",
+            true,
+            &[("run: rm -rf build", &["it deletes folders with all that is in them"]), ("change a.rs", &[])],
+            Some(Activity::WaitingPermission),
+        ),
         row("mute", true, &[], None),
     ]
 }

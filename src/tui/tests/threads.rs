@@ -178,7 +178,19 @@ fn list_has_a_row_for_each_open_thread() {
     play.event(Event::Listed(vec![row()]));
     snapshot("hub-sessions", &play, 80, 24);
     snapshot("hub-sessions", &play, 40, 12);
+    let asks = |play: &Play| {
+        let shown = drawn(&play.model, 80, 24);
+        shown.lines().find(|line| line.contains("run make clean")).unwrap_or_default().to_owned()
+    };
+    // Below the list, the row of the hub says which thread asks.
+    assert_eq!(asks(&play), " ?  beta (codex-tui): run make clean -s");
+    let mut risky = row();
+    risky.waiting[0].warnings = vec!["it deletes folders with all that is in them".to_owned()];
+    play.event(Event::Listed(vec![risky]));
+    assert_eq!(asks(&play), " !  beta (codex-tui): run make clean -s");
     play.step("key Down");
+    assert_eq!(asks(&play), " !  run make clean -s");
+    play.event(Event::Listed(vec![row()]));
     snapshot("hub-sessions-chosen", &play, 40, 12);
     all_as_in_files();
     // The thread that waits comes first; opening it shows it alone, and messages go to it.

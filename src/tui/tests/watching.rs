@@ -203,12 +203,13 @@ fn inbox_lists_requests_of_all_sessions() {
         let shown = drawn(&play.model, width, height);
         assert!(shown.starts_with("requests  3 in all sessions"), "{shown}");
         for (line, words) in shown.lines().skip(1).zip([
-            ["1m 30s", "0c4e-0", "waits", "run: rm -rf build"],
+            ["1m 30s", "0c4e-0", "waits", "! run: rm -rf build"],
             ["1m", "0c4e-1", "waits", "change a.rs"],
             ["0s", "ffff-0", "repo (vscode)", "run make clean -s"],
         ]) {
             assert!(words.iter().all(|word| line.contains(word)), "{words:?}: {shown}");
         }
+        assert!(shown.contains("\n! it deletes folders with all that is in them\n"), "{shown}");
     }
     // On a narrow screen the session of the selected request is below the list.
     let narrow = drawn(&play.model, 40, 12);

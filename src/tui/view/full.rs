@@ -136,7 +136,9 @@ impl<'a> Table<'a> {
     }
 
     fn head(&self) -> Row {
-        let row = self.parts("SESSION", "ID", ("STATE", Role::Faint), "FOLDER");
+        let has_titles = self.rows.iter().any(|row| !row.threads.is_empty());
+        let about = if has_titles { "FOLDER OR TITLE" } else { "FOLDER" };
+        let row = self.parts("SESSION", "ID", ("STATE", Role::Faint), about);
         row.into_iter().map(|(text, _)| (text, Role::Faint)).collect()
     }
 
@@ -186,19 +188,32 @@ impl<'a> Table<'a> {
         let has_about = self.columns > self.name_columns + self.id_columns + STATE_COLUMNS + 5 + ABOUT_COLUMNS_MIN;
         let about =
             line.thread.map(|thread| plain(&one_line(&thread.about))).filter(|about| !has_about && !about.is_empty());
-        let asks =
-            |one: &Waiting| vec![(" ? ".to_owned(), Role::Badge), (format!(" {}", plain(&one.summary)), Role::Warning)];
+        let asks = |one: &Waiting| {
+            // The row of a session stands for several threads.
+            let of = one.origin.as_ref().filter(|_| line.thread.is_none()).map(|of| format!("{}: ", of.name));
+            let asks = format!(" {}{}", of.map(|of| plain(&of)).unwrap_or_default(), plain(&one.summary));
+            vec![(format!(" {} ", mark(&one.warnings)), Role::Badge), (asks, role_of(&one.warnings))]
+        };
         let about = about.map(|about| one(format!(" {about}"), Role::Plain));
         about.into_iter().chain(line.waiting().map(asks)).collect()
     }
+}
+
+/// The mark of a request in a list, which may cut off the words that are dangerous.
+fn mark(warnings: &[String]) -> char {
+    if warnings.is_empty() { '?' } else { '!' }
+}
+
+fn role_of(warnings: &[String]) -> Role {
+    if warnings.is_empty() { Role::Warning } else { Role::Bad }
 }
 
 fn requests(waiting: usize) -> String {
     if waiting == 1 { "? 1 request waits".to_owned() } else { format!("? {waiting} requests wait") }
 }
 
-/// Rows of the selected request below the list: its session, and what it asks in full.
-const REQUEST_ROWS_MAX: u16 = 4;
+/// Rows of the selected request below the list: its session, what it asks in full, and its warnings.
+const REQUEST_ROWS_MAX: u16 = 6;
 
 /// Columns of the age of a request.
 const AGE_COLUMNS: usize = 7;
@@ -224,7 +239,9 @@ pub(super) fn inbox(model: &Model, inbox: &Inbox, area: Rect, canvas: &mut Canva
     let rest = Rect { y: area.y + 1, height: area.height.saturating_sub(2 + note_rows), ..area };
     let at = inbox::chosen(inbox, &rows);
     let Some(chosen) = rows.get(at) else { return };
-    let told = wrap(&format!("{}: {}", plain(&chosen.place), plain(&chosen.summary)), columns);
+    let mut told = wrap(&format!("{}: {}", plain(&chosen.place), plain(&chosen.summary)), columns);
+    let warned_from = told.len();
+    told.extend(chosen.warnings.iter().flat_map(|warning| wrap(&format!("! {}", plain(warning)), columns)));
     let told_rows = (told.len() as u16).min(REQUEST_ROWS_MAX).min(rest.height / 3);
     let list = Rect { height: rest.height - told_rows, ..rest };
     canvas.spot(list, Target::Inbox);
@@ -243,7 +260,10 @@ pub(super) fn inbox(model: &Model, inbox: &Inbox, area: Rect, canvas: &mut Canva
         if has_place {
             cells.push((format!("{}  ", fitted(&plain(&row.place), place_columns)), Role::Plain));
         }
-        cells.push((plain(&row.summary), Role::Strong));
+        match row.warnings.is_empty() {
+            true => cells.push((plain(&row.summary), Role::Strong)),
+            false => cells.push((format!("! {}", plain(&row.summary)), Role::Bad)),
+        }
         match number == at {
             true => canvas.selected(list, number - from, &cells),
             false => canvas.row(list, number - from, &cells),
@@ -252,7 +272,8 @@ pub(super) fn inbox(model: &Model, inbox: &Inbox, area: Rect, canvas: &mut Canva
         canvas.spot(area, Target::Waiting(row.key.0.clone(), row.key.1.clone()));
     }
     let below = Rect { y: list.bottom(), height: told_rows, ..rest };
-    let told: Vec<Row> = told.into_iter().map(|line| one(line, Role::Warning)).collect();
+    let role = |number| if number < warned_from { Role::Warning } else { Role::Bad };
+    let told: Vec<Row> = told.into_iter().enumerate().map(|(number, line)| one(line, role(number))).collect();
     canvas.rows(below, &told);
 }
 
