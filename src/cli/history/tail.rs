@@ -17,8 +17,10 @@ use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::Following;
 use crate::config::Environment;
-use crate::control::sort_by_arrival;
+use crate::control::{RequestOrigin, identify_offline, sort_by_arrival};
 use crate::history::action_in_words;
+use crate::hub;
+use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 
 /// Print what the agent did last, and how it went
@@ -80,7 +82,7 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
             text.push_str(&select_session::section(session, to));
         }
         text.push_str(&match is_alone {
-            _ if !actions.is_empty() => Printer::new(arguments, to).text(&actions),
+            _ if !actions.is_empty() => Printer::new(arguments, session, to).text(&actions),
             true => {
                 let name = select_session::heading(session, to, environment);
                 format!("no actions in session {} yet\n", screen::plain(&name))
@@ -116,7 +118,7 @@ fn follow(arguments: &TailArguments, environment: &Environment) -> Done {
     let all = read.actions(LOOKED_THROUGH)?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let last = &all[all.len().saturating_sub(limit)..];
-    let mut printer = Printer::new(arguments, Screen::of_stdout(environment));
+    let mut printer = Printer::new(arguments, &read.session, Screen::of_stdout(environment));
     screen::put(&printer.text(&last.iter().collect::<Vec<_>>()))?;
     let mut known = Known::default();
     known.learn(&all);
@@ -133,6 +135,8 @@ struct Printer {
     clock: Clock,
     as_json: bool,
     when: When,
+    /// The hub, whose threads work in several folders.
+    hub: Option<Found>,
     table: Table,
     to: Screen,
 }
@@ -147,10 +151,19 @@ enum When {
 }
 
 impl Printer {
-    fn new(arguments: &TailArguments, to: Screen) -> Printer {
+    fn new(arguments: &TailArguments, session: &Found, to: Screen) -> Printer {
         let clock = Clock::of(&arguments.times);
         let when = if arguments.follow || arguments.times.is_utc() { When::Time } else { When::Ago };
-        Printer { table: table(when, &clock, to), clock, as_json: arguments.common.as_json, when, to }
+        let hub = session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place)).then(|| session.clone());
+        let as_json = arguments.common.as_json;
+        Printer {
+            table: table(when, hub.as_ref().map(|_| Column::text("WHERE")), &clock, to),
+            clock,
+            as_json,
+            when,
+            hub,
+            to,
+        }
     }
 
     fn text(&mut self, actions: &[&Value]) -> String {
@@ -158,17 +171,31 @@ impl Printer {
             return actions.iter().map(|action| format!("{action}\n")).collect();
         }
         self.clock.go_on();
-        let rows = actions.iter().map(|action| cells(action, self.when, &self.clock, self.to)).collect();
-        self.table.add(rows)
+        let places = self.hub.as_ref().map(|hub| places(hub, actions));
+        let row = |(number, action): (usize, &&Value)| {
+            let mut row = cells(action, self.when, &self.clock, self.to);
+            row.splice(2..2, places.as_ref().and_then(|places| Some((Tone::Plain, places.get(number)?.clone()))));
+            row
+        };
+        self.table.add(actions.iter().enumerate().map(row).collect())
     }
 }
 
-fn table(when: When, clock: &Clock, to: Screen) -> Table {
+/// The folder and the client of the thread of each action.
+fn places(hub: &Found, actions: &[&Value]) -> Vec<String> {
+    let mut rows: Vec<Value> = actions.iter().map(|action| json!({ "thread_id": action["thread_id"] })).collect();
+    identify_offline(&History::new(&hub.dir.join(HISTORY_FILE)), &mut rows);
+    rows.iter().map(|row| RequestOrigin::of(hub, row).name).collect()
+}
+
+fn table(when: When, place: Option<Column>, clock: &Clock, to: Screen) -> Table {
     let first = match when {
         When::Ago => Column::number("WHEN"),
         When::Time => Column::whole(clock.head("TIME")),
     };
-    Table::new(vec![first.spare(), Column::whole("STATUS"), Column::text("ACTION")], to)
+    let mut columns = vec![first.spare(), Column::whole("STATUS"), Column::text("ACTION")];
+    columns.splice(2..2, place);
+    Table::new(columns, to)
 }
 
 /// Waits for an event, and briefly for further ones.
@@ -277,7 +304,7 @@ mod tests {
         let clock = Clock::stopped("2026-01-02T03:06:07Z");
         let check = |action: Value, expect: &str| {
             let row = cells(&action, When::Ago, &clock, Screen::None);
-            assert_eq!(table(When::Ago, &clock, Screen::None).add(vec![row]), expect);
+            assert_eq!(table(When::Ago, None, &clock, Screen::None).add(vec![row]), expect);
         };
         check(
             action("command", "Failed: cargo test (exit 1)", "failed", None, "05", Some("07")),
@@ -364,7 +391,7 @@ mod tests {
         let clock = Clock::stopped("2026-01-02T03:06:07Z");
         let done = action("command", "Completed: ls", "completed", None, "05", Some("07"));
         let row = || cells(&done, When::Time, &clock, Screen::Plain);
-        let mut followed = table(When::Time, &clock, Screen::Plain);
+        let mut followed = table(When::Time, None, &clock, Screen::Plain);
         let first = followed.add(vec![row()]);
         assert_eq!(first, "TIME (UTC)  STATUS     ACTION\n03:04:07    completed  ran ls\n");
         assert_eq!(followed.add(vec![row()]), "03:04:07    completed  ran ls\n");
