@@ -248,6 +248,32 @@ fn e2e_requests_say_which_terminal_asks() {
 }
 
 #[test]
+fn e2e_unseen_answers_stay_in_their_folder() {
+    let Some(three) = Three::start("e2e_unseen_answers_stay_in_their_folder") else { return };
+    let [alpha, beta, _] = &three.terminals[..] else { panic!("three terminals") };
+    three.bench.model.then(vec![run()]);
+    says_to(&beta.tui, "do it");
+    beta.tui.shows(DIALOG);
+    let pending = || three.document(&alpha.folder, &["requests", "--json"])["requests"].clone();
+    let asked = eventually("a request", || Some(pending()[0]["request_id"].as_str()?.to_owned()));
+    // Somebody may have answered the request of alpha just before: the only one that is left is of another project.
+    for answer in [&["accept"][..], &["--json", r#"{"decision":"accept"}"#]] {
+        let refused = three.tool(&alpha.folder, &[&["respond", "latest"], answer].concat());
+        let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(3) && why.contains(&format!("another folder: {asked}")), "{refused:?}");
+    }
+    assert_eq!(pending()[0]["status"], "pending");
+    assert!(three.says(&alpha.folder, &["show", "latest"]).contains("beta (codex-tui"));
+    // What the agents of several projects do says where.
+    let told = three.says(&alpha.folder, &["tail"]);
+    assert!(told.lines().any(|line| line.contains("beta (codex-tui)") && line.contains("echo ran")), "{told}");
+    // No thread is open here, and so the only request is meant.
+    three.says(&three.bench.lab.cwd(), &["respond", "latest", "decline"]);
+    eventually("its end", || (pending() == json!([])).then_some(()));
+    assert_eq!(three.bench.ran(), 0);
+}
+
+#[test]
 fn e2e_context_stays_in_its_repository() {
     let Some(three) = Three::start("e2e_context_stays_in_its_repository") else { return };
     let [alpha, beta, gamma] = &three.terminals[..] else { panic!("three terminals") };

@@ -40,6 +40,37 @@ pub(in crate::cli) fn named(
     Ok((session, document))
 }
 
+/// Checks that `latest` means no request of another folder while something is open in this one: whoever answers without seeing the
+/// request means one of this folder, and it may have been answered meanwhile.
+pub(super) fn may_answer_unseen(
+    flag: Option<&str>,
+    name: &str,
+    (session, row): (&Found, &Value),
+    environment: &Environment,
+) -> Result<(), CliError> {
+    if name != LATEST || select_session::is_named(flag, environment) {
+        return Ok(());
+    }
+    let (here, _) = select_session::here_and_elsewhere(flag, environment)?;
+    let is_here = here.iter().any(|of| of.id == session.id) && of_others(session, std::slice::from_ref(row)).is_empty();
+    match is_here || !here.iter().any(is_open_here) {
+        true => Ok(()),
+        false => Err(NotNamed::WaitElsewhere(vec![id_of(row).to_owned()]).into()),
+    }
+}
+
+/// Whether a session runs in this folder or, in a hub, has a thread there.
+fn is_open_here(session: &Found) -> bool {
+    let own = session.holder.as_ref().map(|holder| holder.place.cwd.as_str());
+    session.live
+        && match &session.threads {
+            Some(threads) => {
+                threads.iter().any(|thread| thread.is_open && select_session::is_here(&thread.cwd.to_string_lossy()))
+            }
+            None => own.is_some_and(select_session::is_here),
+        }
+}
+
 /// The request with this id, which may be older than the lists.
 fn by_id<'a>(id: &str, sessions: impl Iterator<Item = &'a Found>) -> Result<Option<(Found, Value)>, CliError> {
     let sessions: Vec<&Found> = sessions.collect();

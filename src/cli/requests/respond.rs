@@ -20,6 +20,7 @@ use super::super::screen::{self, Screen};
 use super::super::select_session::SessionFlag;
 use super::super::{FAILED, NOT_RUNNING};
 use super::NotNamed;
+use super::names::may_answer_unseen;
 use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
 use crate::config::Environment;
 use crate::control::RequestOrigin;
@@ -49,6 +50,9 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
         return Err(not_running(&session, &row));
     }
     let (has_given, as_json) = (arguments.word.is_some() || !arguments.answers.is_empty(), arguments.json.is_some());
+    if has_given || raw.is_some() {
+        may_answer_unseen(arguments.session.name(), &arguments.request, (&session, &row), environment)?;
+    }
     let body = match (raw, arguments.word, &arguments.answers[..]) {
         (Some(body), _, _) => body,
         (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(CliError::usage)?,
@@ -63,7 +67,13 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
             (false, true) => By::CommandLine,
             (false, false) => By::Prompt,
         };
-        make_sure(text(&row, "request_id"), &row, &body, by)?;
+        let id = text(&row, "request_id");
+        let name = match by {
+            // What is answered is not on the screen.
+            By::CommandLine => format!("{id} of {}", RequestOrigin::of(&session, &row).exact_name),
+            By::Prompt | By::Script => id.to_owned(),
+        };
+        make_sure(&name, &row, &body, by)?;
     }
     answer(&session, &row, &body, &clock, as_json)
 }
@@ -556,6 +566,8 @@ impl ValueEnum for Word {
 /// The first answer wins, here or at the client; the output says whose it was. Without an answer on the command line it shows
 /// the request and asks, if there is a terminal. At a terminal it asks once more before an answer that deletes, reaches outside the
 /// folder, lasts, or looks dangerous otherwise; without one, and with --json, it says why on stderr and sends the answer.
+///
+/// With an answer on the command line, `latest` means no request of another folder if a session or a thread is open in this one.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Decisions:
