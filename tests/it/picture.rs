@@ -1,4 +1,4 @@
-//! `make picture`: the terminal UI beside a scripted server, in a real terminal. Two of its screens become
+//! A part of `make picture`: the terminal UI beside a scripted server, in a real terminal. Two of its screens become
 //! `docs/tui.svg` and `docs/tui-review.svg`; everything it wrote to the terminal, with times, becomes `target/tui.cast`
 //! for asciinema.
 
@@ -212,6 +212,9 @@ fn main() {
     tmux.run(&["send-keys", "Escape"]);
     tmux.shows(&["accept for the session", "asked 5s ago"]);
     tmux.run(&["send-keys", "a"]);
+    // The change deletes a file. A key answers only a question that has been there for half a second.
+    tmux.shows(&["Really?", "asked 7s ago"]);
+    tmux.run(&["send-keys", "y"]);
     tmux.shows(&["turn completed"]);
     tmux.types("Thanks! Put it into the changelog, too.");
     tmux.run(&["send-keys", "Enter"]);
