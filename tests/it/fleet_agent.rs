@@ -77,10 +77,7 @@ fn risky_answers_to_a_host_are_confirmed() {
     let Some(fleet) = Fleet::start("risky_answers_to_a_host_are_confirmed") else { return };
     let mut live = Live::start_in(fleet.host(7, "full")).in_turn();
     let _agent = Agent::start(&live.home);
-    let asked = |live: &mut Live, number: u32, line: &str| {
-        live.say_plainly(&command(number, line));
-        pending(&fleet)["request_id"].as_str().expect("an id").to_owned()
-    };
+    let asked = |live: &mut Live, number: u32, line: &str| live.asked(&command(number, line), &number.to_string());
     let at_terminal = |id: &str, words: &[&str], typed: Option<&str>| {
         let target = format!("build-7/{id}");
         let (tool, mut terminal) =
@@ -95,6 +92,7 @@ fn risky_answers_to_a_host_are_confirmed() {
         (output.status.code(), seen)
     };
     let id = asked(&mut live, 0, REMOVES);
+    eventually("the host", || fleet.ann.ask(&["sessions", "build-7"]).status.success().then_some(()));
     let (code, seen) = at_terminal(&id, &["accept-for-session"], Some("n\n"));
     assert!(code == Some(1) && seen.contains("nothing was sent"), "{seen}");
     let expect = [&format!("build-7/{id}: "), "sudo rm -rf build", &format!("{REMOVES_WHY}; it holds for")];
@@ -126,9 +124,9 @@ fn accepting_a_summary_is_confirmed() {
     let _agent = Agent::start(&live.home);
     let permissions = json!({ "threadId": "t", "turnId": "u1", "itemId": "i", "cwd": "/work", "permissions": { "fileSystem": { "write": ["/work/x"] } } });
     let ask = json!({ "id": 1, "method": "item/permissions/requestApproval", "params": permissions });
-    for line in [command(0, "make"), ask.to_string()] {
-        live.say_plainly(&line);
-        let target = format!("build-7/{}", pending(&fleet)["request_id"].as_str().expect("an id"));
+    for (id, line) in [("0", command(0, "make")), ("1", ask.to_string())] {
+        let target = format!("build-7/{}", live.asked(&line, id));
+        eventually("the host", || fleet.ann.ask(&["sessions", "build-7"]).status.success().then_some(()));
         let output = fleet.ann.ask(&["respond", &target, "accept"]);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && told.contains("sends only a summary of the request"), "{output:?}");

@@ -20,6 +20,8 @@ pub const TITLE: &str = "A talk";
 /// The terminals, each in a folder of its own: two repositories and a plain folder.
 pub struct Three {
     pub bench: Bench,
+    /// The hub's session.
+    pub session: String,
     pub terminals: Vec<Terminal>,
 }
 
@@ -58,7 +60,8 @@ impl Three {
             }
             terminals.push(Terminal { name, folder, tui, thread: String::new() });
         }
-        let mut three = Three { bench, terminals };
+        let session = bench.session().file_name().expect("a name").to_string_lossy().into_owned();
+        let mut three = Three { bench, session, terminals };
         eventually("threads with titles", || {
             let threads = three.threads();
             let titled = threads.iter().filter(|thread| thread["title"] == TITLE).count();
@@ -87,7 +90,7 @@ impl Three {
 
     /// The threads in the document of the hub's session.
     pub fn threads(&self) -> Vec<Value> {
-        let status: Value = self.document(&self.bench.lab.cwd(), &["status", "latest", "--json"]);
+        let status: Value = self.document(&self.bench.lab.cwd(), &["status", &self.session, "--json"]);
         status["threads"].as_array().cloned().unwrap_or_default()
     }
 
@@ -226,9 +229,6 @@ fn e2e_requests_say_which_terminal_asks() {
     let listed = three.says(&gamma.folder, &["requests"]);
     assert!(listed.contains("alpha (codex-tui)") && listed.contains("beta (codex-tui)"), "{listed}");
     assert!(!listed.contains("codex-home"), "{listed}");
-    // A second terminal in one folder is told apart by its terminal.
-    let Some(twin) = three.bench.tui_in(&alpha.folder, "") else { return };
-    three.bench.model.then(vec![run()]);
     // Whoever waits in a folder gets what its threads ask, and elsewhere all of it.
     let waited = |folder: &Path| {
         let document = three.document(folder, &["wait", "--for", "pending", "--json", "--timeout", "1ms"]);
@@ -239,6 +239,9 @@ fn e2e_requests_say_which_terminal_asks() {
     assert_eq!(waited(&alpha.folder), ids[..1]);
     assert_eq!(waited(&beta.folder.join("src")), ids[1..]);
     assert_eq!(waited(&three.bench.lab.cwd()), ids);
+    // A second terminal in one folder is told apart by its terminal.
+    let Some(twin) = three.bench.tui_in(&alpha.folder, "") else { return };
+    three.bench.model.then(vec![run()]);
     says_to(&twin, "do it too");
     twin.shows(DIALOG);
     eventually("a third request", || (rows(&["requests", "--json"]).len() == 3).then_some(()));

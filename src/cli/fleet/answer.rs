@@ -234,21 +234,26 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
     Ok(if is_ours { printed } else { FAILED })
 }
 
-/// Looks at the request, and asks once more if its answer is risky. Returns its id; `None` if the host is offline, so that nobody can
-/// look.
+/// Looks at the request, and asks once more if its answer is risky. Returns its id; `None` if it cannot be looked at and nobody is there
+/// to be asked, or if the host is offline.
 fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Result<Option<String>, CliError> {
     let Target { host, session, last } = &arguments.request;
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
+    let by = if arguments.json.is_some() { By::Script } else { By::CommandLine };
     let mut document = match client.ask(host, &asked) {
         Ok(document) => document,
         Err(AskError::Offline) => return Ok(None),
-        Err(error) => return Err(failed(host, &error)),
+        Err(error @ AskError::Failed(_)) => return Err(failed(host, &error)),
+        // A script has decided already.
+        Err(AskError::TooSlow | AskError::Refused(_) | AskError::Broken(_)) if !by.is_asked() => return Ok(None),
+        Err(error) => {
+            return Err(CliError::failed(screen::plain(&format!("host {host}: {error}; nothing was sent"))));
+        }
     };
     let is_summary = document["level"] == FleetLevel::Summary.to_string();
     let row = &mut document["request"];
     note_left_out(row, is_summary);
     let id = text(row, "request_id").to_owned();
-    let by = if arguments.json.is_some() { By::Script } else { By::CommandLine };
     let body = match given {
         // Of a request that is only summed up the word alone says that it accepts.
         Given::Decision(decision) => json!({ "decision": decision.word().map(Word::decision) }),

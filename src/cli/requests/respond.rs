@@ -88,6 +88,13 @@ pub(in crate::cli) enum By {
     Script,
 }
 
+impl By {
+    /// Whether its giver can be asked once more.
+    pub(in crate::cli) fn is_asked(self) -> bool {
+        self != By::Script && is_there()
+    }
+}
+
 /// Asks once more at the terminal before a risky answer is sent; without one it says why on stderr, because a script has decided
 /// already. `name` is that of the request.
 ///
@@ -98,7 +105,7 @@ pub(in crate::cli) fn make_sure(name: &str, row: &Value, body: &Value, by: By) -
     let danger = RequestView::of(row).asked_again(row, body).filter(|_| row["status"] == "pending");
     match danger {
         None => Ok(()),
-        Some(danger) if is_there() && by != By::Script => {
+        Some(danger) if by.is_asked() => {
             if by == By::CommandLine {
                 say(&format!("{name}: {}", text(row, "summary")));
             }
