@@ -101,13 +101,15 @@ record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked
 	cargo run --quiet --locked --example record
 
-picture: shells ## docs/tui.svg and docs/tui-review.svg, from real screens of the terminal UI; a recording in target/tui.cast
+picture: shells codex ## docs/tui*.svg, from real screens of the terminal UI; a recording in target/tui.cast
 	cargo build --locked
 	cargo run --quiet --locked --example picture
+	cargo test --locked --test it pictures::e2e_terminal_ui_has_its_picture
+	cp target/tui-projects.svg docs/
 
-page-pictures: browser ## docs/web-inbox.png and docs/web-timeline.png, from the web page in a real browser
-	cargo test --locked --test it web_browser::page_has_its_pictures
-	cp target/browser/web-inbox.png target/browser/web-timeline.png docs/
+page-pictures: browser codex ## docs/web-*.png, from the web page in a real browser
+	cargo test --locked --test it _its_picture
+	cp target/browser/web-inbox.png target/browser/web-timeline.png target/browser/web-projects.png docs/
 
 bench: browser nats ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute; BINARY=PATH measures that one
 	QUICK=$(QUICK) BINARY=$(BINARY) cargo bench --locked --features fleet --bench relay

@@ -1,35 +1,20 @@
 // The pictures of the page in the README and in docs/web.md: the inbox on a phone, and a timeline at a desk.
 
-import assert from "node:assert/strict";
-import { statSync } from "node:fs";
-import { DESK, PHONE, asksChange, asksCommand, launch, outside, profile, say, tells, turnStarts } from "./stage.mjs";
+import { DESK, PHONE, asksChange, asksCommand, launch, outside, picture, profile, say, tells, turnStarts } from "./stage.mjs";
 
-const BYTES_MAX = 150_000;
 const FIXED = "@@ -10,5 +10,5 @@ export function total(cart)\n export function total(cart) {\n   return cart.items\n-    .map((item) => item.price)\n+    .map((item) => item.price * item.count)\n     .reduce((sum, price) => sum + price, 0);\n";
 
 const browser = await launch();
 const link = async () => (await outside("link")).links[0];
 const command = (id, line, output, exitCode = 0, durationMs = 800) => tells({ type: "commandExecution", id, command: line, cwd: "/w", status: exitCode ? "failed" : "completed", aggregatedOutput: output, exitCode, durationMs });
 
-// The test runs in a folder with a name of no meaning, and as a client of its own.
-const named = (page, folder) => page.evaluate(([from, to]) => {
-	const names = [[from, to], [from.split("/").pop(), to.split("/").pop()], ["tester", "codex-tui"]];
-	const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-	for (let text = texts.nextNode(); text; text = texts.nextNode()) names.forEach((pair) => { text.data = text.data.replaceAll(...pair); });
-}, [folder, "/home/ann/shop"]);
-
-async function picture(page, name) {
-	await named(page, folder);
-	const path = `${process.env.MODULES}/${name}.png`;
-	await page.screenshot({ path });
-	assert(statSync(path).size < BYTES_MAX, `${name} is too large`);
-}
-
 const desk = await (await profile(browser, { ...DESK, colorScheme: "light", reducedMotion: "reduce" })).newPage();
 await desk.goto(await link());
 await turnStarts();
 await desk.locator(".sessions a").waitFor();
+// The test runs in a folder with a name of no meaning, and as a client of its own.
 const { folder } = await desk.evaluate(async () => (await (await fetch(`${localStorage.getItem("base")}/inbox`)).json()).sessions[0]);
+const names = [[folder, "/home/ann/shop"], [folder.split("/").pop(), "shop"], ["tester", "codex-tui"]];
 await tells({ type: "userMessage", id: "m1", content: [{ type: "text", text: "The total ignores how many of each item are in the cart. Please fix it, and add a test." }] });
 await say("turn/plan/updated", { threadId: "t", turnId: "u", explanation: null, plan: [{ step: "Find where the total is added up", status: "completed" }, { step: "Multiply by the count", status: "inProgress" }, { step: "Add a test", status: "pending" }] });
 await command("c1", "rg -n 'total\\(' src", "src/cart.ts:10:export function total(cart) {\n");
@@ -44,13 +29,13 @@ await desk.locator(".edits summary").click();
 await desk.locator(".edits .added").first().waitFor();
 await desk.locator("#here .card").waitFor();
 await desk.locator("#scroll").evaluate((node) => { node.scrollTop = node.scrollHeight; });
-await picture(desk, "web-timeline");
+await picture(desk, "web-timeline", names);
 
 await asksChange(1, [{ path: `${folder}/src/cart.test.ts`, kind: { type: "add" }, diff: "test(\"counts each item\", () => {\n  expect(total(cart)).toBe(30);\n});\n" }], { reason: "The fix needs a test." });
 const phone = await (await profile(browser, { ...PHONE, deviceScaleFactor: 2, colorScheme: "light", reducedMotion: "reduce" })).newPage();
 await phone.goto(await link());
 await phone.locator(".card").nth(1).waitFor();
-await picture(phone, "web-inbox");
+await picture(phone, "web-inbox", names);
 
 await browser.close();
 process.exit(0);

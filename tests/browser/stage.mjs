@@ -3,6 +3,8 @@
 // The test plays the client and the server of a relay. A script asks it with a line of JSON on stdout, and reads the result as
 // a line of JSON from stdin.
 
+import assert from "node:assert/strict";
+import { statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -70,6 +72,19 @@ export async function profile(browser, options) {
 
 export const PHONE = { viewport: { width: 390, height: 844 }, hasTouch: true, isMobile: true };
 export const DESK = { viewport: { width: 1280, height: 800 } };
+
+const PICTURE_BYTES_MAX = 150_000;
+
+/// A picture of the page for the documentation, which has other names for some things of the test.
+export async function picture(page, name, names) {
+	await page.evaluate((names) => {
+		const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+		for (let text = texts.nextNode(); text; text = texts.nextNode()) names.forEach((pair) => { text.data = text.data.replaceAll(...pair); });
+	}, names);
+	const path = `${process.env.MODULES}/${name}.png`;
+	await page.screenshot({ path });
+	assert(statSync(path).size < PICTURE_BYTES_MAX, `${name} is too large`);
+}
 
 /// Waits for a condition, which no single element shows.
 export async function eventually(what, condition) {

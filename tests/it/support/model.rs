@@ -51,6 +51,7 @@ struct Shared {
     requests: Mutex<Vec<Value>>,
     answers: Mutex<u32>,
     holds_titles: AtomicBool,
+    titles: Mutex<Vec<(&'static str, &'static str)>>,
     hangs_on: Mutex<Option<&'static str>>,
 }
 
@@ -58,6 +59,11 @@ impl Model {
     /// From now on a request for a title has no answer, or again has one.
     pub fn holds_titles(&self, holds: bool) {
         self.shared.holds_titles.store(holds, Ordering::SeqCst);
+    }
+
+    /// From now on a conversation with a word has its title, and every other one the usual title.
+    pub fn titles(&self, titles: Vec<(&'static str, &'static str)>) {
+        *self.shared.titles.lock().expect("no test panics while it holds this") = titles;
     }
 
     /// After the end of the script, a request with this word has no answer: codex may ask again when a message joins a turn.
@@ -77,6 +83,7 @@ impl Model {
             requests: Mutex::default(),
             answers: Mutex::new(0),
             holds_titles: AtomicBool::new(false),
+            titles: Mutex::default(),
             hangs_on: Mutex::new(None),
         });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a port");
@@ -123,7 +130,7 @@ async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     shared.requests.lock().expect("no test panics while it holds this").push(request.clone());
     let items = match is_aside(&request) {
         true if shared.holds_titles.load(Ordering::SeqCst) => Some(vec![Item::Hang]),
-        true => Some(vec![Item::Text(vec![r#"{"title":"A talk"}"#])]),
+        true => Some(vec![title_of(&shared, &request)]),
         false => shared.script.lock().expect("no test panics while it holds this").pop_front(),
     };
     let number = {
@@ -145,6 +152,14 @@ async fn respond(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     } else {
         (headers, text).into_response()
     }
+}
+
+/// The title that a client requests.
+fn title_of(shared: &Shared, request: &Value) -> Item {
+    let (text, titles) =
+        (request["input"].to_string(), shared.titles.lock().expect("no test panics while it holds this"));
+    let title = titles.iter().find(|(word, _)| text.contains(word)).map_or(r#"{"title":"A talk"}"#, |(_, title)| title);
+    Item::Text(vec![title])
 }
 
 /// Whether a client requests a special output format, for example for a thread's title: such requests are not part of
