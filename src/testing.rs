@@ -24,11 +24,12 @@ pub mod descriptors {
 
 pub mod engine {
     pub use crate::engine::{
-        AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings,
-        Decision, Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry, MARKER_END,
-        MARKER_START, Note, Now, OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Peer, Preview, Provenance,
-        PushedCommand, Remembered, RequestKind, RequestSettings, RequestSource, RequestStatus, RequestType, Rule,
-        ServerOwner, Token, Transport, WaitingCommand, acceptable_words, decisions, one_line, request_digest, valid,
+        AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ChildEffect, ContextBounds, ContextChange,
+        ContextSettings, Decision, Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry,
+        LinkEffect, MARKER_END, MARKER_START, Note, Now, OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Peer,
+        Preview, Provenance, PushedCommand, Remembered, RequestKind, RequestSettings, RequestSource, RequestStatus,
+        RequestType, Rule, ServerOwner, Token, Transport, WaitingCommand, acceptable_words, decisions, one_line,
+        request_digest, valid,
     };
 
     pub mod terminal {

@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
 use super::requests::source_of;
-use super::routes::{AppState, PROTOCOL, Refusal, RelayRequest, Responded, ThisSession, ok};
+use super::routes::{AppState, Message, PROTOCOL, Refusal, Responded, ThisSession, ok};
 use super::server::Unstalled;
 use crate::engine::{ApiReply, ApiRequest, OverruleFor, Unready};
 use crate::history::rfc3339_millis;
@@ -284,7 +284,7 @@ async fn admit(app: Arc<AppState>, upgrade: OnUpgrade, answer: oneshot::Sender<O
     // If the connection is gone, the upgrade fails below.
     let _ = answer.send(reply);
     if let Some(admission) = admission {
-        app.run(RelayRequest::Client { admission, client: client(upgrade).await });
+        app.run(Message::Client { admission, client: client(upgrade).await });
     }
 }
 

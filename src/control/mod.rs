@@ -47,7 +47,7 @@ pub(crate) use published::{Passed, Published};
 pub use requests::with_choices;
 pub(crate) use requests::with_warnings;
 pub(crate) use routes::{
-    Ask, BODY_BYTES_MAX, BodyError, Refusal, RelayRequest, Reply, Responded, SessionInfo, Stores, ok, take_body,
+    Ask, BODY_BYTES_MAX, BodyError, Message, Refusal, Reply, Responded, SessionInfo, Stores, ok, take_body,
 };
 pub(crate) use server::{
     ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, refused_peer, routes_of_peer, runtime_of_calls, serve, start,

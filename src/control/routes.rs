@@ -27,7 +27,8 @@ use super::published::{Published, Rare};
 use super::requests::Warned;
 use super::server::Places;
 use super::{calls, context, document, history, requests, stream};
-use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, RefusedPeer, Unready};
+use crate::config::Settings;
+use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, Input, Unready};
 use crate::history::{Activity, rfc3339_millis};
 use crate::index::{HistoryError, Index};
 use crate::socket::{Callers, Refused};
@@ -312,7 +313,7 @@ impl AppState {
     /// [`Unready::Stopped`].
     pub(super) async fn ask(&self, question: ApiRequest, wait_max: Duration) -> Option<ApiReply> {
         let (reply, mut replied) = oneshot::channel();
-        self.run(RelayRequest::Call(question, reply));
+        self.run(Message::Call(question, reply));
         match replied.try_recv() {
             Ok(reply) => Some(reply),
             Err(oneshot::error::TryRecvError::Closed) => Some(ApiReply::NotReady(Unready::Stopped)),
@@ -320,9 +321,9 @@ impl AppState {
         }
     }
 
-    /// Sends a request to the relay.
-    pub(super) fn run(&self, request: RelayRequest) {
-        (self.ask)(request);
+    /// Sends a message to the relay.
+    pub(super) fn run(&self, message: Message) {
+        (self.ask)(message);
     }
 
     /// The ledger, or the refusal if it is not available.
@@ -389,13 +390,17 @@ impl AppState {
     }
 }
 
-// Requests of the routes to the relay thread.
+// Messages of the routes to the relay thread.
 
 pub(crate) type Reply = oneshot::Sender<ApiReply>;
 
-/// A request to the relay.
+/// A message from another thread to the relay.
 #[derive(Debug)]
-pub(crate) enum RelayRequest {
+pub(crate) enum Message {
+    /// For the engine.
+    Input(Input),
+    /// Changed settings.
+    Configure(Box<Settings>),
     /// A call of an API caller. The relay drops the sender if it takes no more calls.
     Call(ApiRequest, Reply),
     /// Hands over an admitted client.
@@ -404,12 +409,10 @@ pub(crate) enum RelayRequest {
         /// `None` if the connection failed before the upgrade.
         client: Option<UnixStream>,
     },
-    /// Records that a peer was refused.
-    Refused(RefusedPeer),
 }
 
-/// Sends a request to the relay. A question never blocks; handing over a client blocks until the relay's inbox has room.
-pub(crate) type Ask = Box<dyn Fn(RelayRequest) + Send + Sync>;
+/// Sends a message to the relay. Only handing over a client blocks, until the relay's inbox has room.
+pub(crate) type Ask = Box<dyn Fn(Message) + Send + Sync>;
 
 /// The protocol in the `Upgrade` header.
 pub(super) const PROTOCOL: &str = "codex-shim-attach";
@@ -611,7 +614,7 @@ mod tests {
         assert!(!check("http://evil.example/healthz", &[b"shim"]) && !check("http://evil.example/healthz", &[]));
     }
 
-    fn app(ask: impl Fn(RelayRequest) + Send + Sync + 'static) -> AppState {
+    fn app(ask: impl Fn(Message) + Send + Sync + 'static) -> AppState {
         let info = SessionInfo {
             session_id: "s".to_owned(),
             session_dir: PathBuf::new(),

@@ -30,8 +30,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::lasting::{LastingListener, SharedEndpoint, SocketFault};
 use super::published::Published;
 use super::routes;
-use super::routes::{AppState, Ask, Refusal, RelayRequest, SessionInfo, Stores};
-use crate::engine::RefusedPeer;
+use super::routes::{AppState, Ask, Message, Refusal, SessionInfo, Stores};
+use crate::engine::{Input, RefusedPeer};
 use crate::socket::{Callers, Endpoint, Peer, Refused, SocketError};
 
 /// History queries that run at once; further ones wait.
@@ -157,7 +157,7 @@ fn listen(
 /// Serves connections until the process ends.
 async fn accept(mut listener: LastingListener<impl Fn(SocketFault<'_>)>, app: &Arc<AppState>) {
     let routes = routes::router(Arc::clone(app));
-    let report = |refused: &Refused| app.run(RelayRequest::Refused(refused_peer("control", refused)));
+    let report = |refused: &Refused| app.run(Message::Input(Input::PeerRefused(refused_peer("control", refused))));
     loop {
         match listener.accept().await {
             Ok(stream) => {

@@ -15,7 +15,8 @@ use super::requests::{Caller, Explanation};
 use super::turn_gate::{Prepared, Queued};
 use super::verdict::Verdict;
 use super::{
-    ApiReply, Decision, Effect, Engine, Form, OwnLine, Passage, Seen, Warning, event_in, free_line, inject, own_line,
+    ApiReply, Decision, Effect, Engine, Form, LinkEffect, OwnLine, Passage, Seen, Warning, event_in, free_line, inject,
+    own_line,
 };
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Body, Conn, Members, Message, Side};
@@ -114,14 +115,17 @@ impl Interrupts {
     /// Rejects interrupts whose turn has not begun in time.
     pub(super) fn tick(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
         while let Some((api_call, ..)) = self.0.pop_front_if(|(.., due)| *due <= elapsed) {
-            effects.push(Effect::Reply(api_call, ApiReply::NoActiveTurn));
+            effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NoActiveTurn)));
         }
     }
 
     /// Rejects all interrupts: the server has ended.
     pub(super) fn server_ended(&mut self, effects: &mut Vec<Effect>) {
-        effects
-            .extend(self.0.drain(..).map(|(api_call, ..)| Effect::Reply(api_call, ApiReply::NotReady(Unready::Ended))));
+        effects.extend(
+            self.0
+                .drain(..)
+                .map(|(api_call, ..)| Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::Ended)))),
+        );
     }
 }
 
@@ -138,9 +142,9 @@ impl Engine {
             let params = json!({ "threadId": thread_id, "input": input, "expectedTurnId": turn_id }).to_string();
             let purpose = Purpose::Reason { thread_id, reason };
             let (_, bytes) = self.calls.call_server(Conn::OWN, Method::TurnSteer.name(), Some(&params), purpose);
-            let is_own = |effect: &&mut Effect| matches!(effect, Effect::Inject(last) if last.conn == Conn::OWN);
+            let is_own = |effect: &&mut Effect| matches!(effect, Effect::Link(LinkEffect::Inject(last)) if last.conn == Conn::OWN);
             let last = match effects.iter_mut().rev().find(is_own) {
-                Some(Effect::Inject(injection)) => Some(injection),
+                Some(Effect::Link(LinkEffect::Inject(injection))) => Some(injection),
                 Some(_) | None => None,
             };
             match last {
@@ -180,14 +184,14 @@ impl Engine {
             ApiRequest::Attach | ApiRequest::Stop | ApiRequest::Start
                 if !self.clients.own().is_served() || self.is_hub =>
             {
-                effects.push(Effect::Reply(api_call, ApiReply::NotServed));
+                effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotServed)));
             }
             ApiRequest::Attach => {
                 let reply = self.attach(api_call, server_listens, effects);
-                effects.push(Effect::Reply(api_call, reply));
+                effects.push(Effect::Link(LinkEffect::Reply(api_call, reply)));
             }
             ApiRequest::Stop | ApiRequest::Start => {
-                effects.push(Effect::Reply(api_call, ApiReply::NotServed));
+                effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotServed)));
             }
             ApiRequest::Rpc { .. }
             | ApiRequest::Interrupt { .. }
@@ -195,7 +199,8 @@ impl Engine {
             | ApiRequest::Overrule { .. }
                 if !server_listens || !self.is_initialized(Conn::OWN) =>
             {
-                effects.push(Effect::Reply(api_call, ApiReply::NotReady(self.unready(server_listens))));
+                effects
+                    .push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(self.unready(server_listens)))));
             }
             ApiRequest::Rpc { method, params, by } => {
                 match params.as_deref().and_then(thread_in).filter(|thread_id| self.assembly.holds.holds(thread_id)) {
@@ -256,7 +261,7 @@ impl Engine {
     /// Interrupts the running turn, or waits behind the held lines of its thread.
     fn interrupt(&mut self, now: Now, api_call: ApiCallId, thread_id: Option<String>, effects: &mut Vec<Effect>) {
         let Some(thread_id) = self.threads.named_or_running(thread_id) else {
-            effects.push(Effect::Reply(api_call, ApiReply::ThreadNotFound));
+            effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::ThreadNotFound)));
             return;
         };
         if self.assembly.holds.holds(&thread_id) {
@@ -266,7 +271,7 @@ impl Engine {
         } else {
             let is_known = self.threads.knows(&thread_id);
             let reply = if is_known { ApiReply::NoActiveTurn } else { ApiReply::ThreadNotFound };
-            effects.push(Effect::Reply(api_call, reply));
+            effects.push(Effect::Link(LinkEffect::Reply(api_call, reply)));
         }
     }
 
@@ -290,7 +295,7 @@ impl Engine {
         if let Some(turn_id) = self.threads.turn_in(&thread_id).map(str::to_owned) {
             self.interrupt_turn(api_call, &thread_id, &turn_id, effects);
         } else if let Some(refused) = self.interrupts.push(now.elapsed, api_call, thread_id) {
-            effects.push(Effect::Reply(refused, ApiReply::NoActiveTurn));
+            effects.push(Effect::Link(LinkEffect::Reply(refused, ApiReply::NoActiveTurn)));
         }
     }
 
@@ -314,7 +319,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let Some(thread_id) = self.threads.named_or_last(thread_id) else {
-            effects.push(Effect::Reply(api_call, ApiReply::ThreadNotFound));
+            effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::ThreadNotFound)));
             return;
         };
         if let Some(row) = self.requests.gate(&thread_id) {
@@ -323,7 +328,7 @@ impl Engine {
                 request_type: row.kind.request_type(),
                 requested_at_us: row.requested_at_us,
             };
-            effects.push(Effect::Reply(api_call, gated));
+            effects.push(Effect::Link(LinkEffect::Reply(api_call, gated)));
             return;
         }
         let queued = Queued::ApiInput { api_call, text: text.to_owned() };
@@ -415,7 +420,7 @@ impl Engine {
                 (api_call, ApiReply::Turn { thread_id, turn_id, steered })
             }
         };
-        effects.push(Effect::Reply(reply.0, reply.1));
+        effects.push(Effect::Link(LinkEffect::Reply(reply.0, reply.1)));
     }
 }
 
@@ -427,7 +432,7 @@ impl Purpose {
             | Purpose::Turn { api_call, .. }
             | Purpose::Interrupt { api_call, .. }
             | Purpose::Overrule { api_call, .. } => {
-                effects.push(Effect::Reply(api_call, ApiReply::NotReady(Unready::Ended)));
+                effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::Ended))));
             }
             Purpose::Reason { .. }
             | Purpose::ReasonAhead

@@ -28,7 +28,7 @@ use super::connections::{OnRecord, Peer, Transport};
 use super::interface::ApiCallId;
 use super::open_calls::{CallKey, Caller, Calls, OpenCall};
 use super::requests::RequestKind;
-use super::{ApiReply, Effect, Engine, Note, Now, free_line, inject, own_free_line};
+use super::{ApiReply, Effect, Engine, LinkEffect, Note, Now, free_line, inject, own_free_line};
 use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Message, Side};
 
@@ -322,7 +322,7 @@ impl Engine {
         self.introduce(Conn::OWN, introduced(event).unwrap_or_default(), effects);
         effects.push(Effect::Note(Note::ClientAttached { name: self.clients.own().name.name.clone() }));
         if let Some(result) = self.clients.own().initialized_with.as_deref() {
-            effects.push(Effect::Answer(own_free_line(Side::Client, greeting(id, result))));
+            effects.push(Effect::Link(LinkEffect::Answer(own_free_line(Side::Client, greeting(id, result)))));
         }
     }
 
@@ -338,7 +338,7 @@ impl Engine {
 
     pub(super) fn introduce(&mut self, conn: Conn, client: ClientName, effects: &mut Vec<Effect>) {
         self.clients.of_mut(conn).name.clone_from(&client);
-        effects.push(Effect::Introduce(conn, Box::new(client)));
+        effects.push(Effect::Link(LinkEffect::Introduce(conn, Box::new(client))));
     }
 
     /// Admits a client, if possible.
@@ -514,7 +514,7 @@ mod tests {
 
     use super::super::{
         ApiReply, ApiRequest, AssemblySettings, ClientName, ContextSettings, Decision, Effect, Engine, EngineSettings,
-        Incoming, Input, LedgerEntry, Note, Now, Order, Passage, RequestSettings,
+        Incoming, Input, LedgerEntry, LinkEffect, Note, Now, Order, Passage, RequestSettings,
     };
     use super::*;
     use crate::wire::{Conn, Line, LineEnd, Side};
@@ -590,14 +590,14 @@ mod tests {
     #[expect(clippy::wildcard_enum_match_arm, reason = "other effects have their own tests")]
     fn in_words(effect: &Effect) -> Option<String> {
         Some(match effect {
-            Effect::Release(token) => format!("release{token}"),
+            Effect::Link(LinkEffect::Release(token)) => format!("release{token}"),
             Effect::Order(Order::Keep(LedgerEntry::RequestLate { .. })) => "row-late".to_owned(),
-            Effect::PassLate { .. } => "late".to_owned(),
-            Effect::Answer(line) => {
+            Effect::Link(LinkEffect::PassLate { .. }) => "late".to_owned(),
+            Effect::Link(LinkEffect::Answer(line)) => {
                 assert_eq!(line.to, Side::Client);
                 format!("answer({})", String::from_utf8_lossy(&line.bytes))
             }
-            Effect::Inject(injection) => match &injection.lines[0].bytes {
+            Effect::Link(LinkEffect::Inject(injection)) => match &injection.lines[0].bytes {
                 line if line.ends_with(br#""no client is attached"}}"#) => {
                     format!("nobody({})", String::from_utf8_lossy(&line[6..7]))
                 }
@@ -605,14 +605,14 @@ mod tests {
             },
             Effect::Note(Note::ClientAttached { name }) => format!("attached({})", name.as_deref().unwrap_or("-")),
             Effect::Note(Note::ClientLeft { name }) => format!("left({})", name.as_deref().unwrap_or("-")),
-            Effect::Introduce(_, client) => {
+            Effect::Link(LinkEffect::Introduce(_, client)) => {
                 let ClientName { name, version: _ } = &**client;
                 format!("client({})", name.as_deref().unwrap_or("-"))
             }
-            Effect::Reply(9, ApiReply::Admitted { admission: 9 }) => "admitted".to_owned(),
-            Effect::Reply(9, ApiReply::NotReady(_)) => "not ready".to_owned(),
-            Effect::Reply(9, ApiReply::NotServed) => "not served".to_owned(),
-            Effect::Reply(9, ApiReply::ClientAttached { name }) => {
+            Effect::Link(LinkEffect::Reply(9, ApiReply::Admitted { admission: 9 })) => "admitted".to_owned(),
+            Effect::Link(LinkEffect::Reply(9, ApiReply::NotReady(_))) => "not ready".to_owned(),
+            Effect::Link(LinkEffect::Reply(9, ApiReply::NotServed)) => "not served".to_owned(),
+            Effect::Link(LinkEffect::Reply(9, ApiReply::ClientAttached { name })) => {
                 format!("taken by {}", name.as_deref().unwrap_or("-"))
             }
             _ => return None,
@@ -809,7 +809,10 @@ mod tests {
 
     fn client(name: Option<&str>, version: Option<&str>) -> Vec<Effect> {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        vec![Effect::Introduce(Conn::OWN, Box::new(ClientName { name: owned(name), version: owned(version) }))]
+        vec![Effect::Link(LinkEffect::Introduce(
+            Conn::OWN,
+            Box::new(ClientName { name: owned(name), version: owned(version) }),
+        ))]
     }
 
     #[test]

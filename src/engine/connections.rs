@@ -287,8 +287,12 @@ mod tests {
     fn in_words(effects: &[Effect]) -> String {
         let word = |effect: &Effect| match effect {
             Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
-            Effect::Introduce(conn, client) => format!("{}:{}", conn.0, client.name.as_deref().unwrap_or("-")),
-            Effect::Inject(injection) => format!("inject{}({})", injection.conn.0, injection.lines.len()),
+            Effect::Link(LinkEffect::Introduce(conn, client)) => {
+                format!("{}:{}", conn.0, client.name.as_deref().unwrap_or("-"))
+            }
+            Effect::Link(LinkEffect::Inject(injection)) => {
+                format!("inject{}({})", injection.conn.0, injection.lines.len())
+            }
             Effect::Order(super::super::Order::Keep(entry)) => {
                 format!("keep({})", format!("{entry:?}").split(['(', ' ']).next().unwrap_or_default())
             }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::api_calls::Purpose;
 use super::interface::{ApiCallId, ApiReply, OverruleFor};
 use super::ledger::{OverruledRow, RequestSource};
-use super::{Effect, Engine, free_line, inject};
+use super::{Effect, Engine, LinkEffect, free_line, inject};
 use crate::protocol::{Denial, Method, overruled_review};
 use crate::wire::Conn;
 
@@ -93,7 +93,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let Some(Known { denial, state }) = self.denials.of(&review_id) else {
-            return effects.push(Effect::Reply(api_call, ApiReply::ReviewNotFound));
+            return effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::ReviewNotFound)));
         };
         let turn_runs = self.threads.turn_in(&denial.thread_id) == Some(&*denial.turn_id);
         let refused = match (*state, turn_runs, applies) {
@@ -104,7 +104,7 @@ impl Engine {
             (State::Stands, _, _) => None,
         };
         if let Some(refused) = refused {
-            return effects.push(Effect::Reply(api_call, refused));
+            return effects.push(Effect::Link(LinkEffect::Reply(api_call, refused)));
         }
         *state = State::Called;
         let Denial { thread_id, turn_id, call, .. } = denial.clone();

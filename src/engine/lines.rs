@@ -14,7 +14,7 @@ use super::open_calls::{CallKey, Caller, OpenCall};
 use super::requests::RequestKind;
 use super::turn_gate::Prepared;
 use super::verdict::{self, Judged, Verdict};
-use super::{Effect, Engine, Now, Omitted, OmittedReason, requests};
+use super::{Effect, Engine, LinkEffect, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
 use crate::wire::{Body, Conn, Message, RpcId, Side, stands_verbatim};
 
@@ -441,7 +441,7 @@ pub(super) fn form(verdict: &Verdict, body: &Body<'_>, line: &[u8]) -> Form {
 
 /// Sends lines of ours to the server in one write.
 pub(super) fn inject(conn: Conn, lines: Vec<OwnLine>) -> Effect {
-    Effect::Inject(Injection { conn, lines, mark: None })
+    Effect::Link(LinkEffect::Inject(Injection { conn, lines, mark: None }))
 }
 
 /// A line of ours to the server that goes with no line of the client.

@@ -56,7 +56,8 @@ pub(crate) use context::{
 };
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use interface::{
-    ApiCallId, ApiReply, ApiRequest, Decision, Effect, Incoming, Input, Note, Now, OwnLine, Passage, Token,
+    ApiCallId, ApiReply, ApiRequest, ChildEffect, Decision, Effect, Incoming, Input, LinkEffect, Note, Now, OwnLine,
+    Passage, Token,
 };
 pub(crate) use interface::{Form, Injection, LateLine, Omitted, OmittedReason, OverruleFor, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
@@ -429,7 +430,9 @@ mod tests {
     fn in_words(effect: &Effect) -> String {
         match effect {
             Effect::Note(note) => serde_json::to_string(note).expect("BUG: notes are plain data"),
-            Effect::Introduce(_, client) => format!("client({})", client.name.as_deref().unwrap_or("-")),
+            Effect::Link(LinkEffect::Introduce(_, client)) => {
+                format!("client({})", client.name.as_deref().unwrap_or("-"))
+            }
             other => format!("{other:?}"),
         }
     }
@@ -595,37 +598,37 @@ mod tests {
             Effect::Order(Order::KeepFirst(token, entry)) => format!("first{token}({})", entry_in_a_word(entry)),
             Effect::Order(Order::Commit(token, entry)) => format!("commit{token}({})", entry_in_a_word(entry)),
             Effect::Order(Order::Early(token, entry)) => format!("early{token}({})", entry_in_a_word(entry)),
-            Effect::Release(token) => format!("release{token}"),
-            Effect::Inject(injection) => {
+            Effect::Link(LinkEffect::Release(token)) => format!("release{token}"),
+            Effect::Link(LinkEffect::Inject(injection)) => {
                 let lines: Vec<String> =
                     injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes).into_owned()).collect();
                 format!("inject({})", lines.join("+"))
             }
-            Effect::Reply(api_call, reply) => {
+            Effect::Link(LinkEffect::Reply(api_call, reply)) => {
                 let actual = format!("{reply:?}");
                 let name = actual.split(['(', ' ']).next().unwrap_or_default();
                 format!("reply{api_call}({name})")
             }
             Effect::Note(_) => "note".to_owned(),
-            Effect::Recall(token) => format!("recall{token}"),
-            Effect::Answer(line) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
+            Effect::Link(LinkEffect::Recall(token)) => format!("recall{token}"),
+            Effect::Link(LinkEffect::Answer(line)) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
             other @ (Effect::Consult(_)
             | Effect::RunFragments(..)
             | Effect::CheckProgram(..)
-            | Effect::ReleaseHeld(_)
-            | Effect::PassHeld(_)
+            | Effect::Link(LinkEffect::ReleaseHeld(_))
+            | Effect::Link(LinkEffect::PassHeld(_))
             | Effect::Warn(_)
             | Effect::PublishConfigWarning(_)
             | Effect::NotifyPending(_)
-            | Effect::PassLate { .. }
+            | Effect::Link(LinkEffect::PassLate { .. })
             | Effect::NotifyIdle(_)
-            | Effect::Introduce(..)
-            | Effect::CloseServerInput
-            | Effect::CloseClientOutput
-            | Effect::SignalServer(_)
-            | Effect::KillServer
-            | Effect::DrainServer { .. }
-            | Effect::Finish(_)) => format!("{other:?}").to_lowercase(),
+            | Effect::Link(LinkEffect::Introduce(..))
+            | Effect::Child(ChildEffect::CloseServerInput)
+            | Effect::Child(ChildEffect::CloseClientOutput)
+            | Effect::Child(ChildEffect::SignalServer(_))
+            | Effect::Child(ChildEffect::KillServer)
+            | Effect::Child(ChildEffect::DrainServer { .. })
+            | Effect::Child(ChildEffect::Finish(_))) => format!("{other:?}").to_lowercase(),
         }
     }
 

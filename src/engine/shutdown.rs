@@ -9,7 +9,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Effect, Note, ServerOwner};
+use super::{ChildEffect, Effect, Note, ServerOwner};
 
 /// Grace period between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -138,7 +138,7 @@ impl Shutdown {
 
     pub(super) fn client_closed(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
         if !std::mem::replace(&mut self.client_closed, true) {
-            effects.push(Effect::CloseServerInput);
+            effects.push(Effect::Child(ChildEffect::CloseServerInput));
             self.client_disconnected(elapsed);
         }
     }
@@ -147,7 +147,7 @@ impl Shutdown {
         if std::mem::replace(&mut self.server_closed, true) {
             return;
         }
-        effects.push(Effect::CloseClientOutput);
+        effects.push(Effect::Child(ChildEffect::CloseClientOutput));
         if let Some(exit) = self.exited {
             self.finish(exit, effects);
         }
@@ -164,7 +164,7 @@ impl Shutdown {
         let signalled_before = std::mem::replace(&mut self.signalled, true);
         match self.exited {
             None => {
-                effects.push(Effect::SignalServer(signal));
+                effects.push(Effect::Child(ChildEffect::SignalServer(signal)));
                 if signal == Signal::Terminate && self.kill_due.is_none() {
                     self.kill_due = Some(elapsed + TERM_GRACE);
                 }
@@ -178,12 +178,12 @@ impl Shutdown {
     pub(super) fn tick(&mut self, elapsed: Duration, effects: &mut Vec<Effect>) {
         if self.grace.and_then(|grace| grace.due()).is_some_and(|due| due <= elapsed) {
             self.grace = None;
-            effects.push(Effect::SignalServer(Signal::Terminate));
+            effects.push(Effect::Child(ChildEffect::SignalServer(Signal::Terminate)));
             self.kill_due.get_or_insert(elapsed + TERM_GRACE);
         }
         if self.kill_due.is_some_and(|due| due <= elapsed) {
             self.kill_due = None;
-            effects.push(Effect::KillServer);
+            effects.push(Effect::Child(ChildEffect::KillServer));
         }
     }
 
@@ -206,13 +206,13 @@ impl Shutdown {
                 ServerOwner::Client => self.signalled.then_some(self.exit_grace),
                 ServerOwner::Relay | ServerOwner::Hub => Some(self.exit_grace),
             };
-            effects.push(Effect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max });
+            effects.push(Effect::Child(ChildEffect::DrainServer { quiet_max: DRAIN_QUIET_MAX, stall_max }));
         }
     }
 
     fn finish(&mut self, exit: Exit, effects: &mut Vec<Effect>) {
         if !std::mem::replace(&mut self.finished, true) {
-            effects.extend([Effect::Note(exit.note()), Effect::Finish(exit)]);
+            effects.extend([Effect::Note(exit.note()), Effect::Child(ChildEffect::Finish(exit))]);
         }
     }
 }
@@ -245,10 +245,10 @@ mod tests {
                 other => panic!("unknown step {other}"),
             }
             actual.extend(effects.iter().map(|effect| match effect {
-                Effect::DrainServer { stall_max, .. } => format!("drain {stall_max:?}"),
-                Effect::Finish(exit) => format!("finish {}", exit.status()),
+                Effect::Child(ChildEffect::DrainServer { stall_max, .. }) => format!("drain {stall_max:?}"),
+                Effect::Child(ChildEffect::Finish(exit)) => format!("finish {}", exit.status()),
                 Effect::Note(_) => "note".to_owned(),
-                Effect::SignalServer(signal) => format!("{signal:?}"),
+                Effect::Child(ChildEffect::SignalServer(signal)) => format!("{signal:?}"),
                 other => format!("{other:?}"),
             }));
         }

@@ -11,7 +11,7 @@ use super::api_calls::Unready;
 use super::assembly::{Assembled, Consultation, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::interface::{ApiCallId, LateLine, Token};
-use super::{ApiReply, Effect, Engine, Note, Now};
+use super::{ApiReply, Effect, Engine, LinkEffect, Note, Now};
 use crate::protocol::{Event, Method, cwd_in};
 use crate::wire::{Body, Conn, Line, LineEnd, Members, RpcId, Side};
 
@@ -168,7 +168,13 @@ impl Engine {
 
     /// Emits the release of each hold that is ready.
     pub(super) fn release_ready(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        effects.extend(self.assembly.holds.ready(now.elapsed).into_iter().map(Effect::ReleaseHeld));
+        effects.extend(
+            self.assembly
+                .holds
+                .ready(now.elapsed)
+                .into_iter()
+                .map(|token| Effect::Link(LinkEffect::ReleaseHeld(token))),
+        );
     }
 
     /// Gives up all holds: their writer is gone.
@@ -266,7 +272,7 @@ impl Engine {
         for hold in self.assembly.holds.take_all() {
             effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
                 Queued::ApiInput { api_call, .. } | Queued::Interrupt { api_call } | Queued::Rpc { api_call, .. } => {
-                    Some(Effect::Reply(api_call, ApiReply::NotReady(Unready::Ended)))
+                    Some(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::Ended))))
                 }
                 Queued::ClientLine(..) => None,
             }));
@@ -309,7 +315,7 @@ fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &
 
 fn flush_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
     if !late.is_empty() {
-        effects.push(Effect::PassHeld(std::mem::take(late)));
+        effects.push(Effect::Link(LinkEffect::PassHeld(std::mem::take(late))));
     }
 }
 

@@ -333,7 +333,7 @@ mod tests {
     /// The methods of the calls that the hub makes on its own connection.
     fn sent(effects: &[Effect]) -> String {
         let lines = effects.iter().flat_map(|effect| match effect {
-            Effect::Inject(injection) if injection.conn == Conn::OWN => injection.lines.as_slice(),
+            Effect::Link(LinkEffect::Inject(injection)) if injection.conn == Conn::OWN => injection.lines.as_slice(),
             _ => &[],
         });
         let method = |line: &[u8]| {
@@ -573,7 +573,7 @@ mod tests {
         let (mut lines, mut entries) = (Vec::new(), Vec::new());
         for effect in effects {
             match effect {
-                Effect::Inject(injection) => {
+                Effect::Link(LinkEffect::Inject(injection)) => {
                     let text = |line: &OwnLine| String::from_utf8_lossy(&line.bytes).into_owned();
                     lines.extend(injection.lines.iter().map(text).filter(|line| !line.contains("method")));
                 }
@@ -935,7 +935,7 @@ mod tests {
         hub.0.handle(NOW, Input::ApiRequest { api_call: 1, request, server_listens: true }, &mut effects);
         #[expect(clippy::wildcard_enum_match_arm, reason = "other effects send nothing")]
         let lines = effects.iter().flat_map(|effect| match effect {
-            Effect::Inject(injection) => injection.lines.as_slice(),
+            Effect::Link(LinkEffect::Inject(injection)) => injection.lines.as_slice(),
             _ => &[],
         });
         let call: serde_json::Value =

@@ -14,9 +14,9 @@ use super::entrances::Entrances;
 use super::link::{CLOSING_MAX, Link, WAITING_BYTES_MAX};
 use super::process::ServerProcess;
 use super::published::document;
-use crate::control::{Passed, RelayRequest};
-use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, Passage, ServerOwner};
-use crate::relay::{Core, Message};
+use crate::control::{Message, Passed};
+use crate::engine::{Decision, Effect, Incoming, Injection, Input, LateLine, LinkEffect, Passage, ServerOwner};
+use crate::relay::{Core, Elsewhere};
 use crate::socket::{Callers, LOOK_EVERY};
 use crate::websocket::{Ended, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
@@ -342,14 +342,13 @@ impl Hub {
             match message {
                 Message::Input(input) => self.core.handle(input, effects),
                 Message::Configure(settings) => self.core.configure(*settings, effects),
-                Message::Request(RelayRequest::Call(request, reply)) => {
+                Message::Call(request, reply) => {
                     let api_call = self.core.callers.add(reply);
                     let server_listens = self.answers_to().is_some();
                     self.core.handle(Input::ApiRequest { api_call, request, server_listens }, effects);
                 }
                 // The engine admits no client: clients of a hub have sockets of their own.
-                Message::Request(RelayRequest::Client { .. }) => {}
-                Message::Request(RelayRequest::Refused(peer)) => self.core.handle(Input::PeerRefused(peer), effects),
+                Message::Client { .. } => {}
             }
         }
         self.core.report_refused(effects);
@@ -556,8 +555,10 @@ impl Hub {
         self.core.report_refused(effects);
         while !effects.is_empty() {
             for effect in std::mem::take(effects) {
-                if let Some(effect) = self.core.carry_out(effect, effects) {
-                    self.carry_out(effect, effects);
+                match self.core.carry_out(effect, effects) {
+                    Some(Elsewhere::Link(effect)) => self.carry_out(effect, effects),
+                    // These end a child that talks on pipes; a hub has none.
+                    Some(Elsewhere::Child(_)) | None => {}
                 }
             }
             self.core.report_refused(effects);
@@ -565,23 +566,23 @@ impl Hub {
         self.core.publish_pending();
     }
 
-    fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) {
+    fn carry_out(&mut self, effect: LinkEffect, effects: &mut Vec<Effect>) {
         match effect {
-            Effect::Introduce(..) => self.is_stale = true,
-            Effect::Release(token) => {
+            LinkEffect::Introduce(..) => self.is_stale = true,
+            LinkEffect::Release(token) => {
                 self.links.values_mut().for_each(|link| link.release(token));
                 for conn in self.links.keys().copied().collect::<Vec<_>>() {
                     self.flush(conn, effects);
                 }
             }
-            Effect::ReleaseHeld(token) => {
+            LinkEffect::ReleaseHeld(token) => {
                 let mut at_once = Vec::new();
                 self.core.handle(Input::ReleaseHeld(token), &mut at_once);
                 self.carry_out_all(&mut at_once);
             }
-            Effect::PassHeld(lines) => lines.into_iter().for_each(|line| self.pass_held(line, effects)),
-            Effect::Inject(injection) => self.inject(injection, effects),
-            Effect::PassLate { conns, line } => {
+            LinkEffect::PassHeld(lines) => lines.into_iter().for_each(|line| self.pass_held(line, effects)),
+            LinkEffect::Inject(injection) => self.inject(injection, effects),
+            LinkEffect::PassLate { conns, line } => {
                 for conn in conns {
                     if let Some(link) = self.links.get_mut(&conn) {
                         link.send(Side::Client, text(line.clone()));
@@ -589,25 +590,14 @@ impl Hub {
                     }
                 }
             }
-            Effect::Reply(caller, reply) => drop(self.core.callers.reply(caller, reply)),
-            // These end a child that talks on pipes, or greet a client that attaches to it; a hub has neither.
-            Effect::Answer(_)
-            | Effect::CloseServerInput
-            | Effect::CloseClientOutput
-            | Effect::SignalServer(_)
-            | Effect::KillServer
-            | Effect::DrainServer { .. }
-            | Effect::Finish(_) => {}
-            Effect::Recall(_)
-            | Effect::Note(_)
-            | Effect::Order(_)
-            | Effect::Consult(_)
-            | Effect::RunFragments(..)
-            | Effect::CheckProgram(..)
-            | Effect::NotifyPending(_)
-            | Effect::NotifyIdle(_)
-            | Effect::Warn(_)
-            | Effect::PublishConfigWarning(_) => unreachable!("BUG: the core carries these out"),
+            LinkEffect::Recall(token) => {
+                if self.links.values_mut().any(|link| link.recall(token)) {
+                    self.core.handle(Input::Recalled(token), effects);
+                }
+            }
+            LinkEffect::Reply(caller, reply) => drop(self.core.callers.reply(caller, reply)),
+            // It greets a client that attaches to a child; clients of a hub talk to the server itself.
+            LinkEffect::Answer(_) => {}
         }
     }
 

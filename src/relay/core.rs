@@ -22,7 +22,8 @@ use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
 use crate::engine::{
-    ApiReply, Consultation, Effect, Engine, Input, LiveSettings, Note, Now, OwnLine, ProgramCheck, ServerOwner, Token,
+    ApiReply, ChildEffect, Consultation, Effect, Engine, Input, LinkEffect, LiveSettings, Note, Now, OwnLine,
+    ProgramCheck, ServerOwner, Token,
 };
 use crate::launch::Signals;
 use crate::wire::Conn;
@@ -72,6 +73,12 @@ pub(crate) struct Core {
     pub(super) guard: Guard,
     /// The revision of the models' reach that the guard knows.
     pub(super) reach_revision: u64,
+}
+
+/// An effect that the loop carries out.
+pub(crate) enum Elsewhere {
+    Link(LinkEffect),
+    Child(ChildEffect),
 }
 
 impl Core {
@@ -178,9 +185,9 @@ impl Core {
     /// Takes back the answers that the server does not want any more, ahead of all other effects. Each of them is still among
     /// these, or where `take_back` finds it.
     pub(crate) fn recall(&mut self, effects: &mut Vec<Effect>, mut take_back: impl FnMut(Token) -> bool) {
-        let recalls: Vec<Effect> = effects.extract_if(.., |effect| matches!(effect, Effect::Recall(_))).collect();
-        for recall in recalls {
-            if let Effect::Recall(token) = recall
+        let recalls = effects.extract_if(.., |effect| matches!(effect, Effect::Link(LinkEffect::Recall(_))));
+        for recall in recalls.collect::<Vec<Effect>>() {
+            if let Effect::Link(LinkEffect::Recall(token)) = recall
                 && (take_back(token) || take_injection(effects, token))
             {
                 self.handle(Input::Recalled(token), effects);
@@ -188,8 +195,8 @@ impl Core {
         }
     }
 
-    /// Carries out an effect that concerns neither a connection nor a process; returns any other.
-    pub(crate) fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Effect> {
+    /// Carries out an effect that concerns neither a link nor a child; returns any other.
+    pub(crate) fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Elsewhere> {
         self.share_reach();
         match effect {
             Effect::Note(note @ Note::GenerationEnded { .. }) => {
@@ -214,21 +221,8 @@ impl Core {
             }
             Effect::Warn(warning) => self.notices.report(&warning.to_string()),
             Effect::PublishConfigWarning(warning) => self.published.config_warning(*warning),
-            other @ (Effect::Release(_)
-            | Effect::ReleaseHeld(_)
-            | Effect::PassHeld(_)
-            | Effect::Inject(_)
-            | Effect::Answer(_)
-            | Effect::PassLate { .. }
-            | Effect::Recall(_)
-            | Effect::Reply(..)
-            | Effect::Introduce(..)
-            | Effect::CloseServerInput
-            | Effect::CloseClientOutput
-            | Effect::SignalServer(_)
-            | Effect::KillServer
-            | Effect::DrainServer { .. }
-            | Effect::Finish(_)) => return Some(other),
+            Effect::Link(effect) => return Some(Elsewhere::Link(effect)),
+            Effect::Child(effect) => return Some(Elsewhere::Child(effect)),
         }
         None
     }
@@ -275,10 +269,11 @@ impl Core {
 /// Removes lines of ours that have not been sent yet. The API caller of the answer, who is to hear that it will be sent, hears that
 /// the request is not open.
 fn take_injection(effects: &mut Vec<Effect>, mark: Token) -> bool {
-    let is_its = |effect: &Effect| matches!(effect, Effect::Inject(injection) if injection.mark == Some(mark));
+    let is_its =
+        |effect: &Effect| matches!(effect, Effect::Link(LinkEffect::Inject(injection)) if injection.mark == Some(mark));
     let Some(at) = effects.iter().position(is_its) else { return false };
     effects.remove(at);
-    if let Some(Effect::Reply(_, reply @ ApiReply::Kept)) = effects.get_mut(at) {
+    if let Some(Effect::Link(LinkEffect::Reply(_, reply @ ApiReply::Kept))) = effects.get_mut(at) {
         *reply = ApiReply::NotOpen;
     }
     true

@@ -10,14 +10,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::{Server, to_forward};
-use super::core::Core;
+use super::core::{Core, Elsewhere};
 use super::direction::{Direction, HANG_UP, Waiting};
-use super::inbox::Message;
 use super::pipes::Feeder;
 use super::serve::{Lifecycle, Wanted};
-use crate::control::{Passed, RelayRequest, Reply};
+use crate::control::{Message, Passed, Reply};
 use crate::engine::{
-    ApiRequest, Decision, Effect, Exit, Incoming, Injection, Input, LateLine, Now, OwnLine, Passage, Token,
+    ApiRequest, ChildEffect, Decision, Effect, Exit, Incoming, Injection, Input, LateLine, LinkEffect, Now, OwnLine,
+    Passage, Token,
 };
 use crate::wire::{Conn, Frame, Framer, Line, LineEnd, Side};
 
@@ -146,12 +146,9 @@ impl Relay {
             match message {
                 Message::Input(input) => self.core.engine.handle(now, input, effects),
                 Message::Configure(settings) => self.core.configure(*settings, effects),
-                Message::Request(RelayRequest::Call(request, reply)) => self.api_call(request, reply, now, effects),
-                Message::Request(RelayRequest::Client { admission, client }) => {
+                Message::Call(request, reply) => self.api_call(request, reply, now, effects),
+                Message::Client { admission, client } => {
                     self.attach_client(admission, client, now, effects);
-                }
-                Message::Request(RelayRequest::Refused(peer)) => {
-                    self.core.engine.handle(now, Input::PeerRefused(peer), effects);
                 }
             }
         }
@@ -308,53 +305,63 @@ impl Relay {
     /// Carries out effects; returns the exit if the relay has ended.
     pub(super) fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
         for effect in std::mem::take(effects) {
-            let Some(effect) = self.core.carry_out(effect, effects) else { continue };
-            match effect {
-                Effect::Introduce(_, client) => {
-                    self.core.recorder.name_client(client.name.clone());
-                    self.core.published.introduce(*client);
-                }
-                Effect::CloseServerInput => drop(self.from_client.close_sink()),
-                Effect::CloseClientOutput => {
-                    self.feeder = self.from_server.close_sink();
-                    self.close_client();
-                }
-                Effect::SignalServer(signal) => self.server.signal(signal),
-                Effect::KillServer => self.server.kill(),
-                Effect::DrainServer { quiet_max, stall_max } => {
-                    self.drain = Some(Drain::since(self.core.clock.now().elapsed, quiet_max, stall_max));
-                }
-                Effect::Release(token) => {
-                    for from in [Side::Client, Side::Server] {
-                        self.direction(from).release(token);
-                        self.flush(from, self.core.clock.now(), effects);
-                    }
-                }
-                Effect::ReleaseHeld(token) => {
-                    if let Some(exit) = self.decide_held(token, effects) {
+            match self.core.carry_out(effect, effects) {
+                None => {}
+                Some(Elsewhere::Link(effect)) => {
+                    if let Some(exit) = self.carry_out_on_link(effect, effects) {
                         return Some(exit);
                     }
                 }
-                Effect::PassHeld(lines) => self.forward_held(lines, effects),
-                Effect::Inject(injection) => self.inject(injection, effects),
-                Effect::Answer(line) => self.answer(line, effects),
-                Effect::PassLate { conns: _, line } => self.send_to_client(line, effects),
-                Effect::Reply(caller, reply) => self.reply(caller, reply, effects),
-                Effect::Finish(exit) => return Some(exit),
-                Effect::Recall(_)
-                | Effect::Note(_)
-                | Effect::Order(_)
-                | Effect::Consult(_)
-                | Effect::RunFragments(..)
-                | Effect::CheckProgram(..)
-                | Effect::NotifyPending(_)
-                | Effect::NotifyIdle(_)
-                | Effect::Warn(_)
-                | Effect::PublishConfigWarning(_) => unreachable!("BUG: the core carries these out"),
+                Some(Elsewhere::Child(ChildEffect::Finish(exit))) => return Some(exit),
+                Some(Elsewhere::Child(effect)) => self.carry_out_on_child(effect),
             }
         }
         self.core.publish_pending();
         None
+    }
+
+    fn carry_out_on_link(&mut self, effect: LinkEffect, effects: &mut Vec<Effect>) -> Option<Exit> {
+        match effect {
+            LinkEffect::Introduce(_, client) => {
+                self.core.recorder.name_client(client.name.clone());
+                self.core.published.introduce(*client);
+            }
+            LinkEffect::Release(token) => {
+                for from in [Side::Client, Side::Server] {
+                    self.direction(from).release(token);
+                    self.flush(from, self.core.clock.now(), effects);
+                }
+            }
+            LinkEffect::ReleaseHeld(token) => return self.decide_held(token, effects),
+            LinkEffect::PassHeld(lines) => self.forward_held(lines, effects),
+            LinkEffect::Inject(injection) => self.inject(injection, effects),
+            LinkEffect::Answer(line) => self.answer(line, effects),
+            LinkEffect::PassLate { conns: _, line } => self.send_to_client(line, effects),
+            LinkEffect::Recall(token) => {
+                if self.from_client.recall(token) {
+                    self.core.handle(Input::Recalled(token), effects);
+                }
+            }
+            LinkEffect::Reply(caller, reply) => self.reply(caller, reply, effects),
+        }
+        None
+    }
+
+    fn carry_out_on_child(&mut self, effect: ChildEffect) {
+        match effect {
+            ChildEffect::CloseServerInput => drop(self.from_client.close_sink()),
+            ChildEffect::CloseClientOutput => {
+                self.feeder = self.from_server.close_sink();
+                self.close_client();
+            }
+            ChildEffect::SignalServer(signal) => self.server.signal(signal),
+            ChildEffect::KillServer => self.server.kill(),
+            ChildEffect::DrainServer { quiet_max, stall_max } => {
+                self.drain = Some(Drain::since(self.core.clock.now().elapsed, quiet_max, stall_max));
+            }
+            // The loop ends with it.
+            ChildEffect::Finish(_) => {}
+        }
     }
 
     fn direction(&mut self, from: Side) -> &mut Direction {
@@ -469,7 +476,7 @@ impl Relay {
 // Delivery of the server's output to a slow client: whether output waits for the client, and for how long after the server has
 // ended. The engine sets the limits.
 
-/// Limits of the delivery after the child is reaped; see [`Effect::DrainServer`].
+/// Limits of the delivery after the child is reaped; see [`Effect::Child(ChildEffect::DrainServer)`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Drain {
     since: Duration,

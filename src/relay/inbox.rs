@@ -9,21 +9,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::config::Settings;
-use crate::control::{RelayRequest, Reply};
+use crate::control::{Message, Reply};
 use crate::engine::{ApiCallId, ApiReply, Input};
 
 /// Capacity of the inbox, in messages.
 const MESSAGES_MAX: usize = 256;
-
-/// A message from another thread.
-pub(crate) enum Message {
-    /// For the engine.
-    Input(Input),
-    /// Changed settings.
-    Configure(Box<Settings>),
-    /// From the control socket.
-    Request(RelayRequest),
-}
 
 /// The receiving end, which the relay owns.
 #[derive(Debug)]
@@ -75,16 +65,16 @@ impl Outbox {
         }
     }
 
-    /// Forwards an API caller's request. If the inbox is full, a question is dropped, which closes its reply channel, and so is
-    /// the report of a refused peer; a client's connection waits for room, because the relay must learn of it.
-    pub(super) fn forward(&self, request: RelayRequest) {
-        match request {
-            call @ (RelayRequest::Call(..) | RelayRequest::Refused(_)) => {
-                if self.messages.try_send(Message::Request(call)).is_ok() {
+    /// Forwards a message of the control socket. If the inbox is full, a question is dropped, which closes its reply channel, and so
+    /// is a report for the engine; a client's connection waits for room, because the relay must learn of it.
+    pub(super) fn forward(&self, message: Message) {
+        match message {
+            Message::Call(..) | Message::Input(_) | Message::Configure(_) => {
+                if self.messages.try_send(message).is_ok() {
                     self.wake();
                 }
             }
-            client @ RelayRequest::Client { .. } => self.send(Message::Request(client)),
+            Message::Client { .. } => self.send(message),
         }
     }
 

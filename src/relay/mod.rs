@@ -31,10 +31,9 @@ mod start;
 mod words;
 
 pub(crate) use child::ServerCommand;
-pub(crate) use core::{Clock, Core};
+pub(crate) use core::{Clock, Core, Elsewhere};
 pub(crate) use deciders::{Deciders, Exposed, is_exposure};
 pub(crate) use hooks::{HookTried, Outcome as HookOutcome, supervise_hook, try_hook};
-pub(crate) use inbox::Message;
 pub(crate) use notices::Notices;
 pub(crate) use program_check::{ServerEnvironment, program_in_time};
 pub(crate) use serve::serve;

@@ -16,7 +16,7 @@ use super::event_loop::Relay;
 use super::pipes::{Sink, Source};
 use super::start::{RelayError, prepare, spawn};
 use crate::config::{Complaint, Environment, Settings};
-use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, Now, ServerOwner, Unready};
+use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, LinkEffect, Now, ServerOwner, Unready};
 use crate::wire::Side;
 
 /// Controls when the server starts and stops.
@@ -228,12 +228,12 @@ impl Relay {
     /// Starts or stops a served server on request.
     pub(super) fn set_wanted(&mut self, target: Wanted, caller: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
         let Lifecycle::Served { wanted, runs, waiting, .. } = &mut self.lifecycle else {
-            effects.push(Effect::Reply(caller, ApiReply::NotServed));
+            effects.push(Effect::Link(LinkEffect::Reply(caller, ApiReply::NotServed)));
             return;
         };
         let is_in_target_state = *runs == (target == Wanted::Started);
         if *wanted == target && is_in_target_state && waiting.is_empty() {
-            effects.push(Effect::Reply(caller, ApiReply::Done));
+            effects.push(Effect::Link(LinkEffect::Reply(caller, ApiReply::Done)));
             return;
         }
         waiting.push(caller);

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    ApiReply, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Now, Order, OwnLine, Passage, Token,
+    ApiReply, ChildEffect, Decision, Effect, Engine, Incoming, Input, LedgerEntry, LinkEffect, Now, Order, OwnLine,
+    Passage, Token,
 };
 use codex_shim::testing::journal::{Batch, Writer};
 use codex_shim::testing::wire::{Conn, Frame, Framer, Line, LineEnd, Side};
@@ -118,17 +119,17 @@ impl World {
                     batch.push_note(&note);
                     commit(&mut run.writer, batch, self.room_bytes);
                 }
-                Effect::Release(token) if self.canary == Canary::ReleasesLate => {
+                Effect::Link(LinkEffect::Release(token)) if self.canary == Canary::ReleasesLate => {
                     run.released_late.push_back((token, self.now.elapsed + HOLD_MAX + Duration::from_millis(60)));
                 }
-                Effect::Release(token) => run.release(token),
-                Effect::Recall(_) if self.canary == Canary::KeepsAnswers => {}
-                Effect::Recall(token) => {
+                Effect::Link(LinkEffect::Release(token)) => run.release(token),
+                Effect::Link(LinkEffect::Recall(_)) if self.canary == Canary::KeepsAnswers => {}
+                Effect::Link(LinkEffect::Recall(token)) => {
                     if run.recall(token) || self.canary == Canary::RecallsBegun {
                         self.tell(Input::Recalled(token));
                     }
                 }
-                Effect::Inject(injection) => {
+                Effect::Link(LinkEffect::Inject(injection)) => {
                     put_on_record(run, self.now, &injection.lines, self.room_bytes);
                     if let (Some(mark), Some(line)) = (injection.mark, injection.lines.first()) {
                         self.referee.marked(mark, &line.bytes);
@@ -140,11 +141,11 @@ impl World {
                     lane.out.push_back(Out::Bytes(lines));
                     lane.out.extend(injection.mark.map(|mark| Out::Mark(mark, length)));
                 }
-                Effect::PassLate { line, .. } => {
+                Effect::Link(LinkEffect::PassLate { line, .. }) => {
                     run.lanes[Side::Server as usize].out.push_back(Out::Bytes(LineEnd::Newline.ends(line)));
                 }
-                Effect::Reply(..) if self.canary == Canary::LeavesCallers => {}
-                Effect::Reply(api_call, reply) => {
+                Effect::Link(LinkEffect::Reply(..)) if self.canary == Canary::LeavesCallers => {}
+                Effect::Link(LinkEffect::Reply(api_call, reply)) => {
                     let lies = self.canary == Canary::LiesToCallers && reply == ApiReply::Kept;
                     let reply = if lies { ApiReply::NotOpen } else { reply };
                     if let Err(what) = self.referee.replied(api_call, &reply) {
@@ -153,16 +154,16 @@ impl World {
                 }
                 // A server that starts with a client needs no introduction, and nothing is assembled for it. The
                 // simulation leaves out commands run for the user and the child's fate.
-                Effect::Introduce(..)
+                Effect::Link(LinkEffect::Introduce(..))
                 | Effect::NotifyPending(_)
                 | Effect::NotifyIdle(_)
                 | Effect::Warn(_)
-                | Effect::CloseServerInput
-                | Effect::CloseClientOutput
-                | Effect::SignalServer(_)
-                | Effect::KillServer
-                | Effect::DrainServer { .. }
-                | Effect::Finish(_) => {}
+                | Effect::Child(ChildEffect::CloseServerInput)
+                | Effect::Child(ChildEffect::CloseClientOutput)
+                | Effect::Child(ChildEffect::SignalServer(_))
+                | Effect::Child(ChildEffect::KillServer)
+                | Effect::Child(ChildEffect::DrainServer { .. })
+                | Effect::Child(ChildEffect::Finish(_)) => {}
                 other => self.broken(format!("what is not to be done here: {other:?}")),
             }
         }

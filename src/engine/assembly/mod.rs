@@ -607,8 +607,8 @@ mod tests {
         #[expect(clippy::wildcard_enum_match_arm, reason = "only lines and consultations matter here")]
         fn carry_out(&mut self, effect: Effect) {
             match effect {
-                Effect::ReleaseHeld(token) => self.at(Input::ReleaseHeld(token)),
-                Effect::PassHeld(lines) => {
+                Effect::Link(LinkEffect::ReleaseHeld(token)) => self.at(Input::ReleaseHeld(token)),
+                Effect::Link(LinkEffect::PassHeld(lines)) => {
                     for LateLine { bytes, decision, .. } in lines {
                         let line = String::from_utf8(bytes).expect("BUG: a test writes text");
                         self.pass(decision, Some(&line));
@@ -633,11 +633,11 @@ mod tests {
                     self.reads.push(token);
                     self.read_in.push(cwd);
                 }
-                Effect::Inject(Injection { lines, .. }) => {
+                Effect::Link(LinkEffect::Inject(Injection { lines, .. })) => {
                     let lines = lines.into_iter().map(|line| String::from_utf8(line.bytes));
                     self.sent.extend(lines.map(|line| line.expect("BUG: a test writes text")));
                 }
-                Effect::Reply(api_call, reply) => self.replies.push((api_call, reply)),
+                Effect::Link(LinkEffect::Reply(api_call, reply)) => self.replies.push((api_call, reply)),
                 Effect::Note(Note::ContextEngineCall { method, outcome, .. }) => {
                     self.calls.push(format!("{method} {outcome}"));
                 }

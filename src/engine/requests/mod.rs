@@ -35,7 +35,9 @@ use serde_json::value::RawValue;
 
 use super::api_calls::Unready;
 use super::attached_client::{Clients, ServerOwner};
-use super::interface::{ApiCallId, ApiReply, Decision, Effect, Injection, Note, Now, OwnLine, Passage, Token};
+use super::interface::{
+    ApiCallId, ApiReply, Decision, Effect, Injection, LinkEffect, Note, Now, OwnLine, Passage, Token,
+};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
 use super::rules::Rule;
@@ -389,21 +391,21 @@ impl Requests {
         let Caller { api_call, source, by, server_listens } = caller;
         let found = self.open.iter_mut().find(|(_, request)| request.row.request_id == request_id);
         let Some((id, request)) = found else {
-            effects.push(Effect::Reply(api_call, ApiReply::NotOpen));
+            effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotOpen)));
             return;
         };
         let answer = match (given.check(request.kind, request.params.as_deref()), &request.state) {
             (_, State::Deciding(_) | State::Answered | State::Sent | State::Expired) => {
-                effects.push(Effect::Reply(api_call, ApiReply::NotOpen));
+                effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotOpen)));
                 return;
             }
             (Err(invalid), State::Pending) => {
-                effects.push(Effect::Reply(api_call, ApiReply::Invalid(invalid)));
+                effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::Invalid(invalid))));
                 return;
             }
             // An answer that cannot be sent is rejected.
             (Ok(_), State::Pending) if !server_listens => {
-                effects.push(Effect::Reply(api_call, ApiReply::NotReady(Unready::NotReading)));
+                effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::NotReading))));
                 return;
             }
             (Ok(answer), State::Pending) => answer,
@@ -598,7 +600,7 @@ impl Requests {
         self.holds.retain(|(held, _)| *held != token);
         let was_held = self.holds.len() < held;
         if was_held {
-            effects.push(Effect::Release(token));
+            effects.push(Effect::Link(LinkEffect::Release(token)));
         }
         was_held
     }
@@ -661,11 +663,11 @@ pub(super) fn with_item(mut params: Value, item: Option<&Value>) -> Value {
 /// Sends our answer. The server takes it from any connection.
 fn inject(bytes: Vec<u8>, verdict: &Verdict, mark: Token) -> Effect {
     let form = form(verdict, &Body::parse(&bytes), &bytes);
-    Effect::Inject(Injection {
+    Effect::Link(LinkEffect::Inject(Injection {
         conn: Conn::OWN,
         lines: vec![OwnLine { to: Side::Server, form, bytes }],
         mark: Some(mark),
-    })
+    }))
 }
 
 fn response_line(raw_id: &str, result: &Value) -> Vec<u8> {

@@ -13,7 +13,7 @@ use super::kind::{RequestKind, summary};
 use super::ruled::{AppliedRule, Ruled};
 use super::{HOLD_MAX, Requests, answer, inject, read, resolve, response_line};
 use crate::engine::attached_client::Clients;
-use crate::engine::interface::{ApiCallId, ApiReply, Decision, Effect, Note, Now, Passage, Token};
+use crate::engine::interface::{ApiCallId, ApiReply, Decision, Effect, LinkEffect, Note, Now, Passage, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
 use crate::engine::verdict::Verdict;
@@ -454,7 +454,7 @@ impl Requests {
         }
         self.server_ended_before(now, effects);
         for (token, _) in std::mem::take(&mut self.holds) {
-            effects.push(Effect::Release(token));
+            effects.push(Effect::Link(LinkEffect::Release(token)));
         }
     }
 
@@ -557,7 +557,7 @@ impl Requests {
             if conns.is_empty() {
                 return;
             }
-            effects.push(Effect::PassLate { conns, line });
+            effects.push(Effect::Link(LinkEffect::PassLate { conns, line }));
         }
         effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
     }

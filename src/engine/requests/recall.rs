@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::early::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
-use crate::engine::interface::{Decision, Effect, Now, Token};
+use crate::engine::interface::{Decision, Effect, LinkEffect, Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd};
 use crate::engine::verdict::Verdict;
 use crate::wire::{Conn, Message, RpcId};
@@ -47,7 +47,7 @@ impl PassedLate {
     pub(super) fn recall(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
         self.0.retain(|(mark, of)| {
             if of == id {
-                effects.push(Effect::Recall(*mark));
+                effects.push(Effect::Link(LinkEffect::Recall(*mark)));
             }
             of != id
         });
@@ -61,7 +61,7 @@ impl Requests {
         let mut marks: Vec<Token> = by_policy.map(|(token, _)| token).collect();
         marks.extend(self.dispatches.iter().filter(|(_, of)| of.request_id == request_id).map(|(token, _)| *token));
         marks.sort_unstable();
-        effects.extend(marks.into_iter().map(Effect::Recall));
+        effects.extend(marks.into_iter().map(|token| Effect::Link(LinkEffect::Recall(token))));
     }
 
     /// A client's answer goes to the server, which may still wait for one.

@@ -14,7 +14,7 @@ use super::kind::{RequestKind, Word};
 use super::open::{Commit, Decider, Deciding, Request, State, Withheld};
 use super::{About, HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
-use crate::engine::interface::{ApiReply, Decision, Effect, Note, Now, Token};
+use crate::engine::interface::{ApiReply, Decision, Effect, LinkEffect, Note, Now, Token};
 use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
 use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
 use crate::protocol::ItemPlace;
@@ -94,7 +94,7 @@ impl Decider {
 
     pub(super) fn reply(&self, reply: ApiReply, effects: &mut Vec<Effect>) {
         match self {
-            Decider::Api(api_call, _) => effects.push(Effect::Reply(*api_call, reply)),
+            Decider::Api(api_call, _) => effects.push(Effect::Link(LinkEffect::Reply(*api_call, reply))),
             Decider::Rule(_) => {}
         }
     }
@@ -148,7 +148,7 @@ impl Request {
             Some(Withheld::Until(line)) if is_open && !self.is_held => {
                 let conns: Vec<Conn> = self.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
                 if !conns.is_empty() {
-                    effects.push(Effect::PassLate { conns, line });
+                    effects.push(Effect::Link(LinkEffect::PassLate { conns, line }));
                 }
             }
             withheld => self.withheld = withheld.map(|_| Withheld::Kept),
@@ -478,16 +478,16 @@ mod tests {
             Effect::Order(Order::Keep(kept)) => format!("keep({})", entry(kept)),
             Effect::Order(Order::KeepFirst(token, kept)) => format!("first{token}({})", entry(kept)),
             Effect::Order(Order::Commit(token, kept)) => format!("commit{token}({})", entry(kept)),
-            Effect::Release(token) => format!("release{token}"),
+            Effect::Link(LinkEffect::Release(token)) => format!("release{token}"),
             Effect::CheckProgram(token, check) => format!("check{token}({})", check.command.argv().join(" ")),
-            Effect::Inject(injection) => {
+            Effect::Link(LinkEffect::Inject(injection)) => {
                 let lines: Vec<_> = injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes)).collect();
                 format!("inject({})", lines.join("+"))
             }
-            Effect::PassLate { conns, .. } => {
+            Effect::Link(LinkEffect::PassLate { conns, .. }) => {
                 format!("late{}", conns.iter().map(|conn| conn.0.to_string()).collect::<Vec<_>>().join("+"))
             }
-            Effect::Reply(_, reply) => format!("reply({reply:?})").to_lowercase(),
+            Effect::Link(LinkEffect::Reply(_, reply)) => format!("reply({reply:?})").to_lowercase(),
             Effect::Note(Note::RuleApplied { rule, action, .. }) => format!("applied({action} {rule})"),
             Effect::Note(Note::RuleRefused { rule, reason, .. }) => format!("refused({rule}: {reason})"),
             Effect::Note(Note::RequestOpened { held, .. }) => if *held { "asks-held" } else { "asks" }.to_owned(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, RequestSettings, RequestType, Requests};
 use crate::engine::attached_client::{Clients, ServerOwner};
-use crate::engine::interface::{Decision, Effect, Now, Passage, Token};
+use crate::engine::interface::{Decision, Effect, LinkEffect, Now, Passage, Token};
 use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
 use crate::engine::rules::{Does, ExactCommand, Matcher, Rule, Trust, Words};
@@ -308,19 +308,19 @@ impl World {
                 self.queue.push_back((Told::First(token), entry));
             } else if let Effect::Order(Order::Keep(entry)) = effect {
                 self.queue.push_back((Told::Nothing, entry));
-            } else if let Effect::Release(token) = effect {
+            } else if let Effect::Link(LinkEffect::Release(token)) = effect {
                 let (free, held) = std::mem::take(&mut self.held).into_iter().partition(|(hold, ..)| *hold == token);
                 self.held = held;
                 let free: Vec<(Token, u64, String, Option<Token>)> = free;
                 for (_, id, answer, mark) in free {
                     self.arrives(id, answer, mark, &mut further);
                 }
-            } else if let Effect::Inject(injection) = effect {
+            } else if let Effect::Link(LinkEffect::Inject(injection)) = effect {
                 let bytes = &injection.lines[0].bytes;
                 let Body::Message(message) = Body::parse(bytes) else { panic!("no message") };
                 let (id, answer) = answer_in(&message);
                 self.on_their_way.push_back((id, answer, injection.mark));
-            } else if let Effect::Recall(token) = effect {
+            } else if let Effect::Link(LinkEffect::Recall(token)) = effect {
                 let waiting = self.held.len() + self.on_their_way.len();
                 self.held.retain(|(.., mark)| *mark != Some(token));
                 self.on_their_way.retain(|(.., mark)| *mark != Some(token));

@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::super::request_table::{RunIds, WhichRequests, answers, ended_in, keep, open_in, rows};
 use super::super::{database, ledger_writer};
 use crate::engine::{
-    ApiRequest, AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Incoming, Input, LedgerEntry, Now,
-    Order, Passage, Peer, Remembered, RequestSettings, RequestSource, RequestType, Rule, ServerOwner, Token, Transport,
+    ApiRequest, AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Incoming, Input, LedgerEntry,
+    LinkEffect, Now, Order, Passage, Peer, Remembered, RequestSettings, RequestSource, RequestType, Rule, ServerOwner,
+    Token, Transport,
 };
 use crate::protocol::Method;
 use crate::wire::{Conn, Line, LineEnd, Side};
@@ -157,24 +158,24 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Order(order) => self.orders.push_back(order),
-                Effect::Inject(injection) => {
+                Effect::Link(LinkEffect::Inject(injection)) => {
                     let lines = injection.lines.iter().map(|line| String::from_utf8_lossy(&line.bytes).into_owned());
                     let lines: Vec<String> = lines.collect();
                     lines.iter().for_each(|line| self.server_gets(line, None));
                     injection.mark.into_iter().for_each(|mark| self.handle(Input::Written(mark)));
                 }
-                Effect::Release(token) => {
+                Effect::Link(LinkEffect::Release(token)) => {
                     let (free, held): (Vec<_>, Vec<_>) =
                         std::mem::take(&mut self.held).into_iter().partition(|(hold, ..)| *hold == token);
                     self.held = held;
                     free.into_iter().for_each(|(_, line, mark)| self.server_gets(&line, mark));
                 }
-                Effect::Reply(_, reply) => self.replies.push(format!("{reply:?}")),
+                Effect::Link(LinkEffect::Reply(_, reply)) => self.replies.push(format!("{reply:?}")),
                 Effect::CheckProgram(token, _) => {
                     self.handle(Input::ProgramChecked { token, checked: Ok("/bin/ls".to_owned()) });
                 }
                 Effect::Warn(_) => self.warnings += 1,
-                Effect::Recall(token) => {
+                Effect::Link(LinkEffect::Recall(token)) => {
                     let waiting = self.held.len();
                     self.held.retain(|(_, _, mark)| *mark != Some(token));
                     if self.held.len() < waiting {

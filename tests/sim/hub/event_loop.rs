@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use codex_shim::testing::engine::{
-    ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, Note, Order, OwnLine, Passage, Peer,
-    RequestSource, Token, Transport, WaitingCommand,
+    ChildEffect, ContextChange, Decision, Effect, Engine, Incoming, Input, LedgerEntry, LinkEffect, Note, Order,
+    OwnLine, Passage, Peer, RequestSource, Token, Transport, WaitingCommand,
 };
 use codex_shim::testing::journal::Writer;
 use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
@@ -266,17 +266,20 @@ impl HubWorld {
 
     /// Takes back the answers that the server does not want any more, ahead of all other effects.
     fn recall(&mut self, effects: &mut Vec<Effect>) {
-        let recalls: Vec<Effect> = effects.extract_if(.., |effect| matches!(effect, Effect::Recall(_))).collect();
+        let recalls: Vec<Effect> =
+            effects.extract_if(.., |effect| matches!(effect, Effect::Link(LinkEffect::Recall(_)))).collect();
         let recalls = recalls.into_iter().filter_map(|effect| match effect {
-            Effect::Recall(token) => Some(token),
+            Effect::Link(LinkEffect::Recall(token)) => Some(token),
             _ => None,
         });
         for token in self.recalled_by_canary(recalls.collect()) {
             let Some(hub) = &mut self.hub else { return };
             let at = hub.unsent.iter().position(|(.., mark)| *mark == Some(token));
             let mut unsent = at.and_then(|at| hub.unsent.remove(at)).map(|(_, lines, _)| lines);
-            let is_its = |effect: &Effect| matches!(effect, Effect::Inject(injection) if injection.mark == Some(token));
-            if let Some(Effect::Inject(injection)) = effects.extract_if(.., |effect| is_its(effect)).next() {
+            let is_its = |effect: &Effect| matches!(effect, Effect::Link(LinkEffect::Inject(injection)) if injection.mark == Some(token));
+            if let Some(Effect::Link(LinkEffect::Inject(injection))) =
+                effects.extract_if(.., |effect| is_its(effect)).next()
+            {
                 unsent = Some(injection.lines);
             }
             let is_taken = unsent.is_some() || hub.links.values_mut().any(|link| link.recall(token));
@@ -494,25 +497,27 @@ impl HubWorld {
                 commit(&mut hub.writer, batch, self.house.room_bytes);
             }
             Effect::Order(order) => self.order(order),
-            Effect::Release(token) => {
+            Effect::Link(LinkEffect::Release(token)) => {
                 hub.links.values_mut().for_each(|link| link.release(token));
                 conns.into_iter().for_each(|conn| self.flush(conn, usize::MAX, effects));
             }
-            Effect::Inject(injection) => self.inject(injection.conn, injection.lines, injection.mark, effects),
-            Effect::Reply(api_call, reply) => {
+            Effect::Link(LinkEffect::Inject(injection)) => {
+                self.inject(injection.conn, injection.lines, injection.mark, effects)
+            }
+            Effect::Link(LinkEffect::Reply(api_call, reply)) => {
                 let checked = self.referee.replied(api_call, &reply);
                 self.house.holds(checked);
             }
-            Effect::Introduce(..)
+            Effect::Link(LinkEffect::Introduce(..))
             | Effect::NotifyPending(_)
             | Effect::NotifyIdle(_)
             | Effect::Warn(_)
-            | Effect::CloseServerInput
-            | Effect::CloseClientOutput
-            | Effect::SignalServer(_)
-            | Effect::KillServer
-            | Effect::DrainServer { .. }
-            | Effect::Finish(_) => {}
+            | Effect::Child(ChildEffect::CloseServerInput)
+            | Effect::Child(ChildEffect::CloseClientOutput)
+            | Effect::Child(ChildEffect::SignalServer(_))
+            | Effect::Child(ChildEffect::KillServer)
+            | Effect::Child(ChildEffect::DrainServer { .. })
+            | Effect::Child(ChildEffect::Finish(_)) => {}
             other => self.house.broken(format!("what is not to be done here: {other:?}")),
         }
     }
