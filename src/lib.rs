@@ -99,6 +99,8 @@ mod websocket;
 
 mod journal;
 
+mod driver;
+
 mod config;
 
 mod history;

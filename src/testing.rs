@@ -18,18 +18,25 @@ pub mod control {
     }
 }
 
+pub mod driver {
+    pub use crate::driver::{Driver, Elsewhere, Host, Links, Passed};
+    pub use crate::hub::links::{HubLinks, Own};
+    pub use crate::hub::{Link, LinkEnd};
+    pub use crate::relay::{Broken, Direction, Pair, ReadEnd, ReadOutcome, WriteEnd};
+}
+
 pub mod descriptors {
     pub use crate::descriptors::terminal;
 }
 
 pub mod engine {
     pub use crate::engine::{
-        AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ChildEffect, ContextBounds, ContextChange,
-        ContextSettings, Decision, Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input, LedgerEntry,
-        LinkEffect, MARKER_END, MARKER_START, Note, Now, OpenBefore, Order, OwnLine, PROJECTION_START, Passage, Peer,
-        Preview, Provenance, PushedCommand, Remembered, RequestKind, RequestSettings, RequestSource, RequestStatus,
-        RequestType, Rule, ServerOwner, Token, Transport, WaitingCommand, acceptable_words, decisions, one_line,
-        request_digest, valid,
+        AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ChildEffect, ClientName, ContextBounds,
+        ContextChange, ContextSettings, Decision, Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input,
+        LedgerEntry, LinkEffect, MARKER_END, MARKER_START, Note, Now, OpenBefore, Order, OwnLine, PROJECTION_START,
+        Passage, Peer, Preview, Provenance, PushedCommand, Remembered, RequestKind, RequestSettings, RequestSource,
+        RequestStatus, RequestType, Rule, ServerOwner, Token, Transport, WaitingCommand, acceptable_words, decisions,
+        one_line, request_digest, valid,
     };
 
     pub mod terminal {

@@ -43,7 +43,7 @@ pub(crate) use document::{
 pub(crate) use history::{Identities, UsageDocument, identify_offline, recorded_threads, with_thread};
 pub(crate) use lasting::{LastingListener, SharedEndpoint, SocketFault};
 pub(crate) use listed::{ListedThread, RequestOrigin, SessionRow, session_of_request};
-pub(crate) use published::{Passed, Published};
+pub(crate) use published::Published;
 pub use requests::with_choices;
 pub(crate) use requests::with_warnings;
 pub(crate) use routes::{

@@ -12,7 +12,8 @@ use super::document::{
     Fault, HubDocument,
 };
 use crate::config::DEFAULT_STALLED_AFTER;
-use crate::engine::{ClientName, ConfigWarning, ContextBounds, Decision, Form, Note};
+use crate::driver::Passed;
+use crate::engine::{ClientName, ConfigWarning, ContextBounds, Note};
 use crate::journal::Tally;
 use crate::wire::Side;
 
@@ -83,24 +84,6 @@ impl Counter {
 
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// The result of one read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Passed {
-    /// Lines that ended in it.
-    pub lines: u64,
-    /// Of these, the lines that are left out of the record.
-    pub omitted_lines: u64,
-    /// Forwarded bytes.
-    pub bytes: u64,
-}
-
-impl Passed {
-    /// Counts a line that is left out of the record.
-    pub(crate) fn count_omitted(&mut self, decision: &Decision) {
-        self.omitted_lines += u64::from(matches!(decision.record, Some(Form::Omitted(_))));
     }
 }
 

@@ -9,12 +9,13 @@ use rustix::event::{PollFd, PollFlags};
 use super::event_loop::{Hub, Reach};
 use super::front;
 use super::link::Link;
+use super::links::{Own, RECONNECT_AFTER};
 use super::peer::terminal_of;
 use crate::control::{self, refused_peer};
 use crate::engine::{Effect, Input, Peer, Transport};
 use crate::socket::{FaultChange, LOOK_EVERY, Refused};
 use crate::websocket::{Accepted, Accepting, Connecting, Request};
-use crate::wire::{Conn, Side};
+use crate::wire::Side;
 
 /// Clients whose handshake is not complete. A further one takes the place of the one that has taken longest to send its request.
 const ARRIVALS_MAX: usize = 64;
@@ -31,9 +32,6 @@ const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Open links; further clients are disconnected, as if the server took no more.
 const LINKS_MAX: usize = 1_000;
-
-/// How soon the hub connects to the server again if it loses its own connection.
-pub(super) const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 
 /// A client whose handshake is not complete.
 pub(super) struct Arrival {
@@ -85,17 +83,6 @@ pub(super) fn handshake_interest(connecting: &Connecting) -> (BorrowedFd<'_>, Po
 
 pub(super) fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
     PollFd::from_borrowed_fd(fd, flags)
-}
-
-/// The hub's own connection.
-pub(super) enum OwnConnection {
-    /// The server names itself after the first client of its process, so a client comes first.
-    AfterClient,
-    /// To be opened at this time.
-    Due(Duration),
-    /// The handshake began at this time.
-    Connecting(Connecting, Duration),
-    Open,
 }
 
 impl Hub {
@@ -176,7 +163,7 @@ impl Hub {
             change.ended.iter().for_each(|fault| self.core.published.fault_ended(fault));
             change.new.iter().for_each(|fault| self.core.notices.report(fault));
         }
-        self.is_stale = true;
+        self.driver.links.is_stale = true;
     }
 
     pub(super) fn advance_arrivals(&mut self, effects: &mut Vec<Effect>) {
@@ -197,9 +184,9 @@ impl Hub {
                         self.arrivals.push(Arrival { stage, ..arrival });
                     }
                     Ok(Some(response)) if response.is_accepted() => {
-                        let link =
-                            Link::new(arrival.peer.clone(), Some(accepting.accept(&response)), connecting.into_end());
-                        self.connected(arrival.peer, link, effects);
+                        let link = Link::new(arrival.peer, Some(accepting.accept(&response)), connecting.into_end());
+                        let conn = self.driver.client_connected(&mut self.core, link, effects);
+                        self.pass(conn, Side::Client, effects);
                     }
                     Ok(Some(response)) => accepting.refuse(response.status),
                     Err(error) => tracing::warn!(%error, "the server refused a client's handshake"),
@@ -218,7 +205,7 @@ impl Hub {
                 tracing::debug!(%refusal, "a client without a handshake");
                 Stage::Gone
             }
-            Ok(Some(_)) if self.links.len() >= LINKS_MAX => {
+            Ok(Some(_)) if self.driver.links.count() >= LINKS_MAX => {
                 self.core.notices.report(&format!("{LINKS_MAX} clients are connected; one more was turned away"));
                 Stage::Gone
             }
@@ -255,48 +242,46 @@ impl Hub {
         Connecting::new(super::connect(&self.server.socket)?, request)
     }
 
-    fn connected(&mut self, peer: Peer, link: Link, effects: &mut Vec<Effect>) {
-        self.last_conn += 1;
-        let conn = Conn(self.last_conn);
-        self.links.insert(conn, link);
-        self.core.handle(Input::Connected { conn, peer }, effects);
-        self.clients_changed();
-        self.pass(conn, Side::Client, effects);
-    }
-
     /// Opens the hub's own connection, if it is time for that.
     pub(super) fn advance_own(&mut self, is_ready: bool, effects: &mut Vec<Effect>) {
         let now = self.core.clock.elapsed();
-        let again = OwnConnection::Due(now + RECONNECT_AFTER);
-        self.own = match std::mem::replace(&mut self.own, OwnConnection::AfterClient) {
-            OwnConnection::Due(due) if due <= now => match self.connect(&Request::of_path("/rpc")) {
-                Ok(connecting) => OwnConnection::Connecting(connecting, now),
+        match self.driver.links.own {
+            Own::Due(due) if due <= now => match self.connect(&Request::of_path("/rpc")) {
+                Ok(connecting) => {
+                    self.own_handshake = Some(connecting);
+                    self.driver.links.own = Own::Connecting(now);
+                }
                 Err(error) => {
                     self.not_connected(&error);
-                    again
+                    self.own_failed(now);
                 }
             },
-            OwnConnection::Connecting(_, since) if now >= since + HANDSHAKE_MAX => {
+            Own::Connecting(since) if now >= since + HANDSHAKE_MAX => {
                 tracing::warn!("the server has not responded to the hub's own handshake");
-                again
+                self.own_failed(now);
             }
-            OwnConnection::Connecting(mut connecting, since) if is_ready => match connecting.advance() {
-                Ok(None) => OwnConnection::Connecting(connecting, since),
-                Ok(Some(response)) if response.is_accepted() => {
-                    let peer = Peer { transport: Transport::WebSocket, pid: Some(std::process::id()), terminal: None };
-                    self.links.insert(Conn::OWN, Link::new(peer.clone(), None, connecting.into_end()));
-                    self.core.handle(Input::Connected { conn: Conn::OWN, peer }, effects);
-                    OwnConnection::Open
+            Own::Connecting(_) if is_ready => {
+                let Some(mut connecting) = self.own_handshake.take() else { return };
+                match connecting.advance() {
+                    Ok(None) => self.own_handshake = Some(connecting),
+                    Ok(Some(response)) if response.is_accepted() => {
+                        let pid = Some(std::process::id());
+                        let peer = Peer { transport: Transport::WebSocket, pid, terminal: None };
+                        self.driver.own_connected(&mut self.core, (peer, connecting.into_end()), effects);
+                    }
+                    Ok(Some(_)) | Err(_) => {
+                        tracing::warn!("the server refused the hub's own handshake");
+                        self.own_failed(now);
+                    }
                 }
-                Ok(Some(_)) | Err(_) => {
-                    tracing::warn!("the server refused the hub's own handshake");
-                    again
-                }
-            },
-            other @ (OwnConnection::AfterClient
-            | OwnConnection::Due(_)
-            | OwnConnection::Connecting(..)
-            | OwnConnection::Open) => other,
-        };
+            }
+            Own::AfterClient | Own::Due(_) | Own::Connecting(_) | Own::Open => {}
+        }
+    }
+
+    /// It is tried again a little later.
+    fn own_failed(&mut self, now: Duration) {
+        self.own_handshake = None;
+        self.driver.links.own = Own::Due(now + RECONNECT_AFTER);
     }
 }

@@ -7,7 +7,7 @@
 //! Nothing here decides on a message.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime};
 
 use rustix::event::PollFlags;
@@ -25,21 +25,66 @@ const HANDED_BYTES_MAX: usize = 1 << 20;
 /// The time that an ending link has to deliver waiting bytes.
 pub(super) const CLOSING_MAX: Duration = Duration::from_secs(5);
 
+/// An end of a link, which is read and written without waiting.
+pub trait LinkEnd {
+    /// Appends the messages that are there, to a limit.
+    fn read(&mut self, messages: &mut Vec<Utf8Bytes>) -> Reading;
+
+    /// Takes a message, which [`LinkEnd::flush`] writes.
+    fn send(&mut self, text: Utf8Bytes);
+
+    /// Takes a close frame.
+    fn close(&mut self, close: &Close);
+
+    fn flush(&mut self) -> Flushed;
+
+    fn wants_write(&self) -> bool;
+
+    /// Bytes that were taken and are not written.
+    fn unsent_bytes(&self) -> usize;
+}
+
+impl LinkEnd for End {
+    fn read(&mut self, messages: &mut Vec<Utf8Bytes>) -> Reading {
+        End::read(self, messages)
+    }
+
+    fn send(&mut self, text: Utf8Bytes) {
+        End::send(self, text);
+    }
+
+    fn close(&mut self, close: &Close) {
+        End::close(self, close);
+    }
+
+    fn flush(&mut self) -> Flushed {
+        End::flush(self)
+    }
+
+    fn wants_write(&self) -> bool {
+        End::wants_write(self)
+    }
+
+    fn unsent_bytes(&self) -> usize {
+        End::unsent_bytes(self)
+    }
+}
+
 /// A link between a client and the server. The hub's own has no client.
 #[derive(Debug)]
-pub(super) struct Link {
-    pub(super) peer: Peer,
+pub struct Link<E> {
+    pub peer: Peer,
     pub(super) since: SystemTime,
-    client: Option<Way>,
-    server: Way,
+    client: Option<Way<E>>,
+    server: Way<E>,
     /// Set once the engine knows that the link has ended: when the link is cut off.
     cut_at: Option<Duration>,
 }
 
 /// One end, and the bytes that wait for it.
 #[derive(Debug)]
-struct Way {
-    end: End,
+struct Way<E> {
+    end: E,
     queue: VecDeque<Piece>,
     queued_bytes: usize,
     /// The end has more messages that a poll does not show.
@@ -69,27 +114,14 @@ pub(super) struct Interest<'a> {
     pub(super) flags: PollFlags,
 }
 
-impl Link {
-    pub(super) fn new(peer: Peer, client: Option<End>, server: End) -> Link {
+impl<E: LinkEnd> Link<E> {
+    pub fn new(peer: Peer, client: Option<E>, server: E) -> Link<E> {
         let since = SystemTime::now();
         Link { peer, since, client: client.map(Way::new), server: Way::new(server), cut_at: None }
     }
 
-    /// The descriptors to poll.
-    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
-        [(Side::Client, self.client.as_ref()), (Side::Server, Some(&self.server))].into_iter().filter_map(
-            |(side, way)| {
-                let way = way?;
-                let mut flags = PollFlags::empty();
-                flags.set(PollFlags::IN, self.reads(side));
-                flags.set(PollFlags::OUT, way.wants_write());
-                (!flags.is_empty()).then(|| Interest { side, fd: way.end.as_fd(), flags })
-            },
-        )
-    }
-
     /// Whether something can be read from a side now.
-    fn reads(&self, side: Side) -> bool {
+    pub fn reads(&self, side: Side) -> bool {
         match (side, &self.client) {
             (Side::Client, Some(client)) => !client.has_ended && !self.server.is_busy() && self.cut_at.is_none(),
             (Side::Client, None) => false,
@@ -98,12 +130,12 @@ impl Link {
     }
 
     /// Whether a side has messages that a poll does not show.
-    pub(super) fn has_more(&self, side: Side) -> bool {
+    pub fn has_more(&self, side: Side) -> bool {
         self.reads(side) && self.way(side).is_some_and(|way| way.has_more)
     }
 
     /// Reads from a side. Returns why nothing more will come, if so.
-    pub(super) fn read(&mut self, side: Side, messages: &mut Vec<Utf8Bytes>) -> Option<Ended> {
+    pub fn read(&mut self, side: Side, messages: &mut Vec<Utf8Bytes>) -> Option<Ended> {
         if !self.reads(side) {
             return None;
         }
@@ -120,7 +152,7 @@ impl Link {
     }
 
     /// Queues a message for a side.
-    pub(super) fn send(&mut self, to: Side, text: Utf8Bytes) {
+    pub fn send(&mut self, to: Side, text: Utf8Bytes) {
         if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
             way.queued_bytes += text.len();
             way.queue.push_back(Piece::Text(text));
@@ -128,7 +160,7 @@ impl Link {
     }
 
     /// Blocks everything that is queued for a side after this until [`Link::release`].
-    pub(super) fn hold(&mut self, to: Side, token: Token) {
+    pub fn hold(&mut self, to: Side, token: Token) {
         if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
             way.queue.push_back(Piece::Hold(token));
         }
@@ -136,7 +168,7 @@ impl Link {
 
     /// Reports `token` once everything that is queued for a side before is written; the last `messages` of that are what it is
     /// about.
-    pub(super) fn mark(&mut self, to: Side, token: Token, messages: usize) {
+    pub fn mark(&mut self, to: Side, token: Token, messages: usize) {
         match self.way_mut(to) {
             Some(way) if way.is_gone => way.dropped.push(token),
             Some(way) => way.queue.push_back(Piece::Mark(token, messages)),
@@ -146,11 +178,11 @@ impl Link {
 
     /// Takes back the messages for the server that a mark is about, unless one of them has been handed to its end. Returns
     /// whether it did.
-    pub(super) fn recall(&mut self, token: Token) -> bool {
+    pub fn recall(&mut self, token: Token) -> bool {
         self.server.recall(token)
     }
 
-    pub(super) fn release(&mut self, token: Token) {
+    pub fn release(&mut self, token: Token) {
         for way in self.client.iter_mut().chain([&mut self.server]) {
             way.queue.retain(|piece| !matches!(piece, Piece::Hold(held) if *held == token));
         }
@@ -159,42 +191,42 @@ impl Link {
     /// Writes what both sides take, and collects the marks that are reached.
     ///
     /// A side that takes nothing more may have written something before: its end shows when all of that is read.
-    pub(super) fn flush(&mut self, reached: &mut Vec<Token>) {
+    pub fn flush(&mut self, reached: &mut Vec<Token>) {
         self.client.iter_mut().chain([&mut self.server]).for_each(|way| way.flush(reached));
     }
 
     /// Ends both sides at once; returns the marks that will not be reached.
-    pub(super) fn cut(&mut self) -> Vec<Token> {
+    pub fn cut(&mut self) -> Vec<Token> {
         self.client.iter_mut().chain([&mut self.server]).for_each(Way::abandon);
         self.take_dropped()
     }
 
     /// The marks that will not be reached because a side is gone.
-    pub(super) fn take_dropped(&mut self) -> Vec<Token> {
+    pub fn take_dropped(&mut self) -> Vec<Token> {
         let ways = self.client.iter_mut().chain([&mut self.server]);
         ways.flat_map(|way| std::mem::take(&mut way.dropped)).collect()
     }
 
-    /// Whether more waits for the client than [`WAITING_BYTES_MAX`]. The message that is being written does not count;
+    /// Whether more than `waiting_bytes_max` wait for the client. The message that is being written does not count;
     /// it may be long.
-    pub(super) fn is_too_slow(&self) -> bool {
+    pub fn is_too_slow(&self, waiting_bytes_max: usize) -> bool {
         self.client.as_ref().is_some_and(|client| {
             let next = match client.queue.front() {
                 Some(Piece::Text(text)) => text.len(),
                 Some(Piece::Hold(_) | Piece::Mark(..)) | None => 0,
             };
-            client.queued_bytes - next > WAITING_BYTES_MAX
+            client.queued_bytes - next > waiting_bytes_max
         })
     }
 
     /// Bytes that wait for the client.
-    pub(super) fn waiting_bytes(&self) -> usize {
+    pub fn waiting_bytes(&self) -> usize {
         self.client.as_ref().map_or(0, |client| client.queued_bytes + client.end.unsent_bytes())
     }
 
     /// Ends the link because one side is gone. The other side still gets its queued bytes, until `cut_at` at most, and
     /// then a close frame, if there was one.
-    pub(super) fn end(&mut self, gone: Side, ended: Option<&Ended>, cut_at: Duration) {
+    pub fn end(&mut self, gone: Side, ended: Option<&Ended>, cut_at: Duration) {
         if self.cut_at.is_some() {
             return;
         }
@@ -215,36 +247,50 @@ impl Link {
     }
 
     /// Ends the link while both sides are there. What is queued is still delivered, until `cut_at` at most.
-    pub(super) fn end_both(&mut self, cut_at: Duration) {
+    pub fn end_both(&mut self, cut_at: Duration) {
         let earlier = self.cut_at.map_or(cut_at, |before| before.min(cut_at));
         self.cut_at = Some(earlier);
     }
 
     /// The engine knows that the link has ended.
-    pub(super) fn is_ending(&self) -> bool {
+    pub fn is_ending(&self) -> bool {
         self.cut_at.is_some()
     }
 
+    /// Whether something waits for a release.
+    pub fn is_held(&self) -> bool {
+        !self.held().is_empty()
+    }
+
+    /// The tokens for which something waits.
+    pub fn held(&self) -> Vec<Token> {
+        let pieces = self.client.iter().chain([&self.server]).flat_map(|way| &way.queue);
+        pieces.filter_map(|piece| if let Piece::Hold(token) = piece { Some(*token) } else { None }).collect()
+    }
+
+    /// Whether something waits to be written.
+    pub fn is_busy(&self) -> bool {
+        self.server.is_busy() || self.client.as_ref().is_some_and(Way::is_busy)
+    }
+
     /// When the link is cut off, if it is ending.
-    pub(super) fn cut_at(&self) -> Option<Duration> {
+    pub fn cut_at(&self) -> Option<Duration> {
         self.cut_at
     }
 
     /// Whether the link has ended and nothing waits any more.
-    pub(super) fn is_done(&self, now: Duration) -> bool {
-        self.cut_at.is_some_and(|cut_at| {
-            now >= cut_at || !(self.server.is_busy() || self.client.as_ref().is_some_and(Way::is_busy))
-        })
+    pub fn is_done(&self, now: Duration) -> bool {
+        self.cut_at.is_some_and(|cut_at| now >= cut_at || !self.is_busy())
     }
 
-    fn way(&self, side: Side) -> Option<&Way> {
+    fn way(&self, side: Side) -> Option<&Way<E>> {
         match side {
             Side::Client => self.client.as_ref(),
             Side::Server => Some(&self.server),
         }
     }
 
-    fn way_mut(&mut self, side: Side) -> Option<&mut Way> {
+    fn way_mut(&mut self, side: Side) -> Option<&mut Way<E>> {
         match side {
             Side::Client => self.client.as_mut(),
             Side::Server => Some(&mut self.server),
@@ -252,8 +298,8 @@ impl Link {
     }
 }
 
-impl Way {
-    fn new(end: End) -> Way {
+impl<E: LinkEnd> Way<E> {
+    fn new(end: E) -> Way<E> {
         Way {
             end,
             queue: VecDeque::new(),
@@ -323,6 +369,8 @@ impl Way {
                     reached.push(*token);
                     self.queue.pop_front();
                 }
+                // The end takes no more.
+                Some(Piece::Text(_)) if self.end.unsent_bytes() >= HANDED_BYTES_MAX => return,
                 Some(Piece::Text(_)) => {}
                 Some(Piece::Hold(_)) | None => return,
             }
@@ -337,6 +385,21 @@ impl Way {
         }));
         (self.queued_bytes, self.close) = (0, None);
         self.is_gone = true;
+    }
+}
+
+impl<E: LinkEnd + AsFd> Link<E> {
+    /// The descriptors to poll.
+    pub(super) fn interests(&self) -> impl Iterator<Item = Interest<'_>> {
+        [(Side::Client, self.client.as_ref()), (Side::Server, Some(&self.server))].into_iter().filter_map(
+            |(side, way)| {
+                let way = way?;
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, self.reads(side));
+                flags.set(PollFlags::OUT, way.wants_write());
+                (!flags.is_empty()).then(|| Interest { side, fd: way.end.as_fd(), flags })
+            },
+        )
     }
 }
 

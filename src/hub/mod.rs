@@ -7,6 +7,7 @@ mod entrances;
 mod event_loop;
 mod front;
 mod link;
+pub(crate) mod links;
 mod peer;
 pub(crate) mod process;
 mod published;
@@ -17,6 +18,7 @@ use std::path::Path;
 
 pub(crate) use down::{Down, command};
 pub(crate) use front::Front;
+pub use link::{Link, LinkEnd};
 pub(crate) use peer::ProcessIdentity;
 pub(crate) use run::{DefaultSocket, HubOptions, run};
 

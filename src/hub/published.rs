@@ -6,10 +6,10 @@ use crate::engine::ClientName;
 use crate::wire::Conn;
 
 pub(super) fn document(hub: &Hub) -> HubDocument {
-    let (server, links, engine) = (&hub.server, &hub.links, &hub.core.engine);
+    let (server, links, engine) = (&hub.server, &hub.driver.links, &hub.core.engine);
     let at = |at_us: u64| crate::history::rfc3339_millis(at_us);
-    let connections = links.iter().filter(|(conn, link)| **conn != Conn::OWN && !link.is_ending());
-    let connections = connections.filter_map(|(conn, link)| Some((conn, link, engine.client(*conn)?.clone())));
+    let connections = links.iter().filter(|(conn, link)| *conn != Conn::OWN && !link.is_ending());
+    let connections = connections.filter_map(|(conn, link)| Some((conn, link, engine.client(conn)?.clone())));
     let closed = match hub.reach {
         Reach::Listening => None,
         Reach::SocketGone => {
@@ -29,11 +29,11 @@ pub(super) fn document(hub: &Hub) -> HubDocument {
         sockets: hub.entrances.documents(closed),
         connections: connections
             .map(|(conn, link, ClientName { name, version })| ConnectionDocument {
-                conn: *conn,
+                conn,
                 client: ClientDocument { name, version },
                 transport: link.peer.transport,
                 since: humantime::format_rfc3339_millis(link.since).to_string(),
-                threads: engine.subscriptions(*conn),
+                threads: engine.subscriptions(conn),
                 waiting_bytes: link.waiting_bytes() as u64,
                 pid: link.peer.pid,
                 terminal: link.peer.terminal.clone(),

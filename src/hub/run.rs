@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::down::Down;
 use super::entrances::{EntranceError, Entrances};
-use super::event_loop::{End, Hub, Reach};
+use super::event_loop::{Ending, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
 use super::sockets::{Claim, ClaimError};
 use crate::config::{Complaint, Environment, SessionName, Settings};
@@ -128,7 +128,7 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
     let mut back_off = BACK_OFF_MIN;
     loop {
         let began = hub.core.clock.elapsed();
-        if hub.run() == End::Signalled {
+        if hub.run() == Ending::Signalled {
             hub.finish();
             return Ok(());
         }

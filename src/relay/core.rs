@@ -21,12 +21,14 @@ use super::start::{engine, fragment_reader, stall_settings};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
+use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
-    ApiReply, ChildEffect, Consultation, Effect, Engine, Input, LinkEffect, LiveSettings, Note, Now, OwnLine,
+    ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, Incoming, Input, LiveSettings, Note, Now,
     ProgramCheck, ServerOwner, Token,
 };
+use crate::journal::Batch;
 use crate::launch::Signals;
-use crate::wire::Conn;
+use crate::wire::{Conn, Side};
 
 /// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
 const OVERFLOW_RETRY_AFTER: Duration = Duration::from_millis(10);
@@ -71,14 +73,10 @@ pub(crate) struct Core {
     pub(super) fragments: FragmentReader,
     pub(super) programs: ProgramChecker,
     pub(super) guard: Guard,
+    /// A client has told its name since the loop has last looked.
+    pub(crate) introduced: bool,
     /// The revision of the models' reach that the guard knows.
     pub(super) reach_revision: u64,
-}
-
-/// An effect that the loop carries out.
-pub(crate) enum Elsewhere {
-    Link(LinkEffect),
-    Child(ChildEffect),
 }
 
 impl Core {
@@ -171,30 +169,6 @@ impl Core {
         }
     }
 
-    /// Records lines of ours on a connection.
-    pub(crate) fn record(&mut self, conn: Conn, lines: &[OwnLine]) {
-        match self.recorder.batch(self.clock.now(), conn, &self.notices) {
-            Some(mut batch) => {
-                lines.iter().for_each(|line| batch.push_own_line(line));
-                self.recorder.commit(batch, &mut self.notices);
-            }
-            None => self.recorder.miss_lines(lines.len() as u64),
-        }
-    }
-
-    /// Takes back the answers that the server does not want any more, ahead of all other effects. Each of them is still among
-    /// these, or where `take_back` finds it.
-    pub(crate) fn recall(&mut self, effects: &mut Vec<Effect>, mut take_back: impl FnMut(Token) -> bool) {
-        let recalls = effects.extract_if(.., |effect| matches!(effect, Effect::Link(LinkEffect::Recall(_))));
-        for recall in recalls.collect::<Vec<Effect>>() {
-            if let Effect::Link(LinkEffect::Recall(token)) = recall
-                && (take_back(token) || take_injection(effects, token))
-            {
-                self.handle(Input::Recalled(token), effects);
-            }
-        }
-    }
-
     /// Carries out an effect that concerns neither a link nor a child; returns any other.
     pub(crate) fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Elsewhere> {
         self.share_reach();
@@ -266,15 +240,85 @@ impl Core {
     }
 }
 
-/// Removes lines of ours that have not been sent yet. The API caller of the answer, who is to hear that it will be sent, hears that
-/// the request is not open.
-fn take_injection(effects: &mut Vec<Effect>, mark: Token) -> bool {
-    let is_its =
-        |effect: &Effect| matches!(effect, Effect::Link(LinkEffect::Inject(injection)) if injection.mark == Some(mark));
-    let Some(at) = effects.iter().position(is_its) else { return false };
-    effects.remove(at);
-    if let Some(Effect::Link(LinkEffect::Reply(_, reply @ ApiReply::Kept))) = effects.get_mut(at) {
-        *reply = ApiReply::NotOpen;
+impl Host for Core {
+    fn now(&self) -> Now {
+        self.clock.now()
     }
-    true
+
+    fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn decide(
+        &mut self,
+        now: Now,
+        conn: Conn,
+        from: Side,
+        incoming: Incoming<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Decision> {
+        self.engine.read(now, conn, from, incoming, effects)
+    }
+
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        self.engine.handle(now, input, effects);
+    }
+
+    fn batch<'a>(&mut self, now: Now, conn: Conn) -> Option<Batch<'a>> {
+        self.recorder.batch(now, conn, &self.notices)
+    }
+
+    fn miss(&mut self, lines: usize) {
+        self.recorder.miss_lines(lines as u64);
+    }
+
+    fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect> {
+        self.recorder.add(batch, effect)
+    }
+
+    fn commit(&mut self, batch: Batch<'_>) {
+        self.recorder.commit(batch, &mut self.notices);
+    }
+
+    fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Elsewhere> {
+        Core::carry_out(self, effect, effects)
+    }
+
+    fn report_refused(&mut self, effects: &mut Vec<Effect>) {
+        Core::report_refused(self, effects);
+    }
+
+    fn introduce(&mut self, conn: Conn, client: ClientName) {
+        self.introduced = true;
+        // The clients of a hub have names of their own, in the list of its connections.
+        if conn == Conn::OWN {
+            self.recorder.name_client(client.name.clone());
+            self.published.introduce(client);
+        }
+    }
+
+    fn reply(&mut self, caller: ApiCallId, reply: ApiReply, effects: &mut Vec<Effect>) {
+        let is_admission = matches!(reply, ApiReply::Admitted { .. });
+        if !self.callers.reply(caller, reply) && is_admission && self.engine.admitted() == Some(caller) {
+            // A client that no longer waits for its admission is detached.
+            Core::handle(self, Input::Detached, effects);
+        }
+    }
+
+    fn clients_changed(&mut self, clients: usize) {
+        // Several of them may get the same lines.
+        self.recorder.share_lines(clients > 1);
+    }
+
+    fn passed(&mut self, from: Side, passed: Passed) {
+        self.published.count(from, passed);
+    }
+
+    fn publish_waiting(&mut self, before: usize) {
+        Core::publish_waiting(self, before);
+    }
+
+    fn report(&mut self, fault: &str) {
+        self.notices.report(fault);
+    }
 }

@@ -5,22 +5,22 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::pipes::{Broken, Feeder, ReadOutcome, Sink, Source};
+use super::pipes::{Broken, ReadEnd, ReadOutcome, WriteEnd};
 use crate::engine::Token;
 use crate::wire::{Frame, Framer, LineEnd, Side};
 
 #[derive(Debug)]
-pub(super) struct Direction {
-    pub(super) from: Side,
+pub struct Direction<S, K> {
+    from: Side,
     /// `None` after the end of the input.
-    source: Option<Source>,
+    source: Option<S>,
     /// `None` once nothing more can be written.
-    sink: Option<Sink>,
+    sink: Option<K>,
     pub(super) framer: Framer,
     /// Queued output.
     pub(super) outgoing: Outgoing,
@@ -125,19 +125,22 @@ impl Outgoing {
     fn recall(&mut self, token: Token) -> bool {
         let is_its = |piece: &Piece| matches!(piece, Piece::Mark(mark, _) if *mark == token);
         let Some(at) = self.0.iter().position(is_its) else { return false };
-        let (Some(before), Piece::Mark(_, bytes)) = (at.checked_sub(1), &self.0[at]) else { return false };
+        if !self.is_whole(at) {
+            return false;
+        }
+        let (before, Piece::Mark(_, bytes)) = (at - 1, &self.0[at]) else { return false };
         let bytes = *bytes;
         let is_empty = match &mut self.0[before] {
-            Piece::Read(range) if range.len() >= bytes => {
+            Piece::Read(range) => {
                 range.end -= bytes;
                 range.start == range.end
             }
             // A line end of the line before may be in front.
-            Piece::Own { bytes: own, taken } if own.len() - *taken >= bytes => {
+            Piece::Own { bytes: own, taken } => {
                 own.truncate(own.len() - bytes);
                 own.len() == *taken
             }
-            Piece::Read(_) | Piece::Own { .. } | Piece::Hold(_) | Piece::Mark(..) => return false,
+            Piece::Hold(_) | Piece::Mark(..) => return false,
         };
         self.0.remove(at);
         if is_empty {
@@ -157,6 +160,16 @@ impl Outgoing {
             Some(Piece::Hold(_)) => Front::Held,
             Some(Piece::Mark(token, _)) => Front::Reached(*token),
             None => Front::Nothing,
+        }
+    }
+
+    /// Whether all that a mark is about waits: where the bytes begin that it may take back.
+    fn is_whole(&self, at: usize) -> bool {
+        let (Some(before), Some(Piece::Mark(_, bytes))) = (at.checked_sub(1), self.0.get(at)) else { return false };
+        match &self.0[before] {
+            Piece::Read(range) => range.len() >= *bytes,
+            Piece::Own { bytes: own, taken } => own.len() - *taken >= *bytes,
+            Piece::Hold(_) | Piece::Mark(..) => false,
         }
     }
 
@@ -238,12 +251,12 @@ pub(super) enum Waiting {
     Idle,
 }
 
-impl Direction {
-    pub(super) fn new(from: Side, source: Source, sink: Sink) -> Direction {
+impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
+    pub fn new(from: Side, source: S, sink: K) -> Direction<S, K> {
         Direction::between(from, Some(source), Some(sink), ClientKind::Launcher)
     }
 
-    fn between(from: Side, source: Option<Source>, sink: Option<Sink>, client: ClientKind) -> Direction {
+    fn between(from: Side, source: Option<S>, sink: Option<K>, client: ClientKind) -> Direction<S, K> {
         Direction {
             from,
             source,
@@ -262,18 +275,18 @@ impl Direction {
     }
 
     /// A direction to the server without a client: only own lines go in until a client attaches.
-    pub(super) fn without_client_input(sink: Sink) -> Direction {
+    pub(super) fn without_client_input(sink: K) -> Direction<S, K> {
         let client = ClientKind::Attached;
         Direction { close_reported: true, ..Direction::between(Side::Client, None, Some(sink), client) }
     }
 
     /// A direction from the server without a client: output is dropped until a client attaches.
-    pub(super) fn without_client_output(source: Source) -> Direction {
+    pub(super) fn without_client_output(source: S) -> Direction<S, K> {
         Direction::between(Side::Server, Some(source), None, ClientKind::Attached)
     }
 
     /// Connects a client's input.
-    pub(super) fn attach_source(&mut self, source: Source) {
+    pub(super) fn attach_source(&mut self, source: S) {
         self.source = Some(source);
         self.close_reported = false;
     }
@@ -293,7 +306,7 @@ impl Direction {
     }
 
     /// Connects a client's output.
-    pub(super) fn attach_sink(&mut self, sink: Sink) {
+    pub(super) fn attach_sink(&mut self, sink: K) {
         self.sink = Some(sink);
     }
 
@@ -321,17 +334,8 @@ impl Direction {
         }
     }
 
-    /// The descriptor to poll, and for what.
-    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        match self.waiting() {
-            Waiting::ToRead => self.source.as_ref().map(|source| (source.as_fd(), PollFlags::IN)),
-            Waiting::ToWrite => self.sink.as_ref().map(|sink| (sink.as_fd(), PollFlags::OUT)),
-            Waiting::Held | Waiting::Idle => None,
-        }
-    }
-
     /// Reads available input and returns its complete frames; at the end of the stream, returns the rest too.
-    pub(super) fn read(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
+    pub fn read(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
         let Some(source) = &self.source else { return };
         match source.read(self.framer.buffer_mut()) {
             // The reader is gone. Reading on keeps the writer from blocking and detects its end.
@@ -412,6 +416,24 @@ impl Direction {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    /// The tokens for which something waits.
+    pub fn held(&self) -> Vec<Token> {
+        let held = |piece: &Piece| if let Piece::Hold(token) = piece { Some(*token) } else { None };
+        self.outgoing.0.iter().filter_map(held).collect()
+    }
+
+    /// The marks whose bytes are written in part.
+    pub fn begun_marks(&self) -> Vec<Token> {
+        let pieces = self.outgoing.0.iter().enumerate();
+        let marks =
+            pieces.filter_map(|(at, piece)| if let Piece::Mark(token, _) = piece { Some((at, *token)) } else { None });
+        marks.filter(|(at, _)| !self.outgoing.is_whole(*at)).map(|(_, token)| token).collect()
+    }
+
     pub(super) fn release(&mut self, token: Token) {
         self.outgoing.release(token);
     }
@@ -458,16 +480,6 @@ impl Direction {
         self.abandoned
     }
 
-    /// The source, to poll whether its peer is gone without reading it.
-    pub(super) fn watch_source(&self, gone: PollFlags) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.source.as_ref().map(|source| (source.as_fd(), gone))
-    }
-
-    /// The sink, to poll whether its peer is gone without writing to it.
-    pub(super) fn watch_sink(&self, gone: PollFlags) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.sink.as_ref().map(|sink| (sink.as_fd(), gone))
-    }
-
     /// Whether this side has closed and everything is forwarded; true only once, since the engine is then informed.
     pub(super) fn has_closed(&mut self) -> bool {
         self.waiting() == Waiting::Idle && !std::mem::replace(&mut self.close_reported, true)
@@ -478,8 +490,9 @@ impl Direction {
         self.waiting() == Waiting::Idle && !self.close_reported
     }
 
-    pub(super) fn close_sink(&mut self) -> Option<Feeder> {
-        self.sink.take().and_then(Sink::close)
+    /// Takes the sink, for its owner to close.
+    pub(super) fn take_sink(&mut self) -> Option<K> {
+        self.sink.take()
     }
 
     /// When the source has been silent for `quiet_max`, or the sink has accepted nothing for `stall_max`; both count
@@ -496,6 +509,27 @@ impl Direction {
             // The engine has a deadline of its own for the release.
             Waiting::Held | Waiting::Idle => None,
         }
+    }
+}
+
+impl<S: ReadEnd + AsFd, K: WriteEnd + AsFd> Direction<S, K> {
+    /// The descriptor to poll, and for what.
+    pub(super) fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        match self.waiting() {
+            Waiting::ToRead => self.source.as_ref().map(|source| (source.as_fd(), PollFlags::IN)),
+            Waiting::ToWrite => self.sink.as_ref().map(|sink| (sink.as_fd(), PollFlags::OUT)),
+            Waiting::Held | Waiting::Idle => None,
+        }
+    }
+
+    /// The source, to poll whether its peer is gone without reading it.
+    pub(super) fn watch_source(&self, gone: PollFlags) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.source.as_ref().map(|source| (source.as_fd(), gone))
+    }
+
+    /// The sink, to poll whether its peer is gone without writing to it.
+    pub(super) fn watch_sink(&self, gone: PollFlags) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.sink.as_ref().map(|sink| (sink.as_fd(), gone))
     }
 }
 

@@ -3,31 +3,28 @@
 //!
 //! A line is recorded before it is sent, also one of ours or one that is forwarded late. Only the poll waits.
 
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::child::{Server, to_forward};
-use super::core::{Core, Elsewhere};
-use super::direction::{Direction, HANG_UP, Waiting};
-use super::pipes::Feeder;
+use super::core::Core;
+use super::direction::{HANG_UP, Waiting};
+use super::pair::Pair;
+use super::pipes::{Feeder, Sink, Source};
 use super::serve::{Lifecycle, Wanted};
-use crate::control::{Message, Passed, Reply};
-use crate::engine::{
-    ApiRequest, ChildEffect, Decision, Effect, Exit, Incoming, Injection, Input, LateLine, LinkEffect, Now, OwnLine,
-    Passage, Token,
-};
-use crate::wire::{Conn, Frame, Framer, Line, LineEnd, Side};
+use crate::control::{Message, Reply};
+use crate::driver::{Driver, other};
+use crate::engine::{ApiRequest, ChildEffect, Effect, Exit, Input, Now};
+use crate::wire::{Conn, Frame, Side};
 
 #[derive(Debug)]
 pub(super) struct Relay {
     pub(super) core: Core,
     pub(super) lifecycle: Lifecycle,
     pub(super) server: Server,
-    pub(super) from_client: Direction,
-    pub(super) from_server: Direction,
+    pub(super) driver: Driver<Pair<Source, Sink>>,
     /// The engine knows that the client is gone.
     pub(super) client_disconnected: bool,
     /// The engine knows that the server's output waits for the client.
@@ -37,14 +34,8 @@ pub(super) struct Relay {
     pub(super) drain: Option<Drain>,
     /// Delivers the last of our output if stdout needs a thread.
     pub(super) feeder: Option<Feeder>,
-    /// Buffers that the reads reuse.
-    pub(super) scratch: Scratch,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
+    /// A buffer that the reads reuse.
     pub(super) frames: Vec<Frame>,
-    line_effects: Vec<Effect>,
 }
 
 impl Relay {
@@ -92,8 +83,8 @@ impl Relay {
     /// Polls until something is ready or due.
     fn wait(&self) -> Ready {
         let none = || PollFd::new(&self.core.signals, PollFlags::empty());
-        let from_client = self.from_client.interest().map(poll_fd);
-        let from_server = self.from_server.interest().map(poll_fd);
+        let from_client = self.driver.links.from_client.interest().map(poll_fd);
+        let from_server = self.driver.links.from_server.interest().map(poll_fd);
         let left = self.hang_up_poll().map(poll_fd);
         let waits = [true, from_client.is_some(), from_server.is_some(), left.is_some()];
         let mut fds = [
@@ -123,17 +114,19 @@ impl Relay {
             Lifecycle::Client => return None,
             Lifecycle::Served { .. } => return self.attached_hang_up_poll(),
         }
-        match self.from_client.waiting() {
+        match self.driver.links.from_client.waiting() {
             Waiting::ToRead => None,
-            Waiting::ToWrite | Waiting::Held => self.from_client.watch_source(HANG_UP),
-            Waiting::Idle if self.from_client.was_abandoned() => self.from_server.watch_sink(HANG_UP),
+            Waiting::ToWrite | Waiting::Held => self.driver.links.from_client.watch_source(HANG_UP),
+            Waiting::Idle if self.driver.links.from_client.was_abandoned() => {
+                self.driver.links.from_server.watch_sink(HANG_UP)
+            }
             Waiting::Idle => None,
         }
     }
 
     fn next_deadline(&self) -> Option<Duration> {
         // The client's last lines were released, so the engine must learn of the client's end now.
-        let ended = self.from_client.is_at_end().then_some(Duration::ZERO);
+        let ended = self.driver.links.from_client.is_at_end().then_some(Duration::ZERO);
         let due = [self.core.next_deadline(), self.delivery_due(), self.client_stalled_at(), ended];
         due.into_iter().flatten().min()
     }
@@ -164,7 +157,7 @@ impl Relay {
         } else if request == ApiRequest::Start {
             self.set_wanted(Wanted::Started, api_call, now, effects);
         } else {
-            let server_listens = self.from_client.takes_injections();
+            let server_listens = self.driver.links.from_client.takes_injections();
             self.core.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
         }
     }
@@ -197,24 +190,24 @@ impl Relay {
         let waits = self.release_at_end(effects);
         match self.lifecycle {
             _ if waits => {}
-            Lifecycle::Client if self.from_client.has_closed() => {
+            Lifecycle::Client if self.driver.links.from_client.has_closed() => {
                 self.core.engine.handle(now, Input::Closed { from: Side::Client }, effects);
             }
             Lifecycle::Client => {}
             Lifecycle::Served { .. } => self.detach_if_done(now, effects),
         }
-        if self.from_server.has_closed() {
+        if self.driver.links.from_server.has_closed() {
             self.core.engine.handle(now, Input::Closed { from: Side::Server }, effects);
         }
     }
 
     /// Reads or writes, whichever the direction waited for.
     fn advance(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
-        let direction = self.direction(from);
+        let direction = self.driver.links.direction(from);
         match direction.waiting() {
             Waiting::ToRead => {
-                let mut frames = std::mem::take(&mut self.scratch.frames);
-                self.direction(from).read(now.elapsed, &mut frames);
+                let mut frames = std::mem::take(&mut self.frames);
+                self.driver.links.direction(from).read(now.elapsed, &mut frames);
                 // A caller may have written these bytes because of a message that is still in the inbox.
                 self.take_messages(now, effects);
                 self.pass(from, now, frames, effects);
@@ -224,134 +217,33 @@ impl Relay {
         }
     }
 
-    /// Passes frames to the engine and records them, then forwards them.
+    /// Passes what was read.
     pub(super) fn pass(&mut self, from: Side, now: Now, mut frames: Vec<Frame>, effects: &mut Vec<Effect>) {
-        let direction = match from {
-            Side::Client => &mut self.from_client,
-            Side::Server => &mut self.from_server,
-        };
-        let mut batch = self.core.recorder.batch(now, Conn::OWN, &self.core.notices);
-        let mut passed = Passed::default();
-        let waiting = self.core.engine.context_waiting();
-        for frame in &frames {
-            let (range, line, incoming) = incoming(&direction.framer, frame);
-            passed.lines += u64::from(!matches!(frame, Frame::Piece { .. }));
-            let line_effects = &mut self.scratch.line_effects;
-            let mut decision = self.core.engine.read(now, Conn::OWN, from, incoming, line_effects);
-            effects.extend(line_effects.drain(..).filter_map(|effect| self.core.recorder.add(&mut batch, effect)));
-            let Some(decision) = &mut decision else { continue };
-            self.core.recorder.add_line(&mut batch, from, line, decision);
-            passed.count_omitted(decision);
-            for own in decision.before.drain(..) {
-                direction.outgoing.add_own(LineEnd::Newline.ends(own.bytes));
-            }
-            if let Some(token) = decision.hold {
-                direction.outgoing.hold(token);
-            }
-            let forwarded_bytes = match std::mem::take(&mut decision.line) {
-                Passage::Forward => {
-                    direction.outgoing.add(range.clone());
-                    Some(range.len())
-                }
-                Passage::Replace(own) => {
-                    let bytes = line.end.ends(own.bytes);
-                    let length = bytes.len();
-                    direction.outgoing.add_own(bytes);
-                    Some(length)
-                }
-                Passage::Withhold => None,
-            };
-            if let Some(token) = decision.mark {
-                direction.outgoing.mark(token, forwarded_bytes.unwrap_or_default());
-            }
-            if let Some(bytes) = forwarded_bytes {
-                passed.bytes += bytes as u64;
-                direction.seam.frame_queued(frame, &mut direction.outgoing);
-            }
-            effects.extend(decision.then.drain(..).filter_map(|effect| self.core.recorder.add(&mut batch, effect)));
-        }
-        if let Some(batch) = batch {
-            self.core.recorder.commit(batch, &mut self.core.notices);
-        }
-        self.core.published.count(from, passed);
-        frames.clear();
-        self.scratch.frames = frames;
-        self.core.publish_waiting(waiting);
-        self.core.recall(effects, |token| self.from_client.recall(token));
-        self.flush(from, now, effects);
+        self.driver.pass(&mut self.core, now, (Conn::OWN, from), &mut frames, effects);
+        self.frames = frames;
     }
 
-    /// Writes queued output and reports the marks reached to the engine.
     pub(super) fn flush(&mut self, from: Side, now: Now, effects: &mut Vec<Effect>) {
-        let mut reached = Vec::new();
-        self.direction(from).flush(now.elapsed, &mut reached);
-        for token in reached {
-            self.core.engine.handle(now, Input::Written(token), effects);
-        }
+        self.driver.flush(&mut self.core, now, (Conn::OWN, other(from)), effects);
     }
 
     /// Carries out effects until none is left; returns the exit if the relay has ended.
-    fn carry_out_all(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
-        self.core.report_refused(effects);
-        while !effects.is_empty() {
-            if let Some(exit) = self.carry_out(effects) {
-                return Some(exit);
-            }
-            self.core.report_refused(effects);
-        }
-        None
-    }
-
-    /// Carries out effects; returns the exit if the relay has ended.
-    pub(super) fn carry_out(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
-        for effect in std::mem::take(effects) {
-            match self.core.carry_out(effect, effects) {
-                None => {}
-                Some(Elsewhere::Link(effect)) => {
-                    if let Some(exit) = self.carry_out_on_link(effect, effects) {
-                        return Some(exit);
-                    }
-                }
-                Some(Elsewhere::Child(ChildEffect::Finish(exit))) => return Some(exit),
-                Some(Elsewhere::Child(effect)) => self.carry_out_on_child(effect),
+    pub(super) fn carry_out_all(&mut self, effects: &mut Vec<Effect>) -> Option<Exit> {
+        while let Some(effect) = self.driver.carry_out_all(&mut self.core, effects) {
+            match effect {
+                ChildEffect::Finish(exit) => return Some(exit),
+                effect => self.carry_out_on_child(effect),
             }
         }
         self.core.publish_pending();
         None
     }
 
-    fn carry_out_on_link(&mut self, effect: LinkEffect, effects: &mut Vec<Effect>) -> Option<Exit> {
-        match effect {
-            LinkEffect::Introduce(_, client) => {
-                self.core.recorder.name_client(client.name.clone());
-                self.core.published.introduce(*client);
-            }
-            LinkEffect::Release(token) => {
-                for from in [Side::Client, Side::Server] {
-                    self.direction(from).release(token);
-                    self.flush(from, self.core.clock.now(), effects);
-                }
-            }
-            LinkEffect::ReleaseHeld(token) => return self.decide_held(token, effects),
-            LinkEffect::PassHeld(lines) => self.forward_held(lines, effects),
-            LinkEffect::Inject(injection) => self.inject(injection, effects),
-            LinkEffect::Answer(line) => self.answer(line, effects),
-            LinkEffect::PassLate { conns: _, line } => self.send_to_client(line, effects),
-            LinkEffect::Recall(token) => {
-                if self.from_client.recall(token) {
-                    self.core.handle(Input::Recalled(token), effects);
-                }
-            }
-            LinkEffect::Reply(caller, reply) => self.reply(caller, reply, effects),
-        }
-        None
-    }
-
     fn carry_out_on_child(&mut self, effect: ChildEffect) {
         match effect {
-            ChildEffect::CloseServerInput => drop(self.from_client.close_sink()),
+            ChildEffect::CloseServerInput => drop(self.driver.links.from_client.take_sink()),
             ChildEffect::CloseClientOutput => {
-                self.feeder = self.from_server.close_sink();
+                self.feeder = self.driver.links.from_server.take_sink().and_then(Sink::close);
                 self.close_client();
             }
             ChildEffect::SignalServer(signal) => self.server.signal(signal),
@@ -363,31 +255,10 @@ impl Relay {
             ChildEffect::Finish(_) => {}
         }
     }
-
-    fn direction(&mut self, from: Side) -> &mut Direction {
-        match from {
-            Side::Client => &mut self.from_client,
-            Side::Server => &mut self.from_server,
-        }
-    }
 }
 
 fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
     PollFd::from_borrowed_fd(fd, flags)
-}
-
-/// The range and the line of a frame, and what the engine reads.
-fn incoming<'a>(framer: &'a Framer, frame: &Frame) -> (Range<usize>, Line<'a>, Incoming<'a>) {
-    match frame {
-        Frame::Line { range, end } => {
-            let line = framer.line(range.clone(), *end);
-            (range.clone(), line, Incoming::Line(line))
-        }
-        Frame::Piece { range } => (range.clone(), Line::unseen(LineEnd::EndOfStream), Incoming::Piece),
-        Frame::LastPiece { range, line_bytes, end } => {
-            (range.clone(), Line::unseen(*end), Incoming::LastPiece { line_bytes: *line_bytes })
-        }
-    }
 }
 
 struct Ready {
@@ -397,75 +268,13 @@ struct Ready {
     client_disconnected: bool,
 }
 
-// Own lines: recorded first, then sent between two other lines.
+// Held lines.
 
 impl Relay {
-    /// Records own lines to the server and sends them in one write.
-    pub(super) fn inject(&mut self, injection: Injection, effects: &mut Vec<Effect>) {
-        self.core.record(Conn::OWN, &injection.lines);
-        let lines = injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes));
-        self.from_client.inject(lines.collect(), injection.mark);
-        self.flush(Side::Client, self.core.clock.now(), effects);
-    }
-
-    /// Records an own line to the client and sends it.
-    pub(super) fn answer(&mut self, line: OwnLine, effects: &mut Vec<Effect>) {
-        self.core.record(Conn::OWN, std::slice::from_ref(&line));
-        self.send_to_client(line.bytes, effects);
-    }
-
-    /// Sends the client a line that is already recorded.
-    pub(super) fn send_to_client(&mut self, line: Vec<u8>, effects: &mut Vec<Effect>) {
-        self.from_server.inject(LineEnd::Newline.ends(line), None);
-        self.flush(Side::Server, self.core.clock.now(), effects);
-    }
-}
-
-// Context for the model: the engine's questions go to the context engine and the threads that read fragments, and the lines that
-// were held meanwhile are forwarded.
-
-impl Relay {
-    /// Lets the engine decide on held lines. All lines read so far are decided on, and nothing is read in between.
-    pub(super) fn decide_held(&mut self, token: Token, effects: &mut Vec<Effect>) -> Option<Exit> {
-        let mut at_once = Vec::new();
-        self.core.engine.handle(self.core.clock.now(), Input::ReleaseHeld(token), &mut at_once);
-        let exit = self.carry_out(&mut at_once);
-        effects.append(&mut at_once);
-        exit
-    }
-
-    /// Records and forwards the client's held lines.
-    pub(super) fn forward_held(&mut self, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
-        let mut batch = self.core.recorder.batch(self.core.clock.now(), Conn::OWN, &self.core.notices);
-        let mut passed = Passed::default();
-        for LateLine { bytes, end, decision, .. } in &lines {
-            self.core.recorder.add_line(&mut batch, Side::Client, Line { bytes, end: *end }, decision);
-            passed.count_omitted(decision);
-        }
-        if let Some(batch) = batch {
-            self.core.recorder.commit(batch, &mut self.core.notices);
-        }
-        for LateLine { conn: _, bytes, end, decision: Decision { before, line, then, .. } } in lines {
-            let before = before.into_iter().map(|own| LineEnd::Newline.ends(own.bytes));
-            let line = match line {
-                Passage::Forward => Some(end.ends(bytes)),
-                Passage::Replace(own) => Some(end.ends(own.bytes)),
-                Passage::Withhold => None,
-            };
-            for bytes in before.chain(line) {
-                passed.bytes += bytes.len() as u64;
-                self.from_client.inject(bytes, None);
-            }
-            effects.extend(then);
-        }
-        self.core.published.count(Side::Client, passed);
-        self.flush(Side::Client, self.core.clock.now(), effects);
-    }
-
     /// Releases the client's held lines if the client has closed its input, so that its end follows them. Returns
     /// whether there were any.
     pub(super) fn release_at_end(&mut self, effects: &mut Vec<Effect>) -> bool {
-        let waits = self.core.engine.holds_lines() && self.from_client.is_at_end();
+        let waits = self.core.engine.holds_lines() && self.driver.links.from_client.is_at_end();
         if waits {
             self.core.engine.handle(self.core.clock.now(), Input::ReleaseAllHeld, effects);
         }
@@ -493,7 +302,7 @@ impl Drain {
 impl Relay {
     /// Reports queued output to the engine before the loop waits.
     pub(super) fn report_output_before_wait(&mut self, effects: &mut Vec<Effect>) {
-        if self.from_server.waiting() == Waiting::ToWrite {
+        if self.driver.links.from_server.waiting() == Waiting::ToWrite {
             self.report_output_waits(true, effects);
         }
     }
@@ -501,7 +310,7 @@ impl Relay {
     /// Reports that the queue is empty, but only if the server has nothing more to read either: its pipe may have
     /// filled up while the client was slow.
     pub(super) fn report_output_after_wait(&mut self, server_is_ready: bool, effects: &mut Vec<Effect>) {
-        if !server_is_ready && self.from_server.waiting() != Waiting::ToWrite {
+        if !server_is_ready && self.driver.links.from_server.waiting() != Waiting::ToWrite {
             self.report_output_waits(false, effects);
         }
     }
@@ -515,12 +324,14 @@ impl Relay {
     /// When to check the delivery again.
     pub(super) fn delivery_due(&self) -> Option<Duration> {
         // The client has read everything queued; the next poll shows whether the server has more.
-        let look = (self.output_waits && self.from_server.waiting() != Waiting::ToWrite).then_some(Duration::ZERO);
+        let look = (self.output_waits && self.driver.links.from_server.waiting() != Waiting::ToWrite)
+            .then_some(Duration::ZERO);
         look.or_else(|| self.drained_at())
     }
 
     fn drained_at(&self) -> Option<Duration> {
-        self.drain.and_then(|drain| self.from_server.drained_at(drain.since, drain.quiet_max, drain.stall_max))
+        self.drain
+            .and_then(|drain| self.driver.links.from_server.drained_at(drain.since, drain.quiet_max, drain.stall_max))
     }
 
     /// Ends the delivery if the server has written nothing, or the client has read nothing, for too long.
@@ -528,15 +339,15 @@ impl Relay {
         if self.drained_at().is_none_or(|due| due > now.elapsed) {
             return;
         }
-        match self.from_server.waiting() {
+        match self.driver.links.from_server.waiting() {
             Waiting::ToRead => {
-                let mut frames = std::mem::take(&mut self.scratch.frames);
-                self.from_server.end(&mut frames);
+                let mut frames = std::mem::take(&mut self.frames);
+                self.driver.links.from_server.end(&mut frames);
                 self.pass(Side::Server, now, frames, effects);
             }
             Waiting::ToWrite => {
                 self.core.notices.report("the client did not read all of the server's output");
-                self.from_server.abandon();
+                self.driver.links.from_server.abandon();
             }
             Waiting::Held | Waiting::Idle => {}
         }

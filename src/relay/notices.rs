@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::pipes::Sink;
+use super::pipes::{Sink, WriteEnd as _};
 use crate::control::Published;
 
 /// Limit of a notice in bytes; a pipe accepts this much at once or nothing (`PIPE_BUF`).

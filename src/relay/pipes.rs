@@ -41,12 +41,28 @@ enum Kind {
 
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReadOutcome {
+pub enum ReadOutcome {
     Some,
     /// Nothing is available now.
     Nothing,
     /// The stream has ended.
     End,
+}
+
+/// An end that is read without waiting.
+pub trait ReadEnd {
+    /// Appends available bytes to `buffer`.
+    fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome;
+}
+
+/// An end that is written to without waiting.
+pub trait WriteEnd {
+    /// Writes as much of `bytes` as fits now and returns the count.
+    ///
+    /// # Errors
+    ///
+    /// The reader is gone.
+    fn write(&self, bytes: &[u8]) -> Result<usize, Broken>;
 }
 
 /// A non-blocking read end.
@@ -73,9 +89,10 @@ impl Source {
     pub(super) fn socket(stream: UnixStream) -> Source {
         Source { fd: stream.into(), kind: Kind::Socket }
     }
+}
 
-    /// Appends available bytes to `buffer`.
-    pub(crate) fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
+impl ReadEnd for Source {
+    fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
@@ -110,7 +127,7 @@ pub(crate) struct Sink {
 
 /// The reader is gone.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Broken;
+pub struct Broken;
 
 impl Sink {
     /// Takes over our stdout. File descriptor 1 becomes `/dev/null`, so that dropping this closes our end of the pipe.
@@ -147,8 +164,14 @@ impl Sink {
         Ok(Sink { fd: writing.into(), kind: Kind::Plain, feeder: Some(feeder) })
     }
 
-    /// Writes as much of `bytes` as fits now and returns the count.
-    pub(crate) fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
+    /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
+    pub(crate) fn close(self) -> Option<Feeder> {
+        self.feeder
+    }
+}
+
+impl WriteEnd for Sink {
+    fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
         let written = match self.kind {
             Kind::Plain => rustix::io::write(&self.fd, bytes),
             Kind::Socket => descriptors::send(&self.fd, bytes),
@@ -158,11 +181,6 @@ impl Sink {
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
             Err(_) => Err(Broken),
         }
-    }
-
-    /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
-    pub(crate) fn close(self) -> Option<Feeder> {
-        self.feeder
     }
 }
 

@@ -14,10 +14,10 @@ use super::session::{Opened, Opening, SessionParts};
 use crate::config::RetentionBounds;
 use crate::context_engine::ContextEngine;
 use crate::control::Published;
-use crate::engine::{ContextBounds, Decision, Effect, Input, Note, Now, Order, Passage, Token};
+use crate::engine::{ContextBounds, Effect, Input, Note, Now, Order, Token};
 use crate::journal::{Batch, Bounds, Writer};
 use crate::store::{Ledger, Session, StoreError};
-use crate::wire::{Conn, Line, Side};
+use crate::wire::Conn;
 
 /// Delay between attempts to open the session.
 const REOPEN_AFTER: Duration = Duration::from_secs(1);
@@ -224,33 +224,6 @@ impl Recorder {
             index.journal_grew(tally.appended_bytes);
         }
         self.published.journal(tally);
-    }
-
-    /// Records a line with the lines of ours that go with it, as decided, or counts them if there is no batch.
-    pub(crate) fn add_line<'a>(
-        &mut self,
-        batch: &mut Option<Batch<'a>>,
-        from: Side,
-        line: Line<'a>,
-        decision: &Decision,
-    ) {
-        let Decision { before, record, line: passage, .. } = decision;
-        let replacement = match passage {
-            Passage::Replace(own) => Some(own),
-            Passage::Forward | Passage::Withhold => None,
-        };
-        let Some(batch) = batch else {
-            let lines = before.len() + usize::from(record.is_some()) + usize::from(replacement.is_some());
-            self.miss_lines(lines as u64);
-            return;
-        };
-        before.iter().for_each(|own| batch.push_own_line(own));
-        if let Some(form) = record {
-            batch.push_line(from, form, line);
-        }
-        if let Some(own) = replacement {
-            batch.push_replacement(own, line.end);
-        }
     }
 
     /// Carries out an effect that puts something on record; returns any other.

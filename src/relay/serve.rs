@@ -13,9 +13,11 @@ use super::child::{ServerCommand, Spawned, to_forward};
 use super::deciders::CHECK_WAIT_MAX;
 use super::direction::{BOTH_ENDS, Direction, Waiting};
 use super::event_loop::Relay;
+use super::pair::Pair;
 use super::pipes::{Sink, Source};
 use super::start::{RelayError, prepare, spawn};
 use crate::config::{Complaint, Environment, Settings};
+use crate::driver::Driver;
 use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, LinkEffect, Now, ServerOwner, Unready};
 use crate::wire::Side;
 
@@ -131,7 +133,7 @@ pub(crate) fn serve(
         let Spawned { server, input, output } = spawn(command)?;
         let (from_client, from_server) = ends(input, output)?;
         relay.core.next_run(ServerOwner::Relay, server.pid(), None);
-        (relay.server, relay.from_client, relay.from_server) = (server, from_client, from_server);
+        (relay.server, relay.driver) = (server, Driver::new(Pair { from_client, from_server }));
         (relay.client_disconnected, relay.output_waits, relay.drain) = (false, false, None);
         relay.server_started();
     };
@@ -201,10 +203,8 @@ impl Relay {
             let now = self.core.clock.now();
             let mut effects = Vec::new();
             self.take_messages(now, &mut effects);
-            while !effects.is_empty() {
-                // These effects belong to a run that is over, so its exit no longer matters.
-                let _ = self.carry_out(&mut effects);
-            }
+            // These effects belong to a run that is over, so its exit no longer matters.
+            while self.carry_out_all(&mut effects).is_some() {}
             match &mut self.lifecycle {
                 Lifecycle::Served { wanted: Wanted::Started, .. } if until.is_none() => return PauseEnd::Over,
                 // The server must stay stopped, so the back-off no longer matters.
@@ -274,14 +274,14 @@ impl Relay {
         effects: &mut Vec<Effect>,
     ) {
         // The server may have ended meanwhile, and the engine may have admitted another client.
-        if self.core.engine.admitted() != Some(admission) || self.from_client.has_client() {
+        if self.core.engine.admitted() != Some(admission) || self.driver.links.from_client.has_client() {
             return;
         }
         let ends = client.and_then(|client| Some((Source::socket(client.try_clone().ok()?), Sink::socket(client))));
         match ends {
             Some((source, sink)) => {
-                self.from_client.attach_source(source);
-                self.from_server.attach_sink(sink);
+                self.driver.links.from_client.attach_source(source);
+                self.driver.links.from_server.attach_sink(sink);
             }
             None => self.core.engine.handle(now, Input::Detached, effects),
         }
@@ -290,11 +290,11 @@ impl Relay {
     /// Detaches the client once it has closed its end, all its lines are forwarded, and all output queued for it is
     /// written.
     pub(super) fn detach_if_done(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let owes_nothing = match self.from_server.waiting() {
+        let owes_nothing = match self.driver.links.from_server.waiting() {
             Waiting::ToRead | Waiting::Idle => true,
             Waiting::ToWrite | Waiting::Held => false,
         };
-        if owes_nothing && self.from_client.has_closed() {
+        if owes_nothing && self.driver.links.from_client.has_closed() {
             self.detach_client(now, effects);
         }
     }
@@ -302,12 +302,15 @@ impl Relay {
     /// The poll that detects that an attached client has closed both its ends while nothing is read from it: the server
     /// may not accept what it wrote for a long time.
     pub(super) fn attached_hang_up_poll(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        match self.from_client.waiting() {
+        match self.driver.links.from_client.waiting() {
             Waiting::ToRead => None,
-            Waiting::ToWrite | Waiting::Held | Waiting::Idle if !self.from_client.has_client() => None,
-            Waiting::ToWrite | Waiting::Held | Waiting::Idle => {
-                self.from_client.watch_source(BOTH_ENDS).or_else(|| self.from_server.watch_sink(BOTH_ENDS))
-            }
+            Waiting::ToWrite | Waiting::Held | Waiting::Idle if !self.driver.links.from_client.has_client() => None,
+            Waiting::ToWrite | Waiting::Held | Waiting::Idle => self
+                .driver
+                .links
+                .from_client
+                .watch_source(BOTH_ENDS)
+                .or_else(|| self.driver.links.from_server.watch_sink(BOTH_ENDS)),
         }
     }
 
@@ -320,8 +323,8 @@ impl Relay {
             }
             Lifecycle::Served { .. } => {
                 // The server still gets what the client wrote before it left.
-                let mut frames = std::mem::take(&mut self.scratch.frames);
-                self.from_client.read_rest(now.elapsed, &mut frames);
+                let mut frames = std::mem::take(&mut self.frames);
+                self.driver.links.from_client.read_rest(now.elapsed, &mut frames);
                 self.pass(Side::Client, now, frames, effects);
                 self.detach_client(now, effects);
             }
@@ -331,7 +334,7 @@ impl Relay {
     /// When the attached client counts as stalled: it has not read queued output for the engine's limit.
     pub(super) fn client_stalled_at(&self) -> Option<Duration> {
         let stall_max = self.core.engine.client_stall_max()?;
-        self.from_server.stalled_since().map(|since| since + stall_max)
+        self.driver.links.from_server.stalled_since().map(|since| since + stall_max)
     }
 
     /// Disconnects an attached client that reads nothing: the server and all other clients wait for it.
@@ -343,8 +346,8 @@ impl Relay {
         self.core
             .notices
             .report(&format!("the attached client has read nothing for {stall_max:?}; it is disconnected"));
-        let mut frames = std::mem::take(&mut self.scratch.frames);
-        self.from_client.end(&mut frames);
+        let mut frames = std::mem::take(&mut self.frames);
+        self.driver.links.from_client.end(&mut frames);
         self.pass(Side::Client, now, frames, effects);
         self.detach_client(now, effects);
     }
@@ -355,19 +358,11 @@ impl Relay {
         self.flush(Side::Client, now, effects);
     }
 
-    /// Replies to an API caller. A client that no longer waits for its admission is detached.
-    pub(super) fn reply(&mut self, caller: ApiCallId, reply: ApiReply, effects: &mut Vec<Effect>) {
-        let is_admission = matches!(reply, ApiReply::Admitted { .. });
-        if !self.core.callers.reply(caller, reply) && is_admission && self.core.engine.admitted() == Some(caller) {
-            self.core.engine.handle(self.core.clock.now(), Input::Detached, effects);
-        }
-    }
-
     pub(super) fn close_client(&mut self) {
         match self.lifecycle {
             Lifecycle::Served { .. } => {
-                self.from_client.detach_source();
-                self.from_server.detach_sink();
+                self.driver.links.from_client.detach_source();
+                self.driver.links.from_server.detach_sink();
             }
             Lifecycle::Client => {}
         }

@@ -12,11 +12,12 @@ use super::child::{SIGNALS, Server, ServerCommand, Spawned};
 use super::core::{Clock, Core};
 use super::deciders;
 use super::direction::Direction;
-use super::event_loop::{Relay, Scratch};
+use super::event_loop::Relay;
 use super::guard::{Environments, Guard};
 use super::hooks::Hooks;
 use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
+use super::pair::Pair;
 use super::pipes::{Sink, Source};
 use super::program_check::{ProgramChecker, ServerEnvironment};
 use super::recorder::Recorder;
@@ -28,6 +29,7 @@ use crate::capture::Whose;
 use crate::config::{Complaint, ContextScope, Environment, Settings};
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
+use crate::driver::Driver;
 use crate::engine::{Engine, EngineSettings, Exit, Fragment, ServerOwner, Token};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
@@ -107,7 +109,7 @@ pub(super) fn prepare(
     environment: &Environment,
     complaints: &[Complaint],
     server_owner: ServerOwner,
-    ends: impl FnOnce(Sink, Source) -> Result<(Direction, Direction), RelayError>,
+    ends: impl FnOnce(Sink, Source) -> Result<(Direction<Source, Sink>, Direction<Source, Sink>), RelayError>,
 ) -> Result<Relay, RelayError> {
     launch::keep_descriptors();
     launch::ignore_file_size_signal();
@@ -130,14 +132,13 @@ pub(super) fn prepare(
         core: start.core(clock, signals)?,
         lifecycle: Lifecycle::Client,
         server,
-        from_client,
-        from_server,
+        driver: Driver::new(Pair { from_client, from_server }),
         client_disconnected: false,
         output_waits: false,
         exit_grace: settings.exit_grace.value,
         drain: None,
         feeder: None,
-        scratch: Scratch::default(),
+        frames: Vec::new(),
     })
 }
 
@@ -235,6 +236,7 @@ impl Start<'_> {
             fragments: fragment_reader(settings.assembly().fragments, &guard),
             programs: ProgramChecker::new(guard.clone()),
             guard,
+            introduced: false,
             reach_revision: 0,
             hooks,
             stalls,

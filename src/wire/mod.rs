@@ -22,7 +22,7 @@ pub use splice::{Members, elements, text, tokens, written_members};
 pub(crate) use splice::{Splice, Token, TokenKind, repeats_member};
 
 /// One of the two parties that the relay connects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     /// The process on our stdin and stdout.
     Client,

@@ -8,7 +8,7 @@ use codex_shim::testing::wire::Side;
 use super::canary::Canary;
 use super::checks::{self, Ending, Life};
 use super::happened::Event;
-use super::shim::{Run, is_at_rest};
+use super::shim::Run;
 use super::world::{FROM_CLIENT, FROM_SERVER, TO_CLIENT, TO_SERVER, World};
 
 /// Number of rounds within which everything in flight must end.
@@ -42,6 +42,7 @@ impl World {
     /// Ends a run and checks its remains. The next step starts another run.
     fn over(&mut self, ending: Ending) {
         let Some(Run { writer, .. }) = self.run.take() else { return };
+        self.shim = None;
         let bytes = self.pipes[TO_CLIENT].get(usize::MAX);
         self.client_hears(&bytes);
         let bytes = self.pipes[TO_SERVER].get(usize::MAX);
@@ -89,8 +90,8 @@ impl World {
             if self.run.is_none() || self.found.is_some() {
                 return;
             }
-            self.client.mouth.write(&mut self.pipes[FROM_CLIENT], usize::MAX);
-            self.server.mouth.write(&mut self.pipes[FROM_SERVER], usize::MAX);
+            self.client.mouth.write(&self.pipes[FROM_CLIENT], usize::MAX);
+            self.server.mouth.write(&self.pipes[FROM_SERVER], usize::MAX);
             for from in [Side::Client, Side::Server] {
                 self.read(from, usize::MAX);
                 self.flush(from, usize::MAX);
@@ -104,13 +105,12 @@ impl World {
             self.now.unix_us += 1_000;
             self.tick();
             self.nothing_is_held_too_long();
-            let Some(run) = &self.run else { return };
             let are_silent = self.client.mouth.is_silent() && self.server.mouth.is_silent();
-            if are_silent && is_at_rest(run, &self.pipes) {
+            if are_silent && self.is_at_rest() {
                 return;
             }
         }
-        let under_way = self.run.as_ref().map(|run| (&run.lanes, run.orders.front(), run.orders.len()));
-        self.broken(format!("it does not come to rest: {under_way:?}, {:?}", self.pipes));
+        let orders = self.run.as_ref().map(|run| (run.orders.front(), run.orders.len()));
+        self.broken(format!("it does not come to rest: {:?}, {orders:?}, {:?}", self.shim, self.pipes));
     }
 }

@@ -1,20 +1,22 @@
-//! The shim's loop, played by the rule at the top of `engine`: the whole result of one read is recorded before any of
-//! it is forwarded; other effects run in order.
+//! What stands around the driver in a world on pipes: the engine, the record and the ledger, with their faults.
+//!
+//! The driver is the product's own. Broken relays are made here: by what the engine is told to decide, by what is recorded, and by
+//! what the pipes do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use codex_shim::testing::driver::{Direction, Driver, Elsewhere, Host, Links as _, Pair, Passed};
 use codex_shim::testing::engine::{
-    ApiReply, ChildEffect, Decision, Effect, Engine, Incoming, Input, LedgerEntry, LinkEffect, Now, Order, OwnLine,
-    Passage, Token,
+    ApiCallId, ApiReply, ClientName, Decision, Effect, Engine, Incoming, Input, LedgerEntry, LinkEffect, Now, Order,
+    OwnLine, Passage, Token,
 };
 use codex_shim::testing::journal::{Batch, Writer};
-use codex_shim::testing::wire::{Conn, Frame, Framer, Line, LineEnd, Side};
+use codex_shim::testing::wire::{Conn, Line, Side};
 use rustix::process::{Resource, Rlimit};
 use serde_json::Value;
 
 use super::canary::Canary;
-use super::dice::Dice;
 use super::happened::Event;
 use super::pipe::Pipe;
 use super::world::{FROM_CLIENT, FROM_SERVER, HOLD_MAX, STEPS, TO_CLIENT, TO_SERVER, World};
@@ -29,147 +31,146 @@ pub enum Told {
     Failure(Token),
 }
 
-/// Outgoing data, in order.
-#[derive(Debug)]
-pub enum Out {
-    Bytes(Vec<u8>),
-    Hold(Token, Duration),
-    /// The end of a line of this length.
-    Mark(Token, usize),
-}
+pub type Shim = Driver<Pair<Pipe, Pipe>>;
 
-/// One direction of the shim.
-#[derive(Debug, Default)]
-pub struct Lane {
-    framer: Framer,
-    pub out: VecDeque<Out>,
+/// A driver between the pipes of a client and a server.
+pub fn shim(pipes: &[Pipe; 4]) -> Shim {
+    let from_client = Direction::new(Side::Client, pipes[FROM_CLIENT].clone(), pipes[TO_SERVER].clone());
+    let from_server = Direction::new(Side::Server, pipes[FROM_SERVER].clone(), pipes[TO_CLIENT].clone());
+    Driver::new(Pair { from_client, from_server })
 }
 
 /// One run of the shim, with everything that ends with it.
 pub struct Run {
     pub engine: Engine,
     pub writer: Writer,
-    pub lanes: [Lane; 2],
     /// Entries on their way to the ledger.
     pub orders: VecDeque<(Told, LedgerEntry)>,
     pub started: Duration,
+    /// Since when something waits for a token.
+    pub held: BTreeMap<Token, Duration>,
     /// Releases that a canary delays, and until when.
     pub released_late: VecDeque<(Token, Duration)>,
+    /// A line that a canary lets the next one overtake.
+    overtaken: Option<OwnLine>,
 }
 
 impl Run {
-    fn release(&mut self, token: Token) {
-        for lane in &mut self.lanes {
-            lane.out.retain(|out| !matches!(out, Out::Hold(held, _) if *held == token));
+    pub fn new(engine: Engine, writer: Writer, started: Duration) -> Run {
+        Run {
+            engine,
+            writer,
+            orders: VecDeque::new(),
+            started,
+            held: BTreeMap::new(),
+            released_late: VecDeque::new(),
+            overtaken: None,
         }
     }
+}
 
-    /// Takes back the line before a mark, unless a part of it is written.
-    fn recall(&mut self, token: Token) -> bool {
-        let out = &mut self.lanes[Side::Client as usize].out;
-        let at = out.iter().position(|out| matches!(out, Out::Mark(mark, _) if *mark == token));
-        let Some((at, Some(Out::Mark(_, length)))) = at.map(|at| (at, out.get(at))) else { return false };
-        let is_whole = at > 0 && matches!(&out[at - 1], Out::Bytes(bytes) if bytes.len() == *length);
-        if is_whole {
-            out.drain(at - 1..=at);
-        }
-        is_whole
-    }
-
-    pub fn release_late(&mut self, now: Duration) {
-        while let Some((token, _)) = self.released_late.pop_front_if(|(_, due)| *due <= now) {
-            self.release(token);
-        }
+/// The pipes of a side: out of it, and from the shim to the other one.
+const fn pipes_of(from: Side) -> (usize, usize) {
+    match from {
+        Side::Client => (FROM_CLIENT, TO_SERVER),
+        Side::Server => (FROM_SERVER, TO_CLIENT),
     }
 }
 
 impl World {
-    /// Carries out the engine's effects in order; the run may end between any two of them.
+    /// Has the driver do something; a run that was killed in between is over then.
+    fn drive(&mut self, what: impl FnOnce(&mut Shim, &mut World)) {
+        let Some(mut shim) = self.shim.take() else { return };
+        what(&mut shim, self);
+        if std::mem::take(&mut self.dies) {
+            return self.killed();
+        }
+        for token in shim.links.from_client.begun_marks() {
+            self.referee.begun(token);
+        }
+        self.shim = Some(shim);
+    }
+
+    /// The relay is killed while the driver works: nothing more is told, recorded or written.
+    fn die(&mut self) {
+        self.dies = true;
+        self.pipes.iter().for_each(Pipe::cut);
+    }
+
+    /// Hands an input to the engine, and carries out what follows.
     pub fn tell(&mut self, input: Input) {
-        let mut effects = Vec::new();
-        let now = self.now();
-        let Some(run) = &mut self.run else { return };
-        match &input {
-            Input::Committed { token, done } => self.referee.committed(*token, *done),
-            Input::Written(mark) => self.referee.written(*mark),
-            Input::Tick => self.referee.ticks(now.elapsed),
-            Input::Closed { from: Side::Server } => self.referee.server_ended(),
-            _ => {}
-        }
-        run.engine.handle(now, input, &mut effects);
-        self.carry_out(effects);
+        self.pipes_take(usize::MAX);
+        self.drive(|shim, world| {
+            let mut effects = Vec::new();
+            world.handle(world.now(), input, &mut effects);
+            while shim.carry_out_all(world, &mut effects).is_some() {}
+        });
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>) {
-        for effect in effects {
-            if self.dice.once_in(4_000) {
-                return self.killed();
-            }
-            let effect = match effect {
-                Effect::Order(order) => {
-                    self.order(order);
-                    continue;
-                }
-                other => other,
-            };
-            let Some(run) = &mut self.run else { return };
-            match effect {
-                Effect::Note(note) => {
-                    let mut batch = run.writer.batch(self.now);
-                    batch.push_note(&note);
-                    commit(&mut run.writer, batch, self.room_bytes);
-                }
-                Effect::Link(LinkEffect::Release(token)) if self.canary == Canary::ReleasesLate => {
-                    run.released_late.push_back((token, self.now.elapsed + HOLD_MAX + Duration::from_millis(60)));
-                }
-                Effect::Link(LinkEffect::Release(token)) => run.release(token),
-                Effect::Link(LinkEffect::Recall(_)) if self.canary == Canary::KeepsAnswers => {}
-                Effect::Link(LinkEffect::Recall(token)) => {
-                    if run.recall(token) || self.canary == Canary::RecallsBegun {
-                        self.tell(Input::Recalled(token));
-                    }
-                }
-                Effect::Link(LinkEffect::Inject(injection)) => {
-                    put_on_record(run, self.now, &injection.lines, self.room_bytes);
-                    if let (Some(mark), Some(line)) = (injection.mark, injection.lines.first()) {
-                        self.referee.marked(mark, &line.bytes);
-                    }
-                    let lines: Vec<u8> =
-                        injection.lines.into_iter().flat_map(|line| LineEnd::Newline.ends(line.bytes)).collect();
-                    let lane = &mut run.lanes[Side::Client as usize];
-                    let length = lines.len();
-                    lane.out.push_back(Out::Bytes(lines));
-                    lane.out.extend(injection.mark.map(|mark| Out::Mark(mark, length)));
-                }
-                Effect::Link(LinkEffect::PassLate { line, .. }) => {
-                    run.lanes[Side::Server as usize].out.push_back(Out::Bytes(LineEnd::Newline.ends(line)));
-                }
-                Effect::Link(LinkEffect::Reply(..)) if self.canary == Canary::LeavesCallers => {}
-                Effect::Link(LinkEffect::Reply(api_call, reply)) => {
-                    let lies = self.canary == Canary::LiesToCallers && reply == ApiReply::Kept;
-                    let reply = if lies { ApiReply::NotOpen } else { reply };
-                    if let Err(what) = self.referee.replied(api_call, &reply) {
-                        self.broken(what);
-                    }
-                }
-                // A server that starts with a client needs no introduction, and nothing is assembled for it. The
-                // simulation leaves out commands run for the user and the child's fate.
-                Effect::Link(LinkEffect::Introduce(..))
-                | Effect::NotifyPending(_)
-                | Effect::NotifyIdle(_)
-                | Effect::Warn(_)
-                | Effect::Child(ChildEffect::CloseServerInput)
-                | Effect::Child(ChildEffect::CloseClientOutput)
-                | Effect::Child(ChildEffect::SignalServer(_))
-                | Effect::Child(ChildEffect::KillServer)
-                | Effect::Child(ChildEffect::DrainServer { .. })
-                | Effect::Child(ChildEffect::Finish(_)) => {}
-                other => self.broken(format!("what is not to be done here: {other:?}")),
-            }
+    /// How many bytes the pipes take from the shim next; at times they take nothing.
+    fn pipes_take(&mut self, bytes_max: usize) {
+        let stalls = self.canary == Canary::Stalls && self.happened.times(Event::Step) > 500;
+        for pipe in [TO_CLIENT, TO_SERVER] {
+            let is_slow = self.dice.once_in(2);
+            self.pipes[pipe].takes(if stalls || is_slow { 0 } else { bytes_max });
         }
     }
 
-    /// An entry goes on its way to the ledger.
+    /// Reads some of a side's output, and passes it on.
+    pub fn read(&mut self, from: Side, bytes_max: usize) {
+        let (pipe, _) = pipes_of(from);
+        if !self.shim.as_mut().is_some_and(|shim| shim.links.direction(from).is_empty()) {
+            // While output waits, nothing more is read.
+            return;
+        }
+        self.pipes_take(bytes_max);
+        self.pipes[pipe].gives(bytes_max);
+        self.pipes[pipe].loses(self.canary == Canary::LosesBytes && self.dice.once_in(20));
+        self.drive(|shim, world| {
+            let (now, mut frames, mut effects) = (world.now(), Vec::new(), Vec::new());
+            shim.links.direction(from).read(now.elapsed, &mut frames);
+            shim.pass(world, now, (Conn::OWN, from), &mut frames, &mut effects);
+            if world.dice.once_in(300) {
+                world.die();
+            }
+            while shim.carry_out_all(world, &mut effects).is_some() {}
+        });
+    }
+
+    /// Writes some of the outgoing data.
+    pub fn flush(&mut self, from: Side, bytes_max: usize) {
+        let stalls = self.canary == Canary::Stalls && self.happened.times(Event::Step) > 500;
+        self.pipes[pipes_of(from).1].takes(if stalls { 0 } else { bytes_max });
+        self.drive(|shim, world| {
+            let mut effects = Vec::new();
+            let to = if from == Side::Client { Side::Server } else { Side::Client };
+            shim.flush(world, world.now(), (Conn::OWN, to), &mut effects);
+            while shim.carry_out_all(world, &mut effects).is_some() {}
+        });
+    }
+
+    pub fn release_late(&mut self) {
+        let now = self.now.elapsed;
+        let (Some(run), Some(shim)) = (&mut self.run, &mut self.shim) else { return };
+        while let Some((token, _)) = run.released_late.pop_front_if(|(_, due)| *due <= now) {
+            shim.links.release(token);
+        }
+    }
+
+    /// The token for which something has waited since before a time.
+    pub fn held_since_before(&self, limit: Duration) -> Option<Token> {
+        let (run, shim) = (self.run.as_ref()?, self.shim.as_ref()?);
+        let held = [&shim.links.from_client, &shim.links.from_server].map(Direction::held);
+        held.into_iter().flatten().find(|token| run.held.get(token).is_some_and(|since| *since < limit))
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_at_rest(&self) -> bool {
+        let (Some(run), Some(shim)) = (&self.run, &self.shim) else { return true };
+        let is_idle = shim.links.from_client.is_empty() && shim.links.from_server.is_empty();
+        run.orders.is_empty() && is_idle && self.pipes.iter().all(Pipe::is_empty)
+    }
+
     fn order(&mut self, order: Order) {
         let now = self.now().elapsed;
         let Some(run) = &mut self.run else { return };
@@ -188,136 +189,241 @@ impl World {
         run.orders.push_back((told, entry));
     }
 
-    /// Reads some of a side's output: records all of it first, and forwards it then.
-    pub fn read(&mut self, from: Side, bytes_max: usize) {
+    /// The change that some canaries make to a decision.
+    fn go_wrong(&mut self, from: Side, line: Line<'_>, decision: &mut Decision) {
+        let is_last = self.happened.times(Event::Step) == STEPS;
+        let answers = from == Side::Client && decision.mark.is_some();
+        let is_copied = match self.canary {
+            Canary::SaysTwice => from == Side::Server && self.dice.once_in(50),
+            Canary::AnswersTwice => answers,
+            _ => false,
+        };
+        let to = if from == Side::Client { Side::Server } else { Side::Client };
+        let Some(form) = decision.record.clone() else { return };
+        let own = |bytes: Vec<u8>| Passage::Replace(OwnLine { to, form: form.clone(), bytes });
+        match self.canary {
+            _ if is_copied && decision.line == Passage::Forward => {
+                decision.line = own([line.bytes, line.bytes].join(&b'\n'));
+            }
+            Canary::LosesTheClientsLast if is_last && from == Side::Client => decision.line = Passage::Withhold,
+            Canary::LosesTheServersLast if is_last && from == Side::Server => decision.line = Passage::Withhold,
+            Canary::AltersAnswers if answers && decision.line == Passage::Forward => {
+                decision.line = own(String::from_utf8_lossy(line.bytes).replace("nth", "9th").into_bytes());
+            }
+            Canary::SwallowsAnswers if answers => decision.line = Passage::Withhold,
+            Canary::SwallowsSecondAnswers if from == Side::Client && self.referee.is_second(line.bytes) => {
+                decision.line = Passage::Withhold;
+            }
+            Canary::ShowsUnkept if from == Side::Server => decision.hold = None,
+            Canary::SendsUnkept if answers => decision.hold = None,
+            Canary::ShowsEnvelopes if from == Side::Server && matches!(decision.line, Passage::Replace(_)) => {
+                decision.line = Passage::Forward;
+            }
+            Canary::PrintsAgain if decision.line == Passage::Forward => {
+                if let Ok(value) = serde_json::from_slice::<Value>(line.bytes) {
+                    decision.line = own(value.to_string().into_bytes());
+                }
+            }
+            Canary::Overtakes if from == Side::Server => self.overtake(line, decision, own),
+            _ => {}
+        }
+    }
+
+    /// Lets a line that should wait behind a request overtake it.
+    fn overtake(&mut self, line: Line<'_>, decision: &mut Decision, own: impl Fn(Vec<u8>) -> Passage) {
         let Some(run) = &mut self.run else { return };
-        let lane = from as usize;
-        // While output waits, nothing more is read.
-        if !run.lanes[lane].out.is_empty() {
+        if decision.line != Passage::Forward {
             return;
         }
-        let mut bytes = self.pipes[if from == Side::Client { FROM_CLIENT } else { FROM_SERVER }].get(bytes_max);
-        if self.canary == Canary::LosesBytes && self.dice.once_in(20) {
-            bytes.pop();
-        }
-        let mut framer = std::mem::take(&mut run.lanes[lane].framer);
-        framer.buffer_mut().extend_from_slice(&bytes);
-        let frames: Vec<Frame> = std::iter::from_fn(|| framer.next_frame()).collect();
-        let mut batch = run.writer.batch(self.now);
-        let mut later = Vec::new();
-        for frame in &frames {
-            let Frame::Line { range, end } = frame else { continue };
-            let line = framer.line(range.clone(), *end);
-            self.read_line(from, line, &mut batch, &mut later);
-        }
-        if self.canary == Canary::ForwardsFirst {
-            self.flush(from, usize::MAX);
-            if self.dice.once_in(4) {
-                return self.killed();
+        match (decision.hold.is_some(), run.overtaken.take()) {
+            (true, None) => {
+                if let Passage::Replace(line) = own(line.bytes.to_vec()) {
+                    run.overtaken = Some(line);
+                    (decision.line, decision.hold) = (Passage::Withhold, None);
+                }
             }
+            (_, Some(overtaken)) => decision.line = own([line.bytes, &overtaken.bytes].join(&b'\n')),
+            (false, None) => {}
         }
-        let Some(run) = &mut self.run else { return };
-        commit(&mut run.writer, batch, self.room_bytes);
-        framer.release_framed();
-        run.lanes[lane].framer = framer;
-        if self.dice.once_in(300) {
-            return self.killed();
-        }
-        self.carry_out(later);
     }
 
-    /// Lets the engine decide on one line.
-    fn read_line<'a>(&mut self, from: Side, line: Line<'a>, batch: &mut Batch<'a>, later: &mut Vec<Effect>) {
-        let now = self.now();
+    /// What some canaries leave out of the effects of a line, or do instead.
+    fn spoil_recalls(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        let begins = self.canary == Canary::RecallsBegun;
+        if self.canary != Canary::KeepsAnswers && !begins {
+            return;
+        }
+        let recalls = effects.extract_if(.., |effect| matches!(effect, Effect::Link(LinkEffect::Recall(_))));
+        for recall in recalls.collect::<Vec<Effect>>() {
+            match recall {
+                Effect::Link(LinkEffect::Recall(token)) if begins && self.referee.has_begun(token) => {
+                    self.handle(now, Input::Recalled(token), effects);
+                }
+                recall if begins => effects.push(recall),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Host for World {
+    fn now(&self) -> Now {
+        World::now(self)
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.run.as_ref().expect("BUG: the driver belongs to a run").engine
+    }
+
+    fn decide(
+        &mut self,
+        now: Now,
+        conn: Conn,
+        from: Side,
+        incoming: Incoming<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Decision> {
+        let Incoming::Line(line) = incoming else { return None };
+        if self.dies {
+            return None;
+        }
         let said = if from == Side::Client { &self.client.mouth.said } else { &self.server.mouth.said };
         if let Err(what) = self.referee.reads(now.elapsed, from, line.bytes, said) {
-            return self.broken(what);
+            self.broken(what);
+            return None;
         }
-        let mut effects = Vec::new();
-        let Some(run) = &mut self.run else { return };
-        // Nothing is assembled, so no line is held.
-        let Some(decision) = run.engine.read(now, Conn::OWN, from, Incoming::Line(line), &mut effects) else { return };
-        let Decision { before, record, hold, line: passage, mark, then } = decision;
-        self.on_record(effects, batch, later);
-        let mut out = Vec::new();
-        for own in before {
-            batch.push_own_line(&own);
-            out.push(Out::Bytes(LineEnd::Newline.ends(own.bytes)));
+        let run = self.run.as_mut()?;
+        let mut decision = run.engine.read(now, conn, from, incoming, effects)?;
+        if let Some(mark) = decision.mark {
+            self.referee.marked(mark, line.bytes);
         }
-        record.iter().for_each(|form| batch.push_line(from, form, line));
-        out.extend(hold.map(|token| Out::Hold(token, self.now.elapsed)));
-        match passage {
-            Passage::Forward => out.push(Out::Bytes(line.end.ends(line.bytes.to_vec()))),
-            Passage::Replace(own) => {
-                batch.push_replacement(&own, line.end);
-                let shows = self.canary == Canary::ShowsEnvelopes && from == Side::Server;
-                let bytes = if shows { line.bytes.to_vec() } else { own.bytes };
-                out.push(Out::Bytes(line.end.ends(bytes)));
+        self.go_wrong(from, line, &mut decision);
+        self.spoil_recalls(now, effects);
+        let mut then = std::mem::take(&mut decision.then);
+        self.spoil_recalls(now, &mut then);
+        decision.then = then;
+        if let Some(token) = decision.hold {
+            let since = self.now.elapsed;
+            self.run.as_mut()?.held.insert(token, since);
+        }
+        Some(decision)
+    }
+
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        if self.dies {
+            return;
+        }
+        match &input {
+            Input::Committed { token, done } => self.referee.committed(*token, *done),
+            Input::Written(mark) => {
+                self.referee.begun(*mark);
+                self.referee.written(*mark);
             }
-            Passage::Withhold => {}
+            Input::Tick => self.referee.ticks(now.elapsed),
+            Input::Closed { from: Side::Server } => self.referee.server_ended(),
+            _ => {}
         }
-        if let Some(token) = mark {
-            self.referee.marked(token, line.bytes);
-            let length = out.last().map_or(0, |out| if let Out::Bytes(bytes) = out { bytes.len() } else { 0 });
-            out.push(Out::Mark(token, length));
-        }
-        self.on_record(then, batch, later);
-        let is_last = self.happened.times(Event::Step) == STEPS;
-        let Some(run) = &mut self.run else { return };
-        go_wrong(self.canary, &mut self.dice, from, is_last, &mut out);
-        if self.canary == Canary::SwallowsSecondAnswers && from == Side::Client && self.referee.is_second(line.bytes) {
-            out.retain(|out| !matches!(out, Out::Bytes(_)));
-        }
-        let lane = &mut run.lanes[from as usize].out;
-        match (self.canary, lane.front(), &out[..]) {
-            (Canary::Overtakes, Some(Out::Hold(..)), [Out::Bytes(_)]) => {
-                out.into_iter().for_each(|out| lane.push_front(out));
-            }
-            _ => lane.extend(out),
+        if let Some(run) = &mut self.run {
+            run.engine.handle(now, input, effects);
         }
     }
 
-    /// Carries out the effects of a line that put something on record.
-    fn on_record(&mut self, effects: Vec<Effect>, batch: &mut Batch<'_>, later: &mut Vec<Effect>) {
-        for effect in effects {
-            match effect {
-                Effect::Note(note) => batch.push_note(&note),
-                Effect::Order(order) => self.order(order),
-                other => later.push(other),
-            }
+    fn batch<'a>(&mut self, _: Now, _: Conn) -> Option<Batch<'a>> {
+        let now = self.now;
+        self.run.as_mut().map(|run| run.writer.batch(now))
+    }
+
+    fn miss(&mut self, _: usize) {}
+
+    fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect> {
+        match (effect, batch) {
+            (Effect::Note(note), Some(batch)) => batch.push_note(&note),
+            (Effect::Order(order), _) => self.order(order),
+            (other, _) => return Some(other),
+        }
+        None
+    }
+
+    fn commit(&mut self, batch: Batch<'_>) {
+        if self.dies {
+            return;
+        }
+        if self.canary == Canary::ForwardsFirst && self.dice.once_in(4) {
+            // It is killed once the line is out.
+            self.dies = true;
+            return;
+        }
+        if let Some(run) = &mut self.run {
+            commit(&mut run.writer, batch, self.room_bytes);
         }
     }
 
-    /// Writes some of the outgoing data.
-    pub fn flush(&mut self, from: Side, bytes_max: usize) {
-        let mut reached = Vec::new();
-        let stalls = self.canary == Canary::Stalls && self.happened.times(Event::Step) > 500;
-        let Some(run) = self.run.as_mut().filter(|_| !stalls) else { return };
-        let pipe = &mut self.pipes[if from == Side::Client { TO_SERVER } else { TO_CLIENT }];
-        let mut left = bytes_max;
-        while let Some(front) = run.lanes[from as usize].out.front_mut() {
-            match front {
-                Out::Bytes(bytes) => {
-                    let taken = pipe.put(bytes, left);
-                    left -= taken;
-                    bytes.drain(..taken);
-                    let is_whole = bytes.is_empty();
-                    if let Some(Out::Mark(token, _)) = run.lanes[from as usize].out.get(1).filter(|_| taken > 0) {
-                        self.referee.begun(*token);
-                    }
-                    if !is_whole {
-                        break;
-                    }
+    fn carry_out(&mut self, effect: Effect, _: &mut Vec<Effect>) -> Option<Elsewhere> {
+        if self.dice.once_in(4_000) {
+            self.die();
+        }
+        if self.dies {
+            return None;
+        }
+        let now = self.now;
+        let run = self.run.as_mut()?;
+        match effect {
+            Effect::Note(note) => {
+                let mut batch = run.writer.batch(now);
+                batch.push_note(&note);
+                commit(&mut run.writer, batch, self.room_bytes);
+            }
+            Effect::Order(order) => self.order(order),
+            Effect::Link(LinkEffect::Release(token)) if self.canary == Canary::ReleasesLate => {
+                run.released_late.push_back((token, now.elapsed + HOLD_MAX + Duration::from_millis(60)));
+            }
+            Effect::Link(LinkEffect::Inject(injection)) => {
+                if let (Some(mark), Some(line)) = (injection.mark, injection.lines.first()) {
+                    self.referee.marked(mark, &line.bytes);
                 }
-                Out::Hold(..) => break,
-                Out::Mark(token, _) => reached.push(*token),
+                return Some(Elsewhere::Link(LinkEffect::Inject(injection)));
             }
-            run.lanes[from as usize].out.pop_front();
+            Effect::Link(effect) => return Some(Elsewhere::Link(effect)),
+            Effect::Child(effect) => return Some(Elsewhere::Child(effect)),
+            // Nothing is assembled. The simulation leaves out commands run for the user.
+            Effect::NotifyPending(_)
+            | Effect::NotifyIdle(_)
+            | Effect::Warn(_)
+            | Effect::PublishConfigWarning(_)
+            | Effect::Consult(_)
+            | Effect::RunFragments(..)
+            | Effect::CheckProgram(..) => {}
         }
-        // An effect of one of them may end the run.
-        reached.into_iter().for_each(|token| self.tell(Input::Written(token)));
+        None
     }
 
+    fn report_refused(&mut self, _: &mut Vec<Effect>) {}
+
+    fn introduce(&mut self, _: Conn, _: ClientName) {}
+
+    fn reply(&mut self, api_call: ApiCallId, reply: ApiReply, _: &mut Vec<Effect>) {
+        if self.canary == Canary::LeavesCallers {
+            return;
+        }
+        let lies = self.canary == Canary::LiesToCallers && reply == ApiReply::Kept;
+        let reply = if lies { ApiReply::NotOpen } else { reply };
+        if let Err(what) = self.referee.replied(api_call, &reply) {
+            self.broken(what);
+        }
+    }
+
+    fn clients_changed(&mut self, _: usize) {}
+
+    fn passed(&mut self, _: Side, _: Passed) {}
+
+    fn publish_waiting(&mut self, _: usize) {}
+
+    fn report(&mut self, fault: &str) {
+        self.broken(format!("what is not to be reported here: {fault}"));
+    }
+}
+
+impl World {
     /// The ledger processes one entry.
     pub fn ledger(&mut self) {
         if self.ledger_hangs {
@@ -374,52 +480,11 @@ impl World {
     }
 }
 
-/// The change that some canaries make to the output for one line.
-fn go_wrong(canary: Canary, dice: &mut Dice, from: Side, is_last: bool, out: &mut Vec<Out>) {
-    let answers = from == Side::Client && matches!(out.last(), Some(Out::Mark(..)));
-    let copy = |out: &[Out]| {
-        let bytes = out.iter().find_map(|out| if let Out::Bytes(bytes) = out { Some(bytes.clone()) } else { None });
-        bytes.map(Out::Bytes)
-    };
-    match canary {
-        Canary::SaysTwice if from == Side::Server && dice.once_in(50) => out.extend(copy(out)),
-        Canary::AnswersTwice if answers => out.extend(copy(out)),
-        Canary::LosesTheClientsLast if is_last && from == Side::Client => out.clear(),
-        Canary::LosesTheServersLast if is_last && from == Side::Server => out.clear(),
-        Canary::AltersAnswers if answers => {
-            for out in out {
-                if let Out::Bytes(bytes) = out {
-                    *bytes = String::from_utf8_lossy(bytes).replace("nth", "9th").into_bytes();
-                }
-            }
-        }
-        Canary::SwallowsAnswers if answers => out.retain(|out| !matches!(out, Out::Bytes(_))),
-        Canary::ShowsUnkept if from == Side::Server => out.retain(|out| !matches!(out, Out::Hold(..))),
-        Canary::SendsUnkept if answers => out.retain(|out| !matches!(out, Out::Hold(..))),
-        Canary::PrintsAgain => {
-            for out in out {
-                if let Out::Bytes(bytes) = out
-                    && let Ok(value) = serde_json::from_slice::<Value>(bytes)
-                {
-                    *bytes = LineEnd::Newline.ends(value.to_string().into_bytes());
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
 /// Records a batch, as far as there is space.
 pub fn commit(writer: &mut Writer, batch: Batch<'_>, room_bytes: Option<u64>) {
     let _limit = room_bytes.map(Limit::set);
     // Missing lines are counted, and marked as soon as there is space.
     let _ = writer.commit(batch);
-}
-
-fn put_on_record(run: &mut Run, now: Now, lines: &[OwnLine], room_bytes: Option<u64>) {
-    let mut batch = run.writer.batch(now);
-    lines.iter().for_each(|line| batch.push_own_line(line));
-    commit(&mut run.writer, batch, room_bytes);
 }
 
 /// A temporary limit on the size of files.
@@ -438,9 +503,4 @@ impl Drop for Limit {
     fn drop(&mut self) {
         rustix::process::setrlimit(Resource::Fsize, self.0).expect("it is what it was");
     }
-}
-
-/// Whether nothing is in flight in a run, or between it and its sides.
-pub fn is_at_rest(run: &Run, pipes: &[Pipe]) -> bool {
-    run.orders.is_empty() && run.lanes.iter().all(|lane| lane.out.is_empty()) && pipes.iter().all(Pipe::is_empty)
 }

@@ -28,7 +28,7 @@ impl Mouth {
         self.said.push(said);
     }
 
-    pub fn write(&mut self, pipe: &mut Pipe, bytes_max: usize) {
+    pub fn write(&mut self, pipe: &Pipe, bytes_max: usize) {
         let taken = pipe.put(&self.unwritten, bytes_max);
         self.unwritten.drain(..taken);
     }

@@ -1,6 +1,5 @@
 //! A world: the shim between its two sides, the data that outlives it, and the events.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
@@ -28,7 +27,7 @@ use super::referee::{EXPIRES_AFTER, Referee};
 use super::restored::Backup;
 use super::rows::Rows;
 use super::server::Server;
-use super::shim::{Out, Run};
+use super::shim::{Run, Shim, shim};
 
 /// Longest time that a line may be held. Source: the contract.
 pub const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -83,6 +82,10 @@ pub struct World {
     pub server: Server,
     /// From and to the client, from and to the server.
     pub pipes: [Pipe; 4],
+    /// What is under test; `None` while it works.
+    pub shim: Option<Shim>,
+    /// The run is killed once the driver returns.
+    pub dies: bool,
     /// Limit on the size of a journal file.
     pub room_bytes: Option<u64>,
     pub ledger_works: bool,
@@ -130,6 +133,8 @@ impl World {
             client: Client::default(),
             server: Server::default(),
             pipes: std::array::from_fn(|_| Pipe::default()),
+            shim: None,
+            dies: false,
             room_bytes: None,
             ledger_works: true,
             ledger_hangs: false,
@@ -221,14 +226,8 @@ impl World {
         self.generation = Some(generation.clone());
         (self.client, self.server, self.child_lives) = (Client::default(), Server::default(), true);
         self.pipes = std::array::from_fn(|_| Pipe::default());
-        self.run = Some(Run {
-            engine,
-            writer,
-            lanes: Default::default(),
-            orders: VecDeque::new(),
-            started: self.now.elapsed,
-            released_late: VecDeque::new(),
-        });
+        self.run = Some(Run::new(engine, writer, self.now.elapsed));
+        self.shim = Some(shim(&self.pipes));
         self.client.begin(&mut self.dice);
         self.tell(Input::ServerStarted { pid: 7, adopted: false });
         self.tell(Input::SessionOpened { generation: generation.to_string() });
@@ -302,14 +301,14 @@ impl World {
     /// Something moves one step forward.
     fn something_moves(&mut self, bytes_max: usize) {
         match self.dice.roll(8) {
-            0 => self.client.mouth.write(&mut self.pipes[FROM_CLIENT], bytes_max),
+            0 => self.client.mouth.write(&self.pipes[FROM_CLIENT], bytes_max),
             1 => self.read(Side::Client, bytes_max),
             2 => self.flush(Side::Client, bytes_max),
             3 => {
                 let bytes = self.pipes[TO_SERVER].get(bytes_max);
                 self.server_hears(&bytes);
             }
-            4 => self.server.mouth.write(&mut self.pipes[FROM_SERVER], bytes_max),
+            4 => self.server.mouth.write(&self.pipes[FROM_SERVER], bytes_max),
             5 => self.read(Side::Server, bytes_max),
             6 => self.flush(Side::Server, bytes_max),
             _ => {
@@ -358,9 +357,10 @@ impl World {
     /// Passes the time to the engine, if it has asked for it.
     pub fn tick(&mut self) {
         let now = self.now();
-        let Some(run) = &mut self.run else { return };
-        run.release_late(self.now.elapsed);
-        let sleeps = self.canary == Canary::NeverExpires && run.lanes.iter().all(|lane| lane.out.is_empty());
+        self.release_late();
+        let (Some(run), Some(shim)) = (&self.run, &self.shim) else { return };
+        let is_idle = shim.links.from_client.is_empty() && shim.links.from_server.is_empty();
+        let sleeps = self.canary == Canary::NeverExpires && is_idle;
         if !sleeps && run.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
             self.tell(Input::Tick);
         }
@@ -378,11 +378,10 @@ impl World {
 
     /// Checks that the engine was told the time whenever it had asked for it, so nothing waits too long.
     pub fn nothing_is_held_too_long(&mut self) {
-        let Some(run) = &self.run else { return };
-        let held = run.lanes.iter().flat_map(|lane| &lane.out).find_map(|out| match out {
-            Out::Hold(token, since) if self.now.elapsed > *since + HOLD_MAX => Some(*token),
-            _ => None,
-        });
+        if self.run.is_none() {
+            return;
+        }
+        let held = self.now.elapsed.checked_sub(HOLD_MAX).and_then(|limit| self.held_since_before(limit));
         self.holds(self.referee.nothing_is_overdue(self.now().elapsed));
         if let Some(token) = held {
             self.broken(format!("6: held past its deadline: token {token}"));

@@ -1,6 +1,6 @@
 //! The client's stdout, and the lines that wait for it.
 
-use crate::relay::pipes::Sink;
+use crate::relay::pipes::{Sink, WriteEnd as _};
 
 /// Capacity that the buffer keeps once it is empty, in bytes.
 const BYTES_KEPT: usize = 1 << 20;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use codex_shim::testing::driver::{Link, Own};
 use codex_shim::testing::engine::Input;
 use codex_shim::testing::journal::SegmentName;
 use codex_shim::testing::wire::{Conn, Side};
@@ -12,8 +13,9 @@ use super::super::checks::Ending;
 use super::super::happened::Event;
 use super::checks::{self, Life};
 use super::client::Client;
-use super::event_loop::{Hub, Own};
 use super::server::Key;
+use super::shim::Hub;
+use super::wire::Wire;
 use super::world::HubWorld;
 
 /// Rounds within which everything in flight must end.
@@ -28,7 +30,7 @@ impl HubWorld {
         self.house.say(|| "the hub is killed".to_owned());
         self.house.happened.count(Event::HubKill);
         self.over(Ending::Killed);
-        self.hub = None;
+        (self.hub, self.driver) = (None, None);
         self.ledger.jobs.clear();
         self.close_all();
     }
@@ -52,16 +54,13 @@ impl HubWorld {
             return;
         }
         (self.house.ledger_works, self.house.ledger_hangs) = (true, false);
-        let mut effects = Vec::new();
-        for conn in self.hub.iter().flat_map(|hub| hub.links.keys().copied()).collect::<Vec<Conn>>() {
-            self.link_ended(conn, Side::Server, &mut effects);
+        for conn in self.conns() {
+            self.link_ended(conn, Side::Server);
         }
-        self.carry_out_all(&mut effects);
-        self.handle(Input::Closed { from: Side::Server }, &mut effects);
-        self.carry_out_all(&mut effects);
-        if let Some(hub) = &mut self.hub {
-            hub.own = Own::AfterClient;
-            hub.unsent.clear();
+        self.tell(Input::Closed { from: Side::Server });
+        if let Some(driver) = &mut self.driver {
+            driver.links.own = Own::AfterClient;
+            driver.links.forget_unsent();
         }
         // The hub waits before it starts another server.
         for _ in 0..ROUNDS_MAX {
@@ -85,7 +84,7 @@ impl HubWorld {
         if keys.is_empty() {
             return;
         }
-        let own = self.hub.as_ref().and_then(|hub| hub.links.get(&Conn::OWN)).map(|link| link.key);
+        let own = self.key_of(Conn::OWN).filter(|_| self.conns().contains(&Conn::OWN));
         let some = keys[self.dice().roll(keys.len() as u64) as usize];
         let key = own.filter(|own| self.house.dice.once_in(2) && keys.contains(own)).unwrap_or(some);
         self.house.say(|| format!("the server closes {key}"));
@@ -147,7 +146,7 @@ impl HubWorld {
         self.house.holds(checked);
         self.house.happened.add(Event::Answer, self.server.answers);
         self.over(Ending::Rest);
-        self.hub = None;
+        (self.hub, self.driver) = (None, None);
     }
 
     /// Reads and passes everything until nothing moves.
@@ -160,12 +159,10 @@ impl HubWorld {
                 self.start();
             }
             let mut has_moved = false;
-            for conn in self.hub.iter().flat_map(|hub| hub.links.keys().copied()).collect::<Vec<Conn>>() {
+            for conn in self.conns() {
                 self.pass(conn, Side::Client);
                 self.pass(conn, Side::Server);
-                let mut effects = Vec::new();
-                self.flush(conn, usize::MAX, &mut effects);
-                self.carry_out_all(&mut effects);
+                self.flush(conn, usize::MAX);
             }
             for key in self.server.sessions.keys().copied().collect::<Vec<Key>>() {
                 has_moved |= self.server_reads(key);
@@ -183,18 +180,17 @@ impl HubWorld {
     }
 
     fn is_at_rest(&self) -> bool {
-        let Some(hub) = &self.hub else { return false };
-        let is_idle = |link: &super::link::Link| {
-            let reads_all = |side| match side {
-                Side::Client => self.clients.get(&link.key).is_none_or(|client| client.read == client.said.len()),
-                Side::Server => self.server.sessions.get(&link.key).is_some_and(|at| at.read == at.said.len()),
-            };
-            !link.is_busy() && !link.is_ending() && reads_all(Side::Client) && reads_all(Side::Server)
+        let Some(driver) = &self.driver else { return false };
+        let is_idle = |(conn, link): (Conn, &Link<Wire>)| {
+            let Some(key) = self.key_of(conn) else { return false };
+            let client_is_read = self.clients.get(&key).is_none_or(|client| client.read == client.said.len());
+            let server_is_read = self.server.sessions.get(&key).is_some_and(|at| at.read == at.said.len());
+            !link.is_busy() && !link.is_ending() && client_is_read && server_is_read
         };
         let has_unheard = self.clients.values().any(|client| client.has_left || !client.unread.is_empty());
         self.ledger.jobs.is_empty()
             && !has_unheard
-            && hub.links.values().all(is_idle)
+            && driver.links.iter().all(is_idle)
             && self.server.sessions.values().all(|session| session.unread.is_empty())
     }
 }

@@ -37,12 +37,12 @@ mod canaries;
 mod checks;
 mod client;
 mod ends;
-mod event_loop;
 mod ledger;
-mod link;
 mod referee;
 mod server;
+mod shim;
 mod threads;
+mod wire;
 mod world;
 
 pub use world::HubWorld;

@@ -1,10 +1,11 @@
 //! The world of a hub: the server, the clients, the hub that runs now, and what outlives it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
 use codex_shim::testing::config::ContextScope;
+use codex_shim::testing::driver::{Driver, HubLinks, Own};
 use codex_shim::testing::engine::{
     ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
     Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner, Token,
@@ -12,7 +13,7 @@ use codex_shim::testing::engine::{
 };
 use codex_shim::testing::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
 use codex_shim::testing::store::threads_in_scope;
-use codex_shim::testing::wire::{Conn, Side};
+use codex_shim::testing::wire::Side;
 use serde_json::json;
 
 use super::super::canary::Canary;
@@ -21,14 +22,18 @@ use super::super::happened::Event;
 use super::super::referee::EXPIRES_AFTER;
 use super::super::world::{HOLD_MAX, STEPS, World};
 use super::client::Client;
-use super::event_loop::{Hub, Own};
 use super::ledger::{Job, Ledger};
 use super::referee::Referee;
 use super::server::{FOLDERS, Key, Server};
+use super::shim::{Hub, HubDriver};
 use super::threads;
+use super::wire::{Wire, Written};
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 4;
+
+/// Bytes that may wait for a client.
+const WAITING_BYTES_MAX: usize = 6_000;
 
 /// How much moves in a step.
 const MOVES: usize = 20;
@@ -37,6 +42,15 @@ pub struct HubWorld {
     /// The session's folder, the time and the faults.
     pub house: World,
     pub hub: Option<Hub>,
+    /// What is under test; `None` while it works.
+    pub driver: Option<HubDriver>,
+    /// The hub is killed once the driver returns.
+    pub dies: bool,
+    /// The ends of all links.
+    pub wires: BTreeMap<(Key, Side), Wire>,
+    pub written: Written,
+    /// Messages of the read under way that the referee has not seen.
+    pub left: usize,
     pub referee: Referee,
     pub ledger: Ledger,
     pub server: Server,
@@ -58,6 +72,11 @@ impl HubWorld {
         HubWorld {
             house: World::new(seed, canary),
             hub: None,
+            driver: None,
+            dies: false,
+            wires: BTreeMap::new(),
+            written: Written::default(),
+            left: 0,
             referee: Referee::default(),
             ledger: Ledger::default(),
             server: Server::default(),
@@ -133,8 +152,9 @@ impl HubWorld {
         let own = if adopted { Own::Due(Duration::ZERO) } else { Own::AfterClient };
         let started = self.house.now.elapsed;
         self.referee = Referee::new(server_run.clone(), self.expires);
-        self.hub =
-            Some(Hub { engine, writer, links: BTreeMap::new(), last_conn: 0, own, unsent: VecDeque::new(), started });
+        self.hub = Some(Hub::new(engine, writer, started));
+        self.wires.clear();
+        self.driver = Some(Driver::new(HubLinks::new(own, WAITING_BYTES_MAX)));
         self.begin_run(server_run, adopted);
     }
 
@@ -309,16 +329,12 @@ impl HubWorld {
 
     /// Something moves one step forward.
     fn something_moves(&mut self) {
-        let conns: Vec<Conn> = self.hub.iter().flat_map(|hub| hub.links.keys().copied()).collect();
+        let conns = self.conns();
         let some_conn = (!conns.is_empty()).then(|| conns[self.house.dice.roll(conns.len() as u64) as usize]);
         match (self.house.dice.roll(6), some_conn) {
             (0 | 1, Some(conn)) => self.pass(conn, Side::Server),
             (2, Some(conn)) => self.pass(conn, Side::Client),
-            (3, Some(conn)) => {
-                let mut effects = Vec::new();
-                self.flush(conn, 1, &mut effects);
-                self.carry_out_all(&mut effects);
-            }
+            (3, Some(conn)) => self.flush(conn, 1),
             (4, _) => {
                 let keys: Vec<Key> = self.clients.keys().copied().collect();
                 if !keys.is_empty() {
@@ -347,7 +363,7 @@ impl HubWorld {
     /// An API caller makes a call.
     fn somebody(&mut self) {
         let api_call = self.house.happened.times(Event::Step);
-        let server_listens = self.answers_to().is_some();
+        let server_listens = self.server_listens();
         let request = match self.house.dice.roll(8) {
             0 => {
                 let speaks_anywhere = self.house.canary == Canary::SpeaksAnywhere;
@@ -430,12 +446,13 @@ impl HubWorld {
     }
 
     pub fn nothing_is_held_too_long(&mut self) {
-        let Some(hub) = &self.hub else { return };
+        let (Some(hub), Some(driver)) = (&self.hub, &self.driver) else { return };
         let limit = self.house.now.elapsed.saturating_sub(HOLD_MAX);
-        let held = hub.links.values().filter_map(|link| link.held_since()).find(|(_, since)| *since < limit);
+        let mut held = driver.links.iter().flat_map(|(_, link)| link.held());
+        let held = held.find(|token| hub.held.get(token).is_some_and(|since| *since < limit));
         let checked = self.referee.nothing_is_overdue(self.now().elapsed);
         self.house.holds(checked);
-        if let Some((token, _)) = held {
+        if let Some(token) = held {
             self.house.broken(format!("6: held past its deadline: token {token}"));
         }
     }
