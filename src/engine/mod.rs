@@ -46,9 +46,9 @@ pub(crate) use assembly::{
     FragmentThreads, QuotedMessage, SentFragment, project,
 };
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
-pub use attached_client::ServerOwner;
 pub use attached_client::ClientName;
-pub(crate) use attached_client::{OWN_NAME};
+pub(crate) use attached_client::OWN_NAME;
+pub use attached_client::ServerOwner;
 pub(crate) use config_warning::ConfigWarning;
 pub(crate) use connections::PROBE;
 pub use connections::{Peer, Transport};

@@ -99,6 +99,11 @@ impl<E: LinkEnd> HubLinks<E> {
         self.iter().filter(|(_, link)| link.is_done(elapsed)).map(|(conn, link)| (conn, link.is_busy())).collect()
     }
 
+    /// How many of our sendings wait for a connection.
+    pub fn unsent(&self) -> usize {
+        self.unsent.len()
+    }
+
     /// Forgets the lines that wait for a connection: their server is gone.
     pub fn forget_unsent(&mut self) {
         self.unsent.clear();

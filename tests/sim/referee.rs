@@ -427,13 +427,6 @@ impl Referee {
         }
     }
 
-    /// Whether a part of the line before a mark is written.
-    pub fn has_begun(&self, mark: Token) -> bool {
-        let is_its =
-            |asked: &Asked, id: &u64, name: &str| asked.is_begun && self.asked.contains_key(id) && asked.name == name;
-        self.marks.get(&mark).is_some_and(|(id, name)| self.asked.get(id).is_some_and(|asked| is_its(asked, id, name)))
-    }
-
     /// The server does not want an answer any more: nothing of it reaches the server, unless a part has.
     fn takes_back(&mut self, id: u64) {
         let Some(asked) = self.asked.get_mut(&id).filter(|asked| !asked.is_begun) else { return };

@@ -51,6 +51,8 @@ pub struct Run {
     pub held: BTreeMap<Token, Duration>,
     /// Releases that a canary delays, and until when.
     pub released_late: VecDeque<(Token, Duration)>,
+    /// Marks of which a part is written.
+    begun: Vec<Token>,
     /// A line that a canary lets the next one overtake.
     overtaken: Option<OwnLine>,
 }
@@ -64,6 +66,7 @@ impl Run {
             started,
             held: BTreeMap::new(),
             released_late: VecDeque::new(),
+            begun: Vec::new(),
             overtaken: None,
         }
     }
@@ -85,9 +88,9 @@ impl World {
         if std::mem::take(&mut self.dies) {
             return self.killed();
         }
-        for token in shim.links.from_client.begun_marks() {
-            self.referee.begun(token);
-        }
+        let begun = shim.links.from_client.begun_marks();
+        begun.iter().for_each(|token| self.referee.begun(*token));
+        self.run.iter_mut().for_each(|run| run.begun.clone_from(&begun));
         self.shim = Some(shim);
     }
 
@@ -107,12 +110,17 @@ impl World {
         });
     }
 
-    /// How many bytes the pipes take from the shim next; at times they take nothing.
+    /// How many bytes the pipes take from the shim next: at times nothing, or a part of a line.
     fn pipes_take(&mut self, bytes_max: usize) {
         let stalls = self.canary == Canary::Stalls && self.happened.times(Event::Step) > 500;
         for pipe in [TO_CLIENT, TO_SERVER] {
-            let is_slow = self.dice.once_in(2);
-            self.pipes[pipe].takes(if stalls || is_slow { 0 } else { bytes_max });
+            let takes = match self.dice.roll(4) {
+                _ if stalls => 0,
+                0 | 1 => 0,
+                2 => bytes_max.min(self.dice.roll(60) as usize),
+                _ => bytes_max,
+            };
+            self.pipes[pipe].takes(takes);
         }
     }
 
@@ -256,7 +264,9 @@ impl World {
         let recalls = effects.extract_if(.., |effect| matches!(effect, Effect::Link(LinkEffect::Recall(_))));
         for recall in recalls.collect::<Vec<Effect>>() {
             match recall {
-                Effect::Link(LinkEffect::Recall(token)) if begins && self.referee.has_begun(token) => {
+                Effect::Link(LinkEffect::Recall(token))
+                    if begins && self.run.as_ref().is_some_and(|run| run.begun.contains(&token)) =>
+                {
                     self.handle(now, Input::Recalled(token), effects);
                 }
                 recall if begins => effects.push(recall),

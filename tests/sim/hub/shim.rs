@@ -62,8 +62,10 @@ impl HubWorld {
     pub fn drive<T>(&mut self, what: impl FnOnce(&mut HubDriver, &mut HubWorld) -> T) -> Option<T> {
         let mut driver = self.driver.take()?;
         self.sync(usize::MAX);
+        let unsent = driver.links.unsent();
         let result = what(&mut driver, self);
         self.hear_all();
+        self.house.happened.add(Event::Unsent, driver.links.unsent().saturating_sub(unsent) as u64);
         if std::mem::take(&mut self.dies) {
             drop(driver);
             self.killed();
@@ -102,6 +104,9 @@ impl HubWorld {
     /// The ends get what the hub has written.
     fn hear_all(&mut self) {
         while let Some((key, side, line)) = self.written.take() {
+            // The driver takes answers back before it writes anything.
+            let checked = self.referee.all_are_taken_back();
+            self.house.holds(checked);
             let Some(conn) = self.conn_of(key) else { continue };
             let sign = if side == Side::Server { '>' } else { '<' };
             self.house.say(|| format!("{} {sign} passed {}", conn.0, String::from_utf8_lossy(&line)));
@@ -158,7 +163,7 @@ impl HubWorld {
         self.drive(|driver, world| {
             let mut effects = Vec::new();
             let conn = driver.links.next_conn();
-            world.hub.iter_mut().for_each(|hub| drop(hub.keys.insert(conn, key)));
+            world.hub.iter_mut().for_each(|hub| hub.keys.extend([(conn, key)]));
             world.house.say(|| format!("client {key} is connection {}", conn.0));
             driver.client_connected(world, link, &mut effects);
             driver.carry_out_on_links(world, &mut effects);
@@ -182,7 +187,7 @@ impl HubWorld {
             self.house.holds(checked);
             self.close(earlier);
         }
-        self.hub.iter_mut().for_each(|hub| drop(hub.keys.insert(Conn::OWN, key)));
+        self.hub.iter_mut().for_each(|hub| hub.keys.extend([(Conn::OWN, key)]));
         self.drive(|driver, world| {
             let mut effects = Vec::new();
             driver.own_connected(world, (peer, end), &mut effects);
