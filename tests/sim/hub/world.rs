@@ -13,7 +13,7 @@ use codex_shim::testing::engine::{
 };
 use codex_shim::testing::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
 use codex_shim::testing::store::threads_in_scope;
-use codex_shim::testing::wire::Side;
+use codex_shim::testing::wire::{Conn, Side};
 use serde_json::json;
 
 use super::super::canary::Canary;
@@ -260,6 +260,7 @@ impl HubWorld {
                 0 | 1 => self.killed(),
                 2 => self.server_dies(),
                 3 => self.server_cuts(),
+                5 | 6 => self.everybody_leaves(),
                 4 => {
                     if let Some(at) = self.house.some_place() {
                         self.house.index(Some(at));
@@ -302,9 +303,27 @@ impl HubWorld {
         (!open.is_empty()).then(|| open[self.house.dice.roll(open.len() as u64) as usize])
     }
 
-    /// A client closes its connection, or is killed: then the hub may not get all that it has written.
+    /// Somebody answers, and then no connection is left that could carry the answer.
+    fn everybody_leaves(&mut self) {
+        self.somebody();
+        let keys: Vec<Key> = self.clients.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.client_leaves(key));
+        let own = self.key_of(Conn::OWN);
+        own.into_iter().for_each(|own| drop(self.server.sessions.remove(&own)));
+        for conn in self.conns() {
+            self.pass(conn, Side::Client);
+            self.pass(conn, Side::Server);
+        }
+    }
+
     fn leaves(&mut self) {
-        let Some(key) = self.some_client() else { return };
+        if let Some(key) = self.some_client() {
+            self.client_leaves(key);
+        }
+    }
+
+    /// A client closes its connection, or is killed: then the hub may not get all that it has written.
+    fn client_leaves(&mut self, key: Key) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         self.house.happened.count(Event::ClientLeaves);
         client.has_left = true;
