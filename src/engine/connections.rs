@@ -225,6 +225,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::LinkEffect;
     use std::time::Duration;
 
     use super::super::{

@@ -487,6 +487,7 @@ pub struct Remembered {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::LinkEffect;
     use std::time::Duration;
 
     use proptest::prelude::*;
