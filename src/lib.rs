@@ -21,7 +21,7 @@
 //!    Each consumer follows the journal's files ([`journal::reader`]); there is no queue in memory between.
 //! 3. **Decisions are pure.** [`engine::Engine`] takes a line or another event and its time, and returns a decision and
 //!    effects. It reads no clock, file or socket and never blocks. All lines of a read are on record before any of them is
-//!    forwarded: this durability policy is implemented in one place, `relay::event_loop`.
+//!    forwarded: this durability policy is implemented in one place, [`driver`], which the simulation drives as the product does.
 //! 4. **The relay never blocks.** One thread owns both directions, the engine and the journal writer. All pipe and
 //!    socket I/O is non-blocking; a slow reader stalls only its own direction, as a pipe would. Other threads post to a
 //!    bounded inbox and wake the poll loop.
@@ -37,7 +37,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← protocol ← secrets ← engine ← descriptors ← files ← journal ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← protocol ← secrets ← engine ← descriptors ← files ← journal ← driver ← history ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← hub ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`], [`config`] beside [`history`] and
 //! [`launch`] beside [`control`]. To change a rule, go to:
 //!
@@ -52,6 +52,7 @@
 //! | [`socket`] | where our Unix sockets are bound, and which processes may call at them |
 //! | [`websocket`] | one end of a WebSocket connection on a Unix socket: handshakes, frames, limits |
 //! | [`journal`] | records, segments, append and cut back, sync and bounds, following a live journal |
+//! | [`driver`] (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
@@ -61,9 +62,9 @@
 //! | [`launch`] | the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; signals to a poll loop |
 //! | [`capture`] | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
-//! | [`relay`] | finding the server, the child process, the pipes, the signals, the poll loop |
+//! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals, the poll loop |
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
-//! | [`hub`] | one server for all clients: its process, the sockets, the poll loop over all connections; a client on stdio that joins |
+//! | [`hub`] | one server for all clients: its process, the sockets, the links and their queues, the poll loop over all connections; a client on stdio that joins |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
 //! | [`web`] | the web page: who may use it, its paths, and what it shows |
 //! | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |
@@ -71,7 +72,7 @@
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire`, `protocol`, `secrets`, `engine` and `history` know no file, socket, thread, process, environment or clock.
+//! - `wire`, `protocol`, `secrets`, `engine`, `driver` and `history` know no file, socket, thread, process, environment or clock.
 //! - Nothing owed to one attached client ever reaches the next: no queue, no half of a line, and no answer to a call,
 //!   unless the next client reuses the id of a call in progress.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a

@@ -249,6 +249,7 @@ mod tests {
                 Effect::Child(ChildEffect::Finish(exit)) => format!("finish {}", exit.status()),
                 Effect::Note(_) => "note".to_owned(),
                 Effect::Child(ChildEffect::SignalServer(signal)) => format!("{signal:?}"),
+                Effect::Child(other) => format!("{other:?}"),
                 other => format!("{other:?}"),
             }));
         }

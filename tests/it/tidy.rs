@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 26] = [
+const ROOMS: [&str; 27] = [
     "wire",
     "protocol",
     "secrets",
@@ -15,6 +15,7 @@ const ROOMS: [&str; 26] = [
     "socket",
     "websocket",
     "journal",
+    "driver",
     "config",
     "history",
     "store",
@@ -35,7 +36,7 @@ const ROOMS: [&str; 26] = [
 ];
 
 /// Rooms without access to files, clock, environment or processes.
-const PURE: [&str; 5] = ["wire", "protocol", "secrets", "engine", "history"];
+const PURE: [&str; 6] = ["wire", "protocol", "secrets", "engine", "driver", "history"];
 
 /// The impure parts of the terminal UI; all others are pure.
 const IMPURE_TUI: [&str; 5] = ["tui/poller.rs", "tui/reader", "tui/run.rs", "tui/source.rs", "tui/terminal.rs"];
