@@ -744,15 +744,21 @@ const pressesAt = (page, text, selector, key) => page.evaluate(([text, selector,
 const BURSTS = [["x", "a"], ["a", "x"], ["a", "a"], ["a", "Enter"], ["a", "d"], [..."add a test", "Enter"]];
 
 async function keysInABurstDecideNothing() {
-	const tooFast = (request) => request.getByText("Keys came too fast").waitFor();
+	// A list that comes in the same moment replaces the card, and with it what is said there.
+	const tooFast = async (request, keys) => {
+		for (let left = 8; ; left -= 1) {
+			await pause(phone);
+			await burst(phone, keys);
+			const isSaid = request.getByText("Keys came too fast").waitFor({ timeout: 20_000 });
+			if (await isSaid.then(() => true, (error) => { if (left === 0) throw error; })) return;
+		}
+	};
 	// By the key of an answer, with and without a confirmation.
 	await asksCommand(950, "make keys");
 	const plain = card(phone, "make keys");
 	await plain.focus();
 	for (const keys of BURSTS) {
-		await pause(phone);
-		await burst(phone, keys);
-		await tooFast(plain);
+		await tooFast(plain, keys);
 		await plain.evaluate((node) => node.querySelector(".error").replaceChildren());
 	}
 	await pause(phone);
@@ -770,10 +776,8 @@ async function keysInABurstDecideNothing() {
 	await pressed;
 	await risky.getByText("just appeared").waitFor();
 	for (const keys of [["x", "Enter"], ["Enter", "x"], ["Enter", "Enter"]]) {
-		await pause(phone);
 		await sure.focus();
-		await burst(phone, keys);
-		await tooFast(risky);
+		await tooFast(risky, keys);
 		await risky.evaluate((node) => node.querySelector(".error").replaceChildren());
 	}
 	await risky.getByRole("button", { name: "Back" }).click();
@@ -785,9 +789,7 @@ async function keysInABurstDecideNothing() {
 	await asksForm(952, "How many keys?", { type: "object", properties: { keys: { type: "integer", default: 3 } } });
 	const form = card(phone, "How many keys?");
 	await form.getByLabel("keys").focus();
-	await pause(phone);
-	await burst(phone, ["4", "Enter"]);
-	await tooFast(form);
+	await tooFast(form, ["4", "Enter"]);
 	await pause(phone);
 	await form.getByLabel("keys").press("Enter");
 	assert.deepEqual((await answered()).result.content, { keys: 3 });
