@@ -584,8 +584,8 @@ fn tables_fit_the_terminal_and_have_heads() {
     for (args, head) in [
         ("sessions", "SESSION  NAME"),
         ("children", "SESSION  NAME"),
-        ("requests", "AGE  REQUEST  SESSION"),
-        ("requests --all", "AGE  REQUEST  SESSION"),
+        ("requests", "AGE  REQUEST  WHO ASKS"),
+        ("requests --all", "AGE  REQUEST  WHO ASKS"),
         ("events", "TIME ("),
         ("tail", "WHEN"),
         ("prune --dry-run --older-than 0s", "SESSION  NAME"),
