@@ -271,8 +271,10 @@ impl Seen<'_> {
             let row = rows.iter().find(|row| row["thread_id"] == json!(place.thread)).expect("its row");
             let of = (&row["name"], &row["kind"], &row["cwd"]);
             assert_eq!(of, (&json!(place.of), &json!("user"), &json!(place.folder)), "{usage:#}");
-            let of_titles = rows.iter().filter(|row| row["kind"] == "title").count();
-            assert_eq!(of_titles, 3, "{usage:#}");
+            // Codex 0.169 asks again for a title that it did not get.
+            let count = |kind: &str| rows.iter().filter(|row| row["kind"] == kind).count();
+            assert!(count("title") >= 3 && count("title") + count("user") == rows.len(), "{usage:#}");
+            assert_eq!(count("user"), self.places.len(), "{usage:#}");
         }
     }
 
