@@ -251,7 +251,7 @@ impl<L: Links> Driver<L> {
             if has_recalls {
                 self.recall_in(host, &mut waiting);
             }
-            let Some(effect) = waiting.pop_front() else { return None };
+            let effect = waiting.pop_front()?;
             match host.carry_out(effect, effects) {
                 None => {}
                 Some(Elsewhere::Link(effect)) => {

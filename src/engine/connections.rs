@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::attached_client::{VersionWatch, introduced};
-use super::interface::{Decision, Effect, Note, Now};
+use super::effect::Effect;
+use super::interface::{Decision, Note, Now};
 use super::open_calls::OpenCall;
 use super::{ClientName, Engine};
 use crate::protocol::{Event, Method};

@@ -17,6 +17,7 @@ mod config_warning;
 mod connections;
 mod context;
 mod denials;
+mod effect;
 mod interface;
 mod ledger;
 mod lines;
@@ -56,10 +57,8 @@ pub(crate) use context::{
     Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
 };
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use interface::{
-    ApiCallId, ApiReply, ApiRequest, ChildEffect, Decision, Effect, Incoming, Input, LinkEffect, Note, Now, OwnLine,
-    Passage, Token,
-};
+pub use effect::{ChildEffect, Effect, LinkEffect};
+pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Incoming, Input, Note, Now, OwnLine, Passage, Token};
 pub(crate) use interface::{Form, Injection, LateLine, Omitted, OmittedReason, OverruleFor, Warning};
 pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
 pub(crate) use ledger::{Delivery, GivenRow, Outcome, OverruledRow, RequestEnd, RequestRow, RowId};

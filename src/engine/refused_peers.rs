@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::interface::{Effect, Note};
+use super::effect::Effect;
+use super::interface::Note;
 
 /// At most one event in this time.
 const EVERY: Duration = Duration::from_secs(10);

@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub(super) fragments: FragmentReader,
     pub(super) programs: ProgramChecker,
     pub(super) guard: Guard,
+    /// They are those of a hub.
+    pub(super) has_many_clients: bool,
     /// A client has told its name since the loop has last looked.
     pub(crate) introduced: bool,
     /// The revision of the models' reach that the guard knows.
@@ -288,10 +290,10 @@ impl Host for Core {
         Core::report_refused(self, effects);
     }
 
-    fn introduce(&mut self, conn: Conn, client: ClientName) {
+    fn introduce(&mut self, _: Conn, client: ClientName) {
         self.introduced = true;
-        // The clients of a hub have names of their own, in the list of its connections.
-        if conn == Conn::OWN {
+        // Those of a hub are in the list of its connections.
+        if !self.has_many_clients {
             self.recorder.name_client(client.name.clone());
             self.published.introduce(client);
         }

@@ -232,7 +232,11 @@ impl Relay {
         while let Some(effect) = self.driver.carry_out_all(&mut self.core, effects) {
             match effect {
                 ChildEffect::Finish(exit) => return Some(exit),
-                effect => self.carry_out_on_child(effect),
+                ChildEffect::CloseServerInput
+                | ChildEffect::CloseClientOutput
+                | ChildEffect::SignalServer(_)
+                | ChildEffect::KillServer
+                | ChildEffect::DrainServer { .. } => self.carry_out_on_child(effect),
             }
         }
         self.core.publish_pending();

@@ -171,6 +171,7 @@ impl Start<'_> {
         let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, server_path, hub } =
             self;
         let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
+        let has_many_clients = hub.is_some();
         let (session, server_run) = hub.map(|hub| (hub.session, hub.server_run)).unzip();
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
         let published = Arc::new(Published::default());
@@ -236,6 +237,7 @@ impl Start<'_> {
             fragments: fragment_reader(settings.assembly().fragments, &guard),
             programs: ProgramChecker::new(guard.clone()),
             guard,
+            has_many_clients,
             introduced: false,
             reach_revision: 0,
             hooks,

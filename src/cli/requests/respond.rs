@@ -70,8 +70,8 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
         let id = text(&row, "request_id");
         let name = match by {
             // What is answered is not on the screen.
-            By::CommandLine => format!("{id} of {}", RequestOrigin::of(&session, &row).exact_name),
-            By::Prompt | By::Script => id.to_owned(),
+            By::CommandLine if by.is_asked() => format!("{id} of {}", RequestOrigin::of(&session, &row).exact_name),
+            By::Prompt | By::CommandLine | By::Script => id.to_owned(),
         };
         make_sure(&name, &row, &body, by)?;
     }

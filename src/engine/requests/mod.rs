@@ -35,9 +35,8 @@ use serde_json::value::RawValue;
 
 use super::api_calls::Unready;
 use super::attached_client::{Clients, ServerOwner};
-use super::interface::{
-    ApiCallId, ApiReply, Decision, Effect, Injection, LinkEffect, Note, Now, OwnLine, Passage, Token,
-};
+use super::effect::{Effect, LinkEffect};
+use super::interface::{ApiCallId, ApiReply, Decision, Injection, Note, Now, OwnLine, Passage, Token};
 use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use super::lines::{Seen, form, kept_answer};
 use super::rules::Rule;

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 use super::early::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
-use crate::engine::interface::{Decision, Effect, LinkEffect, Now, Token};
+use crate::engine::effect::{Effect, LinkEffect};
+use crate::engine::interface::{Decision, Now, Token};
 use crate::engine::ledger::{LedgerEntry, RequestEnd};
 use crate::engine::verdict::Verdict;
 use crate::wire::{Conn, Message, RpcId};

@@ -3,7 +3,8 @@
 
 use super::open::{Commit, Decider, State};
 use super::{Requests, inject, resolve};
-use crate::engine::interface::{ApiReply, Effect, Now};
+use crate::engine::effect::Effect;
+use crate::engine::interface::{ApiReply, Now};
 use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestStatus};
 use crate::wire::{Conn, RpcId};
 

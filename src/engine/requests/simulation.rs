@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, RequestSettings, RequestType, Requests};
 use crate::engine::attached_client::{Clients, ServerOwner};
-use crate::engine::interface::{Decision, Effect, LinkEffect, Now, Passage, Token};
+use crate::engine::effect::{Effect, LinkEffect};
+use crate::engine::interface::{Decision, Now, Passage, Token};
 use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
 use crate::engine::rules::{Does, ExactCommand, Matcher, Rule, Trust, Words};
