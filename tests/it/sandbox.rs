@@ -267,10 +267,7 @@ impl Drop for Cgroup {
         // The kernel forgets a process somewhat after its end.
         eventually("an empty cgroup", || {
             fs::remove_dir(&self.dir)
-                .or_else(|error| match error.kind() {
-                    io::ErrorKind::NotFound => Ok(()),
-                    _ => Err(error),
-                })
+                .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
                 .ok()
         });
     }

@@ -368,8 +368,8 @@ impl HubWorld {
             }
             Canary::HoldsNothing => decision.hold = None,
             Canary::MixesClients if from == Side::Server && decision.line == Passage::Forward => {
-                let others = self.hub.iter().flat_map(|hub| hub.keys.keys().copied());
-                let other = others.filter(|other| *other != Conn::OWN && *other != conn).next();
+                let mut others = self.hub.iter().flat_map(|hub| hub.keys.keys().copied());
+                let other = others.find(|other| *other != Conn::OWN && *other != conn);
                 if let Some(other) = other.filter(|_| self.house.dice.once_in(40)) {
                     decision.line = Passage::Withhold;
                     self.hub.iter_mut().for_each(|hub| hub.misdelivered = Some((other, line.bytes.to_vec())));

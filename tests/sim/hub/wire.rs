@@ -14,12 +14,15 @@ use super::server::Key;
 /// As many bytes as the hub hands to an end at once.
 const FULL_BYTES: usize = 1 << 20;
 
+/// A message to a side of a link.
+type Message = (Key, Side, Vec<u8>);
+
 /// All messages that the hub has written and nobody has received, in order.
 #[derive(Debug, Clone, Default)]
-pub struct Written(Rc<RefCell<VecDeque<(Key, Side, Vec<u8>)>>>);
+pub struct Written(Rc<RefCell<VecDeque<Message>>>);
 
 impl Written {
-    pub fn take(&self) -> Option<(Key, Side, Vec<u8>)> {
+    pub fn take(&self) -> Option<Message> {
         self.0.borrow_mut().pop_front()
     }
 }
