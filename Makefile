@@ -80,9 +80,9 @@ test: nextest ## every test; those with the real codex too, where it can be had;
 	cargo test --no-run --locked --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} tests/run.sh $(FILTER)
 
-many-cases: ## 4,096 random cases in each property test and 5,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
+many-cases: ## 4,096 random cases in each property test and 2,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
 	PROPTEST_CASES=4096 cargo test --locked --features fleet --lib
-	SIM_SEEDS=5000 cargo test --locked --test sim -- whatever
+	SIM_SEEDS=2000 cargo test --locked --features fleet --test sim -- whatever
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }
