@@ -8,12 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::assembly::SentFragment;
-use super::interface::{ApiCallId, ApiRequest, Now};
-use super::ledger::{OverruledRow, RequestSource};
+use super::model::{ApiCallId, ApiRequest, Now, OverruledRow, RequestSource, Unready, Verdict};
+use super::purpose::Purpose;
 use super::requests::{Caller, Explanation};
 use super::turn_gate::{Prepared, Queued};
-use super::verdict::Verdict;
 use super::{
     ApiReply, Decision, Effect, Engine, Form, LinkEffect, OwnLine, Passage, Seen, Warning, event_in, free_line, inject,
     own_line,
@@ -21,69 +19,11 @@ use super::{
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Body, Conn, Members, Message, Side};
 
-/// Why the server does not answer a call. Unless it has ended, the call was not made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unready {
-    /// It was started and is not initialized yet, which it will be without the caller.
-    Starting,
-    /// It takes its name from its first client, and has had none.
-    WithoutClient,
-    /// Its client has not initialized it.
-    NotInitialized,
-    /// It does not read, or has no connection.
-    NotReading,
-    /// Too many calls wait for it.
-    Busy,
-    /// It ended before it answered.
-    Ended,
-    /// It cannot be started, or the relay ends.
-    Stopped,
-}
-
 /// Interrupts waiting for a turn to begin.
 const INTERRUPTS_MAX: usize = 64;
 
 /// How long an interrupt waits for the turn of the `turn/start` forwarded just before it.
 const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(2);
-
-/// The purpose of a call of our own.
-#[derive(Debug)]
-pub(super) enum Purpose {
-    /// Context before a turn.
-    Context,
-    /// Fragments before a turn.
-    Fragments { thread_id: String, sent: Vec<SentFragment> },
-    /// An API caller receives the response unchanged.
-    Rpc(ApiCallId),
-    /// An API caller receives the ids of the turn.
-    Turn {
-        api_call: ApiCallId,
-        thread_id: String,
-        /// The turn that was running at the time of the call.
-        running: Option<String>,
-    },
-    /// An API caller interrupts a turn of this thread.
-    Interrupt { api_call: ApiCallId, thread_id: String },
-    /// An API caller overrules a denial.
-    Overrule {
-        api_call: ApiCallId,
-        thread_id: String,
-        /// The turn of the denial, if it was running at the time of the call.
-        turn_id: Option<String>,
-    },
-    /// A decline reason for a running turn; if rejected, it goes to the next turn.
-    Reason { thread_id: String, reason: String },
-    /// A decline reason before a turn; if rejected, it is lost.
-    ReasonAhead,
-    /// The relay initializes the server.
-    Initialize,
-    /// The hub subscribes to a thread.
-    Watch { thread_id: String },
-    /// The hub ends such a subscription.
-    Unwatch,
-    /// The hub reads the state of a thread.
-    Look,
-}
 
 /// Interrupts for the next turns of threads: caller, thread and deadline, oldest first.
 #[derive(Debug, Default)]
@@ -134,7 +74,7 @@ impl Engine {
     pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
         for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
             // Without a connection of the hub, nobody would get the response to the call.
-            let Some(turn_id) = turn_id.filter(|_| !self.is_hub || self.is_initialized(Conn::OWN)) else {
+            let Some(turn_id) = turn_id.filter(|_| self.may_call()) else {
                 self.threads.keep_reason(&thread_id, reason);
                 continue;
             };
@@ -182,7 +122,7 @@ impl Engine {
                 self.requests.api_answers(now, caller, &request_id, &given, effects);
             }
             ApiRequest::Attach | ApiRequest::Stop | ApiRequest::Start
-                if !self.clients.own().is_served() || self.is_hub =>
+                if !self.clients.own().is_served() || self.owner.outlives_us() =>
             {
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotServed)));
             }
@@ -220,13 +160,18 @@ impl Engine {
         }
     }
 
+    /// Whether the connection on which we call is ready; the one of a client is, or the client waits for it.
+    fn may_call(&self) -> bool {
+        !self.owner.watches_threads() || self.is_initialized(Conn::OWN)
+    }
+
     /// Why the server takes no call now.
     pub(super) fn unready(&self, server_listens: bool) -> Unready {
         match (server_listens, self.clients.own().is_served()) {
             (true, false) => Unready::NotInitialized,
             (true, true) => Unready::Starting,
             // A hub connects to its server again.
-            (false, true) if self.is_hub && !self.is_initialized(Conn::OWN) => match self.has_had_client {
+            (false, true) if !self.may_call() => match self.has_had_client {
                 true => Unready::Starting,
                 false => Unready::WithoutClient,
             },
@@ -421,28 +366,6 @@ impl Engine {
             }
         };
         effects.push(Effect::Link(LinkEffect::Reply(reply.0, reply.1)));
-    }
-}
-
-impl Purpose {
-    /// Rejects the API caller, if any: the server has ended.
-    pub(super) fn server_ended(self, effects: &mut Vec<Effect>) {
-        match self {
-            Purpose::Rpc(api_call)
-            | Purpose::Turn { api_call, .. }
-            | Purpose::Interrupt { api_call, .. }
-            | Purpose::Overrule { api_call, .. } => {
-                effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::Ended))));
-            }
-            Purpose::Reason { .. }
-            | Purpose::ReasonAhead
-            | Purpose::Initialize
-            | Purpose::Watch { .. }
-            | Purpose::Unwatch
-            | Purpose::Look
-            | Purpose::Context
-            | Purpose::Fragments { .. } => {}
-        }
     }
 }
 

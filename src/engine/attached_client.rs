@@ -23,25 +23,14 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::api_calls::Purpose;
-use super::connections::{OnRecord, Peer, Transport};
-use super::interface::ApiCallId;
+use super::connections::OnRecord;
+use super::model::{ApiCallId, ClientName, Peer, ServerOwner, Transport};
 use super::open_calls::{CallKey, Caller, Calls, OpenCall};
+use super::purpose::Purpose;
 use super::requests::RequestKind;
 use super::{ApiReply, Effect, Engine, LinkEffect, Note, Now, free_line, inject, own_free_line};
 use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Message, Side};
-
-/// Who starts and initializes the server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ServerOwner {
-    #[default]
-    Client,
-    /// The relay initializes the server; clients attach to it.
-    Relay,
-    /// The hub: each client has a connection of its own to a server that outlives the hub, and so has the hub.
-    Hub,
-}
 
 /// The clients of all connections.
 #[derive(Debug)]
@@ -397,15 +386,6 @@ const USER_AGENT_BYTES_MAX: usize = 1_000;
 
 /// Longest stored name or version of a client, in bytes; the rest is cut off.
 const CLIENT_NAME_BYTES_MAX: usize = 200;
-
-/// A client's name for itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClientName {
-    /// `clientInfo.name`, cut off at 200 bytes.
-    pub name: Option<String>,
-    /// `clientInfo.version`, likewise.
-    pub version: Option<String>,
-}
 
 /// Watches for the first accepted `initialize` and its response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,12 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::attached_client::{VersionWatch, introduced};
-use super::effect::Effect;
-use super::interface::{Decision, Note, Now};
+use super::model::{Decision, Effect, Note, Now, Peer};
 use super::open_calls::OpenCall;
 use super::{ClientName, Engine};
 use crate::protocol::{Event, Method};
@@ -21,25 +19,6 @@ pub(crate) const PROBE: &str = "codex_app_server_daemon";
 
 /// Subscriptions that are remembered for each connection.
 const SUBSCRIPTIONS_MAX: usize = 1_024;
-
-/// What the kernel and the listener know about a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Peer {
-    pub transport: Transport,
-    /// `None` if the kernel does not tell.
-    pub pid: Option<u32>,
-    /// The terminal of that process, such as `pts/3`.
-    pub terminal: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    #[serde(rename = "websocket")]
-    WebSocket,
-    /// A client on pipes, through another codex-shim.
-    Stdio,
-}
 
 /// Whether a connection is on record.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -231,6 +210,7 @@ mod tests {
 
     use super::super::{
         AssemblySettings, ContextSettings, EngineSettings, Incoming, Input, Remembered, RequestSettings, ServerOwner,
+        Transport,
     };
     use super::*;
     use crate::wire::{Line, LineEnd};

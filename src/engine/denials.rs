@@ -7,9 +7,8 @@ use std::collections::VecDeque;
 
 use serde_json::value::RawValue;
 
-use super::api_calls::Purpose;
-use super::interface::{ApiCallId, ApiReply, OverruleFor};
-use super::ledger::{OverruledRow, RequestSource};
+use super::model::{ApiCallId, ApiReply, OverruleFor, OverruledRow, RequestSource};
+use super::purpose::Purpose;
 use super::{Effect, Engine, LinkEffect, free_line, inject};
 use crate::protocol::{Denial, Method, overruled_review};
 use crate::wire::Conn;

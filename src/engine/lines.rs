@@ -3,17 +3,20 @@
 //! A line is judged for secrets first, which also opens or completes its call. Then one `match` over its event, its call and
 //! its thread makes the [`Decision`].
 
-use super::api_calls::{Purpose, outcome, turn_of, turn_status};
+use super::api_calls::{outcome, turn_of, turn_status};
 use super::assembly::thread_of;
 use super::attached_client::{Stage, answer_without_client};
 use super::config_warning::ConfigWarning;
 use super::context::Projection;
-use super::interface::{Decision, Form, Incoming, Injection, MaskedLine, OwnLine, Passage};
-use super::ledger::{LedgerEntry, OverruledRow, RequestSource};
+use super::model::{
+    Decision, Form, Incoming, Injection, LedgerEntry, MaskedLine, OverruledRow, OwnLine, Passage, RequestSource,
+    Verdict,
+};
 use super::open_calls::{CallKey, Caller, OpenCall};
+use super::purpose::Purpose;
 use super::requests::RequestKind;
 use super::turn_gate::Prepared;
-use super::verdict::{self, Judged, Verdict};
+use super::verdict::{self, Judged};
 use super::{Effect, Engine, LinkEffect, Now, Omitted, OmittedReason, requests};
 use crate::protocol::{Event, ItemPlace, Method};
 use crate::wire::{Body, Conn, Message, RpcId, Side, stands_verbatim};
@@ -136,7 +139,9 @@ impl Engine {
             (None, Some(_), Some(Method::Initialize)) => self.client_initializes(seen.conn, event, &mut decision.then),
             (_, _, Some(Method::TurnStart)) => self.start_turn(seen, event, prepared, decision, effects),
             // On pipes a steered turn stays as it is written.
-            (_, _, Some(Method::TurnSteer)) if self.is_hub => self.steer_turn(seen, event, decision, effects),
+            (_, _, Some(Method::TurnSteer)) if self.owner.has_many_clients() => {
+                self.steer_turn(seen, event, decision, effects)
+            }
             (
                 _,
                 _,
@@ -199,7 +204,7 @@ impl Engine {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) {
-        if self.is_hub {
+        if self.owner.has_many_clients() {
             self.context.words_given(seen.line, event);
         }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);
@@ -227,7 +232,7 @@ impl Engine {
         }
         match (event.id, event.name()) {
             (_, None) => {
-                self.is_draining |= self.is_hub && event.is_refused_by_draining_server();
+                self.is_draining |= self.owner.outlives_us() && event.is_refused_by_draining_server();
                 // This includes late responses to calls that are no longer open: the client never sees responses to ours.
                 let is_ours = event.is_response() && event.id.is_some_and(|id| self.calls.is_own(&RpcId::from_raw(id)));
                 let purpose = completed.and_then(|call| self.call_answered(seen, call, event, decision, effects));
@@ -248,7 +253,7 @@ impl Engine {
                 if event.method == Some(Method::CurrentTimeRead) {
                     self.time_is_asked(event.params, &mut decision.then);
                 }
-                if decision.is_withheld() && RequestKind::of(method).is_none() && !self.is_hub {
+                if decision.is_withheld() && RequestKind::of(method).is_none() && !self.owner.has_many_clients() {
                     effects.push(answer_without_client(id));
                 }
                 if self.clients.of(seen.conn).answers_alone(method)
@@ -294,7 +299,7 @@ impl Engine {
         {
             self.threads.described_in(result);
         }
-        if self.is_hub && matches!(call.method, Some(Method::ThreadResume | Method::ThreadRead)) {
+        if self.owner.watches_threads() && matches!(call.method, Some(Method::ThreadResume | Method::ThreadRead)) {
             self.thread_reported(seen.now, seen.conn, event, &mut decision.then);
         }
         if call.method.is_some_and(Method::opens_thread) {

@@ -17,11 +17,10 @@ mod config_warning;
 mod connections;
 mod context;
 mod denials;
-mod effect;
-mod interface;
-mod ledger;
 mod lines;
+mod model;
 mod open_calls;
+mod purpose;
 mod rate_limits;
 mod refused_peers;
 mod requests;
@@ -41,28 +40,27 @@ use std::time::Duration;
 
 use crate::wire::{Glance, Side};
 
-pub(crate) use api_calls::Unready;
 pub(crate) use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
     FragmentThreads, QuotedMessage, SentFragment, project,
 };
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
-pub use attached_client::ClientName;
 pub(crate) use attached_client::OWN_NAME;
-pub use attached_client::ServerOwner;
 pub(crate) use config_warning::ConfigWarning;
 pub(crate) use connections::PROBE;
-pub use connections::{Peer, Transport};
 pub(crate) use context::{
     Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context,
 };
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
-pub use effect::{ChildEffect, Effect, LinkEffect};
-pub use interface::{ApiCallId, ApiReply, ApiRequest, Decision, Incoming, Input, Note, Now, OwnLine, Passage, Token};
-pub(crate) use interface::{Form, Injection, LateLine, Omitted, OmittedReason, OverruleFor, Warning};
-pub use ledger::{ContextChange, LedgerEntry, Order, RequestSource, RequestStatus, WaitingCommand};
-pub(crate) use ledger::{Delivery, GivenRow, Outcome, OverruledRow, RequestEnd, RequestRow, RowId};
-pub(crate) use refused_peers::RefusedPeer;
+pub use model::{
+    ApiCallId, ApiReply, ApiRequest, ChildEffect, ClientName, ContextChange, Decision, Effect, Exit, Incoming, Input,
+    LedgerEntry, LinkEffect, Note, Now, Order, OwnLine, Passage, Peer, RequestSource, RequestStatus, ServerOwner,
+    Token, Transport, WaitingCommand,
+};
+pub(crate) use model::{
+    Delivery, Form, GivenRow, Injection, LateLine, Omitted, OmittedReason, Outcome, OverruleFor, OverruledRow,
+    RefusedPeer, RequestEnd, RequestRow, RowId, Signal, Unready, Warning,
+};
 pub use requests::{
     AnswerBefore, GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, request_digest, valid,
 };
@@ -76,8 +74,6 @@ pub(crate) use rules::{
     runs_repository_files,
 };
 pub use rules::{Rule, acceptable_words};
-pub use shutdown::Exit;
-pub(crate) use shutdown::Signal;
 pub use visible::one_line;
 pub(crate) use visible::{deceives, visible};
 pub(crate) use workspaces::ModelsReach;
@@ -147,7 +143,7 @@ pub struct Engine {
     /// The server's version is on record.
     knows_version: bool,
     glance: Glance,
-    is_hub: bool,
+    owner: ServerOwner,
     /// The server of this hub has answered a client that is on record, maybe one of an earlier hub.
     has_had_client: bool,
     /// The server has refused a call because it is shutting down.
@@ -181,7 +177,7 @@ impl Engine {
             refused_peers: RefusedPeers::default(),
             knows_version: false,
             glance: Glance::default(),
-            is_hub: settings.server_owner == ServerOwner::Hub,
+            owner: settings.server_owner,
             has_had_client: false,
             is_draining: false,
             subscriptions_changed: false,
@@ -288,19 +284,19 @@ impl Engine {
         }
         // Pending requests need no answer: the server is gone.
         drop(self.detach(now, effects));
-        match self.is_hub {
+        match self.owner.outlives_us() {
             true => effects.push(Effect::Note(Note::GenerationEnded { exit_code: None, signal: None })),
             false => self.shutdown.server_closed(effects),
         }
     }
 
     fn server_started(&mut self, pid: u32, adopted: bool, effects: &mut Vec<Effect>) {
-        effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.is_hub }));
+        effects.push(Effect::Note(Note::GenerationStarted { pid, adopted, hub: self.owner.has_many_clients() }));
         self.has_had_client = adopted;
         if adopted {
             self.requests.workspaces.server_adopted();
         }
-        if self.clients.own().is_served() && !self.is_hub {
+        if self.clients.own().is_served() && !self.owner.outlives_us() {
             self.initialize(effects);
         }
     }

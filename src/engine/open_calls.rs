@@ -16,11 +16,11 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::value::RawValue;
 
-use super::api_calls::Purpose;
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
-use super::ledger::OverruledRow;
-use super::verdict::{Awaited, Verdict};
+use super::model::{OverruledRow, Verdict};
+use super::purpose::Purpose;
+use super::verdict::Awaited;
 use crate::protocol::{Event, Method, ThreadSettings, request_line};
 use crate::wire::{Conn, Members, RpcId, elements};
 

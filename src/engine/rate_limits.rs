@@ -3,10 +3,9 @@
 //! The numbers are read one by one and written anew, so that no other member of the message can reach the record: neither a plan,
 //! nor credits, nor the name of a limit.
 
-use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::interface::Note;
+use super::model::{Note, RateLimit};
 use crate::wire::Members;
 
 /// Longest window that is credible, in minutes: ten years.
@@ -17,15 +16,6 @@ const RESETS_AT_MAX: u64 = 253_402_300_799;
 
 /// The id of the limit on all use of the account. Other limits are of single models.
 const ACCOUNT_LIMIT: &str = "codex";
-
-/// How much of a window is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct RateLimit {
-    pub used_percent: u64,
-    pub window_minutes: Option<u64>,
-    /// Seconds since the Unix epoch.
-    pub resets_at: Option<u64>,
-}
 
 /// The limits as the server last reported them.
 #[derive(Debug, Default)]

@@ -3,26 +3,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
-use super::effect::Effect;
-use super::interface::Note;
+use super::model::{Effect, Note, RefusedPeer};
 
 /// At most one event in this time.
 const EVERY: Duration = Duration::from_secs(10);
-
-/// A process that was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RefusedPeer {
-    /// The socket at which it called: `control`, or `hub`.
-    pub socket: &'static str,
-    /// How it is confined.
-    pub reason: &'static str,
-    pub uid: u32,
-    pub pid: Option<u32>,
-    /// The name of its program, as the process gives it.
-    pub program: Option<String>,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct RefusedPeers {

@@ -6,10 +6,10 @@
 //! After the client closes its input, the server's grace period pauses while server output is blocked on that client:
 //! without us, the server would block in `write` just as long. A signal ends that wait.
 
-use std::fmt;
 use std::time::Duration;
 
-use super::{ChildEffect, Effect, Note, ServerOwner};
+use super::model::{Exit, Signal};
+use super::{ChildEffect, Effect, ServerOwner};
 
 /// Grace period between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -17,50 +17,6 @@ const TERM_GRACE: Duration = Duration::from_secs(2);
 /// After the child is reaped, its output counts as closed once it has been silent this long: a launcher's own child may
 /// keep the pipe open.
 const DRAIN_QUIET_MAX: Duration = Duration::from_millis(100);
-
-/// A signal forwarded to the child.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Signal {
-    Terminate,
-    /// SIGTERM while our launcher has it blocked. The child inherits the mask and may not see the signal until it
-    /// unblocks it.
-    BlockedTerminate,
-    Interrupt,
-    HangUp,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    Code(i32),
-    Signal(i32),
-}
-
-impl Exit {
-    /// Our exit status: the child's, or 128 + n if signal n killed it.
-    pub fn status(self) -> i32 {
-        match self {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128 + signal,
-        }
-    }
-
-    fn note(self) -> Note {
-        let (exit_code, signal) = match self {
-            Exit::Code(code) => (Some(code), None),
-            Exit::Signal(signal) => (None, Some(signal)),
-        };
-        Note::GenerationEnded { exit_code, signal }
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Exit::Code(code) => write!(f, "exit status {code}"),
-            Exit::Signal(signal) => write!(f, "signal {signal}"),
-        }
-    }
-}
 
 /// Observed ends and pending deadlines.
 #[derive(Debug)]

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde_json::value::RawValue;
 
-use super::api_calls::Purpose;
 use super::assembly::{ADDITION, Remembered, SentFragment};
 use super::open_calls::{CallKey, OpenCalls};
+use super::purpose::Purpose;
 use super::{Effect, LedgerEntry};
 use crate::protocol::{SpawnedThread, ThreadDescription, ThreadSettings, cwd_in};
 use crate::wire::Members;

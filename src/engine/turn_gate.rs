@@ -7,10 +7,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::api_calls::Unready;
 use super::assembly::{Assembled, Consultation, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
-use super::interface::{ApiCallId, LateLine, Token};
+use super::model::{ApiCallId, LateLine, Token, Unready};
 use super::{ApiReply, Effect, Engine, LinkEffect, Note, Now};
 use crate::protocol::{Event, Method, cwd_in};
 use crate::wire::{Body, Conn, Line, LineEnd, Members, RpcId, Side};

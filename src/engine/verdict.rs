@@ -11,11 +11,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use memchr::memmem;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::model::Verdict;
 use super::open_calls::{CallKey, Calls, Completed, Ids, OpenCall, OpenCalls, ids_in};
+use super::requests::answer::asks_secret;
 use super::{Form, Omitted, OmittedReason, Warning};
 use crate::protocol::{
     Event, Method, Secrecy, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
@@ -32,17 +33,6 @@ const ITEM_ID_BYTES_MAX: usize = 1_024;
 
 /// Longest method or id in the record of an omitted line, in bytes.
 const NAMED_BYTES_MAX: usize = 200;
-
-/// How much of a line may be recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// All of it.
-    Open,
-    /// All but the credentials in these members.
-    Masked(Carrier),
-    /// Nothing.
-    Secret,
-}
 
 /// Decides on lines, and remembers what later lines repeat.
 #[derive(Debug, Default)]
@@ -249,23 +239,6 @@ fn asks_for_secret(line: &[u8]) -> bool {
         || (names_method_with_secret_members(&text) && may_name_credential(&text))
         || names_method_with_secret_answer(&text)
         || may_ask_for_secret(&text)
-}
-
-/// Whether a question to the user has `isSecret`.
-pub(super) fn asks_secret(params: &str) -> bool {
-    #[derive(Deserialize)]
-    struct Params {
-        questions: Vec<Question>,
-    }
-    #[derive(Deserialize)]
-    struct Question {
-        #[serde(rename = "isSecret", default)]
-        is_secret: Option<bool>,
-    }
-    match serde_json::from_str::<Params>(params) {
-        Ok(params) => params.questions.iter().any(|question| question.is_secret == Some(true)),
-        Err(_) => memmem::find(params.as_bytes(), b"ecret").is_some(),
-    }
 }
 
 /// Whether a configuration write has a value under a key that names a secret, or at a path for credentials.

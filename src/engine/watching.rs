@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::api_calls::{Purpose, turn_of};
+use super::api_calls::turn_of;
+use super::purpose::Purpose;
 use super::{Effect, Engine, Now, free_line, inject};
 use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Message};
@@ -67,7 +68,9 @@ fn add(threads: &mut BTreeSet<String>, thread_id: &str) -> bool {
 impl Engine {
     /// Subscribes to a thread, unless somebody has.
     pub(super) fn watch(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
-        let can_watch = self.is_hub && self.is_initialized(Conn::OWN) && !self.watched.with_clock.contains(thread_id);
+        let can_watch = self.owner.watches_threads()
+            && self.is_initialized(Conn::OWN)
+            && !self.watched.with_clock.contains(thread_id);
         if !can_watch || self.clients.has_subscriber(thread_id) || !add(&mut self.watched.ours, thread_id) {
             return;
         }
@@ -76,7 +79,7 @@ impl Engine {
 
     /// Loads a thread into the server, which takes a turn in no other. The client of a relay does that itself.
     pub(super) fn load(&mut self, thread_id: &str, effects: &mut Vec<Effect>) {
-        if self.is_hub {
+        if self.owner.watches_threads() {
             self.watch(thread_id, effects);
         } else if self.clients.own().is_served() && !self.clients.has_subscriber(thread_id) {
             self.resume(thread_id, effects);
@@ -129,7 +132,7 @@ impl Engine {
     /// The hub's own connection is initialized: takes the place of clients that have left meanwhile, and looks after the requests
     /// that were open when an earlier hub ended.
     pub(super) fn watch_all(&mut self, effects: &mut Vec<Effect>) {
-        if !self.is_hub || !self.is_initialized(Conn::OWN) {
+        if !self.is_initialized(Conn::OWN) {
             return;
         }
         let running: Vec<String> =
@@ -198,7 +201,9 @@ impl Engine {
     /// A turn has started, which only subscribers are told. The server subscribes all its clients to the threads of sub-agents, and
     /// the hub, too; it leaves them to the clients.
     pub(super) fn turn_watched(&mut self, conn: Conn, message: &Message<'_>, effects: &mut Vec<Effect>) {
-        let Some((thread_id, _)) = Some(message).filter(|_| self.is_hub).and_then(turn_of) else { return };
+        let Some((thread_id, _)) = Some(message).filter(|_| self.owner.watches_threads()).and_then(turn_of) else {
+            return;
+        };
         if conn != Conn::OWN {
             if self.add_subscription(conn, &thread_id) {
                 self.client_subscribed(conn, &thread_id, effects);
@@ -228,7 +233,7 @@ impl Engine {
 
     /// The server asks a client for the time.
     pub(super) fn time_is_asked(&mut self, params: Option<&RawValue>, effects: &mut Vec<Effect>) {
-        let params = params.filter(|_| self.is_hub).and_then(Members::of);
+        let params = params.filter(|_| self.owner.watches_threads()).and_then(Members::of);
         if let Some(thread_id) = params.and_then(|params| params.text("threadId")) {
             add(&mut self.watched.with_clock, &thread_id);
             self.unwatch(&thread_id, effects);
@@ -238,7 +243,7 @@ impl Engine {
     /// The status of a thread has changed, which all clients are told. It may run with no subscriber: a client has left a turn
     /// behind, or its queue.
     pub(super) fn thread_status_changed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
-        let Some(params) = Some(params).filter(|_| self.is_hub).and_then(Members::of) else { return };
+        let Some(params) = Members::of(params) else { return };
         let (Some(thread_id), Some(status)) = (params.text("threadId"), params.get("status")) else { return };
         if self.status_changed(&thread_id, status) {
             self.watch(&thread_id, effects);
@@ -926,7 +931,7 @@ mod tests {
         assert!(!carries(&mut hub, "title"));
         let mut relay = Hub::new();
         relay.join(1);
-        relay.0.is_hub = false;
+        relay.0.owner = ServerOwner::Client;
         assert!(!carries(&mut relay, "t"));
     }
 
@@ -999,7 +1004,7 @@ mod tests {
     #[test]
     fn relay_watches_nothing() {
         let mut hub = Hub::new();
-        hub.0.is_hub = false;
+        hub.0.owner = ServerOwner::Client;
         assert_eq!(hub.status("active"), "");
     }
 }

@@ -249,8 +249,8 @@ mod tests {
 
     use super::*;
     use crate::engine::Remembered;
-    use crate::engine::api_calls::Purpose;
     use crate::engine::open_calls::Calls;
+    use crate::engine::purpose::Purpose;
     use crate::engine::threads::Threads;
     use crate::protocol::Event;
     use crate::wire::{Body, Conn};

@@ -15,10 +15,10 @@ use fragments::{Fragments, bounded_addition, inject_params};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::api_calls::Purpose;
 use super::context::{Projection, THREAD_ID_BYTES_MAX, is_unknown_method};
-use super::interface::Token;
+use super::model::Token;
 use super::open_calls::CallKey;
+use super::purpose::Purpose;
 use super::threads::Known;
 use super::turn_gate::{Awaited, Holds, Prepared};
 use super::{Decision, Effect, Engine, LedgerEntry, Note, Now, Passage, Seen, Warning, own_line};
@@ -494,7 +494,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::engine::interface::LateLine;
+    use crate::engine::model::LateLine;
     use crate::engine::{
         ApiCallId, ApiReply, ApiRequest, Assembled, AssemblySettings, ContextEngineSettings, ContextSettings,
         EngineSettings, Fragment, Incoming, Injection, Input, RequestSettings, ServerOwner, Token, Unready,

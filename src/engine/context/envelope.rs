@@ -16,7 +16,7 @@ use super::ContextSettings;
 use super::command::{Command, ContextBounds, Label, Origin, Preview};
 use super::strip::IMAGE_PREVIEW;
 use crate::engine::assembly::projection::{self, Cut, REQUEST_HEADING};
-use crate::engine::ledger::WaitingCommand;
+use crate::engine::model::WaitingCommand;
 use crate::engine::threads::WORDS_CHARS_MAX;
 use crate::wire::{Members, Message, Splice, elements, text};
 

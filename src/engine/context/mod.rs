@@ -13,9 +13,9 @@ mod strip;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::api_calls::Purpose;
-use super::ledger::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
+use super::model::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
 use super::open_calls::{CallKey, Calls, OpenCall};
+use super::purpose::Purpose;
 use super::threads::Threads;
 use super::{Effect, Note, Now, Seen, Warning};
 use crate::protocol::{Method, inject_items_params, named, of_name};
@@ -559,7 +559,7 @@ impl Waiting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::verdict::Verdict;
+    use crate::engine::model::Verdict;
     use crate::engine::{Order, RowId};
     use crate::protocol::Event;
     use crate::wire::{Body, Conn};

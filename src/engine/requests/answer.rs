@@ -1,12 +1,13 @@
 //! Answers from API callers: validated against the request and converted to the server's format.
 
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::OMITTED;
 use super::kind::{RequestKind, RequestType, Word};
-use crate::engine::verdict::{Verdict, asks_secret};
+use crate::engine::model::Verdict;
 use crate::protocol::{named, of_name};
 use crate::secrets::Carrier;
 
@@ -323,6 +324,23 @@ pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
         }
         RequestType::Elicitation => words.collect(),
         RequestType::Permissions | RequestType::UserInput | RequestType::Other => Vec::new(),
+    }
+}
+
+/// Whether a question to the user has `isSecret`.
+pub(in crate::engine) fn asks_secret(params: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Params {
+        questions: Vec<Question>,
+    }
+    #[derive(Deserialize)]
+    struct Question {
+        #[serde(rename = "isSecret", default)]
+        is_secret: Option<bool>,
+    }
+    match serde_json::from_str::<Params>(params) {
+        Ok(params) => params.questions.iter().any(|question| question.is_secret == Some(true)),
+        Err(_) => memmem::find(params.as_bytes(), b"ecret").is_some(),
     }
 }
 

@@ -13,10 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::open::{Replaced, SERVER_EXITED, WITHDRAWN, Why, later_entry};
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
-use crate::engine::effect::Effect;
-use crate::engine::interface::Now;
-use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestSource, RequestStatus};
-use crate::engine::verdict::Verdict;
+use crate::engine::model::{Effect, GivenRow, LedgerEntry, Now, RequestEnd, RequestSource, RequestStatus, Verdict};
 use crate::protocol::ItemPlace;
 use crate::wire::{Conn, Members, Message, RpcId, elements, text};
 

@@ -11,10 +11,10 @@ use super::before::{AnswerBefore, OpenBefore, RequestDigest, request_digest};
 use super::open::{Commit, Decider, ErrorText, LateAnswer, State, WITHDRAWN, Why, request_name};
 use super::{Requests, answer, resolve};
 use crate::engine::attached_client::Clients;
-use crate::engine::effect::Effect;
-use crate::engine::interface::{ApiReply, Note, Now, Token, Warning};
-use crate::engine::ledger::{LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
-use crate::engine::verdict::Verdict;
+use crate::engine::model::{
+    ApiReply, Effect, LedgerEntry, Note, Now, Order, RequestEnd, RequestRow, RequestSource, RequestStatus, Token,
+    Verdict, Warning,
+};
 use crate::wire::RpcId;
 
 /// Limits of the kept orders. Beyond them, the oldest requests that have ended are not stored.

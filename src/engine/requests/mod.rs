@@ -33,14 +33,13 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::api_calls::Unready;
-use super::attached_client::{Clients, ServerOwner};
-use super::effect::{Effect, LinkEffect};
-use super::interface::{ApiCallId, ApiReply, Decision, Injection, Note, Now, OwnLine, Passage, Token};
-use super::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestRow, RequestSource, RequestStatus};
+use super::attached_client::Clients;
 use super::lines::{Seen, form, kept_answer};
+use super::model::{
+    ApiCallId, ApiReply, Decision, Effect, GivenRow, Injection, LedgerEntry, LinkEffect, Note, Now, Order, OwnLine,
+    Passage, RequestEnd, RequestRow, RequestSource, RequestStatus, ServerOwner, Token, Unready, Verdict,
+};
 use super::rules::Rule;
-use super::verdict::Verdict;
 use super::workspaces::Workspaces;
 use crate::protocol::ItemPlace;
 use crate::wire::{Body, Conn, Message, RpcId, Side};
@@ -93,8 +92,7 @@ pub struct RequestSettings {
 #[derive(Debug)]
 pub(super) struct Requests {
     settings: RequestSettings,
-    /// The server never uses an id twice, and sends a request to several clients.
-    is_hub: bool,
+    owner: ServerOwner,
     /// The newest connection.
     last_conn: Conn,
     /// The run, once the session is open and rows can be stored.
@@ -145,13 +143,13 @@ impl Requests {
     pub(super) fn new(settings: RequestSettings, server_owner: ServerOwner, tokens_before: Token) -> Requests {
         Requests {
             settings,
-            is_hub: server_owner == ServerOwner::Hub,
+            owner: server_owner,
             last_conn: Conn::OWN,
             generation: None,
             open: HashMap::new(),
             arrivals: 0,
             before: Vec::new(),
-            is_read: server_owner != ServerOwner::Hub,
+            is_read: !server_owner.outlives_us(),
             early: Early::default(),
             ended: Ended::default(),
             names: HashMap::new(),
@@ -246,7 +244,9 @@ impl Requests {
         let of_ended = self.ended.forget(&id);
         let (answered_before, mut replaced) = match self.open.remove(&id) {
             Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
-            Some(answered) if self.is_hub && !answered.is_repeated_by(message) => (VecDeque::new(), answered.asked()),
+            Some(answered) if self.owner.has_many_clients() && !answered.is_repeated_by(message) => {
+                (VecDeque::new(), answered.asked())
+            }
             Some(mut answered) => (answered.followed_by(message), VecDeque::new()),
             None => (VecDeque::new(), of_ended),
         };
@@ -369,7 +369,7 @@ impl Requests {
         let request_id = request.row.request_id.clone();
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
-        request.end = self.is_hub.then(|| Box::new(end.clone()));
+        request.end = Some(Box::new(end.clone()));
         effects.push(resolved_note(&end, false));
         let entry = LedgerEntry::RequestEnded(Box::new(end));
         let token = self.keep_first(entry, Commit::GoesOn { request_id }, effects);
@@ -526,7 +526,7 @@ impl Requests {
             && request.row.request_id == end.request_id
         {
             request.is_answered(over, self.last_conn);
-            request.end = self.is_hub.then(|| Box::new(end.clone()));
+            request.end = Some(Box::new(end.clone()));
             self.dispatches.insert(token, Dispatch { id, request_id: end.request_id.clone(), was_sent: false });
             resolve(end, effects);
         }
@@ -550,10 +550,15 @@ impl Requests {
         std::mem::take(&mut self.explanations)
     }
 
+    /// The requests under the id of this one, of which copies may still come.
+    fn copied(&self, request: &Request) -> VecDeque<open::Replaced> {
+        if self.owner.has_many_clients() { request.asked() } else { VecDeque::new() }
+    }
+
     /// Closes a request.
     fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) -> Option<Request> {
         let request = self.open.remove(id)?;
-        let asked = if self.is_hub { request.asked() } else { VecDeque::new() };
+        let asked = self.copied(&request);
         self.ended.add(id.clone(), request.row.request_id.clone(), late_answer, asked);
         Some(request)
     }

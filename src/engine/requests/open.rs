@@ -13,11 +13,11 @@ use super::kind::{RequestKind, summary};
 use super::ruled::{AppliedRule, Ruled};
 use super::{HOLD_MAX, Requests, answer, inject, read, resolve, response_line};
 use crate::engine::attached_client::Clients;
-use crate::engine::effect::{Effect, LinkEffect};
-use crate::engine::interface::{ApiCallId, ApiReply, Decision, Note, Now, Passage, Token};
-use crate::engine::ledger::{GivenRow, LedgerEntry, RequestEnd, RequestRow, RequestSource, RequestStatus};
 use crate::engine::lines::Seen;
-use crate::engine::verdict::Verdict;
+use crate::engine::model::{
+    ApiCallId, ApiReply, Decision, Effect, GivenRow, LedgerEntry, LinkEffect, Note, Now, Passage, RequestEnd,
+    RequestRow, RequestSource, RequestStatus, Token, Verdict,
+};
 use crate::protocol::ItemPlace;
 use crate::wire::{Conn, Members, Message, RpcId};
 
@@ -79,7 +79,7 @@ pub(super) struct Request {
     pub(super) is_unstored: bool,
     /// An answer that was given up may still be stored, and is to be replaced then.
     pub(super) is_stored_late: bool,
-    /// The answer that the ledger gets. Only a hub keeps it.
+    /// The answer that the ledger gets.
     pub(super) end: Option<Box<RequestEnd>>,
     pub(super) state: State,
 }
@@ -387,7 +387,7 @@ impl Requests {
         let Some(token) = self.commits.iter().find(|(_, commit)| opens(commit)).map(|(token, _)| *token) else {
             // Only the hub itself had got the request when its row could not be stored.
             let is_unstored = |request: &Request| request.row.request_id == request_id && request.is_unstored;
-            if self.is_hub && !self.is_trusted && self.open.values().any(is_unstored) {
+            if self.owner.has_many_clients() && !self.is_trusted && self.open.values().any(is_unstored) {
                 effects.push(Effect::keep(LedgerEntry::RequestLate { request_id }));
             }
             return;
@@ -469,10 +469,11 @@ impl Requests {
         decision: &mut Decision,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        if self.is_hub && self.ended.has(id, message) {
+        let has_copies = self.owner.has_many_clients();
+        if self.ended.has(id, message) {
             return true;
         }
-        if let Some(request) = self.open.get_mut(id).filter(|_| self.is_hub)
+        if let Some(request) = self.open.get_mut(id).filter(|_| has_copies)
             && request.is_late_copy(seen.conn, message)
         {
             if request.withheld.is_some() {
@@ -480,7 +481,7 @@ impl Requests {
             }
             return true;
         }
-        let is_copy = |request: &&mut Request| match self.is_hub {
+        let is_copy = |request: &&mut Request| match has_copies {
             true => request.is_copied_on(seen.conn, message),
             false => request.is_same_as(message),
         };
@@ -508,7 +509,7 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) -> VecDeque<Replaced> {
         let request_id = before.row.request_id.clone();
-        let replaced = if self.is_hub { before.asked() } else { VecDeque::new() };
+        let replaced = self.copied(&before);
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) | Commit::Expires(of) if of == id));
         self.recall(&request_id, effects);
         // The ledger carries out orders in order, so this end replaces an answer that it is storing.
@@ -609,12 +610,12 @@ impl Requests {
     pub(super) fn end(&mut self, now: Now, id: &RpcId, why: &Why, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let request_id = request.row.request_id.clone();
-        let at_us = now.unix_us;
+        let (at_us, has_copies) = (now.unix_us, self.owner.has_many_clients());
         // The server of a hub resolves a request once, whichever of the answers it has got.
-        let has_followed = !self.is_hub && !request.answered_before.is_empty();
+        let has_followed = !has_copies && !request.answered_before.is_empty();
         let policy_answers = self.by_policy.values().any(|answer| answer.end.request_id == request_id);
         // `serverRequest/resolved` confirms one answer of a client on pipes, the other ends confirm all.
-        let confirmed = if matches!(why, Why::Confirmed) && !self.is_hub { 1 } else { usize::MAX };
+        let confirmed = if matches!(why, Why::Confirmed) && !has_copies { 1 } else { usize::MAX };
         for request_id in request.answered_before.drain(..confirmed.min(request.answered_before.len())) {
             effects.extend(later_entry(why, request_id, at_us));
         }

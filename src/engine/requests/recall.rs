@@ -8,10 +8,7 @@ use std::collections::VecDeque;
 
 use super::early::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
-use crate::engine::effect::{Effect, LinkEffect};
-use crate::engine::interface::{Decision, Now, Token};
-use crate::engine::ledger::{LedgerEntry, RequestEnd};
-use crate::engine::verdict::Verdict;
+use crate::engine::model::{Decision, Effect, LedgerEntry, LinkEffect, Now, RequestEnd, Token, Verdict};
 use crate::wire::{Conn, Message, RpcId};
 
 /// An answer on its way to the server.

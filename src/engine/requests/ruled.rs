@@ -14,9 +14,10 @@ use super::kind::{RequestKind, Word};
 use super::open::{Commit, Decider, Deciding, Request, State, Withheld};
 use super::{About, HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
-use crate::engine::effect::{Effect, LinkEffect};
-use crate::engine::interface::{ApiReply, Decision, Note, Now, Token};
-use crate::engine::ledger::{GivenRow, LedgerEntry, Order, RequestEnd, RequestSource, RequestStatus};
+use crate::engine::model::{
+    ApiReply, Decision, Effect, GivenRow, LedgerEntry, LinkEffect, Note, Now, Order, RequestEnd, RequestSource,
+    RequestStatus, Token,
+};
 use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
 use crate::protocol::ItemPlace;
 use crate::wire::{Conn, Message, RpcId};
@@ -283,7 +284,7 @@ impl Requests {
         };
         let (program, reason) = (rule.program.clone(), answer.reason.clone());
         let end = RequestEnd { program, reason, ..RequestEnd::answered(given, RequestStatus::Resolved) };
-        request.end = self.is_hub.then(|| Box::new(end.clone()));
+        request.end = Some(Box::new(end.clone()));
         let deciding =
             Deciding { decider: Decider::Rule(rule), answer, runner_up: None, runner_up_due: None, over: None };
         request.state = State::Deciding(Box::new(deciding));
@@ -338,7 +339,7 @@ fn refused(request_id: &str, rule: String, reason: String) -> Effect {
 mod tests {
     use super::super::RequestSettings;
     use super::*;
-    use crate::engine::interface::{ApiRequest, Incoming, Passage};
+    use crate::engine::model::{ApiRequest, Incoming, Passage};
     use crate::engine::rules::{Does, ExactCommand, Matcher, Rule, Trust, Words};
     use crate::engine::{
         AssemblySettings, ContextSettings, Engine, EngineSettings, Input, Peer, ServerOwner, Transport,

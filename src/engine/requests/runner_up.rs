@@ -3,9 +3,7 @@
 
 use super::open::{Commit, Decider, State};
 use super::{Requests, inject, resolve};
-use crate::engine::effect::Effect;
-use crate::engine::interface::{ApiReply, Now};
-use crate::engine::ledger::{LedgerEntry, RequestEnd, RequestStatus};
+use crate::engine::model::{ApiReply, Effect, LedgerEntry, Now, RequestEnd, RequestStatus};
 use crate::wire::{Conn, RpcId};
 
 impl Requests {
@@ -14,7 +12,7 @@ impl Requests {
         let Some(request) = self.open.get_mut(id) else { return };
         let end = request.ended(end);
         request.is_answered(Conn::OWN, self.last_conn);
-        request.end = self.is_hub.then(|| Box::new(end.clone()));
+        request.end = Some(Box::new(end.clone()));
         resolve(end, effects);
         self.tokens += 1;
         effects.push(inject(bytes, &request.verdict, self.tokens));

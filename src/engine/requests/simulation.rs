@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::{About, Caller, GivenAnswer, RequestSettings, RequestType, Requests};
-use crate::engine::attached_client::{Clients, ServerOwner};
-use crate::engine::effect::{Effect, LinkEffect};
-use crate::engine::interface::{Decision, Now, Passage, Token};
-use crate::engine::ledger::{LedgerEntry, Order, RequestSource, RequestStatus};
+use crate::engine::attached_client::Clients;
 use crate::engine::lines::Seen;
+use crate::engine::model::{
+    Decision, Effect, LedgerEntry, LinkEffect, Now, Order, Passage, RequestSource, RequestStatus, ServerOwner, Token,
+    Verdict,
+};
 use crate::engine::rules::{Does, ExactCommand, Matcher, Rule, Trust, Words};
-use crate::engine::verdict::Verdict;
 use crate::wire::{Body, Conn, Message};
 
 /// Enough for about one second.

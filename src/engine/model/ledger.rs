@@ -1,10 +1,10 @@
 //! Ledger entries and rows, as the engine sees them.
 
-use super::assembly::SentFragment;
-use super::context::Carrier;
-use super::context::command::Command;
-use super::interface::Token;
-use super::requests::RequestKind;
+use super::ids::Token;
+use crate::engine::assembly::SentFragment;
+use crate::engine::context::Carrier;
+use crate::engine::context::command::Command;
+use crate::engine::requests::RequestKind;
 use crate::protocol::{ItemPlace, named};
 
 /// The ledger row of a command; ids grow with age.
@@ -153,12 +153,12 @@ impl Order {
         }
     }
 
-    pub(super) fn entry(&self) -> &LedgerEntry {
+    pub(in crate::engine) fn entry(&self) -> &LedgerEntry {
         let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Early(_, entry)) = self;
         entry
     }
 
-    pub(super) fn entry_mut(&mut self) -> &mut LedgerEntry {
+    pub(in crate::engine) fn entry_mut(&mut self) -> &mut LedgerEntry {
         let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Early(_, entry)) = self;
         entry
     }
@@ -169,7 +169,7 @@ const ENTRY_BYTES: usize = 256;
 
 impl LedgerEntry {
     /// The name of the request that it is about.
-    pub(super) fn request_id_mut(&mut self) -> Option<&mut String> {
+    pub(in crate::engine) fn request_id_mut(&mut self) -> Option<&mut String> {
         match self {
             LedgerEntry::RequestOpened(row) => Some(&mut row.request_id),
             LedgerEntry::RequestEnded(end) => Some(&mut end.request_id),
@@ -194,7 +194,7 @@ impl LedgerEntry {
     }
 
     /// Its size in memory in bytes, if it is about a request.
-    pub(super) fn weight(&self) -> usize {
+    pub(in crate::engine) fn weight(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let texts = match self {
             LedgerEntry::RequestOpened(row) => {

@@ -1,15 +1,81 @@
-//! What the engine can have done, besides its decision on a line.
+//! What the engine can have done: the decision on a line, and effects.
 
 use std::time::Duration;
 
-use super::assembly::Consultation;
-use super::attached_client::ClientName;
-use super::config_warning::ConfigWarning;
-use super::interface::{ApiCallId, ApiReply, Injection, LateLine, Note, OwnLine, Token, Warning};
+use super::api::ApiReply;
+use super::exit::{Exit, Signal};
+use super::ids::{ApiCallId, Token};
 use super::ledger::{LedgerEntry, Order};
-use super::rules::ProgramCheck;
-use super::shutdown::{Exit, Signal};
-use crate::wire::Conn;
+use super::note::Note;
+use super::peer::ClientName;
+use super::record::Form;
+use super::warning::Warning;
+use crate::engine::assembly::Consultation;
+use crate::engine::config_warning::ConfigWarning;
+use crate::engine::rules::ProgramCheck;
+use crate::wire::{Conn, LineEnd, Side};
+
+/// What happens to a line, or to a piece of one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decision {
+    /// Lines of ours, recorded and sent ahead of it.
+    pub before: Vec<OwnLine>,
+    /// How it is recorded; a piece is not.
+    pub record: Option<Form>,
+    /// Its direction waits here until the token is released.
+    pub hold: Option<Token>,
+    pub line: Passage,
+    /// Report this token once it is written.
+    pub mark: Option<Token>,
+    /// Effects that follow it.
+    pub then: Vec<Effect>,
+}
+
+impl Decision {
+    pub(in crate::engine) fn is_withheld(&self) -> bool {
+        matches!(self.line, Passage::Withhold)
+    }
+}
+
+/// Whether a line goes on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Passage {
+    /// Unchanged.
+    #[default]
+    Forward,
+    /// This goes on instead, and is recorded after it.
+    Replace(OwnLine),
+    Withhold,
+}
+
+/// A line that we wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnLine {
+    pub to: Side,
+    /// How to record the line.
+    pub form: Form,
+    /// Without the `\n`.
+    pub bytes: Vec<u8>,
+}
+
+/// A client line that was held.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LateLine {
+    pub conn: Conn,
+    /// Without the `\n`.
+    pub bytes: Vec<u8>,
+    pub end: LineEnd,
+    pub decision: Decision,
+}
+
+/// Lines to the server that go out in one write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Injection {
+    pub conn: Conn,
+    pub lines: Vec<OwnLine>,
+    /// Report this token once the lines are written.
+    pub mark: Option<Token>,
+}
 
 /// Everything that the engine can have done, besides its decision on a line.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,7 +107,7 @@ pub enum Effect {
 pub enum LinkEffect {
     /// Release a held direction.
     Release(Token),
-    /// Feed this back as [`super::Input::ReleaseHeld`] at once, before reading anything else.
+    /// Feed this back as [`crate::engine::Input::ReleaseHeld`] at once, before reading anything else.
     ReleaseHeld(Token),
     /// Carry out decisions on client lines that were held, as if they had been read now.
     PassHeld(Vec<LateLine>),
@@ -52,7 +118,7 @@ pub enum LinkEffect {
     /// Forward a withheld server line as it was written to these clients; it is already on record.
     PassLate { conns: Vec<Conn>, line: Vec<u8> },
     /// Take back the answer before this mark, ahead of all other effects and before anything more is written. If it is whole
-    /// here, report [`super::Input::Recalled`].
+    /// here, report [`crate::engine::Input::Recalled`].
     Recall(Token),
     /// Reply to an API caller.
     Reply(ApiCallId, ApiReply),
@@ -81,7 +147,7 @@ pub enum ChildEffect {
 
 impl Effect {
     /// Stores an entry in the ledger, without waiting.
-    pub(super) fn keep(entry: LedgerEntry) -> Effect {
+    pub(in crate::engine) fn keep(entry: LedgerEntry) -> Effect {
         Effect::Order(Order::Keep(entry))
     }
 }
