@@ -62,9 +62,9 @@
 //! | [`launch`] | the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; signals to a poll loop |
 //! | [`capture`] | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
-//! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals, the poll loop |
+//! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
-//! | [`hub`] | one server for all clients: its process, the sockets, the links and their queues, the poll loop over all connections; a client on stdio that joins |
+//! | [`hub`] | one server for all clients: its process, the sockets, the links and their queues; a client on stdio that joins |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
 //! | [`web`] | the web page: who may use it, its paths, and what it shows |
 //! | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |

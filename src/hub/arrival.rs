@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 
-use super::event_loop::{Hub, Reach};
 use super::front;
 use super::link::Link;
 use super::links::{Own, RECONNECT_AFTER};
+use super::on_sockets::{Hub, Reach};
 use super::peer::terminal_of;
 use crate::control::{self, refused_peer};
 use crate::engine::{Effect, Input, Peer, Transport};
@@ -79,10 +79,6 @@ pub(super) fn handshake_interest(connecting: &Connecting) -> (BorrowedFd<'_>, Po
     let mut flags = PollFlags::IN;
     flags.set(PollFlags::OUT, connecting.wants_write());
     (connecting.as_fd(), flags)
-}
-
-pub(super) fn poll_fd<'a>((fd, flags): (BorrowedFd<'a>, PollFlags)) -> PollFd<'a> {
-    PollFd::from_borrowed_fd(fd, flags)
 }
 
 impl Hub {
@@ -186,7 +182,7 @@ impl Hub {
                     Ok(Some(response)) if response.is_accepted() => {
                         let link = Link::new(arrival.peer, Some(accepting.accept(&response)), connecting.into_end());
                         let conn = self.driver.client_connected(&mut self.core, link, effects);
-                        self.pass(conn, Side::Client, effects);
+                        self.pass_from(conn, Side::Client, effects);
                     }
                     Ok(Some(response)) => accepting.refuse(response.status),
                     Err(error) => tracing::warn!(%error, "the server refused a client's handshake"),

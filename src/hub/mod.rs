@@ -4,10 +4,10 @@
 mod arrival;
 pub(crate) mod down;
 mod entrances;
-mod event_loop;
 mod front;
 mod link;
 pub(crate) mod links;
+mod on_sockets;
 mod peer;
 pub(crate) mod process;
 mod published;

@@ -348,12 +348,11 @@ impl Starting {
         }
         let record = Record { server: Some(identity.clone()), ..Record::clone(record) };
         record.write(&self.options.session_dir)?;
-        match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Listening { launcher, .. } => {
-                Ok(Some(ServerProcess::of(record, identity, &self.options.session_dir, Some(launcher))))
-            }
-            Stage::Version(_) | Stage::Over => unreachable!("BUG: the stage was matched above"),
-        }
+        let launcher = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Listening { launcher, .. } => Some(launcher),
+            Stage::Version(_) | Stage::Over => None,
+        };
+        Ok(Some(ServerProcess::of(record, identity, &self.options.session_dir, launcher)))
     }
 
     /// Starts the server, and records its launcher.

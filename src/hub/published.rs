@@ -1,6 +1,6 @@
 //! The state of a hub as the control socket shows it.
 
-use super::event_loop::{Hub, Reach};
+use super::on_sockets::{Hub, Reach};
 use crate::control::{ClientDocument, ConnectionDocument, HubDocument, ServerDocument};
 use crate::engine::ClientName;
 use crate::wire::Conn;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::down::Down;
 use super::entrances::{EntranceError, Entrances};
-use super::event_loop::{Ending, Hub, Reach};
+use super::on_sockets::{Ending, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
 use super::sockets::{Claim, ClaimError};
 use crate::config::{Complaint, Environment, SessionName, Settings};

@@ -108,6 +108,13 @@ impl Core {
         self.engine.handle(self.clock.now(), input, effects);
     }
 
+    /// Has the engine do what its deadlines ask for.
+    pub(crate) fn tick_if_due(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
+            self.engine.handle(now, Input::Tick, effects);
+        }
+    }
+
     pub(crate) fn configure(&mut self, settings: Settings, effects: &mut Vec<Effect>) {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);

@@ -7,12 +7,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 
 use super::child::{ServerCommand, Spawned, to_forward};
 use super::deciders::CHECK_WAIT_MAX;
 use super::direction::{BOTH_ENDS, Direction, Waiting};
-use super::event_loop::Relay;
+use super::event_loop::{take_messages, wait_for_core};
+use super::on_pipes::Relay;
 use super::pair::Pair;
 use super::pipes::{Sink, Source};
 use super::start::{RelayError, prepare, spawn};
@@ -27,15 +28,19 @@ pub(super) enum Lifecycle {
     /// The client that started us.
     Client,
     /// `codex-shim serve`, on the request of API callers.
-    Served {
-        wanted: Wanted,
-        /// The server was started, and its end was not handled yet.
-        runs: bool,
-        /// A signal ends the relay.
-        signalled: bool,
-        /// API callers that wait for the wanted state.
-        waiting: Vec<ApiCallId>,
-    },
+    Served(Served),
+}
+
+/// Of a served server.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) wanted: Wanted,
+    /// The server was started, and its end was not handled yet.
+    pub(super) runs: bool,
+    /// A signal ends the relay.
+    pub(super) signalled: bool,
+    /// API callers that wait for the wanted state.
+    pub(super) waiting: Vec<ApiCallId>,
 }
 
 /// The state in which API callers want a served server.
@@ -80,7 +85,8 @@ pub(crate) fn serve(
 ) -> Result<Exit, RelayError> {
     let ends = |input, output| Ok((Direction::without_client_input(input), Direction::without_client_output(output)));
     let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Relay, ends)?;
-    relay.lifecycle = Lifecycle::Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
+    let served = Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
+    relay.lifecycle = Lifecycle::Served(served);
     if let Some(id) = relay.core.recorder.session_id() {
         // Only the user needs the name to reach the session; a client does not.
         if let Some(wanted) = settings.session.value.as_ref().filter(|wanted| wanted.to_string() != id) {
@@ -97,13 +103,11 @@ pub(crate) fn serve(
     let exit = loop {
         let began = relay.core.clock.now().elapsed;
         let exit = relay.run();
-        let Lifecycle::Served { wanted, runs, signalled, .. } = &mut relay.lifecycle else {
-            unreachable!("BUG: it was set above, and nothing changes the kind");
-        };
-        *runs = false;
-        let (wanted, signalled) = (*wanted, *signalled);
+        let Lifecycle::Served(served) = &mut relay.lifecycle else { break exit };
+        served.runs = false;
+        let (wanted, signalled) = (served.wanted, served.signalled);
         if wanted == Wanted::Stopped {
-            relay.reply_to_waiting();
+            relay.reply_to_waiting(&ApiReply::Done);
         }
         if signalled {
             break exit;
@@ -147,7 +151,7 @@ impl Relay {
     fn wait_for_program(&mut self, back_off: &mut Duration) -> PauseEnd {
         loop {
             if self.is_to_be_stopped() {
-                self.reply_to_waiting();
+                self.reply_to_waiting(&ApiReply::Done);
                 if self.pause(None) == PauseEnd::Signalled {
                     return PauseEnd::Signalled;
                 }
@@ -159,11 +163,7 @@ impl Relay {
             if checked.is_ok() {
                 return PauseEnd::Over;
             }
-            if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
-                for caller in std::mem::take(waiting) {
-                    self.core.callers.reply(caller, ApiReply::NotReady(Unready::Stopped));
-                }
-            }
+            self.reply_to_waiting(&ApiReply::NotReady(Unready::Stopped));
             if self.pause(Some(*back_off)) == PauseEnd::Signalled {
                 return PauseEnd::Signalled;
             }
@@ -172,7 +172,7 @@ impl Relay {
     }
 
     fn is_to_be_stopped(&self) -> bool {
-        matches!(self.lifecycle, Lifecycle::Served { wanted: Wanted::Stopped, .. })
+        matches!(&self.lifecycle, Lifecycle::Served(served) if served.wanted == Wanted::Stopped)
     }
 
     /// Whether the program may start; `None` after a signal. Another thread looks, and this one goes on with its messages.
@@ -202,32 +202,28 @@ impl Relay {
             }
             let now = self.core.clock.now();
             let mut effects = Vec::new();
-            self.take_messages(now, &mut effects);
+            take_messages(self, now, &mut effects);
             // These effects belong to a run that is over, so its exit no longer matters.
             while self.carry_out_all(&mut effects).is_some() {}
-            match &mut self.lifecycle {
-                Lifecycle::Served { wanted: Wanted::Started, .. } if until.is_none() => return PauseEnd::Over,
+            let Lifecycle::Served(Served { wanted, waiting, .. }) = &self.lifecycle else { return PauseEnd::Over };
+            let is_over = match wanted {
+                // Without a limit the server stays stopped until a caller wants it; otherwise a caller that waits for the start cuts
+                // the back-off short.
+                Wanted::Started => until.is_none() || !waiting.is_empty(),
                 // The server must stay stopped, so the back-off no longer matters.
-                Lifecycle::Served { wanted: Wanted::Stopped, .. } if until.is_some() => return PauseEnd::Over,
-                // An API caller waits for the start, so the back-off is cut short.
-                Lifecycle::Served { wanted: Wanted::Started, waiting, .. } if !waiting.is_empty() => {
-                    return PauseEnd::Over;
-                }
-                Lifecycle::Served { .. } | Lifecycle::Client => {}
-            }
+                Wanted::Stopped => until.is_some(),
+            };
             let left = until.map(|until| until.saturating_sub(now.elapsed));
-            if left.is_some_and(|left| left.is_zero()) {
+            if is_over || left.is_some_and(|left| left.is_zero()) {
                 return PauseEnd::Over;
             }
-            let timeout = left.and_then(|left| Timespec::try_from(left).ok());
-            // An error means that a signal interrupted the poll; the next iteration checks the signals.
-            let _ = rustix::event::poll(&mut [PollFd::new(&self.core.signals, PollFlags::IN)], timeout.as_ref());
+            wait_for_core(&self.core, left);
         }
     }
 
     /// Starts or stops a served server on request.
     pub(super) fn set_wanted(&mut self, target: Wanted, caller: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
-        let Lifecycle::Served { wanted, runs, waiting, .. } = &mut self.lifecycle else {
+        let Lifecycle::Served(Served { wanted, runs, waiting, .. }) = &mut self.lifecycle else {
             effects.push(Effect::Link(LinkEffect::Reply(caller, ApiReply::NotServed)));
             return;
         };
@@ -246,17 +242,17 @@ impl Relay {
 
     /// Marks the server as running and replies to the callers that waited for it.
     pub(super) fn server_started(&mut self) {
-        if let Lifecycle::Served { runs, .. } = &mut self.lifecycle {
-            *runs = true;
+        if let Lifecycle::Served(served) = &mut self.lifecycle {
+            served.runs = true;
         }
-        self.reply_to_waiting();
+        self.reply_to_waiting(&ApiReply::Done);
     }
 
     /// Replies to the callers that waited for the wanted state.
-    pub(super) fn reply_to_waiting(&mut self) {
-        if let Lifecycle::Served { waiting, .. } = &mut self.lifecycle {
-            for caller in std::mem::take(waiting) {
-                self.core.callers.reply(caller, ApiReply::Done);
+    fn reply_to_waiting(&mut self, reply: &ApiReply) {
+        if let Lifecycle::Served(served) = &mut self.lifecycle {
+            for caller in std::mem::take(&mut served.waiting) {
+                self.core.callers.reply(caller, reply.clone());
             }
         }
     }
@@ -321,11 +317,11 @@ impl Relay {
                 self.client_disconnected = true;
                 self.core.engine.handle(now, Input::ClientDisconnected, effects);
             }
-            Lifecycle::Served { .. } => {
+            Lifecycle::Served(_) => {
                 // The server still gets what the client wrote before it left.
                 let mut frames = std::mem::take(&mut self.frames);
                 self.driver.links.from_client.read_rest(now.elapsed, &mut frames);
-                self.pass(Side::Client, now, frames, effects);
+                self.pass_frames(Side::Client, now, frames, effects);
                 self.detach_client(now, effects);
             }
         }
@@ -348,7 +344,7 @@ impl Relay {
             .report(&format!("the attached client has read nothing for {stall_max:?}; it is disconnected"));
         let mut frames = std::mem::take(&mut self.frames);
         self.driver.links.from_client.end(&mut frames);
-        self.pass(Side::Client, now, frames, effects);
+        self.pass_frames(Side::Client, now, frames, effects);
         self.detach_client(now, effects);
     }
 
@@ -360,7 +356,7 @@ impl Relay {
 
     pub(super) fn close_client(&mut self) {
         match self.lifecycle {
-            Lifecycle::Served { .. } => {
+            Lifecycle::Served(_) => {
                 self.driver.links.from_client.detach_source();
                 self.driver.links.from_server.detach_sink();
             }

@@ -24,7 +24,7 @@ use tungstenite::http::HeaderValue;
 use tungstenite::http::header::HeaderName;
 use uuid::Uuid;
 
-use super::arrival::{handshake_interest, poll_fd};
+use super::arrival::handshake_interest;
 use crate::control::Published;
 use crate::engine::Transport;
 use crate::launch::{self, Signals};
@@ -140,7 +140,7 @@ impl Front {
             if left.is_zero() {
                 return Err(JoinError::TooSlow { socket });
             }
-            wait_for(&mut [poll_fd(handshake_interest(&connecting))], Some(left));
+            wait_for(&mut [poll_fd(&connecting)], Some(left));
         }
     }
 
@@ -263,7 +263,7 @@ impl Session {
                     fds.push(PollFd::new(end, flags));
                 }
             }
-            Upstream::Connecting(connecting, _) => fds.push(poll_fd(handshake_interest(connecting))),
+            Upstream::Connecting(connecting, _) => fds.push(poll_fd(connecting)),
             Upstream::Broken(_) | Upstream::Closed => {}
         }
         let output_at = fds.len();
@@ -537,4 +537,8 @@ impl Session {
         }
         status
     }
+}
+fn poll_fd(connecting: &Connecting) -> PollFd<'_> {
+    let (fd, flags) = handshake_interest(connecting);
+    PollFd::from_borrowed_fd(fd, flags)
 }

@@ -1,23 +1,25 @@
-//! The hub's event loop: one thread owns all connections, the engine and the journal's writing end.
+//! The hub: one thread owns all connections, the engine and the journal's writing end. [`crate::relay::event_loop`] is its loop.
 //!
 //! A client first sends its handshake ([`Arrival`]); the hub repeats it to the server, on a connection of its own for this client,
 //! and passes the server's response on. From then on the two ends are a [`Link`]: each message is decided on, recorded and passed.
 
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use signal_hook::consts::SIGCHLD;
 
-use super::arrival::{Arrival, HANDSHAKE_MAX, handshake_interest, poll_fd};
+use super::arrival::{Arrival, HANDSHAKE_MAX, handshake_interest};
 use super::entrances::Entrances;
 use super::link::{Link, WAITING_BYTES_MAX};
 use super::links::{HubLinks, Own};
 use super::process::ServerProcess;
 use super::published::document;
-use crate::control::Message;
 use crate::driver::Driver;
-use crate::engine::{Effect, Input, ServerOwner};
+use crate::engine::{ApiCallId, ApiRequest, Effect, Input, Now, ServerOwner};
 use crate::relay::Core;
+use crate::relay::event_loop::{Polled, Session, Woken, step, take_messages};
 use crate::socket::{Callers, LOOK_EVERY};
 use crate::websocket::{Connecting, End};
 use crate::wire::{Conn, Side};
@@ -31,6 +33,9 @@ const LAST_OUTPUT_MAX: Duration = Duration::from_secs(60);
 
 /// How often the server process and its log are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// A link that has ended is read, which shows its end.
+const READABLE: PollFlags = PollFlags::IN.union(PollFlags::HUP).union(PollFlags::ERR);
 
 /// How often the state of the connections is published while bytes wait.
 const PUBLISH_EVERY: Duration = Duration::from_millis(200);
@@ -76,13 +81,14 @@ pub(super) enum Ending {
     ServerEnded,
 }
 
-/// The results of the poll.
-#[derive(Default)]
-struct Ready {
-    links: Vec<(Conn, Side, bool)>,
-    arrivals: bool,
-    own: bool,
-    listeners: bool,
+/// What the loop polls for a hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Polls {
+    Listener,
+    Arrival,
+    /// The handshake of the hub's own connection.
+    Own,
+    Link(Conn, Side),
 }
 
 impl Hub {
@@ -121,38 +127,14 @@ impl Hub {
         let ServerProcess { pid, adopted, .. } = self.server;
         self.core.handle(Input::ServerStarted { pid, adopted }, &mut effects);
         loop {
-            if self.step(None, &mut effects) {
-                return Ending::Signalled;
+            if let Some(ending) = step(self, None, &mut effects) {
+                return ending;
             }
             if !self.server_runs() {
                 self.carry_out_all(&mut effects);
                 return Ending::ServerEnded;
             }
         }
-    }
-
-    /// Waits until there is something to do, or until a given time, and does it. Returns whether a signal came that ends the hub.
-    fn step(&mut self, until: Option<Duration>, effects: &mut Vec<Effect>) -> bool {
-        self.carry_out_all(effects);
-        self.publish();
-        let ready = self.wait(until);
-        if self.core.signals.take().into_iter().any(|signal| signal != SIGCHLD) {
-            return true;
-        }
-        self.take_messages(effects);
-        self.pass_ready(&ready, effects);
-        if ready.listeners {
-            self.accept(effects);
-        }
-        if ready.listeners || ready.arrivals {
-            self.advance_arrivals(effects);
-        }
-        self.advance_own(ready.own, effects);
-        self.driver.send_unsent(&mut self.core, effects);
-        self.handle_deadlines(effects);
-        self.driver.remove_ended(&mut self.core, effects);
-        self.look_after_entrances(effects);
-        false
     }
 
     /// Closes every connection and ends the session. The server keeps running if it still does.
@@ -164,7 +146,7 @@ impl Hub {
         let mut effects = Vec::new();
         self.disconnect_all(|link| link.end_both(until), &mut effects);
         while self.driver.links.count() > 0 && self.core.clock.elapsed() < until {
-            self.step(Some(until), &mut effects);
+            step(&mut self, Some(until), &mut effects);
         }
         self.carry_out_all(&mut effects);
         self.core.recorder.close();
@@ -175,7 +157,7 @@ impl Hub {
         let until = self.core.clock.elapsed() + wait;
         let mut effects = Vec::new();
         while self.core.clock.elapsed() < until {
-            if self.step(Some(until), &mut effects) {
+            if step(self, Some(until), &mut effects).is_some() {
                 return true;
             }
         }
@@ -246,119 +228,18 @@ impl Hub {
         }
     }
 
-    fn wait(&self, until: Option<Duration>) -> Ready {
-        let mut fds = vec![PollFd::new(&self.core.signals, PollFlags::IN)];
-        let accepts = self.has_room() && self.core.clock.elapsed() >= self.accept_from;
-        let listeners = self.entrances.listeners().filter(|_| accepts);
-        fds.extend(listeners.map(|listener| PollFd::new(listener, PollFlags::IN)));
-        let arrivals_from = fds.len();
-        fds.extend(self.arrivals.iter().flat_map(Arrival::interests).map(poll_fd));
-        let own_from = fds.len();
-        fds.extend(self.own_handshake.iter().map(handshake_interest).map(poll_fd));
-        let links_from = fds.len();
-        let mut of_links = Vec::new();
-        for (conn, link) in self.driver.links.iter() {
-            for interest in link.interests() {
-                of_links.push((conn, interest.side));
-                fds.push(PollFd::from_borrowed_fd(interest.fd, interest.flags));
-            }
-        }
-        let timeout = match !self.driver.links.with_more().is_empty() {
-            true => Some(Duration::ZERO),
-            false => {
-                let due = [self.next_deadline(), until].into_iter().flatten().min();
-                due.map(|due| due.saturating_sub(self.core.clock.elapsed()))
-            }
-        };
-        let timeout = timeout.and_then(|wait| Timespec::try_from(wait).ok());
-        // An error means that a signal interrupted the poll; it is handled like any other signal.
-        if rustix::event::poll(&mut fds, timeout.as_ref()).is_err() {
-            return Ready::default();
-        }
-        let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let readable = PollFlags::IN | PollFlags::HUP | PollFlags::ERR;
-        let links = of_links.into_iter().zip(&fds[links_from..]).filter(|(_, fd)| is_ready(fd));
-        Ready {
-            links: links.map(|((conn, side), fd)| (conn, side, fd.revents().intersects(readable))).collect(),
-            listeners: fds[1..arrivals_from].iter().any(is_ready),
-            arrivals: fds[arrivals_from..own_from].iter().any(is_ready),
-            own: fds[own_from..links_from].iter().any(is_ready),
-        }
-    }
-
-    fn next_deadline(&self) -> Option<Duration> {
-        let own = match self.driver.links.own {
-            Own::Due(due) => Some(due),
-            Own::Connecting(since) => Some(since + HANDSHAKE_MAX),
-            Own::AfterClient | Own::Open => None,
-        };
-        let accept = (self.core.clock.elapsed() < self.accept_from).then_some(self.accept_from);
-        let check = (self.reach != Reach::Ended).then_some(self.check_due);
-        let entrances = self.entrances.is_open().then_some(self.entrances_due);
-        let publish = self.driver.links.is_stale.then(|| self.published_at + PUBLISH_EVERY);
-        let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
-        let cut = self.driver.links.iter().filter_map(|(_, link)| link.cut_at()).min();
-        [self.core.next_deadline(), own, accept, check, entrances, publish, handshake, cut].into_iter().flatten().min()
-    }
-
-    fn handle_deadlines(&mut self, effects: &mut Vec<Effect>) {
-        let now = self.core.clock.now();
-        if self.core.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
-            self.core.engine.handle(now, Input::Tick, effects);
-        }
-        self.arrivals.retain(|arrival| now.elapsed < arrival.since + HANDSHAKE_MAX);
-    }
-
-    /// Takes all messages out of the inbox.
-    fn take_messages(&mut self, effects: &mut Vec<Effect>) {
-        self.core.recorder.drain_overflow();
-        let waiting = self.core.engine.context_waiting();
-        while let Some(message) = self.core.inbox.take() {
-            match message {
-                Message::Input(input) => self.core.handle(input, effects),
-                Message::Configure(settings) => self.core.configure(*settings, effects),
-                Message::Call(request, reply) => {
-                    let api_call = self.core.callers.add(reply);
-                    let server_listens = self.driver.links.answers_to(&self.core.engine).is_some();
-                    self.core.handle(Input::ApiRequest { api_call, request, server_listens }, effects);
-                }
-                // The engine admits no client: clients of a hub have sockets of their own.
-                Message::Client { .. } => {}
-            }
-        }
-        self.core.report_refused(effects);
-        self.core.publish_waiting(waiting);
-    }
-}
-
-// Messages that pass.
-
-impl Hub {
-    fn pass_ready(&mut self, ready: &Ready, effects: &mut Vec<Effect>) {
-        for (conn, side, is_readable) in &ready.links {
-            if *is_readable {
-                self.pass(*conn, *side, effects);
-            } else {
-                let now = self.core.clock.now();
-                self.driver.flush(&mut self.core, now, (*conn, *side), effects);
-            }
-        }
-        for (conn, side) in self.driver.links.with_more() {
-            self.pass(conn, side, effects);
-        }
-    }
-
     fn has_clients(&self) -> bool {
         self.driver.links.clients() > 0 || !self.arrivals.is_empty()
     }
 
     /// Reads from one side of a link, and records and passes what it has written.
-    pub(super) fn pass(&mut self, conn: Conn, from: Side, effects: &mut Vec<Effect>) {
+    pub(super) fn pass_from(&mut self, conn: Conn, from: Side, effects: &mut Vec<Effect>) {
         let Some(link) = self.driver.links.get_mut(conn) else { return };
         let mut messages = Vec::new();
         let ended = link.read(from, &mut messages);
         // A caller may have written these lines because of a message that is still in the inbox.
-        self.take_messages(effects);
+        let now = self.core.clock.now();
+        take_messages(self, now, effects);
         self.driver.pass_messages(&mut self.core, (conn, from), (messages, ended), effects);
         self.core.publish_pending();
         if std::mem::take(&mut self.driver.links.server_was_lost) {
@@ -386,5 +267,99 @@ impl Hub {
         let document = document(self);
         self.driver.links.is_stale = document.connections.iter().any(|connection| connection.waiting_bytes > 0);
         self.core.published.hub(document);
+    }
+}
+
+impl Session for Hub {
+    type End = Polls;
+    type Ending = Ending;
+
+    fn core(&self) -> &Core {
+        &self.core
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn settle(&mut self, effects: &mut Vec<Effect>) -> Option<Ending> {
+        self.carry_out_all(effects);
+        self.publish();
+        None
+    }
+
+    fn interests<'a>(&'a self, polled: &mut Polled<'a, Polls>) {
+        if self.has_room() && self.core.clock.elapsed() >= self.accept_from {
+            for listener in self.entrances.listeners() {
+                polled.add(Polls::Listener, (listener.as_fd(), PollFlags::IN));
+            }
+        }
+        self.arrivals.iter().flat_map(Arrival::interests).for_each(|interest| polled.add(Polls::Arrival, interest));
+        self.own_handshake.iter().for_each(|own| polled.add(Polls::Own, handshake_interest(own)));
+        for (conn, link) in self.driver.links.iter() {
+            for interest in link.interests() {
+                polled.add(Polls::Link(conn, interest.side), (interest.fd, interest.flags));
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        let own = match self.driver.links.own {
+            Own::Due(due) => Some(due),
+            Own::Connecting(since) => Some(since + HANDSHAKE_MAX),
+            Own::AfterClient | Own::Open => None,
+        };
+        let more = (!self.driver.links.with_more().is_empty()).then_some(Duration::ZERO);
+        let accept = (self.core.clock.elapsed() < self.accept_from).then_some(self.accept_from);
+        let check = (self.reach != Reach::Ended).then_some(self.check_due);
+        let entrances = self.entrances.is_open().then_some(self.entrances_due);
+        let publish = self.driver.links.is_stale.then(|| self.published_at + PUBLISH_EVERY);
+        let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
+        let cut = self.driver.links.iter().filter_map(|(_, link)| link.cut_at()).min();
+        [own, more, accept, check, entrances, publish, handshake, cut].into_iter().flatten().min()
+    }
+
+    fn woken(&mut self, _: &Woken<Polls>, _: &mut Vec<Effect>) {}
+
+    fn signalled(&mut self, numbers: Vec<i32>, _: Now, _: &mut Vec<Effect>) -> Option<Ending> {
+        numbers.into_iter().any(|signal| signal != SIGCHLD).then_some(Ending::Signalled)
+    }
+
+    fn api_call(&mut self, request: ApiRequest, api_call: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
+        let server_listens = self.driver.links.answers_to(&self.core.engine).is_some();
+        self.core.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
+    }
+
+    fn attach(&mut self, _: ApiCallId, _: Option<UnixStream>, _: Now, _: &mut Vec<Effect>) {}
+
+    fn pass(&mut self, woken: &Woken<Polls>, _: Now, effects: &mut Vec<Effect>) -> Option<Ending> {
+        for (end, flags) in &woken.ends {
+            let Polls::Link(conn, side) = *end else { continue };
+            if flags.intersects(READABLE) {
+                self.pass_from(conn, side, effects);
+            } else {
+                let now = self.core.clock.now();
+                self.driver.flush(&mut self.core, now, (conn, side), effects);
+            }
+        }
+        for (conn, side) in self.driver.links.with_more() {
+            self.pass_from(conn, side, effects);
+        }
+        if woken.has(Polls::Listener) {
+            self.accept(effects);
+        }
+        if woken.has(Polls::Listener) || woken.has(Polls::Arrival) {
+            self.advance_arrivals(effects);
+        }
+        self.advance_own(woken.has(Polls::Own), effects);
+        self.driver.send_unsent(&mut self.core, effects);
+        None
+    }
+
+    fn finish_round(&mut self, now: Now, effects: &mut Vec<Effect>) -> Option<Ending> {
+        self.arrivals.retain(|arrival| now.elapsed < arrival.since + HANDSHAKE_MAX);
+        self.driver.remove_ended(&mut self.core, effects);
+        self.look_after_entrances(effects);
+        None
     }
 }
