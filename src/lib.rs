@@ -37,8 +37,8 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← protocol ← secrets ← engine ← descriptors ← files ← journal ← driver ← history ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← hub ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`], [`config`] beside [`history`] and
+//! Imports run one way: `wire ← protocol ← secrets ← engine ← descriptors ← files ← journal ← driver ← text ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! context_engine} ← relay ← hub ← sessions ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`], [`config`] beside [`history`] and
 //! [`launch`] beside [`control`]. To change a rule, go to:
 //!
 //! | room | its rules |
@@ -53,6 +53,7 @@
 //! | [`websocket`] | one end of a WebSocket connection on a Unix socket: handshakes, frames, limits |
 //! | [`journal`] | records, segments, append and cut back, sync and bounds, following a live journal |
 //! | [`driver`] (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
+//! | [`text`] (pure) | text for people: what a terminal may be sent, Markdown, documents that are scrolled |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
@@ -65,14 +66,15 @@
 //! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
 //! | [`hub`] | one server for all clients: its process, the sockets, the links and their queues; a client on stdio that joins |
-//! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `reader`, `poller`, `terminal` and `run` |
+//! | [`sessions`] | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller` and `source` |
+//! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `terminal` and `run` |
 //! | [`web`] | the web page: who may use it, its paths, and what it shows |
 //! | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |
 //! | [`cli`] | the meaning of each invocation, and the tools |
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire`, `protocol`, `secrets`, `engine`, `driver` and `history` know no file, socket, thread, process, environment or clock.
+//! - `wire`, `protocol`, `secrets`, `engine`, `driver`, `text` and `history` know no file, socket, thread, process, environment or clock.
 //! - Nothing owed to one attached client ever reaches the next: no queue, no half of a line, and no answer to a call,
 //!   unless the next client reuses the id of a call in progress.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
@@ -102,6 +104,8 @@ mod journal;
 
 mod driver;
 
+mod text;
+
 mod config;
 
 mod history;
@@ -125,6 +129,8 @@ mod context_engine;
 mod relay;
 
 mod hub;
+
+mod sessions;
 
 mod tui;
 

@@ -23,9 +23,9 @@ use crate::config::{Environment, Flags, RetentionBounds, Settings};
 use crate::control::{ListedThread, SessionDocument, SessionRow, ThreadDocument, client};
 use crate::engine::one_line;
 use crate::history::{Action, Activity};
+use crate::sessions::source::{AnsweredIn, Home, Source};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
-use crate::tui::source::{AnsweredIn, Home, Source};
 use crate::tui::{self, Bell, Ending, Pager, Setup, Start};
 
 /// List sessions, live ones first

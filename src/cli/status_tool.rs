@@ -21,8 +21,8 @@ use crate::control::{
 use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};
+use crate::sessions::names::short_id;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
-use crate::tui::short_id;
 
 /// Show whether a session is healthy
 ///

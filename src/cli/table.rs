@@ -7,7 +7,7 @@
 use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{self, Screen, Tone};
-use crate::tui::text::cut;
+use crate::text::cut;
 
 /// Columns between two cells.
 const GAP: usize = 2;

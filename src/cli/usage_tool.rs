@@ -22,7 +22,7 @@ use crate::hub;
 use crate::index::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
 use crate::protocol::ThreadKind;
 use crate::store::{ChoiceError, Found, label, short, short_id};
-use crate::tui::text::short as compact;
+use crate::text::short as compact;
 
 /// Width of the longest bar.
 const BAR_COLUMNS: usize = 12;
@@ -481,7 +481,7 @@ impl Shown<'_> {
         let count = |count: u64| if to == Screen::None { count.to_string() } else { compact(count) };
         let time = |ms: u64| match to {
             Screen::None => format!("{:.3}", ms as f64 / 1_000.0),
-            Screen::Coloured | Screen::Plain => crate::tui::text::lasted(ms.saturating_mul(1_000)),
+            Screen::Coloured | Screen::Plain => crate::text::lasted(ms.saturating_mul(1_000)),
         };
         let answered = answered_by.named().into_iter().filter(|(_, count)| *count > 0);
         let answered: Vec<String> = answered.map(|(by, count)| format!("{by}:{count}")).collect();

@@ -14,8 +14,8 @@ use super::table::{Column, Table};
 use super::{CliError, Done, NOT_RUNNING, complete, say};
 use crate::config::Environment;
 use crate::launch;
+use crate::sessions::source::{AnsweredIn, Home, Source};
 use crate::store::Otherwise;
-use crate::tui::source::{AnsweredIn, Home, Source};
 use crate::web::{
     self, Browsers, ConsoleError, HostName, Links, Options, PageDocument, Server, SignedIn, SignedOut, WebError,
 };

@@ -15,7 +15,7 @@ use crate::engine::RequestKind;
 use crate::history::{Seen, UiFold};
 use crate::journal::{Generation, Position, Record, SegmentName};
 use crate::protocol::{Listed, Method};
-use crate::tui::timeline::SessionEvent;
+use crate::sessions::timeline::SessionEvent;
 
 /// The end of a text that the host has cut.
 pub(super) const CUT: &str = " … (the rest stays on the host)";
@@ -434,7 +434,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tui::timeline::Timeline;
+    use crate::sessions::timeline::Timeline;
 
     /// The titles and bodies of the entries after these events.
     fn shown(events: &[Value]) -> Vec<String> {
@@ -454,7 +454,8 @@ mod tests {
             feed.take(seq, "", &message, &mut told);
             told.iter().for_each(|event| timeline.take(event));
         }
-        let entry = |entry: crate::tui::entry::Entry| format!("{}: {}|{}", entry.kind.name(), entry.title, entry.body);
+        let entry =
+            |entry: crate::sessions::entry::Entry| format!("{}: {}|{}", entry.kind.name(), entry.title, entry.body);
         timeline.into_entries().into_iter().map(entry).collect()
     }
 

@@ -15,11 +15,11 @@ use serde_json::json;
 use super::feed::{Feed, place};
 use super::stored::{Start, Stored};
 use super::wire::EventMessage;
-use crate::tui::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
-use crate::tui::model::{News, Page, Sought, Way};
-use crate::tui::reader::{Following, Go, Gone, Left, Teller};
-use crate::tui::source::Recorded;
-use crate::tui::timeline::{Range, SessionEvent, Timeline};
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
+use crate::sessions::news::{News, Page, Sought, Way};
+use crate::sessions::reader::{Following, Go, Gone, Left, Teller};
+use crate::sessions::source::Recorded;
+use crate::sessions::timeline::{Range, SessionEvent, Timeline};
 
 /// How far before a place a read begins; at last with the first event.
 const BEGINS_BEFORE: [Duration; 5] = [
@@ -497,7 +497,7 @@ mod tests {
         };
         let (recording, read) = recording(1_000_000, looks);
         let (events, _happened) = sync_channel(4);
-        recording.follow_until(0, &Teller { events, attachment: 1 }, &ended).expect("nobody is told anything");
+        recording.follow_until(0, &Teller::of(events), &ended).expect("nobody is told anything");
         assert_eq!(*read.lock().expect("no thread panics with it"), 3);
     }
 

@@ -33,9 +33,9 @@ use crate::config::FleetLevel;
 use crate::control::answer::kind_of;
 use crate::control::client::{Answer, ClientError as NoAnswer};
 use crate::engine::RequestType;
+use crate::sessions::reader::{Following, Teller};
+use crate::sessions::source::{Polling, Recorded, Source};
 use crate::store::Found;
-use crate::tui::reader::{Following, Teller};
-use crate::tui::source::{Polling, Recorded, Source};
 
 /// Shortest time between two questions to a host that has not changed, if the fleet is small.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);

@@ -2,18 +2,21 @@
 //!
 //! Pure.
 
-use super::doc::{At, Doc, Room};
-use super::entry::{Entry, Folding, Key, Kind, Matcher};
 use super::folds::{Sieve, matcher};
 use super::form::Field;
 use super::keys::{Action, Answer, Browse, Move};
-use super::model::{About, Awaited, Focus, Link, Model, Note, Overruling, Session, Tone, Unfolded};
-use super::model::{Command, Way};
+use super::model::Command;
+use super::model::{About, Awaited, Focus, Model, Note, Session, Tone, Unfolded};
 use super::pressed::{ask_journal, follow, say};
 use super::review;
-use super::text::bytes;
-use super::timeline::Timeline;
 use crate::engine::OverruleFor;
+use crate::sessions::entry::{Entry, Folding, Key, Kind, Matcher};
+use crate::sessions::news::Read;
+use crate::sessions::news::Way;
+use crate::sessions::news::{Link, Overruling};
+use crate::sessions::timeline::Timeline;
+use crate::text::bytes;
+use crate::text::doc::{At, Doc, Room};
 
 /// Typical rows of an entry.
 const ROWS_AN_ENTRY: u16 = 3;
@@ -140,7 +143,7 @@ fn cursor_index(session: &Session, timeline: &Timeline) -> usize {
 /// Moves to the start of the session, which is read again if it is outside the window.
 fn first(session: &mut Session) -> Vec<Command> {
     match session.timeline.as_ref().is_some_and(|timeline| timeline.has_older) {
-        true => ask_journal(session, Awaited::Page, Command::ReadStart),
+        true => ask_journal(session, Awaited::Page, Command::Read(Read::Start)),
         false => to_first(session),
     }
 }
@@ -159,7 +162,7 @@ pub(super) fn to_first(session: &mut Session) -> Vec<Command> {
             let last = timeline.entries().back().map(|entry| entry.key.clone()).filter(|_| timeline.is_held);
             let matcher = matcher(session);
             last.map_or_else(Vec::new, |from| {
-                ask_journal(session, Awaited::Match, Command::Find { matcher, from, way: Way::Forward })
+                ask_journal(session, Awaited::Match, Command::Read(Read::Find { matcher, from, way: Way::Forward }))
             })
         }
     }
@@ -186,10 +189,10 @@ fn back(session: &mut Session, by: usize) -> Vec<Command> {
     }
     let first = timeline.entries().front().map_or(Key::JOURNAL_BEGINS, |entry| entry.key.clone());
     match (session.filter, &session.thread) {
-        (None, None) => ask_journal(session, Awaited::Page, Command::ReadOlder(first)),
+        (None, None) => ask_journal(session, Awaited::Page, Command::Read(Read::Older(first))),
         (Some(_), _) | (_, Some(_)) => {
             let matcher = matcher(session);
-            ask_journal(session, Awaited::Match, Command::Find { matcher, from: first, way: Way::Back })
+            ask_journal(session, Awaited::Match, Command::Read(Read::Find { matcher, from: first, way: Way::Back }))
         }
     }
 }
@@ -211,7 +214,7 @@ fn forward(session: &mut Session, by: usize) -> Vec<Command> {
         return Vec::new();
     }
     match timeline.entries().back().map(|entry| entry.key.clone()).filter(|_| timeline.is_held) {
-        Some(last) => ask_journal(session, Awaited::Page, Command::ReadNewer(last)),
+        Some(last) => ask_journal(session, Awaited::Page, Command::Read(Read::Newer(last))),
         None => {
             session.cursor = None;
             Vec::new()
@@ -257,7 +260,7 @@ pub(super) fn open(session: &mut Session) -> Vec<Command> {
     let key = entry.key.clone();
     let is_whole = entry.cut_bytes == 0;
     session.focus = Focus::Reading(Box::new(review::of_entry(entry, &session.cwd)));
-    if is_whole { Vec::new() } else { vec![Command::Open(key)] }
+    if is_whole { Vec::new() } else { vec![Command::Read(Read::Open(key))] }
 }
 
 fn search_on(model: &mut Model, way: Way) -> Vec<Command> {
@@ -325,7 +328,7 @@ fn find(model: &mut Model, matcher: Matcher, way: Way) -> Vec<Command> {
             if session.reading.is_none() {
                 session.missing = Some(missing);
             }
-            ask_journal(session, Awaited::Match, Command::Find { matcher, from, way })
+            ask_journal(session, Awaited::Match, Command::Read(Read::Find { matcher, from, way }))
         }
         None => {
             say(model, Tone::Plain, missing);

@@ -11,8 +11,9 @@
 use crossterm::event::{KeyEvent, KeyEventKind};
 
 use super::keys::{Action, Answer, Browse, Global, Place, action};
-use super::model::{Command, Focus, Model, Overruling, Tone};
+use super::model::{Command, Focus, Model, Tone};
 use super::pressed::{self, say};
+use crate::sessions::news::Overruling;
 
 /// How long something must be visible before a key decides on it, in microseconds, so that a key meant for something else does
 /// nothing.

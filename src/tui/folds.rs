@@ -4,9 +4,10 @@
 
 use std::collections::HashMap;
 
-use super::entry::{Entry, Folding, Key, Matcher};
-use super::model::{Link, Session};
+use super::model::Session;
 use crate::protocol::{Showing, ThreadKind};
+use crate::sessions::entry::{Entry, Folding, Key, Matcher};
+use crate::sessions::news::Link;
 
 /// What the timeline shows now.
 #[derive(Debug)]

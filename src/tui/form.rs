@@ -5,7 +5,7 @@
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::ask::Step;
+use crate::sessions::ask::Step;
 
 /// Text that is being typed.
 #[derive(Clone, Default, PartialEq, Eq)]

@@ -3,13 +3,14 @@
 //! Pure. It opens a request; it never answers one.
 
 use super::keys::Action;
-use super::list::{Destination, Waiting};
+use super::list::Destination;
 use super::model::Command;
 use super::model::{Focus, Model, Tone};
 use super::names::{session_name, with_host};
 use super::pressed::{attach, say, show_request};
 use crate::control::request_name::ShortNames;
 use crate::control::sort_by_arrival;
+use crate::sessions::rows::Waiting;
 
 /// A request by its session and id.
 pub(crate) type Key = (String, String);

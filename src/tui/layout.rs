@@ -4,11 +4,11 @@
 
 use ratatui::layout::Rect;
 
-use super::doc::{At, Room};
 use super::form::Field;
 use super::model::{Answering, Focus, Mode, Model, Reading, Session, Text};
-use super::text::{width, wrap};
 use super::view;
+use crate::text::doc::{At, Room};
+use crate::text::{width, wrap};
 
 /// From this width on the request stands beside the timeline.
 const COLUMNS_FOR_TWO: u16 = 100;

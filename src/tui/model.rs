@@ -9,22 +9,23 @@ use crossterm::event::KeyEvent;
 use ratatui::layout::{Position, Size};
 use serde_json::Value;
 
-use super::ask::{Ask, Details};
 use super::deciding::Keys;
-use super::diff::Diff;
-use super::doc::{At, Doc, Room};
-use super::entry::{Entry, Folding, Key, Kind, Matcher, ThreadFacts};
 use super::form::{Field, Form, Stand};
 use super::inbox::Inbox;
 use super::keys::{Letters, Place};
-use super::list::{Destination, List, SessionRow};
+use super::list::{Destination, List};
 use super::mouse::{Mouse, Pointing, Spot};
-use super::text::{Zone, parsed_us};
-use super::timeline::{SessionEvent, Timeline};
 use crate::control::SessionDocument;
 use crate::control::request_view::Choice;
-use crate::engine::OverruleFor;
 use crate::history::Activity;
+use crate::sessions::ask::{Ask, Details};
+use crate::sessions::diff::Diff;
+use crate::sessions::entry::{Entry, Folding, Key, Kind, Matcher, ThreadFacts};
+use crate::sessions::news::{Link, Live, News, Overruling, Read};
+use crate::sessions::rows::SessionRow;
+use crate::sessions::timeline::Timeline;
+use crate::text::doc::{At, Doc, Room};
+use crate::text::{Zone, parsed_us};
 
 /// Lifetime of a note, in microseconds.
 pub(crate) const NOTE_US: u64 = 12_000_000;
@@ -96,27 +97,6 @@ pub(crate) enum About {
     Key,
     /// About an event; it stays for its lifetime.
     News,
-}
-
-/// How a session can be reached.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Link {
-    /// The relay was not queried yet.
-    New,
-    /// The relay answers.
-    Up(Box<Live>),
-    /// A relay is running but does not answer; the reason.
-    Silent(String),
-    /// No relay is running.
-    Stopped,
-}
-
-/// A session whose relay answers.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Live {
-    pub document: SessionDocument,
-    /// Start of the current state, in microseconds since the Unix epoch.
-    pub since_us: Option<u64>,
 }
 
 /// The meaning of keys.
@@ -227,13 +207,6 @@ pub(crate) struct Unfolded {
     pub back_to: Option<String>,
     /// The entry that was selected there.
     pub at: Key,
-}
-
-/// A denial of codex's own reviewer that the user is about to overrule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Overruling {
-    pub review_id: String,
-    pub applies: OverruleFor,
 }
 
 #[derive(Debug, Clone)]
@@ -482,111 +455,6 @@ pub(crate) enum Event {
     Of(u64, News),
 }
 
-#[derive(Debug, Clone)]
-pub(crate) enum News {
-    Placed(String),
-    /// How it can be reached now.
-    Linked(Link),
-    /// Its pending requests, and the rows of requests that ended.
-    Pending {
-        /// The requests, oldest first.
-        asks: Vec<Arc<Ask>>,
-        /// Rows of requests that are not pending any more.
-        ended: Vec<Value>,
-    },
-    /// The last entries of a long journal, shown until the rest is read.
-    Glanced(u64, Box<Timeline>),
-    /// The window at the end of the journal.
-    Restored {
-        epoch: u64,
-        timeline: Box<Timeline>,
-    },
-    Events {
-        epoch: u64,
-        events: Vec<SessionEvent>,
-    },
-    /// The journal cannot be read.
-    Unreadable(String),
-    /// The first entries of the session.
-    Start(Page),
-    /// A page before the window.
-    Older(Page),
-    /// A page after the window.
-    Newer(Page),
-    Found(Sought),
-    Opened(Option<Box<Entry>>),
-    /// The result of an answer.
-    Responded {
-        request_id: String,
-        /// The row and whose answer won, or the error.
-        result: Result<(Value, First), String>,
-    },
-    Said(Result<Sent, String>),
-    /// The thread whose turn it was, if the relay says it.
-    Interrupted(Result<Option<String>, String>),
-    Overruled {
-        asked: Overruling,
-        /// What happens next, or why nothing does.
-        result: Result<String, NotOverruled>,
-    },
-}
-
-/// A message that the server has taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sent {
-    /// Where it went, if the relay says it.
-    pub thread_id: Option<String>,
-    pub into: SentInto,
-}
-
-/// What a message became part of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SentInto {
-    RunningTurn,
-    NewTurn,
-}
-
-/// Why a denial stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NotOverruled {
-    /// Its turn is over; the approval could wait for the next one.
-    TurnOver,
-    Other(String),
-}
-
-/// Whose answer won.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum First {
-    /// Ours.
-    We,
-    /// Another one, which is the same as ours.
-    Same,
-    Other,
-}
-
-/// The result of a search.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Sought {
-    /// A match, and the entries around it.
-    At(Key, Page),
-    Nothing,
-    /// Nothing among so many events next to the place where the search began. Those beyond them were not searched.
-    #[cfg_attr(
-        not(any(feature = "fleet", test)),
-        expect(dead_code, reason = "a recording of this machine is searched to its end")
-    )]
-    NothingAmong(u64),
-}
-
-/// Entries that were read again.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Page {
-    /// The entries, oldest first.
-    pub entries: Vec<Entry>,
-    /// Whether there are no further entries in that direction.
-    pub is_last: bool,
-}
-
 /// Commands for the event loop.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
@@ -620,21 +488,8 @@ pub(crate) enum Command {
         /// The epoch that begins.
         epoch: u64,
     },
-    /// Reads the first entries of the session.
-    ReadStart,
-    /// Reads the entries before one.
-    ReadOlder(Key),
-    /// Reads the entries after one.
-    ReadNewer(Key),
-    /// Searches for an entry.
-    Find {
-        matcher: Matcher,
-        /// Where the search begins.
-        from: Key,
-        way: Way,
-    },
-    /// Reads an entry in full.
-    Open(Key),
+    /// Reads entries of the session.
+    Read(Read),
     /// Answers a request.
     Respond {
         request_id: String,
@@ -660,13 +515,4 @@ pub(crate) enum Ending {
     Left,
     /// This signal, or its equivalent: a lost terminal counts as SIGHUP.
     Signal(i32),
-}
-
-/// A direction in the timeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Towards the past.
-    Back,
-    /// Towards the present.
-    Forward,
 }

@@ -4,7 +4,6 @@
 
 use ratatui::layout::{Position, Rect};
 
-use super::entry::Key;
 use super::form::Stand;
 use super::keys::{Action, Move};
 use super::list::Destination;
@@ -12,6 +11,7 @@ use super::model::Command;
 use super::model::{Focus, Model, Text};
 use super::pressed::next_request;
 use super::{browse, inbox, list, pressed, respond, review};
+use crate::sessions::entry::Key;
 
 /// The receiver of clicks and the wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +153,7 @@ fn turned(model: &mut Model, target: &Target, to: Move) -> Vec<Command> {
         }
         Target::Request | Target::Option(_) | Target::Document | Target::File(_) => {
             let Some(session) = &mut model.session else { return Vec::new() };
-            let scroll = |doc: &super::doc::Doc, at| match to {
+            let scroll = |doc: &crate::text::doc::Doc, at| match to {
                 Move::Up | Move::PageUp | Move::First => doc.up(at, WHEEL_ROWS, room),
                 Move::Down | Move::PageDown | Move::Last => doc.down(at, WHEEL_ROWS, room),
             };

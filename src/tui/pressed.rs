@@ -9,16 +9,17 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::ask::Ask;
-use super::doc::At;
 use super::form::{Field, Form};
 use super::keys::{Action, Global, Letters, Move, Place, action, valid};
 use super::list::Destination;
-use super::model::{About, Answering, Awaited, Focus, Link, Mode, Model, NOTE_US, Note, Session, Subject, Tone};
+use super::model::{About, Answering, Awaited, Focus, Mode, Model, NOTE_US, Note, Session, Subject, Tone};
 use super::model::{Command, Ending};
 use super::mouse::Mouse;
-use super::text::plain;
 use super::{browse, inbox, list, respond, review, threads};
+use crate::sessions::ask::Ask;
+use crate::sessions::news::Link;
+use crate::text::doc::At;
+use crate::text::plain;
 
 pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
     model.note.take_if(|note| note.about == About::Key);

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent};
 
 use super::browse;
-use super::doc::At;
 use super::form::Field;
 use super::form::{Stand, Taken};
 use super::keys::{Action, Answer, Browse, Move};
@@ -17,6 +16,7 @@ use super::pressed::{next_request, put_aside, say};
 use super::review;
 use crate::control::form::in_one_line;
 use crate::control::request_view::Gives;
+use crate::text::doc::At;
 
 /// The keys that answer the request, if keys do.
 pub(super) fn valid(model: &Model) -> Option<String> {
@@ -48,7 +48,7 @@ pub(super) fn approval(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<C
     Vec::new()
 }
 
-fn scroll(shown: &mut Answering, to: Move, room: super::doc::Room) {
+fn scroll(shown: &mut Answering, to: Move, room: crate::text::doc::Room) {
     shown.at = browse::scrolled(&shown.details.doc, shown.at, to, room);
 }
 

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use crossterm::event::KeyEvent;
 
 use super::browse::{copy, scrolled};
-use super::diff::{Diff, form_of};
-use super::doc::{At, Doc, Role};
-use super::entry::{Entry, Keeps, Kind, Stage};
 use super::keys::{Action, Browse, Move};
-use super::markdown;
 use super::model::Command;
 use super::model::{Focus, Model, Reading, Subject, Text, Tone};
 use super::pressed::{next_request, say};
 use super::respond;
 use crate::engine::terminal::remains_of;
+use crate::sessions::diff::{Diff, form_of};
+use crate::sessions::entry::{Entry, Keeps, Kind, Stage};
+use crate::text::doc::{At, Doc, Role};
+use crate::text::markdown;
 
 /// Opens the diff of the request that is being answered, or all of its details.
 pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
@@ -119,7 +119,7 @@ pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Co
     Vec::new()
 }
 
-fn moved(reading: &mut Reading, to: Move, room: super::doc::Room) {
+fn moved(reading: &mut Reading, to: Move, room: crate::text::doc::Room) {
     let Some(chosen) = reading.files else {
         reading.at = scrolled(reading.doc(), reading.at, to, room);
         return;

@@ -11,18 +11,19 @@ use ratatui::layout::{Rect, Size};
 use super::deciding;
 use super::list::Destination;
 use super::model::{Colours, Model};
-use super::model::{Command, Ending, Event, News};
-use super::poller::{self, Call, Looking};
+use super::model::{Command, Ending, Event};
 use super::pressed::attach;
 use super::pressed::title;
-use super::reader::{Following, Pages, Teller};
-use super::source::Source;
 use super::terminal::{self, Keys, Pager, Screen};
-use super::text::Zone;
 use super::update::update;
 use super::view::view;
 use crate::config::NoticeSequence;
+use crate::sessions::news::News;
+use crate::sessions::poller::{self, Call, Looking};
+use crate::sessions::reader::{Following, Gone, Pages, Teller};
+use crate::sessions::source::Source;
 use crate::store::Found;
+use crate::text::Zone;
 
 /// Capacity of the event channel.
 const WAITING_MAX: usize = 256;
@@ -103,7 +104,10 @@ pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Re
     let mut screen = Screen::take()?;
     terminal::heed_signals(events.clone())?;
     let keys = terminal::listen(events.clone())?;
-    let list = poller::list(&source, events.clone())?;
+    let list = poller::list(&source, {
+        let events = events.clone();
+        move |rows| events.send(Event::Listed(rows)).map_err(|_| Gone)
+    })?;
     let size = screen.terminal.size()?;
     let mut model = Model::new(size, setup.colours, Zone::new(TimeZone::system()), now_us());
     let mut beside = Beside { source, setup, events, _list: list, attached: None, keys };
@@ -185,11 +189,7 @@ impl Beside {
             Command::Attach { id, attachment } => self.attached = self.attach(&id, attachment)?,
             Command::Look
             | Command::Follow { .. }
-            | Command::ReadStart
-            | Command::ReadOlder(_)
-            | Command::ReadNewer(_)
-            | Command::Find { .. }
-            | Command::Open(_)
+            | Command::Read(_)
             | Command::Respond { .. }
             | Command::Say { .. }
             | Command::Interrupt(_)
@@ -203,7 +203,7 @@ impl Beside {
     }
 
     /// Runs the user's pager on a document. Nothing else reads keys meanwhile, and events wait.
-    fn page(&mut self, doc: &super::doc::Doc, screen: &mut Screen) -> io::Result<()> {
+    fn page(&mut self, doc: &crate::text::doc::Doc, screen: &mut Screen) -> io::Result<()> {
         let pause = self.keys.pause();
         let result = screen.page(doc, &self.setup)?;
         drop(pause);
@@ -213,7 +213,8 @@ impl Beside {
     }
 
     fn attach(&self, id: &str, attachment: u64) -> io::Result<Option<Attached>> {
-        let teller = Teller { events: self.events.clone(), attachment };
+        let events = self.events.clone();
+        let teller = Teller::new(move |news| events.send(Event::Of(attachment, news)).map_err(|_| Gone));
         let found = self.source.all().into_iter().find(|found| found.id == id);
         let Some(found) = found else {
             // The session was deleted after the list was read. The channel has room, because the loop empties it.
@@ -245,12 +246,8 @@ impl Attached {
                 self._following = Some(self.source.follow(&self.found, epoch, self.teller.clone())?);
                 return Ok(());
             }
-            page @ (Command::ReadStart
-            | Command::ReadOlder(_)
-            | Command::ReadNewer(_)
-            | Command::Find { .. }
-            | Command::Open(_)) => {
-                self.pages.read(page);
+            Command::Read(wanted) => {
+                self.pages.read(wanted);
                 return Ok(());
             }
             Command::Respond { request_id, body } => Call::Respond { request_id, body },

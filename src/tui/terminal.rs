@@ -21,14 +21,14 @@ use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGURG};
 use signal_hook::iterator::Signals;
 
-use super::doc::{Doc, Role};
 use super::model::Colours;
 use super::model::{Ending, Event};
 use super::mouse::{Mouse, Pointing};
 use super::run::Setup;
-use super::text::plain;
 use crate::capture::usual_size;
 use crate::config::NoticeSequence;
+use crate::text::doc::{Doc, Role};
+use crate::text::plain;
 
 /// Longest text for the clipboard, in bytes: terminals accept about 74,994 characters of base64.
 const COPY_BYTES_MAX: usize = 56_000;

@@ -5,11 +5,12 @@
 
 use super::keys::{Action, Move};
 use super::model::Command;
-use super::model::{Focus, Link, Model, Session, Tone};
-use super::names::short_id;
+use super::model::{Focus, Model, Session, Tone};
 use super::pressed::say;
 use crate::control::{ThreadDocument, ThreadIdentityDocument};
 use crate::history::Activity;
+use crate::sessions::names::short_id;
+use crate::sessions::news::Link;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ThreadRow {

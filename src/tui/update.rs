@@ -2,21 +2,25 @@
 //!
 //! Pure. The branching over events is here; keys are in [`super::pressed`], the mouse in [`super::mouse`].
 
+use crate::sessions::news::Read;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::ask::{Ask, ending, own_ending};
 use super::browse;
-use super::doc::At;
-use super::entry::Stage;
-use super::list::{Destination, ListLine, SessionRow};
-use super::model::{About, Awaited, Focus, Model, NotOverruled, Overruling, Session, Subject, Tone};
-use super::model::{Command, Event, First, News, Page, Sent, SentInto, Sought};
+use super::list::{Destination, ListLine};
+use super::model::{About, Awaited, Focus, Model, Session, Subject, Tone};
+use super::model::{Command, Event};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
 use super::{deciding, layout, mouse, pressed};
 use crate::engine::OverruleFor;
+use crate::sessions::ask::{Ask, ending, own_ending};
+use crate::sessions::entry::Stage;
+use crate::sessions::news::{First, News, Page, Sent, SentInto, Sought};
+use crate::sessions::news::{NotOverruled, Overruling};
+use crate::sessions::rows::SessionRow;
+use crate::text::doc::At;
 
 /// Time between two reads of an unfinished entry in full, in microseconds.
 const READ_AGAIN_US: u64 = 1_000_000;
@@ -188,7 +192,11 @@ fn overruled(model: &mut Model, asked: Overruling, result: Result<String, NotOve
     }
 }
 
-fn take_events(session: &mut Session, events: Vec<super::timeline::SessionEvent>, now_us: u64) -> Vec<Command> {
+fn take_events(
+    session: &mut Session,
+    events: Vec<crate::sessions::timeline::SessionEvent>,
+    now_us: u64,
+) -> Vec<Command> {
     let Some(timeline) = &mut session.timeline else { return Vec::new() };
     let mut look = false;
     for event in events {
@@ -206,7 +214,7 @@ fn take_events(session: &mut Session, events: Vec<super::timeline::SessionEvent>
     {
         shown.stage = stage;
         reading.read_us = now_us;
-        commands.push(Command::Open(shown.key.clone()));
+        commands.push(Command::Read(Read::Open(shown.key.clone())));
     }
     commands
 }

@@ -19,7 +19,7 @@ use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::{Field, FieldError, in_one_line};
 use crate::control::{Refusal, Responded, ok};
 use crate::engine::Word;
-use crate::tui::ask::{Ask, of_row};
+use crate::sessions::ask::{Ask, of_row};
 
 /// Timeout for storing an answer: the relay allows itself 10 s.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);

@@ -21,10 +21,10 @@ use tokio::time::timeout;
 use super::shown;
 use crate::control::{SessionDocument, sort_by_arrival};
 use crate::hub::Down;
+use crate::sessions::ask::Ask;
+use crate::sessions::poller::{Requests, ended};
+use crate::sessions::source::{Polling, Source};
 use crate::store::Found;
-use crate::tui::ask::Ask;
-use crate::tui::poller::{Requests, ended};
-use crate::tui::source::{Polling, Source};
 
 /// Polling interval of a relay without traffic. A relay counts as busy for this time after traffic.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -607,8 +607,8 @@ fn has_problem(shared: &Shared, watch: &Watch, answered_at: Instant, why: String
 mod tests {
     use super::*;
     use crate::control::request_view::one_of_each_kind;
-    use crate::tui::ask::of_row;
-    use crate::tui::source::{AnsweredIn, Home};
+    use crate::sessions::ask::of_row;
+    use crate::sessions::source::{AnsweredIn, Home};
 
     fn found(id: &str) -> Found {
         Found {

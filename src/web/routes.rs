@@ -34,10 +34,10 @@ use super::stream::{self, Timeline};
 use super::timeline::{Follows, Wanted};
 use super::{Clock, calls, random, shown};
 use crate::control::{BodyError, Places, Refusal, Responded, ok, take_body};
+use crate::sessions::entry::{Folding, Key};
+use crate::sessions::news::Page;
+use crate::sessions::source::{Recorded, Source};
 use crate::store::Found;
-use crate::tui::entry::{Folding, Key};
-use crate::tui::model::Page;
-use crate::tui::source::{Recorded, Source};
 
 /// Calls that may wait for a relay or a file at the same time.
 pub(super) const CALLS_MAX: usize = 24;
@@ -560,10 +560,10 @@ mod tests {
 
     use super::*;
     use crate::control::client::{Answer, ClientError};
-    use crate::tui::entry::{Entry, Matcher};
-    use crate::tui::model::{Sought, Way};
-    use crate::tui::reader::{Following, Teller};
-    use crate::tui::source::Polling;
+    use crate::sessions::entry::{Entry, Matcher};
+    use crate::sessions::news::{Sought, Way};
+    use crate::sessions::reader::{Following, Teller};
+    use crate::sessions::source::Polling;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 

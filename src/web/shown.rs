@@ -15,11 +15,11 @@ use crate::hub;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::protocol::ThreadKind;
 use crate::protocol::change::{self, ChangeSize, Form, LineKind};
+use crate::sessions::ask::Ask;
+use crate::sessions::diff::form_of;
+use crate::sessions::entry::{Entry, Key, Kind, Spot, Stage};
+use crate::sessions::names::host_of;
 use crate::store::{Found, label};
-use crate::tui::ask::Ask;
-use crate::tui::diff::form_of;
-use crate::tui::entry::{Entry, Key, Kind, Spot, Stage};
-use crate::tui::names::host_of;
 
 /// Limits for the texts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -510,7 +510,7 @@ mod tests {
 
     use super::*;
     use crate::control::request_view::one_of_each_kind;
-    use crate::tui::ask::of_row;
+    use crate::sessions::ask::of_row;
 
     fn found() -> Found {
         Found {

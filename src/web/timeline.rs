@@ -13,12 +13,12 @@ use tokio::sync::watch;
 
 use super::shown;
 use crate::protocol::{Showing, ThreadKind};
+use crate::sessions::entry::{Folding, Key};
+use crate::sessions::news::News;
+use crate::sessions::reader::Teller;
+use crate::sessions::source::Source;
+use crate::sessions::timeline::Timeline;
 use crate::store::Found;
-use crate::tui::entry::{Folding, Key};
-use crate::tui::model::{Event, News};
-use crate::tui::reader::Teller;
-use crate::tui::source::Source;
-use crate::tui::timeline::Timeline;
 
 /// Sessions that are followed at the same time.
 const FOLLOWED_MAX: usize = 16;
@@ -272,7 +272,7 @@ fn joined<'a>(entries: impl Iterator<Item = &'a Shown>) -> String {
 /// Follows a session until no tab shows it.
 fn run(session: &Found, follow: &Follow, follows: &Follows) {
     let (events, news) = sync_channel(NEWS_MAX);
-    let following = match follows.source.follow(session, 0, Teller { events, attachment: 0 }) {
+    let following = match follows.source.follow(session, 0, Teller::of(events)) {
         Ok(following) => following,
         Err(error) => {
             follow.publish(|window| window.say(format!("start a thread: {error}")));
@@ -304,13 +304,11 @@ struct Recording {
 
 impl Recording {
     /// Takes news and publishes it: at once, or together with later news if something was published a moment ago.
-    fn take_all(&mut self, first: Event, news: &Receiver<Event>, follow: &Follow) {
+    fn take_all(&mut self, first: News, news: &Receiver<News>, follow: &Follow) {
         let due = self.published_at.map(|at| at + TOGETHER);
         let mut next = Some(first);
-        while let Some(event) = next {
-            if let Event::Of(_, news) = event {
-                self.take(news, follow);
-            }
+        while let Some(one) = next {
+            self.take(one, follow);
             let left = due.and_then(|due| due.checked_duration_since(Instant::now()));
             next = left.and_then(|left| news.recv_timeout(left).ok());
         }
@@ -399,7 +397,7 @@ impl Follow {
 
 impl Window {
     /// Adds entries, or replaces those with the same key. The number of an entry that is the same does not change.
-    fn put<'a>(&mut self, entries: impl IntoIterator<Item = &'a crate::tui::entry::Entry>) {
+    fn put<'a>(&mut self, entries: impl IntoIterator<Item = &'a crate::sessions::entry::Entry>) {
         for entry in entries {
             let json: Arc<str> = shown::entry(entry).to_string().into();
             let (thread_id, thread_kind) = (entry.thread_id.clone(), entry.thread_kind);
@@ -425,8 +423,8 @@ mod tests {
 
     use super::*;
     use crate::journal::{Generation, Position, SegmentName};
-    use crate::tui::source::{AnsweredIn, Home};
-    use crate::tui::timeline::SessionEvent;
+    use crate::sessions::source::{AnsweredIn, Home};
+    use crate::sessions::timeline::SessionEvent;
 
     fn follow() -> Arc<Follow> {
         Arc::new(Follow::new(&Found {

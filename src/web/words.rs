@@ -2,7 +2,7 @@
 
 use crate::engine::{Subject, UNANSWERED};
 use crate::history::Activity;
-use crate::tui::entry::{Kind, Stage};
+use crate::sessions::entry::{Kind, Stage};
 
 /// The heading of a request.
 pub(super) fn heading(subject: Option<Subject>) -> &'static str {

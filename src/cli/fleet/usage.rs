@@ -16,7 +16,7 @@ use super::{Format, connect, text};
 use crate::config::Environment;
 use crate::fleet::{Question, VERSION};
 use crate::index::Used;
-use crate::tui::text::short as compact;
+use crate::text::short as compact;
 
 /// Show the tokens, time and requests of turns on all hosts
 ///
@@ -126,7 +126,7 @@ fn cells(name: &Name, used: &Used, to: Screen) -> Vec<Cell> {
     let count = |count: u64| if to == Screen::None { count.to_string() } else { compact(count) };
     let time = |ms: u64| match to {
         Screen::None => format!("{:.3}", ms as f64 / 1_000.0),
-        Screen::Coloured | Screen::Plain => crate::tui::text::lasted(ms.saturating_mul(1_000)),
+        Screen::Coloured | Screen::Plain => crate::text::lasted(ms.saturating_mul(1_000)),
     };
     let names = name.iter().map(|name| (Tone::Strong, if name.is_empty() { "-".to_owned() } else { name.clone() }));
     let numbers = [

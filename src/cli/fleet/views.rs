@@ -8,8 +8,8 @@ use super::super::screen;
 use super::{NO_SUCH_SESSION, Target, connect, not_read};
 use crate::config::Environment;
 use crate::fleet::{Views, front};
+use crate::sessions::source::Source;
 use crate::store::{Choice, ChoiceError, Found, Otherwise, choose};
-use crate::tui::source::Source;
 
 /// The fleet of the settings.
 pub(in crate::cli) fn views(environment: &Environment) -> Result<Arc<Views>, CliError> {

@@ -26,7 +26,7 @@ use crate::history::{Excerpt, SearchKind, SearchQuery};
 use crate::index::{HISTORY_FILE, History, Hit, Hits, Search};
 use crate::protocol::of_name;
 use crate::store::{ChoiceError, Found, short};
-use crate::tui::text::{cut, width};
+use crate::text::{cut, width};
 
 /// Search commands, messages, changes and requests of all sessions
 ///

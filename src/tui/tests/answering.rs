@@ -9,14 +9,15 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::{Position, Size};
 use serde_json::{Value, json};
 
-use super::super::ask::of_row;
 use super::super::list::Destination;
-use super::super::model::{Event, Focus, Link, News};
+use super::super::model::{Event, Focus};
 use super::super::mouse::{Pointing, Target};
 use super::super::view;
 use super::screens::{drawn, sessions};
 use super::{NOW_US, Play, check, noted, row, timeline};
 use crate::control::request_view::{one_of_each_kind, raw_names};
+use crate::sessions::ask::of_row;
+use crate::sessions::news::{Link, News};
 
 #[test]
 fn chat_says_and_never_answers() {

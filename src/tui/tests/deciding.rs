@@ -6,9 +6,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::super::form::Stand;
 use super::super::keys::{BINDINGS, Press};
-use super::super::model::{Answering, Event, News};
+use super::super::model::{Answering, Event};
 use super::timeline::reviewed;
 use super::{Play, key_of, noted};
+use crate::sessions::news::News;
 
 /// How to come to each place, and `wait` where something must be visible first.
 const PLACES: [(&str, &str); 17] = [

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::ask::of_row;
-use super::super::doc::{Doc, Role};
-use super::super::model::Link;
-use super::super::model::News;
 use super::screens::drawn;
 use super::{NOW_US, Play, check, noted, row, timeline};
+use crate::sessions::ask::of_row;
+use crate::sessions::news::Link;
+use crate::sessions::news::News;
+use crate::text::doc::{Doc, Role};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 12)];
 

@@ -8,25 +8,28 @@ mod threads;
 mod timeline;
 mod watching;
 
+use crate::sessions::news::Read;
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Size;
 use serde_json::{Value, json};
 
-use super::ask::of_row;
 use super::deciding::drawn;
-use super::entry::{Key, Spot};
 use super::list::Destination;
-use super::model::{Colours, Link, Live, Model};
-use super::model::{Command, Event, First, News, Sent, SentInto};
+use super::model::{Colours, Model};
+use super::model::{Command, Event};
 use super::pressed::attach;
-use super::text::Zone;
-use super::timeline::{SessionEvent, Timeline};
 use super::update::update;
 use crate::engine::FIELD_ORDER;
 use crate::history::Activity;
 use crate::journal::{Generation, Position, SegmentName};
+use crate::sessions::ask::of_row;
+use crate::sessions::entry::{Key, Spot};
+use crate::sessions::news::{First, News, Sent, SentInto};
+use crate::sessions::news::{Link, Live};
+use crate::sessions::timeline::{SessionEvent, Timeline};
+use crate::text::Zone;
 
 /// A Monday, in microseconds since the Unix epoch.
 const NOW_US: u64 = 1_767_225_600_000_000;
@@ -276,18 +279,20 @@ impl Play {
                 Command::Page(doc) => format!("page {} lines", doc.len()),
                 Command::PageDiff(diff) => format!("page {}", diff.summary()),
                 Command::Copy(text) => format!("copy {}", text.len()),
-                Command::ReadOlder(key) => format!("older {}", offset(&key)),
-                Command::ReadNewer(key) => format!("newer {}", offset(&key)),
-                Command::Find { matcher, from, way } => format!("find {:?} {} {way:?}", matcher.text, offset(&from)),
+                Command::Read(Read::Older(key)) => format!("older {}", offset(&key)),
+                Command::Read(Read::Newer(key)) => format!("newer {}", offset(&key)),
+                Command::Read(Read::Find { matcher, from, way }) => {
+                    format!("find {:?} {} {way:?}", matcher.text, offset(&from))
+                }
                 other @ (Command::Quit(_)
                 | Command::Suspend
                 | Command::Retake
                 | Command::Mouse(_)
                 | Command::Detach
-                | Command::ReadStart
+                | Command::Read(Read::Start)
                 | Command::Attach { .. }
                 | Command::Follow { .. }
-                | Command::Open(_)) => format!("{other:?}"),
+                | Command::Read(Read::Open(_))) => format!("{other:?}"),
             });
         }
     }

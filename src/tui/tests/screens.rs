@@ -12,15 +12,17 @@ use ratatui::layout::{Rect, Size};
 use ratatui::style::{Color, Modifier};
 use serde_json::json;
 
-use super::super::ask::of_row;
-use super::super::list::{SessionRow, Waiting};
-use super::super::model::{Colours, Link, Model};
-use super::super::model::{Event, News};
-use super::super::text::width as columns_of;
+use super::super::model::Event;
+use super::super::model::{Colours, Model};
 use super::super::update::update;
 use super::super::{keys, view};
 use super::{NOW_US, Play, check, command, timeline, told, up};
 use crate::history::Activity;
+use crate::sessions::ask::of_row;
+use crate::sessions::news::Link;
+use crate::sessions::news::News;
+use crate::sessions::rows::{SessionRow, Waiting};
+use crate::text::width as columns_of;
 
 pub(super) fn drawn(model: &Model, width: u16, height: u16) -> String {
     let mut model = model.clone();

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::ask::of_row;
-use super::super::list::{Destination, SessionRow, ThreadLine, Waiting};
-use super::super::model::{Event, Link, Live, News, Sent, SentInto};
+use super::super::list::Destination;
+use super::super::model::Event;
 use super::super::pressed::title;
 use super::screens::{all_as_in_files, drawn, snapshot};
 use super::{NOW_US, Play, command, noted, timeline};
 use crate::control::SessionDocument;
 use crate::history::Activity;
 use crate::protocol::ThreadKind;
+use crate::sessions::ask::of_row;
+use crate::sessions::news::{Link, Live, News, Sent, SentInto};
+use crate::sessions::rows::{SessionRow, ThreadLine, Waiting};
 
 /// A message and its answer in a thread of this kind.
 fn talk(thread: &str, kind: ThreadKind) -> Vec<Value> {

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::super::ask::of_row;
-use super::super::entry::{BODY_BYTES_MAX, Entry, Key};
 use super::super::list::Destination;
-use super::super::model::{Command, Event, News, Page, Sought};
-use super::super::model::{Focus, Mode, NotOverruled, Overruling};
+use super::super::model::{Command, Event};
+use super::super::model::{Focus, Mode};
 use super::super::pressed::attach;
-use super::super::timeline::Timeline;
 use super::screens::{everywhere, snapshot};
 use super::{NOW_US, Play, check, command, noted, offset, position, recorded, timeline, told};
 use crate::engine::OverruleFor;
+use crate::sessions::ask::of_row;
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key};
+use crate::sessions::news::{News, Page, Sought};
+use crate::sessions::news::{NotOverruled, Overruling};
+use crate::sessions::timeline::Timeline;
 
 fn offsets(play: &Play) -> Option<u64> {
     play.model.session.as_ref().and_then(|session| session.cursor.as_ref()).map(offset)
@@ -300,7 +302,7 @@ fn only_denials_can_be_overruled() {
         assert!(noted(&play).starts_with("this is not a denial"), "{status}: {}", noted(&play));
     }
     let mut play = reviewed("denied");
-    play.news(News::Linked(crate::tui::model::Link::Stopped));
+    play.news(News::Linked(crate::sessions::news::Link::Stopped));
     play.step("key o");
     assert!(noted(&play).starts_with("not overruled: no relay answers"), "{}", noted(&play));
 }

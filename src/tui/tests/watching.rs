@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::super::entry::{BODY_BYTES_MAX, Stage};
 use super::super::list::Destination;
+use super::super::model::Event;
 use super::super::model::Focus;
-use super::super::model::{Event, News};
 use super::super::pressed::title;
-use super::super::timeline::Timeline;
 use super::screens::{drawn, sessions};
 use super::{NOW_US, Play, check, noted, recorded, timeline};
+use crate::sessions::entry::{BODY_BYTES_MAX, Stage};
+use crate::sessions::news::News;
+use crate::sessions::timeline::Timeline;
 
 fn with(told: Vec<Value>) -> Play {
     let mut play = Play::new();
@@ -338,7 +339,7 @@ fn help_begins_with_the_current_keys() {
 #[test]
 fn times_are_local_and_name_the_zone() {
     let mut play = Play::new();
-    play.model.zone = super::super::text::Zone::new(jiff::tz::TimeZone::fixed(jiff::tz::offset(-3)));
+    play.model.zone = crate::text::Zone::new(jiff::tz::TimeZone::fixed(jiff::tz::offset(-3)));
     let shown = drawn(&play.model, 80, 24);
     assert!(shown.contains("20:59:00") && shown.contains("local time, -03:00"), "{shown}");
     play.step("key Tab Enter");

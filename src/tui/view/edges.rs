@@ -5,15 +5,16 @@ use std::borrow::Cow;
 
 use ratatui::layout::Rect;
 
-use super::super::doc::{At, Role, Room, Row};
 use super::super::keys::{BINDINGS, Place, names};
-use super::super::model::{Awaited, Focus, Link, Model, Session, Subject};
+use super::super::model::{Awaited, Focus, Model, Session, Subject};
 use super::super::mouse::Target;
 use super::super::names::session_id;
-use super::super::text::{cut, cut_words, lasted, plain, short, width, wrap};
 use super::super::{layout, pressed, respond, threads};
 use super::paint::{Canvas, both, one, row_width};
 use crate::history::Activity;
+use crate::sessions::news::Link;
+use crate::text::doc::{At, Role, Room, Row};
+use crate::text::{cut, cut_words, lasted, plain, short, width, wrap};
 
 /// Width of the context bar.
 const BAR_COLUMNS: u64 = 10;

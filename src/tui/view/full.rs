@@ -2,22 +2,24 @@
 
 use ratatui::layout::Rect;
 
-use super::super::diff::Diff;
-use super::super::doc::{Role, Room, Row};
 use super::super::inbox::{self, Inbox, InboxRow};
 use super::super::layout;
 use super::super::layout::ReadingAreas;
-use super::super::list::{ListLine, SessionRow, ThreadLine, Waiting};
+use super::super::list::ListLine;
 use super::super::model::{Model, Reading, Session, Subject};
 use super::super::mouse::Target;
-use super::super::names::{session_id, session_name, short_id};
-use super::super::text::{bytes, cut, cut_front, fitted, lasted, plain, width, wrap};
+use super::super::names::{session_id, session_name};
 use super::super::threads::{ThreadRow, rows as rows_of};
 use super::edges::fitted_keys;
 use super::edges::{badges, in_words, role, sign};
 use super::paint::{Canvas, both, one, row_width};
 use super::timeline::so_far;
 use crate::engine::one_line;
+use crate::sessions::diff::Diff;
+use crate::sessions::names::short_id;
+use crate::sessions::rows::{SessionRow, ThreadLine, Waiting};
+use crate::text::doc::{Role, Room, Row};
+use crate::text::{bytes, cut, cut_front, fitted, lasted, plain, width, wrap};
 
 /// Rows of details about the selected session.
 const WAITING_ROWS_MAX: usize = 4;
@@ -421,7 +423,7 @@ fn files(shown: &Reading, diff: &Diff, areas: &ReadingAreas, canvas: &mut Canvas
     for (number, one) in diff.files.iter().enumerate().skip(from).take(rows) {
         let counts = format!(" +{} -{}", one.added, one.removed);
         let path = cut_front(&one.path, columns.saturating_sub(2 + width(&counts)));
-        let short = super::super::diff::File { path, ..one.clone() };
+        let short = crate::sessions::diff::File { path, ..one.clone() };
         let row = super::file(&short);
         match number == chosen {
             true => canvas.selected(areas.files, number - from, &row),

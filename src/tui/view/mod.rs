@@ -12,13 +12,13 @@ mod timeline;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use super::diff::File;
-use super::doc::{Role, Row};
-use super::entry::Folding;
 use super::layout::{self, Areas, LISTED_MAX};
 use super::model::{Focus, Model, Note, Session, Tone};
 use super::mouse::{Spot, Target};
-use super::text::{cut, cut_words, lasted, plain, width, wrap};
+use crate::sessions::diff::File;
+use crate::sessions::entry::Folding;
+use crate::text::doc::{Role, Row};
+use crate::text::{cut, cut_words, lasted, plain, width, wrap};
 pub(super) use paint::typed_rows;
 use paint::{Canvas, one, title};
 pub(super) use request::foot;

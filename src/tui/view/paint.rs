@@ -11,12 +11,12 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthChar as _;
 
-use super::super::doc::{Role, Row};
 use super::super::form::Field;
 use super::super::model::Colours;
 use super::super::mouse::{Spot, Target};
-use super::super::text::{cut, expanded, plain, width};
 use crate::engine::visible;
+use crate::text::doc::{Role, Row};
+use crate::text::{cut, expanded, plain, width};
 
 /// The screen during one drawing.
 pub(super) struct Canvas<'a> {

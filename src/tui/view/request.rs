@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use ratatui::layout::Rect;
 
-use super::super::ask::{Ask, Step};
-use super::super::doc::{At, Doc, Role, Room, Row};
 use super::super::form::Field;
 use super::super::form::{Draft, Stand, answer};
 use super::super::layout;
 use super::super::model::{Answering, Mode, Model, Session};
 use super::super::mouse::Target;
-use super::super::text::{cut, cut_words, lasted, plain, width, wrap};
 use super::paint::{Canvas, one, row_width, title, typed};
 use crate::control::request_view::Choice;
+use crate::sessions::ask::{Ask, Step};
+use crate::text::doc::{At, Doc, Role, Room, Row};
+use crate::text::{cut, cut_words, lasted, plain, width, wrap};
 
 /// Columns that the headline of a request needs at least beside its age.
 const HEADLINE_COLUMNS_MIN: usize = 16;

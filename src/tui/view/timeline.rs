@@ -5,17 +5,18 @@ use std::collections::{HashMap, VecDeque};
 use ratatui::layout::Rect;
 
 use super::super::browse::chosen;
-use super::super::diff::{Diff, form_of, relative};
-use super::super::doc::{At, Doc, Role, Room, Row};
-use super::super::entry::{Entry, Keeps, Key, Kind, Stage};
 use super::super::folds::{Line, Sieve};
-use super::super::markdown;
-use super::super::model::{Focus, Link, Model, Session};
+use super::super::model::{Focus, Model, Session};
 use super::super::mouse::Target;
-use super::super::text::{bytes, cut_words, fitted, lasted, plain, wrap};
 use super::paint::{Canvas, one};
 use crate::control::ListedThread;
 use crate::engine::terminal::remains_of;
+use crate::sessions::diff::{Diff, form_of, relative};
+use crate::sessions::entry::{Entry, Keeps, Key, Kind, Stage};
+use crate::sessions::news::Link;
+use crate::text::doc::{At, Doc, Role, Room, Row};
+use crate::text::markdown;
+use crate::text::{bytes, cut_words, fitted, lasted, plain, wrap};
 
 /// Columns of the sign and the word of a kind.
 const KIND_COLUMNS: usize = 9;
@@ -183,7 +184,7 @@ impl Pen<'_> {
         let role = if is_chosen && self.has_keys { Role::Reversed } else { role };
         for (number, line) in text.into_iter().enumerate() {
             let is_first = number == 0;
-            let blank = |text: &str| " ".repeat(super::super::text::width(text));
+            let blank = |text: &str| " ".repeat(crate::text::width(text));
             let mut row: Row = vec![(bar.to_owned(), bar_role)];
             row.push((if is_first { time.clone() } else { blank(&time) }, Role::Faint));
             match is_first {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::diff::{Diff, listed, relative};
-use super::doc::{Doc, Role};
-use super::text::{exact, exact_lines};
 use crate::control::form::{self, FieldError};
 use crate::control::request_view::{self, Choice, Gives, Meant, Question, RequestView, Row, answer_until};
 use crate::control::{RequestOrigin, answer};
 use crate::engine::{RequestType, Word};
 use crate::protocol::change::Form;
+use crate::sessions::diff::{Diff, listed, relative};
+use crate::text::doc::{Doc, Role};
+use crate::text::{exact, exact_lines};
 
 /// Lines of a diff that the request itself shows; a longer one is reviewed on the whole screen.
 const DIFF_LINES_MAX: usize = 200;

@@ -7,12 +7,12 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
-use super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Stage};
-pub(crate) use super::entry::{Facts, Range, SessionEvent};
-use super::entry::{asked, body, describe_review, files_of_diff, in_words, thread_kind, title};
-use super::text::lasted;
 use crate::engine::without_shell;
 use crate::protocol::Method;
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Stage};
+pub(crate) use crate::sessions::entry::{Facts, Range, SessionEvent};
+use crate::sessions::entry::{asked, body, describe_review, files_of_diff, in_words, thread_kind, title};
+use crate::text::lasted;
 
 /// Most entries in a window.
 pub(crate) const ENTRIES_MAX: usize = 1_000;

@@ -10,25 +10,27 @@ mod kept;
 mod pager;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::io::{BufRead as _, Read as _, Seek as _};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::model::{Event, News};
-use super::timeline::{SessionEvent, Timeline};
 use crate::files;
 use crate::files::Access;
 use crate::history::{RecordEvent, Seen, UiFold};
 use crate::index::{Follower, HISTORY_FILE, History, Next, Patience, shown_line};
 use crate::journal::{Position, Record, SegmentName};
 use crate::protocol::ThreadKind;
+use crate::sessions::news::News;
+use crate::sessions::timeline::{SessionEvent, Timeline};
 use kept::Kept;
 pub(crate) use pager::Pager;
-pub(super) use pager::Pages;
+pub(crate) use pager::Pages;
 #[cfg(feature = "fleet")]
 pub(crate) use pager::{Go, Left};
 
@@ -53,20 +55,32 @@ const BATCH_MAX: usize = 256;
 /// Records between two checks for cancellation.
 const LOOK_EVERY: usize = 1_024;
 
-/// Sends results to the event loop.
-#[derive(Debug, Clone)]
-pub(crate) struct Teller {
-    pub(crate) events: SyncSender<Event>,
-    pub(crate) attachment: u64,
-}
+/// Sends news of a session to whoever looks at it.
+#[derive(Clone)]
+pub(crate) struct Teller(Arc<dyn Fn(News) -> Result<(), Gone> + Send + Sync>);
 
 /// The receiver is gone.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
 impl Teller {
+    pub(crate) fn new(send: impl Fn(News) -> Result<(), Gone> + Send + Sync + 'static) -> Teller {
+        Teller(Arc::new(send))
+    }
+
+    /// Tells a channel.
+    pub(crate) fn of(news: SyncSender<News>) -> Teller {
+        Teller::new(move |one| news.send(one).map_err(|_| Gone))
+    }
+
     pub(crate) fn tell(&self, news: News) -> Result<(), Gone> {
-        self.events.send(Event::Of(self.attachment, news)).map_err(|_| Gone)
+        (self.0)(news)
+    }
+}
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Teller")
     }
 }
 
@@ -320,11 +334,11 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
-    use super::super::entry::{Entry, Key, Kind, Matcher};
-    use super::super::model::{Sought, Way};
-    use super::super::source::Recorded as _;
     use super::pager::Pager;
     use super::*;
+    use crate::sessions::entry::{Entry, Key, Kind, Matcher};
+    use crate::sessions::news::{Sought, Way};
+    use crate::sessions::source::Recorded as _;
 
     /// A journal with a recorded conversation and two more segments of messages, and a pager for it.
     fn journal() -> (tempfile::TempDir, Pager) {
@@ -354,9 +368,9 @@ mod tests {
     /// The timeline after attaching.
     fn restored(dir: &Path) -> Timeline {
         let (events, happened) = sync_channel(4);
-        let _following = follow(dir, 0, Teller { events, attachment: 1 }).expect("a thread");
+        let _following = follow(dir, 0, Teller::of(events)).expect("a thread");
         match happened.recv_timeout(Duration::from_secs(20)) {
-            Ok(Event::Of(1, News::Restored { epoch: 0, timeline })) => *timeline,
+            Ok(News::Restored { epoch: 0, timeline }) => *timeline,
             other => panic!("{other:?}"),
         }
     }
@@ -410,10 +424,10 @@ mod tests {
         }
         std::fs::write(&path, text).expect("a segment");
         let (events, happened) = sync_channel(4);
-        let _following = follow(dir.path(), 0, Teller { events, attachment: 1 }).expect("a thread");
+        let _following = follow(dir.path(), 0, Teller::of(events)).expect("a thread");
         let next = || happened.recv_timeout(Duration::from_secs(60)).expect("it is told");
-        let Event::Of(1, News::Glanced(0, first)) = next() else { panic!("the end comes first") };
-        let Event::Of(1, News::Restored { epoch: 0, timeline: whole }) = next() else { panic!("and then all of it") };
+        let News::Glanced(0, first) = next() else { panic!("the end comes first") };
+        let News::Restored { epoch: 0, timeline: whole } = next() else { panic!("and then all of it") };
         let (first, whole) = (first.into_entries(), whole.into_entries());
         assert!(first.len() > 10 && first.len() < whole.len(), "{} of {}", first.len(), whole.len());
         assert_eq!(first[..], whole[whole.len() - first.len()..]);

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::entry::{Entry, Key, Matcher};
-use super::model::{Page, Sought, Way};
-use super::reader::{self, Following, Pager, Teller};
 use crate::control::client::{self, Answer, ClientError};
+use crate::sessions::entry::{Entry, Key, Matcher};
+use crate::sessions::news::{Page, Sought, Way};
+use crate::sessions::reader::{self, Following, Pager, Teller};
 use crate::store::Found;
 
 /// A source of sessions. All calls may block within a limit.

@@ -3,7 +3,7 @@
 //! Pure. A document is built once and holds its whole text in one string; drawing, scrolling and clamping touch no more
 //! lines than a screen has rows, so ten megabytes scroll like ten lines. All text in it went through [`plain`].
 
-use super::text::{breaks, plain};
+use crate::text::{breaks, plain};
 
 /// Longest single line, in bytes. A longer one continues on the next line, so that no line is slow to wrap. It is longer than
 /// any paragraph that people write, because the row before the next line may be short.

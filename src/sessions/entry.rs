@@ -5,14 +5,14 @@
 
 use serde_json::Value;
 
-use super::diff::{Diff, listed};
-use super::markdown::is_in_code;
 use crate::control::request_view::{answer_in_words, files};
 use crate::engine::{permissions_in_words, without_shell, without_system_shell};
 use crate::history::action_in_words;
 use crate::journal::Position;
 use crate::protocol::change::Form;
 use crate::protocol::{Method, Showing, ThreadKind, of_name};
+use crate::sessions::diff::{Diff, listed};
+use crate::text::markdown::is_in_code;
 
 /// Longest body of an entry in the window, in bytes. If someone opens a longer one, the journal is read again.
 pub(crate) const BODY_BYTES_MAX: usize = 16 << 10;
@@ -283,14 +283,14 @@ impl Matcher {
 
 /// A search, and its matches among entries that have left the window.
 #[derive(Debug, Clone)]
-pub(super) struct Looking {
-    pub(super) matcher: Matcher,
-    pub(super) first: Option<Key>,
-    pub(super) last: Option<Key>,
+pub(crate) struct Looking {
+    pub(crate) matcher: Matcher,
+    pub(crate) first: Option<Key>,
+    pub(crate) last: Option<Key>,
 }
 
 impl Looking {
-    pub(super) fn look(&mut self, entry: &Entry) {
+    pub(crate) fn look(&mut self, entry: &Entry) {
         if self.matcher.takes(entry) {
             self.first.get_or_insert_with(|| entry.key.clone());
             self.last = Some(entry.key.clone());
@@ -336,7 +336,7 @@ pub(crate) struct ThreadFacts {
 }
 
 /// What the thread of an event is for. A newer version may know more kinds.
-pub(super) fn thread_kind(fields: &Value) -> ThreadKind {
+pub(crate) fn thread_kind(fields: &Value) -> ThreadKind {
     fields["thread_kind"].as_str().map_or(ThreadKind::User, |name| of_name(name).unwrap_or(ThreadKind::Other))
 }
 
@@ -357,7 +357,7 @@ impl Facts {
     }
 
     /// Collects the facts in an event.
-    pub(super) fn take(&mut self, fields: &Value) {
+    pub(crate) fn take(&mut self, fields: &Value) {
         let text = |member: &str| fields[member].as_str();
         let kind = thread_kind(fields);
         match (text("type"), text("method")) {
@@ -403,7 +403,7 @@ pub(crate) struct Range {
 }
 
 /// The subject of a request on one line.
-pub(super) fn asked(fields: &Value) -> String {
+pub(crate) fn asked(fields: &Value) -> String {
     let text = |member: &str| fields[member].as_str().filter(|text| !text.is_empty());
     let questions = || {
         let questions = fields["questions"].as_array()?.iter();
@@ -421,7 +421,7 @@ pub(super) fn asked(fields: &Value) -> String {
 }
 
 /// Fills in the entry of a review.
-pub(super) fn describe_review(entry: &mut Entry, fields: &Value, body_bytes_max: usize) {
+pub(crate) fn describe_review(entry: &mut Entry, fields: &Value, body_bytes_max: usize) {
     let text = |member: &str| fields[member].as_str().unwrap_or_default();
     let subject = without_shell(text("subject"));
     entry.stage = match text("status") {
@@ -450,7 +450,7 @@ fn changed(fields: &Value) -> String {
     }
 }
 
-pub(super) fn title(kind: Kind, fields: &Value) -> String {
+pub(crate) fn title(kind: Kind, fields: &Value) -> String {
     let text = |member: &str| fields[member].as_str().unwrap_or_default();
     match fields["item_type"].as_str() {
         Some("commandExecution") => by_status("command", fields, &without_shell(text("command"))),
@@ -473,7 +473,7 @@ fn by_status(kind: &str, fields: &Value, action: &str) -> String {
 }
 
 /// The body; `None` keeps the previous one.
-pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
+pub(crate) fn body(kind: Kind, fields: &Value) -> Option<String> {
     let error = fields["error_message"].as_str().map(|error| format!("{error}\n"));
     let result = match &fields["result"] {
         Value::Null => None,
@@ -502,13 +502,13 @@ pub(super) fn body(kind: Kind, fields: &Value) -> Option<String> {
 }
 
 /// The answers to questions in words; any other text as it is.
-pub(super) fn in_words(text: &str) -> String {
+pub(crate) fn in_words(text: &str) -> String {
     let answers = serde_json::from_str::<Value>(text).ok().filter(|value| value["answers"].is_object());
     answers.map_or_else(|| text.to_owned(), |answers| answer_in_words(&answers))
 }
 
 /// The changed file of a diff, or the number of files.
-pub(super) fn files_of_diff(text: &str) -> String {
+pub(crate) fn files_of_diff(text: &str) -> String {
     let diff = Diff::read(Form::Turn, text, "");
     match &diff.files[..] {
         [] => String::new(),

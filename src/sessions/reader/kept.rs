@@ -7,16 +7,16 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Matcher, Spot, Stage};
-use super::super::model::{Page, Way};
-use super::super::text::parsed_us;
-use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::first_at_us;
 use super::{journal_dir, segments};
 use crate::history::rfc3339_millis;
 use crate::index::{HISTORY_FILE, History, JournalGap, Side, TranscriptLine};
 use crate::journal::{Generation, Position, SegmentName};
 use crate::protocol::ThreadKind;
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Matcher, Spot, Stage};
+use crate::sessions::news::{Page, Way};
+use crate::sessions::timeline::{Range, SessionEvent, Timeline};
+use crate::text::parsed_us;
 
 /// Entries per page.
 pub(super) const PAGE_ENTRIES: usize = 300;
@@ -283,12 +283,12 @@ fn nowhere() -> Position {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::model::Sought;
-    use super::super::super::source::Recorded as _;
     use super::super::pager::Pager;
     use crate::config::RetentionBounds;
     use crate::index::{Index, IndexSettings, TranscriptFiles};
     use crate::journal::{IndexedTo, end_of};
+    use crate::sessions::news::Sought;
+    use crate::sessions::source::Recorded as _;
     use crate::store::SeqMark;
     use std::fs;
     use std::path::PathBuf;

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use super::super::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
-use super::super::model::{Command, News, Page, Sought, Way};
-use super::super::source::{self, Recorded};
-use super::super::timeline::{Range, SessionEvent, Timeline};
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
 use super::{LOOK_EVERY, Teller, journal_dir, segments};
 use super::{NextRecord, Source};
 use crate::index::Patience;
 use crate::journal::{Position, SegmentName};
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
+use crate::sessions::news::{News, Page, Read, Sought, Way};
+use crate::sessions::source::{self, Recorded};
+use crate::sessions::timeline::{Range, SessionEvent, Timeline};
 use crate::store::Found;
 
 /// Longest body of an entry in full, in bytes.
@@ -279,30 +279,13 @@ impl Recorded for Pager {
 }
 
 /// Runs a read command; `None` for any other command, or if the read was cancelled.
-fn read(recorded: &dyn Recorded, command: &Command) -> io::Result<Option<News>> {
-    Ok(match command {
-        Command::ReadStart => recorded.start()?.map(News::Start),
-        Command::ReadOlder(key) => recorded.older(key, PAGE_ENTRIES)?.map(News::Older),
-        Command::ReadNewer(key) => recorded.newer(key)?.map(News::Newer),
-        Command::Open(key) => recorded.one(key)?.map(|entry| News::Opened(Some(Box::new(entry)))),
-        Command::Find { matcher, from, way } => recorded.find(matcher, from, *way)?.map(News::Found),
-        Command::Quit(_)
-        | Command::Suspend
-        | Command::Retake
-        | Command::Ring
-        | Command::Notify(_)
-        | Command::Mouse(_)
-        | Command::Page(_)
-        | Command::PageDiff(_)
-        | Command::Detach
-        | Command::Attach { .. }
-        | Command::Look
-        | Command::Follow { .. }
-        | Command::Respond { .. }
-        | Command::Say { .. }
-        | Command::Interrupt(_)
-        | Command::Overrule(_)
-        | Command::Copy(_) => None,
+fn read(recorded: &dyn Recorded, wanted: &Read) -> io::Result<Option<News>> {
+    Ok(match wanted {
+        Read::Start => recorded.start()?.map(News::Start),
+        Read::Older(key) => recorded.older(key, PAGE_ENTRIES)?.map(News::Older),
+        Read::Newer(key) => recorded.newer(key)?.map(News::Newer),
+        Read::Open(key) => recorded.one(key)?.map(|entry| News::Opened(Some(Box::new(entry)))),
+        Read::Find { matcher, from, way } => recorded.find(matcher, from, *way)?.map(News::Found),
     })
 }
 
@@ -321,19 +304,19 @@ enum Matched {
 
 /// Reads pages while a session is attached.
 #[derive(Debug)]
-pub(in crate::tui) struct Pages {
-    jobs: SyncSender<Command>,
+pub(crate) struct Pages {
+    jobs: SyncSender<Read>,
     wanted: Arc<AtomicBool>,
 }
 
 impl Pages {
-    pub(in crate::tui) fn start(source: &dyn source::Source, session: &Found, teller: Teller) -> io::Result<Pages> {
-        let (jobs, taken) = sync_channel::<Command>(4);
+    pub(crate) fn start(source: &dyn source::Source, session: &Found, teller: Teller) -> io::Result<Pages> {
+        let (jobs, taken) = sync_channel::<Read>(4);
         let wanted = Arc::new(AtomicBool::new(true));
         let recorded = source.recorded(session, Arc::clone(&wanted));
         std::thread::Builder::new().name("pages".to_owned()).spawn(move || {
-            while let Ok(command) = taken.recv() {
-                let news = match read(&*recorded, &command) {
+            while let Ok(wanted) = taken.recv() {
+                let news = match read(&*recorded, &wanted) {
                     Ok(Some(news)) => news,
                     Ok(None) => continue,
                     Err(error) => News::Unreadable(format!("read the journal: {error}")),
@@ -347,9 +330,9 @@ impl Pages {
     }
 
     /// Queues a read. It may skip earlier reads that have not started.
-    pub(in crate::tui) fn read(&self, command: Command) {
+    pub(crate) fn read(&self, wanted: Read) {
         // If the queue is full, this read is no longer needed.
-        let _ = self.jobs.try_send(command);
+        let _ = self.jobs.try_send(wanted);
     }
 }
 

@@ -3,11 +3,11 @@
 //! Pure. [`crate::protocol::change`] says what each line is; here the lines become a document that is indexed once. No byte of
 //! a line is left out: characters that cannot be seen appear as their code points.
 
-use super::doc::{Doc, Role};
-use super::entry::Kind;
-use super::text::exact;
 use crate::control::request_view::ChangedFile;
 use crate::protocol::change::{self, Fate, Form, LineKind};
+use crate::sessions::entry::Kind;
+use crate::text::doc::{Doc, Role};
+use crate::text::exact;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct File {
@@ -256,7 +256,7 @@ mod tests {
         assert!(text.len() > 2 << 20, "{}", text.len());
         let diff = Diff::read(Form::Listed, &text, "/w");
         assert_eq!((diff.files.len(), diff.hunks.len(), diff.counts()), (400, 400, (32_000, 0)));
-        let room = super::super::doc::Room { columns: 40, rows: 10 };
+        let room = crate::text::doc::Room { columns: 40, rows: 10 };
         // Each step wraps no more lines than a screen has. Wrapping all of them each time would take minutes.
         let mut at = Default::default();
         for _ in 0..500 {

@@ -12,19 +12,19 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::ask::{Ask, of_row};
-use super::list::{SessionRow, ThreadLine, Waiting};
-use super::model::{Event, First, News, NotOverruled, Overruling, Sent, SentInto};
-use super::model::{Link, Live};
-use super::reader::{Gone, Teller};
-use super::source::{Polling, Source};
-use super::text::parsed_us;
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::{ListedThread, SessionDocument, with_choices};
 use crate::engine::OverruleFor;
 use crate::hub::Down;
+use crate::sessions::ask::{Ask, of_row};
+use crate::sessions::news::{First, News, NotOverruled, Overruling, Sent, SentInto};
+use crate::sessions::news::{Link, Live};
+use crate::sessions::reader::{Gone, Teller};
+use crate::sessions::rows::{SessionRow, ThreadLine, Waiting};
+use crate::sessions::source::{Polling, Source};
 use crate::store::Found;
+use crate::text::parsed_us;
 
 /// How often a session is polled.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,12 +37,12 @@ const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// A polling thread; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Looking {
+pub(crate) struct Looking {
     look: SyncSender<()>,
 }
 
 impl Looking {
-    pub(super) fn now(&self) {
+    pub(crate) fn now(&self) {
         // A poll that is already due is enough.
         let _ = self.look.try_send(());
     }
@@ -60,7 +60,10 @@ fn start(
 }
 
 /// Polls all sessions.
-pub(super) fn list(source: &Arc<dyn Source>, events: SyncSender<Event>) -> io::Result<Looking> {
+pub(crate) fn list(
+    source: &Arc<dyn Source>,
+    listed: impl Fn(Vec<SessionRow>) -> Result<(), Gone> + Send + 'static,
+) -> io::Result<Looking> {
     let source = Arc::clone(source);
     let mut known: HashMap<String, Requests> = HashMap::new();
     start("list", LIST_EVERY, move || {
@@ -89,7 +92,7 @@ pub(super) fn list(source: &Arc<dyn Source>, events: SyncSender<Event>) -> io::R
             }),
         };
         known.extend(asked.into_iter().map(|(session, requests)| (session.id.clone(), requests)));
-        events.send(Event::Listed(rows)).map_err(|_| Gone)
+        listed(rows)
     })
 }
 
@@ -191,7 +194,7 @@ pub(crate) fn us(at: SystemTime) -> u64 {
 }
 
 /// Polls one session.
-pub(super) fn session(source: Arc<dyn Source>, found: Found, teller: Teller) -> io::Result<Looking> {
+pub(crate) fn session(source: Arc<dyn Source>, found: Found, teller: Teller) -> io::Result<Looking> {
     let mut requests = Requests::default();
     let mut told: Option<Vec<Arc<Ask>>> = None;
     let mut last = None;
@@ -282,7 +285,7 @@ pub(crate) fn ended(source: &dyn Source, session: &Found, id: &str) -> Option<Va
 
 /// A call that runs in its own thread.
 #[derive(Debug)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Respond { request_id: String, body: Value },
     Say { text: String, thread_id: Option<String> },
     Interrupt(Option<String>),
@@ -293,7 +296,7 @@ pub(super) enum Call {
 type To<'a> = (&'a dyn Source, &'a Found);
 
 /// Makes the call and sends the result.
-pub(super) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: Teller) -> io::Result<()> {
+pub(crate) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: Teller) -> io::Result<()> {
     std::thread::Builder::new().name("call".to_owned()).spawn(move || {
         let to = (&*source, &session);
         let news = match call {

@@ -5,8 +5,8 @@
 
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
-use super::doc::{Doc, Role};
-use super::text::{fitted, plain, width};
+use crate::text::doc::{Doc, Role};
+use crate::text::{fitted, plain, width};
 
 /// Deepest indentation of nested lists and quotes.
 const DEPTH_MAX: usize = 8;
@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 8;
 /// Widest column of a table.
 const CELL_COLUMNS_MAX: usize = 60;
 
-pub(super) fn doc(text: &str) -> Doc {
+pub(crate) fn doc(text: &str) -> Doc {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut writer = Writer::default();
     // Escape sequences are removed first, because the parser would split them into harmless but visible pieces.
@@ -27,7 +27,7 @@ pub(super) fn doc(text: &str) -> Doc {
 }
 
 /// The end of an unfinished text: about the last `bytes_max` bytes, from a line break on.
-pub(super) fn tail(text: &str, bytes_max: usize) -> Doc {
+pub(crate) fn tail(text: &str, bytes_max: usize) -> Doc {
     let text = text.trim_end();
     let from = text.len().saturating_sub(bytes_max);
     if from == 0 {
@@ -45,7 +45,7 @@ pub(super) fn tail(text: &str, bytes_max: usize) -> Doc {
 }
 
 /// Whether a text ends inside a code block.
-pub(super) fn is_in_code(text: &str) -> bool {
+pub(crate) fn is_in_code(text: &str) -> bool {
     text.lines().filter(|line| line.trim_start().starts_with("```")).count() % 2 == 1
 }
 

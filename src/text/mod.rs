@@ -3,6 +3,9 @@
 //! Pure; the time zone is read once at the start and passed in. Everything that is drawn passes through [`plain`]; no other path
 //! leads from a peer's bytes to the screen.
 
+pub(crate) mod doc;
+pub(crate) mod markdown;
+
 use std::ops::Range;
 
 use bytesize::ByteSize;
@@ -244,7 +247,7 @@ impl Zone {
 }
 
 /// A time in RFC 3339, in microseconds since the Unix epoch.
-pub(super) fn parsed_us(text: &str) -> Option<u64> {
+pub(crate) fn parsed_us(text: &str) -> Option<u64> {
     let at: Timestamp = text.parse().ok()?;
     u64::try_from(at.as_microsecond()).ok()
 }

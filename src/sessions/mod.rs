@@ -1,0 +1,21 @@
+//! The sessions of this machine or of a fleet, for whoever looks at them: the terminal UI, the web page, and tools. A [`source`]
+//! lists them, asks them and reads their recordings; a [`timeline`] holds the [entries](entry) of a conversation.
+//!
+//! *Source of the timeline.* The journal's files, read here with the fold behind `mode=ui`. They are complete: they exist while
+//! no relay is running and across restarts, and they record gaps, which that stream does not. One follower reads the end of the
+//! journal and every later record, so nothing is lost between the two. An entry's name is the position of its record, so
+//! entries that are read again later fit in without duplicates. Pending requests and answers use only the control socket,
+//! because the relay decides.
+//!
+//! *Purity.* Everything is pure except `reader`, `poller` and [`source`].
+
+pub(crate) mod ask;
+pub(crate) mod diff;
+pub(crate) mod entry;
+pub(crate) mod names;
+pub(crate) mod news;
+pub(crate) mod poller;
+pub(crate) mod reader;
+pub(crate) mod rows;
+pub(crate) mod source;
+pub(crate) mod timeline;
