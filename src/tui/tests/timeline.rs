@@ -129,7 +129,7 @@ fn home_leads_to_the_start_of_the_session() {
         timeline((0..3_000).map(|number| json!({ "type": "message", "text": format!("m{number}") })).collect());
     play.news(News::Restored { epoch: 0, timeline: Box::new(recent) });
     play.step("key Tab g");
-    assert_eq!(play.done.remove(0), "ReadStart");
+    assert_eq!(play.done.remove(0), "Read(Start)");
     play.news(News::Start(Page { entries: entries(0..300), is_last: false }));
     assert_eq!(offsets(&play), Some(0));
     play.step("key Down g");

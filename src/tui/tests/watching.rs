@@ -54,7 +54,7 @@ fn the_newest_text_of_a_stream_is_visible() {
 fn a_stream_open_in_full_follows_its_end() {
     let mut play = streaming();
     play.step("key Tab Enter");
-    assert!(play.done.remove(0).starts_with("Open("));
+    assert!(play.done.remove(0).starts_with("Read(Open("));
     let opened = |words: u64| {
         let text: String = (0..words).map(|word| format!("word{word} ")).collect();
         let mut timeline = Timeline::of(Default::default(), 1 << 20);
