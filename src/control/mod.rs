@@ -19,6 +19,8 @@ mod history;
 mod lasting;
 mod listed;
 pub(crate) mod local_time;
+mod metrics;
+mod places;
 mod published;
 pub(crate) mod request_name;
 pub(crate) mod request_view;
@@ -27,6 +29,7 @@ mod routes;
 mod schema;
 mod server;
 mod stream;
+mod warned;
 
 pub(crate) use arrival::sort_by_arrival;
 pub(crate) use client::{Listener, Listening, Received};
@@ -43,15 +46,16 @@ pub(crate) use document::{
 pub(crate) use history::{Identities, UsageDocument, identify_offline, recorded_threads, with_thread};
 pub(crate) use lasting::{LastingListener, SharedEndpoint, SocketFault};
 pub(crate) use listed::{ListedThread, RequestOrigin, SessionRow, session_of_request};
+pub(crate) use places::{Places, Stream};
 pub(crate) use published::Published;
 pub use requests::with_choices;
-pub(crate) use requests::with_warnings;
 pub(crate) use routes::{
     Ask, BODY_BYTES_MAX, BodyError, Message, Refusal, Reply, Responded, SessionInfo, Stores, ok, take_body,
 };
 pub(crate) use server::{
-    ACCEPT_AGAIN_AFTER, ControlSocket, Places, Stream, refused_peer, routes_of_peer, runtime_of_calls, serve, start,
+    ACCEPT_AGAIN_AFTER, ControlSocket, refused_peer, routes_of_peer, runtime_of_calls, serve, start,
 };
+pub(crate) use warned::with_warnings;
 
 /// File name in the session folder.
 pub(crate) const SOCKET_FILE: &str = "control.sock";

@@ -1,8 +1,5 @@
 //! Routes of the ledger: pending requests, one request with its answers, and answering.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use axum::Extension;
@@ -13,10 +10,8 @@ use serde_json::{Value, json};
 
 use super::answer::{kind_of, takes};
 use super::form;
-use super::request_view::{answer_until, warnings_of};
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
-use crate::history::rfc3339_millis;
 use crate::socket::Peer;
 use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
@@ -39,52 +34,6 @@ fn on_behalf_of(headers: &HeaderMap) -> Option<String> {
     let is_user =
         by.starts_with("fleet:") && by.len() <= BY_BYTES_MAX && by.bytes().all(|byte| byte.is_ascii_graphic());
     is_user.then(|| by.to_owned())
-}
-
-/// Adds to rows of requests what is risky about each, and until when it can be answered. The folders of their threads must be known by
-/// then.
-pub(crate) fn with_warnings(rows: &mut [Value]) {
-    rows.iter_mut().for_each(|row| warned(row, warnings_of));
-}
-
-fn warned(row: &mut Value, warnings: impl FnOnce(&Value) -> Vec<String>) {
-    row["warnings"] = json!(warnings(row));
-    row["answer_until"] = json!(answer_until(row).map(rfc3339_millis));
-}
-
-/// Most requests whose warnings are remembered.
-const WARNED_MAX: usize = 1_024;
-
-/// Warnings about pending requests, which are listed again and again. To read a long command takes milliseconds.
-#[derive(Debug, Default)]
-pub(super) struct Warned(Mutex<HashMap<String, (u64, Vec<String>)>>);
-
-impl Warned {
-    /// [`with_warnings`] for rows of the ledger.
-    pub(super) fn add(&self, rows: &mut [Value]) {
-        rows.iter_mut().for_each(|row| warned(row, |row| self.of(row)));
-    }
-
-    fn of(&self, row: &Value) -> Vec<String> {
-        let Some(id) = row["request_id"].as_str().filter(|_| row["status"] == "pending") else {
-            return warnings_of(row);
-        };
-        // All else in the row of a request stays as it was.
-        let mut hasher = DefaultHasher::new();
-        (&row["thread"]["cwd"], &row["changes"]).hash(&mut hasher);
-        let made_of = hasher.finish();
-        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, warnings)) = known().get(id).filter(|(of, _)| *of == made_of) {
-            return warnings.clone();
-        }
-        let warnings = warnings_of(row);
-        let mut known = known();
-        if known.len() >= WARNED_MAX {
-            known.clear();
-        }
-        known.insert(id.to_owned(), (made_of, warnings.clone()));
-        warnings
-    }
 }
 
 /// A ledger row with the decisions that the request allows.
@@ -265,27 +214,6 @@ mod tests {
     use axum::http::HeaderValue;
 
     use super::*;
-
-    #[test]
-    fn warnings_are_made_anew_if_more_is_known() {
-        let warned = Warned::default();
-        let of = |status: &str, cwd: &str, changes: Value, command: &str| {
-            let mut rows = [json!({
-                "request_id": "g-0", "status": status, "request_method": "item/fileChange/requestApproval",
-                "request_payload": { "command": command }, "thread": { "cwd": cwd }, "changes": changes,
-            })];
-            warned.add(&mut rows);
-            rows[0]["warnings"].as_array().expect("BUG: a list").len()
-        };
-        let change = |path: &str| json!([{ "path": path, "kind": { "type": "update" }, "diff": "x" }]);
-        assert_eq!(of("pending", "/w", change("/w/a"), ""), 0);
-        // What does not change is not read again.
-        assert_eq!(of("pending", "/w", change("/w/a"), "rm -r x"), 0);
-        assert_eq!(of("resolved", "/w", change("/w/a"), "rm -r x"), 1);
-        assert_eq!(of("pending", "/v", change("/w/a"), ""), 1);
-        assert_eq!(of("pending", "/w", change("/x"), ""), 1);
-        assert_eq!(of("pending", "/w", change("/w/a"), ""), 0);
-    }
 
     #[test]
     fn only_users_of_a_fleet_are_named() {

@@ -23,10 +23,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::history::{Historian, now_us};
+use super::places::Places;
 use super::published::{Published, Rare};
-use super::requests::Warned;
-use super::server::Places;
-use super::{calls, context, document, history, requests, stream};
+use super::warned::Warned;
+use super::{calls, context, history, requests, stream};
 use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, Input, Unready};
 use crate::history::{Activity, rfc3339_millis};
@@ -37,7 +37,7 @@ use crate::store::{Ledger, LedgerError};
 pub(super) fn router(app: Arc<AppState>) -> Router {
     Router::new()
         .route("/healthz", get(healthz))
-        .route("/metrics", get(document::metrics))
+        .route("/metrics", get(super::metrics::metrics))
         .route("/sessions/{id}", get(session))
         .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
         .route("/sessions/{id}/context/deliveries", get(context::deliveries))

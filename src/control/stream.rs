@@ -4,6 +4,7 @@
 //! just now; the index only signals that there are more. So nothing can get lost between the two, and a slow reader costs one
 //! cursor and one page. Events that cannot be indexed are sent too, without a number.
 
+use super::places::Stream;
 use std::convert::Infallible;
 use std::path::Path;
 use std::str::FromStr as _;
@@ -22,7 +23,6 @@ use tokio::time::{sleep, timeout};
 
 use super::history::{CaughtUp, Historian, Query, bad, epoch_of};
 use super::routes::{AppState, Refusal, Responded, ThisSession};
-use super::server;
 use crate::history::{Seen, UiFold};
 use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience, shown_line};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
@@ -112,7 +112,7 @@ fn response(mut events: mpsc::Receiver<Event>) -> Response {
     let events = stream::poll_fn(move |context| events.poll_recv(context).map(|event| event.map(Ok::<_, Infallible>)));
     let events = Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE_EVERY).text("alive"));
     let headers = [(header::CACHE_CONTROL, "no-store"), (header::CONNECTION, "close")];
-    (headers, Extension(server::Stream), events).into_response()
+    (headers, Extension(Stream), events).into_response()
 }
 
 async fn send_events(historian: &Historian, since: Cursor, sender: Sender) -> Result<(), Gone> {

@@ -1,22 +1,19 @@
 //! The fold: records in, rows out.
 
-use std::fmt;
+use super::event_row::{EventRow, Key};
+use super::rows_of_record::{GapRow, Rows};
 
 use serde::{Deserialize, Serialize};
 
 use super::activity::SessionActivity;
-use super::bounded::{PREVIEW_CHARS_MAX, cut, preview};
 use super::conversation::{Change, Conversation, Purpose};
 use super::deliveries::Deliveries;
 use super::groups::{Group, Groups};
-use super::identity::ThreadIdentity;
 use super::meter::Meter;
-use super::record_event::{MethodMessage, RecordEvent, Seen};
-use super::rows::{ToolRow, TurnRow, output_row, tool_rows, turn_rows};
-use super::transcript::{Entry, Transcript};
-use super::usage::{LimitRow, UsageRow};
+use super::record_event::{RecordEvent, Seen};
+use super::rows::{output_row, tool_rows, turn_rows};
+use super::transcript::Transcript;
 use crate::journal::Position;
-use crate::protocol::ItemPlace;
 
 /// Our own events that appear in a history. Source: the contract of the history.
 const OURS: [&str; 21] = [
@@ -42,96 +39,6 @@ const OURS: [&str; 21] = [
     "fragment_failed",
     "event_persist_recovered",
 ];
-
-/// Rows derived from records.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Rows {
-    /// In order.
-    pub events: Vec<EventRow>,
-    /// Missing stretches of the journal.
-    pub gaps: Vec<GapRow>,
-    pub tools: Vec<ToolRow>,
-    pub turns: Vec<TurnRow>,
-    /// Transcript entries.
-    pub entries: Vec<Entry>,
-    /// What turns and threads have used.
-    pub(crate) usage: Vec<UsageRow>,
-    pub(crate) limits: Vec<LimitRow>,
-    /// Threads of which more is known.
-    pub(crate) threads: Vec<(String, ThreadIdentity)>,
-    /// The first record that was counted, and its time, in microseconds since the Unix epoch.
-    pub(crate) counted_from: Option<(Position, u64)>,
-}
-
-/// A missing stretch of the journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GapRow {
-    /// Number of events in the same batch that precede the gap.
-    pub after_events: usize,
-    /// Number of lines; 0 if unknown.
-    pub lines: u64,
-    pub reason: String,
-}
-
-/// The position of an event's record, or of its first piece. It is unique within a session, even before the event has a
-/// number.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key(pub Position);
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Position { segment, offset } = &self.0;
-        write!(f, "{}:{}:{offset}", segment.generation, segment.number)
-    }
-}
-
-/// An event row without its number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventRow {
-    pub key: Key,
-    /// Microseconds since the Unix epoch.
-    pub at_us: u64,
-    /// The method, or the name of our own event.
-    pub event_type: String,
-    pub thread_id: Option<String>,
-    pub turn_id: Option<String>,
-    pub item_id: Option<String>,
-    /// The payload as JSON: bounded and masked.
-    pub payload_preview: String,
-    /// Number of joined pieces.
-    pub delta_count: Option<u64>,
-}
-
-impl EventRow {
-    /// The row of a message.
-    pub(super) fn of(key: Key, at_us: u64, message: &MethodMessage<'_>) -> EventRow {
-        let ItemPlace { thread_id, turn_id, item_id } = message.place.owned();
-        EventRow {
-            key,
-            at_us,
-            event_type: message.method.clone().into_owned(),
-            thread_id,
-            turn_id,
-            item_id,
-            payload_preview: preview(message.params, PREVIEW_CHARS_MAX),
-            delta_count: None,
-        }
-    }
-
-    /// The row of our own event. `payload` is JSON.
-    pub(super) fn ours(key: Key, at_us: u64, event_type: &str, payload: &str) -> EventRow {
-        EventRow {
-            key,
-            at_us,
-            event_type: event_type.to_owned(),
-            thread_id: None,
-            turn_id: None,
-            item_id: None,
-            payload_preview: cut(payload, PREVIEW_CHARS_MAX),
-            delta_count: None,
-        }
-    }
-}
 
 /// State between two records.
 ///

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::bounded::{PREVIEW_CHARS_MAX, cut};
-use super::fold::{EventRow, Key};
+use super::event_row::{EventRow, Key};
 use super::record_event::{MethodMessage, Place, name};
 use crate::journal::Position;
 use crate::protocol::EARLY_PREFIX;

@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Met, Recent, Weigh};
 use super::conversation::{Change, Conversation, Step};
-use super::fold::Rows;
 use super::identity::short;
 use super::item::ItemKind;
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
+use super::rows_of_record::Rows;
 use super::turn::{Turn, TurnEvent, accepted_turn};
 use super::usage::{AnsweredBy, Counts, LimitRow, Report, UsageRow};
 use crate::protocol::Method;

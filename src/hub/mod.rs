@@ -8,6 +8,7 @@ mod front;
 mod link;
 pub(crate) mod links;
 mod on_sockets;
+mod options;
 mod peer;
 pub(crate) mod process;
 mod published;
@@ -19,8 +20,9 @@ use std::path::Path;
 pub(crate) use down::{Down, command};
 pub(crate) use front::Front;
 pub use link::{Link, LinkEnd};
+pub(crate) use options::{DefaultSocket, HubOptions};
 pub(crate) use peer::ProcessIdentity;
-pub(crate) use run::{DefaultSocket, HubOptions, run};
+pub(crate) use run::run;
 
 use crate::config::SessionName;
 use crate::socket::connect;

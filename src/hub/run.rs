@@ -4,8 +4,9 @@
 //! must not start. It listens only once the server does, and the socket in the session folder comes last: whoever finds that one
 //! answering knows that the hub is complete.
 
+use super::options::{DefaultSocket, HubOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,10 +18,10 @@ use super::entrances::{EntranceError, Entrances};
 use super::on_sockets::{Ending, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
 use super::sockets::{Claim, ClaimError};
-use crate::config::{Complaint, Environment, SessionName, Settings};
+use crate::config::{Complaint, Environment};
 use crate::engine::ServerOwner;
 use crate::launch::{self, Signals};
-use crate::relay::{Clock, OfHub, RelayError, ServerCommand, Start};
+use crate::relay::{Clock, OfHub, RelayError, Start};
 use crate::socket::Callers;
 use crate::store::{Found, Session, StoreError};
 
@@ -31,31 +32,6 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(60);
 
 /// A run of this length resets the back-off.
 const BACK_OFF_FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-
-/// Whether the hub listens on the socket at which codex looks for a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DefaultSocket {
-    Claimed,
-    LeftAlone,
-}
-
-/// The settings of a hub.
-#[derive(Debug)]
-pub(crate) struct HubOptions {
-    /// `codex app-server` and its options, without `--listen`.
-    pub command: ServerCommand,
-    pub settings: Settings,
-    /// The session that the user has named on the command line, not by a variable: a hub may be started from within a session.
-    pub session: Option<SessionName>,
-    pub default_socket: DefaultSocket,
-    /// A resolved path.
-    pub codex_home: PathBuf,
-    /// Whether `CODEX_HOME` is set.
-    pub codex_home_is_set: bool,
-    /// The server's working directory.
-    pub cwd: PathBuf,
-    pub runtime_dir: Option<PathBuf>,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HubError {

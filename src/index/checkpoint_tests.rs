@@ -1,5 +1,6 @@
 //! Checkpoints over real files: what they store, and how one of another version is replaced.
 
+use super::model::Reached;
 use std::time::Instant;
 
 use super::tests::{Lab, piece, told};
@@ -13,7 +14,7 @@ fn checkpoint_holds_no_streamed_text_and_loads_whole() {
     let (half, rest) = key.split_at(20);
     lab.append(1, 1, &[told(1_000, "a"), piece(2_000, &format!("use {half}")), piece(3_000, &format!("{rest} now"))]);
     let mut follower = follow::Follower::new(&lab.journal(), None);
-    let mut reached = database::Reached::default();
+    let mut reached = Reached::default();
     for records in 1..=4 {
         let Ok(follow::Next::Record { at, bytes, .. }) = follower.next(follow::Patience::None) else {
             panic!("a record")
@@ -137,7 +138,7 @@ fn fold_of_another_version_ends_groups_at_the_same_gaps() {
     let batch = follow::read(&crate::history::Fold::default(), &mut follower, &mut Instant::now(), &scope);
     let batch = batch.expect("it can be read").expect("records");
     let position = follower.position().cloned();
-    let reached = database::Reached { fold: batch.fold, position, ..database::Reached::default() };
+    let reached = Reached { fold: batch.fold, position, ..Reached::default() };
     assert_eq!((batch.rows.gaps.len(), reached.fold.awaits_silence()), (2, true));
     let open = || database::Database::open(&lab.history(), "s").expect("a history").0;
     open().commit(&crate::history::Rows::default(), 0, &reached).expect("it is committed");

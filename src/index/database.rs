@@ -1,5 +1,6 @@
 //! The database: its tables, its file, and the commits of rows with the checkpoint that they lead to.
 
+use super::model::{Reached, last_row};
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -10,8 +11,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, param
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::epochs::{Epoch, Kept};
 use super::follow::{fold_again, recalled};
+use super::model::{Epoch, Kept};
 use super::query::epoch_in;
 use super::{reviews, search, threads, transcripts, usage};
 use crate::files::{self, Access};
@@ -74,29 +75,12 @@ const RENUMBER: [&str; 3] = [
 /// The tables whose rows SQLite numbers.
 const NUMBERED: [&str; 2] = ["codex_tool_events", "codex_turn_events"];
 
-/// The last number that such a table has issued.
-const LAST_ROW: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
-
 /// The first row of an empty table gets the next number.
 const BEGIN_ROWS: &str = "
     INSERT INTO sqlite_sequence (name, seq)
     SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)";
 
 const GO_ON_ROWS: &str = "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1";
-
-/// The committed state of a history.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Reached {
-    pub(super) fold: Fold,
-    /// The position of the next record; `None` before the first one.
-    pub(super) position: Option<Position>,
-    /// The last issued number.
-    pub(super) seq: u64,
-    /// The last reserved number.
-    pub(super) reserved: u64,
-    /// A digest of all events of the epoch; `None` if an older version has indexed some of them.
-    pub(super) digest: Option<u64>,
-}
 
 /// The part of a checkpoint without columns of its own.
 #[derive(Serialize, Deserialize)]
@@ -268,12 +252,6 @@ fn set_epoch(connection: &Connection, session_id: &str, epoch: &Epoch) -> rusqli
         connection.execute(BEGIN_ROWS, params![table, *after_seq as i64])?;
     }
     Ok(())
-}
-
-/// The last number that a table has issued; `None` if it has issued none.
-pub(super) fn last_row(connection: &Connection, table: &str) -> rusqlite::Result<Option<u64>> {
-    let last: Option<i64> = connection.query_row(LAST_ROW, [table], |row| row.get(0)).optional()?;
-    Ok(last.map(i64::unsigned_abs))
 }
 
 /// Renumbers all rows of a table to numbers above `after`, keeping their order and without a gap.
@@ -478,10 +456,6 @@ fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached
         state,
     ])?;
     Ok(())
-}
-
-pub(super) fn first_segment(journal_dir: &Path) -> Option<SegmentName> {
-    SegmentName::list(journal_dir).ok()?.into_iter().next()
 }
 
 /// How long the index waits for another process's lock.

@@ -4,19 +4,21 @@
 //! number that may have been issued, so a number never stands for two events. The evidence is the database, the mark in the
 //! ledger, the journal, and the witness outside the session's folder.
 
+use super::model::{Cause, Epoch, Kept};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use uuid::Uuid;
 
-use super::database::{Database, Reached, first_segment};
+use super::database::Database;
 use super::follow::Follower;
 use super::indexer::{Failure, Indexed, Indexer};
+use super::model::{Reached, first_segment};
 use super::shared::{IndexNotice, IndexSettings};
 use crate::history::Fold;
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
-use crate::protocol::{named, of_name};
+use crate::protocol::of_name;
 use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile, boot_id, booted_unix_s};
 
 /// Numbers reserved at a time. Source: the contract.
@@ -30,64 +32,6 @@ const RUN_BEGINS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Most ends of runs in a witness, at some 80 bytes each.
 const KNOWN_ENDS_MAX: usize = 16;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Epoch {
-    pub(super) id: String,
-    /// The number before its first one.
-    pub(super) after_seq: u64,
-    pub(super) cause: Cause,
-    /// The last number issued in it, which the database may lack while it is rebuilt.
-    pub(super) promised: u64,
-}
-
-named! {
-    /// Why an epoch began.
-    pub(super) enum Cause {
-        /// The session had no epoch before.
-        First = "first",
-        /// The database is lost, and the journal no longer has its first record.
-        StartLost = "start_lost",
-        /// The database is lost or older than the issued numbers, and the journal cannot prove that it has all records that had
-        /// one.
-        JournalShorter = "journal_shorter",
-        /// The machine was restarted before a run recorded its end.
-        MachineRestarted = "machine_restarted",
-        /// The home or the session was restored from a copy.
-        Copied = "copied",
-        /// The database belongs to another epoch.
-        OtherHistory = "other_history",
-        /// The journal yields other events for the issued numbers.
-        OtherEvents = "other_events",
-        /// The database is lost, and this version may number its rows of tools and turns otherwise.
-        OtherVersion = "other_version",
-    }
-}
-
-impl Cause {
-    /// Whether the mark may be lower than numbers that were issued.
-    fn may_have_old_mark(self) -> bool {
-        match self {
-            Cause::Copied => true,
-            Cause::First
-            | Cause::StartLost
-            | Cause::JournalShorter
-            | Cause::MachineRestarted
-            | Cause::OtherHistory
-            | Cause::OtherEvents
-            | Cause::OtherVersion => false,
-        }
-    }
-}
-
-impl Epoch {
-    /// Begins an epoch after the number `after_seq`.
-    pub(super) fn begin(after_seq: u64, cause: Cause) -> Epoch {
-        // The low 62 bits of a UUIDv7 are random.
-        let id = format!("{:012x}", Uuid::now_v7().as_u128() & 0xffff_ffff_ffff);
-        Epoch { id, after_seq, cause, promised: after_seq }
-    }
-}
 
 /// The event that must get a certain number when the journal is read again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,12 +57,6 @@ pub(super) fn digest(before: u64, key: &Position) -> u64 {
     let bytes = generation.as_str().bytes().chain(number.to_le_bytes()).chain(offset.to_le_bytes());
     let begin = if before == 0 { 0xcbf2_9ce4_8422_2325 } else { before };
     bytes.fold(begin, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-/// The indexed state of a database.
-#[derive(Debug, Clone)]
-pub(super) struct Kept {
-    pub(super) reached: Reached,
 }
 
 pub(super) struct Evidence<'a> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use memchr::memmem::Finder;
 
-use super::database::Reached;
+use super::model::Reached;
 use crate::engine::{message_without_context, without_context};
 use crate::history::{Fold, Recall, Rows, Seen};
 use crate::journal::reader::{Reader, Step};

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{broadcast, watch};
 
-use super::database::{Database, Fate, FoldedAgain, Reached, peek};
+use super::database::{Database, Fate, FoldedAgain, peek};
 use super::epochs::{Numbers, digest};
 use super::follow::{Batch, Follower, Patience, Scope, Unindexed, read};
-use super::maintenance::{Pruned, prune};
+use super::maintenance::prune;
+use super::model::Pruned;
+use super::model::Reached;
 use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, Notify, Shared, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};

@@ -2,11 +2,11 @@
 //!
 //! *Locking.* Short transactions beside the index of a live session; for a stopped session the caller holds the index lock.
 
+use super::model::{EVENTS, Numbered, Pruned, TOOLS, TURNS};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
-use serde::{Deserialize, Serialize};
 
 use super::database::{form, masked_state};
 use super::{threads, usage};
@@ -146,42 +146,6 @@ pub(crate) fn prune_history(
 /// Most rows that one transaction deletes.
 const BATCH_ROWS: i64 = 500;
 
-/// Permanently deleted data.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pruned {
-    pub events: u64,
-    /// Rows of tool events.
-    pub tool_events: u64,
-    /// Rows of turn events.
-    pub turn_events: u64,
-    /// Whole sessions.
-    pub sessions: u64,
-    /// Size of those sessions, in bytes.
-    pub session_bytes: u64,
-    /// How long the deletion took, in milliseconds.
-    pub took_ms: u64,
-}
-
-/// A table with consecutive numbers, of which the oldest rows are deleted.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Numbered {
-    pub(super) name: &'static str,
-    /// The columns of its number and its time.
-    number: &'static str,
-    time: &'static str,
-    /// The columns that count for its size.
-    large: [&'static str; 2],
-}
-
-pub(super) const EVENTS: Numbered =
-    Numbered { name: "codex_events", number: "seq", time: "timestamp", large: ["payload_preview", "NULL"] };
-
-pub(super) const TOOLS: Numbered =
-    Numbered { name: "codex_tool_events", number: "id", time: "created_at", large: ["raw_payload_json", "command"] };
-
-pub(super) const TURNS: Numbered =
-    Numbered { name: "codex_turn_events", large: ["raw_payload_json", "output_preview"], ..TOOLS };
-
 impl Numbered {
     /// Queries the lowest and the highest number.
     pub(super) fn bounds(&self) -> String {
@@ -279,21 +243,6 @@ fn batch(connection: &Connection, table: Numbered, rows_max: u64, before: &str) 
         return Ok(0);
     }
     Ok(connection.prepare_cached(&table.delete())?.execute(params![last_gone, before, BATCH_ROWS])? as u64)
-}
-
-impl Pruned {
-    pub(super) fn rows(&self) -> u64 {
-        self.events + self.tool_events + self.turn_events
-    }
-
-    pub(super) fn add(&mut self, more: Pruned) {
-        self.events += more.events;
-        self.tool_events += more.tool_events;
-        self.turn_events += more.turn_events;
-        self.sessions += more.sessions;
-        self.session_bytes += more.session_bytes;
-        self.took_ms += more.took_ms;
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod epochs;
 mod follow;
 mod indexer;
 mod maintenance;
+mod model;
 mod query;
 mod reviews;
 mod search;
@@ -40,7 +41,8 @@ pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(test)]
 pub(crate) use indexer::Stepped;
-pub(crate) use maintenance::{Pruned, indexed_before, prune_history, redact_history};
+pub(crate) use maintenance::{indexed_before, prune_history, redact_history};
+pub(crate) use model::Pruned;
 pub use query::{Cursor, History};
 pub(crate) use query::{EventPage, GapReason, HistoryError, Table};
 pub(crate) use reviews::{REVIEWS_MAX, WhichReviews};

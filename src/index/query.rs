@@ -14,9 +14,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::database::last_row;
-use super::epochs::{Cause, Epoch};
-use super::maintenance::{self, Numbered};
+use super::model::{self, Cause, Epoch, Numbered, last_row};
 use crate::files;
 use crate::history::{Action, KeptTool, Phase, ToolRow, actions};
 use crate::protocol::{named, of_name};
@@ -106,8 +104,7 @@ impl History {
         self.read(opened, |connection| {
             let transaction = connection.unchecked_transaction()?;
             let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
-            let (earliest, latest) =
-                transaction.prepare_cached(&maintenance::EVENTS.bounds())?.query_row([], bounds)?;
+            let (earliest, latest) = transaction.prepare_cached(&model::EVENTS.bounds())?.query_row([], bounds)?;
             let given = |row: &Row<'_>| number(row, 0);
             let last = transaction.prepare_cached(LAST_SEQ)?.query_row([], given).optional()?.flatten();
             let epoch = epoch(&transaction)?;
@@ -483,8 +480,8 @@ const ARRIVED: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_i
 impl Table {
     fn numbered(self) -> Numbered {
         match self {
-            Table::Tools => maintenance::TOOLS,
-            Table::Turns => maintenance::TURNS,
+            Table::Tools => model::TOOLS,
+            Table::Turns => model::TURNS,
         }
     }
 
@@ -742,7 +739,7 @@ mod plan_tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::index::{database, maintenance, search, transcripts};
+    use crate::index::{database, search, transcripts};
 
     /// Rows per table: more than a query returns, and enough that a scan would show.
     const ROWS: i64 = 3_000;
@@ -833,7 +830,7 @@ mod plan_tests {
         check(transcripts::ENTRY_AT, &[&"t1", &7], 1);
         check(transcripts::FIRST_WORDS, &[&"t1"], 0);
         check(search::UNFILLED, &[&(ROWS / 2), &256], 256);
-        for pruning in [maintenance::EVENTS, maintenance::TOOLS, maintenance::TURNS] {
+        for pruning in [model::EVENTS, model::TOOLS, model::TURNS] {
             check(&pruning.bounds(), &[], 1);
             check(&pruning.oldest(), &[], 1);
             // A batch is visited twice: to find its end, and to delete it.

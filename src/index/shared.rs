@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 
-use super::maintenance::Pruned;
+use super::model::Pruned;
 use super::query::EventDocument;
 use super::transcripts::TranscriptFiles;
 use crate::config::RetentionBounds;

@@ -9,22 +9,21 @@ use std::time::{Duration, Instant, SystemTime};
 
 use uuid::Uuid;
 
-use super::deciders::{CODEX, Wanted};
+use super::deciders::{self, CODEX, Wanted};
 use super::guard::{Checking, Guard};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
 use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
-use super::stalled::StallWatch;
-use super::start::{engine, fragment_reader, stall_settings};
+use super::stalled::{StallSettings, StallWatch};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
-    ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, Incoming, Input, LiveSettings, Note, Now,
-    ProgramCheck, ServerOwner, Token,
+    ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment, Incoming, Input,
+    LiveSettings, Note, Now, ProgramCheck, ServerOwner, Token,
 };
 use crate::journal::Batch;
 use crate::launch::Signals;
@@ -330,4 +329,29 @@ impl Host for Core {
     fn report(&mut self, fault: &str) {
         self.notices.report(fault);
     }
+}
+
+pub(crate) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
+    Engine::new(EngineSettings {
+        exit_grace: settings.exit_grace.value,
+        context: settings.context(),
+        assembly: settings.assembly(),
+        requests: settings.requests(),
+        server_owner,
+        own_ids: own_ids(fresh_id),
+        tokens_before,
+    })
+}
+
+pub(super) fn fragment_reader(fragments: Vec<Fragment>, guard: &Guard) -> FragmentReader {
+    FragmentReader::new(fragments, guard.permit(deciders::fragment))
+}
+
+pub(super) fn stall_settings(settings: &Settings) -> StallSettings {
+    StallSettings { command: settings.on_stalled.value.clone(), after: settings.stalled_after.value }
+}
+
+/// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.
+pub(crate) fn own_ids(fresh_id: Uuid) -> String {
+    format!("codex-shim:{:08x}:", fresh_id.as_u128() as u32)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::interpreters;
 use super::invocation;
-use super::program_check::ServerEnvironment;
+use super::server_environment::ServerEnvironment;
 use super::words::argument_files;
 use crate::config::{Settings, Source};
 use crate::context_engine::Subject;

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use super::program_check::is_watched;
+use super::server_environment::is_watched;
 use crate::files::{self, InReach, is_missing};
 
 /// Bytes of a script that the kernel looks at. Source: `BINPRM_BUF_SIZE` of Linux.

@@ -20,7 +20,7 @@ use super::checks::{Answer, Check, Checks, Subject};
 use super::deciders::{ALL, CHECK_WAIT_MAX, CONFIG, Deciders, Exposed, Wanted};
 use super::inbox::Outbox;
 use super::notices::Notices;
-use super::program_check::ServerEnvironment;
+use super::server_environment::ServerEnvironment;
 use crate::config::Settings;
 use crate::context_engine::Permit;
 use crate::control::Published;

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::first_line::{self, FirstLine};
-use super::program_check::{ServerEnvironment, check_start_files};
+use super::server_environment::{ServerEnvironment, check_start_files};
 use super::words::{named_files, parts};
 use crate::engine::runs_others;
 use crate::files::{self, Executable, InReach, Reach, is_missing};

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::interpreters::{self, Interpreter, More, row_named};
-use super::program_check::{ServerEnvironment, check_start_files};
+use super::server_environment::{ServerEnvironment, check_start_files};
 use crate::engine::shell_line::{Part, Redirection, RedirectionKind, ShellCommand, commands, program_at};
 use crate::engine::{passes_command_on, runs_project_files};
 use crate::files::{Executable, InReach, Reach};

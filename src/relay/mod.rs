@@ -27,12 +27,14 @@ mod program_check;
 mod recorder;
 mod reload;
 mod serve;
+mod server_environment;
 mod session;
 mod stalled;
 mod start;
 mod words;
 
 pub(crate) use child::ServerCommand;
+pub(crate) use core::own_ids;
 pub(crate) use core::{Clock, Core};
 pub(crate) use deciders::{Deciders, Exposed, is_exposure};
 pub use direction::Direction;
@@ -40,6 +42,7 @@ pub(crate) use hooks::{HookTried, Outcome as HookOutcome, supervise_hook, try_ho
 pub(crate) use notices::Notices;
 pub use pair::Pair;
 pub use pipes::{Broken, ReadEnd, ReadOutcome, WriteEnd};
-pub(crate) use program_check::{ServerEnvironment, program_in_time};
+pub(crate) use program_check::program_in_time;
 pub(crate) use serve::serve;
-pub(crate) use start::{OfHub, RelayError, Start, become_server, own_ids, run};
+pub(crate) use server_environment::ServerEnvironment;
+pub(crate) use start::{OfHub, RelayError, Start, become_server, run};

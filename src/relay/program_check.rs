@@ -13,8 +13,7 @@
 //!
 //! It never runs anything. Another PATH, as a login shell may set, is out of its sight.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
+use super::server_environment::{ServerEnvironment, check_snapshots, check_start_files};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,105 +25,16 @@ use super::guard::Guard;
 use super::interpreters;
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::{ExactCommand, Input, ProgramCheck, Rule, Token, runs_others, runs_repository_files};
-use crate::files::{InReach, Reach, Whose, is_missing};
+use crate::files::{Reach, Whose, is_missing};
 
 /// Most checks at once. Further ones are refused: the others hang.
 const CHECKS_MAX: usize = 8;
-
-/// Files that shells read when they start or end, in the home folder.
-const START_FILES: [&str; 12] = [
-    ".bash_login",
-    ".bash_logout",
-    ".bash_profile",
-    ".bashrc",
-    ".kshrc",
-    ".mkshrc",
-    ".profile",
-    ".zlogin",
-    ".zlogout",
-    ".zprofile",
-    ".zshenv",
-    ".zshrc",
-];
-
-/// The same of the system, and folders of them.
-const START_FILES_OF_SYSTEM: [&str; 10] = [
-    "/etc/bash.bashrc",
-    "/etc/bashrc",
-    "/etc/ksh.kshrc",
-    "/etc/profile",
-    "/etc/profile.d",
-    "/etc/zlogin",
-    "/etc/zprofile",
-    "/etc/zsh",
-    "/etc/zshenv",
-    "/etc/zshrc",
-];
-
-/// Folder of scripts in codex's home that a shell may read before a command. Source: the feature `shell_snapshot` of codex.
-const SNAPSHOTS: &str = "shell_snapshots";
 
 /// One program with the names of many.
 const OF_MANY_NAMES: [&str; 3] = ["busybox", "coreutils", "toybox"];
 
 /// The parser of TOML calls itself for nested values.
 const STACK_BYTES: usize = 2 << 20;
-
-/// The variables of the server that decide which files a command runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct ServerEnvironment {
-    path: OsString,
-    home: Option<OsString>,
-    shell: Option<OsString>,
-    zdotdir: Option<OsString>,
-    codex_home: PathBuf,
-    /// Folders of temporary files.
-    temporary: Vec<PathBuf>,
-    /// `BASH_ENV` and `ENV`: files that a shell runs first.
-    first: Vec<(&'static str, OsString)>,
-    /// Variables of interpreters and of the loader.
-    variables: Vec<(&'static str, OsString)>,
-}
-
-impl ServerEnvironment {
-    /// The environment of a server that inherits ours, perhaps with another PATH.
-    pub(crate) fn of(environment: &Environment, path: Option<OsString>) -> ServerEnvironment {
-        let get = |name: &str| environment.get(name).filter(|value| !value.is_empty());
-        let temporary = [Some("/tmp".into()), Some("/var/tmp".into()), get("TMPDIR").map(PathBuf::from)];
-        ServerEnvironment {
-            path: path.or_else(|| get("PATH")).unwrap_or_default(),
-            home: get("HOME"),
-            shell: get("SHELL"),
-            zdotdir: get("ZDOTDIR"),
-            codex_home: environment.codex_home(),
-            temporary: temporary.into_iter().flatten().chain([std::env::temp_dir()]).collect(),
-            first: ["BASH_ENV", "ENV"].into_iter().filter_map(|name| Some((name, get(name)?))).collect(),
-            variables: interpreters::variables().filter_map(|name| Some((name, get(name)?))).collect(),
-        }
-    }
-
-    pub(super) fn path(&self) -> &OsStr {
-        &self.path
-    }
-
-    pub(super) fn home(&self) -> Option<&Path> {
-        self.home.as_deref().map(Path::new)
-    }
-
-    pub(super) fn zdotdir(&self) -> Option<&Path> {
-        self.zdotdir.as_deref().map(Path::new)
-    }
-
-    /// Folders in which a sandbox lets a model write, unless it excludes them.
-    pub(super) fn temporary(&self) -> &[PathBuf] {
-        &self.temporary
-    }
-
-    /// One of the variables of [`interpreters::variables`].
-    pub(super) fn variable(&self, name: &str) -> Option<&OsStr> {
-        self.variables.iter().find(|(seen, _)| *seen == name).map(|(_, value)| value.as_os_str())
-    }
-}
 
 /// Starts checks on threads of their own.
 #[derive(Debug)]
@@ -283,50 +193,6 @@ fn check_shell(command: &ExactCommand, shell: &Path, server: &ServerEnvironment)
     }
 }
 
-/// The files that a shell reads when it starts or ends are out of reach. All shells count, since one may start another.
-pub(super) fn check_start_files(reach: &Reach, server: &ServerEnvironment) -> Result<(), InReach> {
-    let home = server.home().ok_or_else(|| InReach::Unclear(interpreters::NO_HOME.to_owned()))?;
-    let zdotdir = server.zdotdir().unwrap_or(home);
-    for folder in [home, zdotdir] {
-        is_absolute(folder)?;
-        START_FILES.iter().try_for_each(|name| check_start_file(reach, &folder.join(name)))?;
-    }
-    for (name, file) in &server.first {
-        // `ENV=production` is a name of the user's, and only a shell at a terminal would read such a file.
-        if *name == "ENV" && !file.as_bytes().contains(&b'/') {
-            continue;
-        }
-        if !file.as_bytes().starts_with(b"/") || file.as_bytes().contains(&b'$') {
-            let why = format!("the server's variable {name} is not a plain absolute path; write it out");
-            return Err(InReach::Unclear(why));
-        }
-        reach.check(Path::new(file)).map_err(|why| why.named(&format!("the variable {name}")))?;
-    }
-    START_FILES_OF_SYSTEM.iter().try_for_each(|file| check_start_file(reach, Path::new(file)))
-}
-
-fn check_start_file(reach: &Reach, path: &Path) -> Result<(), InReach> {
-    interpreters::check_with_entries(reach, path).map_err(|why| why.named("a start-up file of shells"))
-}
-
-/// The scripts that codex has its shells read are out of reach.
-fn check_snapshots(reach: &Reach, server: &ServerEnvironment) -> Result<(), InReach> {
-    is_absolute(&server.codex_home)?;
-    let checked = interpreters::check_with_entries(reach, &server.codex_home.join(SNAPSHOTS));
-    checked.map_err(|why| why.named("a script that codex has its shells read"))
-}
-
-fn is_absolute(folder: &Path) -> Result<(), InReach> {
-    let why = || format!("the path of the shell's start-up files, {}, is not absolute", folder.display());
-    if folder.is_absolute() { Ok(()) } else { Err(InReach::Unclear(why())) }
-}
-
-/// Whether a variable decides what a program reads when it starts, or which one starts.
-pub(super) fn is_watched(variable: &str) -> bool {
-    ["PATH", "HOME", "ZDOTDIR", "BASH_ENV", "ENV"].contains(&variable)
-        || interpreters::variables().any(|name| name == variable)
-}
-
 /// The outermost folder of a path that holds a repository.
 fn outermost_repository(cwd: &Path) -> Option<PathBuf> {
     // One that cannot be looked at may hold one.
@@ -341,6 +207,8 @@ fn outermost_repository(cwd: &Path) -> Option<PathBuf> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use std::ffi::OsString;
 
     use super::*;
     use crate::engine::{Trust, Workspace};

@@ -1,5 +1,6 @@
 //! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
+use super::core::{engine, fragment_reader, stall_settings};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -10,7 +11,6 @@ use uuid::Uuid;
 
 use super::child::{SIGNALS, Server, ServerCommand, Spawned};
 use super::core::{Clock, Core};
-use super::deciders;
 use super::direction::Direction;
 use super::guard::{Environments, Guard};
 use super::hooks::Hooks;
@@ -19,18 +19,18 @@ use super::notices::Notices;
 use super::on_pipes::Relay;
 use super::pair::Pair;
 use super::pipes::{Sink, Source};
-use super::program_check::{ProgramChecker, ServerEnvironment};
+use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
 use super::reload;
 use super::serve::Lifecycle;
+use super::server_environment::ServerEnvironment;
 use super::session::{Opening, RecordKept};
-use super::stalled::{StallSettings, StallWatch};
+use super::stalled::StallWatch;
 use crate::capture::Whose;
 use crate::config::{Complaint, ContextScope, Environment, Settings};
-use crate::context_engine::FragmentReader;
 use crate::control::Published;
 use crate::driver::Driver;
-use crate::engine::{Engine, EngineSettings, Exit, Fragment, ServerOwner, Token};
+use crate::engine::{Exit, ServerOwner};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::launch::{self, Signals};
@@ -88,18 +88,6 @@ pub(super) fn set_up(what: &'static str) -> impl FnOnce(io::Error) -> RelayError
 
 pub(super) fn spawn(command: &ServerCommand) -> Result<Spawned, RelayError> {
     Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })
-}
-
-pub(crate) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
-    Engine::new(EngineSettings {
-        exit_grace: settings.exit_grace.value,
-        context: settings.context(),
-        assembly: settings.assembly(),
-        requests: settings.requests(),
-        server_owner,
-        own_ids: own_ids(fresh_id),
-        tokens_before,
-    })
 }
 
 /// Starts the child and opens the session. `ends` makes the two directions of its stdin and stdout.
@@ -244,19 +232,6 @@ impl Start<'_> {
             stalls,
         })
     }
-}
-
-pub(super) fn fragment_reader(fragments: Vec<Fragment>, guard: &Guard) -> FragmentReader {
-    FragmentReader::new(fragments, guard.permit(deciders::fragment))
-}
-
-pub(super) fn stall_settings(settings: &Settings) -> StallSettings {
-    StallSettings { command: settings.on_stalled.value.clone(), after: settings.stalled_after.value }
-}
-
-/// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.
-pub(crate) fn own_ids(fresh_id: Uuid) -> String {
-    format!("codex-shim:{:08x}:", fresh_id.as_u128() as u32)
 }
 
 /// The properties by which the session of this start is found.

@@ -10,10 +10,10 @@
 
 use crossterm::event::{KeyEvent, KeyEventKind};
 
+use super::key_times::Scene;
 use super::keys::{Action, Answer, Browse, Global, Place, action};
 use super::model::{Command, Focus, Model, Tone};
 use super::pressed::{self, say};
-use crate::sessions::news::Overruling;
 
 /// How long something must be visible before a key decides on it, in microseconds, so that a key meant for something else does
 /// nothing.
@@ -23,30 +23,6 @@ const TOO_SOON: &str = "this has just appeared: read it, then press the key agai
 const TOO_FAST: &str = "keys came too fast: nothing was answered; press the key again, alone";
 const TOO_FAST_TO_SEND: &str =
     "keys came too fast: nothing was sent, Enter began a new line; press it again, alone, to send";
-
-/// The keys so far, as far as they matter for the next one.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Keys {
-    /// Whether no key has come for a while.
-    is_quiet: bool,
-    /// A deciding key that acts once no other has followed it, and what it decides on.
-    held: Option<(KeyEvent, Scene)>,
-    /// Whether a deciding key was dropped since it was last quiet.
-    has_dropped: bool,
-    /// The content of the screen, and when it appeared, in microseconds since the Unix epoch.
-    drawn: Option<(Scene, u64)>,
-}
-
-/// The subject of a decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Scene {
-    place: Place,
-    has_help: bool,
-    attachment: u64,
-    /// The request on the screen, by its id.
-    request: Option<String>,
-    overruling: Option<Overruling>,
-}
 
 impl Scene {
     fn of(model: &Model) -> Scene {

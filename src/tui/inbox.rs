@@ -3,7 +3,8 @@
 //! Pure. It opens a request; it never answers one.
 
 use super::keys::Action;
-use super::list::Destination;
+use super::lists::Destination;
+use super::lists::{Inbox, Key};
 use super::model::Command;
 use super::model::{Focus, Model, Tone};
 use super::names::{session_name, with_host};
@@ -11,16 +12,6 @@ use super::pressed::{attach, say, show_request};
 use crate::control::request_name::ShortNames;
 use crate::control::sort_by_arrival;
 use crate::sessions::rows::Waiting;
-
-/// A request by its session and id.
-pub(crate) type Key = (String, String);
-
-/// The open inbox.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Inbox {
-    /// The selected request; the first one if it is not listed any more.
-    pub chosen: Option<Key>,
-}
 
 /// A request in the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]

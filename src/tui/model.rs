@@ -9,12 +9,12 @@ use crossterm::event::KeyEvent;
 use ratatui::layout::{Position, Size};
 use serde_json::Value;
 
-use super::deciding::Keys;
 use super::form::{Field, Form, Stand};
-use super::inbox::Inbox;
+use super::key_times::Keys;
 use super::keys::{Letters, Place};
-use super::list::{Destination, List};
-use super::mouse::{Mouse, Pointing, Spot};
+use super::lists::Inbox;
+use super::lists::{Destination, List};
+use super::pointing::{Mouse, Pointing, Spot};
 use crate::control::SessionDocument;
 use crate::control::request_view::Choice;
 use crate::history::Activity;

@@ -2,69 +2,15 @@
 //!
 //! Pure. A click selects, opens or moves the keys to another part of the screen. It never answers a request.
 
-use ratatui::layout::{Position, Rect};
+use super::pointing::{Pointing, Spot, Target};
+use ratatui::layout::Position;
 
 use super::form::Stand;
 use super::keys::{Action, Move};
-use super::list::Destination;
 use super::model::Command;
 use super::model::{Focus, Model, Text};
 use super::pressed::next_request;
 use super::{browse, inbox, list, pressed, respond, review};
-use crate::sessions::entry::Key;
-
-/// The receiver of clicks and the wheel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mouse {
-    /// The UI receives them.
-    Taken,
-    /// The terminal receives them, for its own selection.
-    Left,
-}
-
-/// A target of the mouse with its area.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spot {
-    pub area: Rect,
-    pub target: Target,
-}
-
-/// Targets of the mouse.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Target {
-    Session(Destination),
-    Sessions,
-    /// A request in the inbox, by its session and id.
-    Waiting(String, String),
-    Inbox,
-    /// The badge of requests in this session.
-    Requests,
-    /// The badge of requests in other sessions.
-    Elsewhere,
-    Entry(Key),
-    Timeline,
-    Request,
-    /// An option of a question, or a row of the answers, from 0.
-    Option(usize),
-    Composer,
-    Document,
-    /// A file of a diff, from 0.
-    File(usize),
-    /// A row of the list of threads, from 0.
-    Thread(usize),
-    Help,
-}
-
-/// Actions of the mouse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pointing {
-    /// The left button was pressed.
-    Click,
-    /// The wheel was turned up.
-    WheelUp,
-    /// The wheel was turned down.
-    WheelDown,
-}
 
 /// Rows scrolled by one step of the wheel.
 const WHEEL_ROWS: usize = 3;

@@ -11,10 +11,10 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::form::{Field, Form};
 use super::keys::{Action, Global, Letters, Move, Place, action, valid};
-use super::list::Destination;
+use super::lists::Destination;
 use super::model::{About, Answering, Awaited, Focus, Mode, Model, NOTE_US, Note, Session, Subject, Tone};
 use super::model::{Command, Ending};
-use super::mouse::Mouse;
+use super::pointing::Mouse;
 use super::{browse, inbox, list, respond, review, threads};
 use crate::sessions::ask::Ask;
 use crate::sessions::news::Link;
@@ -465,7 +465,7 @@ pub(super) fn ring(model: &mut Model) -> Vec<Command> {
 }
 
 /// The text about new requests: `proj (vscode): run make`.
-fn notification(model: &Model, new: &HashSet<inbox::Key>) -> String {
+fn notification(model: &Model, new: &HashSet<super::lists::Key>) -> String {
     let rows = inbox::rows(model);
     let mut new_rows = rows.iter().filter(|row| new.contains(&row.key));
     match (new_rows.next(), new.len()) {

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use ratatui::layout::{Rect, Size};
 
 use super::deciding;
-use super::list::Destination;
+use super::lists::Destination;
 use super::model::{Colours, Model};
 use super::model::{Command, Ending, Event};
 use super::pressed::attach;

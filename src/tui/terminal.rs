@@ -23,7 +23,7 @@ use signal_hook::iterator::Signals;
 
 use super::model::Colours;
 use super::model::{Ending, Event};
-use super::mouse::{Mouse, Pointing};
+use super::pointing::{Mouse, Pointing};
 use super::run::Setup;
 use crate::capture::usual_size;
 use crate::config::NoticeSequence;

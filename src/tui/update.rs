@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::browse;
-use super::list::{Destination, ListLine};
+use super::lists::{Destination, ListLine};
 use super::model::{About, Awaited, Focus, Model, Session, Subject, Tone};
 use super::model::{Command, Event};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};

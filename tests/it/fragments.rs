@@ -137,9 +137,11 @@ fn what_fails_or_takes_too_long_says_what_it_said_last() {
     assert_eq!(takes(&mut live, 4, "t"), []);
     let failed = || events(&live.home, &["fragment_failed"]);
     let failed = eventually("the events", || Some(failed()).filter(|failed| failed.len() == 3));
-    let why = |reason: &str| json!({"fragment_failed": {"name": "state", "reason": reason}});
-    let ended = why("it ended with exit status: 3");
-    assert_eq!(failed, [ended.clone(), ended, why("it took over 1s, and was killed")]);
+    let reasons = failed.iter().map(|failed| text(&failed["fragment_failed"]["reason"])).collect::<Vec<_>>();
+    assert_eq!(reasons[..2], ["it ended with exit status: 3"; 2]);
+    // On a busy machine the kill may come later than this is said.
+    assert!(reasons[2].starts_with("it took over 1s"), "{reasons:?}");
+    assert!(failed.iter().all(|failed| failed["fragment_failed"]["name"] == "state"), "{failed:?}");
     live.end_quietly();
 }
 

@@ -241,15 +241,7 @@ impl Requests {
         self.recall_other(&id, message, effects);
         self.passed_late.recall(&id, effects);
         // From now on, a response with this id answers this request.
-        let of_ended = self.ended.forget(&id);
-        let (answered_before, mut replaced) = match self.open.remove(&id) {
-            Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, &id, before, effects)),
-            Some(answered) if self.owner.has_many_clients() && !answered.is_repeated_by(message) => {
-                (VecDeque::new(), answered.asked())
-            }
-            Some(mut answered) => (answered.followed_by(message), VecDeque::new()),
-            None => (VecDeque::new(), of_ended),
-        };
+        let (answered_before, mut replaced) = self.before(now, &id, message, effects);
         let params = message.params.map(read).unwrap_or_default();
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
@@ -548,6 +540,26 @@ impl Requests {
     /// Takes the decline reasons queued for the model.
     pub(super) fn take_explanations(&mut self) -> Vec<Explanation> {
         std::mem::take(&mut self.explanations)
+    }
+
+    /// Ends the request that has had this id: its rows that still wait to be confirmed, and the requests of which copies may still
+    /// come.
+    fn before(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        message: &Message<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> (VecDeque<String>, VecDeque<open::Replaced>) {
+        let of_ended = self.ended.forget(id);
+        match self.open.remove(id) {
+            Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, id, before, effects)),
+            Some(answered) if self.owner.has_many_clients() && !answered.is_repeated_by(message) => {
+                (VecDeque::new(), answered.asked())
+            }
+            Some(mut answered) => (answered.followed_by(message), VecDeque::new()),
+            None => (VecDeque::new(), of_ended),
+        }
     }
 
     /// The requests under the id of this one, of which copies may still come.

@@ -9,9 +9,9 @@ use ratatui::backend::TestBackend;
 use ratatui::layout::{Position, Size};
 use serde_json::{Value, json};
 
-use super::super::list::Destination;
+use super::super::lists::Destination;
 use super::super::model::{Event, Focus};
-use super::super::mouse::{Pointing, Target};
+use super::super::pointing::{Pointing, Target};
 use super::super::view;
 use super::screens::{drawn, sessions};
 use super::{NOW_US, Play, check, noted, row, timeline};

@@ -16,7 +16,7 @@ use ratatui::layout::Size;
 use serde_json::{Value, json};
 
 use super::deciding::drawn;
-use super::list::Destination;
+use super::lists::Destination;
 use super::model::{Colours, Model};
 use super::model::{Command, Event};
 use super::pressed::attach;

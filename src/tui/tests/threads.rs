@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::list::Destination;
+use super::super::lists::Destination;
 use super::super::model::Event;
 use super::super::pressed::title;
 use super::screens::{all_as_in_files, drawn, snapshot};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::super::list::Destination;
+use super::super::lists::Destination;
 use super::super::model::{Command, Event};
 use super::super::model::{Focus, Mode};
 use super::super::pressed::attach;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::list::Destination;
+use super::super::lists::Destination;
 use super::super::model::Event;
 use super::super::model::Focus;
 use super::super::pressed::title;

@@ -7,8 +7,8 @@ use ratatui::layout::Rect;
 
 use super::super::keys::{BINDINGS, Place, names};
 use super::super::model::{Awaited, Focus, Model, Session, Subject};
-use super::super::mouse::Target;
 use super::super::names::session_id;
+use super::super::pointing::Target;
 use super::super::{layout, pressed, respond, threads};
 use super::paint::{Canvas, both, one, row_width};
 use crate::history::Activity;

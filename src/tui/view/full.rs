@@ -2,13 +2,14 @@
 
 use ratatui::layout::Rect;
 
-use super::super::inbox::{self, Inbox, InboxRow};
+use super::super::inbox::{self, InboxRow};
 use super::super::layout;
 use super::super::layout::ReadingAreas;
-use super::super::list::ListLine;
+use super::super::lists::Inbox;
+use super::super::lists::ListLine;
 use super::super::model::{Model, Reading, Session, Subject};
-use super::super::mouse::Target;
 use super::super::names::{session_id, session_name};
+use super::super::pointing::Target;
 use super::super::threads::{ThreadRow, rows as rows_of};
 use super::edges::fitted_keys;
 use super::edges::{badges, in_words, role, sign};

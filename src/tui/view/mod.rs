@@ -14,7 +14,7 @@ use ratatui::layout::{Position, Rect};
 
 use super::layout::{self, Areas, LISTED_MAX};
 use super::model::{Focus, Model, Note, Session, Tone};
-use super::mouse::{Spot, Target};
+use super::pointing::{Spot, Target};
 use crate::sessions::diff::File;
 use crate::sessions::entry::Folding;
 use crate::text::doc::{Role, Row};

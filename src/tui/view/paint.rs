@@ -13,7 +13,7 @@ use unicode_width::UnicodeWidthChar as _;
 
 use super::super::form::Field;
 use super::super::model::Colours;
-use super::super::mouse::{Spot, Target};
+use super::super::pointing::{Spot, Target};
 use crate::engine::visible;
 use crate::text::doc::{Role, Row};
 use crate::text::{cut, expanded, plain, width};

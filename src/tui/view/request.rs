@@ -8,7 +8,7 @@ use super::super::form::Field;
 use super::super::form::{Draft, Stand, answer};
 use super::super::layout;
 use super::super::model::{Answering, Mode, Model, Session};
-use super::super::mouse::Target;
+use super::super::pointing::Target;
 use super::paint::{Canvas, one, row_width, title, typed};
 use crate::control::request_view::Choice;
 use crate::sessions::ask::{Ask, Step};

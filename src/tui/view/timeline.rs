@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use super::super::browse::chosen;
 use super::super::folds::{Line, Sieve};
 use super::super::model::{Focus, Model, Session};
-use super::super::mouse::Target;
+use super::super::pointing::Target;
 use super::paint::{Canvas, one};
 use crate::control::ListedThread;
 use crate::engine::terminal::remains_of;
