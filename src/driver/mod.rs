@@ -68,7 +68,7 @@ pub trait Host {
     /// Carries out an effect that puts something on record; returns any other.
     fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect>;
 
-    fn commit(&mut self, batch: Batch<'_>);
+    fn commit(&mut self, batch: &mut Batch<'_>);
 
     /// Carries out an effect that concerns neither a link nor a child; returns any other.
     fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Elsewhere>;
@@ -194,7 +194,7 @@ impl<L: Links> Driver<L> {
                 Decided { before, hold, line, mark }
             }));
         }
-        if let Some(batch) = batch {
+        if let Some(batch) = &mut batch {
             host.commit(batch);
         }
         for (item, decided) in items.drain(..).zip(self.decided.drain(..)) {
@@ -243,6 +243,10 @@ impl<L: Links> Driver<L> {
 
     /// Carries out effects until none is left, or one concerns a child: the rest then waits in `effects`.
     pub fn carry_out_all(&mut self, host: &mut impl Host, effects: &mut Vec<Effect>) -> Option<ChildEffect> {
+        host.report_refused(effects);
+        if effects.is_empty() {
+            return None;
+        }
         let mut waiting = VecDeque::new();
         loop {
             host.report_refused(effects);
@@ -355,7 +359,7 @@ impl<L: Links> Driver<L> {
             add_line(host, &mut batch, Side::Client, Line { bytes, end: *end }, decision);
             passed.count_omitted(decision);
         }
-        if let Some(batch) = batch {
+        if let Some(batch) = &mut batch {
             host.commit(batch);
         }
         host.passed(Side::Client, passed);
@@ -391,7 +395,7 @@ fn record(host: &mut impl Host, conn: Conn, lines: &[OwnLine]) {
     match host.batch(host.now(), conn) {
         Some(mut batch) => {
             lines.iter().for_each(|line| batch.push_own_line(line));
-            host.commit(batch);
+            host.commit(&mut batch);
         }
         None => host.miss(lines.len()),
     }

@@ -303,9 +303,9 @@ impl Engine {
 
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
     pub fn next_deadline(&self) -> Option<Duration> {
-        let features =
-            [self.requests.due(), self.assembly.holds.due(), self.interrupts.due(), self.refused_peers.due()];
-        features.into_iter().chain([self.shutdown.next_deadline()]).flatten().min()
+        let requests = earlier(self.requests.due(), self.assembly.holds.due());
+        let callers = earlier(self.interrupts.due(), self.refused_peers.due());
+        earlier(earlier(requests, callers), self.shutdown.next_deadline())
     }
 
     /// Number of the user's commands that the model has not seen yet.
@@ -368,6 +368,14 @@ impl Engine {
     /// The last token issued, for [`EngineSettings::tokens_before`].
     pub fn last_token(&self) -> Token {
         self.requests.last_token().max(self.assembly.holds.last_token())
+    }
+}
+
+/// The earlier of two times, of which there may be none.
+pub(crate) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 

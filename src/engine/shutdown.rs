@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::model::{Exit, Signal};
-use super::{ChildEffect, Effect, ServerOwner};
+use super::{ChildEffect, Effect, ServerOwner, earlier};
 
 /// Grace period between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -144,7 +144,7 @@ impl Shutdown {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Duration> {
-        [self.grace.and_then(|grace| grace.due()), self.kill_due].into_iter().flatten().min()
+        earlier(self.grace.and_then(|grace| grace.due()), self.kill_due)
     }
 
     pub(super) fn was_signalled(&self) -> bool {

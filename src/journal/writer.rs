@@ -332,14 +332,14 @@ impl Writer {
     /// # Errors
     ///
     /// Records that were not written are counted, and the first commit that succeeds marks them as a gap.
-    pub fn commit(&mut self, mut batch: Batch<'_>) -> Result<(), JournalError> {
+    pub fn commit(&mut self, batch: &mut Batch<'_>) -> Result<(), JournalError> {
         if batch.records.is_empty() {
-            self.shared = batch.shared.map(|sharing| sharing.lines);
-            self.spare = (batch.own, batch.records);
+            self.shared = batch.shared.take().map(|sharing| sharing.lines);
+            self.spare = (std::mem::take(&mut batch.own), std::mem::take(&mut batch.records));
             return Ok(());
         }
         let segment = self.header.segment;
-        let result = self.append(&batch);
+        let result = self.append(batch);
         if let Some(Sharing { mut lines, added, .. }) = batch.shared.take() {
             if self.open.is_none() || self.header.segment != segment {
                 lines.clear();
@@ -369,7 +369,7 @@ impl Writer {
             }
         }
         if batch.own.capacity() <= 2 * (SLICED_LINE_BYTES_MIN + (64 << 10)) {
-            self.spare = (batch.own, batch.records);
+            self.spare = (std::mem::take(&mut batch.own), std::mem::take(&mut batch.records));
         }
         result.map_err(|failure| failure.error)
     }
@@ -513,7 +513,7 @@ mod tests {
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
             batch.push_line(Side::Client, &Form::Verbatim, line);
         }
-        writer.commit(batch)
+        writer.commit(&mut batch)
     }
 
     /// The records of all segments, headers shortened.
@@ -616,7 +616,7 @@ mod tests {
                         let line = Line { bytes: message.as_bytes(), end: LineEnd::Newline };
                         batch.push_line(Side::Server, &Form::Verbatim, line);
                     }
-                    writer.commit(batch).expect("there is room");
+                    writer.commit(&mut batch).expect("there is room");
                 }
             }
             let [whole, shared] = dirs.each_ref().map(|dir| lines_read(dir.path()));
@@ -635,7 +635,7 @@ mod tests {
             let mut batch = writer.batch(Now { unix_us: 7, elapsed: Duration::ZERO });
             batch.on(Conn(conn));
             batch.push_line(Side::Server, &Form::Verbatim, Line { bytes: message.as_bytes(), end: LineEnd::Newline });
-            writer.commit(batch).expect("there is room");
+            writer.commit(&mut batch).expect("there is room");
         }
         let stored = read(dir.path());
         let offset =

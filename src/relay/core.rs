@@ -23,7 +23,7 @@ use crate::control::Published;
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
     ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment, Incoming, Input,
-    LiveSettings, Note, Now, ProgramCheck, ServerOwner, Token,
+    LiveSettings, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
 };
 use crate::journal::Batch;
 use crate::launch::Signals;
@@ -99,7 +99,7 @@ impl Core {
     /// The next deadline that has nothing to do with a connection.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         let overflow = self.recorder.has_overflow().then(|| self.clock.elapsed() + OVERFLOW_RETRY_AFTER);
-        [self.engine.next_deadline(), overflow].into_iter().flatten().min()
+        earlier(self.engine.next_deadline(), overflow)
     }
 
     /// Hands an input to the engine.
@@ -284,7 +284,7 @@ impl Host for Core {
         self.recorder.add(batch, effect)
     }
 
-    fn commit(&mut self, batch: Batch<'_>) {
+    fn commit(&mut self, batch: &mut Batch<'_>) {
         self.recorder.commit(batch, &mut self.notices);
     }
 

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::core::Core;
 use crate::control::{Message, Reply};
-use crate::engine::{ApiCallId, ApiRequest, Effect, Now};
+use crate::engine::{ApiCallId, ApiRequest, Effect, Now, earlier};
 use crate::launch::Signals;
 
 /// Descriptors for which no memory is allocated: more than a relay has.
@@ -120,7 +120,7 @@ fn wait<S: Session>(session: &S, until: Option<Duration>) -> Woken<S::End> {
     let core = session.core();
     let mut polled = Polled::new(&core.signals);
     session.interests(&mut polled);
-    let due = [core.next_deadline(), session.next_deadline(), until].into_iter().flatten().min();
+    let due = earlier(earlier(core.next_deadline(), session.next_deadline()), until);
     let Polled { mut fds, ends } = polled;
     let interrupted = !poll(&mut fds, due.map(|due| due.saturating_sub(core.clock.elapsed())));
     let mut woken = Woken { signals: interrupted, ends: SmallVec::new() };
@@ -148,7 +148,9 @@ fn poll(fds: &mut [PollFd<'_>], wait: Option<Duration>) -> bool {
 pub(crate) fn take_messages<S: Session>(session: &mut S, now: Now, effects: &mut Vec<Effect>) {
     session.core_mut().recorder.drain_overflow();
     let waiting = session.core().engine.context_waiting();
+    let mut has_changed = false;
     while let Some(message) = session.core_mut().inbox.take() {
+        has_changed = true;
         match message {
             Message::Input(input) => session.core_mut().engine.handle(now, input, effects),
             Message::Configure(settings) => session.core_mut().configure(*settings, effects),
@@ -157,7 +159,9 @@ pub(crate) fn take_messages<S: Session>(session: &mut S, now: Now, effects: &mut
         }
     }
     session.core_mut().report_refused(effects);
-    session.core_mut().publish_waiting(waiting);
+    if has_changed {
+        session.core_mut().publish_waiting(waiting);
+    }
 }
 
 fn call<S: Session>(session: &mut S, request: ApiRequest, reply: Reply, now: Now, effects: &mut Vec<Effect>) {

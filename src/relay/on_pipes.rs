@@ -17,7 +17,7 @@ use super::pair::Pair;
 use super::pipes::{Feeder, Sink, Source};
 use super::serve::{Lifecycle, Wanted};
 use crate::driver::{Driver, other};
-use crate::engine::{ApiCallId, ApiRequest, ChildEffect, Effect, Exit, Input, Now};
+use crate::engine::{ApiCallId, ApiRequest, ChildEffect, Effect, Exit, Input, Now, earlier};
 use crate::wire::{Conn, Frame, Side};
 
 #[derive(Debug)]
@@ -198,7 +198,7 @@ impl Session for Relay {
     fn next_deadline(&self) -> Option<Duration> {
         // The client's last lines were released, so the engine must learn of the client's end now.
         let ended = self.driver.links.from_client.is_at_end().then_some(Duration::ZERO);
-        [self.delivery_due(), self.client_stalled_at(), ended].into_iter().flatten().min()
+        earlier(earlier(self.delivery_due(), self.client_stalled_at()), ended)
     }
 
     fn woken(&mut self, woken: &Woken<End>, effects: &mut Vec<Effect>) {

@@ -214,7 +214,7 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn commit(&mut self, batch: Batch<'_>, notices: &mut Notices) {
+    pub(crate) fn commit(&mut self, batch: &mut Batch<'_>, notices: &mut Notices) {
         let State::Open(writer) = &mut self.state else { return };
         if let Err(error) = writer.commit(batch) {
             notices.journal_failed(&error);
@@ -266,7 +266,7 @@ impl Recorder {
         match self.any_batch(now, notices) {
             Some(mut batch) => {
                 batch.push_note(&note);
-                self.commit(batch, notices);
+                self.commit(&mut batch, notices);
             }
             None => self.miss_note(note),
         }
@@ -279,7 +279,7 @@ impl Recorder {
             self.retry_now();
             let Some(mut batch) = self.any_batch(now, notices) else { return };
             batch.push_note(note);
-            self.commit(batch, notices);
+            self.commit(&mut batch, notices);
             if matches!(&self.state, State::Open(writer) if writer.is_whole()) {
                 return;
             }

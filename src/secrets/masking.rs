@@ -469,15 +469,30 @@ impl<'a> JsonString<'a> {
     }
 
     pub(super) fn text(&self) -> Cow<'a, [u8]> {
-        if !self.written.contains('\\') {
-            return Cow::Borrowed(self.written.as_bytes());
+        let backslash = |rest: &str| memchr::memchr(b'\\', rest.as_bytes());
+        let Some(mut at) = backslash(self.written) else { return Cow::Borrowed(self.written.as_bytes()) };
+        let (mut text, mut rest) = (String::with_capacity(self.written.len()), self.written);
+        loop {
+            let (plain, escaped) = rest.split_at(at);
+            let (length, char) = escape(escaped);
+            text.push_str(plain);
+            text.push(char);
+            rest = &escaped[length..];
+            match backslash(rest) {
+                Some(next) => at = next,
+                None => break,
+            }
         }
-        Cow::Owned(self.units(&[]).map(|(_, char, _)| char).collect::<String>().into_bytes())
+        text.push_str(rest);
+        Cow::Owned(text.into_bytes())
     }
 
     /// Maps `spans` of the decoded text to spans of the escaped form.
     pub(super) fn written_spans(&self, spans: &[Range<usize>]) -> Vec<Range<usize>> {
         let (mut found, mut at, mut last) = (Vec::<Range<usize>>::new(), 0, None);
+        if spans.is_empty() {
+            return found;
+        }
         for (written, _, within) in self.units(spans) {
             let end = at + written.len();
             match found.last_mut().filter(|_| within.is_some() && within == last) {

@@ -354,7 +354,7 @@ impl Host for World {
         None
     }
 
-    fn commit(&mut self, batch: Batch<'_>) {
+    fn commit(&mut self, batch: &mut Batch<'_>) {
         if self.dies {
             return;
         }
@@ -381,7 +381,7 @@ impl Host for World {
             Effect::Note(note) => {
                 let mut batch = run.writer.batch(now);
                 batch.push_note(&note);
-                commit(&mut run.writer, batch, self.room_bytes);
+                commit(&mut run.writer, &mut batch, self.room_bytes);
             }
             Effect::Order(order) => self.order(order),
             Effect::Link(LinkEffect::Release(token)) if self.canary == Canary::ReleasesLate => {
@@ -491,7 +491,7 @@ impl World {
 }
 
 /// Records a batch, as far as there is space.
-pub fn commit(writer: &mut Writer, batch: Batch<'_>, room_bytes: Option<u64>) {
+pub fn commit(writer: &mut Writer, batch: &mut Batch<'_>, room_bytes: Option<u64>) {
     let _limit = room_bytes.map(Limit::set);
     // Missing lines are counted, and marked as soon as there is space.
     let _ = writer.commit(batch);

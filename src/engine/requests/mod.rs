@@ -193,6 +193,10 @@ impl Requests {
 
     /// The next deadline.
     pub(super) fn due(&self) -> Option<Duration> {
+        let held = self.holds.iter().map(|(_, until)| *until);
+        if self.open.is_empty() {
+            return held.min();
+        }
         let expiry = self.open.values().filter(|request| matches!(request.state, State::Pending));
         let expiry = expiry.filter_map(|request| request.expires_at);
         // The hook gets the row, which a request has once the ledger is read.
@@ -202,7 +206,7 @@ impl Requests {
             .open
             .values()
             .filter_map(|request| [request.rule_due(), request.runner_up_due()].into_iter().flatten().min());
-        self.holds.iter().map(|(_, until)| *until).chain(expiry).chain(notify).chain(ruled).min()
+        held.chain(expiry).chain(notify).chain(ruled).min()
     }
 
     /// Number of requests waiting for a human.

@@ -508,7 +508,7 @@ impl Host for HubWorld {
         None
     }
 
-    fn commit(&mut self, batch: Batch<'_>) {
+    fn commit(&mut self, batch: &mut Batch<'_>) {
         if self.dies {
             return;
         }
@@ -545,7 +545,7 @@ impl Host for HubWorld {
                 let hub = self.hub.as_mut()?;
                 let mut batch = hub.writer.batch(now);
                 batch.push_note(&note);
-                commit(&mut hub.writer, batch, room_bytes);
+                commit(&mut hub.writer, &mut batch, room_bytes);
             }
             Effect::Order(order) => self.order(order),
             Effect::Link(LinkEffect::Inject(mut injection)) => {
