@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::form::{self, FieldError};
-use crate::engine::{GivenAnswer, Persist, RequestKind, RequestType, UNANSWERED, Word, answers_nothing};
-use crate::protocol::of_name;
+use crate::engine::{GivenAnswer, Persist, RequestKind, RequestType, UNANSWERED, answers_nothing};
+use crate::protocol::{Word, of_name};
 
 /// The kind of the request in a ledger row.
 pub(crate) fn kind_of(row: &Value) -> RequestKind {
@@ -168,7 +168,7 @@ pub(crate) fn is_stored(row: &Value, body: &Value) -> bool {
     let Ok(given) = serde_json::from_value::<GivenAnswer>(body.clone()) else { return false };
     let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
     given
-        .check(kind_of(row), Some(&payload))
+        .check(kind_of(row), row["request_method"].as_str().unwrap_or_default(), Some(&payload))
         .is_ok_and(|checked| normalized(&checked.result) == normalized(&row["resolved_payload"]))
 }
 
@@ -227,15 +227,15 @@ pub(crate) fn outcome_word(row: &Value) -> &str {
 pub(crate) fn answer_word(payload: &Value) -> &'static str {
     let network = &payload["decision"]["applyNetworkPolicyAmendment"]["network_policy_amendment"];
     let decision = [&payload["decision"], &payload["action"], &network["action"]].into_iter().find_map(Value::as_str);
-    match (decision, payload["permissions"].as_object()) {
-        (Some("accept" | "acceptForSession" | "approved" | "approved_for_session" | "allow"), _) => "accepted",
-        (Some("decline" | "denied" | "deny"), _) => "declined",
-        (Some("cancel" | "abort"), _) => "cancelled",
-        (None, _) if payload["decision"]["acceptWithExecpolicyAmendment"].is_object() => "accepted",
-        (None, Some(granted)) if granted.is_empty() => "declined",
-        (None, Some(_)) => "accepted",
-        (None, None) if answers_nothing(payload) => UNANSWERED,
-        (Some(_) | None, _) => "answered",
+    match (decision.and_then(Word::named), decision, payload["permissions"].as_object()) {
+        (Some(Word::Accept | Word::AcceptForSession), ..) | (None, Some("allow"), _) => "accepted",
+        (Some(Word::Decline), ..) | (None, Some("deny"), _) => "declined",
+        (Some(Word::Cancel), ..) => "cancelled",
+        (None, None, _) if payload["decision"]["acceptWithExecpolicyAmendment"].is_object() => "accepted",
+        (None, None, Some(granted)) if granted.is_empty() => "declined",
+        (None, None, Some(_)) => "accepted",
+        (None, None, None) if answers_nothing(payload) => UNANSWERED,
+        (None, ..) => "answered",
     }
 }
 

@@ -12,6 +12,7 @@ use super::answer::{kind_of, takes};
 use super::form;
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
+use crate::protocol::own_changes;
 use crate::socket::Peer;
 use crate::store::{KeptRequest, LedgerError, WhichRequests};
 
@@ -41,8 +42,8 @@ fn on_behalf_of(headers: &HeaderMap) -> Option<String> {
 pub fn with_choices(mut row: Value) -> Value {
     let kind = kind_of(&row);
     row["available_decisions"] = json!(decisions(kind, &row["request_payload"]));
-    if kind == RequestKind::OldPatch && row["changes"].is_null() {
-        row["changes"] = row["request_payload"]["fileChanges"].clone();
+    if kind == RequestKind::FileChange && row["changes"].is_null() {
+        row["changes"] = own_changes(&row["request_payload"]).clone();
     }
     row
 }

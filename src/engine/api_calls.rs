@@ -351,7 +351,7 @@ impl Engine {
             (Purpose::Turn { api_call, thread_id, .. }, Some(error), _) => {
                 self.turn_refused(&thread_id, effects);
                 let message = Members::of(error).and_then(|error| error.text("message")).unwrap_or_default();
-                // The last wording is that of 2025.
+                // Releases word it differently.
                 let words = ["thread not found", "invalid thread id", "conversation not found"];
                 let not_found = words.iter().any(|words| message.contains(words));
                 let refused = ApiReply::Answered(format!("{{\"error\":{}}}", error.get()));

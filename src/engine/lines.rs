@@ -342,7 +342,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let now = seen.now;
-        match (event.method, event.params) {
+        match (event.method.map(Method::current), event.params) {
             (Some(Method::ThreadStarted), Some(params)) => {
                 self.threads.mentioned_in(params, effects);
             }
@@ -389,7 +389,7 @@ impl Engine {
                 decision.then.extend(warning.map(Effect::PublishConfigWarning));
             }
             (Some(Method::RequestResolved), Some(params)) => self.requests.server_resolved(now, params, effects),
-            (Some(Method::RawResponseItemCompleted | Method::EarlyRawResponseItem), _) => {
+            (Some(Method::RawResponseItemCompleted), _) => {
                 // The record keeps the echo of an item that we injected; the client does not see it.
                 if self.own_items.is_echo(seen.conn, event) {
                     decision.line = Passage::Withhold;

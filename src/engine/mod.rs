@@ -65,7 +65,7 @@ pub use requests::{
     AnswerBefore, GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, request_digest, valid,
 };
 pub(crate) use requests::{
-    FIELD_ORDER, Need, Persist, Subject, UNANSWERED, Word, answers_nothing, command_line, field_order, kept_result,
+    FIELD_ORDER, Need, Persist, Subject, UNANSWERED, answers_nothing, command_line, field_order, kept_result,
     permissions_in_words, without_shell, without_system_shell,
 };
 pub(crate) use rules::{

@@ -50,7 +50,7 @@ impl RateLimit {
         let number = |name: &str| window.get(name)?.get().parse::<f64>().ok().filter(|number| *number >= 0.0);
         let whole = |name: &str, max: u64| number(name).map(|number| number as u64).filter(|number| *number <= max);
         Some(RateLimit {
-            // Releases of early 2026 write fractions.
+            // Some releases write fractions.
             used_percent: number("usedPercent")?.round().min(100.0) as u64,
             window_minutes: whole("windowDurationMins", WINDOW_MINUTES_MAX),
             resets_at: whole("resetsAt", RESETS_AT_MAX),

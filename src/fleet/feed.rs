@@ -14,7 +14,7 @@ use super::wire::{EventMessage, Gap};
 use crate::engine::RequestKind;
 use crate::history::{Seen, UiFold};
 use crate::journal::{Generation, Position, Record, SegmentName};
-use crate::protocol::{Listed, Method};
+use crate::protocol::{Listed, Method, PLACE_MEMBERS};
 use crate::sessions::timeline::SessionEvent;
 
 /// The end of a text that the host has cut.
@@ -364,14 +364,9 @@ fn params(event: Event) -> Value {
         Value::Object(members) => members,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     };
-    let places = [
-        ("threadId", event.thread_id, &["threadId", "conversationId", "thread"][..]),
-        ("turnId", event.turn_id, &["turnId", "turn"]),
-        ("itemId", event.item_id, &["itemId", "callId", "item", "targetItemId"]),
-    ];
-    for (name, id, others) in places {
-        if let Some(id) = id.filter(|_| !others.iter().any(|other| params.contains_key(*other))) {
-            params.insert(name.to_owned(), Value::from(id));
+    for (id, names) in [event.thread_id, event.turn_id, event.item_id].into_iter().zip(PLACE_MEMBERS) {
+        if let Some(id) = id.filter(|_| !names.iter().any(|name| params.contains_key(*name))) {
+            params.insert(names[0].to_owned(), Value::from(id));
         }
     }
     Value::Object(params)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::subject::Mode;
 use crate::control::answer::argument;
-use crate::engine::Word;
+use crate::protocol::Word;
 
 /// The version of all messages.
 pub(crate) const VERSION: u8 = 1;
@@ -227,8 +227,7 @@ impl Decision {
     }
 
     pub(crate) fn word(&self) -> Option<Word> {
-        let all = [Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel];
-        all.into_iter().find(|word| argument(*word) == self.word)
+        Word::ALL.into_iter().find(|word| argument(*word) == self.word)
     }
 }
 
@@ -470,7 +469,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_tools() {
-        for word in [Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel] {
+        for word in Word::ALL {
             assert_eq!(Decision::new(word, None).word(), Some(word));
         }
         assert_eq!(Decision { word: "allow".to_owned(), reason: None }.word(), None);

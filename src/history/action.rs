@@ -10,7 +10,7 @@ use super::bounded::{rfc3339_millis, start_of};
 use super::review::REVIEW;
 use super::rows::{Phase, ToolEvent, ToolRow};
 use crate::engine::{UNANSWERED, one_line, without_shell};
-use crate::protocol::named;
+use crate::protocol::{Word, named};
 
 /// Longest command, path or name in a summary, in characters. Source: session-manager.
 const TARGET_CHARS_MAX: usize = 80;
@@ -141,13 +141,13 @@ pub(crate) fn action_in_words(kind: &str, status: &str, what: &str) -> String {
 /// A decision on a request in the past tense, to follow `Approval` or `User input`: `given`, `declined`, `cancelled`. `accepted` is
 /// the word for consent.
 pub(crate) fn decided(decision: Option<&str>, accepted: &str) -> String {
-    match decision {
-        None | Some("accept" | "approved") => accepted.to_owned(),
-        Some("acceptForSession" | "approved_for_session") => format!("{accepted} for the session"),
-        Some("decline" | "denied") => "declined".to_owned(),
-        Some("cancel" | "abort") => "cancelled".to_owned(),
-        Some(UNANSWERED) => "not given".to_owned(),
-        Some(other) => format!("decision: {}", one_line(other)),
+    match (decision, decision.and_then(Word::named)) {
+        (None, _) | (_, Some(Word::Accept)) => accepted.to_owned(),
+        (_, Some(Word::AcceptForSession)) => format!("{accepted} for the session"),
+        (_, Some(Word::Decline)) => "declined".to_owned(),
+        (_, Some(Word::Cancel)) => "cancelled".to_owned(),
+        (Some(UNANSWERED), None) => "not given".to_owned(),
+        (Some(other), None) => format!("decision: {}", one_line(other)),
     }
 }
 

@@ -4,26 +4,23 @@
 //! first, up to [`GROUP_BYTES_MAX`] of text, without another record of that item in between. Source: the contract of
 //! the history.
 //!
-//! Servers of early 2026 report a piece up to three times, on separate lines: under its current name and under two
-//! `codex/event/` names, one with the item id and one without. The two protocols are grouped independently: a line of
-//! one does not close groups of the other, or nothing would be joined.
+//! A server may report a piece up to three times, on separate lines: in today's dialect and twice as an event, once with the
+//! item id and once without. The two dialects are grouped independently: a line of one does not close groups of the other,
+//! or nothing would be joined.
 //!
 //! All rows about pieces, both events and tool output, are built from these groups.
 
 use std::borrow::Cow;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::bounded::{PREVIEW_CHARS_MAX, cut};
 use super::event_row::{EventRow, Key};
 use super::record_event::{MethodMessage, Place, name};
 use crate::journal::Position;
-use crate::protocol::EARLY_PREFIX;
+use crate::protocol::{Dialect, Encoding, ItemEvent};
 use crate::secrets::redacted;
-use crate::wire::{Members, TokenKind, text, tokens};
+use crate::wire::{TokenKind, tokens};
 
 /// Longest duration of a group after its first piece, in microseconds.
 const GROUP_US_MAX: u64 = 100_000;
@@ -49,12 +46,12 @@ pub(super) struct Group {
     pub(super) method: String,
     pub(super) thread_id: Option<String>,
     pub(super) turn_id: Option<String>,
-    /// Missing only in the protocol of early 2026.
+    /// Missing only in some events.
     pub(super) item_id: Option<String>,
-    #[serde(default)]
-    pub(super) telling: Telling,
-    #[serde(default)]
-    spelling: Spelling,
+    #[serde(default, rename = "telling")]
+    pub(super) dialect: Dialect,
+    #[serde(default, rename = "spelling")]
+    encoding: Encoding,
     /// The parameters of the first piece before and after its text. Not stored, like the text: see [`super::Recall`].
     #[serde(default, skip_serializing)]
     beside: Option<(String, String)>,
@@ -103,24 +100,24 @@ impl Groups {
         over: &mut Vec<Group>,
     ) -> bool {
         let Some(of) = OfItem::read(message) else { return false };
-        let Some(piece) = &of.piece else {
+        let Some((encoding, text)) = &of.piece else {
             // A piece without an item id belongs to the current item of its turn, until the turn reports something
             // else.
             self.close_if(|group| group.is_of_turn(&of) && (group.is_of_item(&of) || group.item_id.is_none()), over);
             return false;
         };
-        let beside = || piece.spelling.beside(message.params.written()?);
+        let beside = || beside(*encoding, message.params.written()?);
         // The two streams of a command are grouped separately.
         let is_other = |group: &Group| {
-            group.method != message.method || (piece.spelling == Spelling::Base64 && group.beside != beside())
+            group.method != message.method || (*encoding == Encoding::Base64 && group.beside != beside())
         };
         self.close_if(|group| group.is_of_turn(&of) && group.is_of_item(&of) && is_other(group), over);
         match self.0.iter_mut().find(|group| group.is_of_turn(&of) && group.is_of_item(&of)) {
             Some(group) => {
-                group.text.push_str(&piece.text);
+                group.text.push_str(text);
                 group.count += 1;
             }
-            None => self.0.push(Group::of(at, at_us, message, &of, piece, beside())),
+            None => self.0.push(Group::of(at, at_us, message, &of, (*encoding, text), beside())),
         }
         self.close_if(|group| group.text.len() >= GROUP_BYTES_MAX, over);
         if self.0.len() > OPEN_MAX {
@@ -135,17 +132,17 @@ impl Groups {
         if self.0.is_empty() {
             return;
         }
-        let Some(OfItem { piece: Some(piece), .. }) = OfItem::read(message) else { return };
         let Some(of) = OfItem::read(message) else { return };
+        let Some((encoding, text)) = &of.piece else { return };
         let is_meant = |group: &&mut Group| group.at <= *at && group.is_of_turn(&of) && group.is_of_item(&of);
         let Some(group) = self.0.iter_mut().find(is_meant) else { return };
         if group.at == *at {
             group.text.clear();
-            group.beside = message.params.written().and_then(|params| piece.spelling.beside(params));
+            group.beside = message.params.written().and_then(|params| beside(*encoding, params));
             met.push(at.clone());
         }
         if met.contains(&group.at) {
-            group.text.push_str(&piece.text);
+            group.text.push_str(text);
         }
     }
 
@@ -165,7 +162,7 @@ impl Group {
         first_us: u64,
         message: &MethodMessage<'_>,
         of: &OfItem<'_>,
-        piece: &Piece<'_>,
+        (encoding, text): (Encoding, &str),
         beside: Option<(String, String)>,
     ) -> Group {
         let owned = |part: &Option<Cow<'_, str>>| part.as_deref().map(str::to_owned);
@@ -176,16 +173,16 @@ impl Group {
             thread_id: owned(&of.thread_id),
             turn_id: owned(&of.turn_id),
             item_id: owned(&of.item_id),
-            telling: of.telling,
-            spelling: piece.spelling,
+            dialect: of.dialect,
+            encoding,
             beside,
-            text: piece.text.clone().into_owned(),
+            text: text.to_owned(),
             count: 1,
         }
     }
 
     fn is_of_turn(&self, of: &OfItem<'_>) -> bool {
-        self.telling == of.telling
+        self.dialect == of.dialect
             && self.turn_id.as_deref() == of.turn_id.as_deref()
             && self.thread_id.as_deref() == of.thread_id.as_deref()
     }
@@ -203,7 +200,7 @@ impl Group {
     }
 
     pub(super) fn into_event(self) -> EventRow {
-        let payload = self.spelling.params(self.beside, self.text);
+        let payload = params(self.encoding, self.beside, self.text);
         EventRow {
             payload_preview: cut(&payload, PREVIEW_CHARS_MAX),
             key: Key(self.at),
@@ -220,90 +217,37 @@ impl Group {
 /// Longest parameters stored of a group's first piece, without its text, in bytes.
 const BESIDE_BYTES_MAX: usize = 2 << 10;
 
-/// The protocol version of a message.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Telling {
-    #[default]
-    Now,
-    /// `codex/event/*`
-    Early,
-}
-
-/// The encoding of a piece's text.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum Spelling {
-    /// As `delta`.
-    #[default]
-    Plain,
-    /// In Base64, as `chunk`.
-    Base64,
-}
-
 /// A message about an item.
 struct OfItem<'a> {
-    telling: Telling,
+    dialect: Dialect,
     thread_id: Option<Cow<'a, str>>,
     turn_id: Option<Cow<'a, str>>,
-    /// Missing only in some pieces of early 2026, which belong to the current item of their turn.
+    /// Missing only in some events, which belong to the current item of their turn.
     item_id: Option<Cow<'a, str>>,
-    piece: Option<Piece<'a>>,
-}
-
-/// A piece of an item.
-struct Piece<'a> {
-    spelling: Spelling,
-    text: Cow<'a, str>,
+    /// The text that it adds to the item.
+    piece: Option<(Encoding, Cow<'a, str>)>,
 }
 
 impl<'a> OfItem<'a> {
     /// Classifies a message; `None` if it is not about an item.
     fn read(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
-        if message.method.starts_with(EARLY_PREFIX) {
-            return OfItem::early(message);
+        let Place { thread_id, turn_id, item_id, delta } = &message.place;
+        let thread_id = thread_id.as_deref().map(Cow::Borrowed);
+        let dialect = Dialect::of(&message.method);
+        if dialect == Dialect::Now {
+            let piece = delta.as_deref().filter(|_| is_piece(&message.method));
+            return Some(OfItem {
+                dialect,
+                thread_id,
+                turn_id: turn_id.as_deref().map(Cow::Borrowed),
+                item_id: Some(Cow::Borrowed(item_id.as_deref()?)),
+                piece: piece.map(|text| (Encoding::Plain, Cow::Borrowed(text))),
+            });
         }
-        let Place { thread_id, turn_id, item_id: Some(item_id), delta } = &message.place else { return None };
-        let piece = delta.as_deref().filter(|_| is_piece(&message.method));
-        Some(OfItem {
-            telling: Telling::Now,
-            thread_id: thread_id.as_deref().map(Cow::Borrowed),
-            turn_id: turn_id.as_deref().map(Cow::Borrowed),
-            item_id: Some(Cow::Borrowed(item_id)),
-            piece: piece.map(|text| Piece { spelling: Spelling::Plain, text: Cow::Borrowed(text) }),
-        })
-    }
-
-    /// `{id,msg:{…},conversationId}`, where `id` is the turn id.
-    fn early(message: &'a MethodMessage<'_>) -> Option<OfItem<'a>> {
-        #[derive(Deserialize)]
-        struct Named<'a> {
-            #[serde(borrow)]
-            id: Option<&'a RawValue>,
-            #[serde(borrow)]
-            msg: &'a RawValue,
-        }
-        let Named { id, msg } = message.params.read()?;
-        let msg = Members::of(msg)?;
-        let held = || Members::of(msg.get("item")?)?.text("id");
-        Some(OfItem {
-            telling: Telling::Early,
-            thread_id: message.place.thread_id.as_deref().map(Cow::Borrowed),
-            turn_id: msg.text("turn_id").or_else(|| text(id?)).map(Cow::Owned).map(name),
-            item_id: msg.text("item_id").or_else(|| msg.text("call_id")).or_else(held).map(Cow::Owned).map(name),
-            piece: message.method.ends_with("_delta").then(|| Piece::early(&msg)).flatten(),
-        })
-    }
-}
-
-impl Piece<'_> {
-    /// Parses a piece of early 2026. Bytes that are not UTF-8, such as half a character, are not a piece; they stay an
-    /// event of their own.
-    fn early(msg: &Members<'_>) -> Option<Piece<'static>> {
-        let (spelling, text) = match (msg.text("delta"), msg.text("chunk")) {
-            (Some(delta), _) => (Spelling::Plain, delta),
-            (None, Some(chunk)) => (Spelling::Base64, String::from_utf8(BASE64_STANDARD.decode(chunk).ok()?).ok()?),
-            (None, None) => return None,
-        };
-        Some(Piece { spelling, text: Cow::Owned(text) })
+        let ItemEvent { turn_id, item_id, piece } = ItemEvent::of(&message.method, message.params.written()?)?;
+        let [turn_id, item_id] = [turn_id, item_id].map(|id| id.map(Cow::Owned).map(name));
+        let piece = piece.map(|(encoding, text)| (encoding, Cow::Owned(text)));
+        Some(OfItem { dialect, thread_id, turn_id, item_id, piece })
     }
 }
 
@@ -313,38 +257,25 @@ fn is_piece(method: &str) -> bool {
     last.ends_with("Delta") || last == "delta"
 }
 
-impl Spelling {
-    /// The member with the text.
-    fn name(self) -> &'static str {
-        match self {
-            Spelling::Plain => "\"delta\"",
-            Spelling::Base64 => "\"chunk\"",
-        }
+/// The first piece's parameters with the joined text.
+fn params(encoding: Encoding, beside: Option<(String, String)>, text: String) -> String {
+    let text = encoding.written(text);
+    match beside {
+        Some((before, after)) => format!("{before}{text}{after}"),
+        None => format!("{{{}:{text}}}", encoding.member()),
     }
+}
 
-    /// The first piece's parameters with the joined text.
-    fn params(self, beside: Option<(String, String)>, text: String) -> String {
-        let text = match self {
-            Spelling::Plain => serde_json::Value::from(text).to_string(),
-            Spelling::Base64 => format!("\"{}\"", BASE64_STANDARD.encode(text)),
-        };
-        match beside {
-            Some((before, after)) => format!("{before}{text}{after}"),
-            None => format!("{{{}:{text}}}", self.name()),
-        }
-    }
-
-    /// The parameters of a piece before and after its text; `None` if they are too long.
-    fn beside(self, params: &str) -> Option<(String, String)> {
-        let mut is_next = false;
-        let text = tokens(params).find(|token| {
-            let found = is_next && token.kind == TokenKind::Text;
-            is_next = token.kind == TokenKind::Name && &params[token.range.clone()] == self.name();
-            found
-        })?;
-        let (before, after) = (&params[..text.range.start], &params[text.range.end..]);
-        (before.len() + after.len() <= BESIDE_BYTES_MAX).then(|| (before.to_owned(), after.to_owned()))
-    }
+/// The parameters of a piece before and after its text; `None` if they are too long.
+fn beside(encoding: Encoding, params: &str) -> Option<(String, String)> {
+    let mut is_next = false;
+    let text = tokens(params).find(|token| {
+        let found = is_next && token.kind == TokenKind::Text;
+        is_next = token.kind == TokenKind::Name && &params[token.range.clone()] == encoding.member();
+        found
+    })?;
+    let (before, after) = (&params[..text.range.start], &params[text.range.end..]);
+    (before.len() + after.len() <= BESIDE_BYTES_MAX).then(|| (before.to_owned(), after.to_owned()))
 }
 
 #[cfg(test)]
@@ -424,7 +355,7 @@ mod tests {
         check("10 i a\n50 j x\n111 i b\n120 j y\n900 < x t", &["10 i 1 a", "50 j 2 xy", "111 i 1 b"]);
     }
 
-    /// A piece in the protocol of early 2026.
+    /// A piece in an event.
     fn early(at: &str, kind: &str, members: &str) -> String {
         let params = format!(r#"{{"id":"u","msg":{{"type":"{kind}",{members}}},"conversationId":"t"}}"#);
         format!("{at} < codex/event/{kind} ~ {params}")

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use super::bounded::{EXCERPT_CHARS_MAX, Weigh, bounded, masked_json, masked_start, tail};
 use super::record_event::{Params, name};
 use crate::engine::RequestKind;
-use crate::protocol::change::{ChangeSize, Form};
+use crate::protocol::change::{ChangeSize, FileChange};
+use crate::protocol::{CommandText, first_own_change};
 use crate::wire::Members;
 
 /// Longest command output that is stored whole, in bytes; of a longer one the end is stored. Also the limit of any
@@ -167,12 +168,6 @@ impl Item {
         self.string("id")
     }
 
-    /// Whether its id is only its number in one reading of the thread. Source: the app-server of early 2026.
-    pub(super) fn is_numbered(&self) -> bool {
-        let number = self.id().and_then(|id| id.strip_prefix("item-")).unwrap_or_default();
-        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-    }
-
     /// The type in the protocol.
     pub(super) fn item_type(&self) -> &str {
         self.string("type").unwrap_or_default()
@@ -311,13 +306,12 @@ impl Item {
     }
 }
 
-/// A command; a list of words until early 2026.
+/// A command.
 pub(super) fn command(value: &Value) -> Option<String> {
-    match value {
-        Value::String(command) => Some(command.clone()),
-        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
-    }
+    Some(match CommandText::of(value)? {
+        CommandText::Line(line) => line.to_owned(),
+        CommandText::Words(words) => words.join(" "),
+    })
 }
 
 /// The action of an item, masked and bounded.
@@ -343,14 +337,14 @@ impl Weigh for ToolCall {
 impl ToolCall {
     /// Reads it from an item.
     pub(super) fn of_item(item: &Item) -> ToolCall {
-        let changes = item.changes().and_then(Value::as_array).filter(|changes| !changes.is_empty());
-        let path = changes.and_then(|changes| changes.iter().find_map(|change| change["path"].as_str()));
+        let changes = item.changes().map(FileChange::all).filter(|changes| !changes.is_empty());
+        let path = changes.as_ref().and_then(|changes| changes.iter().find_map(|change| change.path));
         ToolCall {
             item_type: Some(name(item.item_type().into()).into_owned()),
             command: item.command().as_deref().map(excerpt),
             cwd: item.cwd().map(excerpt),
             file_path: path.map(excerpt),
-            diff_summary: changes.map(|changes| diff_summary(changes)),
+            diff_summary: changes.as_deref().map(diff_summary),
         }
     }
 
@@ -360,7 +354,6 @@ impl ToolCall {
         let Some(params) = params.members() else {
             return ToolCall { item_type, ..ToolCall::default() };
         };
-        let changed = params.get("fileChanges").and_then(Members::of);
         ToolCall {
             item_type,
             command: params
@@ -369,7 +362,7 @@ impl ToolCall {
                 .as_deref()
                 .map(excerpt),
             cwd: params.text("cwd").as_deref().map(excerpt),
-            file_path: changed.and_then(|changed| changed.iter().next().map(|(path, _)| excerpt(path))),
+            file_path: first_own_change(&params).as_deref().map(excerpt),
             diff_summary: None,
         }
     }
@@ -391,21 +384,11 @@ pub(super) fn excerpt(text: &str) -> String {
 }
 
 /// For example `+3 -1 in 2 files`.
-fn diff_summary(changes: &[Value]) -> String {
-    let mut counts = ChangeSize::default();
-    for change in changes {
-        let (form, diff) = form_and_diff(change);
-        counts = counts.plus(ChangeSize::of(form, diff));
-    }
-    let ChangeSize { added, removed, .. } = counts;
+fn diff_summary(changes: &[FileChange<'_>]) -> String {
+    let sizes = changes.iter().map(|change| change.size());
+    let ChangeSize { added, removed, .. } = sizes.fold(ChangeSize::default(), ChangeSize::plus);
     let files = if changes.len() == 1 { "file" } else { "files" };
     format!("+{added} -{removed} in {} {files}", changes.len())
-}
-
-/// How to read the diff of a change, and the diff.
-pub(crate) fn form_and_diff(change: &Value) -> (Form, &str) {
-    let kind = change["kind"].as_str().or_else(|| change["kind"]["type"].as_str());
-    (Form::of_kind(kind.unwrap_or_default()), change["diff"].as_str().unwrap_or_default())
 }
 
 /// The item type that the method of a piece names, if that is a tool's.
@@ -501,8 +484,8 @@ mod tests {
             assert_eq!(in_words(&ToolCall::of_request(kind, Params::Written(params))), expect);
         };
         check(RequestKind::Command, r#"{"command":"ls","cwd":"/w"}"#, "commandExecution|ls|/w|~|~");
-        check(RequestKind::OldCommand, r#"{"command":["ls","-l"]}"#, "commandExecution|ls -l|~|~|~");
-        check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{},"/b":{}}}"#, "fileChange|~|~|/a|~");
+        check(RequestKind::Command, r#"{"command":["ls","-l"]}"#, "commandExecution|ls -l|~|~|~");
+        check(RequestKind::FileChange, r#"{"fileChanges":{"/a":{},"/b":{}}}"#, "fileChange|~|~|/a|~");
         check(RequestKind::UserInput, "[]", "~|~|~|~|~");
         assert_eq!(in_words(&ToolCall::of_request(RequestKind::FileChange, Params::None)), "fileChange|~|~|~|~");
     }

@@ -203,12 +203,8 @@ impl Meter {
             if item.kind == ItemKind::Command && item.status() != Some("declined") {
                 rows.push(UsageRow { commands: 1, ..row });
             }
-        } else if message.known == Some(Method::TokenUsageUpdated) {
-            let report = Report::of(message.params);
-            rows.extend(report.and_then(|report| self.reported(report, row, conversation)));
-        } else if message.known == Some(Method::EarlyTokenCount)
-            && let Some((turn_id, report)) = Report::of_early(message.params)
-        {
+        } else if let Some((report, turn_id)) = Report::of(message.known, message.params) {
+            let turn_id = turn_id.or_else(|| row.turn_id.clone());
             rows.extend(self.reported(report, UsageRow { turn_id, ..row }, conversation));
         }
     }

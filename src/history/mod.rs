@@ -61,7 +61,7 @@ pub(crate) use event_row::EventRow;
 pub use fold::Fold;
 pub(crate) use fold::Recall;
 pub(crate) use identity::{ThreadClient, ThreadIdentity};
-pub(crate) use item::{HIDDEN, form_and_diff, hides};
+pub(crate) use item::{HIDDEN, hides};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
 pub(crate) use review::subject as reviewed_action;

@@ -8,7 +8,7 @@ use sha1::{Digest as _, Sha1};
 
 use super::bounded::Weigh;
 use crate::journal::{Content, Origin, PlainRecord, Record};
-use crate::protocol::{ItemPlace, Method};
+use crate::protocol::{ItemPlace, Method, PLACE_MEMBERS, RANKS};
 use crate::wire::{Body, Conn, Members, Message, PlainNotification, RpcId, Side, written_members};
 
 /// Longest name of a method, thread, turn or item that is used unchanged, in bytes. Real servers send shorter ones; a
@@ -127,7 +127,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The thread, turn and item of a message, by their current names and those of early 2026.
+/// The thread, turn and item of a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place<'a> {
     pub thread_id: Option<Cow<'a, str>>,
@@ -176,38 +176,31 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The members of parameters that name a place; if several name the same thing, the first of them here counts.
+/// The members of parameters that name a place.
 #[derive(Default)]
 struct Places<'a> {
-    thread_id: [Option<Cow<'a, str>>; 3],
-    turn_id: [Option<Cow<'a, str>>; 2],
-    item_id: [Option<Cow<'a, str>>; 4],
+    /// In the order of [`PLACE_MEMBERS`].
+    ids: [[Option<Cow<'a, str>>; RANKS]; 3],
     delta: Option<Cow<'a, str>>,
 }
 
 impl<'a> Places<'a> {
     /// Takes a member with its value as written.
     fn take(&mut self, name: &str, value: &'a str) {
-        let id_of = |holder: &'a str| written_members(holder).filter(|(name, _)| name == "id").last();
-        match name {
-            "threadId" => self.thread_id[0] = text(value),
-            "conversationId" => self.thread_id[1] = text(value),
-            "thread" => self.thread_id[2] = id_of(value).and_then(|(_, id)| text(id)),
-            "turnId" => self.turn_id[0] = text(value),
-            "turn" => self.turn_id[1] = id_of(value).and_then(|(_, id)| text(id)),
-            "itemId" => self.item_id[0] = text(value),
-            "callId" => self.item_id[1] = text(value),
-            "item" => self.item_id[2] = id_of(value).and_then(|(_, id)| text(id)),
-            "targetItemId" => self.item_id[3] = text(value),
-            "delta" => self.delta = text(value),
-            _ => {}
-        }
+        let mut parts = self.ids.iter_mut().zip(&PLACE_MEMBERS);
+        let found = parts.find_map(|(ids, members)| ids.get_mut(members.iter().position(|member| *member == name)?));
+        let Some(id) = found.or((name == "delta").then_some(&mut self.delta)) else { return };
+        *id = match name {
+            "thread" | "turn" | "item" => {
+                written_members(value).filter(|(name, _)| name == "id").last().and_then(|(_, id)| text(id))
+            }
+            _ => text(value),
+        };
     }
 
     fn place(self) -> Place<'a> {
-        let Places { mut thread_id, mut turn_id, mut item_id, delta } = self;
-        let first = |names: &mut [Option<Cow<'a, str>>]| names.iter_mut().find_map(Option::take).map(name);
-        Place { thread_id: first(&mut thread_id), turn_id: first(&mut turn_id), item_id: first(&mut item_id), delta }
+        let [thread_id, turn_id, item_id] = self.ids.map(|ids| ids.into_iter().flatten().next().map(name));
+        Place { thread_id, turn_id, item_id, delta: self.delta }
     }
 }
 

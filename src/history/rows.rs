@@ -3,21 +3,20 @@
 //! A tool gets a row for its start, one for each group of output, and one for its end: its own, or that of its turn if
 //! the turn is interrupted, fails or is replaced without a reported end, or that of the child. A tool may outlive a
 //! completed turn, as a background command does. A request to a human about a tool gets a row for its end if a note or the
-//! end of the child tells it. The old `codex/event/*` notifications give no rows, because current notifications report the
-//! same.
+//! end of the child tells it. Events in another dialect than today's give no rows, because they repeat what it reports.
 //!
 //! A turn gets a row for its start and one for its end, which is its own, that of the child, or the start of another turn in
 //! its thread.
 
 use super::bounded::{EXCERPT_CHARS_MAX, cut, cut_plain, latency_ms, masked_start, preview};
 use super::conversation::{Change, Conversation, Step, Tool};
-use super::groups::{Group, Telling};
+use super::groups::Group;
 use super::item::{Item, ToolCall, tool_of_piece};
 use super::request::{End, Request, RequestState};
 use super::review::{Overruled, Review, is_review};
 use super::turn::{Failure, OUTPUT_CHARS_MAX, STREAM_CLOSED, Turn, TurnEnd, TurnEvent};
 use crate::engine::Need;
-use crate::protocol::{ItemPlace, named};
+use crate::protocol::{Dialect, ItemPlace, named};
 
 named! {
     /// An event of a tool.
@@ -170,7 +169,7 @@ pub(super) fn tool_rows(step: &Step<'_>, conversation: &Conversation, rows: &mut
 
 /// The row of a group of pieces, if it is the output of a tool.
 pub(super) fn output_row(group: &Group, conversation: &Conversation) -> Option<ToolRow> {
-    let (Telling::Now, Some(_)) = (group.telling, &group.item_id) else { return None };
+    let (Dialect::Now, Some(_)) = (group.dialect, &group.item_id) else { return None };
     let (thread_id, turn_id, item_id) = (group.thread_id.clone(), group.turn_id.clone(), group.item_id.clone());
     let place = ItemPlace { thread_id, turn_id, item_id };
     let does = match conversation.tool(&place) {
@@ -730,7 +729,7 @@ mod request_tests {
             &format!("5 < item/started x/u/i {command}\n6 ?0 item/commandExecution/requestApproval t/u/i"),
             &["6 request_approval ~ commandExecution ~ ~ ~"],
         );
-        // Servers of early 2026 ask before they report the item.
+        // A server may ask before it reports the item.
         check(
             &format!(
                 "{OPENED}6 ?0 item/commandExecution/requestApproval t/u/i\n7 < item/started t/u/i {command}\n{}",

@@ -7,9 +7,8 @@ use std::time::UNIX_EPOCH;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::item::form_and_diff;
 use crate::engine::without_shell;
-use crate::protocol::change::{LineKind, shown};
+use crate::protocol::change::{FileChange, LineKind, shown};
 use crate::protocol::named;
 
 /// Longest searched text of an entry, in bytes.
@@ -180,12 +179,13 @@ impl Lines {
     }
 
     fn changes(&mut self, changes: &Value) {
-        for change in changes.as_array().into_iter().flatten() {
-            self.head(change["path"].as_str().unwrap_or_default());
-            self.add(change["kind"]["move_path"].as_str().unwrap_or_default());
-            let (form, diff) = form_and_diff(change);
+        for change in FileChange::all(changes) {
+            self.head(change.path.unwrap_or_default());
+            self.add(change.moved_to.unwrap_or_default());
             let is_changed = |kind: &LineKind| matches!(kind, LineKind::Added | LineKind::Removed);
-            shown(form, diff).filter(|(kind, _)| is_changed(kind)).for_each(|(_, line)| self.add(&line));
+            shown(change.form(), change.diff.unwrap_or_default())
+                .filter(|(kind, _)| is_changed(kind))
+                .for_each(|(_, line)| self.add(&line));
         }
     }
 

@@ -4,7 +4,7 @@
 //! identity are one, as far as remembered. Keys are masked in entries and in stored state; ids of diffs and errors
 //! derive from the text before masking.
 //!
-//! The `codex/event/*` notifications of early 2026 are ignored, because current notifications report the same.
+//! Events in another dialect than today's are ignored, because they repeat what it reports.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use super::past::{Part, Past};
 use super::request::{End, Request, RequestDocument};
 use super::review::{Overruled, ReviewDocument};
 use super::turn::{EndDocument, Known, Plan, Steps, Turn, TurnEnd, TurnState};
-use crate::protocol::Method;
+use crate::protocol::{Method, is_item_number, is_turn_number};
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,7 +206,7 @@ impl Transcript {
             let said = Said { diff_id: Some(diff_id), supersedes, text: Some(text), ..Said::default() };
             self.push(spot, diff_id, "diff", None, said, entries);
         } else if let Change::Compacted { by_item: false } = change {
-            // Since early 2026, items report the same.
+            // Most servers report an item instead.
             let identity = format!("{}/@{}/context_compacted", spot.turn, spot.at_us);
             self.push(spot, &identity, "context_compacted", None, Said::default(), entries);
         } else if let Change::Error { failure, will_retry: false } = change {
@@ -330,10 +330,10 @@ impl Transcript {
             if self.whole.knows(&[&thread_id, &turn_id]) || (is_summary && !is_known) {
                 continue;
             }
-            // Until early 2026, items and turns got new ids when they were read again.
-            let is_told = |item: &Item| match (item.kind.role(), item.text()) {
-                (Some(role), Some(text)) => item.is_numbered() && self.seen_live.knows(&[&thread_id, role, &text]),
-                (_, _) => false,
+            // Numbers are new in each reading.
+            let is_told = |item: &Item| {
+                let said = item.kind.role().zip(item.text()).filter(|_| item.id().is_some_and(is_item_number));
+                said.is_some_and(|(role, text)| self.seen_live.knows(&[&thread_id, role, &text]))
             };
             let fresh: Vec<&Item> = items.iter().filter(|item| !is_told(item)).collect();
             if fresh.is_empty() && !items.is_empty() {
@@ -446,10 +446,10 @@ impl Transcript {
     }
 }
 
-/// The name of a turn in its thread. Until early 2026, turns were numbered from 0 in every run of the server.
+/// The name of a turn in its thread: that of a numbered one has its time, because the next run of the server numbers from 0 again.
 fn turn_name(turn_id: &str, began_us: Option<u64>) -> String {
     match began_us {
-        Some(began_us) if turn_id.bytes().all(|byte| byte.is_ascii_digit()) => format!("{turn_id}@{began_us}"),
+        Some(began_us) if is_turn_number(turn_id) => format!("{turn_id}@{began_us}"),
         Some(_) | None => turn_id.to_owned(),
     }
 }

@@ -1,7 +1,6 @@
 //! A thread and its turn: what the records say about them, and the protocol's reports of usage, failure and end.
 //!
-//! A turn is identified by thread and turn, because servers of early 2026 number turns per thread. A thread runs one
-//! turn at a time.
+//! A turn is identified by thread and turn, because a server may number turns per thread. A thread runs one turn at a time.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -3,8 +3,8 @@
 //! Pieces are emitted as they arrive and never joined here.
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::activity::{Activity, SessionActivity, ThreadActivity};
 use super::bounded::{Bounded, bounded, rfc3339_millis};
@@ -17,7 +17,8 @@ use super::review::{Overruled, ReviewDocument};
 use super::rows::ToolEvent;
 use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
 use crate::engine::{Need, Subject};
-use crate::protocol::{ItemPlace, Method, ThreadDescription, ThreadKind};
+use crate::protocol::change::FileChange;
+use crate::protocol::{self, ItemPlace, Method, ThreadDescription, ThreadKind};
 use crate::wire::RpcId;
 
 /// Prefix of the ids of our own calls, whose responses are not the client's.
@@ -383,7 +384,7 @@ impl View<'_> {
             ItemKind::Compaction => self.status("compaction", "in_progress"),
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
                 self.emit(UiKind::ToolBegin, Detail::Tool(Box::new(item.document())));
-                // Until early 2026, a request came before the start of its item.
+                // A request may come before the start of its item.
                 if let Some(request) = self.conversation.request_about(&self.place) {
                     self.opened(request, &Value::Null);
                 }
@@ -486,7 +487,7 @@ impl Pending {
             command: command.or_else(|| item?.command.clone()),
             cwd: cwd.or_else(|| item?.cwd.clone()),
             reason,
-            changes: changes.or_else(|| old_changes(params)),
+            changes: changes.or_else(|| own_changes(params)),
             grant_root: text("grantRoot"),
             permissions: member("permissions"),
             questions: member("questions"),
@@ -501,13 +502,12 @@ impl Pending {
     }
 }
 
-/// The changes of a request until early 2026: an object by path.
-fn old_changes(params: &Value) -> Option<Value> {
-    let changes = params["fileChanges"].as_object()?.iter().map(|(path, change)| {
-        let diff = ["unified_diff", "content"].into_iter().find_map(|name| change[name].as_str());
-        serde_json::json!({ "path": path, "kind": { "type": change["type"] }, "diff": diff })
-    });
-    Some(changes.collect())
+/// The changes that a request has itself, in the form of an item's.
+fn own_changes(params: &Value) -> Option<Value> {
+    let changes = Some(protocol::own_changes(params)).filter(|changes| !changes.is_null())?;
+    let one =
+        |change: FileChange<'_>| json!({ "path": change.path, "kind": { "type": change.kind }, "diff": change.diff });
+    Some(FileChange::all(changes).into_iter().map(one).collect())
 }
 
 #[cfg(test)]

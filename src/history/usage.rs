@@ -6,9 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::record_event::Params;
-use super::turn::{TurnEvent, number};
-use crate::protocol::named;
-use crate::wire::Members;
+use super::turn::TurnEvent;
+use crate::protocol::{Method, named, token_counts};
 
 /// The largest count that is credible; a larger one counts as this, so that no sum overflows.
 const COUNT_MAX: u64 = 1 << 47;
@@ -76,29 +75,12 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Reads `thread/tokenUsage/updated`.
-    pub(super) fn of(params: Params<'_>) -> Option<Report> {
-        let usage = Members::of(params.members()?.get("tokenUsage")?)?;
-        let names = ["inputTokens", "cachedInputTokens", "outputTokens", "reasoningOutputTokens", "totalTokens"];
-        Some(Report { last: counts(&usage, "last", names)?, total: counts(&usage, "total", names)? })
+    /// Reads a notification: the report, and its turn if the place of the notification does not name it.
+    pub(super) fn of(method: Option<Method>, params: Params<'_>) -> Option<(Report, Option<String>)> {
+        let (counts, turn_id) = token_counts(method, params.written())?;
+        let [last, total] = counts.map(|counts| counts.map(|count| count.min(COUNT_MAX)).into());
+        Some((Report { last, total }, turn_id))
     }
-
-    /// Reads `codex/event/token_count` of early 2026: the report, and its turn.
-    pub(super) fn of_early(params: Params<'_>) -> Option<(Option<String>, Report)> {
-        let params = params.members()?;
-        let info = Members::of(Members::of(params.get("msg")?)?.get("info")?)?;
-        let names = ["input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens"];
-        let report = Report {
-            last: counts(&info, "last_token_usage", names)?,
-            total: counts(&info, "total_token_usage", names)?,
-        };
-        Some((params.text("id"), report))
-    }
-}
-
-fn counts(usage: &Members<'_>, name: &str, names: [&str; 5]) -> Option<Counts> {
-    let counts = Members::of(usage.get(name)?)?;
-    Some(names.map(|name| number(&counts, name).unwrap_or(0).min(COUNT_MAX)).into())
 }
 
 named! {
@@ -154,7 +136,7 @@ pub(crate) struct UsageRow {
     pub(crate) thread_id: Option<String>,
     /// `None` is outside of all turns.
     pub(crate) turn_id: Option<String>,
-    /// The turn begins, in this run of the child. Servers of early 2026 use the ids of turns again in another run.
+    /// The turn begins, in this run of the child. Another run may use the ids of turns again.
     pub(crate) begins_in: Option<String>,
     /// When it began, if this is known better than by its first row, in microseconds since the Unix epoch.
     pub(crate) began_us: Option<u64>,

@@ -5,15 +5,16 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::held::Held;
 use crate::files::{self, Access};
 use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
-use crate::journal::{Origin, Record, SegmentName};
+use crate::journal::{Record, SegmentName};
+use crate::protocol::{Encoding, piece_stream};
 use crate::secrets::{InPieces, Masker, Pieces};
 use crate::store::{Found as Session, LEDGER_FILE, Life, RunMode, redact_ledger};
-use crate::wire::Side;
+use crate::wire::Body;
 
 /// Where secrets were masked, and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -343,45 +344,17 @@ pub(super) fn in_segment(segment: &[u8], masker: &Masker) -> InPieces {
 
 /// Adds the piece of a text in a journal record, if it has one.
 pub(crate) fn add_piece(pieces: &mut Pieces, number: u64, record: &[u8]) {
-    #[derive(Deserialize)]
-    struct Told<'a> {
-        method: &'a str,
-        #[serde(borrow)]
-        params: Piece<'a>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Piece<'a> {
-        #[serde(alias = "conversationId")]
-        thread_id: Option<&'a str>,
-        item_id: Option<&'a str>,
-        #[serde(borrow)]
-        msg: Option<Early<'a>>,
-    }
-    /// The delta format of early 2026.
-    #[derive(Deserialize)]
-    struct Early<'a> {
-        item_id: Option<&'a str>,
-        call_id: Option<&'a str>,
-        stream: Option<&'a str>,
-    }
-    let has = |name: &[u8]| memchr::memmem::find(record, name).is_some();
-    if !has(b"\"delta\"") && !has(b"\"chunk\"") {
+    let has = |encoding: Encoding| memchr::memmem::find(record, encoding.member().as_bytes()).is_some();
+    if !has(Encoding::Plain) && !has(Encoding::Base64) {
         return;
     }
     let (Ok(Record::Line { from, content, .. }), Ok(text)) = (Record::parse(record), std::str::from_utf8(record))
     else {
         return;
     };
-    let writer = match from {
-        Origin::Side(Side::Client) => "client",
-        Origin::Side(Side::Server) => "server",
-        Origin::Shim => "shim",
-    };
-    if let Ok(Told { method, params }) = serde_json::from_slice(content.bytes().unwrap_or_default()) {
-        let Piece { thread_id, item_id, msg } = params;
-        let early = msg.map(|Early { item_id, call_id, stream }| (item_id, call_id, stream));
-        pieces.add(format!("{writer} {method} {thread_id:?} {item_id:?} {early:?}"), number, text);
+    let Body::Message(message) = Body::parse(content.bytes().unwrap_or_default()) else { return };
+    if let (Some(method), Some(params)) = (message.method, message.params) {
+        pieces.add(format!("{from:?} {method} {:?}", piece_stream(params)), number, text);
     }
 }
 

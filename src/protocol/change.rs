@@ -1,4 +1,4 @@
-//! The changes of files, line by line: the only place that reads a diff.
+//! The changes of files, file by file and line by line: the only place that reads a diff.
 //!
 //! Pure. The kind of a change decides first: the text of an added or deleted file is its content, and a line of it that looks
 //! like a part of a diff is still a line of the file. In a diff, the counts of a hunk decide next: inside a hunk `--- x` is a
@@ -7,6 +7,63 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+
+use serde_json::Value;
+
+use super::early;
+
+/// A changed file, as an item or a request has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileChange<'a> {
+    pub(crate) path: Option<&'a str>,
+    /// `add`, `delete` or `update`.
+    pub(crate) kind: Option<&'a str>,
+    pub(crate) moved_to: Option<&'a str>,
+    /// The diff, or the whole text of an added or deleted file.
+    pub(crate) diff: Option<&'a str>,
+    /// The change as it is written.
+    pub(crate) value: &'a Value,
+}
+
+impl<'a> FileChange<'a> {
+    fn of(path: Option<&'a str>, value: &'a Value) -> FileChange<'a> {
+        let text = |names: &[&str], early: &[&str]| {
+            names.iter().chain(early).find_map(|name| value.pointer(name).and_then(Value::as_str))
+        };
+        let [kind, moved_to, diff] = early::CHANGE;
+        let (kind, moved_to) = (text(&["/kind/type", "/kind"], kind), text(&["/kind/move_path"], moved_to));
+        FileChange { path, kind, moved_to, diff: text(&["/diff"], diff), value }
+    }
+
+    pub(crate) fn form(self) -> Form {
+        Form::of_kind(self.kind.unwrap_or_default())
+    }
+
+    /// The lines that it adds and removes.
+    pub(crate) fn size(self) -> ChangeSize {
+        ChangeSize::of(self.form(), self.diff.unwrap_or_default())
+    }
+
+    /// The files of a list of changes, or of changes by path.
+    pub(crate) fn all(changes: &'a Value) -> Vec<FileChange<'a>> {
+        match changes {
+            Value::Array(all) => all.iter().map(|change| FileChange::of(change["path"].as_str(), change)).collect(),
+            Value::Object(all) => all.iter().map(|(path, change)| FileChange::of(Some(path), change)).collect(),
+            Value::Null => Vec::new(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![FileChange::of(None, changes)],
+        }
+    }
+
+    /// The files that a request with these parameters names itself, after those of its item.
+    pub(crate) fn all_of_request(params: &'a Value, of_item: Option<&'a Value>) -> Vec<FileChange<'a>> {
+        [of_item.unwrap_or(&Value::Null), early::own_changes(params)].into_iter().flat_map(FileChange::all).collect()
+    }
+}
+
+/// The changes of a request: those of its item, or those that its parameters name.
+pub(crate) fn of_request<'a>(params: &'a Value, of_item: &'a Value) -> &'a Value {
+    if of_item.is_null() { early::own_changes(params) } else { of_item }
+}
 
 /// How the text of a change is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

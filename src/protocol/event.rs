@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::method::Method;
+use super::{Method, early};
 use crate::wire::{Members, Message};
 
 /// A message and the method that it names.
@@ -58,16 +58,67 @@ pub struct ItemPlace {
 }
 
 impl ItemPlace {
-    /// Reads the place from parameters, by current names and those of early 2026.
+    /// Reads the place from parameters.
     pub(crate) fn of(params: Option<&RawValue>) -> ItemPlace {
         let Some(params) = params.and_then(Members::of) else { return ItemPlace::default() };
-        let first = |names: [&str; 2]| names.iter().find_map(|name| params.text(name));
         ItemPlace {
-            thread_id: first(["threadId", "conversationId"]),
-            turn_id: first(["turnId", "turn_id"]),
-            item_id: first(["itemId", "callId"]),
+            thread_id: thread_id(&params),
+            turn_id: params.text("turnId").or_else(|| params.text("turn_id")),
+            item_id: params.text("itemId").or_else(|| params.text(early::OTHER_ITEM_ID)),
         }
     }
+}
+
+/// The thread that parameters or a result name.
+pub(crate) fn thread_id(params: &Members<'_>) -> Option<String> {
+    params.text("threadId").or_else(|| params.text(early::OTHER_THREAD_ID))
+}
+
+/// The item that the parameters of a request name.
+pub(crate) fn item_id(params: &Value) -> Option<&str> {
+    ["itemId", early::OTHER_ITEM_ID].iter().find_map(|name| params[*name].as_str())
+}
+
+/// The members of parameters that name their thread, their turn and their item, themselves or, as an object, by its `id`. Of several
+/// for one of them, the first one here counts.
+pub(crate) const PLACE_MEMBERS: [&[&str]; 3] = [
+    &["threadId", early::OTHER_THREAD_ID, "thread"],
+    &["turnId", "turn"],
+    &["itemId", early::OTHER_ITEM_ID, "item", "targetItemId"],
+];
+
+/// The largest number of such members for one of them.
+pub(crate) const RANKS: usize = 4;
+
+/// The item in a notification that the server adds to a thread's history, as the model gets it.
+pub(crate) fn raw_item<'a>(method: Option<Method>, params: &Members<'a>) -> Option<&'a RawValue> {
+    match method {
+        Some(Method::RawResponseItemCompleted) => params.get("item"),
+        Some(Method::EarlyRawResponseItem) => early::event(params)?.get("item"),
+        Some(_) | None => None,
+    }
+}
+
+/// The counts in a report on tokens, of the last model call and of all calls: the input, its cached part, the output, its reasoning,
+/// and all. An event also names its turn. `None` if it is another notification.
+pub(crate) fn token_counts(method: Option<Method>, params: Option<&str>) -> Option<([[u64; 5]; 2], Option<String>)> {
+    let (path, calls, names) = match method {
+        Some(Method::TokenUsageUpdated) => (
+            &["tokenUsage"][..],
+            ["last", "total"],
+            ["inputTokens", "cachedInputTokens", "outputTokens", "reasoningOutputTokens", "totalTokens"],
+        ),
+        Some(Method::TokenCount) => early::TOKEN_COUNTS,
+        Some(_) | None => return None,
+    };
+    let params = Members::of_text(params?)?;
+    let turn_id = params.text("id");
+    let usage = path.iter().try_fold(params, |around, name| Members::of(around.get(name)?))?;
+    let counts = |call: &str| {
+        let call = Members::of(usage.get(call)?)?;
+        Some(names.map(|name| call.get(name).and_then(|count| count.get().parse().ok()).unwrap_or(0)))
+    };
+    Some(([counts(calls[0])?, counts(calls[1])?], turn_id))
 }
 
 /// A request line. `params` is JSON.
@@ -106,7 +157,6 @@ mod tests {
         let place = |params: &str| ItemPlace::of(serde_json::from_str(params).ok());
         let told = place(r#"{"threadId":"t","turnId":"u","itemId":"i"}"#);
         assert_eq!((told.thread_id.as_deref(), told.item_id.as_deref()), (Some("t"), Some("i")));
-        let old = place(r#"{"conversationId":"c","callId":"k"}"#);
-        assert_eq!((old.thread_id.as_deref(), old.turn_id, old.item_id.as_deref()), (Some("c"), None, Some("k")));
+        assert_eq!(place("[]"), ItemPlace::default());
     }
 }

@@ -208,13 +208,13 @@ methods! {
     ThreadTimelineList = "thread/timeline/list", Unchecked, Open, [];
     Initialized = "initialized", Unchecked, Open, [];
     RawResponseItemCompleted = "rawResponseItem/completed", Unchecked, Open, [];
-    EarlyTokenCount = "codex/event/token_count", Unchecked, Members, [];
+    TokenCount = "codex/event/token_count", Unchecked, Members, [];
     EarlyRawResponseItem = "codex/event/raw_response_item", Unchecked, Open, [];
     ReasoningSummaryPartAdded = "item/reasoning/summaryPartAdded", Unchecked, Open, [];
     ToolCallProgress = "item/mcpToolCall/progress", Unchecked, Open, [];
     PatchUpdated = "item/fileChange/patchUpdated", Unchecked, Open, [];
-    OldCommandApproval = "execCommandApproval", Unchecked, Open, [];
-    OldPatchApproval = "applyPatchApproval", Unchecked, Open, [];
+    EarlyCommandApproval = "execCommandApproval", Unchecked, Open, [];
+    EarlyPatchApproval = "applyPatchApproval", Unchecked, Open, [];
     NewConversation = "newConversation", Unchecked, Members, [];
     ResumeConversation = "resumeConversation", Unchecked, Members, [];
     ForkConversation = "forkConversation", Unchecked, Members, [];

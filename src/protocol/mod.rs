@@ -9,12 +9,22 @@ use serde::de::value::StrDeserializer;
 pub(crate) mod change;
 #[cfg(test)]
 mod change_tests;
+mod early;
 mod event;
 mod method;
 mod review;
 mod thread;
+mod word;
 
-pub(crate) use event::{Event, ItemPlace, inject_items_params, notification_line, request_line};
+pub(crate) use early::{
+    BYTE_RANGES, CommandText, Dialect, EVENT_MEMBER, Encoding, ItemEvent, OTHER_THREAD_ID, PAST_EVENTS, THREAD_NAMES,
+    USER_MESSAGES, approval_member, first_own_change, has_user_words, is_item_number, is_turn_number, own_changes,
+    piece_stream, renamed, says_all,
+};
+pub(crate) use event::{
+    Event, ItemPlace, PLACE_MEMBERS, RANKS, inject_items_params, item_id, notification_line, raw_item, request_line,
+    thread_id, token_counts,
+};
 #[cfg(any(test, feature = "fleet"))]
 pub(crate) use method::Listed;
 pub(crate) use method::{Method, PastForm, RESPONSES, Secrecy};
@@ -25,9 +35,7 @@ pub(crate) use method::{
 
 pub(crate) use review::{Denial, overruled_review, review_widens};
 pub(crate) use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind, ThreadSettings, cwd_in};
-
-/// Prefix of notification methods until early 2026.
-pub(crate) const EARLY_PREFIX: &str = "codex/event/";
+pub(crate) use word::Word;
 
 /// Declares an enum whose variants have names in rows and documents.
 macro_rules! named {

@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::journal::{Content, Header, Origin, Record, RecordError, reference, resolved};
-use crate::wire::{Body, Conn, LineEnd, Message, RpcId, Side};
+use crate::protocol::thread_id;
+use crate::wire::{Body, Conn, LineEnd, Members, Message, RpcId, Side};
 
 /// Buffer of a reader, in bytes; it grows for a longer record.
 const READ_BYTES: usize = 256 << 10;
@@ -462,20 +463,9 @@ fn entry(at_us: u64, conn: Conn, from: Side, content: &Content<'_>, end: LineEnd
 /// The thread that a message belongs to: the one that its parameters or its result name.
 #[must_use]
 pub(super) fn thread_of(line: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Named {
-        #[serde(rename = "threadId", alias = "conversationId", default)]
-        thread_id: Option<String>,
-        #[serde(default)]
-        thread: Option<Thread>,
-    }
-    #[derive(Deserialize)]
-    struct Thread {
-        id: String,
-    }
     let Body::Message(message) = Body::parse(line) else { return None };
-    let named: Named = serde_json::from_str(message.params.or(message.result).map(RawValue::get)?).ok()?;
-    named.thread_id.or(named.thread.map(|thread| thread.id))
+    let named = message.params.or(message.result).and_then(Members::of)?;
+    thread_id(&named).or_else(|| Members::of(named.get("thread")?)?.text("id"))
 }
 
 // Selects the records that belong to one thread or one connection.

@@ -15,7 +15,7 @@ use super::commands::given_in_lists;
 use super::masking::{JsonString, mask_signs, other_digits, unescaped};
 use super::names::{SecretFields, is_secret_name};
 use super::{merged, secret_spans, touches};
-use crate::protocol::{Method, answers_with_credentials};
+use crate::protocol::{EVENT_MEMBER, Method, answers_with_credentials};
 use crate::wire::{Members, Token, TokenKind, tokens};
 
 /// Deepest nesting that is walked; a line that is nested deeper is left out of the record.
@@ -37,7 +37,7 @@ pub(crate) enum Carrier {
     Config,
     /// Any member of the parameters or of the result.
     AnyMember,
-    /// `rate_limits` in a report of early 2026: all but the numbers of its windows, which name the account's plan and credits.
+    /// `rate_limits` in an event: all but the numbers of its windows, which name the account's plan and credits.
     Limits,
     /// The fields of a form, in the `content` of the result.
     Form(Arc<SecretFields>),
@@ -61,7 +61,7 @@ impl Carrier {
     /// That of a request's or a notification's parameters.
     pub(crate) fn of_params(method: &str) -> Carrier {
         match Method::of(method) {
-            Some(Method::EarlyTokenCount) => Carrier::Limits,
+            Some(Method::TokenCount) => Carrier::Limits,
             Some(method) if method.has_config() => Carrier::Config,
             Some(_) | None => Carrier::AnyMember,
         }
@@ -334,7 +334,7 @@ fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
             (_, _) => named_role(Role::Plain, name),
         },
         Role::Params if name == "config" => Role::Plain,
-        // `resumeConversation` of early 2026 has it there.
+        // Some methods have it there.
         Role::Params if matches!(name, "overrides" | "params") => Role::Params,
         Role::Answer if name == "content" => Role::Filled,
         Role::Params | Role::Answer | Role::Skipped => Role::Skipped,
@@ -343,7 +343,7 @@ fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
         }
         Role::Filled => Role::Filled,
         Role::Report if name == "rate_limits" => Role::Limits,
-        Role::Report if name == "msg" => Role::Report,
+        Role::Report if name == EVENT_MEMBER => Role::Report,
         Role::Report => Role::Skipped,
         Role::Limits if matches!(name, "primary" | "secondary") => Role::Window,
         Role::Window if matches!(name, "used_percent" | "window_minutes" | "resets_at" | "resets_in_seconds") => {

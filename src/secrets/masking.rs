@@ -20,6 +20,7 @@ use regex::bytes::Regex;
 use super::names::{Member, Members};
 use super::table::KEPT;
 use super::{automaton, may_hold, merged, secret_spans};
+use crate::protocol::Encoding;
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Levels of escaped JSON inside a text that are searched.
@@ -94,8 +95,8 @@ struct PieceAt {
 }
 
 impl PieceAt {
-    /// Finds the first string named `delta`, or named `chunk` if it is Base64, or the string that is all of `json`. In a
-    /// truncated excerpt of parameters or of a text, finds the part that its `preview` holds.
+    /// Finds the first string that is named as the text of a piece, or the string that is all of `json`. In a truncated excerpt of
+    /// parameters or of a text, finds the part that its `preview` holds.
     fn find(json: &str) -> Option<PieceAt> {
         let (mut named, mut cut) = ("", None);
         for token in tokens(json) {
@@ -103,8 +104,9 @@ impl PieceAt {
             match token.kind {
                 TokenKind::Name => named = written,
                 TokenKind::Text => {
-                    let is_base64 = named == "\"chunk\"" && BASE64_STANDARD.decode(written.trim_matches('"')).is_ok();
-                    if is_base64 || named == "\"delta\"" || token.range == (0..json.len()) {
+                    let is_base64 =
+                        named == Encoding::Base64.member() && BASE64_STANDARD.decode(written.trim_matches('"')).is_ok();
+                    if is_base64 || named == Encoding::Plain.member() || token.range == (0..json.len()) {
                         return Some(PieceAt { string: token.range, within_from: None, is_base64 });
                     }
                     if named == "\"preview\"" {
@@ -120,9 +122,9 @@ impl PieceAt {
         if said.first() != Some(&b'{') {
             return Some(PieceAt { string, within_from: None, is_base64: false });
         }
-        let behind = |name: &[u8]| Some(memchr::memmem::find(&said, name)? + name.len());
-        let delta = behind(b"\"delta\":\"");
-        let from = delta.or_else(|| behind(b"\"chunk\":\"")).or_else(|| behind(b"\"deltaBase64\":\""))?;
+        let behind = |name: &str| Some(memchr::memmem::find(&said, format!("{name}:\"").as_bytes())? + name.len() + 2);
+        let delta = behind(Encoding::Plain.member());
+        let from = delta.or_else(|| behind(Encoding::Base64.member())).or_else(|| behind("\"deltaBase64\""))?;
         Some(PieceAt { string, within_from: Some(from), is_base64: delta.is_none() })
     }
 
@@ -252,8 +254,9 @@ impl Masker {
     }
 
     fn strings(&self, json: &str, of: Of, in_delta: &[Range<usize>]) -> Option<String> {
-        let has = |name: &[u8]| memchr::memmem::find(json.as_bytes(), name).is_some();
-        let may_have_piece = !in_delta.is_empty() || has(b"chunk") || has(b"deltaBase64");
+        let has = |name: &str| memchr::memmem::find(json.as_bytes(), name.as_bytes()).is_some();
+        let may_have_piece =
+            !in_delta.is_empty() || has(Encoding::Base64.member().trim_matches('"')) || has("deltaBase64");
         let piece_at = if may_have_piece { PieceAt::find(json) } else { None };
         let (mut members, mut in_lines) = (Members::of(json), InPieces::new());
         // The member of a record.
@@ -775,7 +778,7 @@ mod tests {
         );
     }
 
-    /// Output as codex of early 2026 reports it; output that is too long for its row is truncated.
+    /// Output as an event reports it; output that is too long for its row is truncated.
     #[test]
     fn what_is_told_in_base64_is_masked_there() {
         let masker = masker(&["kay[0-9]{6}"]);

@@ -3,6 +3,8 @@
 //! Captured output, history, the log, `redact` and `tape export` all use this table through [`super::secret_spans`] and
 //! [`super::names_secret`]. The table holds data only; the files beside it say how a name or a key is found in a text.
 
+use crate::protocol::OTHER_THREAD_ID;
+
 /// Parts that make any name a secret, wherever they stand in it, written without `_`, `-` and capitals.
 pub(super) const SECRET_PARTS: [&str; 36] = [
     "secret", "token", "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "motdepasse", "contrasena", "senha", "credential",
@@ -601,7 +603,7 @@ pub(super) const LINE_WORDS: [&str; 10] =
 pub(super) const KEPT: [&str; 26] = [
     "jsonrpc", "method", "id", "type", "kind", "status", "role", "event", "event_type", "phase", "ts", "threadId",
     "thread_id", "turnId", "turn_id", "itemId", "item_id", "callId", "call_id", "requestId", "request_id",
-    "conversationId", "sessionId", "session_id", "generation", "shim",
+    OTHER_THREAD_ID, "sessionId", "session_id", "generation", "shim",
 ];
 
 /// Escapes of which a text holds one if a quotation mark in it is written so.

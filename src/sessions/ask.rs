@@ -9,8 +9,9 @@ use serde_json::Value;
 use crate::control::form::{self, FieldError};
 use crate::control::request_view::{self, Choice, Gives, Meant, Question, RequestView, Row, answer_until};
 use crate::control::{RequestOrigin, answer};
-use crate::engine::{RequestType, Word};
+use crate::engine::RequestType;
 use crate::protocol::change::Form;
+use crate::protocol::{Word, item_id};
 use crate::sessions::diff::{Diff, listed, relative};
 use crate::text::doc::{Doc, Role};
 use crate::text::{exact, exact_lines};
@@ -159,7 +160,7 @@ impl Ask {
     /// The handle of the entry of the action that waits for it.
     pub(crate) fn handle(&self) -> Option<String> {
         let payload = &self.row["request_payload"];
-        let item = ["itemId", "callId"].iter().find_map(|name| payload[*name].as_str())?;
+        let item = item_id(payload)?;
         let thread = self.thread_id().or(payload["threadId"].as_str()).unwrap_or_default();
         Some(format!("{thread}:{item}"))
     }

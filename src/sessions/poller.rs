@@ -176,7 +176,7 @@ impl Requests {
             std::mem::take(&mut self.asks).into_iter().map(|ask| (ask.id.clone(), ask)).collect();
         let ask = |row: Value| {
             let known = row["request_id"].as_str().and_then(|id| known.remove(id));
-            // Until early 2026, the files of a change became known after its request. Its summary names them.
+            // The files of a change may become known after its request. Its summary names them.
             let known = known.filter(|known| known.row["summary"] == row["summary"]);
             known.unwrap_or_else(|| Arc::new(ask(whole(source, session, row))))
         };

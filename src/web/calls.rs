@@ -18,7 +18,7 @@ use crate::control::answer::{is_stored, of_word};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::{Field, FieldError, in_one_line};
 use crate::control::{Refusal, Responded, ok};
-use crate::engine::Word;
+use crate::protocol::Word;
 use crate::sessions::ask::{Ask, of_row};
 
 /// Timeout for storing an answer: the relay allows itself 10 s.

@@ -2,6 +2,7 @@
 
 use crate::engine::{Subject, UNANSWERED};
 use crate::history::Activity;
+use crate::protocol::Word;
 use crate::sessions::entry::{Kind, Stage};
 
 /// The heading of a request.
@@ -28,30 +29,29 @@ pub(super) fn answer(label: &str, subject: Option<Subject>) -> String {
     }
 }
 
-/// How a request has ended. `outcome` is the word of the ledger, or the decision that an entry of the timeline names, also one
-/// of early 2026.
+/// How a request has ended. `outcome` is the word of the ledger, or the decision that an entry of the timeline names.
 pub(super) fn verdict(outcome: &str) -> String {
-    let words = match outcome {
-        "accepted" | "accept" | "approved" => "Approved",
-        "acceptForSession" | "approved_for_session" => "Approved for the session",
-        "declined" | "decline" | "denied" => "Declined",
-        "cancelled" | "cancel" | "abort" => "Cancelled",
-        "withdrawn" | "withdrawn_by_server" => "No longer needed",
-        "expired" => "Not answered in time",
-        UNANSWERED => "No answer was given",
-        "orphaned" => "Codex stopped before there was an answer",
-        "unknown" => "No longer waiting",
-        other => return upper(&other.replace('_', " ")),
+    let words = match (Word::named(outcome), outcome) {
+        (Some(Word::Accept), _) | (_, "accepted") => "Approved",
+        (Some(Word::AcceptForSession), _) => "Approved for the session",
+        (Some(Word::Decline), _) | (_, "declined") => "Declined",
+        (Some(Word::Cancel), _) | (_, "cancelled") => "Cancelled",
+        (_, "withdrawn" | "withdrawn_by_server") => "No longer needed",
+        (_, "expired") => "Not answered in time",
+        (_, UNANSWERED) => "No answer was given",
+        (_, "orphaned") => "Codex stopped before there was an answer",
+        (_, "unknown") => "No longer waiting",
+        (None, other) => return upper(&other.replace('_', " ")),
     };
     words.to_owned()
 }
 
 /// How the page marks an outcome; the words are those of [`verdict`].
 pub(super) fn look(outcome: &str) -> &'static str {
-    match outcome {
-        "accepted" | "accept" | "acceptForSession" | "approved" | "approved_for_session" | "answered" => "good",
-        "declined" | "decline" | "denied" | "cancelled" | "cancel" | "abort" => "bad",
-        _ => "",
+    match (Word::named(outcome), outcome) {
+        (Some(Word::Accept | Word::AcceptForSession), _) | (_, "accepted" | "answered") => "good",
+        (Some(Word::Decline | Word::Cancel), _) | (_, "declined" | "cancelled") => "bad",
+        (None, _) => "",
     }
 }
 

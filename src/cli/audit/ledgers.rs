@@ -12,8 +12,8 @@ use crate::control::local_time::micros_of;
 use crate::control::request_view::{ChangedFile, files};
 use crate::control::{RequestOrigin, ThreadIdentityDocument, recorded_threads};
 use crate::history::{reviewed_action, rfc3339_millis};
-use crate::protocol::change::ChangeSize;
-use crate::protocol::of_name;
+use crate::protocol::change::{self, ChangeSize};
+use crate::protocol::{CommandText, of_name};
 use crate::secrets::Masker;
 use crate::store::{AuditEntry, AuditKind, AuditLedger, AuditPlace, Found, LedgerError, client_name};
 
@@ -225,7 +225,7 @@ impl Ledgers {
     fn asked(&self, line: &mut AuditLine, entry: &AuditEntry) {
         let payload = parsed(entry.payload_json.as_deref());
         let changes = parsed(entry.changes_json.as_deref());
-        let changed = files(if changes.is_null() { &payload["fileChanges"] } else { &changes });
+        let changed = files(change::of_request(&payload, &changes));
         let of_file = |file: &ChangedFile| {
             let ChangeSize { added, removed, .. } = file.size();
             json!({"change": file.kind, "path": file.path, "moved_to": file.moved_to, "added": added, "removed": removed})
@@ -268,14 +268,10 @@ fn parsed(json: Option<&str>) -> Value {
 
 /// The command of a request, shell included.
 fn command(value: &Value) -> Option<String> {
-    match value {
-        Value::String(command) => Some(command.clone()),
-        Value::Array(words) => {
-            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-            Some(shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" ")))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
-    }
+    Some(match CommandText::of(value)? {
+        CommandText::Line(line) => line.to_owned(),
+        CommandText::Words(words) => shlex::try_join(words.iter().copied()).unwrap_or_else(|_| words.join(" ")),
+    })
 }
 
 /// The user and the process in `uid 1000, pid 7`, as the control socket names a caller.

@@ -14,10 +14,10 @@ use super::{Format, Target, ask, complain, connect, failed, host_named, hosts_of
 use crate::config::{Environment, FleetLevel, parse_duration};
 use crate::control::answer::{of_answers, respond_arguments};
 use crate::control::request_name::{is_short_name, is_whole};
-use crate::engine::Word;
 use crate::fleet::{
     AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, note_left_out,
 };
+use crate::protocol::Word;
 
 /// How long an answer waits for its host, if the user does not say.
 const VALID_FOR: Duration = Duration::from_secs(3_600);

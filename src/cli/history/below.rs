@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use crate::engine::terminal::remains_of;
 use crate::engine::without_shell;
-use crate::history::form_and_diff;
-use crate::protocol::change::{self, Form, LineKind};
+use crate::protocol::change::{self, FileChange, Form, LineKind};
 
 /// The amount of detail below an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +69,9 @@ pub(super) fn below<'a>(entry: &'a Value, detail: &Detail) -> Vec<Below<'a>> {
     }
     all.extend(output(entry, detail));
     if detail.has_diffs {
-        for change in entry["changes"].as_array().into_iter().flatten() {
-            let has_diff = change["diff"].is_string();
-            let title = change["path"].as_str().unwrap_or("a file").to_owned();
-            let (form, diff) = form_and_diff(change);
-            all.extend(has_diff.then_some(Below { kind: Kind::Diff(form), title, missing: None, text: diff.into() }));
+        for change in FileChange::all(&entry["changes"]) {
+            let (kind, title) = (Kind::Diff(change.form()), change.path.unwrap_or("a file").to_owned());
+            all.extend(change.diff.map(|diff| Below { kind, title, missing: None, text: diff.into() }));
         }
         if entry["role"] == "diff" {
             let kind = Kind::Diff(Form::Turn);

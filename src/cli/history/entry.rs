@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::super::screen::Tone;
 use crate::engine::{one_line, without_shell};
-use crate::history::{action_in_words, decided, form_and_diff};
-use crate::protocol::change::{self, ChangeSize, File, Form};
+use crate::history::{action_in_words, decided};
+use crate::protocol::change::{self, ChangeSize, File, FileChange, Form};
 
 /// Most files of a diff that are named; the rest is counted.
 const DIFF_FILES_MAX: usize = 8;
@@ -132,17 +132,15 @@ fn duration(ms: u64) -> String {
 
 /// `src/a.rs (+3 -1)` for each file.
 fn changes(changes: &Value) -> Vec<String> {
-    let change = |change: &Value| {
-        let path = change["path"].as_str().unwrap_or("a file");
-        let (form, diff) = form_and_diff(change);
-        let counts = ChangeSize::of(form, diff);
-        match form {
+    let change = |change: FileChange<'_>| {
+        let (path, counts) = (change.path.unwrap_or("a file"), change.size());
+        match change.form() {
             Form::Added => format!("{path} (new, {} lines)", counts.added),
             Form::Deleted => format!("{path} (deleted)"),
             Form::Updated | Form::Turn | Form::Listed => format!("{path} ({})", in_signs(counts)),
         }
     };
-    changes.as_array().into_iter().flatten().map(change).collect()
+    FileChange::all(changes).into_iter().map(change).collect()
 }
 
 /// `+3 -1`

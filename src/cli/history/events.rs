@@ -21,7 +21,7 @@ use super::{FollowedEvent, Following, Page, read_of, thread_or_beginning};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
 use crate::history::{HIDDEN, action_in_words, hides};
-use crate::protocol::Method;
+use crate::protocol::{Method, OTHER_THREAD_ID};
 
 /// Print what happened, one event per line
 ///
@@ -315,7 +315,7 @@ const WORDS_CHARS_MAX: usize = 100;
 const THREAD_CHARS: usize = 13;
 
 /// Members that are shown elsewhere on the line, or tell a person nothing.
-const ELSEWHERE: [&str; 6] = ["threadId", "turnId", "itemId", "conversationId", "thread_id", "turn_id"];
+const ELSEWHERE: [&str; 6] = ["threadId", "turnId", "itemId", OTHER_THREAD_ID, "thread_id", "turn_id"];
 
 /// The members of an event that a line shows.
 #[derive(Debug, Deserialize)]

@@ -28,7 +28,8 @@ use crate::control::answer::argument;
 use crate::control::client;
 use crate::control::form::{self, Field};
 use crate::control::request_view::{Choice, Gives, Question, RequestView, ending, own_ending, size_of_changes};
-use crate::engine::{RequestType, Word};
+use crate::engine::RequestType;
+use crate::protocol::Word;
 use crate::store::Found;
 use crate::tui::Pager;
 
@@ -554,7 +555,7 @@ fn has_been_typed(kept_back: &KeptBack) -> rustix::io::Result<bool> {
 
 impl ValueEnum for Word {
     fn value_variants<'a>() -> &'a [Word] {
-        &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel]
+        &Word::ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {

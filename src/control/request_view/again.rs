@@ -9,6 +9,7 @@ use super::danger::{self, Place};
 use super::{ChangedFile, RequestView, is_inside, unseen};
 use crate::control::answer::answer_word;
 use crate::engine::{RequestKind, RequestType, Subject, one_line, permissions_in_words};
+use crate::protocol::{CommandText, Word};
 
 /// Holds longer than the turn.
 const HOLDS: &str = "it holds for the whole session";
@@ -51,7 +52,7 @@ fn more_than_asked(row: &Value, answer: &Value) -> Option<String> {
 /// How long the answer holds, if for longer than this request.
 fn lasting(answer: &Value) -> Option<String> {
     let persist = [&answer["persist"], &answer["_meta"]["persist"]].into_iter().find_map(Value::as_str);
-    let is_for_session = matches!(answer["decision"].as_str(), Some("acceptForSession" | "approved_for_session"));
+    let is_for_session = answer["decision"].as_str().and_then(Word::named) == Some(Word::AcceptForSession);
     let lasts = match (answer["decision"].is_object(), persist) {
         (true, _) | (false, Some("always")) => CHANGES_RULES,
         (false, Some(_)) => HOLDS,
@@ -98,10 +99,10 @@ pub(super) fn dangers(row: &Value, kind: RequestKind, files: &[ChangedFile]) -> 
 fn in_words(row: &Value) -> Vec<String> {
     let payload = &row["request_payload"];
     let place = Place { folder: folder_of(row), cwd: payload["cwd"].as_str() };
-    match &payload["command"] {
-        Value::String(line) => danger::of_line(line, place),
-        Value::Array(words) => danger::of_words(&words.iter().filter_map(Value::as_str).collect::<Vec<_>>(), place),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+    match CommandText::of(&payload["command"]) {
+        Some(CommandText::Line(line)) => danger::of_line(line, place),
+        Some(CommandText::Words(words)) => danger::of_words(&words, place),
+        None => Vec::new(),
     }
 }
 

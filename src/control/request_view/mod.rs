@@ -21,10 +21,11 @@ use super::answer::{
 };
 use super::form::{self, Field};
 use crate::engine::{
-    Persist, RequestKind, RequestType, Word, answers_nothing, command_line, one_line, permissions_in_words,
+    Persist, RequestKind, RequestType, answers_nothing, command_line, one_line, permissions_in_words,
     without_system_shell,
 };
-use crate::protocol::change::{self, ChangeSize, Form, LineKind, Listed, Text};
+use crate::protocol::change::{self, ChangeSize, FileChange, Form, LineKind, Listed, Text};
+use crate::protocol::{CommandText, Word, renamed};
 
 /// How to display a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,7 +123,7 @@ struct Risks {
 impl Risks {
     fn of(row: &Value) -> Risks {
         let payload = &row["request_payload"];
-        let files = files(if row["changes"].is_null() { &payload["fileChanges"] } else { &row["changes"] });
+        let files = files(change::of_request(payload, &row["changes"]));
         let dangers = again::dangers(row, kind_of(row), &files);
         let mut warnings = dangers.clone();
         warnings.extend(unfitting(&files));
@@ -255,12 +256,10 @@ fn is_inside(path: &Value, cwd: &str) -> bool {
 const FIRST: [&str; 4] = ["command", "message", "cwd", "reason"];
 
 /// Members that are shown elsewhere (ids, choices, questions, forms, diffs) or tell a person nothing.
-const ELSEWHERE: [&str; 19] = [
+const ELSEWHERE: [&str; 15] = [
     "threadId",
     "turnId",
     "itemId",
-    "conversationId",
-    "callId",
     "approvalId",
     "elicitationId",
     "challenge",
@@ -270,10 +269,8 @@ const ELSEWHERE: [&str; 19] = [
     "proposedExecpolicyAmendment",
     "proposedNetworkPolicyAmendments",
     "commandActions",
-    "parsedCmd",
     "questions",
     "requestedSchema",
-    "fileChanges",
     "isBlocking",
 ];
 
@@ -288,22 +285,17 @@ fn members(payload: &Value) -> Vec<Row> {
             rows.push(Row { label: label.to_owned(), text, meant });
         }
     };
-    match &payload["command"] {
-        Value::Array(words) if words.iter().all(Value::is_string) => {
-            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-            some("command", &command_line(&words).into(), Meant::Asked);
-        }
-        Value::String(command) => some("command", &without_system_shell(command).into(), Meant::Asked),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            some("command", &payload["command"], Meant::Asked);
-        }
+    match CommandText::of(&payload["command"]) {
+        Some(CommandText::Line(line)) => some("command", &without_system_shell(line).into(), Meant::Asked),
+        Some(CommandText::Words(words)) => some("command", &command_line(&words).into(), Meant::Asked),
+        None => some("command", &payload["command"], Meant::Asked),
     }
     some("message", &payload["message"], Meant::Asked);
     some("cwd", &payload["cwd"], Meant::Plain);
     some("reason", &payload["reason"], Meant::Plain);
     match payload.as_object() {
         Some(members) => {
-            let is_known = |name: &String| FIRST.contains(&name.as_str()) || ELSEWHERE.contains(&name.as_str());
+            let is_known = |name: &str| FIRST.contains(&name) || ELSEWHERE.contains(&name) || renamed(name).is_some();
             let call = tool_call(payload).or_else(|| suggestion(payload));
             for (label, text) in call.iter().flatten() {
                 some(label, text, Meant::Asked);
@@ -348,14 +340,10 @@ fn tool_call(payload: &Value) -> Option<Vec<(&'static str, Value)>> {
             || [titled, given].contains(&Some(name))
             || name.starts_with("tool") && is_empty(value)
     };
-    let others = meta.as_object().into_iter().flatten().filter(|(name, value)| !is_told(name, value));
-    let others: serde_json::Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
     let mut rows = vec![("runs", Value::String(format!("{tool} of {server}")))];
     let display = &meta["tool_params_display"];
     rows.push(("with", parameters.map_or("no parameters".into(), |given| named_parameters(given, display))));
-    if !others.is_empty() {
-        rows.push(("more", members_in_words(&Value::Object(others))));
-    }
+    rows.extend(others(meta, is_told));
     Some(rows)
 }
 
@@ -390,13 +378,15 @@ fn suggestion(payload: &Value) -> Option<Vec<(&'static str, Value)>> {
         "suggest_type" | "tool_type" | "tool_name" | "tool_id" | "suggest_reason" | "install_url" => value.is_string(),
         _ => false,
     };
-    let others =
-        meta.as_object().into_iter().flatten().filter(|(name, value)| !is_told(name, value) && !value.is_null());
-    let others: serde_json::Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
-    if !others.is_empty() {
-        rows.push(("more", members_in_words(&Value::Object(others))));
-    }
+    rows.extend(others(meta, |name, value| value.is_null() || is_told(name, value)));
     Some(rows)
+}
+
+/// Everything that is not told elsewhere.
+fn others(meta: &Value, is_told: impl Fn(&str, &Value) -> bool) -> Option<(&'static str, Value)> {
+    let others = meta.as_object().into_iter().flatten().filter(|(name, value)| !is_told(name, value));
+    let others: serde_json::Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+    (!others.is_empty()).then(|| ("more", members_in_words(&Value::Object(others))))
 }
 
 /// Whether a list of parameters for display has no other values than the parameters themselves.
@@ -526,27 +516,17 @@ pub(crate) fn in_text(value: &Value) -> Option<String> {
     }
 }
 
-/// The changed files: a list, or, until early 2026, an object keyed by path.
+/// The changed files of an item or a request.
 pub(crate) fn files(changes: &Value) -> Vec<ChangedFile> {
-    match changes {
-        Value::Array(all) => {
-            all.iter().map(|change| ChangedFile::of(change["path"].as_str().unwrap_or_default(), change)).collect()
-        }
-        Value::Object(all) => all.iter().map(|(path, change)| ChangedFile::of(path, change)).collect(),
-        Value::Null => Vec::new(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => vec![ChangedFile::of("", changes)],
-    }
+    FileChange::all(changes).into_iter().map(ChangedFile::of).collect()
 }
 
 impl ChangedFile {
-    fn of(path: &str, change: &Value) -> ChangedFile {
-        let kind = [&change["kind"]["type"], &change["kind"], &change["type"]].into_iter().find_map(Value::as_str);
-        let moved_to = [&change["kind"]["move_path"], &change["move_path"]].into_iter().find_map(Value::as_str);
-        let diff = ["diff", "unified_diff", "content"].iter().find_map(|name| change[*name].as_str());
-        let text = diff.map(str::to_owned).or_else(|| too_large(change)).or_else(|| in_text(change));
+    fn of(FileChange { path, kind, moved_to, diff, value }: FileChange<'_>) -> ChangedFile {
+        let text = diff.map(str::to_owned).or_else(|| too_large(value)).or_else(|| in_text(value));
         ChangedFile {
             kind: kind.unwrap_or("change").to_owned(),
-            path: path.to_owned(),
+            path: path.unwrap_or_default().to_owned(),
             moved_to: moved_to.map(str::to_owned),
             text: text.unwrap_or_default(),
             has_diff: diff.is_some(),

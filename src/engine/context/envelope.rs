@@ -18,6 +18,7 @@ use super::strip::IMAGE_PREVIEW;
 use crate::engine::assembly::projection::{self, Cut, REQUEST_HEADING};
 use crate::engine::model::WaitingCommand;
 use crate::engine::threads::WORDS_CHARS_MAX;
+use crate::protocol::BYTE_RANGES;
 use crate::wire::{Members, Message, Splice, elements, text};
 
 /// Start marker of an envelope.
@@ -513,11 +514,11 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Shifts the byte ranges of a text's elements, under their current and their old names.
+/// Shifts the byte ranges of a text's elements.
 pub(super) fn move_ranges(splice: &mut Splice<'_>, item: &Members<'_>, moved: impl Fn(u64) -> Option<u64>) {
     let Some(spans) = item.get("text_elements").and_then(elements) else { return };
     for span in spans.into_iter().filter_map(Members::of) {
-        for range in ["byteRange", "byte_range"].iter().filter_map(|name| span.get(name)) {
+        for range in BYTE_RANGES.iter().filter_map(|name| span.get(name)) {
             move_range(splice, range, &moved);
         }
     }

@@ -22,7 +22,9 @@ use super::envelope::{
     is_start_of_marker, move_range, move_ranges,
 };
 use crate::engine::threads::Threads;
-use crate::protocol::{EARLY_PREFIX, Event, Method};
+use crate::protocol::{
+    Dialect, EVENT_MEMBER, Event, Method, PAST_EVENTS, THREAD_NAMES, USER_MESSAGES, has_user_words, raw_item, thread_id,
+};
 use crate::wire::{Body, Conn, Members, Message, Splice, elements, text};
 
 /// How the start and end markers begin in JSON; the next digit distinguishes them.
@@ -183,8 +185,8 @@ pub(super) fn strip(
 ) -> Option<Vec<u8>> {
     let mut stripper = Stripper { splice: Splice::of(line), previews, foreign, threads, place: PreviewPlace::Thread };
     match (message.method.as_deref(), message.params, message.result) {
-        (Some(method), Some(params), _) if method.starts_with(EARLY_PREFIX) => {
-            stripper.old_event(Members::of(params)?.get("msg")?, 0);
+        (Some(method), Some(params), _) if Dialect::of(method) != Dialect::Now => {
+            stripper.event(Members::of(params)?.get(EVENT_MEMBER)?, 0);
         }
         (Some(_), Some(params), _) => stripper.node(params, 0),
         (None, _, Some(result)) => stripper.node(result, 0),
@@ -217,16 +219,14 @@ impl Stripper<'_> {
                 }
                 "items" => elements(value).into_iter().flatten().for_each(|item| {
                     self.item(item);
-                    // The conversations of early 2026.
+                    // It may be a thread.
                     if let Some(listed) = Members::of(item)
                         && let Some(preview) = listed.get("preview")
                     {
                         self.preview("preview", preview, &listed);
                     }
                 }),
-                "initialMessages" => {
-                    elements(value).into_iter().flatten().for_each(|event| self.old_event(event, depth + 1));
-                }
+                _ if PAST_EVENTS.contains(&name) => self.events(value, depth + 1),
                 "input" => self.content(value),
                 // 0.125 names a thread after its beginning if an item was sent ahead.
                 "preview" | "name" => self.preview(name, value, &members),
@@ -240,9 +240,9 @@ impl Stripper<'_> {
     fn item(&mut self, value: &RawValue) {
         let Some(members) = Members::of(value) else { return };
         let is_users = match members.text("type").as_deref() {
-            Some("userMessage" | "UserMessage") => true,
             Some("message") => members.text("role").as_deref() == Some("user"),
-            Some(_) | None => false,
+            Some(kind) => USER_MESSAGES.contains(&kind),
+            None => false,
         };
         if is_users && let Some(content) = members.get("content") {
             self.content(content);
@@ -326,9 +326,7 @@ impl Stripper<'_> {
 
     /// Inserts the user's own words if they are known, at most `chars_max` of them.
     fn replace_preview(&mut self, value: &RawValue, thread: &Members<'_>, chars_max: usize) {
-        let known = ["id", "conversationId", "forkedFromId"]
-            .iter()
-            .find_map(|name| self.threads.find(&thread.text(name)?)?.words());
+        let known = THREAD_NAMES.iter().find_map(|name| self.threads.find(&thread.text(name)?)?.words());
         let shown = self.previews.shown(known.unwrap_or_default(), self.place);
         let words: String = shown.chars().take(chars_max).collect();
         let quoted = serde_json::to_string(&words).expect("BUG: a string is JSON");
@@ -362,20 +360,21 @@ impl Stripper<'_> {
         }
     }
 
-    /// The `msg` of an event as used until early 2026.
-    fn old_event(&mut self, value: &RawValue, depth: usize) {
+    fn events(&mut self, value: &RawValue, depth: usize) {
+        elements(value).into_iter().flatten().for_each(|event| self.event(event, depth));
+    }
+
+    fn event(&mut self, value: &RawValue, depth: usize) {
         let Some(members) = Members::of(value).filter(|_| depth < DEPTH_MAX) else { return };
         for (name, value) in members.iter() {
             match name {
                 "item" => self.item(value),
-                "message" if members.text("type").as_deref() == Some("user_message") => {
+                "message" if has_user_words(&members) => {
                     if let Some(envelope) = self.leading(value) {
-                        self.cut(&members, "message", &envelope);
+                        self.cut(&members, name, &envelope);
                     }
                 }
-                "initial_messages" => {
-                    elements(value).into_iter().flatten().for_each(|event| self.old_event(event, depth + 1));
-                }
+                _ if PAST_EVENTS.contains(&name) => self.events(value, depth + 1),
                 _ => {}
             }
         }
@@ -533,9 +532,8 @@ pub(in crate::engine) struct OwnItems {
 struct Plain {
     thread_id: String,
     digest: ItemDigest,
-    /// The connections on which the item was reported, with 0 for the current notification and 1 for the one used until
-    /// early 2026. A repeated report is not ours.
-    reported: Vec<(Conn, usize)>,
+    /// The connections and notifications that have reported the item. A repeated report is not ours.
+    reported: Vec<(Conn, Method)>,
     /// A turn has ended since, possibly the previous one.
     one_is_over: bool,
 }
@@ -586,25 +584,17 @@ impl OwnItems {
             return false;
         }
         let params = event.params.and_then(Members::of).unwrap_or_default();
-        let (item, thread, spelling) = match event.method {
-            Some(Method::RawResponseItemCompleted) => (params.get("item"), "threadId", 0),
-            // The notification's name until early 2026.
-            Some(Method::EarlyRawResponseItem) => {
-                let msg = params.get("msg").and_then(Members::of);
-                (msg.and_then(|msg| msg.get("item")), "conversationId", 1)
-            }
-            Some(_) | None => return false,
-        };
-        let Some(digest) = item.and_then(digest_of) else { return false };
+        let digest = raw_item(event.method, &params).and_then(digest_of);
+        let Some((method, digest)) = event.method.zip(digest) else { return false };
         if self.digests.contains(&digest) {
             return true;
         }
-        let Some(thread_id) = params.text(thread) else { return false };
+        let Some(thread_id) = thread_id(&params) else { return false };
         let awaited = |plain: &&mut Plain| {
-            plain.digest == digest && plain.thread_id == thread_id && !plain.reported.contains(&(conn, spelling))
+            plain.digest == digest && plain.thread_id == thread_id && !plain.reported.contains(&(conn, method))
         };
         let Some(plain) = self.plain.iter_mut().find(awaited) else { return false };
-        plain.reported.push((conn, spelling));
+        plain.reported.push((conn, method));
         true
     }
 }

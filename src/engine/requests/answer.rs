@@ -6,9 +6,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::OMITTED;
-use super::kind::{RequestKind, RequestType, Word};
+use super::kind::{RequestKind, RequestType};
 use crate::engine::model::Verdict;
-use crate::protocol::{named, of_name};
+use crate::protocol::{Word, named, of_name};
 use crate::secrets::Carrier;
 
 named! {
@@ -75,9 +75,9 @@ pub(super) fn decided(answer: &str) -> Option<String> {
     Some(word)
 }
 
-/// Whether an answer to a request of this kind ends the turn.
-pub(super) fn is_cancel(kind: RequestKind, answer: &str) -> bool {
-    decided(answer).and_then(|word| kind.word_of(&word)) == Some(Word::Cancel)
+/// Whether an answer to a request of this kind and method ends the turn.
+pub(super) fn is_cancel(kind: RequestKind, method: &str, answer: &str) -> bool {
+    decided(answer).and_then(|word| kind.word_of(method, &word)) == Some(Word::Cancel)
 }
 
 /// An answer as received; exactly one member is set.
@@ -134,6 +134,8 @@ pub struct InvalidAnswer {
     pub valid: Value,
 }
 
+type Checked<E = InvalidAnswer> = Result<CheckedAnswer, E>;
+
 impl GivenAnswer {
     /// The content of an accepted form; `None` for any other answer.
     pub fn accepted_content(&self) -> Option<Value> {
@@ -141,8 +143,8 @@ impl GivenAnswer {
         is_accepted.then(|| self.content.clone().unwrap_or_default())
     }
 
-    /// Validates the answer for a request of this kind with these parameters.
-    pub fn check(&self, kind: RequestKind, params: Option<&RawValue>) -> Result<CheckedAnswer, InvalidAnswer> {
+    /// Validates the answer for a request of this kind and method with these parameters.
+    pub fn check(&self, kind: RequestKind, method: &str, params: Option<&RawValue>) -> Checked {
         let params: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
         let invalid = |message: String| InvalidAnswer { message, valid: valid(kind, &params) };
         let given = [
@@ -170,15 +172,15 @@ impl GivenAnswer {
             }
         }
         let plain = |result| Ok(CheckedAnswer { result, reason: None, is_cancel: false });
+        let decided = |decision: Option<Value>| {
+            self.decided(decision.unwrap_or_default(), kind, method, &params).map_err(invalid)
+        };
         match (name, kind.request_type()) {
             ("result", _) if kind.needs_person() => {
-                let decision = self.result.as_ref().map(|result| result["decision"].clone());
-                self.decided(decision.unwrap_or_default(), kind, &params).map_err(invalid)
+                decided(self.result.as_ref().map(|result| result["decision"].clone()))
             }
             ("result", _) => plain(self.result.clone().unwrap_or_default()),
-            ("decision", RequestType::Approval) => {
-                self.decided(self.decision.clone().unwrap_or_default(), kind, &params).map_err(invalid)
-            }
+            ("decision", RequestType::Approval) => decided(self.decision.clone()),
             ("answers", RequestType::UserInput) => {
                 answers(self.answers.as_ref(), &params).map_err(invalid).and_then(plain)
             }
@@ -188,10 +190,10 @@ impl GivenAnswer {
         }
     }
 
-    fn decided(&self, decision: Value, kind: RequestKind, params: &Value) -> Result<CheckedAnswer, String> {
-        let word = decision.as_str().and_then(|given| kind.word_of(given));
+    fn decided(&self, decision: Value, kind: RequestKind, method: &str, params: &Value) -> Checked<String> {
+        let word = decision.as_str().and_then(|given| kind.word_of(method, given));
         let sent = match word {
-            Some(word) => json!(kind.decision(word)),
+            Some(word) => json!(word.in_answer_to(method)),
             None if offered(params).contains(&decision) && !kind.needs_person() => decision,
             None => return Err(format!("{decision} is not one of the offered decisions")),
         };
@@ -345,10 +347,10 @@ pub(in crate::engine) fn asks_secret(params: &str) -> bool {
 }
 
 /// The answer that policy gives after a timeout.
-pub(super) fn by_policy(kind: RequestKind) -> Option<Value> {
+pub(super) fn by_policy(kind: RequestKind, method: &str) -> Option<Value> {
     Some(match kind.request_type() {
         RequestType::Approval if kind.needs_person() => return None,
-        RequestType::Approval => json!({ "decision": kind.decision(Word::Decline) }),
+        RequestType::Approval => json!({ "decision": Word::Decline.in_answer_to(method) }),
         RequestType::Permissions => json!({ "permissions": {}, "scope": "turn" }),
         RequestType::UserInput => json!({ "answers": {} }),
         RequestType::Elicitation => json!({ "action": "decline", "content": null, "_meta": null }),
@@ -424,7 +426,8 @@ mod tests {
     fn check(kind: RequestKind, params: &str, given: &str) -> Result<String, String> {
         let given: GivenAnswer = serde_json::from_str(given).map_err(|error| error.to_string())?;
         let params: &RawValue = serde_json::from_str(params).expect("BUG: test parameters are JSON");
-        given.check(kind, Some(params)).map(|checked| checked.result.to_string()).map_err(|invalid| invalid.message)
+        let checked = given.check(kind, "new/method", Some(params));
+        checked.map(|checked| checked.result.to_string()).map_err(|invalid| invalid.message)
     }
 
     #[test]
@@ -464,14 +467,22 @@ mod tests {
             assert!(given(&format!(r#"{{"result":{grant}}}"#)).is_err(), "{grant}");
         }
         assert_eq!(decisions(RequestKind::HumanCommand, &json!({"availableDecisions": ["acceptForSession"]})).len(), 3);
-        assert_eq!(by_policy(RequestKind::HumanCommand), None);
+        assert_eq!(by_policy(RequestKind::HumanCommand, "new/method"), None);
     }
 
     #[test]
-    fn old_approvals_take_both_vocabularies() {
-        let old = |given: &str| check(RequestKind::OldPatch, "{}", given);
-        assert_eq!(old(r#"{"decision":"decline"}"#), Ok(r#"{"decision":"denied"}"#.to_owned()));
-        assert_eq!(old(r#"{"decision":"approved"}"#), Ok(r#"{"decision":"approved"}"#.to_owned()));
+    fn answers_have_the_words_of_the_method() {
+        const METHOD: &str = "applyPatchApproval";
+        let check = |word: &str, expect: &str| {
+            let given: GivenAnswer = serde_json::from_value(json!({ "decision": word })).expect("BUG: a test answer");
+            let checked = given.check(RequestKind::FileChange, METHOD, None).map(|checked| checked.result);
+            assert_eq!(checked, Ok(json!({ "decision": expect })));
+        };
+        check("decline", "denied");
+        check("approved", "approved");
+        assert_eq!(by_policy(RequestKind::FileChange, METHOD), Some(json!({ "decision": "denied" })));
+        let is_cancel = |method: &str| is_cancel(RequestKind::FileChange, method, r#"{"decision":"abort"}"#);
+        assert!(is_cancel(METHOD) && !is_cancel("new/method"));
     }
 
     #[test]

@@ -118,7 +118,7 @@ impl Requests {
         let Some(request) = self.open.get_mut(id) else { return };
         let Some(line) = answer.line(&request.row.rpc_request_id, &request.verdict) else { return };
         let AnswerBefore { payload, at_us, source, by, reason, is_dispatched } = answer;
-        let is_cancel = answer::is_cancel(request.kind, &payload);
+        let is_cancel = answer::is_cancel(request.kind, &request.row.method, &payload);
         let given = GivenRow { request_id: request.row.request_id.clone(), at_us, source, by, payload };
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         effects.push(resolved_note(&end, true));

@@ -1,5 +1,5 @@
-//! The items in progress: what they change or run. A request for a file change names only its item, as does a command request
-//! of early 2026, and a person must see what they approve.
+//! The items in progress: what they change or run. A request for a file change names only its item, and one for a command may do
+//! so, but a person must see what they approve.
 
 use std::collections::VecDeque;
 

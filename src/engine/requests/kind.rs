@@ -6,7 +6,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::engine::visible::one_line;
-use crate::protocol::{Method, named};
+use crate::protocol::change::FileChange;
+use crate::protocol::{CommandText, Method, Word, named};
 use crate::wire::Members;
 
 named! {
@@ -42,41 +43,6 @@ impl RequestType {
     }
 }
 
-/// A decision in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
-    /// Approve once.
-    Accept,
-    /// Approve, and approve the same again in this session without asking.
-    AcceptForSession,
-    /// Decline; the model goes on without it.
-    Decline,
-    /// Decline and end the turn.
-    Cancel,
-}
-
-impl Word {
-    /// The word in answers. Source: the real server.
-    pub(crate) const fn decision(self) -> &'static str {
-        match self {
-            Word::Accept => "accept",
-            Word::AcceptForSession => "acceptForSession",
-            Word::Decline => "decline",
-            Word::Cancel => "cancel",
-        }
-    }
-
-    /// The same in the protocol of early 2026.
-    const fn old_decision(self) -> &'static str {
-        match self {
-            Word::Accept => "approved",
-            Word::AcceptForSession => "approved_for_session",
-            Word::Decline => "denied",
-            Word::Cancel => "abort",
-        }
-    }
-}
-
 /// What a request is about, as its documents name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -104,17 +70,13 @@ impl Subject {
     }
 }
 
-/// A kind of request: a method, or two that differ only in their release.
+/// A kind of request, whatever its method is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
     Command,
     /// A command that a person has to decide on each time: no policy answers it, and no decision holds for later.
     HumanCommand,
     FileChange,
-    /// A command, until early 2026.
-    OldCommand,
-    /// A file change, until early 2026.
-    OldPatch,
     Permissions,
     UserInput,
     Elicitation,
@@ -134,8 +96,6 @@ struct Facts {
     item_type: Option<&'static str>,
     /// The decisions that it takes, whatever it offers.
     words: &'static [Word],
-    /// Its answers have the words of early 2026.
-    is_old: bool,
     /// Only a person may answer it, with one of `words`.
     needs_person: bool,
 }
@@ -146,7 +106,6 @@ const APPROVAL: Facts = Facts {
     subject: Some(Subject::Command),
     item_type: Some("commandExecution"),
     words: &[Word::Accept, Word::AcceptForSession, Word::Decline, Word::Cancel],
-    is_old: false,
     needs_person: false,
 };
 
@@ -159,7 +118,6 @@ const OTHER: Facts = Facts {
     subject: None,
     item_type: None,
     words: &[],
-    is_old: false,
     needs_person: false,
 };
 
@@ -175,11 +133,9 @@ impl RequestKind {
     /// The kind of a request, as far as its method tells; see [`RequestKind::asked`].
     #[must_use]
     pub fn of(method: &str) -> Option<RequestKind> {
-        Some(match Method::of(method) {
+        Some(match Method::of(method).map(Method::current) {
             Some(Method::CommandApproval) => RequestKind::Command,
             Some(Method::FileChangeApproval) => RequestKind::FileChange,
-            Some(Method::OldCommandApproval) => RequestKind::OldCommand,
-            Some(Method::OldPatchApproval) => RequestKind::OldPatch,
             Some(Method::PermissionsApproval) => RequestKind::Permissions,
             Some(Method::UserInput) => RequestKind::UserInput,
             Some(Method::Elicitation) => RequestKind::Elicitation,
@@ -201,8 +157,6 @@ impl RequestKind {
                 ..APPROVAL
             },
             RequestKind::FileChange => PATCH,
-            RequestKind::OldCommand => Facts { is_old: true, ..APPROVAL },
-            RequestKind::OldPatch => Facts { is_old: true, ..PATCH },
             RequestKind::Permissions => Facts {
                 request_type: RequestType::Permissions,
                 name: "permissions",
@@ -261,15 +215,9 @@ impl RequestKind {
         self.facts().needs_person
     }
 
-    /// The word that a caller gives as its decision: that of today, or that of the request's own release.
-    pub(super) fn word_of(self, given: &str) -> Option<Word> {
-        let is_given = |word: &Word| word.decision() == given || self.decision(*word) == given;
-        self.words().iter().copied().find(is_given)
-    }
-
-    /// The decision that the server reads.
-    pub(super) fn decision(self, word: Word) -> &'static str {
-        if self.facts().is_old { word.old_decision() } else { word.decision() }
+    /// The word of an answer to a request of this kind and method.
+    pub(super) fn word_of(self, method: &str, given: &str) -> Option<Word> {
+        Word::given(method, given).filter(|word| self.words().contains(word))
     }
 }
 
@@ -282,18 +230,15 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
     let because = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
     let summary = match kind {
         RequestKind::Command | RequestKind::HumanCommand => {
-            match (text("command"), params["networkApprovalContext"]["host"].as_str()) {
-                (_, Some(host)) => format!("reach {}{because}", one_line(host)),
-                (Some(command), None) => format!("run {}{because}", without_system_shell(&command)),
-                (None, None) => format!("run a command{because}"),
+            let run = |command: &str| format!("run {command}{because}");
+            match (params["networkApprovalContext"]["host"].as_str(), CommandText::of(&params["command"])) {
+                (Some(host), _) => format!("reach {}{because}", one_line(host)),
+                (None, Some(CommandText::Line(line))) => run(&without_system_shell(&one_line(line))),
+                (None, Some(CommandText::Words(words))) => run(&one_line(&command_line(&words))),
+                (None, None) => run("a command"),
             }
         }
-        RequestKind::OldCommand => {
-            let words: Vec<&str> =
-                params["command"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            format!("run {}{because}", one_line(&command_line(&words)))
-        }
-        RequestKind::FileChange | RequestKind::OldPatch => format!("change {}{because}", files(params, changes)),
+        RequestKind::FileChange => format!("change {}{because}", files(params, changes)),
         RequestKind::Permissions => {
             let wanted = permissions_in_words(&params["permissions"]).join(", ");
             format!("allow {}{because}", if wanted.is_empty() { "nothing more" } else { &wanted })
@@ -315,9 +260,8 @@ pub(super) fn summary(kind: RequestKind, method: &str, params: &Value, changes: 
 }
 
 fn files(params: &Value, changes: Option<&Value>) -> String {
-    let of_now = changes.and_then(Value::as_array).into_iter().flatten().filter_map(|change| change["path"].as_str());
-    let of_old = params["fileChanges"].as_object().into_iter().flatten().map(|(path, _)| path.as_str());
-    let paths: Vec<String> = of_now.chain(of_old).map(one_line).collect();
+    let paths = FileChange::all_of_request(params, changes).into_iter().filter_map(|change| change.path);
+    let paths: Vec<String> = paths.map(one_line).collect();
     match &paths[..] {
         [] => "files".to_owned(),
         [path] => path.clone(),
@@ -474,9 +418,9 @@ mod tests {
         check(RequestKind::Command, r#"{"command":"rm \u202egpj.a"}"#, None, r"run rm \u{202e}gpj.a");
         check(RequestKind::FileChange, "{}", Some(r#"[{"path":"/a"},{"path":"/b"}]"#), "change /a and 1 more");
         check(RequestKind::FileChange, "{}", None, "change files");
-        check(RequestKind::OldPatch, r#"{"fileChanges":{"/a":{}}}"#, None, "change /a");
-        check(RequestKind::OldCommand, r#"{"command":["ls","a b"]}"#, None, "run ls 'a b'");
-        check(RequestKind::OldCommand, r#"{"command":["bash","-lc","ls -l"]}"#, None, "run ls -l");
+        check(RequestKind::FileChange, r#"{"fileChanges":{"/a":{}}}"#, None, "change /a");
+        check(RequestKind::Command, r#"{"command":["ls","a b"]}"#, None, "run ls 'a b'");
+        check(RequestKind::Command, r#"{"command":["bash","-lc","ls -l"]}"#, None, "run ls -l");
         check(
             RequestKind::Permissions,
             r#"{"permissions":{"network":{"enabled":true},"x":null}}"#,

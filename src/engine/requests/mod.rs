@@ -41,7 +41,7 @@ use super::model::{
 };
 use super::rules::Rule;
 use super::workspaces::Workspaces;
-use crate::protocol::ItemPlace;
+use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
 pub(crate) use answer::Persist;
@@ -53,8 +53,7 @@ use early::Early;
 pub(super) use items::Items;
 use kind::summary;
 pub(crate) use kind::{
-    FIELD_ORDER, Need, Subject, Word, command_line, field_order, permissions_in_words, without_shell,
-    without_system_shell,
+    FIELD_ORDER, Need, Subject, command_line, field_order, permissions_in_words, without_shell, without_system_shell,
 };
 pub use kind::{RequestKind, RequestType};
 use open::{
@@ -249,7 +248,7 @@ impl Requests {
         let params = message.params.map(read).unwrap_or_default();
         let kind = RequestKind::asked(method, &params);
         let Some(kind) = kind.filter(|_| self.open.len() < OPEN_MAX) else { return };
-        let item = about.item.filter(|_| kind == RequestKind::Command).map(read);
+        let item = about.item.filter(|_| kind == RequestKind::Command && !says_all(method)).map(read);
         let shown = with_item(params, item.as_ref());
         let before = self.asked_again(now, &id, message, &mut replaced, effects);
         let ruled = match before {
@@ -389,7 +388,7 @@ impl Requests {
             effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotOpen)));
             return;
         };
-        let answer = match (given.check(request.kind, request.params.as_deref()), &request.state) {
+        let answer = match (given.check(request.kind, &request.row.method, request.params.as_deref()), &request.state) {
             (_, State::Deciding(_) | State::Answered | State::Sent | State::Expired) => {
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotOpen)));
                 return;

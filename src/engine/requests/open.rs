@@ -18,7 +18,7 @@ use crate::engine::model::{
     ApiCallId, ApiReply, Decision, Effect, GivenRow, LedgerEntry, LinkEffect, Note, Now, Passage, RequestEnd,
     RequestRow, RequestSource, RequestStatus, Token, Verdict,
 };
-use crate::protocol::ItemPlace;
+use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Conn, Members, Message, RpcId};
 
 /// Ended requests remembered, to recognize late answers.
@@ -404,10 +404,9 @@ impl Requests {
 
     /// The changes behind a request became known after it.
     pub(in crate::engine) fn shown(&mut self, place: &ItemPlace, changes: &RawValue, effects: &mut Vec<Effect>) {
-        let asked = self
-            .open
-            .values_mut()
-            .filter(|request| request.kind == RequestKind::FileChange && is_same_item(&request.row.place, place));
+        let asked = self.open.values_mut().filter(|Request { kind, row, .. }| {
+            *kind == RequestKind::FileChange && is_same_item(&row.place, place) && !says_all(&row.method)
+        });
         for request in asked {
             let params = request.params.as_deref().map(read).unwrap_or_default();
             request.row.summary = summary(request.kind, &request.row.method, &params, Some(&read(changes)));
@@ -427,7 +426,7 @@ impl Requests {
         }
     }
 
-    /// An item completed, which ends requests about it. Servers of early 2026 report nothing more specific.
+    /// An item completed, which ends requests about it. A server may report nothing more specific.
     pub(in crate::engine) fn item_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
         let of_item = |request: &Request| is_same_item(&request.row.place, place);
         for id in self.ids_where(of_item) {
@@ -532,7 +531,7 @@ impl Requests {
         if !matches!(request.state, State::Expired) {
             return;
         }
-        let Some(result) = answer::by_policy(request.kind) else { return };
+        let Some(result) = answer::by_policy(request.kind, &request.row.method) else { return };
         let bytes = response_line(&request.row.rpc_request_id, &result);
         let given = GivenRow {
             request_id: request.row.request_id.clone(),

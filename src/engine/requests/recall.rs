@@ -105,7 +105,7 @@ impl Requests {
     pub(in crate::engine) fn not_written(&mut self, token: Token, effects: &mut Vec<Effect>) {
         let by_policy = self.by_policy.get(&token).and_then(|answer| self.open.get(&answer.id));
         if let Some(request) = by_policy
-            && let Some(result) = answer::by_policy(request.kind)
+            && let Some(result) = answer::by_policy(request.kind, &request.row.method)
         {
             effects.push(inject(response_line(&request.row.rpc_request_id, &result), &Verdict::Open, token));
         }

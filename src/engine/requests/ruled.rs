@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::answer::{self, CheckedAnswer};
-use super::kind::{RequestKind, Word};
+use super::kind::RequestKind;
 use super::open::{Commit, Decider, Deciding, Request, State, Withheld};
 use super::{About, HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
@@ -19,7 +19,7 @@ use crate::engine::model::{
     RequestStatus, Token,
 };
 use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
-use crate::protocol::ItemPlace;
+use crate::protocol::{ItemPlace, Word};
 use crate::wire::{Conn, Message, RpcId};
 
 /// How long the client waits for a request while a rule is at work.
@@ -220,7 +220,7 @@ impl Requests {
             }
             Some(By::Decline { name, reason }) => {
                 request.rule = Some(Box::new(Ruled { name: name.clone(), check: None, places: 0, due }));
-                let Some(result) = answer::by_policy(request.kind) else { return };
+                let Some(result) = answer::by_policy(request.kind, &request.row.method) else { return };
                 let answer = CheckedAnswer { result, reason, is_cancel: false };
                 let rule = AppliedRule { name, action: RuleAction::Decline, program: None };
                 self.rule_answers(now, id, rule, answer, effects);
@@ -253,7 +253,7 @@ impl Requests {
             // Somebody else has answered meanwhile.
             _ if !matches!(request.state, State::Pending) => request.rule = None,
             Ok(program) => {
-                let result = json!({ "decision": request.kind.decision(Word::Accept) });
+                let result = json!({ "decision": Word::Accept.in_answer_to(&request.row.method) });
                 let answer = CheckedAnswer { result, reason: None, is_cancel: false };
                 let rule = AppliedRule { name, action: RuleAction::Accept, program: Some(program) };
                 self.rule_answers(now, &id, rule, answer, effects);

@@ -9,6 +9,8 @@ use serde_json::value::RawValue;
 use super::command_line::{LINE_BYTES_MAX, PlainCommand, Unclear, plain_command, plain_words, rough_words};
 use super::is_whole_path;
 use crate::engine::requests::{RequestKind, Subject};
+use crate::protocol::change::FileChange;
+use crate::protocol::{CommandText, approval_member};
 use crate::wire::{Members, repeats_member};
 
 /// A request on which a rule may decide.
@@ -67,11 +69,10 @@ impl Asked {
         if kind.needs_person() || !matches!(&shown["kind"], Value::Null) && shown["kind"] != "command" {
             return None;
         }
-        let cwd = || shown["cwd"].as_str().map(str::to_owned);
         Some(match kind.subject()? {
-            Subject::Command => Asked::Command(command(kind, params, shown)),
+            Subject::Command => Asked::Command(command(params, shown)),
             Subject::Diff => Asked::FileChange { paths: paths(shown, changes) },
-            Subject::Permissions => Asked::Permissions { cwd: cwd() },
+            Subject::Permissions => Asked::Permissions { cwd: shown["cwd"].as_str().map(str::to_owned) },
             Subject::Questions => Asked::Questions,
             Subject::Elicitation => Asked::Elicitation,
         })
@@ -92,23 +93,21 @@ impl Asked {
     }
 }
 
-fn command(kind: RequestKind, params: Option<&RawValue>, shown: &Value) -> AskedCommand {
-    let (plain, words) = match &shown["command"] {
-        Value::String(line) => {
+fn command(params: Option<&RawValue>, shown: &Value) -> AskedCommand {
+    let (plain, words) = match CommandText::of(&shown["command"]) {
+        Some(CommandText::Line(line)) => {
             let words = if line.len() <= LINE_BYTES_MAX { shlex::split(line) } else { None };
             (plain_command(line), words)
         }
-        Value::Array(words) => {
-            match words.iter().map(|word| word.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>() {
-                Some(words) => (plain_words(&words), Some(words)),
-                None => (Err(Unclear::NotGiven), None),
-            }
+        Some(CommandText::Words(words)) => {
+            let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+            (plain_words(&words), Some(words))
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => (Err(Unclear::NotGiven), None),
+        None => (Err(Unclear::NotGiven), None),
     };
     let cwd = shown["cwd"].as_str().map(str::to_owned);
     let argv = plain.as_ref().map_or(&[][..], |plain| &plain.argv);
-    let bar = bar(kind, params, (argv, words.as_deref().unwrap_or_default())).or_else(|| {
+    let bar = bar(params, (argv, words.as_deref().unwrap_or_default())).or_else(|| {
         let is_clear = cwd.as_deref().is_none_or(is_whole_path);
         (!is_clear).then(|| "the folder has `.`, `..` or a doubled slash".to_owned())
     });
@@ -120,7 +119,7 @@ fn command(kind: RequestKind, params: Option<&RawValue>, shown: &Value) -> Asked
 type AskedWords<'a> = (&'a [String], &'a [String]);
 
 /// The member of a request for a command that bars a rule from accepting it, if there is one.
-fn bar(kind: RequestKind, params: Option<&RawValue>, words: AskedWords<'_>) -> Option<String> {
+fn bar(params: Option<&RawValue>, words: AskedWords<'_>) -> Option<String> {
     let Some(members) = params.and_then(Members::of) else {
         return Some("its parameters are not an object".to_owned());
     };
@@ -137,60 +136,22 @@ fn bar(kind: RequestKind, params: Option<&RawValue>, words: AskedWords<'_>) -> O
         if repeats_member(raw) {
             return Some(format!("a member within `{name}` is repeated"));
         }
-        if !is_harmless(kind, name, &value, words) {
-            return Some(match is_known(kind, name) {
-                false => format!("the member `{name}` is not known"),
-                true => format!("the value of `{name}` asks for more than this command, or is not known"),
-            });
-        }
+        let why = match approval_member(&members, name).and_then(|known| is_harmless(known, &value, words)) {
+            Some(true) => continue,
+            Some(false) => format!("the value of `{name}` asks for more than this command, or is not known"),
+            None => format!("the member `{name}` is not known"),
+        };
+        return Some(why);
     }
     None
 }
 
-/// Members of a command approval since 0.77. Source: the schemas of 0.77, 0.125 and 0.169.
-const MEMBERS: [&str; 16] = [
-    "additionalPermissions",
-    "approvalId",
-    "availableDecisions",
-    "command",
-    "commandActions",
-    "cwd",
-    "environmentId",
-    "itemId",
-    "kind",
-    "networkApprovalContext",
-    "proposedExecpolicyAmendment",
-    "proposedNetworkPolicyAmendments",
-    "reason",
-    "startedAtMs",
-    "threadId",
-    "turnId",
-];
-
-/// Members of the approval of early 2026. Source: the same schemas.
-const OLD_MEMBERS: [&str; 7] = ["approvalId", "callId", "command", "conversationId", "cwd", "parsedCmd", "reason"];
-
-fn is_known(kind: RequestKind, name: &str) -> bool {
-    match kind {
-        RequestKind::Command => MEMBERS.contains(&name),
-        RequestKind::OldCommand => OLD_MEMBERS.contains(&name),
-        RequestKind::HumanCommand
-        | RequestKind::FileChange
-        | RequestKind::OldPatch
-        | RequestKind::Permissions
-        | RequestKind::UserInput
-        | RequestKind::Elicitation
-        | RequestKind::Other => false,
-    }
-}
-
-fn is_harmless(kind: RequestKind, name: &str, value: &Value, (argv, line): AskedWords<'_>) -> bool {
-    if !is_known(kind, name) {
-        return false;
-    }
+/// Whether a member of a command approval asks for nothing more than to run the command; `None` if it is not known. Source: the schemas
+/// of 0.77, 0.125 and 0.169.
+fn is_harmless(name: &str, value: &Value, (argv, line): AskedWords<'_>) -> Option<bool> {
     let count = value.as_array().map(Vec::len);
-    match name {
-        "threadId" | "turnId" | "itemId" | "callId" | "conversationId" => value.is_string(),
+    Some(match name {
+        "threadId" | "turnId" | "itemId" => value.is_string(),
         "startedAtMs" => value.is_number() || value.is_null(),
         // A request that says `null` is not about its item's command.
         "command" => value.is_string() || value.is_array(),
@@ -203,7 +164,7 @@ fn is_harmless(kind: RequestKind, name: &str, value: &Value, (argv, line): Asked
         "additionalPermissions" | "networkApprovalContext" => value.is_null(),
         "proposedNetworkPolicyAmendments" => value.is_null() || count == Some(0),
         // Codex reads the line as well: it must have found one command, and the same.
-        "commandActions" | "parsedCmd" => {
+        "commandActions" => {
             let is_this = |action: &Value| action_command(action).is_some_and(|words| words == argv || words == line);
             value.is_null() || value.as_array().is_some_and(|actions| actions.len() <= 1 && actions.iter().all(is_this))
         }
@@ -213,8 +174,8 @@ fn is_harmless(kind: RequestKind, name: &str, value: &Value, (argv, line): Asked
         "availableDecisions" => {
             value.as_array().map_or(value.is_null(), |offered| offered.iter().any(|decision| decision == "accept"))
         }
-        _ => false,
-    }
+        _ => return None,
+    })
 }
 
 /// Kinds of what codex reads in a command line. Source: the schemas of 0.77, 0.125 and 0.169.
@@ -238,11 +199,6 @@ fn action_command(action: &Value) -> Option<Vec<String>> {
 
 /// The files that change, with the places that they move to.
 fn paths(shown: &Value, changes: Option<&Value>) -> Vec<String> {
-    let of_now =
-        changes.and_then(Value::as_array).into_iter().flatten().flat_map(|change| {
-            [&change["path"], &change["kind"]["move_path"]].map(Value::as_str).into_iter().flatten()
-        });
-    let of_old = shown["fileChanges"].as_object().into_iter().flatten();
-    let of_old = of_old.flat_map(|(path, change)| std::iter::once(path.as_str()).chain(change["move_path"].as_str()));
-    of_now.chain(of_old).map(str::to_owned).collect()
+    let files = FileChange::all_of_request(shown, changes).into_iter();
+    files.flat_map(|change| [change.path, change.moved_to]).flatten().map(str::to_owned).collect()
 }

@@ -239,10 +239,10 @@ fn old_and_incomplete_requests() {
         "conversationId": "c", "callId": "i", "command": ["/bin/bash", "-lc", "git status"], "cwd": "/home/me/proj",
         "parsedCmd": [{"type": "unknown", "cmd": "git status"}], "reason": null,
     });
-    assert_eq!(decided(&git_status(), RequestKind::OldCommand, &old), "status");
+    assert_eq!(decided(&git_status(), RequestKind::Command, &old), "status");
     let mut risky = old.clone();
     risky["risk"] = json!({});
-    assert!(decided(&git_status(), RequestKind::OldCommand, &risky).contains("`risk` is not known"));
+    assert!(decided(&git_status(), RequestKind::Command, &risky).contains("`risk` is not known"));
     // Codex 0.77 leaves the command to the item.
     let params =
         json!({"threadId": "t", "turnId": "u", "itemId": "i", "reason": null, "proposedExecpolicyAmendment": null});

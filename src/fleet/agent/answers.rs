@@ -408,7 +408,7 @@ pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Word;
+    use crate::protocol::Word;
 
     #[test]
     fn ledger_names_user_and_host() {

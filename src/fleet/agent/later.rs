@@ -428,9 +428,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::Word;
     use crate::fleet::connection::BACKOFF_MAX;
     use crate::fleet::wire::Decision;
+    use crate::protocol::Word;
 
     const ID: &str = "6b02d1a90c4e-0";
 

@@ -575,7 +575,7 @@ impl Conversation {
                 thread.has_item(turn_id, item, place.item_id.as_deref(), place_us);
             }
         });
-        // Servers of early 2026 report nothing more specific about the end of a request.
+        // A server may report nothing more specific about the end of a request.
         self.requests_over(|request| request.is_about(&place));
         let Some(item) = item else { return Change::None };
         let tool = if item.kind.is_tool() { self.tools.remove(&place) } else { None };

@@ -31,7 +31,7 @@ impl Conversation {
         self.requests.iter().map(|(_, request)| request).find(|request| request.is_about(item))
     }
 
-    /// The tool in progress at a place; requests of early 2026 do not name the turn.
+    /// The tool in progress at a place; some requests do not name the turn.
     pub(in crate::history) fn tool_at(&self, place: &ItemPlace) -> Option<&Tool> {
         let is_meant = |key: &ItemPlace| {
             key.item_id == place.item_id
