@@ -107,8 +107,8 @@ impl Engine {
             (Side::Server, Some(event)) => self.server_writes(&seen, event, completed, &mut decision, effects),
         }
         decision.then.extend(self.secrets.take_warning().map(Effect::Warn));
-        self.requests.keep_early(effects);
-        self.requests.keep_early(&mut decision.then);
+        self.requests.keep_unread(effects);
+        self.requests.keep_unread(&mut decision.then);
         decision
     }
 

@@ -188,7 +188,7 @@ impl Engine {
     /// Decides how to react to `input` and appends the effects.
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         self.take(now, input, effects);
-        self.requests.keep_early(effects);
+        self.requests.keep_unread(effects);
     }
 
     fn take(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
@@ -601,7 +601,7 @@ mod tests {
             Effect::Order(Order::Keep(entry)) => format!("keep({})", entry_in_a_word(entry)),
             Effect::Order(Order::KeepFirst(token, entry)) => format!("first{token}({})", entry_in_a_word(entry)),
             Effect::Order(Order::Commit(token, entry)) => format!("commit{token}({})", entry_in_a_word(entry)),
-            Effect::Order(Order::Early(token, entry)) => format!("early{token}({})", entry_in_a_word(entry)),
+            Effect::Order(Order::Read(token, entry)) => format!("read{token}({})", entry_in_a_word(entry)),
             Effect::Link(LinkEffect::Release(token)) => format!("release{token}"),
             Effect::Link(LinkEffect::Inject(injection)) => {
                 let lines: Vec<String> =

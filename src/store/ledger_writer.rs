@@ -260,7 +260,7 @@ impl LedgerWriter {
                 (self.notify)(Input::Committed { token, done });
             }
             // Its entry follows in an order of its own.
-            (Job::Order(Order::Early(..)), _) => {}
+            (Job::Order(Order::Read(..)), _) => {}
             (Job::Order(order), _) => {
                 if let Some(token) = order.token() {
                     (self.notify)(Input::Committed { token, done: true });
@@ -280,12 +280,12 @@ impl LedgerWriter {
     fn refuse(&mut self, job: Job, why: &LedgerError) {
         match job {
             // Its entry follows in an order of its own.
-            Job::Order(Order::Early(..)) if self.is_loaded => {}
+            Job::Order(Order::Read(..)) if self.is_loaded => {}
             Job::Order(order) => {
                 let token = order.token();
                 match order {
                     Order::Keep(entry) | Order::KeepFirst(_, entry) => self.retry_later(entry),
-                    Order::Commit(..) | Order::Early(..) => {}
+                    Order::Commit(..) | Order::Read(..) => {}
                 }
                 if let Some(token) = token {
                     (self.notify)(Input::Committed { token, done: false });
@@ -352,7 +352,7 @@ fn carry_out(
             keep(transaction, run, entry)?;
             Done::Nothing
         }
-        Job::Order(Order::Early(..)) => Done::Nothing,
+        Job::Order(Order::Read(..)) => Done::Nothing,
         // `keep` changes no row if the request has already ended.
         Job::Order(Order::Commit(_, entry)) => Done::Committed(keep(transaction, run, entry)? > 0),
         Job::Push(pushed, _) => {

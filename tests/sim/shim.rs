@@ -192,7 +192,7 @@ impl World {
                 self.referee.ordered(now, token, &entry, true);
                 (Told::Whether(token), entry)
             }
-            Order::Early(..) => return self.broken("what is not to be done here: an early order".to_owned()),
+            Order::Read(..) => return self.broken("what is not to be done here: an order to read".to_owned()),
         };
         run.orders.push_back((told, entry));
     }

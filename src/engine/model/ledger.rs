@@ -141,7 +141,7 @@ pub enum Order {
     /// Store it now or never, and report which.
     Commit(Token, LedgerEntry),
     /// Read the ledger, and report if it cannot be used. Store nothing: the order for the entry follows once it is read.
-    Early(Token, LedgerEntry),
+    Read(Token, LedgerEntry),
 }
 
 impl Order {
@@ -149,17 +149,17 @@ impl Order {
     pub fn token(&self) -> Option<Token> {
         match self {
             Order::Keep(_) => None,
-            Order::KeepFirst(token, _) | Order::Commit(token, _) | Order::Early(token, _) => Some(*token),
+            Order::KeepFirst(token, _) | Order::Commit(token, _) | Order::Read(token, _) => Some(*token),
         }
     }
 
     pub(in crate::engine) fn entry(&self) -> &LedgerEntry {
-        let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Early(_, entry)) = self;
+        let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Read(_, entry)) = self;
         entry
     }
 
     pub(in crate::engine) fn entry_mut(&mut self) -> &mut LedgerEntry {
-        let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Early(_, entry)) = self;
+        let (Order::Keep(entry) | Order::KeepFirst(_, entry) | Order::Commit(_, entry) | Order::Read(_, entry)) = self;
         entry
     }
 }

@@ -4,7 +4,7 @@
 //! If somebody resumes the thread, the server asks for its open requests again, and says in which state the thread is. A thread
 //! that waits for nobody has no open requests for a human. If the server asks again for a request whose answer is stored, it
 //! has not got that answer, which is then sent. An answer that the ledger does not have whole cannot be sent: its row is open
-//! again. If it asks before the ledger is read, see [`super::early`].
+//! again. If it asks before the ledger is read, see [`super::unread`].
 
 use std::collections::VecDeque;
 

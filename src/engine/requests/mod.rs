@@ -16,7 +16,6 @@
 
 pub(super) mod answer;
 mod before;
-mod early;
 mod items;
 mod kind;
 mod open;
@@ -26,6 +25,7 @@ mod runner_up;
 mod server_facts;
 #[cfg(test)]
 mod simulation;
+mod unread;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -49,7 +49,6 @@ pub use answer::{GivenAnswer, decisions, valid};
 pub(crate) use answer::{UNANSWERED, answers_nothing};
 use before::Again;
 pub use before::{AnswerBefore, OpenBefore, request_digest};
-use early::Early;
 pub(super) use items::Items;
 use kind::summary;
 pub(crate) use kind::{
@@ -61,6 +60,7 @@ use open::{
 };
 use recall::{Dispatch, PassedLate};
 use ruled::RuledRequest;
+use unread::Unread;
 
 /// How long a direction is held for the ledger. Source: the contract.
 const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -105,7 +105,7 @@ pub(super) struct Requests {
     /// The ledger has been read. Only for a hub it may have rows of this run then.
     is_read: bool,
     /// What is to be stored until then.
-    early: Early,
+    unread: Unread,
     ended: Ended,
     /// Assigned names and how often each was used.
     names: HashMap<String, u64>,
@@ -149,7 +149,7 @@ impl Requests {
             arrivals: 0,
             before: Vec::new(),
             is_read: !server_owner.outlives_us(),
-            early: Early::default(),
+            unread: Unread::default(),
             ended: Ended::default(),
             names: HashMap::new(),
             commits: HashMap::new(),
@@ -432,7 +432,7 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) {
         if !done {
-            self.early.refused(token);
+            self.unread.refused(token);
         }
         if matches!(self.commits.get(&token), Some(Commit::Decides(_))) {
             self.rules_tick(now, clients, effects);

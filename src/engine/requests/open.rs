@@ -646,7 +646,7 @@ impl Requests {
         }
         let may_wait = has_followed && matches!(why, Why::Confirmed);
         if let Some(request) = self.forget(id, if may_wait { LateAnswer::Forward } else { LateAnswer::Withhold }) {
-            self.early.over(&request.row.request_id, *why);
+            self.unread.over(&request.row.request_id, *why);
             if !matches!(why, Why::ServerExited) {
                 self.recall(&request.row.request_id, effects);
             }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::early::withdrawn;
+use super::unread::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
 use crate::engine::model::{Decision, Effect, LedgerEntry, LinkEffect, Now, RequestEnd, Token, Verdict};
 use crate::wire::{Conn, Message, RpcId};
@@ -84,7 +84,7 @@ impl Requests {
             // The row may turn out to have an answer of an earlier hub, which this one has not replaced.
             let is_its =
                 |of: &str, entry: &LedgerEntry| of == request_id && matches!(entry, LedgerEntry::RequestEnded(_));
-            self.early.forget(is_its).iter().for_each(|token| drop(self.commits.remove(token)));
+            self.unread.forget(is_its).iter().for_each(|token| drop(self.commits.remove(token)));
             resolve(RequestEnd { instead: true, ..withdrawn(request_id, now) }, effects);
         }
     }

@@ -32,7 +32,7 @@ const REPLACED_SENT: ErrorText =
 
 /// The requests so far, and what is to be stored about them.
 #[derive(Debug, Default)]
-pub(super) struct Early {
+pub(super) struct Unread {
     /// Oldest first.
     asked: VecDeque<Asked>,
     /// Each with the name of its request.
@@ -116,7 +116,7 @@ impl Asked {
     }
 }
 
-impl Early {
+impl Unread {
     fn add(&mut self, mut order: Order) {
         let Some(name) = order.entry_mut().request_id_mut().cloned() else { return };
         if let LedgerEntry::RequestOpened(row) = order.entry() {
@@ -215,7 +215,7 @@ impl Early {
             Order::Keep(LedgerEntry::RequestEnded(end)) | Order::KeepFirst(_, LedgerEntry::RequestEnded(end)) => {
                 of == name && end.payload.is_some()
             }
-            Order::Keep(_) | Order::KeepFirst(..) | Order::Commit(..) | Order::Early(..) => false,
+            Order::Keep(_) | Order::KeepFirst(..) | Order::Commit(..) | Order::Read(..) => false,
         })
     }
 }
@@ -230,51 +230,51 @@ fn replaces(end: &RequestEnd, answer: &AnswerBefore, is_whole: bool) -> RequestE
 impl Requests {
     /// Keeps the orders about requests as long as the ledger is not read. It gets the news that there are some, so that it is
     /// opened, and reports if it cannot be used.
-    pub(in crate::engine) fn keep_early(&mut self, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn keep_unread(&mut self, effects: &mut Vec<Effect>) {
         if self.is_read {
             return;
         }
-        let is_early = |effect: &mut Effect| {
+        let is_unread = |effect: &mut Effect| {
             // The news of one that is kept already stays.
             let Effect::Order(order @ (Order::Keep(_) | Order::KeepFirst(..) | Order::Commit(..))) = effect else {
                 return false;
             };
             order.entry_mut().request_id_mut().is_some()
         };
-        let early: Vec<Effect> = effects.extract_if(.., is_early).collect();
-        for effect in early {
+        let unread: Vec<Effect> = effects.extract_if(.., is_unread).collect();
+        for effect in unread {
             if let Effect::Order(order) = effect {
                 let token = order.token();
-                effects.extend(token.map(|token| Effect::Order(Order::Early(token, order.entry().clone()))));
-                self.early.add(order);
+                effects.extend(token.map(|token| Effect::Order(Order::Read(token, order.entry().clone()))));
+                self.unread.add(order);
             }
         }
-        if self.early.is_full() || self.early.asked.len() > ASKED_MAX {
-            self.forget_early(effects);
+        if self.unread.is_full() || self.unread.asked.len() > ASKED_MAX {
+            self.forget_unread(effects);
         }
     }
 
     /// Forgets the oldest requests that have ended. An open one has its row here.
-    fn forget_early(&mut self, effects: &mut Vec<Effect>) {
+    fn forget_unread(&mut self, effects: &mut Vec<Effect>) {
         let open: HashSet<&str> = self.open.values().map(|request| &*request.row.request_id).collect();
         let mut tokens = Vec::new();
-        if self.early.is_full() {
+        if self.unread.is_full() {
             // What the ledger would replace by the next one, or has only beside an answer.
-            self.early.forget_superseded();
+            self.unread.forget_superseded();
         }
-        if self.early.is_full() {
-            tokens = self.early.forget_ended(&open);
+        if self.unread.is_full() {
+            tokens = self.unread.forget_ended(&open);
         }
-        if self.early.is_full() {
+        if self.unread.is_full() {
             // The commit stays: at its deadline a request that waits for it goes on.
-            self.early.forget(|_, entry| matches!(entry, LedgerEntry::RequestOpened(_)));
+            self.unread.forget(|_, entry| matches!(entry, LedgerEntry::RequestOpened(_)));
         }
-        while self.early.asked.len() > ASKED_MAX {
-            let Some(at) = self.early.asked.iter().position(|asked| !open.contains(&*asked.name)) else { break };
-            self.early.asked.remove(at);
+        while self.unread.asked.len() > ASKED_MAX {
+            let Some(at) = self.unread.asked.iter().position(|asked| !open.contains(&*asked.name)) else { break };
+            self.unread.asked.remove(at);
         }
         tokens.iter().for_each(|token| drop(self.commits.remove(token)));
-        if !std::mem::replace(&mut self.early.has_warned, true) {
+        if !std::mem::replace(&mut self.unread.has_warned, true) {
             effects.push(Effect::Warn(Warning::RequestsNotStored));
         }
     }
@@ -294,14 +294,14 @@ impl Requests {
             return;
         }
         ended.iter().chain(rows.iter().map(|row| &row.request_id)).for_each(|name| self.name_is_used(name));
-        let early = std::mem::take(&mut self.early);
-        let places = self.places(now, &early, &Rows::of(ended, &rows), effects);
+        let unread = std::mem::take(&mut self.unread);
+        let places = self.places(now, &unread, &Rows::of(ended, &rows), effects);
         let mut open = Vec::new();
         for id in self.ids_where(|_| true) {
             let Some((name, place)) = self.open.get(&id).and_then(|it| places.get_key_value(&it.row.request_id)) else {
                 continue;
             };
-            if matches!(place.found, Found::New) && !early.opens(name) {
+            if matches!(place.found, Found::New) && !unread.opens(name) {
                 let row = RequestRow { request_id: place.name.clone(), ..self.open[&id].row.clone() };
                 effects.push(Effect::keep(LedgerEntry::RequestOpened(Box::new(row))));
             }
@@ -309,7 +309,7 @@ impl Requests {
         }
         let names = places.iter().map(|(before, place)| (before.clone(), place.name.clone())).collect();
         self.rename(&names);
-        for (name, order) in early.orders {
+        for (name, order) in unread.orders {
             // The caller of an answer that is not stored yet may have read the other request of this name.
             match places.get(&name) {
                 Some(place) if name != place.name && is_of_caller(&order) => {}
@@ -320,7 +320,7 @@ impl Requests {
         for (id, is_renamed, found) in open {
             self.place_open(now, &id, is_renamed, found, clients, effects);
         }
-        let asked: HashSet<&RpcId> = early.asked.iter().map(|asked| &asked.id).collect();
+        let asked: HashSet<&RpcId> = unread.asked.iter().map(|asked| &asked.id).collect();
         rows.retain(|row| row.rpc_id().is_some_and(|id| !asked.contains(&id)));
         self.before = rows;
     }
@@ -329,18 +329,18 @@ impl Requests {
     fn places<'a>(
         &mut self,
         now: Now,
-        early: &Early,
+        unread: &Unread,
         rows: &Rows<'a>,
         effects: &mut Vec<Effect>,
     ) -> HashMap<String, Place<'a>> {
         let Some(generation) = self.generation.clone() else { return HashMap::new() };
         let (mut places, mut settled) = (HashMap::new(), HashSet::new());
-        for asked in &early.asked {
+        for asked in &unread.asked {
             // A further request of the same id is not that of the row.
             let row = rows.newest.get(&asked.id).copied().filter(|row| settled.insert(&*row.request_id));
             let place = if let Some(row) = row.filter(|row| row.digest == asked.digest) {
                 let found =
-                    row.answer.as_ref().map_or(Found::Open, |answer| self.found(early, asked, row, answer, effects));
+                    row.answer.as_ref().map_or(Found::Open, |answer| self.found(unread, asked, row, answer, effects));
                 Place { name: row.request_id.clone(), is_whole: asked.is_whole, found }
             } else {
                 // The server asks for something else under its id.
@@ -367,7 +367,7 @@ impl Requests {
     /// What becomes of a stored answer.
     fn found<'a>(
         &self,
-        early: &Early,
+        unread: &Unread,
         asked: &Asked,
         row: &OpenBefore,
         answer: &'a AnswerBefore,
@@ -376,7 +376,7 @@ impl Requests {
         let request = self.open.get(&asked.id).filter(|request| request.row.request_id == asked.name);
         let by_policy = self.by_policy.values().any(|policy| policy.end.request_id == asked.name);
         match request {
-            _ if early.is_answered(&asked.name) => Found::OtherAnswer(answer),
+            _ if unread.is_answered(&asked.name) => Found::OtherAnswer(answer),
             Some(_) if by_policy => Found::OtherAnswer(answer),
             None => Found::Ended(answer, asked.over),
             Some(request)

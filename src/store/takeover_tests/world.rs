@@ -190,7 +190,7 @@ impl World {
     pub(super) fn ledger_works(&mut self) {
         while let Some(order) = self.orders.pop_front() {
             let (token, is_asked, entry) = match order {
-                Order::Early(..) => continue,
+                Order::Read(..) => continue,
                 Order::Keep(entry) => (None, false, entry),
                 Order::KeepFirst(token, entry) => (Some(token), false, entry),
                 Order::Commit(token, entry) => (Some(token), true, entry),

@@ -394,7 +394,7 @@ impl HubWorld {
                 self.house.holds(checked);
                 (Told::Whether(token), entry)
             }
-            Order::Early(token, entry) => {
+            Order::Read(token, entry) => {
                 let checked = self.referee.ordered(now, token, &entry, is_decision(&entry));
                 self.house.holds(checked);
                 (Told::Failure(token), entry)
