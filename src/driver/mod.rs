@@ -185,12 +185,12 @@ impl<L: Links> Driver<L> {
             let (line, incoming) = self.links.line(from, item);
             passed.lines += u64::from(!matches!(incoming, Incoming::Piece));
             let decision = host.decide(now, conn, from, incoming, &mut self.effects);
-            effects.extend(self.effects.drain(..).filter_map(|effect| host.add(&mut batch, effect)));
+            add_all(host, &mut batch, &mut self.effects, effects);
             self.decided.push(decision.map(|decision| {
                 add_line(host, &mut batch, from, line, &decision);
                 passed.count_omitted(&decision);
-                let Decision { before, hold, line, mark, then, record: _ } = decision;
-                effects.extend(then.into_iter().filter_map(|effect| host.add(&mut batch, effect)));
+                let Decision { before, hold, line, mark, mut then, record: _ } = decision;
+                add_all(host, &mut batch, &mut then, effects);
                 Decided { before, hold, line, mark }
             }));
         }
@@ -363,6 +363,14 @@ impl<L: Links> Driver<L> {
             host.commit(batch);
         }
         host.passed(Side::Client, passed);
+    }
+}
+
+/// Puts those of some effects on record that belong there, and adds the others to `effects`.
+fn add_all(host: &mut impl Host, batch: &mut Option<Batch<'_>>, some: &mut Vec<Effect>, effects: &mut Vec<Effect>) {
+    // Most lines have none.
+    if !some.is_empty() {
+        effects.extend(some.drain(..).filter_map(|effect| host.add(batch, effect)));
     }
 }
 

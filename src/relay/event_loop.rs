@@ -126,8 +126,12 @@ fn wait<S: Session>(session: &S, until: Option<Duration>) -> Woken<S::End> {
     let mut woken = Woken { signals: interrupted, ends: SmallVec::new() };
     if !interrupted {
         woken.signals = !fds[0].revents().is_empty();
-        let ready = ends.into_iter().zip(&fds[1..]).map(|(end, fd)| (end, fd.revents()));
-        woken.ends.extend(ready.filter(|(_, flags)| !flags.is_empty()));
+        for (end, fd) in ends.iter().zip(&fds[1..]) {
+            let flags = fd.revents();
+            if !flags.is_empty() {
+                woken.ends.push((*end, flags));
+            }
+        }
     }
     woken
 }

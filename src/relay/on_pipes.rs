@@ -184,14 +184,14 @@ impl Session for Relay {
     }
 
     fn interests<'a>(&'a self, polled: &mut Polled<'a, End>) {
-        let links = &self.driver.links;
-        let ends = [
-            (End::HungUp, self.hang_up_poll()),
-            (End::Of(Side::Client), links.from_client.interest()),
-            (End::Of(Side::Server), links.from_server.interest()),
-        ];
-        for (end, interest) in ends {
-            interest.into_iter().for_each(|interest| polled.add(end, interest));
+        if let Some(interest) = self.driver.links.from_client.interest() {
+            polled.add(End::Of(Side::Client), interest);
+        }
+        if let Some(interest) = self.driver.links.from_server.interest() {
+            polled.add(End::Of(Side::Server), interest);
+        }
+        if let Some(interest) = self.hang_up_poll() {
+            polled.add(End::HungUp, interest);
         }
     }
 
