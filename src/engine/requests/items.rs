@@ -3,10 +3,9 @@
 
 use std::collections::VecDeque;
 
-use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
 
-use super::About;
 use crate::protocol::ItemPlace;
 use crate::wire::{Members, elements};
 
@@ -161,6 +160,25 @@ fn value(value: &serde_json::Value) -> Box<RawValue> {
 /// Item ids are unique only within a thread.
 pub(super) fn is_same_item(one: &ItemPlace, other: &ItemPlace) -> bool {
     one.item_id.is_some() && one.item_id == other.item_id && one.thread_id == other.thread_id
+}
+
+/// Known facts about the item of a request.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::engine) struct About<'a> {
+    pub(in crate::engine) changes: Option<&'a RawValue>,
+    pub(in crate::engine) item: Option<&'a RawValue>,
+}
+
+/// Adds the item's members to parameters that omit them.
+pub(in crate::engine) fn with_item(mut params: Value, item: Option<&Value>) -> Value {
+    for name in ["command", "cwd"] {
+        if let (Some(members), Some(value)) = (params.as_object_mut(), item.and_then(|item| item.get(name)))
+            && members.get(name).is_none_or(Value::is_null)
+        {
+            members.insert(name.to_owned(), value.clone());
+        }
+    }
+    params
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ pub use answer::{GivenAnswer, decisions, valid};
 pub(crate) use answer::{UNANSWERED, answers_nothing};
 use before::Again;
 pub use before::{AnswerBefore, OpenBefore, request_digest};
-pub(super) use items::Items;
+use items::About;
+pub(super) use items::{Items, with_item};
 use kind::summary;
 pub(crate) use kind::{
     FIELD_ORDER, Need, Subject, command_line, field_order, permissions_in_words, without_shell, without_system_shell,
@@ -656,27 +657,8 @@ pub(super) struct Caller {
     pub(super) server_listens: bool,
 }
 
-/// Known facts about the item of a request.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct About<'a> {
-    pub(super) changes: Option<&'a RawValue>,
-    pub(super) item: Option<&'a RawValue>,
-}
-
 fn read(raw: &RawValue) -> Value {
     serde_json::from_str(raw.get()).unwrap_or_default()
-}
-
-/// Adds the item's members to parameters that omit them.
-pub(super) fn with_item(mut params: Value, item: Option<&Value>) -> Value {
-    for name in ["command", "cwd"] {
-        if let (Some(members), Some(value)) = (params.as_object_mut(), item.and_then(|item| item.get(name)))
-            && members.get(name).is_none_or(Value::is_null)
-        {
-            members.insert(name.to_owned(), value.clone());
-        }
-    }
-    params
 }
 
 /// Sends our answer. The server takes it from any connection.

@@ -10,9 +10,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::answer::{self, CheckedAnswer};
+use super::items::About;
 use super::kind::RequestKind;
 use super::open::{Commit, Decider, Deciding, Request, State, Withheld};
-use super::{About, HOLD_MAX, Requests, read, response_line};
+use super::{HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{
     ApiReply, Decision, Effect, GivenRow, LedgerEntry, LinkEffect, Note, Now, Order, RequestEnd, RequestSource,

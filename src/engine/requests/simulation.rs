@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{About, Caller, GivenAnswer, RequestSettings, RequestType, Requests};
+use super::items::About;
+use super::{Caller, GivenAnswer, RequestSettings, RequestType, Requests};
 use crate::engine::attached_client::Clients;
 use crate::engine::lines::Seen;
 use crate::engine::model::{
