@@ -6,17 +6,27 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 
 use crate::golden_text::{Names, Stored};
 use crate::support::both_ends::http_asked;
+use crate::support::history::{EVENTS, Stream};
 use crate::support::shim::Home;
 
 /// The files, and nothing else is in the folder.
-pub const FILES: [&str; 3] = ["old-home", "stored-home", "stored-home-changes"];
+pub const FILES: [&str; 4] = ["old-home", "relay", "stored-home", "stored-home-changes"];
+
+/// Headers of a response that a caller acts on.
+const HEADERS: [&str; 6] =
+    ["content-type: ", "allow: ", "upgrade: ", "retry-after: ", "cache-control: ", "set-cookie: "];
+
+/// How much of a long body an entry has.
+const BODY_CHARS_MAX: usize = 1_000;
 
 /// A file that is compared with what a test has got.
 pub struct Golden {
@@ -36,6 +46,7 @@ impl Golden {
     pub fn know_home(&mut self, home: &Home) {
         self.names.know(home.path().display().to_string(), "home");
         self.names.know(home.beside().display().to_string(), "root");
+        self.names.know(home.beside().file_name().expect("a name").to_string_lossy(), "folder");
     }
 
     /// Begins an entry.
@@ -90,8 +101,13 @@ impl Golden {
 
     /// Asks a control socket; headers may follow `line`.
     pub fn ask(&mut self, who: &str, session: &Path, line: &str, body: &str) {
+        let stream = http_asked(session, line, body.as_bytes());
+        self.answered(who, line, body, stream);
+    }
+
+    /// The second half of [`Golden::ask`]: reads the response.
+    pub fn answered(&mut self, who: &str, line: &str, body: &str, mut stream: UnixStream) {
         let mut answer = String::new();
-        let mut stream = http_asked(session, line, body.as_bytes());
         stream.read_to_string(&mut answer).expect("it is answered");
         self.answer(who, line, body, &answer);
     }
@@ -104,14 +120,36 @@ impl Golden {
             self.text.push_str(&format!("> {header}\n"));
         }
         if !body.is_empty() {
-            let body = self.names.text(body);
+            let body = self.names.text(body.get(..BODY_CHARS_MAX).unwrap_or(body));
             self.text.push_str(&format!("> {body}\n"));
         }
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         let status = head.split(' ').nth(1).expect("a status");
-        let kind = head.lines().find_map(|line| line.strip_prefix("content-type: ")).unwrap_or("no content");
-        self.text.push_str(&format!("{status} {kind}\n"));
+        self.text.push_str(&format!("{status}\n"));
+        for line in head.lines().filter(|line| HEADERS.iter().any(|name| line.starts_with(name))) {
+            let line = self.names.text(line);
+            self.text.push_str(&format!("{line}\n"));
+        }
         self.add(body);
+    }
+
+    /// Events of a stream, up to the first one in which this text is.
+    pub fn stream(&mut self, who: &str, session: &Path, (query, last_id): (&str, Option<&str>), until: &str) {
+        let mut stream = Stream::open(session, query, last_id).begun();
+        self.entry(&format!("GET {EVENTS}/stream?{query}   of {who}"));
+        if let Some(id) = last_id {
+            let id = self.names.text(id);
+            self.text.push_str(&format!("> Last-Event-ID: {id}\n"));
+        }
+        loop {
+            let sent = stream.next();
+            let id = self.names.text(sent.id.as_deref().unwrap_or("none"));
+            self.text.push_str(&format!("id: {id}\n"));
+            self.add(&format!("{}\n", sent.text));
+            if sent.text.contains(until) {
+                return;
+            }
+        }
     }
 
     /// Compares all with the file.
@@ -120,19 +158,35 @@ impl Golden {
     ///
     /// If they differ, with the first difference.
     pub fn check(self) {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (name, got) = (format!("{}.txt", self.name), self.text);
-        fs::create_dir_all(root.join("target/golden")).expect("a folder");
-        fs::write(root.join("target/golden").join(&name), &got).expect("a file");
+        let name = format!("{}.txt", self.name);
         let expect = fs::read_to_string(folder().join(&name)).unwrap_or_default();
-        if let Some(difference) = difference(&expect, &got) {
+        if let Some(difference) = difference(&expect, &self.text) {
             panic!("{name} is not as in fixtures/golden; what it is now is in target/golden:\n{difference}");
         }
     }
 }
 
+impl Drop for Golden {
+    /// Leaves what the test has got, also if it ends in the middle.
+    fn drop(&mut self) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/golden");
+        let written = fs::create_dir_all(&folder);
+        let written = written.and_then(|()| fs::write(folder.join(format!("{}.txt", self.name)), &self.text));
+        assert!(written.is_ok() || std::thread::panicking(), "{}: {written:?}", folder.display());
+    }
+}
+
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/golden")
+}
+
+/// Waits until the clock shows another millisecond: what happened before it has an earlier time on record.
+pub fn a_millisecond_later() {
+    let now_ms = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_millis();
+    let before = now_ms();
+    while now_ms() <= before {
+        std::thread::yield_now();
+    }
 }
 
 /// Where and as whom tools are run.

@@ -36,7 +36,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 fn stored(name: &str, times: Vec<Range<&'static str>>) -> Stored {
     let read = |path: PathBuf| String::from_utf8_lossy(&fs::read(path).expect("a file")).into_owned();
-    Stored { text: files(&fixture(name).join("home")).into_iter().map(read).collect(), times }
+    Stored { text: files(&fixture(name).join("home")).into_iter().map(read).collect(), times, is_live: false }
 }
 
 pub fn stored_01() -> Stored {

@@ -123,8 +123,34 @@ impl Json {
             Json::Scalar(_) | Json::List(_) | Json::Object(_) => return line,
         };
         let indent = "  ".repeat(depth + 1);
-        format!("{}\n{indent}{}\n{}{}", marks.0, parts.join(&format!(",\n{indent}")), "  ".repeat(depth), marks.1)
+        format!("{}\n{indent}{}\n{}{}", marks.0, filled(&parts, depth + 1), "  ".repeat(depth), marks.1)
     }
+}
+
+/// Values with commas between them: as many on a line as it has room for, and one of several lines on lines of its own.
+fn filled(parts: &[String], depth: usize) -> String {
+    let (mut text, mut columns, mut is_alone) = (String::new(), 2 * depth, true);
+    for part in parts {
+        let width = part.chars().count();
+        let is_long = part.contains('\n');
+        let begins = text.is_empty();
+        if !begins {
+            text.push(',');
+        }
+        match !begins && (is_long || is_alone || columns + 2 + width > COLUMNS_MAX) {
+            true => {
+                text.push_str(&format!("\n{}", "  ".repeat(depth)));
+                columns = 2 * depth + width;
+            }
+            false => {
+                text.push_str(if begins { "" } else { " " });
+                columns += width + 2;
+            }
+        }
+        text.push_str(part);
+        is_alone = is_long;
+    }
+    text
 }
 
 fn take(rest: &mut &str, mark: char) -> bool {
@@ -160,6 +186,8 @@ pub struct Stored {
     pub text: String,
     /// When it was recorded, and other times in it, as RFC 3339.
     pub times: Vec<Range<&'static str>>,
+    /// A relay goes on in it.
+    pub is_live: bool,
 }
 
 /// Names for what differs from run to run.
@@ -167,10 +195,11 @@ pub struct Stored {
 pub struct Names {
     /// Texts that a test knows, with their names.
     known: Vec<(String, String)>,
-    /// The ends of ids of runs, by which requests are named, with the names of the runs.
-    runs: Vec<(Regex, String)>,
+    /// The ends of ids of runs, by which requests are named, and numbers of processes, with their names.
+    words: Vec<(Regex, String)>,
     /// Ids that no test knows, by their first occurrence.
     ids: Vec<String>,
+    either: &'static [&'static str],
     stored: Option<Stored>,
     patterns: Vec<(Pattern, Regex)>,
 }
@@ -187,8 +216,12 @@ enum Pattern {
     Place,
     Uuid,
     Hash,
-    /// A run, an epoch or the end of the name of a request.
+    /// A run or an epoch.
     Run,
+    /// The id of a call of codex-shim to a server.
+    Call,
+    /// A metric that counts bytes or time.
+    Metric,
     Caller,
     Age,
     Size,
@@ -196,15 +229,17 @@ enum Pattern {
     Version,
 }
 
-const PATTERNS: [(Pattern, &str); 12] = [
+const PATTERNS: [(Pattern, &str); 14] = [
     (Pattern::Socket, r"/tmp/codex-(?:daemon|shim)-\d+/[0-9A-Za-z_.-]+"),
     (Pattern::Time, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"),
     (Pattern::Clock, r"(?:\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b"),
     (Pattern::Day, r"\b\d{4}-\d\d-\d\d\b"),
-    (Pattern::Place, r"\b([0-9a-f]{12}):(\d+):(\d+)\b"),
+    (Pattern::Place, r"(\b[0-9a-f]{12}|<[a-z-]+>):(\d+):(\d+)\b"),
     (Pattern::Uuid, r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
     (Pattern::Hash, r"\b[0-9a-f]{64}\b"),
     (Pattern::Run, r"\b[0-9a-f]{12}\b"),
+    (Pattern::Metric, r"(?m)^(codex_shim_\S*(?:bytes|seconds)\S*) [0-9.]+$"),
+    (Pattern::Call, r"\bcodex-shim:[0-9a-f]{8}:"),
     (Pattern::Caller, r"\b(uid|pid)([ =])\d+"),
     (Pattern::Age, r"\b\d+(?:years?|months?|days?|h|m|s|ms|us)(?: \d+(?:months?|days?|h|m|s|ms))*\b"),
     (Pattern::Size, r"\b\d+(?:\.\d+)? (?:B|KiB|MiB|GiB)\b"),
@@ -237,7 +272,7 @@ const OF_EACH_READ: [&str; 3] = ["lag_ms", "pid", "took_ms"];
 impl Names {
     pub fn new(stored: Option<Stored>) -> Names {
         let patterns = PATTERNS.map(|(pattern, text)| (pattern, Regex::new(text).expect("BUG: it is valid"))).to_vec();
-        Names { known: Vec::new(), runs: Vec::new(), ids: Vec::new(), stored, patterns }
+        Names { known: Vec::new(), words: Vec::new(), either: &[], ids: Vec::new(), stored, patterns }
     }
 
     /// Gives a text a name; one that it has already stays.
@@ -255,7 +290,18 @@ impl Names {
     pub fn know_run(&mut self, id: &str, name: &str) {
         self.know(id, name);
         let end = Regex::new(&format!(r"\b{}-(\d+|[sh]\.)", &id[8..])).expect("BUG: it is valid");
-        self.runs.push((end, format!("<{name}>-$1")));
+        self.words.push((end, format!("<{name}>-$1")));
+    }
+
+    /// The same for the number of a process or a port.
+    pub fn know_number(&mut self, number: u32, name: &str) {
+        let number = Regex::new(&format!(r"\b{number}\b")).expect("BUG: it is valid");
+        self.words.push((number, format!("<{name}>")));
+    }
+
+    /// Members that from now on may be `null` or not, as far as the product has come by then.
+    pub fn either(&mut self, members: &'static [&'static str]) {
+        self.either = members;
     }
 
     /// Documents of JSON laid out, one after the other; any other text with its lines as they are.
@@ -284,13 +330,18 @@ impl Names {
     }
 
     fn scalar(&mut self, member: &str, text: &str) -> String {
+        if self.either.contains(&member) {
+            return format!("<{member} or null>");
+        }
         let is_number = text.starts_with(|char: char| char.is_ascii_digit() || char == '-');
         if !is_number {
             return self.text(text);
         }
         let is_named = match &self.stored {
-            Some(_) => OF_EACH_READ.contains(&member) && !self.has(&format!("\"{member}\":{text}")),
-            None => OF_A_RUN.contains(&member),
+            Some(Stored { is_live: false, .. }) => {
+                OF_EACH_READ.contains(&member) && !self.has(&format!("\"{member}\":{text}"))
+            }
+            Some(_) | None => OF_A_RUN.contains(&member),
         };
         if is_named { format!("<{member}>") } else { text.to_owned() }
     }
@@ -301,7 +352,7 @@ impl Names {
         for (pattern, regex) in self.patterns.clone() {
             text = regex.replace_all(&text, |found: &Captures<'_>| self.name_of(pattern, found)).into_owned();
         }
-        self.runs.iter().fold(text, |text, (end, name)| end.replace_all(&text, name).into_owned())
+        self.words.iter().fold(text, |text, (end, name)| end.replace_all(&text, name).into_owned())
     }
 
     fn has(&self, text: &str) -> bool {
@@ -337,10 +388,14 @@ impl Names {
             Pattern::Clock => "<clock>".to_owned(),
             Pattern::Place => {
                 let offset = if self.has(&found[1]) { &found[3] } else { "<offset>" };
-                format!("{}:{}:{offset}", self.id(&found[1]), &found[2])
+                let run = if found[1].starts_with('<') { found[1].to_owned() } else { self.id(&found[1]) };
+                format!("{run}:{}:{offset}", &found[2])
             }
             Pattern::Uuid | Pattern::Run => self.id(whole),
             Pattern::Hash => "<hash>".to_owned(),
+            Pattern::Metric => format!("{} <number>", &found[1]),
+            Pattern::Call if self.has(whole) => whole.to_owned(),
+            Pattern::Call => "codex-shim:<salt>:".to_owned(),
             Pattern::Caller if self.has(whole) => whole.to_owned(),
             Pattern::Caller => format!("{}{}<{}>", &found[1], &found[2], &found[1]),
             Pattern::Age => "<age>".to_owned(),

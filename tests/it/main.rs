@@ -53,6 +53,7 @@ mod fleet_views;
 mod fragments;
 mod front;
 mod golden;
+mod golden_relay;
 mod golden_stored;
 mod golden_text;
 mod history;
