@@ -19,7 +19,8 @@ use crate::support::history::{EVENTS, Stream};
 use crate::support::shim::Home;
 
 /// The files, and nothing else is in the folder.
-pub const FILES: [&str; 4] = ["old-home", "relay", "stored-home", "stored-home-changes"];
+pub const FILES: [&str; 8] =
+    ["hub", "live-tools", "old-home", "other-tools", "relay", "serve", "stored-home", "stored-home-changes"];
 
 /// Headers of a response that a caller acts on.
 const HEADERS: [&str; 6] =
@@ -47,6 +48,8 @@ impl Golden {
         self.names.know(home.path().display().to_string(), "home");
         self.names.know(home.beside().display().to_string(), "root");
         self.names.know(home.beside().file_name().expect("a name").to_string_lossy(), "folder");
+        self.names.know("/usr/bin/sh", "sh");
+        self.names.know("/bin/sh", "sh");
     }
 
     /// Begins an entry.

@@ -10,6 +10,7 @@ use crate::golden_stored::{OF_TAPE, home_02, request_02, stored_02};
 use crate::golden_text::{Names, Stored};
 use crate::request_tools::finish;
 use crate::support::both_ends::{Live, http_asked};
+use crate::support::eventually;
 use crate::support::requests::parsed;
 
 const SELF: &str = "/sessions/self";
@@ -313,6 +314,8 @@ fn messages(relay: &mut Relay) {
     relay.calls("input", of_thread, &[&begun("turn-4")]);
     relay.turn("started", "turn-4");
     relay.calls("input", r#"{"text":"and faster"}"#, &[&begun("turn-4")]);
+    // A turn that is silent for some seconds is thinking.
+    eventually("a silent turn", || (relay.live.get(SELF)["state"] == "thinking").then_some(()));
     relay.get(&format!("{SELF}/activity"));
     relay.calls("interrupt", "", &[r#""result":{}"#]);
     relay.turn("completed", "turn-4");

@@ -222,6 +222,9 @@ enum Pattern {
     Call,
     /// A metric that counts bytes or time.
     Metric,
+    Seconds,
+    /// The terminal in the name of a client.
+    Terminal,
     Caller,
     Age,
     Size,
@@ -229,7 +232,7 @@ enum Pattern {
     Version,
 }
 
-const PATTERNS: [(Pattern, &str); 14] = [
+const PATTERNS: [(Pattern, &str); 16] = [
     (Pattern::Socket, r"/tmp/codex-(?:daemon|shim)-\d+/[0-9A-Za-z_.-]+"),
     (Pattern::Time, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"),
     (Pattern::Clock, r"(?:\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b"),
@@ -238,6 +241,8 @@ const PATTERNS: [(Pattern, &str); 14] = [
     (Pattern::Uuid, r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
     (Pattern::Hash, r"\b[0-9a-f]{64}\b"),
     (Pattern::Run, r"\b[0-9a-f]{12}\b"),
+    (Pattern::Terminal, r", pts/\d+"),
+    (Pattern::Seconds, r"(?m) \d+\.\d{3}( |$)"),
     (Pattern::Metric, r"(?m)^(codex_shim_\S*(?:bytes|seconds)\S*) [0-9.]+$"),
     (Pattern::Call, r"\bcodex-shim:[0-9a-f]{8}:"),
     (Pattern::Caller, r"\b(uid|pid)([ =])\d+"),
@@ -247,7 +252,7 @@ const PATTERNS: [(Pattern, &str); 14] = [
 ];
 
 /// Members whose number differs from run to run, wherever they stand: times, durations, and sizes of texts with paths in them.
-const OF_A_RUN: [&str; 16] = [
+const OF_A_RUN: [&str; 17] = [
     "at",
     "at_us",
     "byte_offset",
@@ -262,6 +267,7 @@ const OF_A_RUN: [&str; 16] = [
     "server_bytes",
     "took_ms",
     "uid",
+    "waiting_bytes",
     "waiting_ms",
     "working_ms",
 ];
@@ -330,7 +336,7 @@ impl Names {
     }
 
     fn scalar(&mut self, member: &str, text: &str) -> String {
-        if self.either.contains(&member) {
+        if self.either.contains(&member) || (member == "terminal" && !self.is_stored()) {
             return format!("<{member} or null>");
         }
         let is_number = text.starts_with(|char: char| char.is_ascii_digit() || char == '-');
@@ -353,6 +359,11 @@ impl Names {
             text = regex.replace_all(&text, |found: &Captures<'_>| self.name_of(pattern, found)).into_owned();
         }
         self.words.iter().fold(text, |text, (end, name)| end.replace_all(&text, name).into_owned())
+    }
+
+    /// Whether all that is read has been stored before.
+    fn is_stored(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| !stored.is_live)
     }
 
     fn has(&self, text: &str) -> bool {
@@ -393,6 +404,10 @@ impl Names {
             }
             Pattern::Uuid | Pattern::Run => self.id(whole),
             Pattern::Hash => "<hash>".to_owned(),
+            // A test may be run at a terminal or not.
+            Pattern::Terminal if !self.is_stored() => String::new(),
+            Pattern::Seconds if !self.is_stored() => format!(" <seconds>{}", &found[1]),
+            Pattern::Terminal | Pattern::Seconds => whole.to_owned(),
             Pattern::Metric => format!("{} <number>", &found[1]),
             Pattern::Call if self.has(whole) => whole.to_owned(),
             Pattern::Call => "codex-shim:<salt>:".to_owned(),

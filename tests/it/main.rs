@@ -53,6 +53,8 @@ mod fleet_views;
 mod fragments;
 mod front;
 mod golden;
+mod golden_house;
+mod golden_live;
 mod golden_relay;
 mod golden_stored;
 mod golden_text;
