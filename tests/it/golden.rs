@@ -19,8 +19,8 @@ use crate::support::history::{EVENTS, Stream};
 use crate::support::shim::Home;
 
 /// The files, and nothing else is in the folder.
-pub const FILES: [&str; 8] =
-    ["hub", "live-tools", "old-home", "other-tools", "relay", "serve", "stored-home", "stored-home-changes"];
+pub const FILES: [&str; 9] =
+    ["hub", "live-tools", "old-home", "other-tools", "page", "relay", "serve", "stored-home", "stored-home-changes"];
 
 /// Headers of a response that a caller acts on.
 const HEADERS: [&str; 6] =

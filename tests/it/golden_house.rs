@@ -177,7 +177,7 @@ impl House {
     }
 
     /// Waits until a file that is written now is younger than what the hub has written, so that another session is the last one used.
-    fn is_later(&self) {
+    pub fn is_later(&self) {
         let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).expect("a time");
         let written = || {
             let journal = fs::read_dir(self.hub.session().join("journal")).expect("a folder");

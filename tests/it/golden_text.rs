@@ -220,6 +220,10 @@ enum Pattern {
     Run,
     /// The id of a call of codex-shim to a server.
     Call,
+    /// The place of a record in the key of an entry of the page.
+    Key,
+    /// The place of a tab in a stream of the page: a time and a number.
+    Tab,
     /// A metric that counts bytes or time.
     Metric,
     Seconds,
@@ -232,7 +236,7 @@ enum Pattern {
     Version,
 }
 
-const PATTERNS: [(Pattern, &str); 16] = [
+const PATTERNS: [(Pattern, &str); 18] = [
     (Pattern::Socket, r"/tmp/codex-(?:daemon|shim)-\d+/[0-9A-Za-z_.-]+"),
     (Pattern::Time, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"),
     (Pattern::Clock, r"(?:\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b"),
@@ -241,6 +245,8 @@ const PATTERNS: [(Pattern, &str); 16] = [
     (Pattern::Uuid, r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
     (Pattern::Hash, r"\b[0-9a-f]{64}\b"),
     (Pattern::Run, r"\b[0-9a-f]{12}\b"),
+    (Pattern::Key, r"\.(\d{10})\.\d{20}\.(\d{5})\b"),
+    (Pattern::Tab, r"\b\d{16}\.(\d+)\b"),
     (Pattern::Terminal, r", pts/\d+"),
     (Pattern::Seconds, r"(?m) \d+\.\d{3}( |$)"),
     (Pattern::Metric, r"(?m)^(codex_shim_\S*(?:bytes|seconds)\S*) [0-9.]+$"),
@@ -404,6 +410,8 @@ impl Names {
             }
             Pattern::Uuid | Pattern::Run => self.id(whole),
             Pattern::Hash => "<hash>".to_owned(),
+            Pattern::Key => format!(".{}.<offset>.{}", &found[1], &found[2]),
+            Pattern::Tab => format!("<began>.{}", &found[1]),
             // A test may be run at a terminal or not.
             Pattern::Terminal if !self.is_stored() => String::new(),
             Pattern::Seconds if !self.is_stored() => format!(" <seconds>{}", &found[1]),

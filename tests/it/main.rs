@@ -55,6 +55,7 @@ mod front;
 mod golden;
 mod golden_house;
 mod golden_live;
+mod golden_page;
 mod golden_relay;
 mod golden_stored;
 mod golden_text;
