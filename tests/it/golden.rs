@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 
@@ -19,8 +19,18 @@ use crate::support::history::{EVENTS, Stream};
 use crate::support::shim::Home;
 
 /// The files, and nothing else is in the folder.
-pub const FILES: [&str; 9] =
-    ["hub", "live-tools", "old-home", "other-tools", "page", "relay", "serve", "stored-home", "stored-home-changes"];
+pub const FILES: [&str; 10] = [
+    "fleet",
+    "hub",
+    "live-tools",
+    "old-home",
+    "other-tools",
+    "page",
+    "relay",
+    "serve",
+    "stored-home",
+    "stored-home-changes",
+];
 
 /// Headers of a response that a caller acts on.
 const HEADERS: [&str; 6] =
@@ -45,9 +55,14 @@ impl Golden {
 
     /// Gives the folders of a home their names.
     pub fn know_home(&mut self, home: &Home) {
-        self.names.know(home.path().display().to_string(), "home");
-        self.names.know(home.beside().display().to_string(), "root");
-        self.names.know(home.beside().file_name().expect("a name").to_string_lossy(), "folder");
+        self.know_home_of("", home);
+    }
+
+    /// The same for one of several homes.
+    pub fn know_home_of(&mut self, whose: &str, home: &Home) {
+        self.names.know(home.path().display().to_string(), &format!("home{whose}"));
+        self.names.know(home.beside().display().to_string(), &format!("root{whose}"));
+        self.names.know(home.beside().file_name().expect("a name").to_string_lossy(), &format!("folder{whose}"));
         self.names.know("/usr/bin/sh", "sh");
         self.names.know("/bin/sh", "sh");
     }
@@ -189,6 +204,15 @@ pub fn a_millisecond_later() {
     let before = now_ms();
     while now_ms() <= before {
         std::thread::yield_now();
+    }
+}
+
+/// The same for what is on record with the second only.
+pub fn a_second_later() {
+    let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs();
+    let before = now_s();
+    while now_s() <= before {
+        std::thread::park_timeout(Duration::from_millis(5));
     }
 }
 

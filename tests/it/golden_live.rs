@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
+use regex::Regex;
 use serde_json::json;
 
 use crate::golden::{Golden, Shell, quoted};
@@ -305,6 +306,15 @@ fn tools_beside_live_sessions_are_as_before() {
     golden.check();
 }
 
+/// What the demo has measured, without its numbers.
+fn demo(golden: &mut Golden, shell: &Shell<'_>) {
+    let mut output = shell.command(&["demo", "--json"]).output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("it is UTF-8");
+    let text = Regex::new(r"\d+").expect("BUG: it is valid").replace_all(&text, "0").into_owned();
+    output.stdout = Regex::new("0 (µs|ms)").expect("BUG: it is valid").replace_all(&text, "0 ms").into_owned().into();
+    golden.output("demo --json", &output, Names::exact);
+}
+
 #[test]
 fn other_tools_are_as_before() {
     let home = Home::new();
@@ -337,6 +347,7 @@ fn other_tools_are_as_before() {
     golden.tool(&shell, &["notify", "test", "--json"]);
     golden.tool(&shell, &["notify", "test", "idle"]);
     shell.variables = Vec::new();
+    demo(&mut golden, &shell);
     // The page's own tools.
     let page = Page::start(&home, &[]);
     golden.names.know_number(page.port.into(), "port");

@@ -14,9 +14,9 @@ use crate::support::{PATIENCE, eventually};
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
 /// A browser, and what it is told.
-struct Tab<'a> {
-    golden: &'a mut Golden,
-    browser: &'a Browser,
+pub struct Tab<'a> {
+    pub golden: &'a mut Golden,
+    pub browser: &'a Browser,
 }
 
 impl Tab<'_> {
@@ -24,12 +24,12 @@ impl Tab<'_> {
         self.golden.answer("the page", line, body, &format!("{}\r\n\r\n{}", answered.head, answered.body));
     }
 
-    fn get(&mut self, path: &str) {
+    pub fn get(&mut self, path: &str) {
         let answered = self.browser.asked("GET", path, "");
         self.put(&format!("GET {}{path}", self.browser.base), "", &answered);
     }
 
-    fn post(&mut self, path: &str, body: &str) {
+    pub fn post(&mut self, path: &str, body: &str) {
         let answered = self.browser.asked("POST", path, body);
         self.put(&format!("POST {}{path}", self.browser.base), body, &answered);
     }
@@ -43,7 +43,7 @@ impl Tab<'_> {
     }
 
     /// The events of these names of a stream, the first one of each, in their order.
-    fn stream(&mut self, path: &str, names: &[&str]) {
+    pub fn stream(&mut self, path: &str, names: &[&str]) {
         let Browser { port, base, cookie } = self.browser;
         let mut to = TcpStream::connect(("127.0.0.1", *port)).expect("it listens");
         to.set_read_timeout(Some(PATIENCE)).expect("it can be set");
@@ -72,8 +72,19 @@ impl Tab<'_> {
     }
 }
 
+/// A browser that has opened the link of a page.
+pub fn signed_in(golden: &mut Golden, page: &Page) -> Browser {
+    golden.names.know_number(page.port.into(), "port");
+    golden.names.know(page.token.clone(), "token");
+    let browser = page.browser();
+    let (_, cookie) = browser.cookie.split_once('=').expect("a cookie");
+    golden.names.know(cookie, "cookie");
+    golden.names.know(browser.base.trim_start_matches("/api/"), "door");
+    browser
+}
+
 /// The inbox once it has so many requests, and knows the state of each session.
-fn inbox(browser: &Browser, count: usize) -> Value {
+pub fn inbox(browser: &Browser, count: usize) -> Value {
     eventually("the inbox", || {
         let inbox = browser.get("/inbox");
         let is_known = |session: &Value| session["is_live"] != true || session["state"].is_string();
@@ -202,12 +213,7 @@ fn page_answers_as_before() {
     let mut golden = Golden::new("page", None);
     house.named(&mut golden);
     let page = Page::start(&house.hub.home, &[]);
-    golden.names.know_number(page.port.into(), "port");
-    golden.names.know(page.token.clone(), "token");
-    let browser = page.browser();
-    let (_, cookie) = browser.cookie.split_once('=').expect("a cookie");
-    golden.names.know(cookie, "cookie");
-    golden.names.know(browser.base.trim_start_matches("/api/"), "door");
+    let browser = signed_in(&mut golden, &page);
     let mut tab = Tab { golden: &mut golden, browser: &browser };
     sign_in(&mut tab, &page);
     let change = house.request("change ");

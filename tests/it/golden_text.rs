@@ -232,21 +232,23 @@ enum Pattern {
     Caller,
     Age,
     Size,
+    /// Of the server of a fleet.
+    Nats,
     /// Of codex-shim. A stored home has that of its day.
     Version,
 }
 
-const PATTERNS: [(Pattern, &str); 18] = [
+const PATTERNS: [(Pattern, &str); 19] = [
     (Pattern::Socket, r"/tmp/codex-(?:daemon|shim)-\d+/[0-9A-Za-z_.-]+"),
     (Pattern::Time, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"),
     (Pattern::Clock, r"(?:\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b"),
     (Pattern::Day, r"\b\d{4}-\d\d-\d\d\b"),
-    (Pattern::Place, r"(\b[0-9a-f]{12}|<[a-z-]+>):(\d+):(\d+)\b"),
+    (Pattern::Place, r"(\b[0-9a-f]{12}|<[0-9a-z-]+>):(\d+):(\d+)\b"),
     (Pattern::Uuid, r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
     (Pattern::Hash, r"\b[0-9a-f]{64}\b"),
     (Pattern::Run, r"\b[0-9a-f]{12}\b"),
     (Pattern::Key, r"\.(\d{10})\.\d{20}\.(\d{5})\b"),
-    (Pattern::Tab, r"\b\d{16}\.(\d+)\b"),
+    (Pattern::Tab, r"\b\d{16}\.\d+\b"),
     (Pattern::Terminal, r", pts/\d+"),
     (Pattern::Seconds, r"(?m) \d+\.\d{3}( |$)"),
     (Pattern::Metric, r"(?m)^(codex_shim_\S*(?:bytes|seconds)\S*) [0-9.]+$"),
@@ -254,6 +256,7 @@ const PATTERNS: [(Pattern, &str); 18] = [
     (Pattern::Caller, r"\b(uid|pid)([ =])\d+"),
     (Pattern::Age, r"\b\d+(?:years?|months?|days?|h|m|s|ms|us)(?: \d+(?:months?|days?|h|m|s|ms))*\b"),
     (Pattern::Size, r"\b\d+(?:\.\d+)? (?:B|KiB|MiB|GiB)\b"),
+    (Pattern::Nats, r"nats-server \d[0-9.]*\d"),
     (Pattern::Version, concat!(r"\b(?:0\.2\.0|", env!("CARGO_PKG_VERSION"), r")\b")),
 ];
 
@@ -411,7 +414,7 @@ impl Names {
             Pattern::Uuid | Pattern::Run => self.id(whole),
             Pattern::Hash => "<hash>".to_owned(),
             Pattern::Key => format!(".{}.<offset>.{}", &found[1], &found[2]),
-            Pattern::Tab => format!("<began>.{}", &found[1]),
+            Pattern::Tab => "<began>.<change>".to_owned(),
             // A test may be run at a terminal or not.
             Pattern::Terminal if !self.is_stored() => String::new(),
             Pattern::Seconds if !self.is_stored() => format!(" <seconds>{}", &found[1]),
@@ -425,6 +428,7 @@ impl Names {
             // What is stored has its size in each run; the disk has not.
             Pattern::Size if self.stored.is_some() && !whole.ends_with("GiB") => whole.to_owned(),
             Pattern::Size => "<size>".to_owned(),
+            Pattern::Nats => "nats-server <version>".to_owned(),
             Pattern::Version => "<version>".to_owned(),
         }
     }

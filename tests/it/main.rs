@@ -53,6 +53,9 @@ mod fleet_views;
 mod fragments;
 mod front;
 mod golden;
+mod golden_cover;
+#[cfg(feature = "fleet")]
+mod golden_fleet;
 mod golden_house;
 mod golden_live;
 mod golden_page;
