@@ -208,6 +208,7 @@ pub fn a_millisecond_later() {
 }
 
 /// The same for what is on record with the second only.
+#[cfg(feature = "fleet")]
 pub fn a_second_later() {
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs();
     let before = now_s();

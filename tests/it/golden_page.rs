@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::golden::Golden;
 use crate::golden_house::House;
