@@ -29,7 +29,7 @@ fuzz_target!(|data: &[u8]| {
     let params: Option<Box<RawValue>> = serde_json::from_slice(params).ok();
     if let Ok(given) = serde_json::from_slice::<GivenAnswer>(body) {
         // An accepted answer is one that the server can receive.
-        if let Ok(checked) = given.check(kind, params.as_deref()) {
+        if let Ok(checked) = given.check(kind, method, params.as_deref()) {
             let _ = format!("{checked:?}");
         }
     }

@@ -83,11 +83,13 @@ pub fn signed_in(golden: &mut Golden, page: &Page) -> Browser {
     browser
 }
 
-/// The inbox once it has so many requests, and knows the state of each session.
+/// The inbox once it has so many requests, and knows the state and the clients of each session.
 pub fn inbox(browser: &Browser, count: usize) -> Value {
     eventually("the inbox", || {
         let inbox = browser.get("/inbox");
-        let is_known = |session: &Value| session["is_live"] != true || session["state"].is_string();
+        let has_clients = |session: &Value| session["clients"].as_array().is_some_and(|all| !all.is_empty());
+        let is_known =
+            |session: &Value| session["is_live"] != true || session["state"].is_string() && has_clients(session);
         let is_all = inbox["sessions"].as_array()?.iter().all(is_known);
         (is_all && inbox["requests"].as_array()?.len() == count).then_some(inbox)
     })
