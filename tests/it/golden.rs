@@ -9,7 +9,7 @@ use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 
@@ -213,7 +213,7 @@ pub fn a_second_later() {
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs();
     let before = now_s();
     while now_s() <= before {
-        std::thread::park_timeout(Duration::from_millis(5));
+        std::thread::park_timeout(std::time::Duration::from_millis(5));
     }
 }
 
