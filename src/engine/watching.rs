@@ -243,7 +243,7 @@ impl Engine {
     /// The status of a thread has changed, which all clients are told. It may run with no subscriber: a client has left a turn
     /// behind, or its queue.
     pub(super) fn thread_status_changed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
-        let Some(params) = Members::of(params) else { return };
+        let Some(params) = Some(params).filter(|_| self.owner.watches_threads()).and_then(Members::of) else { return };
         let (Some(thread_id), Some(status)) = (params.text("threadId"), params.get("status")) else { return };
         if self.status_changed(&thread_id, status) {
             self.watch(&thread_id, effects);

@@ -129,7 +129,7 @@ impl Request {
         self.rule.as_ref().map(|rule| rule.due)
     }
 
-    /// The line of a rule's answer, which a hub keeps.
+    /// The line of a rule's answer.
     pub(super) fn ruled_answer(&self) -> Option<Vec<u8>> {
         let end = self.end.as_ref().filter(|end| end.source == RequestSource::Policy)?;
         let result: Value = serde_json::from_str(end.payload.as_deref()?).ok()?;
