@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regex::Regex;
 use serde_json::{Value, json};
@@ -366,9 +366,16 @@ fn stored_home_changes_as_before() {
         &["redact", "work", "--pattern", "linker", "--yes", "--json"],
         &["transcript", "thread-1", "--session", "work", "--json"],
         &["search", "linker", "--json"],
-        &["prune", "hub", "--older-than", "1s", "--dry-run", "--json"],
-        &["prune", "hub", "--older-than", "1s", "--json"],
-        &["prune", "hub", "--older-than", "1s", "--yes", "--json"],
+    ] {
+        golden.tool(&shell, words);
+    }
+    // The session itself is used, and its rows are old.
+    let lock = home.path().join("sessions/hub/lock");
+    File::options().append(true).open(lock).expect("a file").set_modified(SystemTime::now()).expect("it is ours");
+    for words in [
+        &["prune", "hub", "--older-than", "10m", "--dry-run", "--json"][..],
+        &["prune", "hub", "--older-than", "10m", "--json"],
+        &["prune", "hub", "--older-than", "10m", "--yes", "--json"],
         &["sessions", "--json"],
         &["wrap", "vscode", "--dry-run", "--json"],
         &["wrap", "vscode", "--json"],

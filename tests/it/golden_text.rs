@@ -432,7 +432,7 @@ impl Names {
             Pattern::Caller => format!("{}<{}>", &whole[..4], &whole[..3]),
             Pattern::Age => "<age>".to_owned(),
             // What is stored has its size in each run; the disk has not.
-            Pattern::Size if self.stored.is_some() && !whole.ends_with("GiB") => whole.to_owned(),
+            Pattern::Size if self.is_stored() && !whole.ends_with("GiB") => whole.to_owned(),
             Pattern::Size => "<size>".to_owned(),
             Pattern::Nats => "nats-server <version>".to_owned(),
             Pattern::Version => "<version>".to_owned(),
