@@ -85,6 +85,42 @@ pub enum Canary {
     NeverExpires,
     /// Stops forwarding.
     Stalls,
+    /// Takes answers back behind other effects.
+    RecallsLast,
+    /// Sends an answer that was to be sent when the server withdrew its request.
+    HidesInjections,
+    /// Tells the API caller of such an answer that it is sent.
+    PromisesTaken,
+    /// Sends a line of ours inside another line.
+    MixesLines,
+    /// Loses the line end between a last line that has none and a line of ours.
+    GluesLines,
+    /// Sends the fragments behind their turn.
+    CallsAfterTurns,
+    /// Releases lines that waited for their context behind other effects.
+    ReleasesLast,
+    /// Passes the end of the client's input ahead of its lines that wait for their context.
+    EndsBeforeHeld,
+    /// Reports an answer as written when it is queued.
+    ReportsTooEarly,
+    /// Puts what is sent instead of a line on record ahead of that line.
+    RecordsBackwards,
+    /// Does not count the lines for which there is no journal.
+    CountsNoMissing,
+    /// Does not report that the ledger had no room.
+    ForgetsRefused,
+    /// A rule accepts a command whose program has failed its check.
+    AcceptsUnchecked,
+    /// A rule accepts in a thread of which nothing is known.
+    AcceptsUnknown,
+    /// A rule answers what it does not match.
+    AnswersOthers,
+    /// The client sees a request on which a rule decides.
+    ShowsRuled,
+    /// A request that has ended is opened again.
+    Reopens,
+    /// Requests of an earlier run stay open.
+    LeavesEarlierOpen,
     /// Passes a second answer to the server.
     PassesSecondAnswer,
     /// Records neither that a hub has started nor that clients connect, so that the history counts each delivery.
@@ -127,7 +163,7 @@ pub enum Canary {
 
 impl Canary {
     /// Each canary, with the beginning of the error that must find it.
-    pub const ALL: [(Canary, &'static str); 39] = [
+    pub const ALL: [(Canary, &'static str); 57] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the "),
@@ -167,6 +203,24 @@ impl Canary {
         (Canary::ReleasesLate, "6: held"),
         (Canary::NeverExpires, "6: waits past its expiry"),
         (Canary::Stalls, "it does not come to rest"),
+        (Canary::RecallsLast, "3: not the first answer"),
+        (Canary::HidesInjections, "3: not the first answer"),
+        (Canary::PromisesTaken, "3: told wrongly: Kept"),
+        (Canary::MixesLines, "1: the server got"),
+        (Canary::GluesLines, "1: the server got"),
+        (Canary::CallsAfterTurns, "1: what goes ahead of a turn"),
+        (Canary::ReleasesLast, "1: the server got"),
+        (Canary::EndsBeforeHeld, "1: the server never got"),
+        (Canary::ReportsTooEarly, "3: "),
+        (Canary::RecordsBackwards, "2: on record"),
+        (Canary::CountsNoMissing, "2: the "),
+        (Canary::ForgetsRefused, "3: "),
+        (Canary::AcceptsUnchecked, "3: a rule accepts what was not checked"),
+        (Canary::AcceptsUnknown, "3: a rule accepts in a thread of which nothing is known"),
+        (Canary::AnswersOthers, "3: a rule answers what it does not match"),
+        (Canary::ShowsRuled, "1: the client got"),
+        (Canary::Reopens, "3: reopened"),
+        (Canary::LeavesEarlierOpen, "3: open after its run"),
     ];
 
     /// The broken hubs.

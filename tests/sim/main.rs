@@ -60,12 +60,14 @@
 )]
 
 mod asked;
+mod broken;
 mod canary;
 mod checks;
 mod client;
 mod dice;
 mod ends;
 mod happened;
+mod held;
 mod hub;
 mod indexing;
 mod lines;
@@ -73,6 +75,8 @@ mod pipe;
 mod referee;
 mod restored;
 mod rows;
+mod ruled;
+mod rules;
 mod server;
 mod shares;
 mod shim;
