@@ -100,11 +100,6 @@ impl Held {
         self.0.iter_mut().for_each(|waiting| waiting.is_given_up = true);
     }
 
-    /// All lines, which go on at once.
-    pub fn take_all(&mut self) -> Vec<(Conn, Vec<u8>)> {
-        std::mem::take(&mut self.0).into_iter().flat_map(|waiting| waiting.queue).filter_map(|one| one.line).collect()
-    }
-
     pub fn lines(&self) -> impl Iterator<Item = &(Conn, Vec<u8>)> {
         self.0.iter().flat_map(|waiting| &waiting.queue).filter_map(|one| one.line.as_ref())
     }

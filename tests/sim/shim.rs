@@ -292,7 +292,7 @@ impl World {
         }
         let mut batch = run.writer.batch(self.now);
         notes.iter().for_each(|note| batch.push_note(note));
-        commit(&mut run.writer, batch, self.room_bytes);
+        commit(&mut run.writer, &mut batch, self.room_bytes);
     }
 }
 
