@@ -48,28 +48,28 @@ struct Tap(Arc<Mutex<Vec<Message>>>);
 
 impl Tap {
     fn start(url: String, seed: String, subjects: &'static str) -> Tap {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let (told, taken) = (std::sync::mpsc::sync_channel(1), Arc::clone(&heard));
-        let (ready, is_ready) = told;
+        let messages = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&messages);
+        let (ready, is_ready) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async move {
                 let options = async_nats::ConnectOptions::with_nkey(seed);
                 let client = options.connect(url).await.expect("the server is there");
-                let mut messages = client.subscribe(subjects).await.expect("it may hear them");
+                let mut subscription = client.subscribe(subjects).await.expect("it may hear them");
                 client.flush().await.expect("the server is there");
                 ready.send(()).expect("the test waits");
-                while let Some(message) = messages.next().await {
+                while let Some(message) = subscription.next().await {
                     let is_of_store = message.headers.iter().any(|headers| headers.get("Nats-Stream").is_some());
                     let text = String::from_utf8_lossy(&message.payload).into_owned();
                     if !is_of_store && text.starts_with('{') {
-                        taken.lock().expect("no thread panics with it").push((message.subject.to_string(), text));
+                        all.lock().expect("no thread panics with it").push((message.subject.to_string(), text));
                     }
                 }
             });
         });
         is_ready.recv().expect("it is ready");
-        Tap(heard)
+        Tap(messages)
     }
 
     fn take(&self) -> Vec<Message> {

@@ -34,14 +34,14 @@ fn house(name: &'static str) -> (House, Golden) {
     (house, golden)
 }
 
-/// A file, with a house and the folder of one of its sessions.
-struct Asked<'a> {
+/// A caller of the control socket of a session.
+struct Caller<'a> {
     golden: &'a mut Golden,
     who: &'static str,
     dir: PathBuf,
 }
 
-impl Asked<'_> {
+impl Caller<'_> {
     fn get(&mut self, paths: &[&str]) {
         for path in paths {
             self.golden.ask(self.who, &self.dir, &format!("GET {SELF}{path}"), "");
@@ -57,7 +57,13 @@ impl Asked<'_> {
 fn hub_answers_as_before() {
     let (mut house, mut golden) = house("hub");
     let [command, question, change] = ["run rm", "Which?", "change "].map(|part| house.request(part));
-    let mut hub = Asked { golden: &mut golden, who: "the hub", dir: house.hub.session() };
+    // The list of connections is published a little later than what they have said.
+    eventually("the threads of both clients", || {
+        let connections = house.hub.get(SELF)["connections"].take();
+        let threads = connections.as_array()?.iter().map(|one| one["threads"].as_array().map_or(0, Vec::len));
+        (threads.collect::<Vec<_>>() == [2, 2]).then_some(())
+    });
+    let mut hub = Caller { golden: &mut golden, who: "the hub", dir: house.hub.session() };
     hub.get(&[
         "",
         "/context",
@@ -123,7 +129,7 @@ fn served_session_answers_as_before() {
     let (mut house, mut golden) = house("serve");
     let form = house.request("Your name?");
     let dir = house.bot.dir.clone();
-    let mut bot = Asked { golden: &mut golden, who: "bot", dir: dir.clone() };
+    let mut bot = Caller { golden: &mut golden, who: "bot", dir: dir.clone() };
     bot.get(&[
         "",
         "/codex-pending-requests",

@@ -100,10 +100,12 @@ impl Json {
     /// What a reader of the bytes would see and the layout here does not show.
     fn bytes_differ(all: &[Json], text: &str) -> &'static str {
         let lines: String = all.iter().map(|json| json.line("") + "\n").collect();
-        match text {
-            _ if text == lines => "",
-            _ if text == lines.trim_end() => "\\ no line feed at the end\n",
-            _ => "\\ with blanks of its own\n",
+        if text == lines {
+            ""
+        } else if text == lines.trim_end() {
+            "\\ no line feed at the end\n"
+        } else {
+            "\\ with blanks of its own\n"
         }
     }
 
