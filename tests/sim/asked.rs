@@ -6,7 +6,7 @@ use codex_shim::testing::engine::{ApiCallId, RequestSource, RequestStatus, Token
 use serde_json::Value;
 
 use super::rows::Rows;
-use super::rules::Does;
+use super::rules::{Does, Ruled, Ruling};
 
 /// Whether the client sees a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,18 +69,6 @@ impl Deciding {
     }
 }
 
-/// A rule that is at work.
-#[derive(Debug)]
-pub struct Ruled {
-    /// The program of the command is being checked.
-    pub is_checking: bool,
-    pub check: Option<Token>,
-    /// Where models may write has changed since the check began.
-    pub is_moved: bool,
-    /// When it gives up.
-    pub due: Duration,
-}
-
 /// Why a request is over without an answer.
 #[derive(Debug, Clone, Copy)]
 pub enum Over {
@@ -131,13 +119,8 @@ pub struct Asked {
     pub shown: Shown,
     /// The client is not asked at all.
     pub is_held: bool,
-    /// What the first rule that matches does, if rules decide.
-    pub does: Option<Does>,
-    /// A rule names its command, but nothing is known of its thread.
-    pub is_unknown: bool,
+    pub ruling: Ruling,
     pub rule: Option<Ruled>,
-    /// The check of its program has succeeded in time.
-    pub is_checked: bool,
     pub state: State,
     /// As far as is known, the server still wants an answer.
     pub is_open: bool,
@@ -184,23 +167,6 @@ impl Asked {
     /// Whether somebody may still answer, as far as is known.
     pub fn waits(&self) -> bool {
         self.is_open && !matches!(self.state, State::Answered)
-    }
-
-    /// A rule may accept only the command that it names, in a thread of which everything is known, once its program is checked.
-    pub fn may_be_answered(&self, by: &str, payload: Option<&str>) -> Result<(), String> {
-        let name = &self.name;
-        match self.does.filter(|does| does.by() == by) {
-            None if self.is_unknown => Err(format!("3: a rule accepts in a thread of which nothing is known: {name}")),
-            None => Err(format!("3: a rule answers what it does not match: {by} and {name}")),
-            Some(Does::Hold) => Err(format!("3: a rule that holds has answered: {name}")),
-            Some(Does::Accept) if !self.is_checked => {
-                Err(format!("3: a rule accepts what was not checked in time: {name}"))
-            }
-            Some(does) if payload != Some(does.payload()) => {
-                Err(format!("3: a rule answers otherwise than it says: {name} with {payload:?}"))
-            }
-            Some(_) => Ok(()),
-        }
     }
 
     /// The server receives an answer: it must be the winner, for the first time, and stored.

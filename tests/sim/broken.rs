@@ -17,17 +17,15 @@ impl World {
     pub fn go_wrong(&mut self, from: Side, line: Line<'_>, decision: &mut Decision) {
         let is_last = self.happened.times(Event::Step) == STEPS;
         let answers = from == Side::Client && decision.mark.is_some();
-        let is_copied = match self.canary {
-            Canary::SaysTwice => from == Side::Server && self.dice.once_in(50),
-            Canary::AnswersTwice => answers,
-            _ => false,
-        };
         let to = if from == Side::Client { Side::Server } else { Side::Client };
         let Some(form) = decision.record.clone() else { return };
         let own = |bytes: Vec<u8>| Passage::Replace(OwnLine { to, form: form.clone(), bytes });
         match self.canary {
-            _ if is_copied && decision.line == Passage::Forward => {
-                decision.line = own([line.bytes, line.bytes].join(&b'\n'));
+            Canary::AnswersTwice if answers && decision.line == Passage::Forward => {
+                self.run.iter_mut().for_each(|run| run.copied = Some((to, line.bytes.to_vec())));
+            }
+            Canary::SaysTwice if from == Side::Server && self.dice.once_in(50) => {
+                self.run.iter_mut().for_each(|run| run.copied = Some((to, line.bytes.to_vec())));
             }
             Canary::LosesTheClientsLast if is_last && from == Side::Client => decision.line = Passage::Withhold,
             Canary::LosesTheServersLast if is_last && from == Side::Server => decision.line = Passage::Withhold,
@@ -142,8 +140,8 @@ impl World {
             && decision.line == Passage::Forward
             && let Some(ahead) = decision.before.pop()
         {
-            let bytes = [line, &ahead.bytes].join(&b'\n');
-            decision.line = Passage::Replace(OwnLine { bytes, ..ahead });
+            decision.before.push(OwnLine { bytes: line.to_vec(), ..ahead.clone() });
+            decision.line = Passage::Replace(ahead);
         }
     }
 

@@ -159,10 +159,45 @@ pub enum Canary {
     ForgetsKinds,
     /// The activity counts threads for titles.
     TakesOthersForPersons,
+    /// Takes answers back behind other effects.
+    HubRecallsLast,
+    /// Sends an answer that was to be sent when the server withdrew its request.
+    HubHidesInjections,
+    /// Tells the API caller of such an answer that it is sent.
+    HubPromisesTaken,
+    /// Reports an answer as written when it is queued.
+    HubReportsTooEarly,
+    /// Does not report that the connection of an answer is gone.
+    ForgetsLostMarks,
+    /// Takes another connection for the one that carries an answer.
+    MisnamesCarrier,
+    /// Sends an answer over a connection that the server has not initialized.
+    AnswersNowhere,
+    /// Keeps what waits for a connection when there is one.
+    NeverSendsUnsent,
+    /// Shows a request to clients that were not asked, because one was asked late.
+    PassesLateToAll,
+    /// Records the lines of several clients on the connection of the first one.
+    RecordsHeldOnOne,
+    /// Loses lines of a client that has left while they waited for their context.
+    LosesHeld,
+    /// Releases what waits for a commit on one connection only.
+    ReleasesOne,
+    /// Keeps a connection that has ended as long as something waits.
+    NeverCuts,
+    /// Reads from a client although the server does not take what it has said.
+    ReadsOn,
+    /// Lets any number of bytes wait for a client.
+    LetsWait,
+    /// Does not pass on how a side has closed its connection.
+    ForgetsCloseFrames,
+    /// Connects to the server ahead of its first client.
+    NamesServer,
 }
 
 impl Canary {
-    /// Each canary, with the beginning of the error that must find it.
+    /// Each canary, with the beginning of the error that must find it. If several errors follow from the defect, the seed decides which
+    /// comes first.
     pub const ALL: [(Canary, &'static str); 57] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
@@ -204,7 +239,7 @@ impl Canary {
         (Canary::NeverExpires, "6: waits past its expiry"),
         (Canary::Stalls, "it does not come to rest"),
         (Canary::RecallsLast, "3: not the first answer"),
-        (Canary::HidesInjections, "3: not the first answer"),
+        (Canary::HidesInjections, "3: not the first answer|3: told wrongly: Kept"),
         (Canary::PromisesTaken, "3: told wrongly: Kept"),
         (Canary::MixesLines, "1: the server got"),
         (Canary::GluesLines, "1: the server got"),
@@ -224,11 +259,11 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 20] = [
+    pub const OF_HUBS: [(Canary, &'static str); 37] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
-        (Canary::TrustsEarlierHub, "3: not taken back"),
+        (Canary::TrustsEarlierHub, "3: not taken back|1: the server never got"),
         (Canary::TellsWrongClient, "1: a client sees an envelope"),
         (Canary::MixesThreads, "7: command"),
         (Canary::TellsAgain, "7: the model is told twice"),
@@ -245,5 +280,22 @@ impl Canary {
         (Canary::CrossesFolders, "7: the model in "),
         (Canary::ForgetsKinds, "9: "),
         (Canary::TakesOthersForPersons, "9: "),
+        (Canary::HubRecallsLast, "3: not taken back"),
+        (Canary::HubHidesInjections, "3: not taken back"),
+        (Canary::HubPromisesTaken, "3: told wrongly: Kept"),
+        (Canary::HubReportsTooEarly, "3: "),
+        (Canary::ForgetsLostMarks, "1: the server never got|3: the server waits for ever"),
+        (Canary::MisnamesCarrier, "1: the server got|1: the server never got|3: the server waits for ever"),
+        (Canary::AnswersNowhere, "3: an answer goes where the server does not listen"),
+        (Canary::NeverSendsUnsent, "1: the server never got|3: the server waits for ever"),
+        (Canary::PassesLateToAll, "1: client"),
+        (Canary::RecordsHeldOnOne, "2: the server got on connection"),
+        (Canary::LosesHeld, "1: the server never got"),
+        (Canary::ReleasesOne, "6: held past its deadline"),
+        (Canary::NeverCuts, "6: connection"),
+        (Canary::ReadsOn, "6: connection"),
+        (Canary::LetsWait, "6: "),
+        (Canary::ForgetsCloseFrames, "1: the "),
+        (Canary::NamesServer, "10: the hub connects"),
     ];
 }

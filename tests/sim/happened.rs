@@ -108,10 +108,14 @@ pub enum Event {
     RefusedOrder,
     /// A line that was not recorded because there was no journal yet.
     LineWithoutJournal,
+    /// Lines of several clients go on together.
+    HeldOfSeveral,
+    /// A close frame of one side reaches the other.
+    CloseFrame,
 }
 
 impl Event {
-    const ALL: [Event; 53] = [
+    const ALL: [Event; 55] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -165,6 +169,8 @@ impl Event {
         Event::UnsentTakenBack,
         Event::RefusedOrder,
         Event::LineWithoutJournal,
+        Event::HeldOfSeveral,
+        Event::CloseFrame,
     ];
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use codex_shim::testing::engine::Token;
+use codex_shim::testing::engine::{ApiCallId, ApiRequest, Effect, Input, LinkEffect, Token};
 use codex_shim::testing::wire::Conn;
 use serde_json::Value;
 
@@ -11,6 +11,18 @@ use super::lines::Message;
 
 /// How long a line waits for fragments, from when it was read.
 const CONTEXT_MAX: Duration = Duration::from_millis(1_250);
+
+/// An API call about one thread: with input to its model, or not.
+pub type CallAboutThread = (ApiCallId, String, bool);
+
+pub fn call_about_thread(input: &Input) -> Option<CallAboutThread> {
+    let Input::ApiRequest { api_call, request, .. } = input else { return None };
+    match request {
+        ApiRequest::Input { thread_id: Some(thread), .. } => Some((*api_call, thread.clone(), true)),
+        ApiRequest::Interrupt { thread_id: Some(thread) } => Some((*api_call, thread.clone(), false)),
+        _ => None,
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct Held(Vec<Waiting>);
@@ -52,12 +64,22 @@ impl Held {
         true
     }
 
-    /// A message of an API caller waits: with a token, for the fragments of its own turn.
-    pub fn takes_of_caller(&mut self, now: Duration, thread: &str, is_input: bool, token: Option<Token>) {
-        let one = One { read_at: now, needs_context: is_input, line: None };
-        match self.of(thread) {
-            Some(waiting) => waiting.queue.push_back(one),
-            None => self.begin(thread, token, VecDeque::from([one])),
+    /// An API caller has called about a thread, with these effects: unless it has its reply, the call waits behind held lines, or
+    /// for its own context.
+    pub fn called(&mut self, now: Duration, (of, thread, is_input): &CallAboutThread, effects: &[Effect]) {
+        let token = effects.iter().find_map(|effect| match effect {
+            Effect::RunFragments(token, _) => Some(*token),
+            _ => None,
+        });
+        let is_its = |effect: &Effect| matches!(effect, Effect::Link(LinkEffect::Reply(api_call, _)) if api_call == of);
+        if effects.iter().any(is_its) {
+            return;
+        }
+        let one = One { read_at: now, needs_context: *is_input, line: None };
+        match (self.of(thread), token) {
+            (Some(waiting), _) => waiting.queue.push_back(one),
+            (None, Some(token)) => self.begin(thread, Some(token), VecDeque::from([one])),
+            (None, None) => {}
         }
     }
 
@@ -67,10 +89,6 @@ impl Held {
 
     fn of(&mut self, thread: &str) -> Option<&mut Waiting> {
         self.0.iter_mut().find(|waiting| waiting.thread == thread)
-    }
-
-    pub fn holds(&self, thread: &str) -> bool {
-        self.0.iter().any(|waiting| waiting.thread == thread)
     }
 
     /// The fragments are read for the queue that has begun last.
@@ -98,6 +116,11 @@ impl Held {
     /// Nothing waits any more: whoever has written it is gone.
     pub fn give_up(&mut self) {
         self.0.iter_mut().for_each(|waiting| waiting.is_given_up = true);
+    }
+
+    /// All lines, which go on at once.
+    pub fn take_all(&mut self) -> Vec<(Conn, Vec<u8>)> {
+        std::mem::take(&mut self.0).into_iter().flat_map(|waiting| waiting.queue).filter_map(|one| one.line).collect()
     }
 
     pub fn lines(&self) -> impl Iterator<Item = &(Conn, Vec<u8>)> {

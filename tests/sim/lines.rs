@@ -48,11 +48,11 @@ impl Message<'_> {
         self.result()["thread"].take()
     }
 
-    /// The thread in a response that describes its sandbox.
-    pub fn thread_with_sandbox(&self) -> Option<String> {
+    /// The thread in a response that describes its sandbox, and its folder.
+    pub fn thread_with_sandbox(&self) -> Option<(String, String)> {
         let result = self.result();
-        let thread = result["thread"]["id"].as_str().filter(|_| result["sandbox"].is_object());
-        thread.map(str::to_owned)
+        let thread = result["thread"]["id"].as_str().filter(|_| result["sandbox"].is_object())?;
+        Some((thread.to_owned(), result["cwd"].as_str()?.to_owned()))
     }
 
     /// The answered request and the answer.

@@ -46,6 +46,11 @@ impl Pipe {
         inside.drain(..given).collect()
     }
 
+    /// What is in it.
+    pub fn peek(&self) -> Vec<u8> {
+        self.0.borrow().bytes.iter().copied().collect()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.borrow().bytes.is_empty()
     }

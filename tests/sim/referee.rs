@@ -6,18 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use codex_shim::testing::engine::{
-    ApiCallId, ApiReply, Effect, LedgerEntry, LinkEffect, RequestSource, RequestStatus, Token,
-};
+use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, RequestSource, RequestStatus, Token};
 use codex_shim::testing::wire::{Conn, Side};
 use serde_json::Value;
 
-use super::asked::{Asked, Decider, Deciding, End, Over, PassedLate, Ruled, Sent, Shown, State};
+use super::asked::{Asked, Decider, Deciding, End, Over, PassedLate, Sent, Shown, State};
 use super::happened::{Event, Happened};
 use super::held::Held;
 use super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
 use super::rows::Rows;
-use super::rules::Does;
+use super::rules::{Does, Ruled, Threads};
 use super::side::Said;
 use super::world::HOLD_MAX;
 
@@ -41,8 +39,7 @@ pub struct Referee {
     pub happened: Happened,
     generation: String,
     pub habits: Habits,
-    /// Threads whose sandbox the server has described.
-    pub described: BTreeSet<String>,
+    pub threads: Threads,
     pub held: Held,
     /// The last commit has failed, so the next one is not waited for.
     pub is_distrusting: bool,
@@ -68,8 +65,7 @@ pub struct Referee {
     pub taken_of: Option<ApiCallId>,
     /// The server gets no more lines.
     is_deaf: bool,
-    /// The turn that the last line of ours to the server goes ahead of.
-    ahead_of: Option<Value>,
+    follower: Follower,
     /// Losing answers: the request's name and the answer.
     pub lost: Vec<(String, String)>,
     pub replies: BTreeMap<ApiCallId, Reply>,
@@ -114,6 +110,28 @@ pub enum Reply {
     NotKept,
     NotOpen,
     Invalid,
+}
+
+/// The thread of whose turn the server has got what goes ahead of it.
+#[derive(Debug, Default)]
+pub struct Follower(Option<Value>);
+
+impl Follower {
+    /// What goes ahead of a turn is followed by that turn.
+    pub fn follows(&mut self, message: Option<&Message<'_>>, happened: &mut Happened) -> Result<(), String> {
+        let (method, thread) = message
+            .map_or((None, None), |message| (message.method.as_deref(), Some(message.params["threadId"].clone())));
+        if let Some(of) = self.0.take()
+            && (method != Some("turn/start") || thread.as_ref() != Some(&of))
+        {
+            return Err(format!("1: what goes ahead of a turn of {of} is followed by {method:?}"));
+        }
+        if method == Some("thread/inject_items") {
+            happened.count(Event::FragmentAhead);
+            self.0 = thread;
+        }
+        Ok(())
+    }
 }
 
 /// What a run does by its settings.
@@ -206,13 +224,11 @@ impl Referee {
                 let (unconfirmed, name) = self.next_row(id);
                 row = Some(name.clone());
                 self.happened.count(Event::Request);
-                let (does, is_unknown) = self.ruling(params);
-                let is_held = (self.habits.hides || does == Some(Does::Hold)) && !self.is_distrusting;
-                let answers = matches!(does, Some(Does::Accept | Does::Decline));
-                let is_hidden = is_held || answers;
+                let ruling = self.ruling(params);
+                let is_held = (self.habits.hides || ruling.does == Some(Does::Hold)) && !self.is_distrusting;
+                let is_hidden = is_held || ruling.answers();
                 let declines = |does: Does| Deciding::new(Decider::Rule(does), does.payload().to_owned());
-                let declined = does.filter(|does| *does == Does::Decline).map(declines);
-                let is_checking = does == Some(Does::Accept);
+                let declined = ruling.does.filter(|does| *does == Does::Decline).map(declines);
                 let asked = Asked {
                     name,
                     arrival: self.earlier.len() + self.asked.len(),
@@ -221,10 +237,8 @@ impl Referee {
                     expires_at: self.habits.expires.then(|| now + EXPIRES_AFTER),
                     shown: if is_hidden { Shown::NotYet } else { Shown::Yes },
                     is_held,
-                    does,
-                    is_unknown,
-                    rule: answers.then(|| Ruled { is_checking, check: None, is_moved: false, due: now + HOLD_MAX }),
-                    is_checked: false,
+                    rule: Ruled::new(now, &ruling),
+                    ruling,
                     state: declined.map_or(State::Pending, |deciding| State::Deciding(Box::new(deciding))),
                     is_open: true,
                     is_excused: self.is_distrusting,
@@ -351,20 +365,6 @@ impl Referee {
         self.lost.push((self.asked[&id].name.clone(), payload));
     }
 
-    /// An API caller has called about a thread, with these effects: the call waits behind held lines, or for its own context, unless
-    /// it has its reply.
-    pub fn called(&mut self, now: Duration, (of, thread, is_input): (ApiCallId, &str, bool), effects: &[Effect]) {
-        let token = effects.iter().find_map(|effect| match effect {
-            Effect::RunFragments(token, _) => Some(*token),
-            _ => None,
-        });
-        let is_its =
-            |effect: &Effect| matches!(effect, Effect::Link(LinkEffect::Reply(api_call, _)) if *api_call == of);
-        if !effects.iter().any(is_its) && (token.is_some() || self.held.holds(thread)) {
-            self.held.takes_of_caller(now, thread, is_input, token);
-        }
-    }
-
     /// An API caller answers.
     pub fn side_answers(&mut self, api_call: ApiCallId, request_id: &str, decision: &str) {
         let asked = self.asked.values_mut().find(|asked| asked.name == request_id && asked.is_open);
@@ -401,7 +401,7 @@ impl Referee {
         if let LedgerEntry::RequestEnded(end) = entry
             && let Some(by) = end.by.as_deref().filter(|by| by.starts_with("rule:"))
         {
-            asked.may_be_answered(by, end.payload.as_deref())?;
+            asked.ruling.allows(&asked.name, by, end.payload.as_deref())?;
         }
         self.commits.insert(token, (*id, name.clone(), about));
         let waits = match about {
@@ -728,7 +728,7 @@ impl Referee {
     /// The server has received a line.
     pub fn server_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
         let message = Message::read(line);
-        self.follows(message.as_ref())?;
+        self.follower.follows(message.as_ref(), &mut self.happened)?;
         if message.as_ref().is_some_and(Message::is_ours) {
             return Ok(());
         }
@@ -751,22 +751,6 @@ impl Referee {
             }
             due => Err(format!("1: the server got\n    {}\n  and was to get\n    {}", shown(line), or_nothing(due))),
         }
-    }
-
-    /// What goes ahead of a turn is followed by that turn.
-    fn follows(&mut self, message: Option<&Message<'_>>) -> Result<(), String> {
-        let (method, thread) = message
-            .map_or((None, None), |message| (message.method.as_deref(), Some(message.params["threadId"].clone())));
-        if let Some(of) = self.ahead_of.take()
-            && (method != Some("turn/start") || thread.as_ref() != Some(&of))
-        {
-            return Err(format!("1: what goes ahead of a turn of {of} is followed by {method:?}"));
-        }
-        if method == Some("thread/inject_items") {
-            self.happened.count(Event::FragmentAhead);
-            self.ahead_of = thread;
-        }
-        Ok(())
     }
 
     /// The server receives the answer of the oldest answered row of its request.

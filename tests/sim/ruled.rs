@@ -9,25 +9,18 @@ use super::asked::{Asked, Decider, Deciding, Shown, State};
 use super::happened::Event;
 use super::lines::Message;
 use super::referee::{About, Referee};
-use super::rules::{Does, matching};
+use super::rules::{Does, Ruling};
 
 impl Referee {
-    /// What a rule does about a new request, and whether one names its command in a thread of which nothing is known. There is none
-    /// while answers cannot be stored.
-    pub fn ruling(&self, params: &Value) -> (Option<Does>, bool) {
-        let does = matching(params).filter(|_| self.habits.has_rules && !self.is_distrusting);
-        let is_known = params["threadId"].as_str().is_some_and(|thread| self.described.contains(thread));
-        match does {
-            Some(Does::Accept) if !is_known => (None, true),
-            does => (does, false),
-        }
+    /// What the rules say about a new request: nothing while answers cannot be stored.
+    pub fn ruling(&self, params: &Value) -> Ruling {
+        let decide = self.habits.has_rules && !self.is_distrusting;
+        if decide { Ruling::of(params, &self.threads) } else { Ruling::default() }
     }
 
-    /// The server describes a thread, and so more places where models may write. Programs that were being checked may lie there.
+    /// The server describes a thread, and perhaps more places where models may write. Programs that are being checked may lie there.
     pub fn learns_thread(&mut self, message: &Message<'_>) {
-        if let Some(thread) = message.thread_with_sandbox()
-            && self.described.insert(thread)
-        {
+        if self.threads.learn(message) {
             self.asked.values_mut().filter_map(|asked| asked.rule.as_mut()).for_each(|rule| rule.is_moved = true);
         }
     }
@@ -39,7 +32,7 @@ impl Referee {
 
     /// Whether a line is a request that a rule would accept if its thread were known as the first one is.
     pub fn is_unknown(&self, line: &[u8]) -> bool {
-        self.described.contains("t0") && self.asked_in(line).is_some_and(|asked| asked.is_unknown)
+        self.threads.are_known("t0") && self.asked_in(line).is_some_and(|asked| asked.ruling.is_unknown)
     }
 
     /// The last request that came in this line.
@@ -56,7 +49,7 @@ impl Referee {
         };
         match asked.rule.as_mut().filter(|rule| rule.is_checking) {
             Some(rule) => rule.check = Some(token),
-            None => return asked.may_be_answered(Does::Accept.by(), None),
+            None => return asked.ruling.allows(&asked.name, Does::Accept.by(), None),
         }
         Ok(())
     }
@@ -73,7 +66,7 @@ impl Referee {
             (State::Deciding(_) | State::Answered | State::Expired | State::PolicySpoke, _) => asked.rule = None,
             (State::Pending, true) => {
                 let payload = Does::Accept.payload().to_owned();
-                asked.is_checked = true;
+                asked.ruling.is_checked = true;
                 asked.state = State::Deciding(Box::new(Deciding::new(Decider::Rule(Does::Accept), payload)));
             }
             (State::Pending, false) => {

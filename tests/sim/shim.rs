@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use codex_shim::testing::driver::{Direction, Driver, Elsewhere, Host, Links as _, Pair, Passed};
 use codex_shim::testing::engine::{
-    ApiCallId, ApiReply, ApiRequest, ChildEffect, ClientName, Decision, Effect, Engine, Incoming, Input, LedgerEntry,
-    LinkEffect, Note, Now, Order, OwnLine, Token,
+    ApiCallId, ApiReply, ChildEffect, ClientName, Decision, Effect, Engine, Incoming, Input, LedgerEntry, LinkEffect,
+    Note, Now, Order, OwnLine, Token,
 };
 use codex_shim::testing::journal::{Batch, Writer};
 use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
@@ -17,6 +17,7 @@ use rustix::process::{Resource, Rlimit};
 
 use super::canary::Canary;
 use super::happened::Event;
+use super::held::call_about_thread;
 use super::lines::shown;
 use super::pipe::Pipe;
 use super::world::{FROM_CLIENT, FROM_SERVER, HOLD_MAX, STEPS, TO_CLIENT, TO_SERVER, World};
@@ -62,6 +63,8 @@ pub struct Run {
     pub begun: Vec<Token>,
     /// A line that a canary lets the next one overtake, or puts into the next one.
     pub overtaken: Option<OwnLine>,
+    /// A line that a canary sends once more.
+    pub copied: Option<(Side, Vec<u8>)>,
     /// Effects that a canary delays, and for how many others.
     pub delayed: (Vec<Effect>, u32),
     /// Something has been read, and is not passed on.
@@ -92,6 +95,7 @@ impl Run {
             released_late: VecDeque::new(),
             begun: Vec::new(),
             overtaken: None,
+            copied: None,
             delayed: (Vec::new(), 0),
             is_reading: false,
             postponed: None,
@@ -114,6 +118,9 @@ impl World {
         what(&mut shim, self);
         if std::mem::take(&mut self.dies) {
             return self.killed();
+        }
+        if let Some((to, line)) = self.run.as_mut().and_then(|run| run.copied.take()) {
+            shim.links.send(Conn::OWN, to, vec![line], None);
         }
         let begun = shim.links.from_client.begun_marks();
         begun.iter().for_each(|token| self.referee.begun(*token));
@@ -180,12 +187,12 @@ impl World {
         self.pipes_take(bytes_max);
         self.pipes[pipe].gives(bytes_max);
         self.pipes[pipe].loses(self.canary == Canary::LosesBytes && self.dice.once_in(20));
+        let is_withdrawal = withdraws(&self.pipes[pipe].peek());
         self.drive(|shim, world| {
             let (now, mut frames, mut effects) = (world.now(), Vec::new(), Vec::new());
             shim.links.direction(from).read(now.elapsed, &mut frames);
-            if world.dice.once_in(3) {
-                world.take_messages(&mut effects);
-            }
+            let is_withdrawal = from == Side::Server && is_withdrawal;
+            world.take_messages(is_withdrawal, &mut effects);
             shim.pass(world, now, (Conn::OWN, from), &mut frames, &mut effects);
             if world.dice.once_in(300) {
                 world.die();
@@ -195,8 +202,17 @@ impl World {
     }
 
     /// What the relay hears of the ledger before it passes what it has read. The effects wait for that.
-    fn take_messages(&mut self, effects: &mut Vec<Effect>) {
-        for _ in 0..self.dice.roll(4) {
+    fn take_messages(&mut self, is_withdrawal: bool, effects: &mut Vec<Effect>) {
+        // An answer of a caller is often stored just when the server does not want it any more.
+        let stores_answer = |(told, _): &(Told, LedgerEntry)| matches!(told, Told::Whether(_));
+        let orders = self.run.iter().flat_map(|run| &run.orders);
+        let up_to_answer = orders.into_iter().position(stores_answer).map(|at| at as u64 + 1);
+        let count = match self.dice.roll(15) {
+            0 => self.dice.roll(4),
+            1..=11 if is_withdrawal => up_to_answer.unwrap_or_default(),
+            _ => 0,
+        };
+        for _ in 0..count {
             let Some(input) = self.store_next() else { break };
             self.run.iter_mut().for_each(|run| run.is_reading = true);
             self.handle(self.now(), input, effects);
@@ -255,7 +271,7 @@ impl World {
                 self.holds(checked);
                 (Told::Whether(token), entry)
             }
-            Order::Read(..) => return self.broken("what is not to be done here: an order to read".to_owned()),
+            Order::Read(..) => return self.broken("what is not to be done here: an early order".to_owned()),
         };
         let is_refused = matches!(told, Told::Whether(_)) && self.dice.once_in(40);
         let Some(run) = &mut self.run else { return };
@@ -374,8 +390,8 @@ impl Host for World {
             run.engine.handle(now, input, effects);
         }
         self.sees(&effects[before..], None);
-        if let Some((api_call, thread, is_input)) = call {
-            self.referee.called(now.elapsed, (api_call, &thread, is_input), &effects[before..]);
+        if let Some(call) = call {
+            self.referee.held.called(now.elapsed, &call, &effects[before..]);
         }
         self.hides_injections(effects);
     }
@@ -588,14 +604,10 @@ impl World {
     }
 }
 
-/// An API call about one thread: with input to its model, or not.
-fn call_about_thread(input: &Input) -> Option<(ApiCallId, String, bool)> {
-    let Input::ApiRequest { api_call, request, .. } = input else { return None };
-    match request {
-        ApiRequest::Input { thread_id: Some(thread), .. } => Some((*api_call, thread.clone(), true)),
-        ApiRequest::Interrupt { thread_id: Some(thread) } => Some((*api_call, thread.clone(), false)),
-        _ => None,
-    }
+/// Whether the server says that it does not want an answer any more.
+pub fn withdraws(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    text.contains("serverRequest/resolved") || text.contains("turn/completed")
 }
 
 /// Records a batch, as far as there is space.

@@ -197,8 +197,8 @@ impl World {
         let habits = Habits {
             hides: self.dice.once_in(6),
             expires: self.dice.once_in(3),
-            has_rules: self.dice.once_in(2),
-            gathers: self.dice.once_in(3),
+            has_rules: self.dice.once_in(3),
+            gathers: self.dice.once_in(4),
         };
         self.referee = Referee::new(generation.to_string(), habits);
         let engine = self.engine(&generation, habits);
