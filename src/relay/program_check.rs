@@ -214,8 +214,11 @@ mod tests {
     use crate::engine::{Trust, Workspace};
 
     /// A folder outside of any repository. It counts as temporary only if a test says so.
+    ///
+    /// It is not in the usual folder of temporary files, where codex may write: its sandbox puts an empty `.git` there while a
+    /// command runs, which makes a repository of all that lies below.
     fn lab() -> tempfile::TempDir {
-        let lab = tempfile::tempdir().expect("a folder");
+        let lab = tempfile::tempdir_in("/var/tmp").expect("a folder");
         set_mode(lab.path(), 0o755);
         lab
     }
@@ -504,7 +507,7 @@ mod tests {
         fs::create_dir(&modules).expect("a folder");
         let listed = modules.display().to_string();
         for file in ["sitecustomize.py", "usercustomize.py", "sitecustomize"] {
-            assert!(run("python3", &[("PYTHONPATH", &listed)]).is_ok(), "{file}");
+            assert_eq!(run("python3", &[("PYTHONPATH", &listed)]).err(), None, "{file}");
             symlink(cwd.join("custom"), modules.join(file)).expect("a link");
             assert!(why(run("python3", &[("PYTHONPATH", &listed)])).contains("where the model may write"), "{file}");
             fs::remove_file(modules.join(file)).expect("it is there");
