@@ -37,7 +37,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← protocol ← secrets ← engine ← descriptors ← files ← journal ← driver ← text ← history ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← protocol ← secrets ← engine ← descriptors ← files ← journal ← driver ← text ← history ← api ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← hub ← sessions ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`], [`config`] beside [`history`] and
 //! [`launch`] beside [`control`]. To change a rule, go to:
 //!
@@ -55,6 +55,7 @@
 //! | [`driver`] (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
 //! | [`text`] (pure) | text for people: what a terminal may be sent, Markdown, documents that are scrolled |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
+//! | [`api`] (pure) | what a session is asked and what it answers: one struct for each document of the control socket |
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
 //! | [`index`] | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention |
@@ -74,7 +75,7 @@
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire`, `protocol`, `secrets`, `engine`, `driver`, `text` and `history` know no file, socket, thread, process, environment or clock.
+//! - `wire`, `protocol`, `secrets`, `engine`, `driver`, `text`, `history` and `api` know no file, socket, thread, process, environment or clock.
 //! - Nothing owed to one attached client ever reaches the next: no queue, no half of a line, and no answer to a call,
 //!   unless the next client reuses the id of a call in progress.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
@@ -109,6 +110,8 @@ mod text;
 mod config;
 
 mod history;
+
+mod api;
 
 mod store;
 

@@ -16,8 +16,9 @@ use serde_json::Value;
 
 use super::Done;
 use super::{screen, select_session, threads, wrap};
+use crate::api::ThreadIdentityDocument;
 use crate::config::Environment;
-use crate::control::{ThreadIdentityDocument, client, recorded_threads};
+use crate::control::{client, recorded_threads};
 use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 

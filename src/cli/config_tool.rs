@@ -8,8 +8,9 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, say, select_session};
+use crate::api::{ConfigDocument, SessionDocument};
 use crate::config::{Environment, Flags, Row, Settings};
-use crate::control::{ConfigDocument, SessionDocument, client};
+use crate::control::client;
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
 use crate::store::{Found, full_name};

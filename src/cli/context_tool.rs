@@ -22,11 +22,12 @@ use super::screen::{Clock, Times};
 use super::select_session::{SessionFlag, SessionWord, signed};
 use super::{CliError, Done};
 use super::{complete, select_session, threads};
+use crate::api::SessionDocument;
 use crate::capture::{Tail, keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::{
-    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, FragmentsDocument, SessionDocument,
-    WaitingDocument, client, not_waiting, recorded_threads,
+    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, FragmentsDocument, WaitingDocument, client,
+    not_waiting, recorded_threads,
 };
 use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand};
 use crate::store::{Found, KeptDelivery, LEDGER_FILE, LedgerError, OfflineLedger, Otherwise, WhichCommands};

@@ -14,8 +14,9 @@ use super::hub_tool::Down;
 use super::screen::{self, Screen, Tone};
 use super::table::Cell;
 use super::{NO_SUCH_SESSION, NO_SUCH_THREAD, complete, say, threads};
+use crate::api::SessionDocument;
 use crate::config::{ContextScope, Environment};
-use crate::control::{SessionDocument, client};
+use crate::control::{client, open_threads};
 use crate::files::Refused;
 use crate::hub;
 use crate::store::{
@@ -281,7 +282,7 @@ fn ask_hubs(found: &mut [Found]) {
     for session in found.iter_mut().filter(is_hub) {
         let answer = client::get_within(&session.dir, "/sessions/self", THREADS_WAIT_MAX);
         let document = answer.ok().and_then(|answer| answer.document::<SessionDocument>().ok());
-        session.threads = document.map(|document| document.threads_for_tools());
+        session.threads = document.as_ref().map(open_threads);
     }
 }
 

@@ -19,8 +19,9 @@ use super::select_session::SessionWord;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
+use crate::api::{ListedThread, SessionDocument, ThreadDocument};
 use crate::config::{Environment, Flags, RetentionBounds, Settings};
-use crate::control::{ListedThread, SessionDocument, SessionRow, ThreadDocument, client};
+use crate::control::{self, SessionRow, client};
 use crate::engine::one_line;
 use crate::history::{Action, Activity};
 use crate::sessions::source::{AnsweredIn, Home, Source};
@@ -108,7 +109,7 @@ fn state(session: &Found) -> (Option<Activity>, Vec<ThreadRow>) {
 
 fn open_threads(document: &SessionDocument) -> Vec<ThreadRow> {
     let open: Vec<String> =
-        document.threads_for_tools().into_iter().filter(|thread| thread.is_open).map(|thread| thread.id).collect();
+        control::open_threads(document).into_iter().filter(|thread| thread.is_open).map(|thread| thread.id).collect();
     // A relay has one client, whose threads they all are.
     let is_open = |thread: &&ThreadDocument| match &document.hub {
         Some(_) => open.contains(&thread.thread_id),

@@ -12,12 +12,12 @@ use super::screen::{self, Screen, Tone, counted};
 use super::screen::{Clock, Times};
 use super::select_session::SessionWord;
 use super::{FAILED, say, select_session};
-use crate::config::{Environment, RetentionBounds};
-use crate::control::client::{self, Answer};
-use crate::control::{
+use crate::api::{
     ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters, Fault,
     IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
 };
+use crate::config::{Environment, RetentionBounds};
+use crate::control::client::{self, Answer};
 use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::screen;
-use crate::control::{Identities, ThreadIdentityDocument, recorded_threads};
+use crate::api::ThreadIdentityDocument;
+use crate::control::{Identities, recorded_threads};
 
 /// Most threads that a message lists.
 const LISTED_MAX: usize = 8;

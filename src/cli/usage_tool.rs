@@ -563,7 +563,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::control::ThreadIdentityDocument;
+    use crate::api::ThreadIdentityDocument;
     use crate::history::{ThreadClient, ThreadIdentity};
     use crate::index::{Answered, RateLimitDocument};
     use crate::protocol::ThreadDescription;

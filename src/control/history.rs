@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::document::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument, ThreadIdentityDocument};
 use super::local_time::micros_of;
+use super::open_threads::with_repository;
 use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
+use crate::api::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument, ThreadIdentityDocument};
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, ThreadIdentity, rfc3339_millis};
 use crate::index::{
     Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, REVIEWS_MAX, SessionUsage,
@@ -342,7 +343,7 @@ fn put_threads(rows: &mut [Value], found: &HashMap<String, Value>) {
 
 /// Who threads are, by their ids; those that are not known are left out.
 fn documents_of(history: &History, ids: &[String], opened: u64) -> HashMap<String, Value> {
-    let document = |identity| serde_json::to_value(ThreadIdentityDocument::of(identity));
+    let document = |identity| serde_json::to_value(with_repository(identity));
     let documents = identities_of(history, ids, opened).into_iter();
     documents.map(|(id, identity)| (id, document(identity).expect("BUG: plain data is JSON"))).collect()
 }
@@ -432,7 +433,7 @@ pub(crate) fn threads(
     let identities = identities.into_iter().chain(std::iter::repeat(None));
     let document =
         |((thread, last), identity): ((ThreadActivity, Option<Action>), Option<ThreadIdentity>)| ThreadDocument {
-            identity: ThreadIdentityDocument::of(identity.unwrap_or_default()),
+            identity: with_repository(identity.unwrap_or_default()),
             first_words: words.remove(&thread.thread_id).flatten(),
             stalled_since: thread.stalled_since_us(now_us, stalled_after).map(rfc3339_millis),
             thread_id: thread.thread_id,

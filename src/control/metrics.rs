@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 
-use super::document::{CallCount, ContextEngineDocument, SessionDocument};
 use super::places::Counts;
 use super::routes::AppState;
+use crate::api::{CallCount, ContextEngineDocument, SessionDocument};
 use crate::index::{IndexState, SessionUsage, Used};
 /// The media type of that format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -13,13 +13,13 @@ mod arrival;
 mod calls;
 pub(crate) mod client;
 mod context;
-mod document;
 pub(crate) mod form;
 mod history;
 mod lasting;
 mod listed;
 pub(crate) mod local_time;
 mod metrics;
+mod open_threads;
 mod places;
 mod published;
 pub(crate) mod request_name;
@@ -38,14 +38,10 @@ pub use context::new_commands;
 pub(crate) use context::{
     ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
 };
-pub(crate) use document::{
-    ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ConnectionDocument, ContextEngineDocument,
-    Counters, Fault, HubDocument, IndexDocument, JournalDocument, ServerDocument, SessionDocument, SocketDocument,
-    ThreadDocument, ThreadIdentityDocument,
-};
 pub(crate) use history::{Identities, UsageDocument, identify_offline, recorded_threads, with_thread};
 pub(crate) use lasting::{LastingListener, SharedEndpoint, SocketFault};
-pub(crate) use listed::{ListedThread, RequestOrigin, SessionRow, session_of_request};
+pub(crate) use listed::{RequestOrigin, SessionRow, session_of_request};
+pub(crate) use open_threads::open_threads;
 pub(crate) use places::{Places, Stream};
 pub(crate) use published::Published;
 pub use requests::with_choices;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use super::document::{
+use crate::api::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters,
     Fault, HubDocument,
 };

@@ -21,12 +21,12 @@ use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::document::{IndexDocument, JournalDocument, SessionDocument};
 use super::history::{Historian, now_us};
 use super::places::Places;
 use super::published::{Published, Rare};
 use super::warned::Warned;
 use super::{calls, context, history, requests, stream};
+use crate::api::{IndexDocument, JournalDocument, SessionDocument};
 use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, Input, Unready};
 use crate::history::{Activity, rfc3339_millis};

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::options::{DefaultSocket, HubOptions};
 use super::peer::ProcessIdentity;
 use super::sockets::{Claim, ClaimError, bind_own, bind_own_again, default_socket, own_socket};
-use crate::control::SocketDocument;
+use crate::api::SocketDocument;
 use crate::socket::{Displaced, FaultChange, LastingSocket, Occupant, Peer, SocketError};
 use crate::websocket::Listener;
 

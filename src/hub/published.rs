@@ -1,7 +1,7 @@
 //! The state of a hub as the control socket shows it.
 
 use super::on_sockets::{Hub, Reach};
-use crate::control::{ClientDocument, ConnectionDocument, HubDocument, ServerDocument};
+use crate::api::{ClientDocument, ConnectionDocument, HubDocument, ServerDocument};
 use crate::engine::ClientName;
 use crate::wire::Conn;
 

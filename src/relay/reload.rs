@@ -15,8 +15,9 @@ use super::guard::Guard;
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::pages;
+use crate::api::ConfigDocument;
 use crate::config::{Complaint, Environment, Settings};
-use crate::control::{ConfigDocument, Published};
+use crate::control::Published;
 use crate::files::{Folder, Refused};
 
 /// How often the file is looked at.

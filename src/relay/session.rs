@@ -16,10 +16,11 @@ use super::guard::Guard;
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::stalled::StallWatch;
+use crate::api::SessionDocument;
 use crate::capture::{Watch, Whose};
 use crate::config::{ContextScope, RetentionBounds, SessionName, resolved};
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
-use crate::control::{self, ControlSocket, SessionDocument, SessionInfo, SocketFault, Stores, client, new_commands};
+use crate::control::{self, ControlSocket, SessionInfo, SocketFault, Stores, client, new_commands, open_threads};
 use crate::engine::{ContextBounds, ContextEngineSettings, Input, PushedCommand};
 use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
 use crate::journal::wall_clock::Jump;
@@ -101,7 +102,7 @@ fn for_threads(
 ) -> Result<Vec<PushedCommand>, String> {
     let answer = client::get_within(session_dir, "/sessions/self", THREADS_WAIT_MAX);
     let document = answer.map_err(|error| error.to_string()).and_then(|answer| answer.document::<SessionDocument>());
-    let threads = document.map_err(|error| format!("the threads of the hub: {error}"))?.threads_for_tools();
+    let threads = open_threads(&document.map_err(|error| format!("the threads of the hub: {error}"))?);
     let for_each = |(command, cwd): (&PushedCommand, &str)| {
         let cwd = resolved(Path::new(cwd));
         let threads = in_scope(&threads, &cwd, scope).map(|thread| Some(thread.id.clone()));

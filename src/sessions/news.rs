@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::control::SessionDocument;
+use crate::api::SessionDocument;
 use crate::engine::OverruleFor;
 use crate::sessions::ask::Ask;
 use crate::sessions::entry::{Entry, Key, Matcher};

@@ -12,9 +12,10 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::api::{ListedThread, SessionDocument};
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::{ListedThread, SessionDocument, with_choices};
+use crate::control::with_choices;
 use crate::engine::OverruleFor;
 use crate::hub::Down;
 use crate::sessions::ask::{Ask, of_row};
@@ -244,9 +245,9 @@ fn link(source: &dyn Source, found: &Found) -> (Link, Option<SessionDocument>) {
 
 /// A document without counters, so that an unchanged one is sent only once.
 fn steady(mut document: SessionDocument) -> SessionDocument {
-    document.counters = crate::control::Counters::default();
-    document.journal = crate::control::JournalDocument::default();
-    document.index = crate::control::IndexDocument::NONE;
+    document.counters = crate::api::Counters::default();
+    document.journal = crate::api::JournalDocument::default();
+    document.index = crate::api::IndexDocument::NONE;
     document
 }
 

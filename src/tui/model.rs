@@ -15,7 +15,7 @@ use super::keys::{Letters, Place};
 use super::lists::Inbox;
 use super::lists::{Destination, List};
 use super::pointing::{Mouse, Pointing, Spot};
-use crate::control::SessionDocument;
+use crate::api::SessionDocument;
 use crate::control::request_view::Choice;
 use crate::history::Activity;
 use crate::sessions::ask::{Ask, Details};

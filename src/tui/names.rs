@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use super::model::Session;
-use crate::control::{ListedThread, ThreadIdentityDocument};
+use crate::api::{ListedThread, ThreadIdentityDocument};
 use crate::engine::one_line;
 use crate::sessions::names::host_of;
 use crate::sessions::rows::SessionRow;

@@ -7,7 +7,7 @@ use super::keys::{Action, Move};
 use super::model::Command;
 use super::model::{Focus, Model, Session, Tone};
 use super::pressed::say;
-use crate::control::{ThreadDocument, ThreadIdentityDocument};
+use crate::api::{ThreadDocument, ThreadIdentityDocument};
 use crate::history::Activity;
 use crate::sessions::names::short_id;
 use crate::sessions::news::Link;

@@ -19,7 +19,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::shown;
-use crate::control::{SessionDocument, sort_by_arrival};
+use crate::api::SessionDocument;
+use crate::control::sort_by_arrival;
 use crate::hub::Down;
 use crate::sessions::ask::Ask;
 use crate::sessions::poller::{Requests, ended};

@@ -5,10 +5,11 @@
 use serde_json::{Value, json};
 
 use super::words;
+use crate::api::{ListedThread, SessionDocument, ThreadDocument};
+use crate::control::RequestOrigin;
 use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::{Field, FieldChoice};
 use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, answer_until};
-use crate::control::{ListedThread, RequestOrigin, SessionDocument, ThreadDocument};
 use crate::engine::{RequestType, Subject};
 use crate::history::{Activity, rfc3339_millis};
 use crate::hub;
@@ -363,7 +364,7 @@ pub(super) fn session(session: &Found, document: Option<&SessionDocument>, probl
     });
     let mut state = if session.live { None } else { Some(Activity::Stopped) };
     if let Some(document) = document.filter(|_| session.live) {
-        let named = |client: &crate::control::ClientDocument| {
+        let named = |client: &crate::api::ClientDocument| {
             let name = client.name.clone()?;
             Some(client.version.as_ref().map_or(name.clone(), |version| format!("{name} {version}")))
         };

@@ -11,8 +11,9 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::super::{select_session, status_tool};
 use super::{Check, Verdict};
+use crate::api::{ConfigWarningDocument, SessionDocument};
 use crate::config::Settings;
-use crate::control::{ConfigWarningDocument, SOCKET_FILE, SessionDocument, client};
+use crate::control::{SOCKET_FILE, client};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
 use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, full_name, short};

@@ -11,8 +11,8 @@ use super::super::screen::Times;
 use super::super::screen::{self, Screen, Tone};
 use super::super::select_session::SessionFlag;
 use super::{Done, body, named, print_json, text};
+use crate::api::ThreadIdentityDocument;
 use crate::config::Environment;
-use crate::control::ThreadIdentityDocument;
 use crate::control::answer::respond_arguments;
 use crate::control::form::Field;
 use crate::control::request_view::{

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::Shared;
+use crate::api::SessionDocument;
 use crate::control::answer::{is_stored, of_answers, of_word};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::in_one_line;
 use crate::control::request_name::{is_short_name, is_whole};
-use crate::control::{SessionDocument, SessionRow, session_of_request, sort_by_arrival};
+use crate::control::{SessionRow, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};

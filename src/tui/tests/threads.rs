@@ -9,7 +9,7 @@ use super::super::model::Event;
 use super::super::pressed::title;
 use super::screens::{all_as_in_files, drawn, snapshot};
 use super::{NOW_US, Play, command, noted, timeline};
-use crate::control::SessionDocument;
+use crate::api::SessionDocument;
 use crate::history::Activity;
 use crate::protocol::ThreadKind;
 use crate::sessions::ask::of_row;
@@ -74,7 +74,7 @@ fn hub() -> SessionDocument {
 }
 
 fn row() -> SessionRow {
-    let line = |listed: crate::control::ListedThread<'_>| ThreadLine {
+    let line = |listed: crate::api::ListedThread<'_>| ThreadLine {
         id: listed.thread.thread_id.clone(),
         about: listed.thread.about().unwrap_or_default().to_owned(),
         state: listed.thread.activity_state,

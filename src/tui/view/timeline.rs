@@ -9,7 +9,7 @@ use super::super::folds::{Line, Sieve};
 use super::super::model::{Focus, Model, Session};
 use super::super::pointing::Target;
 use super::paint::{Canvas, one};
-use crate::control::ListedThread;
+use crate::api::ListedThread;
 use crate::engine::terminal::remains_of;
 use crate::sessions::diff::{Diff, form_of, relative};
 use crate::sessions::entry::{Entry, Keeps, Key, Kind, Stage};

@@ -2,15 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::listed::ListedThread;
+use super::thread_list::ListedThread;
 use crate::engine::{ContextSettings, Transport, one_line};
 use crate::history::{Activity, ThreadClient, ThreadIdentity, rfc3339_millis};
 use crate::protocol::ThreadKind;
-use crate::store::{OpenThread, repository_of};
 use crate::wire::Conn;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
@@ -82,7 +81,7 @@ pub(crate) struct ThreadDocument {
 
 impl ThreadDocument {
     /// A turn runs, or waits for a person.
-    fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         !matches!(self.activity_state, Activity::Idle | Activity::Stopped)
     }
 
@@ -138,33 +137,13 @@ pub(crate) struct ThreadClientDocument {
 }
 
 impl SessionDocument {
-    /// The threads of persons.
-    pub(crate) fn threads_for_tools(&self) -> Vec<OpenThread> {
-        let held = self.held();
-        let of_person = |thread: &ThreadDocument| {
-            let ThreadIdentityDocument { cwd, place, refuses_input, last_used_at, .. } = &thread.identity;
-            let repository = place.as_ref().and_then(|place| place.repository.as_ref());
-            OpenThread {
-                id: thread.thread_id.clone(),
-                name: thread.identity.in_words().unwrap_or_else(|| thread.thread_id.clone()),
-                cwd: resolved(cwd.as_deref().unwrap_or_default()),
-                repository: repository.map(|repository| resolved(repository)),
-                is_open: is_open(thread, &held),
-                runs: thread.runs(),
-                takes_messages: !refuses_input,
-                last_used: last_used_at.clone().unwrap_or_default(),
-            }
-        };
-        self.threads.iter().filter(|thread| thread.identity.kind.is_user()).map(of_person).collect()
-    }
-
     /// The name of the client of a session that has one; none for a hub.
     pub(crate) fn only_client(&self) -> Option<&str> {
         self.client.name.as_deref().filter(|_| self.hub.is_none())
     }
 
     /// The threads that a client of the hub has open.
-    fn held(&self) -> BTreeSet<&String> {
+    pub(crate) fn held(&self) -> BTreeSet<&String> {
         let connections = self.hub.iter().flat_map(|hub| &hub.connections);
         connections.flat_map(|connection| &connection.threads).collect()
     }
@@ -194,13 +173,8 @@ impl SessionDocument {
     }
 }
 
-fn is_open(thread: &ThreadDocument, held: &BTreeSet<&String>) -> bool {
+pub(crate) fn is_open(thread: &ThreadDocument, held: &BTreeSet<&String>) -> bool {
     held.contains(&thread.thread_id) || thread.runs()
-}
-
-/// A path without links, if it is there.
-fn resolved(path: &str) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
 }
 
 impl ThreadIdentityDocument {
@@ -233,16 +207,7 @@ impl ThreadIdentityDocument {
         })
     }
 
-    /// The document of a thread. It looks for the repository in the file system.
-    pub(crate) fn of(identity: ThreadIdentity) -> ThreadIdentityDocument {
-        let mut document = ThreadIdentityDocument::recorded(identity);
-        if let (Some(place), Some(cwd)) = (&mut document.place, &document.cwd) {
-            place.repository = repository_of(&resolved(cwd)).map(|root| root.to_string_lossy().into_owned());
-        }
-        document
-    }
-
-    /// The same with only what is on record, for lists of threads that may be long gone.
+    /// The document of a thread, with only what is on record: the repository is not known.
     pub(crate) fn recorded(identity: ThreadIdentity) -> ThreadIdentityDocument {
         let ThreadIdentity { description, client, last_used_us } = identity;
         let name = |cwd: &str| Path::new(cwd).file_name().map(|name| name.to_string_lossy().into_owned());

@@ -1,0 +1,14 @@
+//! What a session is asked, and what it answers: one struct for each document, one type for each query.
+//!
+//! Pure. `control` writes these documents and its client reads them, so that both sides of the socket have the same types.
+//! A relay of an older version leaves members out, which is why those that came later have a default.
+
+mod session;
+mod thread_list;
+
+pub(crate) use session::{
+    CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ConnectionDocument,
+    ContextEngineDocument, Counters, Fault, HubDocument, IndexDocument, JournalDocument, PrunedDocument,
+    ServerDocument, SessionDocument, SocketDocument, ThreadDocument, ThreadIdentityDocument, is_open,
+};
+pub(crate) use thread_list::ListedThread;
