@@ -3,9 +3,11 @@
 //! Pure. `control` writes these documents and its client reads them, so that both sides of the socket have the same types.
 //! A relay of an older version leaves members out, which is why those that came later have a default.
 
+mod query;
 mod session;
 mod thread_list;
 
+pub(crate) use query::{Query, State};
 pub(crate) use session::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ConnectionDocument,
     ContextEngineDocument, Counters, Fault, HubDocument, IndexDocument, JournalDocument, PrunedDocument,

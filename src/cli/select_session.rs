@@ -14,7 +14,7 @@ use super::hub_tool::Down;
 use super::screen::{self, Screen, Tone};
 use super::table::Cell;
 use super::{NO_SUCH_SESSION, NO_SUCH_THREAD, complete, say, threads};
-use crate::api::SessionDocument;
+use crate::api;
 use crate::config::{ContextScope, Environment};
 use crate::control::{client, open_threads};
 use crate::files::Refused;
@@ -280,9 +280,7 @@ fn ask_hubs(found: &mut [Found]) {
     let is_hub =
         |session: &&mut Found| session.live && session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place));
     for session in found.iter_mut().filter(is_hub) {
-        let answer = client::get_within(&session.dir, "/sessions/self", THREADS_WAIT_MAX);
-        let document = answer.ok().and_then(|answer| answer.document::<SessionDocument>().ok());
-        session.threads = document.as_ref().map(open_threads);
+        session.threads = client::ask(&session.dir, &api::State, THREADS_WAIT_MAX).ok().as_ref().map(open_threads);
     }
 }
 

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 
 use super::requests::{BY_HEADER, SOURCE_HEADER};
 use super::routes::PROTOCOL;
+use crate::api::Query;
 use crate::socket::{LOOK_EVERY, Occupant, Peer};
 use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
@@ -262,6 +263,33 @@ fn displaced(session: &Found, pid: u32) -> Option<String> {
 /// No complete response. A refusal is a response.
 pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
     ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
+}
+
+/// Asks the relay whose session folder is `dir`.
+///
+/// # Errors
+///
+/// No complete response, or a refusal: both in words.
+pub(crate) fn ask<Q: Query>(dir: &Path, query: &Q, wait_max: Duration) -> Result<Q::Document, Unanswered> {
+    let answer = get_within(dir, &query.path(), wait_max).map_err(Unanswered::NoAnswer)?;
+    answer.document().map_err(Unanswered::Refused)
+}
+
+/// Why a query has no document.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    NoAnswer(ClientError),
+    /// The relay refuses, or its document is of another version; in words.
+    Refused(String),
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unanswered::NoAnswer(error) => error.fmt(f),
+            Unanswered::Refused(why) => f.write_str(why),
+        }
+    }
 }
 
 /// [`get`] with another timeout.

@@ -16,7 +16,7 @@ use super::guard::Guard;
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::stalled::StallWatch;
-use crate::api::SessionDocument;
+use crate::api;
 use crate::capture::{Watch, Whose};
 use crate::config::{ContextScope, RetentionBounds, SessionName, resolved};
 use crate::context_engine::{ContextEngine, Conversations, WorkerSettings};
@@ -100,9 +100,8 @@ fn for_threads(
     commands: &[PushedCommand],
     scope: ContextScope,
 ) -> Result<Vec<PushedCommand>, String> {
-    let answer = client::get_within(session_dir, "/sessions/self", THREADS_WAIT_MAX);
-    let document = answer.map_err(|error| error.to_string()).and_then(|answer| answer.document::<SessionDocument>());
-    let threads = open_threads(&document.map_err(|error| format!("the threads of the hub: {error}"))?);
+    let session = client::ask(session_dir, &api::State, THREADS_WAIT_MAX);
+    let threads = open_threads(&session.map_err(|error| format!("the threads of the hub: {error}"))?);
     let for_each = |(command, cwd): (&PushedCommand, &str)| {
         let cwd = resolved(Path::new(cwd));
         let threads = in_scope(&threads, &cwd, scope).map(|thread| Some(thread.id.clone()));

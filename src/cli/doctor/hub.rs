@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use super::super::hub_tool::{Fault, Hub, Status};
 use super::super::screen::counted;
 use super::super::select_session;
 use super::super::wrap::{self, Look};
 use super::codex::{self, Ran};
 use super::{Check, VERSION_WAIT_MAX};
+use crate::api::{self, ClientDocument, SessionDocument};
 use crate::config::{Environment, ServerChoice, Settings};
 use crate::control::client;
+use crate::engine::Transport;
 use crate::hub::sockets::{Answerer, answerer, default_socket};
 use crate::hub::{self, Front, ProcessIdentity};
 use crate::store::{Found, label};
@@ -113,8 +113,8 @@ impl Ground<'_> {
         match by {
             Answerer::Hub { session: Some(session), .. } => match document(&self.home.join("sessions").join(session)) {
                 Some(document) => {
-                    let server = &document["server"];
-                    let codex = server["version"].as_str().map(|version| format!("codex {version}"));
+                    let codex = document.hub.and_then(|hub| hub.server.version);
+                    let codex = codex.map(|version| format!("codex {version}"));
                     Check::ok(SERVER, format!("{who} answers on {at}{}", version(codex)))
                 }
                 None => {
@@ -222,11 +222,15 @@ fn connected(hub: &Found) -> Check {
         return Check::note(CLIENTS, "the hub does not say who is connected", "see `codex-shim hub status`");
     };
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for connection in document["connections"].as_array().into_iter().flatten() {
-        let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let client = &connection["client"];
-        let name = format!("{} {}", word(&client["name"]), word(&client["version"])).trim().to_owned();
-        *counts.entry(format!("{name} over {}", word(&connection["transport"]))).or_default() += 1;
+    for connection in document.hub.iter().flat_map(|hub| &hub.connections) {
+        let ClientDocument { name, version } = &connection.client;
+        let word = |word: &Option<String>| word.clone().unwrap_or_default();
+        let name = format!("{} {}", word(name), word(version)).trim().to_owned();
+        let transport = match connection.transport {
+            Transport::WebSocket => "websocket",
+            Transport::Stdio => "stdio",
+        };
+        *counts.entry(format!("{name} over {transport}")).or_default() += 1;
     }
     let names: Vec<String> = counts.into_iter().map(|(name, count)| format!("{count} × {name}")).collect();
     match names.is_empty() {
@@ -236,8 +240,8 @@ fn connected(hub: &Found) -> Check {
 }
 
 /// The state of a hub, by its control socket.
-fn document(session: &Path) -> Option<Value> {
-    client::get(session, "/sessions/self").ok()?.document().ok()
+fn document(session: &Path) -> Option<SessionDocument> {
+    client::ask(session, &api::State, client::ANSWER_WAIT_MAX).ok()
 }
 
 /// The version of the codex that runs in a process.

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::Check;
+use crate::api;
 use crate::config::{Environment, Settings};
 use crate::control::client;
 use crate::files::{Reach, Whose};
@@ -39,9 +38,9 @@ pub(super) fn checks(settings: &Settings, environment: &Environment) -> Vec<Chec
 
 /// The faults of a running relay.
 fn live(session: &Found, all: &[Found]) -> Vec<Check> {
-    let document = client::get(&session.dir, "/sessions/self").ok().and_then(|reply| reply.document().ok());
-    let faults = document.map(|document: Value| document["faults"].clone()).unwrap_or_default();
-    let texts = faults.as_array().into_iter().flatten().filter_map(|fault| fault["what"].as_str());
+    let document = client::ask(&session.dir, &api::State, client::ANSWER_WAIT_MAX).ok();
+    let faults = document.map(|document| document.faults).unwrap_or_default();
+    let texts = faults.iter().map(|fault| &*fault.what);
     let found = |text: &str| format!("session {}: {text}", short(session, all));
     texts.filter(|text| is_exposure(text)).map(|text| Check::broken(NAME, found(text), REMEDY)).collect()
 }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, test_kill_process};
 
 use super::super::{select_session, status_tool};
 use super::{Check, Verdict};
-use crate::api::{ConfigWarningDocument, SessionDocument};
+use crate::api::{self, ConfigWarningDocument};
 use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
 use crate::files::{self, Folder, Refused};
@@ -246,8 +246,7 @@ fn of_session(session: &Found, name: &str) -> Vec<Check> {
 /// What codex has said about its own configuration since its server started.
 fn config_warnings(session: &Found, name: &str) -> Vec<Check> {
     const NAME: &str = "codex config";
-    let document =
-        client::get(&session.dir, "/sessions/self").ok().and_then(|answer| answer.document::<SessionDocument>().ok());
+    let document = client::ask(&session.dir, &api::State, client::ANSWER_WAIT_MAX).ok();
     let check = |warning: &ConfigWarningDocument| {
         let lines = warning.in_words();
         let lines: Vec<&str> = lines.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

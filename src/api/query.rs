@@ -1,0 +1,26 @@
+//! What a session can be asked: one type for each query, with its path at the control socket and the document that answers it.
+
+use serde::de::DeserializeOwned;
+
+use super::session::SessionDocument;
+
+/// A question to a session. It changes nothing.
+pub(crate) trait Query {
+    /// What answers it.
+    type Document: DeserializeOwned;
+
+    /// The path of `GET`, with its parameters.
+    fn path(&self) -> String;
+}
+
+/// The state of the session, of its threads and of its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State;
+
+impl Query for State {
+    type Document = SessionDocument;
+
+    fn path(&self) -> String {
+        "/sessions/self".to_owned()
+    }
+}
