@@ -17,7 +17,6 @@ use super::{Check, VERSION_WAIT_MAX};
 use crate::api::{self, ClientDocument, SessionDocument};
 use crate::config::{Environment, ServerChoice, Settings};
 use crate::control::client;
-use crate::engine::Transport;
 use crate::hub::sockets::{Answerer, answerer, default_socket};
 use crate::hub::{self, Front, ProcessIdentity};
 use crate::store::{Found, label};
@@ -226,11 +225,7 @@ fn connected(hub: &Found) -> Check {
         let ClientDocument { name, version } = &connection.client;
         let word = |word: &Option<String>| word.clone().unwrap_or_default();
         let name = format!("{} {}", word(name), word(version)).trim().to_owned();
-        let transport = match connection.transport {
-            Transport::WebSocket => "websocket",
-            Transport::Stdio => "stdio",
-        };
-        *counts.entry(format!("{name} over {transport}")).or_default() += 1;
+        *counts.entry(format!("{name} over {}", connection.transport)).or_default() += 1;
     }
     let names: Vec<String> = counts.into_iter().map(|(name, count)| format!("{count} × {name}")).collect();
     match names.is_empty() {

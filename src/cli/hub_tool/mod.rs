@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueHint};
 use rustix::process::Signal;
-use serde_json::Value;
 
 pub(super) use self::status::{Fault, Status};
 use self::status::{StatusArguments, run_status};
 use super::screen::{self, counted};
 use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, offline, relay_tools, say, select_session};
+use crate::api::State;
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
-use crate::control::client;
+use crate::control::client::{self, ANSWER_WAIT_MAX};
 pub(super) use crate::hub::Down;
 use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
@@ -536,19 +536,15 @@ fn is_agreed(told: &str, question: &str) -> Result<bool, CliError> {
 }
 
 fn work_of(hub: &Hub) -> Option<Work> {
-    let answer = client::get(&hub.found.dir, "/sessions/self");
-    let Some(document) = answer.ok().and_then(|answer| answer.document::<Value>().ok()) else {
+    let Ok(document) = client::ask(&hub.found.dir, &State, ANSWER_WAIT_MAX) else {
         return Some(Work::Unknown("the hub does not answer, so turns may be running"));
     };
-    if document["index"]["epoch"].is_null() {
+    if document.index.epoch.is_none() {
         return Some(Work::Unknown("the hub keeps no history, so turns may be running"));
     }
-    let threads = document["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_running = |thread: &&Value| !matches!(thread["activity_state"].as_str(), Some("idle" | "stopped") | None);
-    let running = threads.iter().filter(is_running).count() as u64;
+    let running = document.threads.iter().filter(|thread| thread.runs()).count() as u64;
     let turns = counted(running, "turn is running", "turns are running");
-    let open = document["pending_requests"].as_u64().unwrap_or_default();
-    let requests = counted(open, "request is open", "requests are open");
+    let requests = counted(document.pending_requests, "request is open", "requests are open");
     let work: Vec<String> = turns.into_iter().chain(requests).collect();
     (!work.is_empty()).then(|| Work::Known(work.join(", ")))
 }

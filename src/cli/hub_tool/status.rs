@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, FAILED, NOT_RUNNING, complete, offline, select_session};
 use super::{Down, Hub};
+use crate::api::{ConnectionDocument, ServerDocument, SessionDocument, State, ThreadDocument};
 use crate::config::{Environment, SessionName};
-use crate::control::client::{self, Answer, ClientError};
+use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::history::rfc3339_millis;
 use crate::hub::sockets::{Answerer, answerer, default_socket, own_socket};
 use crate::hub::{self, process};
@@ -60,7 +62,7 @@ fn not_running(arguments: &StatusArguments, environment: &Environment) -> Done {
     let left = hubs.iter().find_map(|hub| Some((hub, Down::of(&hub.found).filter(|down| down.server.is_some())?)));
     let pending = left.as_ref().map_or(Ok(0), |(hub, _)| offline::pending(&hub.found))?;
     if arguments.json {
-        let server = left.as_ref().map_or(Value::Null, |(hub, _)| server_on_record(&hub.found.dir));
+        let server = left.as_ref().and_then(|(hub, _)| server_on_record(&hub.found.dir));
         let document = json!({ "running": false, "server": server, "pending_requests": pending });
         return Ok(NOT_RUNNING.max(screen::print_exactly(&format!("{document}\n"))));
     }
@@ -99,16 +101,45 @@ fn others_running(environment: &Environment) -> Result<Vec<String>, CliError> {
     Ok(hubs.map(|found| found.id).collect())
 }
 
-/// The server of a session, by its record; null if it does not run.
-fn server_on_record(dir: &Path) -> Value {
-    process::recorded(dir).map_or(Value::Null, |server| {
-        json!({
-            "pid": server.pid,
-            "version": server.version,
-            "socket": server.socket,
-            "started_at": rfc3339_millis(server.started_at_us),
-        })
+/// A server, as a hub tells of it; its record alone does not say whether it was taken over.
+#[derive(Debug, Clone, Serialize)]
+struct Server {
+    pid: u32,
+    version: Option<String>,
+    socket: String,
+    started_at: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    adopted: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draining: Option<bool>,
+}
+
+impl From<ServerDocument> for Server {
+    fn from(server: ServerDocument) -> Server {
+        let ServerDocument { pid, version, socket, started_at, adopted, is_draining } = server;
+        Server { pid, version, socket, started_at, adopted: Some(adopted), draining: Some(is_draining) }
+    }
+}
+
+/// The server of a session, by its record, if it runs.
+fn server_on_record(dir: &Path) -> Option<Server> {
+    let server = process::recorded(dir)?;
+    Some(Server {
+        pid: server.pid,
+        version: server.version,
+        socket: server.socket.display().to_string(),
+        started_at: rfc3339_millis(server.started_at_us),
+        adopted: None,
+        draining: None,
     })
+}
+
+/// A client, and the folders of its users' threads.
+#[derive(Debug, Clone, Serialize)]
+struct Connection {
+    #[serde(flatten)]
+    document: ConnectionDocument,
+    folders: BTreeSet<String>,
 }
 
 /// A fault of a hub that runs.
@@ -130,8 +161,8 @@ impl std::fmt::Display for Fault {
 
 /// The state of a hub that runs.
 pub(in crate::cli) struct Status {
-    server: Value,
-    connections: Value,
+    server: Option<Server>,
+    connections: Vec<Connection>,
     /// Codex has changed since the server started.
     outdated: bool,
     /// The sockets on which the hub listens.
@@ -146,17 +177,11 @@ impl Status {
     /// Looks at a hub.
     pub(in crate::cli) fn of(hub: &Hub, environment: &Environment) -> Status {
         let (document, silent) = match asked(hub) {
-            Ok(answer) => match answer.document::<Value>() {
-                Ok(document) => (document, None),
-                Err(why) => (Value::Null, Some(why)),
-            },
-            Err(error) => (Value::Null, Some(error.why(&hub.found))),
+            Ok(document) => (Some(document), None),
+            Err(Unanswered::Refused(why)) => (None, Some(why)),
+            Err(Unanswered::NoAnswer(error)) => (None, Some(error.why(&hub.found))),
         };
-        let server = match document.get("server") {
-            Some(server) if !server.is_null() => server.clone(),
-            Some(_) | None => server_on_record(&hub.found.dir),
-        };
-        let (sockets, mut faults) = sockets(hub, &document, environment);
+        let (sockets, mut faults) = sockets(hub, document.as_ref(), environment);
         faults.extend(silent.as_ref().map(|why| {
             let (what, remedy) = why.split_once("; ").unwrap_or((why, ""));
             Fault {
@@ -166,13 +191,17 @@ impl Status {
                 may_pass: true,
             }
         }));
-        if let Some(pid) = server["pid"].as_u64().filter(|_| server["draining"] == true) {
-            let told = hub::draining(pid as u32, &hub.command("restart --server"));
+        let threads = document.as_ref().map(|document| document.threads.clone()).unwrap_or_default();
+        let told = document.and_then(|document| document.hub);
+        let (server, connections) = told.map(|hub| (hub.server, hub.connections)).unzip();
+        let server = server.map(Server::from).or_else(|| server_on_record(&hub.found.dir));
+        if let Some(Server { pid, draining: Some(true), .. }) = server {
+            let told = hub::draining(pid, &hub.command("restart --server"));
             let (what, remedy) = told.split_once("; ").unwrap_or((&told, ""));
             faults.push(Fault { socket: None, what: what.to_owned(), remedy: remedy.to_owned(), may_pass: false });
         }
         Status {
-            connections: connections_of(&document),
+            connections: connections_of(connections.unwrap_or_default(), &threads),
             outdated: process::recorded(&hub.found.dir).is_some_and(|server| server.is_outdated()),
             server,
             sockets,
@@ -188,12 +217,14 @@ const SOCKET_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Pause between two attempts.
 const SOCKET_LOOK_WAIT: Duration = Duration::from_millis(50);
 
-/// The response of the hub. It is asked again while nobody listens on its socket.
-fn asked(hub: &Hub) -> Result<Answer, ClientError> {
+/// The state of the hub. It is asked again while nobody listens on its socket.
+fn asked(hub: &Hub) -> Result<SessionDocument, Unanswered> {
     let began = Instant::now();
     loop {
-        match client::get(&hub.found.dir, "/sessions/self") {
-            Err(error) if error.is_nobody() && began.elapsed() < SOCKET_WAIT_MAX && hub.found.is_still_live() => {
+        match client::ask(&hub.found.dir, &State, ANSWER_WAIT_MAX) {
+            Err(Unanswered::NoAnswer(error))
+                if error.is_nobody() && began.elapsed() < SOCKET_WAIT_MAX && hub.found.is_still_live() =>
+            {
                 std::thread::park_timeout(SOCKET_LOOK_WAIT);
             }
             answer => return answer,
@@ -202,41 +233,38 @@ fn asked(hub: &Hub) -> Result<Answer, ClientError> {
 }
 
 /// The connections, each with the folders of its users' threads.
-fn connections_of(document: &Value) -> Value {
-    let mut connections = document["connections"].as_array().cloned().unwrap_or_default();
-    let threads = document["threads"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let folder_of = |id: &Value| {
-        let thread = threads.iter().find(|thread| thread["thread_id"] == *id && thread["kind"] == "user")?;
-        thread["place"]["folder"].as_str().map(str::to_owned)
+fn connections_of(connections: Vec<ConnectionDocument>, threads: &[ThreadDocument]) -> Vec<Connection> {
+    let folder_of = |id: &String| {
+        let thread = threads.iter().find(|thread| thread.thread_id == *id && thread.identity.kind.is_user())?;
+        Some(thread.identity.place.as_ref()?.folder.clone())
     };
-    for connection in &mut connections {
-        let folders: BTreeSet<String> =
-            connection["threads"].as_array().into_iter().flatten().filter_map(folder_of).collect();
-        connection["folders"] = json!(folders);
-    }
-    Value::from(connections)
+    let with_folders = |document: ConnectionDocument| {
+        let folders = document.threads.iter().filter_map(folder_of).collect();
+        Connection { document, folders }
+    };
+    connections.into_iter().map(with_folders).collect()
 }
 
 /// The sockets on which a hub listens, and the faults of the others.
-fn sockets(hub: &Hub, document: &Value, environment: &Environment) -> (Vec<PathBuf>, Vec<Fault>) {
+fn sockets(hub: &Hub, document: Option<&SessionDocument>, environment: &Environment) -> (Vec<PathBuf>, Vec<Fault>) {
     let listens = |path: &Path| {
         let listener = socket::resolve_at(path).and_then(|path| Peer::of(&connect(&path)?));
         listener.is_ok_and(|peer| peer.is_ours() && (peer.pid.is_none() || peer.pid == hub.pid()))
     };
-    let Some(told) = document["sockets"].as_array() else {
+    let told = document.and_then(|document| document.hub.as_ref()).map(|hub| &hub.sockets[..]).unwrap_or_default();
+    if told.is_empty() {
         // It does not answer, or is of an older version.
         let known = [default_socket(&environment.codex_home_resolved()), own_socket(&hub.found.dir)];
         return (known.into_iter().filter(|path| listens(path)).collect(), Vec::new());
-    };
+    }
     let (mut sockets, mut faults) = (Vec::new(), Vec::new());
     for told in told {
-        let path = PathBuf::from(told["path"].as_str().unwrap_or_default());
+        let path = PathBuf::from(&told.path);
         if listens(&path) {
             sockets.push(path);
             continue;
         }
-        let fault =
-            told["fault"].as_str().map_or_else(|| format!("nothing listens on {}", path.display()), str::to_owned);
+        let fault = told.fault.clone().unwrap_or_else(|| format!("nothing listens on {}", path.display()));
         let (what, remedy) = match fault.rsplit_once("; ") {
             Some((what, remedy)) => (what.to_owned(), remedy.to_owned()),
             None => (fault, format!("the hub looks every {LOOK_EVERY:?} whether it can listen there again")),
@@ -291,7 +319,7 @@ impl Status {
             rows.push(("", hub::outdated(&hub.command("restart --server"))));
         }
         rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
-        let connections = self.connections.as_array().map_or(0, Vec::len) as u64;
+        let connections = self.connections.len() as u64;
         rows.push(("clients", counted(connections, "connection", "connections").unwrap_or_else(|| "none".to_owned())));
         let verdict: Vec<String> = verdict.lines().map(|line| to.paint(tone, &screen::plain(line))).collect();
         let mut text = format!("{}\n\n", verdict.join("\n"));
@@ -304,10 +332,11 @@ impl Status {
     }
 
     fn server(&self, clock: &Clock) -> String {
-        let Some(pid) = self.server["pid"].as_u64() else { return "none".to_owned() };
-        let version = self.server["version"].as_str().map(|version| format!("codex {version}"));
-        let since = self.server["started_at"].as_str().and_then(|at| clock.age(at)).map(|since| format!("for {since}"));
-        let adopted = (self.server["adopted"] == true).then(|| "taken over from another hub".to_owned());
+        let Some(server) = &self.server else { return "none".to_owned() };
+        let version = server.version.as_ref().map(|version| format!("codex {version}"));
+        let since = clock.age(&server.started_at).map(|since| format!("for {since}"));
+        let adopted = (server.adopted == Some(true)).then(|| "taken over from another hub".to_owned());
+        let pid = server.pid;
         let parts = [version, Some(format!("pid {pid}")), since, adopted];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -324,26 +353,22 @@ impl Status {
             Column::number("THREADS"),
             Column::number("WAITING").spare(),
         ];
-        let row = |connection: &Value| {
-            let client = &connection["client"];
-            let words = [&client["name"], &client["version"]].map(|word| word.as_str().unwrap_or_default());
-            let folders = connection["folders"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let folders: Vec<&str> = folders.collect();
-            let since = connection["since"].as_str().map(|at| clock.cell(at, to)).unwrap_or_default();
-            let waiting = bytesize::ByteSize(connection["waiting_bytes"].as_u64().unwrap_or_default());
+        let row = |Connection { document, folders }: &Connection| {
+            let words =
+                [&document.client.name, &document.client.version].map(|word| word.as_deref().unwrap_or_default());
+            let folders: Vec<&str> = folders.iter().map(String::as_str).collect();
             let cells = [
-                connection["conn"].to_string(),
+                document.conn.0.to_string(),
                 words.join(" ").trim().to_owned(),
                 folders.join(", "),
-                connection["terminal"].as_str().unwrap_or_default().to_owned(),
-                connection["transport"].as_str().unwrap_or_default().to_owned(),
-                since,
-                connection["threads"].as_array().map_or(0, Vec::len).to_string(),
-                waiting.to_string(),
+                document.terminal.clone().unwrap_or_default(),
+                document.transport.to_string(),
+                clock.cell(&document.since, to),
+                document.threads.len().to_string(),
+                bytesize::ByteSize(document.waiting_bytes).to_string(),
             ];
             cells.map(|cell| (Tone::Plain, cell)).to_vec()
         };
-        let connections = self.connections.as_array().map(Vec::as_slice).unwrap_or_default();
-        Table::of(columns, connections.iter().map(row).collect(), to)
+        Table::of(columns, self.connections.iter().map(row).collect(), to)
     }
 }

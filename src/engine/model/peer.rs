@@ -1,5 +1,7 @@
 //! Clients, and other processes at our sockets.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Who starts and initializes the server.
@@ -49,6 +51,15 @@ pub enum Transport {
     WebSocket,
     /// A client on pipes, through another codex-shim.
     Stdio,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Transport::WebSocket => "websocket",
+            Transport::Stdio => "stdio",
+        })
+    }
 }
 
 /// A client's name for itself.
