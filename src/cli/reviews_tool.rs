@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::complete;
-use super::offline::{self, OfflineSession, Past};
+use super::offline::{self, Door, OfflineSession, Past};
 use super::progress::Progress;
 use super::requests::{Refused, print_json};
 use super::screen::{self, Clock, Screen, Times, Tone};
@@ -17,7 +17,7 @@ use super::select_session::{self, SessionFlag, SessionWord};
 use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
-use crate::config::{Environment, RetentionBounds};
+use crate::config::Environment;
 use crate::control::client;
 use crate::engine::{one_line, without_shell};
 use crate::history::rfc3339_millis;
@@ -129,10 +129,10 @@ fn read<'a>(
     since_us: Option<u64>,
     environment: &Environment,
 ) -> Result<(Listed<'a>, i32), CliError> {
-    let retention = offline::retention(environment);
+    let door = offline::door(environment);
     let progress = Progress::new("reading sessions", sessions.len() as u64);
     let looked = select_session::at_once(sessions, |session| {
-        let found = reviews_of(session, which, since_us, retention);
+        let found = reviews_of(session, which, since_us, door);
         progress.advance(1);
         found
     });
@@ -155,12 +155,7 @@ fn at(review: &Value) -> &str {
 }
 
 /// The reviews of a session; none if it keeps no history.
-fn reviews_of(
-    session: &Found,
-    which: WhichReviews,
-    since_us: Option<u64>,
-    retention: RetentionBounds,
-) -> Result<Vec<Value>, CliError> {
+fn reviews_of(session: &Found, which: WhichReviews, since_us: Option<u64>, door: Door) -> Result<Vec<Value>, CliError> {
     let all = if which == WhichReviews::All { "true" } else { "false" };
     let since = since_us.map(|since_us| format!("&since={}", rfc3339_millis(since_us)));
     let path = format!("/sessions/self/codex-reviews?all={all}{}", since.unwrap_or_default());
@@ -176,7 +171,7 @@ fn reviews_of(
                 _ => Err(CliError::failed(format!("session {}: {}", session.name(), refused.message))),
             };
         }
-        match OfflineSession::open(session, retention)? {
+        match OfflineSession::open(session, door)? {
             Past::Stopped(past) => {
                 let reviews = past.history.reviews(which, since_us, REVIEWS_MAX, 0);
                 let reviews = reviews.map_err(|error| CliError::failed(error.to_string()))?;

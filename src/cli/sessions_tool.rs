@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::history::{action_age, action_words};
-use super::offline::{self, OfflineSession, Past};
+use super::offline::{self, Door, OfflineSession, Past};
 use super::requests::{asks_cell, print_json};
 use super::screen::{self, Screen, Tone};
 use super::screen::{Clock, Times};
@@ -20,7 +20,7 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
 use crate::api::{ListedThread, SessionDocument, ThreadDocument};
-use crate::config::{Environment, Flags, RetentionBounds, Settings};
+use crate::config::{Environment, Flags, Settings};
 use crate::control::{self, SessionRow, client};
 use crate::engine::one_line;
 use crate::history::{Action, Activity};
@@ -253,8 +253,8 @@ impl ChildThread {
 /// Lists the sessions.
 pub(super) fn run_children(arguments: &ChildrenArguments, environment: &Environment) -> Done {
     let found = select_session::listed(arguments.session.name(), environment)?;
-    let retention = offline::retention(environment);
-    let mut children = select_session::at_once(&found, |session| look(session, retention));
+    let door = offline::door(environment);
+    let mut children = select_session::at_once(&found, |session| look(session, door));
     let everything = select_session::all_quietly(environment)?;
     for child in &mut children {
         if let Some(session) = everything.iter().find(|session| session.id == child.session_id) {
@@ -294,7 +294,7 @@ impl Child {
     }
 }
 
-fn look(session: &Found, retention: RetentionBounds) -> Child {
+fn look(session: &Found, door: Door) -> Child {
     if session.is_still_live() {
         match live(session) {
             Ok(child) => return child,
@@ -311,7 +311,7 @@ fn look(session: &Found, retention: RetentionBounds) -> Child {
         since: Some(screen::time(session.last_used)),
         ..Child::of(session)
     };
-    match OfflineSession::open(session, retention) {
+    match OfflineSession::open(session, door) {
         Ok(Past::Stopped(past)) => match past.history.actions(1, 0) {
             Ok(actions) => Child { last_action: actions.last().map(Action::document), ..stopped },
             Err(why) => Child { error: Some(why.to_string()), ..stopped },

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::Done;
 use super::hub_tool::Down;
-use super::offline::{self, OfflineSession, Past};
+use super::offline::{self, Door, OfflineSession, Past};
 use super::screen::{self, Screen, Tone, counted};
 use super::screen::{Clock, Times};
 use super::select_session::SessionWord;
@@ -16,7 +16,7 @@ use crate::api::{
     ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters, Fault,
     IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
 };
-use crate::config::{Environment, RetentionBounds};
+use crate::config::Environment;
 use crate::control::client::{self, Answer};
 use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
@@ -90,10 +90,10 @@ enum Life {
 /// Prints the state of a session, or of all live ones in a folder.
 pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Done {
     let sessions = select_session::several(arguments.session.name(), Otherwise::Latest, environment)?;
-    let (retention, clock) = (offline::retention(environment), Clock::of(&arguments.times));
+    let (door, clock) = (offline::door(environment), Clock::of(&arguments.times));
     let (mut texts, mut status) = (Vec::new(), 0);
     for session in &sessions {
-        let (report, as_sent) = look(session, retention);
+        let (report, as_sent) = look(session, door);
         if let Life::Silent(why) = &report.life {
             status = FAILED;
             if arguments.json {
@@ -124,11 +124,11 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
 }
 
 /// Queries a live session, or reads the files of a stopped one. Also returns the response as it was received.
-fn look(session: &Found, retention: RetentionBounds) -> (Report, Option<String>) {
+fn look(session: &Found, door: Door) -> (Report, Option<String>) {
     let from_files = |life: Life| {
         let mut document = document_of_files(session);
         if life == Life::Stopped {
-            look_back(&mut document, session, retention);
+            look_back(&mut document, session, door);
         }
         let down = Down::of(session).filter(|_| life == Life::Stopped);
         (Report { document, life, down }, None)
@@ -185,8 +185,8 @@ fn document_of_files(session: &Found) -> SessionDocument {
 }
 
 /// Indexes a stopped session and adds the results.
-fn look_back(document: &mut SessionDocument, session: &Found, retention: RetentionBounds) {
-    match OfflineSession::open(session, retention) {
+fn look_back(document: &mut SessionDocument, session: &Found, door: Door) {
+    match OfflineSession::open(session, door) {
         Ok(Past::Stopped(past)) => {
             let (activity, since_us) = past.activity.session(u64::MAX);
             document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::offline::{self, OfflineSession, Past};
+use super::offline::{self, Door, OfflineSession, Past};
 use super::progress::Progress;
 use super::requests::print_json;
 use super::screen::{self, Clock, Screen, Times, Tone};
@@ -16,7 +16,7 @@ use super::select_session::{self, SessionWord};
 use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, say};
-use crate::config::{Environment, RetentionBounds};
+use crate::config::Environment;
 use crate::control::{Identities, RequestOrigin, UsageDocument};
 use crate::hub;
 use crate::index::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
@@ -115,10 +115,10 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
         None => "/sessions/self/usage".to_owned(),
     };
     let since_us = since.map(super::since::Since::micros);
-    let retention = offline::retention(environment);
+    let door = offline::door(environment);
     let progress = Progress::new("reading sessions", found.len() as u64);
     let read = select_session::at_once(&found, |session| {
-        let read = usage_of(session, &path, since_us, retention);
+        let read = usage_of(session, &path, since_us, door);
         progress.advance(1);
         read
     });
@@ -150,13 +150,8 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     Ok(worst.max(screen::print(&shown.text(to, screen::columns(to), since.is_none()))))
 }
 
-fn usage_of(
-    session: &Found,
-    path: &str,
-    since_us: Option<u64>,
-    retention: RetentionBounds,
-) -> Result<UsageDocument, CliError> {
-    offline::ask(session, path, || match OfflineSession::open(session, retention)? {
+fn usage_of(session: &Found, path: &str, since_us: Option<u64>, door: Door) -> Result<UsageDocument, CliError> {
+    offline::ask(session, path, || match OfflineSession::open(session, door)? {
         Past::Stopped(past) => {
             let used = UsageDocument::read(&past.history, since_us, 0);
             used.map(Some).map_err(|error| CliError::failed(error.to_string()))

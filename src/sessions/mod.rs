@@ -7,10 +7,14 @@
 //! entries that are read again later fit in without duplicates. Pending requests and answers use only the control socket,
 //! because the relay decides.
 //!
-//! *Purity.* Everything is pure except `reader`, `poller` and [`source`].
+//! *A stopped session.* The tools reach a session through the [`door`]: they ask its relay if one runs, and else read its files
+//! ([`stopped`]).
+//!
+//! *Purity.* Everything is pure except `reader`, `poller`, [`source`] and [`stopped`].
 
 pub(crate) mod ask;
 pub(crate) mod diff;
+pub(crate) mod door;
 pub(crate) mod entry;
 pub(crate) mod names;
 pub(crate) mod news;
@@ -18,4 +22,5 @@ pub(crate) mod poller;
 pub(crate) mod reader;
 pub(crate) mod rows;
 pub(crate) mod source;
+pub(crate) mod stopped;
 pub(crate) mod timeline;

@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use clap::Args;
 use serde_json::Value;
 
-use super::super::offline::{OfflineSession, Past};
+use super::super::offline::{self, OfflineSession, Past};
 use super::super::requests::kept_request;
 use super::super::{CliError, Done, say};
-use crate::config::{Environment, Flags, FleetLevel, Settings};
+use crate::config::{Environment, FleetLevel};
 use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
 use crate::index::{Cursor, SessionUsage};
 use crate::store::Found;
@@ -49,8 +49,8 @@ fn not_started(error: AgentError) -> CliError {
 
 /// The history of a stopped session; `None` without a recording, or if a relay runs by now.
 fn past(session: &Found) -> Result<Option<OfflineSession>, String> {
-    let retention = Settings::load(Flags::default(), &Environment::of_process()).0.retention();
-    match OfflineSession::open(session, retention).map_err(|error| error.to_string())? {
+    let door = offline::door(&Environment::of_process());
+    match OfflineSession::open(session, door).map_err(|error| error.to_string())? {
         Past::Stopped(past) => Ok(Some(past)),
         Past::Live | Past::NothingRecorded => Ok(None),
     }

@@ -65,11 +65,12 @@ impl Read {
     fn events(&mut self, since: Option<u64>, limit: u64) -> Result<Page, CliError> {
         let since_seq = since.map(|since| format!("since_seq={since}&")).unwrap_or_default();
         let path = format!("/sessions/self/codex-events?{since_seq}limit={limit}");
-        self.ask(&path, |past| {
+        let page = self.ask(&path, |past| {
             let page = past.history.events(since.map(Cursor::from).as_ref(), limit, 0, false)?;
             let text = serde_json::to_string(&page).expect("BUG: plain data is JSON");
             Ok(serde_json::from_str(&text).expect("BUG: a page is a page"))
-        })
+        });
+        Ok(page?)
     }
 
     /// The `limit` most recently changed actions as documents.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthChar as _;
 
-use super::super::offline::{self, Read};
+use super::super::offline::{self, Door, Read};
 use super::super::progress::Progress;
 use super::super::requests::print_json;
 use super::super::screen::{self, Clock, Screen, Times, Tone};
@@ -21,7 +21,7 @@ use super::super::since::SinceFlag;
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, USAGE, lines, say};
 use crate::api::ThreadIdentityDocument;
-use crate::config::{Environment, RetentionBounds};
+use crate::config::Environment;
 use crate::control::{Identities, RequestOrigin, recorded_threads};
 use crate::history::{Excerpt, SearchKind, SearchQuery};
 use crate::index::{HISTORY_FILE, History, Hit, Hits, Search};
@@ -96,8 +96,8 @@ pub(in crate::cli) fn run_search(arguments: &SearchArguments, environment: &Envi
     let is_alone = arguments.session.name().is_some();
     let sessions: Vec<Found> =
         sessions.into_iter().filter(|session| is_alone || session.last_segment().is_some()).collect();
-    let retention = offline::retention(environment);
-    let ready = select_session::at_once(&sessions, |session| make_ready(session, retention));
+    let door = offline::door(environment);
+    let ready = select_session::at_once(&sessions, |session| make_ready(session, door));
     let mut status = 0;
     let mut searched = Vec::new();
     for (session, ready) in sessions.iter().zip(ready) {
@@ -147,8 +147,8 @@ fn meant(arguments: &SearchArguments) -> Result<Search, CliError> {
 }
 
 /// Has everything indexed that a session has recorded.
-fn make_ready(session: &Found, retention: RetentionBounds) -> Result<History, CliError> {
-    let mut read = Read::with(session.clone(), retention);
+fn make_ready(session: &Found, door: Door) -> Result<History, CliError> {
+    let mut read = Read::through(door, session.clone());
     let indexed = read.ask("/sessions/self/codex-events?limit=1", |_| Ok(Indexed { gap_reason: None }))?;
     if indexed.gap_reason.as_deref() == Some("persistence_error") {
         say(&format!("some recorded messages of session {} are not indexed yet, and are not searched", session.name()));
@@ -170,7 +170,7 @@ fn complete(searched: &[(&Found, History)]) {
     for (session, _) in searched.iter().filter(|searched| lacks(searched) > 0) {
         // The search works all the same.
         if let Err(error) = offline::complete_search(session, |entries| progress.advance(entries)) {
-            progress.suspend(|| error.report());
+            progress.suspend(|| CliError::from(error).report());
         }
     }
 }

@@ -92,7 +92,7 @@ fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, CliError> {
         WhichRequests::All => "/sessions/self/codex-pending-requests?all=true",
     };
     let RowsDocument { requests } = offline::ask(session, path, || {
-        let Some(mut ledger) = ledger(session)? else { return Ok(Some(RowsDocument::default())) };
+        let Some(mut ledger) = ledger(session)? else { return Ok::<_, CliError>(Some(RowsDocument::default())) };
         let rows = ledger.requests(which).map_err(|error| error.to_string())?;
         let mut requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
         identify(session, &mut requests);

@@ -1,0 +1,270 @@
+//! Reads sessions: asks the relay if one is running, otherwise reads the files. The first tool that opens a stopped session
+//! indexes it and orphans its open requests, as the start of a relay would.
+//!
+//! *Locking.* The session's lock is only shared, and only for an instant, so a relay that starts meanwhile gets its session.
+//! Everything read under the lock (the end of the journal, the runs with open requests) belongs to runs that are over and does
+//! not change when a relay starts: only that much is indexed and orphaned. Writing the history takes the index's own lock, for
+//! which other tools and a relay's index wait.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+
+use super::door::{Door, SessionError};
+use crate::control::client::{self, Answer, ClientError};
+use crate::files::{Folder, Refused};
+use crate::history::SessionActivity;
+use crate::index::{
+    HISTORY_FILE, History, HistoryError, Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles,
+    fill_stored_search,
+};
+use crate::journal::{IndexedTo, end_of};
+use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger, WhichRequests};
+
+/// How long to wait for another tool that indexes the same session.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Polling interval of the lock, because `flock` has no timeout.
+const LOCK_LOOK_WAIT: Duration = Duration::from_millis(20);
+
+/// Attempts while a session keeps starting or ending.
+const TRIES_MAX: u32 = 10;
+
+/// How long a relay may not answer, as happens just after its start.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// Pause between two attempts.
+const LOOK_WAIT: Duration = Duration::from_millis(50);
+
+/// The relay's response to `GET path`, or the result of `read` if no relay is running. `read` returns `None` if one is running
+/// by then.
+pub(crate) fn ask<T: DeserializeOwned, E: From<SessionError>>(
+    session: &Found,
+    path: &str,
+    mut read: impl FnMut() -> Result<Option<T>, E>,
+) -> Result<T, E> {
+    for _ in 0..TRIES_MAX {
+        if let Some(answer) = relay_answer(session, path)? {
+            return Ok(answer.document().map_err(SessionError::new)?);
+        }
+        if let Some(found) = read()? {
+            return Ok(found);
+        }
+    }
+    Err(SessionError::new(format!("session {} keeps restarting; try again", session.name())).into())
+}
+
+/// The relay's response to `GET path`; `None` if no relay is running.
+pub(crate) fn relay_answer(session: &Found, path: &str) -> Result<Option<Answer>, SessionError> {
+    let began = Instant::now();
+    while session.is_still_live() {
+        match client::get(&session.dir, path) {
+            // A relay holds its lock before it listens.
+            Err(error) if !error.is_silence() && began.elapsed() < SILENCE_MAX => std::thread::park_timeout(LOOK_WAIT),
+            asked => return answered(session, asked),
+        }
+    }
+    Ok(None)
+}
+
+/// The response of a relay; `None` if it has exited since it was found.
+pub(crate) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, SessionError> {
+    match asked {
+        Ok(answer) => Ok(Some(answer)),
+        Err(_) if !session.is_still_live() => Ok(None),
+        Err(error) => Err(SessionError::new(error.message(session))),
+    }
+}
+
+/// Access to the history of a session, live or stopped.
+pub(crate) struct Read {
+    pub(crate) session: Found,
+    door: Door,
+    past: Option<OfflineSession>,
+}
+
+impl Read {
+    pub(crate) fn through(door: Door, session: Found) -> Read {
+        Read { session, door, past: None }
+    }
+
+    /// The relay's response to `GET path`, or the result of `read` if none is running.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        read: impl Fn(&OfflineSession) -> Result<T, HistoryError>,
+    ) -> Result<T, SessionError> {
+        if self.session.is_still_live() {
+            self.past = None;
+        }
+        let session = self.session.clone();
+        ask(&session, path, || match self.past()? {
+            Some(past) => read(past).map(Some).map_err(|error| SessionError::new(error.to_string())),
+            None => Ok(None),
+        })
+    }
+
+    /// Forgets the opened history, because a relay has written to it since.
+    pub(crate) fn forget_past(&mut self) {
+        self.past = None;
+    }
+
+    /// The history of the stopped session; `None` if a relay is running by now.
+    pub(crate) fn past(&mut self) -> Result<Option<&OfflineSession>, SessionError> {
+        if self.past.is_none() {
+            match OfflineSession::open(&self.session, self.door)? {
+                Past::Stopped(past) => self.past = Some(past),
+                Past::Live => return Ok(None),
+                Past::NothingRecorded => {
+                    let name = self.session.name();
+                    return Err(SessionError::new(format!(
+                        "session {name} has no recording: its setting `record` is false, or it was never used"
+                    )));
+                }
+            }
+        }
+        Ok(self.past.as_ref())
+    }
+}
+
+/// Whether an opened session can be read.
+#[derive(Debug)]
+pub(crate) enum Past {
+    Stopped(OfflineSession),
+    /// A relay is running, so it must be queried instead.
+    Live,
+    /// Nothing was ever recorded.
+    NothingRecorded,
+}
+
+/// A stopped, fully indexed session.
+#[derive(Debug)]
+pub(crate) struct OfflineSession {
+    /// Query it with epoch 0.
+    pub(crate) history: History,
+    /// The final activity of the session and its threads.
+    pub(crate) activity: Arc<SessionActivity>,
+}
+
+impl OfflineSession {
+    /// Indexes and opens a stopped session.
+    pub(crate) fn open(session: &Found, door: Door) -> Result<Past, SessionError> {
+        if !settle(session)? {
+            return Ok(Past::Live);
+        }
+        let Some(_lock) = take_lock(session)? else { return Ok(Past::Live) };
+        let Some(end) = session.while_stopped(|| end_of(&session.journal_dir())) else {
+            return Ok(Past::Live);
+        };
+        if let Err(error) = Folder::at(&session.journal_dir())
+            && let Some(refused) = Refused::behind(&error)
+        {
+            return Err(SessionError::new(format!("the journal of session {} is not read: {refused}", session.name())));
+        }
+        let history = History::new(&session.dir.join(HISTORY_FILE));
+        let Some(end) = end else { return Ok(Past::NothingRecorded) };
+        let settings = IndexSettings {
+            session_id: session.id.clone(),
+            session_dir: session.dir.clone(),
+            journal_dir: session.journal_dir(),
+            retention: door.retention,
+            indexed_to: IndexedTo::default(),
+            home: None,
+            transcript_files: TranscriptFiles::None,
+        };
+        let (state, activity) = Index::catch_up(settings, Some(end), marks(session)?, notices(door.say));
+        match state.fault {
+            None => Ok(Past::Stopped(OfflineSession { history, activity })),
+            Some(why) => Err(SessionError::new(format!(
+                "the history of session {} is not usable: {why}; its journal is not affected, see `codex-shim tape show {}`",
+                session.name(),
+                session.argument()
+            ))),
+        }
+    }
+}
+
+/// Orphans the open requests of runs that are over. False if a relay is running, which does so itself.
+pub(crate) fn settle(session: &Found) -> Result<bool, SessionError> {
+    if !session.dir.join(LEDGER_FILE).exists() {
+        return Ok(true);
+    }
+    let failed = |error: crate::store::LedgerError| SessionError::new(error.to_string());
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
+    // Usually there are none, and then the lock is not needed.
+    if ledger.open_runs().map_err(failed)?.is_empty() {
+        return Ok(true);
+    }
+    let Some(runs) = session.while_stopped(|| ledger.open_runs()) else { return Ok(false) };
+    // The server of a hub outlives it, and its requests are still open.
+    let alive = crate::hub::process::recorded(&session.dir).map(|server| server.generation);
+    let over: Vec<String> = runs.map_err(failed)?.into_iter().filter(|run| alive.as_ref() != Some(run)).collect();
+    ledger.orphan(&over).map_err(failed)?;
+    Ok(true)
+}
+
+/// How many requests of a session without a relay are pending: those that wait at the server that a hub has left.
+pub(crate) fn pending(session: &Found) -> Result<u64, SessionError> {
+    if !session.dir.join(LEDGER_FILE).exists() {
+        return Ok(0);
+    }
+    settle(session)?;
+    let failed = |error: crate::store::LedgerError| SessionError::new(error.to_string());
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
+    Ok(ledger.requests(WhichRequests::Pending).map_err(failed)?.len() as u64)
+}
+
+/// Takes the lock of the index; `None` if a relay is running.
+fn take_lock(session: &Found) -> Result<Option<IndexLock>, SessionError> {
+    let began = Instant::now();
+    loop {
+        match IndexLock::try_take(&session.dir) {
+            Ok(Some(lock)) => return Ok(Some(lock)),
+            Ok(None) if session.is_still_live() => return Ok(None),
+            Ok(None) if began.elapsed() < LOCK_WAIT_MAX => std::thread::park_timeout(LOCK_LOOK_WAIT),
+            Ok(None) => {
+                return Err(SessionError::new(format!(
+                    "another process has been indexing session {} for {LOCK_WAIT_MAX:?}; try again",
+                    session.name()
+                )));
+            }
+            Err(error) => {
+                return Err(SessionError::new(format!("lock the history in {}: {error}", session.dir.display())));
+            }
+        }
+    }
+}
+
+/// Completes the search index of a stopped session; passes on how many entries each step has read.
+pub(crate) fn complete_search(session: &Found, advance: impl Fn(u64)) -> Result<(), SessionError> {
+    loop {
+        // A relay that starts meanwhile waits for a few steps, and then takes the others itself.
+        let Some(_lock) = take_lock(session)? else { return Ok(()) };
+        match fill_stored_search(&session.dir.join(HISTORY_FILE)).map_err(SessionError::new)? {
+            0 => return Ok(()),
+            entries => advance(entries),
+        }
+    }
+}
+
+/// Reserves event numbers in the ledger.
+fn marks(session: &Found) -> Result<Marks, SessionError> {
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| SessionError::new(error.to_string()))?;
+    let id = session.id.clone();
+    Ok(Box::new(move |wish| ledger.reserve_seq(&id, &wish).map_err(|error| error.to_string())))
+}
+
+/// Passes on what a person should know. A fault is read from the index's state.
+fn notices(say: fn(&str)) -> Notify {
+    Box::new(move |notice| match notice {
+        IndexNotice::Failed(_)
+        | IndexNotice::AwaitsLedger(_)
+        | IndexNotice::Recovered
+        | IndexNotice::ClockJumped(_)
+        | IndexNotice::TranscriptFailed(_) => {}
+        IndexNotice::SetAside(kept) => {
+            say(&format!("history.db was damaged; it was renamed to {} and rebuilt from the journal", kept.display()));
+        }
+    })
+}
