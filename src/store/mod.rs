@@ -18,7 +18,7 @@ mod removal;
 mod request_table;
 mod session;
 #[cfg(test)]
-mod takeover_tests;
+mod tests;
 mod witness;
 
 pub(crate) use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};
