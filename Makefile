@@ -112,16 +112,16 @@ page-pictures: browser codex ## docs/web-*.png, from the web page in a real brow
 	cp target/browser/web-inbox.png target/browser/web-timeline.png target/browser/web-projects.png docs/
 
 bench: browser nats ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute; BINARY=PATH measures that one
-	QUICK=$(QUICK) BINARY=$(BINARY) cargo bench --locked --features fleet --bench relay
+	QUICK=$(QUICK) BINARY=$(BINARY) cargo bench --profile $(DIST_PROFILE) --locked --features fleet --bench relay
 
 bench-home: ## a home with 50 sessions and 10 million events, some 12 GB for a few minutes: what the tools take; HOME_EVENTS=1000000 makes less
-	cargo bench --locked --bench relay -- home
+	cargo bench --profile $(DIST_PROFILE) --locked --features fleet --bench relay -- home
 
 instructions: ## instructions for a line, which fail if they are a tenth over those in benches/baseline.toml; valgrind is needed
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v valgrind >/dev/null; then \
 	  timeout 300 apt-get install -y --no-install-recommends valgrind >/dev/null 2>&1 || true; \
 	fi
-	cargo bench --locked --bench relay -- instructions
+	cargo bench --profile $(DIST_PROFILE) --locked --features fleet --bench relay -- instructions
 
 sim: ## the whole house under one seed after the other: make sim SEEDS=100000, or one seed: make sim SEED=7; both: from that seed on
 	$(if $(SEED),SIM_SEED=$(SEED)) SIM_SEEDS=$(or $(SEEDS),$(if $(SEED),1,1000)) cargo test --locked --test sim $(if $(SEEDS),--release) -- whatever --nocapture
@@ -129,7 +129,7 @@ sim: ## the whole house under one seed after the other: make sim SEEDS=100000, o
 SOAK_SECONDS := 600
 
 soak: ## ten sessions, storms, kills, readers that come and go, for ten minutes: nothing may grow
-	cargo bench --bench soak -- $(SOAK_SECONDS)
+	cargo bench --profile $(DIST_PROFILE) --features fleet --bench soak -- $(SOAK_SECONDS)
 
 FUZZ_SECONDS := 60
 FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules secrets change terminal

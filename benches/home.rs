@@ -1,6 +1,6 @@
 //! A big home: many sessions with millions of events, and what the tools take that look at all of them.
 //!
-//! `HOME_SESSIONS=50 HOME_EVENTS=10000000 cargo bench --bench relay -- home` makes the home and measures it; `HOME_KEEP=DIR` keeps it in
+//! `HOME_SESSIONS=50 HOME_EVENTS=10000000 cargo bench --profile dist --bench relay -- home` makes the home and measures it; `HOME_KEEP=DIR` keeps it in
 //! that folder, and a home that is there already is measured again. The time to make it is bounded: only one session is indexed, and
 //! all others are copies of it.
 

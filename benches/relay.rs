@@ -1,7 +1,7 @@
 //! The cost of the relay as ratios to the cost of a pipe, in one interleaved run.
 //!
 //! The same traffic goes directly to the server, through `cat | server | cat`, through the same with `tee` to files, through the
-//! least relay that can record (`support/least.rs`), and through codex-shim with its journal on. Every run checks integrity. `cargo bench --bench relay -- NAME…` runs
+//! least relay that can record (`support/least.rs`), and through codex-shim with its journal on. Every run checks integrity. `cargo bench --profile dist --bench relay -- NAME…` runs
 //! only the measurements whose name contains one of the given words; `QUICK=1` makes all of them shorter and leaves out the
 //! long ones. The build has the optimizations of `make dist`.
 
