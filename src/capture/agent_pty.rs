@@ -145,7 +145,7 @@ const FOLDERS_UP_MAX: usize = 4;
 
 /// A block that has begun and not ended.
 #[derive(Debug)]
-struct Open {
+struct OpenBlock {
     block_id: String,
     block: Value,
     written: Tail,
@@ -158,7 +158,7 @@ pub(super) struct Blocks {
     dir: PathBuf,
     whose: Whose,
     bounds: ContextBounds,
-    open: VecDeque<Open>,
+    open: VecDeque<OpenBlock>,
 }
 
 /// Whether a screen still shows a block's output.
@@ -198,7 +198,7 @@ impl Blocks {
                     self.open.pop_front();
                 }
                 let block_id = block_id.to_owned();
-                self.open.push_back(Open { block_id, block: event["block"].clone(), written: Tail::default() });
+                self.open.push_back(OpenBlock { block_id, block: event["block"].clone(), written: Tail::default() });
                 None
             }
             "agent_block_delta" => {
@@ -214,12 +214,12 @@ impl Blocks {
         }
     }
 
-    fn take_open(&mut self, block_id: &str) -> Option<Open> {
+    fn take_open(&mut self, block_id: &str) -> Option<OpenBlock> {
         let index = self.open.iter().position(|open| open.block_id == block_id)?;
         self.open.remove(index)
     }
 
-    fn ended(&self, block_id: &str, event: &Value, begun: Option<Open>) -> Option<Ended> {
+    fn ended(&self, block_id: &str, event: &Value, begun: Option<OpenBlock>) -> Option<Ended> {
         let block = &event["block"];
         let of_begun = |name: &str| begun.as_ref().map_or(&Value::Null, |begun| &begun.block[name]);
         let text = |name: &str| block[name].as_str().or_else(|| of_begun(name).as_str()).map(str::to_owned);
@@ -316,11 +316,11 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct Follower {
     path: PathBuf,
-    file: Option<Opened>,
+    file: Option<OpenedPty>,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenedPty {
     file: File,
     /// Device and inode, so a renamed file is recognized.
     identity: (u64, u64),
@@ -360,13 +360,13 @@ impl Follower {
         let about = file.metadata()?;
         let identity = (about.dev(), about.ino());
         let opened =
-            Opened { file, identity, offset: 0, incomplete: Vec::new(), is_too_long: false, before: Vec::new() };
+            OpenedPty { file, identity, offset: 0, incomplete: Vec::new(), is_too_long: false, before: Vec::new() };
         let opened = self.file.insert(opened);
         opened.read(&mut emit)
     }
 }
 
-impl Opened {
+impl OpenedPty {
     fn read(&mut self, emit: &mut impl FnMut(&[u8])) -> io::Result<()> {
         if self.file.metadata()?.len() < self.offset || !self.is_unchanged()? {
             // Truncated or rewritten: all of its content is new.

@@ -199,12 +199,12 @@ pub(crate) struct Outputs {
     parser: Parser,
     size: Option<Size>,
     running: Option<(String, Output)>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedHooks>,
     dir: PathBuf,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedHooks {
     ended: Mutex<VecDeque<(String, Preview)>>,
     another: Condvar,
     bounds: ContextBounds,
@@ -215,7 +215,7 @@ impl Outputs {
     pub(crate) fn start(base: &Path, bounds: ContextBounds, size: Option<Size>) -> io::Result<Outputs> {
         let dir = base.join(format!("codex-shim-shell.{}", uuid::Uuid::now_v7().simple()));
         files::create_folder(&dir)?;
-        let shared = Arc::new(Shared { bounds, ..Shared::default() });
+        let shared = Arc::new(SharedHooks { bounds, ..SharedHooks::default() });
         let outputs = Outputs { parser: Parser::default(), size, running: None, shared: Arc::clone(&shared), dir };
         let listener = UnixListener::bind(outputs.socket())?;
         std::thread::Builder::new().name("outputs".to_owned()).spawn(move || {
@@ -289,7 +289,7 @@ impl Drop for Outputs {
     }
 }
 
-impl Shared {
+impl SharedHooks {
     fn put(&self, key: String, preview: Preview) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if ended.len() == OUTPUTS_MAX {

@@ -60,14 +60,14 @@ pub(super) fn run(arguments: &ConfigArguments, environment: &Environment) -> i32
 }
 
 /// A running session that has not applied the whole config file.
-struct Waiting {
+struct LaggingSession {
     session_id: String,
     /// Its name in messages.
     name: String,
     config: ConfigDocument,
 }
 
-impl fmt::Display for Waiting {
+impl fmt::Display for LaggingSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
         if self.config.error.is_some() {
@@ -82,14 +82,14 @@ impl fmt::Display for Waiting {
 }
 
 /// The running sessions that have not applied the whole config file. Sessions that do not answer are reported on stderr.
-fn waiting(environment: &Environment) -> Vec<Waiting> {
+fn waiting(environment: &Environment) -> Vec<LaggingSession> {
     let mut live = select_session::listed(None, environment).unwrap_or_default();
     live.retain(|session| session.live);
     select_session::at_once(&live, |session| waits(session, &live)).into_iter().flatten().collect()
 }
 
 /// What of the config file a session has not applied; `None` if there is nothing, or if it does not answer.
-fn waits(session: &Found, all: &[Found]) -> Option<Waiting> {
+fn waits(session: &Found, all: &[Found]) -> Option<LaggingSession> {
     let answer = match client::get(&session.dir, "/sessions/self") {
         Ok(answer) => answer.document::<SessionDocument>().map_err(|why| format!("session {}: {why}", session.name())),
         Err(_) if !session.is_still_live() => return None,
@@ -97,12 +97,12 @@ fn waits(session: &Found, all: &[Found]) -> Option<Waiting> {
     };
     let config = answer.map_err(|why| say(&why)).ok()?.config?;
     let is_waiting = config.error.is_some() || !config.restart_needed.is_empty();
-    is_waiting.then(|| Waiting { session_id: session.id.clone(), name: full_name(session, all), config })
+    is_waiting.then(|| LaggingSession { session_id: session.id.clone(), name: full_name(session, all), config })
 }
 
-fn as_json(settings: &Settings, waiting: &[Waiting]) -> String {
+fn as_json(settings: &Settings, waiting: &[LaggingSession]) -> String {
     let in_json = |row: Row| {
-        let is_of = |waiting: &&Waiting| waiting.config.restart_needed.iter().any(|name| name == row.name);
+        let is_of = |waiting: &&LaggingSession| waiting.config.restart_needed.iter().any(|name| name == row.name);
         let sessions: Vec<&str> = waiting.iter().filter(is_of).map(|waiting| waiting.session_id.as_str()).collect();
         let of_row = json!({ "value": row.value, "source": row.source.to_string(), "restart_needed": sessions });
         (row.name.to_owned(), of_row)

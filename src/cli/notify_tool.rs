@@ -41,7 +41,7 @@ Examples:
 pub(super) struct NotifyTestArguments {
     /// Only this hook
     #[arg(value_name = "EVENT", value_enum)]
-    event: Option<Event>,
+    event: Option<HookEvent>,
     #[command(flatten)]
     session: SessionFlag,
     /// Print one JSON document
@@ -51,7 +51,7 @@ pub(super) struct NotifyTestArguments {
 
 /// An event that has a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Event {
+enum HookEvent {
     /// A request waits for an answer
     Pending,
     /// The last turn that ran is over
@@ -60,20 +60,20 @@ enum Event {
     Stalled,
 }
 
-impl Event {
+impl HookEvent {
     fn setting(self) -> &'static str {
         match self {
-            Event::Pending => "on_pending",
-            Event::Idle => "on_idle",
-            Event::Stalled => "on_stalled",
+            HookEvent::Pending => "on_pending",
+            HookEvent::Idle => "on_idle",
+            HookEvent::Stalled => "on_stalled",
         }
     }
 
     fn command(self, settings: &Settings) -> &[String] {
         match self {
-            Event::Pending => &settings.on_pending.value,
-            Event::Idle => &settings.on_idle.value,
-            Event::Stalled => &settings.on_stalled.value,
+            HookEvent::Pending => &settings.on_pending.value,
+            HookEvent::Idle => &settings.on_idle.value,
+            HookEvent::Stalled => &settings.on_stalled.value,
         }
     }
 
@@ -83,7 +83,7 @@ impl Event {
         const TURN: &str = "0192c4f0-2222-7000-8000-000000000001";
         const AT: &str = "2026-01-02T03:04:05.678Z";
         let mut example = match self {
-            Event::Pending => json!({
+            HookEvent::Pending => json!({
                 "request_id": "6b02d1a90c4e-0", "session_id": session_id, "process_generation": "6b02d1a90c4e",
                 "rpc_request_id": 0, "thread_id": THREAD, "turn_id": TURN, "item_id": "call_1",
                 "request_type": RequestType::Approval.name(), "request_method": Method::CommandApproval.name(),
@@ -97,8 +97,8 @@ impl Event {
                 "changes": null, "item": null, "rule": null, "program": null, "reason": null,
                 "summary": "run echo \"it's an example\" (codex-shim notify test)",
             }),
-            Event::Idle => json!({ "thread_id": THREAD, "turn_id": TURN, "status": "completed", "error": null }),
-            Event::Stalled => {
+            HookEvent::Idle => json!({ "thread_id": THREAD, "turn_id": TURN, "status": "completed", "error": null }),
+            HookEvent::Stalled => {
                 json!({ "thread_id": THREAD, "turn_id": TURN, "stalled_since": AT, "silent_ms": 300_000 })
             }
         };
@@ -135,9 +135,10 @@ pub(super) fn run(tool: &NotifyTool, environment: &Environment) -> Done {
     complaints.iter().for_each(|complaint| say(&complaint.to_string()));
     let events = match arguments.event {
         Some(event) => vec![event],
-        None => Event::value_variants().to_vec(),
+        None => HookEvent::value_variants().to_vec(),
     };
-    let configured: Vec<Event> = events.iter().copied().filter(|event| !event.command(&settings).is_empty()).collect();
+    let configured: Vec<HookEvent> =
+        events.iter().copied().filter(|event| !event.command(&settings).is_empty()).collect();
     if configured.is_empty() {
         let names: Vec<&str> = events.iter().map(|event| event.setting()).collect();
         let message = format!("no command is configured; set {} in config.toml", names.join(", "));
@@ -165,7 +166,7 @@ fn session_id(flag: Option<&str>, environment: &Environment) -> Result<String, C
     }
 }
 
-fn try_event(event: Event, settings: &Settings, session_id: &str) -> Result<Tried, CliError> {
+fn try_event(event: HookEvent, settings: &Settings, session_id: &str) -> Result<Tried, CliError> {
     let command = event.command(settings).to_vec();
     let input = event.example(session_id).to_string();
     let HookTried { outcome, output, took } = try_hook(&command, session_id, &input)

@@ -34,25 +34,25 @@ pub(super) fn write(
 ) -> Result<(), String> {
     // The user has not named the file beside it.
     let failed = |error: String| format!("write {}: {error}", path.display());
-    let place = Place::of(path, existing).map_err(failed)?;
+    let place = Destination::of(path, existing).map_err(failed)?;
     let target = match place {
-        Place::File => path.with_added_extension(format!("{}.partial", std::process::id())),
-        Place::AsItIs => path.to_owned(),
+        Destination::File => path.with_added_extension(format!("{}.partial", std::process::id())),
+        Destination::AsItIs => path.to_owned(),
     };
     // A signal must not leave a partial file behind. A pipe needs no cleanup.
-    let kept_back = if place == Place::File { KeptBack::begin().ok() } else { None };
+    let kept_back = if place == Destination::File { KeptBack::begin().ok() } else { None };
     let file = match place {
-        Place::File => create_beside(&target),
-        Place::AsItIs => open_as_it_is(&target, existing),
+        Destination::File => create_beside(&target),
+        Destination::AsItIs => open_as_it_is(&target, existing),
     };
     let mut output = BufWriter::new(file.map_err(|error| failed(error.to_string()))?);
     let goes_on = || kept_back.is_none_or(|kept_back| !kept_back.has_come());
     let filled = fill(&mut output, &goes_on).and_then(|()| output.flush().map_err(|error| error.to_string()));
     let done = match (filled, place) {
-        (Ok(()), Place::File) => put_in_place(&target, path, existing),
+        (Ok(()), Destination::File) => put_in_place(&target, path, existing),
         (filled, _) => filled,
     };
-    if place == Place::File && done.is_err() {
+    if place == Destination::File && done.is_err() {
         let _ = std::fs::remove_file(&target);
     }
     if let Some(kept_back) = kept_back {
@@ -63,22 +63,22 @@ pub(super) fn write(
 
 /// How a target is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Destination {
     /// As a new file beside it, then renamed.
     File,
     /// Opened directly: a pipe, a terminal or a device.
     AsItIs,
 }
 
-impl Place {
-    fn of(path: &Path, existing: Existing) -> Result<Place, String> {
-        let Ok(itself) = path.symlink_metadata() else { return Ok(Place::File) };
+impl Destination {
+    fn of(path: &Path, existing: Existing) -> Result<Destination, String> {
+        let Ok(itself) = path.symlink_metadata() else { return Ok(Destination::File) };
         let target_is_open = path.metadata().is_ok_and(|target| !target.is_file());
         match existing {
-            Existing::Replaced if itself.is_file() => Ok(Place::File),
-            Existing::Replaced => Ok(Place::AsItIs),
-            Existing::Kept | Existing::ReplacedItself if target_is_open => Ok(Place::AsItIs),
-            Existing::ReplacedItself => Ok(Place::File),
+            Existing::Replaced if itself.is_file() => Ok(Destination::File),
+            Existing::Replaced => Ok(Destination::AsItIs),
+            Existing::Kept | Existing::ReplacedItself if target_is_open => Ok(Destination::AsItIs),
+            Existing::ReplacedItself => Ok(Destination::File),
             Existing::Kept if itself.is_symlink() => Err("it is a link; --force replaces the link".to_owned()),
             Existing::Kept => Err(TAKEN.to_owned()),
         }

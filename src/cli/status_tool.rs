@@ -72,7 +72,7 @@ struct Report {
 }
 
 /// How the session is named.
-struct Name<'a> {
+struct SessionNames<'a> {
     heading: &'a str,
     /// Names it in a suggested command; empty if that finds it.
     argument: &'a str,
@@ -107,7 +107,7 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
             (true, None) => serde_json::to_string(&report.document).expect("BUG: plain data is JSON"),
             (false, _) => {
                 let to = Screen::of_stdout(environment);
-                let name = Name {
+                let name = SessionNames {
                     heading: &select_session::heading(session, to, environment),
                     argument: &select_session::argument_for(session, arguments.session.name(), environment),
                 };
@@ -207,7 +207,7 @@ fn look_back(document: &mut SessionDocument, session: &Found, door: Door) {
     }
 }
 
-fn as_screen(report: &Report, session: &Found, name: &Name<'_>, clock: &Clock, to: Screen) -> String {
+fn as_screen(report: &Report, session: &Found, name: &SessionNames<'_>, clock: &Clock, to: Screen) -> String {
     let (verdict, tone) = verdict(report);
     let document = &report.document;
     let is_live = report.life == Life::Live;

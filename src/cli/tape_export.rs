@@ -48,7 +48,7 @@ fn export(
     let from = Position { segment: first, offset: 0 };
 
     let mut selection = Selection::new(thread, arguments.conn.map(Conn));
-    let mut known = Known::default();
+    let mut known = PersonalData::default();
     let mut masked = MaskedPieces::new(arguments.redact);
     read(journal, &from, |record| {
         selection.look(record);
@@ -200,7 +200,7 @@ impl MaskedPieces {
 
 /// Personal data found in a recording.
 #[derive(Default)]
-struct Known {
+struct PersonalData {
     header: Option<Header>,
     codex_home: Option<String>,
     /// The threads of the run, in order of their first record.
@@ -209,7 +209,7 @@ struct Known {
     connections: Vec<String>,
 }
 
-impl Known {
+impl PersonalData {
     fn learn(&mut self, record: &[u8]) {
         #[derive(serde::Deserialize)]
         struct Initialized {
@@ -217,7 +217,7 @@ impl Known {
             codex_home: String,
         }
         #[derive(serde::Deserialize)]
-        struct Opened {
+        struct OpenedTape {
             conn: u32,
             name: Option<String>,
         }
@@ -234,7 +234,7 @@ impl Known {
                 }
             }
             Ok(Record::Event { event, data, .. }) if event == "conn_open" => {
-                if let Some(opened) = data.and_then(|data| serde_json::from_str::<Opened>(data.get()).ok()) {
+                if let Some(opened) = data.and_then(|data| serde_json::from_str::<OpenedTape>(data.get()).ok()) {
                     let name = opened.name.as_deref().unwrap_or("a client without a name");
                     self.connections.push(format!("{} ({name})", opened.conn));
                 }

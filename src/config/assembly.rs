@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 use super::kind::{list, quoted};
 use super::sources::{Sources, article, parse_count};
-use super::{Complaint, Name, Row, Setting, Source, name};
+use super::{Complaint, Row, Setting, SettingName, Source, name};
 use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
 /// The variables of these settings.
@@ -19,10 +19,10 @@ pub(super) const VARIABLES: [&str; 4] = [
     "CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX",
 ];
 
-const COMMAND: Name = name("context_engine.command", VARIABLES[0], "");
-const DEADLINE_MS: Name = name("context_engine.deadline_ms", VARIABLES[1], "");
-const TOKEN_BUDGET: Name = name("context_engine.token_budget", VARIABLES[2], "");
-const PROJECTION_CHARS_MAX: Name = name("context_engine.projection_chars_max", VARIABLES[3], "");
+const COMMAND: SettingName = name("context_engine.command", VARIABLES[0], "");
+const DEADLINE_MS: SettingName = name("context_engine.deadline_ms", VARIABLES[1], "");
+const TOKEN_BUDGET: SettingName = name("context_engine.token_budget", VARIABLES[2], "");
+const PROJECTION_CHARS_MAX: SettingName = name("context_engine.projection_chars_max", VARIABLES[3], "");
 
 const DEFAULT_DEADLINE_MS: usize = 2_000;
 const DEFAULT_PROJECTION_CHARS_MAX: usize = 24_000;

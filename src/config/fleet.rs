@@ -7,7 +7,7 @@ use std::str::FromStr;
 use toml::Value;
 
 use super::sources::{Sources, parse_bool};
-use super::{Name, Row, Setting, Source, name};
+use super::{Row, Setting, SettingName, Source, name};
 
 /// The variables of these settings.
 pub(super) const VARIABLES: [&str; 7] = [
@@ -20,13 +20,13 @@ pub(super) const VARIABLES: [&str; 7] = [
     "CODEX_SHIM_FLEET_ALLOW_PLAIN",
 ];
 
-const URL: Name = name("fleet.url", VARIABLES[0], "");
-const CREDS: Name = name("fleet.creds", VARIABLES[1], "");
-const CA: Name = name("fleet.ca", VARIABLES[2], "");
-const USER: Name = name("fleet.user", VARIABLES[3], "");
-const HOST: Name = name("fleet.host", VARIABLES[4], "");
-const LEVEL: Name = name("fleet.level", VARIABLES[5], "");
-const ALLOW_PLAIN: Name = name("fleet.allow_plain", VARIABLES[6], "");
+const URL: SettingName = name("fleet.url", VARIABLES[0], "");
+const CREDS: SettingName = name("fleet.creds", VARIABLES[1], "");
+const CA: SettingName = name("fleet.ca", VARIABLES[2], "");
+const USER: SettingName = name("fleet.user", VARIABLES[3], "");
+const HOST: SettingName = name("fleet.host", VARIABLES[4], "");
+const LEVEL: SettingName = name("fleet.level", VARIABLES[5], "");
+const ALLOW_PLAIN: SettingName = name("fleet.allow_plain", VARIABLES[6], "");
 
 /// Longest name of a host or a user, in bytes. Each byte takes at most three in a subject.
 const NAME_BYTES_MAX: usize = 64;
@@ -119,7 +119,7 @@ impl FleetChoice {
 }
 
 /// A file. `~/` is the user's home folder.
-fn file(sources: &mut Sources<'_>, name: Name) -> Setting<Option<PathBuf>> {
+fn file(sources: &mut Sources<'_>, name: SettingName) -> Setting<Option<PathBuf>> {
     let home = sources.environment.user_home();
     let Setting { value, source } = sources.resolve_file(name);
     let in_home = |path: PathBuf| {

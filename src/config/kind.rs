@@ -7,27 +7,27 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::sources::{Sources, parse_bool, parse_bytes, parse_count, parse_duration, parse_names};
-use super::{ContextScope, Name, NoticeChoice, Row, ServerChoice, SessionName, Setting, Source};
+use super::{ContextScope, NoticeChoice, Row, ServerChoice, SessionName, Setting, SettingName, Source};
 use crate::engine::{Carrier, RequestType};
 
 /// A kind of setting, and the default of one.
 pub(super) struct Kind<T> {
-    read: Read<T>,
+    read: ReadValue<T>,
     row: fn(&'static str, &T, &Source) -> Row,
 }
 
-enum Read<T> {
+enum ReadValue<T> {
     /// Every source has the same text.
     Text(fn(&str) -> Result<T, String>, T),
     /// The sources differ.
-    Sources(fn(&mut Sources<'_>, Name, Option<T>) -> Setting<T>),
+    Sources(fn(&mut Sources<'_>, SettingName, Option<T>) -> Setting<T>),
 }
 
 impl<T> Kind<T> {
-    pub(super) fn resolve(self, sources: &mut Sources<'_>, name: Name, flag: Option<T>) -> Setting<T> {
+    pub(super) fn resolve(self, sources: &mut Sources<'_>, name: SettingName, flag: Option<T>) -> Setting<T> {
         match self.read {
-            Read::Text(parse, default) => sources.resolve(name, flag, parse, default),
-            Read::Sources(resolve) => resolve(sources, name, flag),
+            ReadValue::Text(parse, default) => sources.resolve(name, flag, parse, default),
+            ReadValue::Sources(resolve) => resolve(sources, name, flag),
         }
     }
 
@@ -37,59 +37,59 @@ impl<T> Kind<T> {
 }
 
 pub(super) fn truth(default: bool) -> Kind<bool> {
-    Kind { read: Read::Text(parse_bool, default), row: |name, value, source| Row::bare(name, value, source) }
+    Kind { read: ReadValue::Text(parse_bool, default), row: |name, value, source| Row::bare(name, value, source) }
 }
 
 pub(super) fn count(default: usize) -> Kind<usize> {
-    Kind { read: Read::Text(parse_count, default), row: |name, value, source| Row::bare(name, value, source) }
+    Kind { read: ReadValue::Text(parse_count, default), row: |name, value, source| Row::bare(name, value, source) }
 }
 
 pub(super) fn time(default: Duration) -> Kind<Duration> {
     let row = |name, value: &Duration, source: &Source| Row::text(name, Some(duration(*value)), source);
-    Kind { read: Read::Text(parse_duration, default), row }
+    Kind { read: ReadValue::Text(parse_duration, default), row }
 }
 
 pub(super) fn size(default: ByteSize) -> Kind<ByteSize> {
     let row = |name, value: &ByteSize, source: &Source| Row::text(name, Some(bytes(*value)), source);
-    Kind { read: Read::Text(parse_bytes, default), row }
+    Kind { read: ReadValue::Text(parse_bytes, default), row }
 }
 
 pub(super) fn carrier() -> Kind<Carrier> {
     let row = |name, value: &Carrier, source: &Source| Row::text(name, Some(value.to_string()), source);
-    Kind { read: Read::Text(str::parse, Carrier::default()), row }
+    Kind { read: ReadValue::Text(str::parse, Carrier::default()), row }
 }
 
 pub(super) fn server() -> Kind<ServerChoice> {
     let row = |name, value: &ServerChoice, source: &Source| Row::text(name, Some(value.to_string()), source);
-    Kind { read: Read::Text(str::parse, ServerChoice::default()), row }
+    Kind { read: ReadValue::Text(str::parse, ServerChoice::default()), row }
 }
 
 pub(super) fn context_scope() -> Kind<ContextScope> {
     let row = |name, value: &ContextScope, source: &Source| Row::text(name, Some(value.to_string()), source);
-    Kind { read: Read::Text(str::parse, ContextScope::default()), row }
+    Kind { read: ReadValue::Text(str::parse, ContextScope::default()), row }
 }
 
 pub(super) fn notice() -> Kind<NoticeChoice> {
     let row = |name, value: &NoticeChoice, source: &Source| Row::text(name, Some(value.to_string()), source);
-    Kind { read: Read::Text(str::parse, NoticeChoice::default()), row }
+    Kind { read: ReadValue::Text(str::parse, NoticeChoice::default()), row }
 }
 
 pub(super) fn session() -> Kind<Option<SessionName>> {
     let row = |name, value: &Option<SessionName>, source: &Source| {
         Row::text(name, value.as_ref().map(ToString::to_string), source)
     };
-    Kind { read: Read::Text(|text| text.parse().map(Some), None), row }
+    Kind { read: ReadValue::Text(|text| text.parse().map(Some), None), row }
 }
 
 /// A path, or a name to look up on `PATH`.
 pub(super) fn program() -> Kind<Option<PathBuf>> {
-    let read = Read::Sources(|sources, name, flag| sources.resolve_path(name, flag.flatten()));
+    let read = ReadValue::Sources(|sources, name, flag| sources.resolve_path(name, flag.flatten()));
     Kind { read, row: path_row }
 }
 
 /// A file.
 pub(super) fn file() -> Kind<Option<PathBuf>> {
-    Kind { read: Read::Sources(|sources, name, _| sources.resolve_file(name)), row: path_row }
+    Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_file(name)), row: path_row }
 }
 
 fn path_row(name: &'static str, value: &Option<PathBuf>, source: &Source) -> Row {
@@ -99,7 +99,7 @@ fn path_row(name: &'static str, value: &Option<PathBuf>, source: &Source) -> Row
 /// A program and its arguments.
 pub(super) fn command() -> Kind<Vec<String>> {
     let row = |name, value: &Vec<String>, source: &Source| Row::list(name, value, " ", source);
-    Kind { read: Read::Sources(|sources, name, _| sources.resolve_command(name)), row }
+    Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_command(name)), row }
 }
 
 /// Names; without a value, others take their place.
@@ -108,7 +108,7 @@ pub(super) fn names() -> Kind<Option<Vec<String>>> {
         Some(names) => Row::list(name, names, ",", source),
         None => Row { name, value: Some(String::new()), toml: None, source: source.clone() },
     };
-    Kind { read: Read::Text(|text| parse_names(text).map(Some), None), row }
+    Kind { read: ReadValue::Text(|text| parse_names(text).map(Some), None), row }
 }
 
 /// Times by type of request: `TYPE=TIME,…` in a variable, `{ TYPE = "TIME", … }` in the file.
@@ -124,7 +124,7 @@ pub(super) fn expiry() -> Kind<Vec<(RequestType, Duration)>> {
         };
         Row { name, value: Some(plain), toml: Some(toml), source: source.clone() }
     };
-    Kind { read: Read::Sources(|sources, name, _| sources.resolve_expiry(name)), row }
+    Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_expiry(name)), row }
 }
 
 // Values in the syntax of `config.toml`.

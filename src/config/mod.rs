@@ -54,15 +54,15 @@ pub(crate) const DEFAULT_STALLED_AFTER: Duration = Duration::from_secs(300);
 
 /// The name of a setting in each of its sources.
 #[derive(Debug, Clone, Copy)]
-struct Name {
+struct SettingName {
     file: &'static str,
     variable: &'static str,
     /// Empty if there is no flag.
     flag: &'static str,
 }
 
-const fn name(file: &'static str, variable: &'static str, flag: &'static str) -> Name {
-    Name { file, variable, flag }
+const fn name(file: &'static str, variable: &'static str, flag: &'static str) -> SettingName {
+    SettingName { file, variable, flag }
 }
 
 /// The name of a session: `[A-Za-z0-9._-]{1,64}`, and not only dots.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::{Complaint, Name, Setting, Source};
+use super::{Complaint, Setting, SettingName, Source};
 use crate::engine::RequestType;
 use crate::files::{self, Folder, Refused};
 
@@ -27,7 +27,7 @@ impl Sources<'_> {
     /// The value of the first source that has a valid one. Later sources are not parsed.
     fn pick<T>(
         &mut self,
-        name: Name,
+        name: SettingName,
         flag: Option<T>,
         of_variable: impl FnOnce(OsString) -> Result<T, String>,
         of_file: Option<impl FnOnce() -> Result<T, String>>,
@@ -48,7 +48,7 @@ impl Sources<'_> {
 
     pub(super) fn resolve<T>(
         &mut self,
-        name: Name,
+        name: SettingName,
         flag: Option<T>,
         parse: impl Fn(&str) -> Result<T, String>,
         default: T,
@@ -59,7 +59,7 @@ impl Sources<'_> {
     }
 
     /// Paths need not be UTF-8, so they are not parsed.
-    pub(super) fn resolve_path(&mut self, name: Name, flag: Option<PathBuf>) -> Setting<Option<PathBuf>> {
+    pub(super) fn resolve_path(&mut self, name: SettingName, flag: Option<PathBuf>) -> Setting<Option<PathBuf>> {
         let beside_file = self.beside_file.clone();
         let in_file = self.take_from_file(name.file).map(|program| {
             move || Ok(Some(if is_path(OsStr::new(&program)) { beside_file.join(program) } else { program.into() }))
@@ -68,7 +68,7 @@ impl Sources<'_> {
     }
 
     /// A file; a relative path in the config file refers to that file's folder.
-    pub(super) fn resolve_file(&mut self, name: Name) -> Setting<Option<PathBuf>> {
+    pub(super) fn resolve_file(&mut self, name: SettingName) -> Setting<Option<PathBuf>> {
         let beside_file = self.beside_file.clone();
         let in_file = self.take_from_file(name.file).filter(|path| !path.is_empty());
         let in_file = in_file.map(|path| move || Ok(Some(beside_file.join(path))));
@@ -76,7 +76,7 @@ impl Sources<'_> {
     }
 
     /// Times by type: a table in the file; `TYPE=TIME`, separated by commas, in a variable.
-    pub(super) fn resolve_expiry(&mut self, name: Name) -> Setting<Vec<(RequestType, Duration)>> {
+    pub(super) fn resolve_expiry(&mut self, name: SettingName) -> Setting<Vec<(RequestType, Duration)>> {
         let in_file = match self.file.remove(name.file) {
             Some(toml::Value::Table(table)) => Some(table),
             Some(other) => {
@@ -99,7 +99,7 @@ impl Sources<'_> {
     }
 
     /// A program and its arguments: an array in both sources; in a variable, a plain string is a program.
-    pub(super) fn resolve_command(&mut self, name: Name) -> Setting<Vec<String>> {
+    pub(super) fn resolve_command(&mut self, name: SettingName) -> Setting<Vec<String>> {
         let wrong = || "it must be a program and its arguments, such as [\"notify-send\", \"codex\"]".to_owned();
         let words = |value: &toml::Value| -> Option<Vec<String>> {
             match value.as_array() {

@@ -69,21 +69,21 @@ pub(super) struct Process {
     sent: u64,
     /// The number of bytes that the engine had read at the last check, and when that last changed.
     seen: (u64, Instant),
-    progress: Arc<Progress>,
+    progress: Arc<PipeProgress>,
     /// Disconnected once all input is written or cannot be.
     written: Receiver<()>,
 }
 
 /// The state that the pipe threads share.
 #[derive(Debug, Default)]
-struct Progress {
+struct PipeProgress {
     written_lines: AtomicU64,
     written_bytes: AtomicU64,
     /// Calls that are not answered, whether in time or late.
     open: Mutex<BTreeSet<u64>>,
 }
 
-impl Progress {
+impl PipeProgress {
     fn add_open(&self, id: u64) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() >= OPEN_MAX {
@@ -124,7 +124,7 @@ impl Process {
         let stderr = child.stderr.take().expect(taken);
         let (lines, to_write) = sync_channel(LINES_WAITING_MAX);
         let (done, written) = sync_channel(1);
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(PipeProgress::default());
         let (for_writer, for_listener) = (Arc::clone(&progress), Arc::clone(&progress));
         let process = Process { child, lines: Some(lines), sent: 0, seen: (0, Instant::now()), progress, written };
         let threads = thread("engine-stdin", move || {
@@ -233,7 +233,7 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES).spawn(work).map(|_| ())
 }
 
-fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>, progress: &Progress, has_read: &impl Fn()) {
+fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>, progress: &PipeProgress, has_read: &impl Fn()) {
     for line in lines {
         for bytes in line.chunks(WRITE_BYTES) {
             if let Err(error) = stdin.write_all(bytes) {
@@ -248,7 +248,7 @@ fn write_all(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>, progress: &Progre
     }
 }
 
-fn listen(stdout: ChildStdout, progress: &Progress, on_output: &impl Fn(Output)) {
+fn listen(stdout: ChildStdout, progress: &PipeProgress, on_output: &impl Fn(Output)) {
     let mut unmatched_bytes = 0;
     let broken = read_lines(stdout, LINE_BYTES_MAX, |line| {
         match read_answer(line).filter(|(id, _)| progress.remove_open(*id)) {
@@ -275,14 +275,14 @@ fn listen(stdout: ChildStdout, progress: &Progress, on_output: &impl Fn(Output))
 /// Reads an answer: its id, and its result or error.
 fn read_answer(line: &[u8]) -> Option<(u64, Result<Box<RawValue>, String>)> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct EngineAnswer {
         id: Value,
         #[serde(default)]
         result: Option<Box<RawValue>>,
         #[serde(default)]
         error: Option<Value>,
     }
-    let Answer { id, result, error } = serde_json::from_slice(line).ok()?;
+    let EngineAnswer { id, result, error } = serde_json::from_slice(line).ok()?;
     let id = id.as_u64().or_else(|| id.as_str()?.parse().ok())?;
     let answer = match (result, error) {
         (_, Some(error)) => Err(match error["message"].as_str().or_else(|| error.as_str()) {

@@ -24,12 +24,12 @@ const WATCHED_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     /// Calls without an answer, whether in time or late, in the order of sending.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenOccasion>,
     since: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenOccasion {
     thread_id: String,
     method: Method,
     sent_at: Instant,
@@ -38,7 +38,7 @@ struct Open {
     limit: Duration,
 }
 
-impl Open {
+impl OpenOccasion {
     fn hung_at(&self) -> Instant {
         self.begun_at + self.limit + HUNG_AFTER
     }
@@ -49,7 +49,7 @@ impl Silence {
     pub(super) fn sent(&mut self, id: u64, thread_id: &str, method: Method, limit: Duration, now: Instant) {
         if self.open.len() < WATCHED_MAX {
             let thread_id = thread_id.to_owned();
-            self.open.insert(id, Open { thread_id, method, sent_at: now, begun_at: now, limit });
+            self.open.insert(id, OpenOccasion { thread_id, method, sent_at: now, begun_at: now, limit });
         }
     }
 
@@ -79,7 +79,7 @@ impl Silence {
 
     /// When the engine counts as hung if it answers nothing until then.
     pub(super) fn hung_at(&self) -> Option<Instant> {
-        self.open.values().map(Open::hung_at).min()
+        self.open.values().map(OpenOccasion::hung_at).min()
     }
 
     /// The method that a hung engine has not answered, and for how long.

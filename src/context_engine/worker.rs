@@ -66,10 +66,10 @@ pub(crate) struct WorkerSettings {
 
 /// A handle of the worker thread.
 #[derive(Debug)]
-pub(crate) struct ContextEngine(SyncSender<Event>);
+pub(crate) struct ContextEngine(SyncSender<WorkerEvent>);
 
 #[derive(Debug)]
-enum Event {
+enum WorkerEvent {
     /// A consultation of the relay, and when its time began.
     Consult(Box<Consultation>, Instant),
     /// Output of the engine's run with this number.
@@ -93,7 +93,8 @@ impl ContextEngine {
         let (own, events) = sync_channel(EVENTS_MAX);
         let (to_worker, from_reader) = (own.clone(), own.clone());
         // The send fails only after the worker has ended.
-        let reader = conversations.start(move |number, read| drop(from_reader.send(Event::Read(number, read))))?;
+        let reader =
+            conversations.start(move |number, read| drop(from_reader.send(WorkerEvent::Read(number, read))))?;
         let thread = std::thread::Builder::new().name("context-engine".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             let report_fault: ReportFault = Box::new(report_fault);
@@ -111,11 +112,11 @@ impl ContextEngine {
     pub(crate) fn consult(&self, consultation: Box<Consultation>, elapsed: Duration) -> Result<(), Box<Consultation>> {
         let now = Instant::now();
         let began_at = now.checked_sub(elapsed).unwrap_or(now);
-        match self.0.try_send(Event::Consult(consultation, began_at)) {
+        match self.0.try_send(WorkerEvent::Consult(consultation, began_at)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => match event {
-                Event::Consult(consultation, _) => Err(consultation),
-                Event::Output(..) | Event::HasRead | Event::Read(..) | Event::End(_) => {
+                WorkerEvent::Consult(consultation, _) => Err(consultation),
+                WorkerEvent::Output(..) | WorkerEvent::HasRead | WorkerEvent::Read(..) | WorkerEvent::End(_) => {
                     unreachable!("BUG: a failed send returns the event that was sent")
                 }
             },
@@ -127,7 +128,7 @@ impl ContextEngine {
     pub(crate) fn end(&self) -> Receiver<()> {
         let (done, ended) = sync_channel(1);
         // If the queue is full, dropping `done` disconnects the receiver.
-        drop(self.0.try_send(Event::End(done)));
+        drop(self.0.try_send(WorkerEvent::End(done)));
         ended
     }
 }
@@ -154,7 +155,7 @@ pub(super) struct Worker {
     pub(super) reporter: Reporter,
     report_fault: ReportFault,
     fault_reported: bool,
-    own: SyncSender<Event>,
+    own: SyncSender<WorkerEvent>,
     pub(super) phase: Phase,
     /// The number of the engine process.
     run: u64,
@@ -181,7 +182,7 @@ impl Worker {
         reader: Reader,
         post: Post,
         report_fault: ReportFault,
-        own: SyncSender<Event>,
+        own: SyncSender<WorkerEvent>,
     ) -> Worker {
         let now = Instant::now();
         Worker {
@@ -207,7 +208,7 @@ impl Worker {
         }
     }
 
-    fn run(mut self, events: &Receiver<Event>) {
+    fn run(mut self, events: &Receiver<WorkerEvent>) {
         let mut next = None;
         loop {
             // Events come before deadlines: an answer that has already arrived is not late.
@@ -232,14 +233,14 @@ impl Worker {
     }
 
     /// Handles an event; returns the sender to notify if the worker must end.
-    fn take_event(&mut self, event: Event) -> Option<SyncSender<()>> {
+    fn take_event(&mut self, event: WorkerEvent) -> Option<SyncSender<()>> {
         match event {
-            Event::Consult(consultation, began_at) => self.take(*consultation, began_at),
-            Event::Output(run, output) if run == self.run => self.handle_output(output),
+            WorkerEvent::Consult(consultation, began_at) => self.take(*consultation, began_at),
+            WorkerEvent::Output(run, output) if run == self.run => self.handle_output(output),
             // The queue may have room again.
-            Event::Output(..) | Event::HasRead => {}
-            Event::Read(number, read) => self.handle_reading(number, read),
-            Event::End(done) => return Some(done),
+            WorkerEvent::Output(..) | WorkerEvent::HasRead => {}
+            WorkerEvent::Read(number, read) => self.handle_reading(number, read),
+            WorkerEvent::End(done) => return Some(done),
         }
         None
     }
@@ -296,9 +297,9 @@ impl Worker {
             return self.fail(&why, "ended");
         }
         // The send may block; it fails only after the worker has ended.
-        let on_output = move |output| drop(own.send(Event::Output(run, output)));
+        let on_output = move |output| drop(own.send(WorkerEvent::Output(run, output)));
         // If the queue is full, another event wakes the worker.
-        let has_read = move || drop(reads.try_send(Event::HasRead));
+        let has_read = move || drop(reads.try_send(WorkerEvent::HasRead));
         // Spawned from this thread, since the kernel kills the engine when this thread ends.
         let started = Process::start(&self.settings.engine.command, &self.settings.session_id, on_output, has_read);
         match started {

@@ -400,7 +400,7 @@ pub(super) enum VersionWatch {
 }
 
 #[derive(Deserialize)]
-struct Question {
+struct HandshakeQuestion {
     #[serde(rename = "clientInfo")]
     client_info: ClientInfo,
 }
@@ -412,7 +412,7 @@ struct ClientInfo {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct HandshakeAnswer {
     #[serde(rename = "userAgent")]
     user_agent: String,
 }
@@ -445,9 +445,9 @@ impl Engine {
                 if std::mem::replace(&mut self.knows_version, true) {
                     return;
                 }
-                let answer = event.result.and_then(|result| serde_json::from_str::<Answer>(result.get()).ok());
+                let answer = event.result.and_then(|result| serde_json::from_str::<HandshakeAnswer>(result.get()).ok());
                 let answer = answer.filter(|answer| answer.user_agent.len() <= USER_AGENT_BYTES_MAX);
-                let Some(Answer { user_agent }) = answer else { return };
+                let Some(HandshakeAnswer { user_agent }) = answer else { return };
                 let version = version_in(&user_agent).map(str::to_owned);
                 version.iter().for_each(|version| self.context.server_is(version));
                 self.requests.server_is(version.as_deref());
@@ -460,7 +460,7 @@ impl Engine {
 
 /// Reads `clientInfo` from `initialize`.
 pub(super) fn introduced(initialize: &Message<'_>) -> Option<ClientName> {
-    let Question { client_info } = serde_json::from_str(initialize.params?.get()).ok()?;
+    let HandshakeQuestion { client_info } = serde_json::from_str(initialize.params?.get()).ok()?;
     Some(client_info.bounded())
 }
 

@@ -20,16 +20,16 @@ const DENIALS_MAX: usize = 32;
 const CALL_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Default)]
-pub(super) struct Denials(VecDeque<Known>);
+pub(super) struct Denials(VecDeque<KnownDenial>);
 
 #[derive(Debug)]
-struct Known {
+struct KnownDenial {
     denial: Denial,
-    state: State,
+    state: DenialState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum DenialState {
     Stands,
     /// A call that overrules it has no answer yet.
     Called,
@@ -46,13 +46,13 @@ impl Denials {
         if self.0.len() >= DENIALS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(Known { denial, state: State::Stands });
+        self.0.push_back(KnownDenial { denial, state: DenialState::Stands });
     }
 
     /// A client overrules a denial itself. If the server refuses, only the client can call again.
     pub(super) fn called_by_client(&mut self, params: &RawValue) {
         if let Some(known) = overruled_review(params).and_then(|(review_id, _)| self.of(&review_id)) {
-            known.state = State::Overruled;
+            known.state = DenialState::Overruled;
         }
     }
 
@@ -60,14 +60,14 @@ impl Denials {
         self.0.clear();
     }
 
-    fn of(&mut self, review_id: &str) -> Option<&mut Known> {
+    fn of(&mut self, review_id: &str) -> Option<&mut KnownDenial> {
         self.0.iter_mut().find(|known| known.denial.review_id == review_id)
     }
 
     /// The server has answered the call that overrules a denial.
     pub(super) fn answered(&mut self, review_id: &str, is_refused: bool) {
         if let Some(known) = self.of(review_id) {
-            known.state = if is_refused { State::Stands } else { State::Overruled };
+            known.state = if is_refused { DenialState::Stands } else { DenialState::Overruled };
         }
     }
 }
@@ -91,21 +91,21 @@ impl Engine {
         (source, by): (RequestSource, &str),
         effects: &mut Vec<Effect>,
     ) {
-        let Some(Known { denial, state }) = self.denials.of(&review_id) else {
+        let Some(KnownDenial { denial, state }) = self.denials.of(&review_id) else {
             return effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::ReviewNotFound)));
         };
         let turn_runs = self.threads.turn_in(&denial.thread_id) == Some(&*denial.turn_id);
         let refused = match (*state, turn_runs, applies) {
-            (State::Called | State::Overruled, _, _) => Some(ApiReply::AlreadyOverruled),
-            (State::Stands, false, OverruleFor::ThisTurn) => {
+            (DenialState::Called | DenialState::Overruled, _, _) => Some(ApiReply::AlreadyOverruled),
+            (DenialState::Stands, false, OverruleFor::ThisTurn) => {
                 Some(ApiReply::TurnOver { thread_id: denial.thread_id.clone() })
             }
-            (State::Stands, _, _) => None,
+            (DenialState::Stands, _, _) => None,
         };
         if let Some(refused) = refused {
             return effects.push(Effect::Link(LinkEffect::Reply(api_call, refused)));
         }
-        *state = State::Called;
+        *state = DenialState::Called;
         let Denial { thread_id, turn_id, call, .. } = denial.clone();
         // The server takes the call only for a thread that it has loaded.
         self.watch(&thread_id, effects);
@@ -145,7 +145,7 @@ mod tests {
         assert!(denials.of("long").is_none());
         let call = r#"{"threadId":"t","event":{"id":"1","status":"denied"}}"#.to_owned();
         denials.called_by_client(&RawValue::from_string(call).expect("BUG: it is JSON"));
-        assert_eq!(denials.of("1").map(|known| known.state), Some(State::Overruled));
+        assert_eq!(denials.of("1").map(|known| known.state), Some(DenialState::Overruled));
         denials.server_ended();
         assert!(denials.of("1").is_none());
     }

@@ -94,7 +94,7 @@ fn is_name(text: &str) -> bool {
 
 /// The commands of a line, in order; those in substitutions are in their words.
 pub(crate) fn commands(line: &str) -> Vec<ShellCommand> {
-    Reader { chars: line.chars(), depth: 0 }.commands(None)
+    LineReader { chars: line.chars(), depth: 0 }.commands(None)
 }
 
 /// Where the program of a command is among its words: behind assignments and words of the shell. `None` if it starts none.
@@ -124,13 +124,13 @@ pub(crate) fn program_at(words: &[String]) -> Option<usize> {
     (at < words.len()).then_some(at)
 }
 
-struct Reader<'a> {
+struct LineReader<'a> {
     chars: Chars<'a>,
     depth: usize,
 }
 
 /// A here-document whose text is still to come.
-struct Awaited {
+struct AwaitedText {
     command: usize,
     redirection: usize,
     delimiter: ShellWord,
@@ -139,7 +139,7 @@ struct Awaited {
 
 /// What the word that is being read will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum WordRole {
     Word,
     Target(RedirectionKind),
     /// Of a here-document; leading tabs of its lines may not count.
@@ -155,8 +155,8 @@ struct Level {
     all: Vec<ShellCommand>,
     command: ShellCommand,
     word: Option<ShellWord>,
-    role: Role,
-    awaited: Vec<Awaited>,
+    role: WordRole,
+    awaited: Vec<AwaitedText>,
 }
 
 impl Level {
@@ -171,16 +171,16 @@ impl Level {
 
     fn end_word(&mut self) {
         let Some(word) = self.word.take() else { return };
-        match std::mem::replace(&mut self.role, Role::Word) {
-            Role::Word => self.command.words.push(word),
-            Role::Target(kind) => self.command.redirections.push(Redirection { kind, target: word }),
-            Role::Copy(kind) => {
+        match std::mem::replace(&mut self.role, WordRole::Word) {
+            WordRole::Word => self.command.words.push(word),
+            WordRole::Target(kind) => self.command.redirections.push(Redirection { kind, target: word }),
+            WordRole::Copy(kind) => {
                 let is_descriptor = word.is_descriptor() || word.text().trim_end_matches('-').is_empty();
                 self.command.redirections.extend((!is_descriptor).then_some(Redirection { kind, target: word }));
             }
-            Role::Delimiter { has_tabs } => {
+            WordRole::Delimiter { has_tabs } => {
                 let (command, redirection) = (self.all.len(), self.command.redirections.len());
-                self.awaited.push(Awaited { command, redirection, delimiter: word, has_tabs });
+                self.awaited.push(AwaitedText { command, redirection, delimiter: word, has_tabs });
                 let target = ShellWord::default();
                 self.command.redirections.push(Redirection { kind: RedirectionKind::HereDocument, target });
             }
@@ -189,7 +189,7 @@ impl Level {
 
     fn end_command(&mut self, is_next_piped: bool) {
         self.end_word();
-        self.role = Role::Word;
+        self.role = WordRole::Word;
         let next = ShellCommand { is_piped: is_next_piped, ..ShellCommand::default() };
         let command = std::mem::replace(&mut self.command, next);
         if !command.words.is_empty() || !command.redirections.is_empty() {
@@ -198,7 +198,7 @@ impl Level {
     }
 
     /// A redirection begins.
-    fn redirects(&mut self, role: Role) {
+    fn redirects(&mut self, role: WordRole) {
         if self.word.as_ref().is_some_and(ShellWord::is_descriptor) {
             self.word = None;
         }
@@ -207,7 +207,7 @@ impl Level {
     }
 }
 
-impl Reader<'_> {
+impl LineReader<'_> {
     fn peek(&self) -> Option<char> {
         self.chars.clone().next()
     }
@@ -226,7 +226,7 @@ impl Reader<'_> {
             all: Vec::new(),
             command: ShellCommand::default(),
             word: None,
-            role: Role::Word,
+            role: WordRole::Word,
             awaited: Vec::new(),
         };
         while let Some(char) = self.chars.next() {
@@ -276,19 +276,19 @@ impl Reader<'_> {
             Some('<') => {
                 self.chars.next();
                 match self.next_is('<') {
-                    true => Role::Target(RedirectionKind::HereString),
-                    false => Role::Delimiter { has_tabs: self.next_is('-') },
+                    true => WordRole::Target(RedirectionKind::HereString),
+                    false => WordRole::Delimiter { has_tabs: self.next_is('-') },
                 }
             }
             Some('&') => {
                 self.chars.next();
-                Role::Copy(RedirectionKind::From)
+                WordRole::Copy(RedirectionKind::From)
             }
             Some('>') => {
                 self.chars.next();
-                Role::Target(RedirectionKind::To)
+                WordRole::Target(RedirectionKind::To)
             }
-            Some(_) | None => Role::Target(RedirectionKind::From),
+            Some(_) | None => WordRole::Target(RedirectionKind::From),
         };
         level.redirects(role);
     }
@@ -297,8 +297,8 @@ impl Reader<'_> {
     fn output(&mut self, level: &mut Level) {
         let is_appended = self.next_is('>') || self.next_is('|');
         let role = match !is_appended && self.next_is('&') {
-            true => Role::Copy(RedirectionKind::To),
-            false => Role::Target(RedirectionKind::To),
+            true => WordRole::Copy(RedirectionKind::To),
+            false => WordRole::Target(RedirectionKind::To),
         };
         level.redirects(role);
     }
@@ -415,7 +415,7 @@ impl Reader<'_> {
 
     /// Reads the texts of here-documents, which begin in the line after them.
     fn here_documents(&mut self, level: &mut Level) {
-        for Awaited { command, redirection, delimiter, has_tabs } in std::mem::take(&mut level.awaited) {
+        for AwaitedText { command, redirection, delimiter, has_tabs } in std::mem::take(&mut level.awaited) {
             let (end, mut text) = (delimiter.text(), String::new());
             while self.peek().is_some() {
                 let line: String = self.chars.by_ref().take_while(|char| *char != '\n').collect();
@@ -429,7 +429,7 @@ impl Reader<'_> {
             let mut target = ShellWord::default();
             match delimiter.is_quoted {
                 true => target.parts.push(Part::Text(text)),
-                false => Reader { chars: text.chars(), depth: self.depth }.quoted(&mut target, None),
+                false => LineReader { chars: text.chars(), depth: self.depth }.quoted(&mut target, None),
             }
             let of_command = level.all.get_mut(command).map(|command| &mut command.redirections);
             if let Some(redirection) = of_command.and_then(|all| all.get_mut(redirection)) {

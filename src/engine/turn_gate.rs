@@ -55,7 +55,7 @@ impl Engine {
         now: Now,
         thread_id: &str,
         queued: Queued,
-        needed: Option<(Awaited, Wanted)>,
+        needed: Option<(Awaited, HoldQuery)>,
         effects: &mut Vec<Effect>,
     ) {
         let held = Held { queued, read_at: now.elapsed };
@@ -76,11 +76,11 @@ impl Engine {
         line: &[u8],
         event: &Event<'_>,
         effects: &mut Vec<Effect>,
-    ) -> Option<(Awaited, Wanted)> {
+    ) -> Option<(Awaited, HoldQuery)> {
         match (event.method?, event.id.map(RpcId::from_raw)?) {
             (_, RpcId::Other(_)) => None,
             (Method::ThreadCompactStart, _) => {
-                Some((self.assembly.awaited_by_compaction(read_at)?, Wanted::Compaction))
+                Some((self.assembly.awaited_by_compaction(read_at)?, HoldQuery::Compaction))
             }
             (Method::TurnStart, _) => {
                 let turn = TurnStart::read(line, event)?;
@@ -93,7 +93,7 @@ impl Engine {
                 }
                 let params = Members::of(event.params?)?;
                 let prompt = turn.said_text().to_owned();
-                Some((awaited, Wanted::Context { prompt, model: params.text("model"), cwd: cwd_in(&params) }))
+                Some((awaited, HoldQuery::Context { prompt, model: params.text("model"), cwd: cwd_in(&params) }))
             }
             _ => None,
         }
@@ -105,7 +105,7 @@ impl Engine {
         now: Now,
         thread_id: &str,
         awaited: Awaited,
-        wanted: Wanted,
+        wanted: HoldQuery,
         queue: VecDeque<Held>,
         effects: &mut Vec<Effect>,
     ) {
@@ -121,14 +121,14 @@ impl Engine {
         }
         let thread_id = thread_id.to_owned();
         match wanted {
-            Wanted::Compaction => {
+            HoldQuery::Compaction => {
                 effects.extend(
                     awaited
                         .engine_due
                         .map(|due| Effect::Consult(Box::new(Consultation::Compact { token, due, thread_id }))),
                 );
             }
-            Wanted::Context { prompt, model, cwd } => {
+            HoldQuery::Context { prompt, model, cwd } => {
                 let thread = self.threads.of(&thread_id);
                 let cwd = cwd.or_else(|| thread.description().cwd.clone());
                 let model = model.or_else(|| thread.description().model.clone());
@@ -158,7 +158,7 @@ impl Engine {
     ) -> Option<Queued> {
         let needed = match (self.assembly.holds.holds(thread_id), self.assembly.awaited(now.elapsed), &queued) {
             (true, _, _) => None,
-            (false, Some(awaited), Queued::ApiInput { text, .. }) => Some((awaited, Wanted::by_api_caller(text))),
+            (false, Some(awaited), Queued::ApiInput { text, .. }) => Some((awaited, HoldQuery::by_api_caller(text))),
             (false, _, _) => return Some(queued),
         };
         self.queue(now, thread_id, queued, needed, effects);
@@ -248,7 +248,7 @@ impl Engine {
         thread_id: &str,
         held: &Held,
         effects: &mut Vec<Effect>,
-    ) -> Option<(Awaited, Wanted)> {
+    ) -> Option<(Awaited, HoldQuery)> {
         let (awaited, wanted) = match &held.queued {
             Queued::ClientLine(_, bytes, _) => match Body::parse(bytes) {
                 Body::Message(message) => {
@@ -256,7 +256,7 @@ impl Engine {
                 }
                 Body::OtherJson | Body::Text | Body::Bytes => return None,
             },
-            Queued::ApiInput { text, .. } => (self.assembly.awaited(held.read_at)?, Wanted::by_api_caller(text)),
+            Queued::ApiInput { text, .. } => (self.assembly.awaited(held.read_at)?, HoldQuery::by_api_caller(text)),
             Queued::Interrupt { .. } | Queued::Rpc { .. } => return None,
         };
         let in_time = awaited.not_overdue(now.elapsed);
@@ -280,22 +280,22 @@ impl Engine {
 }
 
 /// The query for the first line of a hold.
-enum Wanted {
+enum HoldQuery {
     Context { prompt: String, model: Option<String>, cwd: Option<String> },
     Compaction,
 }
 
-impl Wanted {
+impl HoldQuery {
     /// The query for input of an API caller.
-    fn by_api_caller(text: &str) -> Wanted {
-        Wanted::Context { prompt: text.to_owned(), model: None, cwd: None }
+    fn by_api_caller(text: &str) -> HoldQuery {
+        HoldQuery::Context { prompt: text.to_owned(), model: None, cwd: None }
     }
 
     /// The context engine call for this query.
     fn method(&self) -> &'static str {
         match self {
-            Wanted::Context { .. } => "assemble",
-            Wanted::Compaction => "compact",
+            HoldQuery::Context { .. } => "assemble",
+            HoldQuery::Compaction => "compact",
         }
     }
 }

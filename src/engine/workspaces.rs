@@ -45,7 +45,7 @@ type Why = &'static str;
 
 #[derive(Debug, Default)]
 pub(super) struct Workspaces {
-    threads: HashMap<String, Thread>,
+    threads: HashMap<String, ThreadWorkspace>,
     places: BTreeSet<String>,
     /// A sandbox has let a model write.
     writes: bool,
@@ -88,7 +88,7 @@ impl ModelsReach {
 }
 
 #[derive(Debug, Default)]
-struct Thread {
+struct ThreadWorkspace {
     cwd: Option<String>,
     has_sandbox: bool,
 }

@@ -39,10 +39,10 @@ pub(super) struct Arrival {
     pub(super) since: Duration,
     /// Why its request will be refused.
     refused: Option<Box<Refused>>,
-    stage: Stage,
+    stage: ArrivalStage,
 }
 
-enum Stage {
+enum ArrivalStage {
     /// Its request has not come whole.
     Asks(Accepting),
     /// The server has not responded.
@@ -51,26 +51,26 @@ enum Stage {
 }
 
 /// Refuses a client once its request is complete, or is not a handshake.
-fn refuse(mut accepting: Accepting, refused: &Refused) -> Stage {
+fn refuse(mut accepting: Accepting, refused: &Refused) -> ArrivalStage {
     if matches!(accepting.read(), Ok(None)) {
-        return Stage::Asks(accepting);
+        return ArrivalStage::Asks(accepting);
     }
     accepting.refuse_with(403, &control::Refusal::sandboxed(refused).document());
-    Stage::Gone
+    ArrivalStage::Gone
 }
 
 impl Arrival {
     /// Whether its request has not come whole.
     fn asks(&self) -> bool {
-        matches!(self.stage, Stage::Asks(_))
+        matches!(self.stage, ArrivalStage::Asks(_))
     }
 
     pub(super) fn interests(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
         match &self.stage {
-            Stage::Asks(accepting) => vec![(accepting.as_fd(), PollFlags::IN)],
+            ArrivalStage::Asks(accepting) => vec![(accepting.as_fd(), PollFlags::IN)],
             // The client waits for its response; that it leaves shows later.
-            Stage::Waits(_, connecting) => vec![handshake_interest(connecting)],
-            Stage::Gone => Vec::new(),
+            ArrivalStage::Waits(_, connecting) => vec![handshake_interest(connecting)],
+            ArrivalStage::Gone => Vec::new(),
         }
     }
 }
@@ -111,7 +111,7 @@ impl Hub {
             }
             let terminal = peer.pid.and_then(terminal_of);
             let peer = Peer { transport: Transport::WebSocket, pid: peer.pid, terminal };
-            self.arrivals.push(Arrival { peer, since, refused, stage: Stage::Asks(accepting) });
+            self.arrivals.push(Arrival { peer, since, refused, stage: ArrivalStage::Asks(accepting) });
         }
         // Arrivals are in order, so the first is the oldest. The latest ones have not had the time to ask.
         while self.arrivals.len() > ARRIVALS_MAX {
@@ -165,18 +165,18 @@ impl Hub {
     pub(super) fn advance_arrivals(&mut self, effects: &mut Vec<Effect>) {
         for mut arrival in std::mem::take(&mut self.arrivals) {
             arrival.stage = match arrival.stage {
-                Stage::Asks(accepting) => match &arrival.refused {
+                ArrivalStage::Asks(accepting) => match &arrival.refused {
                     None => self.read_request(accepting, &mut arrival.peer),
                     Some(refused) => refuse(accepting, refused),
                 },
-                other @ (Stage::Waits(..) | Stage::Gone) => other,
+                other @ (ArrivalStage::Waits(..) | ArrivalStage::Gone) => other,
             };
-            match std::mem::replace(&mut arrival.stage, Stage::Gone) {
-                Stage::Gone => {}
-                asks @ Stage::Asks(_) => self.arrivals.push(Arrival { stage: asks, ..arrival }),
-                Stage::Waits(accepting, mut connecting) => match connecting.advance() {
+            match std::mem::replace(&mut arrival.stage, ArrivalStage::Gone) {
+                ArrivalStage::Gone => {}
+                asks @ ArrivalStage::Asks(_) => self.arrivals.push(Arrival { stage: asks, ..arrival }),
+                ArrivalStage::Waits(accepting, mut connecting) => match connecting.advance() {
                     Ok(None) => {
-                        let stage = Stage::Waits(accepting, connecting);
+                        let stage = ArrivalStage::Waits(accepting, connecting);
                         self.arrivals.push(Arrival { stage, ..arrival });
                     }
                     Ok(Some(response)) if response.is_accepted() => {
@@ -193,25 +193,25 @@ impl Hub {
 
     /// Reads a client's request. Once it is complete, asks the server. If the server cannot be reached, the client's connection is
     /// closed at once, as the server itself would.
-    fn read_request(&mut self, mut accepting: Accepting, peer: &mut Peer) -> Stage {
+    fn read_request(&mut self, mut accepting: Accepting, peer: &mut Peer) -> ArrivalStage {
         match accepting.read() {
-            Ok(None) => Stage::Asks(accepting),
+            Ok(None) => ArrivalStage::Asks(accepting),
             // Most of these only look whether something listens.
             Err(refusal) => {
                 tracing::debug!(%refusal, "a client without a handshake");
-                Stage::Gone
+                ArrivalStage::Gone
             }
             Ok(Some(_)) if self.driver.links.count() >= LINKS_MAX => {
                 self.core.notices.report(&format!("{LINKS_MAX} clients are connected; one more was turned away"));
-                Stage::Gone
+                ArrivalStage::Gone
             }
             Ok(Some(mut request)) => {
                 peer.transport = front::take_transport(&mut request);
                 match self.connect(&request) {
-                    Ok(connecting) => Stage::Waits(accepting, connecting),
+                    Ok(connecting) => ArrivalStage::Waits(accepting, connecting),
                     Err(error) => {
                         self.not_connected(&error);
-                        Stage::Gone
+                        ArrivalStage::Gone
                     }
                 }
             }

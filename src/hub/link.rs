@@ -85,7 +85,7 @@ pub struct Link<E> {
 #[derive(Debug)]
 struct Way<E> {
     end: E,
-    queue: VecDeque<Piece>,
+    queue: VecDeque<QueuedPiece>,
     queued_bytes: usize,
     /// The end has more messages that a poll does not show.
     has_more: bool,
@@ -99,7 +99,7 @@ struct Way<E> {
 }
 
 #[derive(Debug)]
-enum Piece {
+enum QueuedPiece {
     Text(Utf8Bytes),
     /// Blocks the queue until it is released.
     Hold(Token),
@@ -155,14 +155,14 @@ impl<E: LinkEnd> Link<E> {
     pub fn send(&mut self, to: Side, text: Utf8Bytes) {
         if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
             way.queued_bytes += text.len();
-            way.queue.push_back(Piece::Text(text));
+            way.queue.push_back(QueuedPiece::Text(text));
         }
     }
 
     /// Blocks everything that is queued for a side after this until [`Link::release`].
     pub fn hold(&mut self, to: Side, token: Token) {
         if let Some(way) = self.way_mut(to).filter(|way| !way.is_gone) {
-            way.queue.push_back(Piece::Hold(token));
+            way.queue.push_back(QueuedPiece::Hold(token));
         }
     }
 
@@ -171,7 +171,7 @@ impl<E: LinkEnd> Link<E> {
     pub fn mark(&mut self, to: Side, token: Token, messages: usize) {
         match self.way_mut(to) {
             Some(way) if way.is_gone => way.dropped.push(token),
-            Some(way) => way.queue.push_back(Piece::Mark(token, messages)),
+            Some(way) => way.queue.push_back(QueuedPiece::Mark(token, messages)),
             None => {}
         }
     }
@@ -184,7 +184,7 @@ impl<E: LinkEnd> Link<E> {
 
     pub fn release(&mut self, token: Token) {
         for way in self.client.iter_mut().chain([&mut self.server]) {
-            way.queue.retain(|piece| !matches!(piece, Piece::Hold(held) if *held == token));
+            way.queue.retain(|piece| !matches!(piece, QueuedPiece::Hold(held) if *held == token));
         }
     }
 
@@ -212,8 +212,8 @@ impl<E: LinkEnd> Link<E> {
     pub fn is_too_slow(&self, waiting_bytes_max: usize) -> bool {
         self.client.as_ref().is_some_and(|client| {
             let next = match client.queue.front() {
-                Some(Piece::Text(text)) => text.len(),
-                Some(Piece::Hold(_) | Piece::Mark(..)) | None => 0,
+                Some(QueuedPiece::Text(text)) => text.len(),
+                Some(QueuedPiece::Hold(_) | QueuedPiece::Mark(..)) | None => 0,
             };
             client.queued_bytes - next > waiting_bytes_max
         })
@@ -265,7 +265,7 @@ impl<E: LinkEnd> Link<E> {
     /// The tokens for which something waits.
     pub fn held(&self) -> Vec<Token> {
         let pieces = self.client.iter().chain([&self.server]).flat_map(|way| &way.queue);
-        pieces.filter_map(|piece| if let Piece::Hold(token) = piece { Some(*token) } else { None }).collect()
+        pieces.filter_map(|piece| if let QueuedPiece::Hold(token) = piece { Some(*token) } else { None }).collect()
     }
 
     /// Whether something waits to be written.
@@ -321,17 +321,18 @@ impl<E: LinkEnd> Way<E> {
     /// Whether a poll for writing makes sense.
     fn wants_write(&self) -> bool {
         !self.is_gone
-            && (self.end.wants_write() || matches!(self.queue.front(), Some(Piece::Text(_) | Piece::Mark(..))))
+            && (self.end.wants_write()
+                || matches!(self.queue.front(), Some(QueuedPiece::Text(_) | QueuedPiece::Mark(..))))
     }
 
     fn recall(&mut self, token: Token) -> bool {
-        let is_its = |piece: &Piece| matches!(piece, Piece::Mark(mark, _) if *mark == token);
+        let is_its = |piece: &QueuedPiece| matches!(piece, QueuedPiece::Mark(mark, _) if *mark == token);
         let Some(at) = self.queue.iter().position(is_its) else { return false };
-        let Piece::Mark(_, messages) = self.queue[at] else { return false };
+        let QueuedPiece::Mark(_, messages) = self.queue[at] else { return false };
         let Some(first) = at.checked_sub(messages) else { return false };
         let mut texts = self.queue.range(first..at).map(|piece| match piece {
-            Piece::Text(text) => Some(text.len()),
-            Piece::Hold(_) | Piece::Mark(..) => None,
+            QueuedPiece::Text(text) => Some(text.len()),
+            QueuedPiece::Hold(_) | QueuedPiece::Mark(..) => None,
         });
         let Some(bytes) = texts.try_fold(0, |sum, bytes| Some(sum + bytes?)) else { return false };
         self.queued_bytes -= bytes;
@@ -345,9 +346,9 @@ impl<E: LinkEnd> Way<E> {
         }
         loop {
             while self.end.unsent_bytes() < HANDED_BYTES_MAX
-                && let Some(Piece::Text(_)) = self.queue.front()
+                && let Some(QueuedPiece::Text(_)) = self.queue.front()
             {
-                if let Some(Piece::Text(text)) = self.queue.pop_front() {
+                if let Some(QueuedPiece::Text(text)) = self.queue.pop_front() {
                     self.queued_bytes -= text.len();
                     self.end.send(text);
                 }
@@ -365,14 +366,14 @@ impl<E: LinkEnd> Way<E> {
                 }
             }
             match self.queue.front() {
-                Some(Piece::Mark(token, _)) => {
+                Some(QueuedPiece::Mark(token, _)) => {
                     reached.push(*token);
                     self.queue.pop_front();
                 }
                 // The end takes no more.
-                Some(Piece::Text(_)) if self.end.unsent_bytes() >= HANDED_BYTES_MAX => return,
-                Some(Piece::Text(_)) => {}
-                Some(Piece::Hold(_)) | None => return,
+                Some(QueuedPiece::Text(_)) if self.end.unsent_bytes() >= HANDED_BYTES_MAX => return,
+                Some(QueuedPiece::Text(_)) => {}
+                Some(QueuedPiece::Hold(_)) | None => return,
             }
         }
     }
@@ -380,8 +381,8 @@ impl<E: LinkEnd> Way<E> {
     /// Nothing more reaches this end.
     fn abandon(&mut self) {
         self.dropped.extend(std::mem::take(&mut self.queue).into_iter().filter_map(|piece| match piece {
-            Piece::Mark(token, _) => Some(token),
-            Piece::Text(_) | Piece::Hold(_) => None,
+            QueuedPiece::Mark(token, _) => Some(token),
+            QueuedPiece::Text(_) | QueuedPiece::Hold(_) => None,
         }));
         (self.queued_bytes, self.close) = (0, None);
         self.is_gone = true;
@@ -430,7 +431,10 @@ mod tests {
             let mut reached = Vec::new();
             link.flush(&mut reached);
             assert_eq!(link.recall(7), expect, "{name}");
-            assert!(!link.recall(7) && link.server.queue.iter().all(|piece| matches!(piece, Piece::Hold(_))), "{name}");
+            assert!(
+                !link.recall(7) && link.server.queue.iter().all(|piece| matches!(piece, QueuedPiece::Hold(_))),
+                "{name}"
+            );
             assert_eq!(link.server.queued_bytes, 0, "{name}");
         };
         check("it waits for its commit", &[], true, true);

@@ -253,7 +253,7 @@ pub(crate) fn start(options: StartOptions) -> Result<Starting, ServerError> {
     log.set_len(0).map_err(file_error("empty", &log_path))?;
     let asking = asking_for_version(&options.command, &log)?;
     let since = Instant::now();
-    Ok(Starting { options, log, log_path, since, stage: Stage::Version(asking) })
+    Ok(Starting { options, log, log_path, since, stage: StopStage::Version(asking) })
 }
 
 /// The recorded server of a session, if the process still runs. It need not answer.
@@ -300,11 +300,11 @@ pub(crate) struct Starting {
     log_path: PathBuf,
     /// When this stage began.
     since: Instant,
-    stage: Stage,
+    stage: StopStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum StopStage {
     /// `codex --version` runs.
     Version(Asking),
     /// The server runs and does not listen yet.
@@ -323,18 +323,18 @@ impl Starting {
     /// Goes on with the start without waiting; the server, once it listens. Call it every [`POLL_PAUSE`] or so until then or
     /// until it fails, and no longer.
     pub(crate) fn poll(&mut self) -> Result<Option<ServerProcess>, ServerError> {
-        if let Stage::Version(asking) = &mut self.stage {
+        if let StopStage::Version(asking) = &mut self.stage {
             let program = &self.options.command.program;
             let Some(version) = asking.poll(program, self.since)? else { return Ok(None) };
-            self.stage = Stage::Over;
+            self.stage = StopStage::Over;
             self.stage = self.spawn(version)?;
             self.since = Instant::now();
         }
-        let Stage::Listening { record, launcher } = &mut self.stage else { return Ok(None) };
+        let StopStage::Listening { record, launcher } = &mut self.stage else { return Ok(None) };
         // Its exit is looked at first: a server that cannot have the socket ends while another one answers there.
         if let Ok(Some(status)) = launcher.try_wait() {
             let said = said_last(&self.log);
-            self.stage = Stage::Over;
+            self.stage = StopStage::Over;
             return Err(ServerError::Ended { status: status.to_string(), said, log: self.log_path.clone() });
         }
         let Some(identity) = answering(&record.socket) else {
@@ -348,15 +348,15 @@ impl Starting {
         }
         let record = Record { server: Some(identity.clone()), ..Record::clone(record) };
         record.write(&self.options.session_dir)?;
-        let launcher = match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Listening { launcher, .. } => Some(launcher),
-            Stage::Version(_) | Stage::Over => None,
+        let launcher = match std::mem::replace(&mut self.stage, StopStage::Over) {
+            StopStage::Listening { launcher, .. } => Some(launcher),
+            StopStage::Version(_) | StopStage::Over => None,
         };
         Ok(Some(ServerProcess::of(record, identity, &self.options.session_dir, launcher)))
     }
 
     /// Starts the server, and records its launcher.
-    fn spawn(&self, version: Option<String>) -> Result<Stage, ServerError> {
+    fn spawn(&self, version: Option<String>) -> Result<StopStage, ServerError> {
         let options = &self.options;
         let failed = |source| ServerError::Start { program: options.command.program.clone(), source };
         let socket = socket_path(&options.session_dir, options.runtime_dir.as_deref())?;
@@ -384,15 +384,17 @@ impl Starting {
             kill_group_of(&mut launcher);
             return Err(error);
         }
-        Ok(Stage::Listening { record: Box::new(record), launcher })
+        Ok(StopStage::Listening { record: Box::new(record), launcher })
     }
 }
 
 impl Drop for Starting {
     fn drop(&mut self) {
         match &mut self.stage {
-            Stage::Version(Asking { child, .. }) | Stage::Listening { launcher: child, .. } => kill_group_of(child),
-            Stage::Over => {}
+            StopStage::Version(Asking { child, .. }) | StopStage::Listening { launcher: child, .. } => {
+                kill_group_of(child)
+            }
+            StopStage::Over => {}
         }
     }
 }

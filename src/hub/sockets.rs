@@ -180,7 +180,7 @@ impl Claim {
 
     /// Listens on the default socket, unless something answers there by now.
     pub(crate) fn listen(self) -> Result<Listener, ClaimError> {
-        if self.check()? == Place::Stale {
+        if self.check()? == PathState::Stale {
             let target = std::fs::read_link(&self.path).unwrap_or_default();
             if target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"hub-")) {
                 socket::remove_target(&self.path);
@@ -203,11 +203,11 @@ impl Claim {
     }
 
     /// Finds out what the path of the socket holds.
-    fn check(&self) -> Result<Place, ClaimError> {
+    fn check(&self) -> Result<PathState, ClaimError> {
         let answered = |by| Err(ClaimError::Answered { path: self.path.clone(), by });
         match Occupant::of(&self.path)? {
-            Occupant::Nothing => Ok(Place::Free),
-            Occupant::Stale => Ok(Place::Stale),
+            Occupant::Nothing => Ok(PathState::Free),
+            Occupant::Stale => Ok(PathState::Stale),
             Occupant::Listener(Some(stream)) => answered(Answerer::of(&stream, &self.home)),
             Occupant::Listener(None) => answered(Answerer::Other { pid: None, program: None }),
             Occupant::Other(what) => Err(ClaimError::InTheWay { path: self.path.clone(), what }),
@@ -224,7 +224,7 @@ impl Claim {
 pub(crate) fn answerer(codex_home: &Path, home: &Path) -> Result<Option<Answerer>, ClaimError> {
     let path = default_socket(codex_home);
     match (Claim { path, home: home.to_owned(), runtime_dir: None, lock: None }).check() {
-        Ok(Place::Free | Place::Stale) => Ok(None),
+        Ok(PathState::Free | PathState::Stale) => Ok(None),
         Err(ClaimError::Answered { by, .. }) => Ok(Some(by)),
         Err(error) => Err(error),
     }
@@ -232,7 +232,7 @@ pub(crate) fn answerer(codex_home: &Path, home: &Path) -> Result<Option<Answerer
 
 /// The state of a socket's path that can be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum PathState {
     Free,
     /// A socket or a link of ours at which nothing listens.
     Stale,

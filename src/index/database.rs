@@ -84,7 +84,7 @@ const GO_ON_ROWS: &str = "UPDATE sqlite_sequence SET seq = ?2 WHERE name = ?1";
 
 /// The part of a checkpoint without columns of its own.
 #[derive(Serialize, Deserialize)]
-struct State<F> {
+struct CheckpointState<F> {
     next: Position,
     #[serde(default)]
     reserved: u64,
@@ -288,8 +288,8 @@ fn load(
     };
     let found = connection.query_row(LOAD, [session_id], read).optional()?;
     let Some((seq, state, (generation, number, offset))) = found else { return Ok(None) };
-    let State { next, reserved, digest, form, fold } =
-        serde_json::from_str::<State<Box<RawValue>>>(&state).map_err(converted)?;
+    let CheckpointState { next, reserved, digest, form, fold } =
+        serde_json::from_str::<CheckpointState<Box<RawValue>>>(&state).map_err(converted)?;
     let (fold, read) = match serde_json::from_str(fold.get()) {
         Ok(fold) if form == Fold::FORM => (recalled(fold, journal_dir, &next), Ok(())),
         Ok(_) | Err(_) => match again {
@@ -319,11 +319,12 @@ fn converted(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite:
 /// the masked state would be unreadable, the next start folds the journal again.
 pub(super) fn masked_state(state: &str, masker: &Masker) -> Option<String> {
     let masked = masker.json(state)?;
-    if serde_json::from_str::<State<Fold>>(&masked).is_ok() {
+    if serde_json::from_str::<CheckpointState<Fold>>(&masked).is_ok() {
         return Some(masked);
     }
-    let State { next, reserved, digest, .. } = serde_json::from_str::<State<serde::de::IgnoredAny>>(state).ok()?;
-    serde_json::to_string(&State { next, reserved, digest, form: 0, fold: () }).ok()
+    let CheckpointState { next, reserved, digest, .. } =
+        serde_json::from_str::<CheckpointState<serde::de::IgnoredAny>>(state).ok()?;
+    serde_json::to_string(&CheckpointState { next, reserved, digest, form: 0, fold: () }).ok()
 }
 
 fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: u64) -> rusqlite::Result<()> {
@@ -444,8 +445,9 @@ fn checkpoint(transaction: &Transaction<'_>, session_id: &str, reached: &Reached
     let Some(next) = &reached.position else { return Ok(()) };
     let Reached { fold, reserved, digest, .. } = reached;
     let (next_record, form) = (next.clone(), Fold::FORM);
-    let state = serde_json::to_string(&State { next: next_record, reserved: *reserved, digest: *digest, form, fold })
-        .map_err(converted)?;
+    let state =
+        serde_json::to_string(&CheckpointState { next: next_record, reserved: *reserved, digest: *digest, form, fold })
+            .map_err(converted)?;
     let at = reached.fold.open_since().unwrap_or(next);
     transaction.prepare_cached(CHECKPOINT)?.execute(params![
         session_id,

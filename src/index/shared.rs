@@ -78,7 +78,7 @@ pub(super) struct Shared {
     pub(super) state: watch::Sender<IndexState>,
     pub(super) live: broadcast::Sender<Arc<LiveEvent>>,
     activity: Mutex<Arc<SessionActivity>>,
-    asked: Mutex<Asked>,
+    asked: Mutex<IndexQuestion>,
     /// Bounds that were set after the start.
     retention: Mutex<Option<RetentionBounds>>,
     wake: Condvar,
@@ -90,7 +90,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct IndexQuestion {
     /// A reader waits for recorded events.
     looks: bool,
     ends: bool,
@@ -199,14 +199,14 @@ impl Shared {
 
     /// Waits for that, at most `wait_max`; returns whether it came.
     pub(super) fn await_end(&self, wait_max: Duration) -> bool {
-        let works = |asked: &mut Asked| !asked.has_ended;
+        let works = |asked: &mut IndexQuestion| !asked.has_ended;
         let waited = self.has_ended.wait_timeout_while(lock(&self.asked), wait_max, works);
         waited.unwrap_or_else(PoisonError::into_inner).0.has_ended
     }
 
     /// Waits for the next step, at most `wait_max`.
     pub(super) fn wait(&self, wait_max: Duration) -> Woken {
-        let quiet = |asked: &mut Asked| !asked.ends && !asked.looks;
+        let quiet = |asked: &mut IndexQuestion| !asked.ends && !asked.looks;
         let waited = self.wake.wait_timeout_while(lock(&self.asked), wait_max, quiet);
         let (mut asked, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match (asked.ends, std::mem::take(&mut asked.looks)) {

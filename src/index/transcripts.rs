@@ -100,7 +100,7 @@ impl From<rusqlite::Error> for TranscriptError {
 
 /// The content of a file so far.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Lines {
+struct TranscriptLines {
     count: u64,
     last: Vec<u8>,
     /// Bytes of complete lines.
@@ -149,7 +149,7 @@ impl Transcripts {
         let (mut bytes, mut count) = (length, known.unwrap_or(0));
         let mut there: Option<HashSet<Vec<u8>>> = None;
         if known.is_none() {
-            let lines = Lines::of(&file).map_err(failed)?;
+            let lines = TranscriptLines::of(&file).map_err(failed)?;
             if lines.bytes < length {
                 file.set_len(lines.bytes).map_err(failed)?;
             }
@@ -203,9 +203,9 @@ fn append(mut file: &File, bytes: &mut u64, chunk: &mut Vec<u8>) -> io::Result<(
     written
 }
 
-impl Lines {
-    fn of(file: &File) -> io::Result<Lines> {
-        let mut lines = Lines::default();
+impl TranscriptLines {
+    fn of(file: &File) -> io::Result<TranscriptLines> {
+        let mut lines = TranscriptLines::default();
         let (mut line, mut chunk, mut at) = (Vec::new(), vec![0; CHUNK_BYTES], 0);
         loop {
             let read = match file.read_at(&mut chunk, at) {

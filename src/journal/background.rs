@@ -70,13 +70,13 @@ struct Growth {
 
 #[derive(Debug)]
 enum News {
-    Opened(Opened),
+    Opened(OpenedSegment),
     /// Something was appended while the thread rested.
     Grew,
 }
 
 #[derive(Debug)]
-struct Opened {
+struct OpenedSegment {
     name: SegmentName,
     file: Arc<File>,
 }
@@ -97,7 +97,7 @@ impl Background {
 
     /// A new segment has begun; all earlier ones are complete.
     pub(super) fn opened(&self, name: SegmentName, file: Arc<File>) {
-        let _ = self.news.try_send(News::Opened(Opened { name, file }));
+        let _ = self.news.try_send(News::Opened(OpenedSegment { name, file }));
     }
 
     /// Replaces the bounds.
@@ -125,7 +125,7 @@ fn keep(
     growth: &Growth,
     clock: &Clock,
 ) {
-    let mut current: Option<Opened> = None;
+    let mut current: Option<OpenedSegment> = None;
     let mut synced_commits = 0;
     let mut checked_at = Instant::now();
     let mut wait = SYNC_EVERY;
@@ -173,7 +173,7 @@ impl Growth {
     }
 }
 
-fn sync(opened: &Opened) {
+fn sync(opened: &OpenedSegment) {
     if let Err(error) = opened.file.sync_data() {
         tracing::warn!(%error, segment = %opened.name, "sync the journal");
     }
@@ -339,7 +339,7 @@ mod tests {
             let (news, waiting) = sync_channel(1);
             let (name, path) = (Journal::name(5), self.dir.path().join(Journal::name(5).to_string()));
             let file = Arc::new(File::open(path).expect("it is there"));
-            news.send(News::Opened(Opened { name: name.clone(), file })).expect("there is room");
+            news.send(News::Opened(OpenedSegment { name: name.clone(), file })).expect("there is room");
             drop(news);
             let bounds = Mutex::new(Bounds { journal_bytes_max, journal_age_max: DAY * 7 });
             let indexed = IndexedTo::default();

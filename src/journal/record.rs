@@ -454,13 +454,13 @@ pub(super) fn append_tail(out: &mut Vec<u8>, end: LineEnd) {
 /// Appends the record of an action or observation of codex-shim.
 pub(super) fn append_note(out: &mut Vec<u8>, at_us: u64, note: &Note) {
     #[derive(Serialize)]
-    struct Event<'a> {
+    struct EventRecord<'a> {
         at: u64,
         from: &'static str,
         #[serde(flatten)]
         note: &'a Note,
     }
-    append_json(out, &Event { at: at_us, from: "shim", note });
+    append_json(out, &EventRecord { at: at_us, from: "shim", note });
     out.push(b'\n');
 }
 

@@ -67,7 +67,7 @@ pub struct Batch<'a> {
     /// [`record::start`] of this time.
     start: record::Short,
     own: Vec<u8>,
-    parts: Vec<Part<'a>>,
+    parts: Vec<BatchPart<'a>>,
     /// The start in `own` of the last part.
     own_from: usize,
     records: Vec<RecordEnd>,
@@ -87,7 +87,7 @@ struct Sharing {
 }
 
 #[derive(Debug)]
-enum Part<'a> {
+enum BatchPart<'a> {
     Own(Range<usize>),
     Line(&'a [u8]),
 }
@@ -127,8 +127,8 @@ impl<'a> Batch<'a> {
             if line.bytes.len() < SLICED_LINE_BYTES_MIN {
                 self.own.extend_from_slice(line.bytes);
             } else {
-                self.parts.push(Part::Own(self.own_from..self.own.len()));
-                self.parts.push(Part::Line(line.bytes));
+                self.parts.push(BatchPart::Own(self.own_from..self.own.len()));
+                self.parts.push(BatchPart::Line(line.bytes));
                 self.own_from = self.own.len();
                 sliced_bytes = line.bytes.len();
             }
@@ -184,8 +184,8 @@ impl<'a> Batch<'a> {
         self.parts
             .iter()
             .map(|part| match part {
-                Part::Own(range) => &self.own[range.clone()],
-                Part::Line(line) => line,
+                BatchPart::Own(range) => &self.own[range.clone()],
+                BatchPart::Line(line) => line,
             })
             .chain([&self.own[last]])
             .filter(|slice| !slice.is_empty())
@@ -374,8 +374,8 @@ impl Writer {
         result.map_err(|failure| failure.error)
     }
 
-    fn append(&mut self, batch: &Batch<'_>) -> Result<(), Failure> {
-        let unwritten = |error| Failure { error, records_written: 0 };
+    fn append(&mut self, batch: &Batch<'_>) -> Result<(), WriteFailure> {
+        let unwritten = |error| WriteFailure { error, records_written: 0 };
         let full = self
             .open
             .as_ref()
@@ -413,7 +413,7 @@ impl Writer {
                     self.header.previous = Some(self.end_at(bytes));
                     self.open = None;
                 }
-                Err(Failure { error, records_written: whole })
+                Err(WriteFailure { error, records_written: whole })
             }
         }
     }
@@ -455,7 +455,7 @@ impl Writer {
     }
 }
 
-struct Failure {
+struct WriteFailure {
     error: JournalError,
     records_written: usize,
 }

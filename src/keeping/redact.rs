@@ -180,7 +180,7 @@ pub(super) fn redact_segment(path: &Path, masker: &Masker, mode: RunMode) -> io:
     let before = read(path)?;
     let pieces = in_segment(&before, masker);
     rewrite_lines(path, &before, How::Beside, mode, |number, line| match line {
-        Line::Whole(line) => match std::str::from_utf8(line) {
+        FileLine::Whole(line) => match std::str::from_utf8(line) {
             Ok(record) if Record::parse(line).is_ok() => {
                 let in_delta = pieces.get(&number).map_or(&[][..], Vec::as_slice);
                 masker.record(record, in_delta).map(String::into_bytes)
@@ -189,7 +189,7 @@ pub(super) fn redact_segment(path: &Path, masker: &Masker, mode: RunMode) -> io:
             Ok(_) | Err(_) => masker.bytes(line),
         },
         // Never forwarded, and half a secret has no recognizable shape.
-        Line::Torn(line) => line.iter().any(|byte| *byte != b'*').then(|| vec![b'*'; line.len()]),
+        FileLine::Torn(line) => line.iter().any(|byte| *byte != b'*').then(|| vec![b'*'; line.len()]),
     })
 }
 
@@ -197,7 +197,7 @@ pub(super) fn redact_segment(path: &Path, masker: &Masker, mode: RunMode) -> io:
 pub(super) fn redact_transcript(path: &Path, masker: &Masker, how: How, mode: RunMode) -> io::Result<u64> {
     let before = read(path)?;
     rewrite_lines(path, &before, how, mode, |_, line| match line {
-        Line::Whole(line) | Line::Torn(line) => match std::str::from_utf8(line) {
+        FileLine::Whole(line) | FileLine::Torn(line) => match std::str::from_utf8(line) {
             Ok(entry) => masker.json(entry).map(String::into_bytes),
             Err(_) => masker.bytes(line),
         },
@@ -246,7 +246,7 @@ pub(super) fn remove_leftovers(dir: &Path) -> io::Result<()> {
 }
 
 /// A line of a file, without its `\n`.
-enum Line<'a> {
+enum FileLine<'a> {
     Whole(&'a [u8]),
     /// The last line, if it has no `\n`.
     Torn(&'a [u8]),
@@ -261,7 +261,7 @@ fn rewrite_lines(
     before: &[u8],
     how: How,
     mode: RunMode,
-    masked: impl Fn(u64, Line<'_>) -> Option<Vec<u8>>,
+    masked: impl Fn(u64, FileLine<'_>) -> Option<Vec<u8>>,
 ) -> io::Result<u64> {
     let (mut after, mut at, mut changed) = (Vec::new(), 0, 0);
     for number in 0.. {
@@ -271,7 +271,7 @@ fn rewrite_lines(
         }
         let newline = memchr::memchr(b'\n', rest);
         let line = &rest[..newline.unwrap_or(rest.len())];
-        let instead = masked(number, if newline.is_some() { Line::Whole(line) } else { Line::Torn(line) });
+        let instead = masked(number, if newline.is_some() { FileLine::Whole(line) } else { FileLine::Torn(line) });
         if let Some(instead) = instead.filter(|instead| instead.len() == line.len() && instead != line) {
             if changed == 0 {
                 after = before.to_vec();

@@ -163,7 +163,7 @@ const HEADERS: [&str; 13] = [
 
 /// The place of the next line in a diff.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum DiffPlace {
     /// Before the first file.
     Start,
     /// Between the first line of a file and its first hunk.
@@ -182,7 +182,7 @@ pub struct Lines<'a> {
     form: Form,
     text: &'a str,
     at: usize,
-    place: Place,
+    place: DiffPlace,
     /// The last line was the old name of a file, so the next one is its new name.
     names_next: bool,
     /// The kind of the present file of a listed text.
@@ -192,7 +192,7 @@ pub struct Lines<'a> {
 
 /// The lines of a change.
 pub fn lines(form: Form, text: &str) -> Lines<'_> {
-    let (place, listed) = (Place::Start, Form::Updated);
+    let (place, listed) = (DiffPlace::Start, Form::Updated);
     Lines { form, text, at: 0, place, names_next: false, listed, misfits: 0 }
 }
 
@@ -227,7 +227,7 @@ impl<'a> Lines<'a> {
     fn of_list(&mut self, line: &str) -> LineKind {
         if let Some(rest) = line.strip_prefix(LISTED) {
             self.leave_hunk();
-            (self.place, self.names_next) = (Place::Start, false);
+            (self.place, self.names_next) = (DiffPlace::Start, false);
             self.listed = Form::of_kind(rest.split(' ').next().unwrap_or_default());
             return LineKind::File;
         }
@@ -250,26 +250,26 @@ impl<'a> Lines<'a> {
         }
         if line.starts_with("@@") {
             self.place = match counts_of(line) {
-                Some((0, 0)) => Place::HunkEnd,
-                Some((old, new)) => Place::Hunk { old, new },
+                Some((0, 0)) => DiffPlace::HunkEnd,
+                Some((old, new)) => DiffPlace::Hunk { old, new },
                 None => {
                     self.misfits += 1;
-                    Place::Loose
+                    DiffPlace::Loose
                 }
             };
             return LineKind::Hunk;
         }
         if form == Form::Turn && line.starts_with(GIT) {
-            self.place = Place::Header;
+            self.place = DiffPlace::Header;
             return LineKind::File;
         }
         if self.begins_names(form, line) {
-            let begins_file = form == Form::Turn && self.place != Place::Header;
-            (self.place, self.names_next) = (Place::Header, true);
+            let begins_file = form == Form::Turn && self.place != DiffPlace::Header;
+            (self.place, self.names_next) = (DiffPlace::Header, true);
             return if begins_file { LineKind::File } else { LineKind::Header };
         }
         let is_header = HEADERS.iter().any(|header| line.starts_with(header));
-        if is_header && self.place == Place::Header {
+        if is_header && self.place == DiffPlace::Header {
             return LineKind::Header;
         }
         self.outside(line)
@@ -277,7 +277,7 @@ impl<'a> Lines<'a> {
 
     /// A line that the present hunk has announced.
     fn in_hunk(&mut self, line: &str) -> Option<LineKind> {
-        let Place::Hunk { old, new } = self.place else { return None };
+        let DiffPlace::Hunk { old, new } = self.place else { return None };
         let (kind, old, new) = match line.as_bytes().first() {
             Some(b'\\') => return Some(LineKind::Remark),
             Some(b'+') => (LineKind::Added, Some(old), new.checked_sub(1)),
@@ -287,15 +287,15 @@ impl<'a> Lines<'a> {
             Some(_) | None => return None,
         };
         let (old, new) = (old?, new?);
-        self.place = if (old, new) == (0, 0) { Place::HunkEnd } else { Place::Hunk { old, new } };
+        self.place = if (old, new) == (0, 0) { DiffPlace::HunkEnd } else { DiffPlace::Hunk { old, new } };
         Some(kind)
     }
 
     /// Ends a hunk, which lacks lines if it is still open.
     fn leave_hunk(&mut self) {
-        if matches!(self.place, Place::Hunk { .. }) {
+        if matches!(self.place, DiffPlace::Hunk { .. }) {
             self.misfits += 1;
-            self.place = Place::Loose;
+            self.place = DiffPlace::Loose;
         }
     }
 
@@ -306,7 +306,7 @@ impl<'a> Lines<'a> {
         let are_names = line.starts_with("--- ") && next.next().is_some_and(|next| next.starts_with("+++ "));
         let mut precedes_hunk = || next.next().is_some_and(|next| next.starts_with("@@ "));
         match (self.place, form) {
-            (Place::Start | Place::Header, _) => are_names,
+            (DiffPlace::Start | DiffPlace::Header, _) => are_names,
             (_, Form::Turn) => are_names && precedes_hunk(),
             (_, _) => false,
         }
@@ -314,15 +314,15 @@ impl<'a> Lines<'a> {
 
     /// A line that no hunk announced.
     fn outside(&mut self, line: &str) -> LineKind {
-        let was_loose = self.place == Place::Loose;
+        let was_loose = self.place == DiffPlace::Loose;
         let kind = match (line.as_bytes().first(), self.place) {
             (Some(b'+'), _) => LineKind::Added,
             (Some(b'-'), _) => LineKind::Removed,
-            (Some(b'\\'), Place::HunkEnd | Place::Loose) => return LineKind::Remark,
-            (Some(b' '), Place::HunkEnd | Place::Loose) => LineKind::Context,
+            (Some(b'\\'), DiffPlace::HunkEnd | DiffPlace::Loose) => return LineKind::Remark,
+            (Some(b' '), DiffPlace::HunkEnd | DiffPlace::Loose) => LineKind::Context,
             (_, _) => return LineKind::Outside,
         };
-        self.place = Place::Loose;
+        self.place = DiffPlace::Loose;
         self.misfits += usize::from(!was_loose);
         kind
     }

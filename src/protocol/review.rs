@@ -54,20 +54,21 @@ impl Denial {
 /// The review whose denial a call overrules, and its place: the item is the reviewed one.
 pub(crate) fn overruled_review(params: &RawValue) -> Option<(String, ItemPlace)> {
     #[derive(Deserialize)]
-    struct Call {
+    struct ReviewCall {
         #[serde(rename = "threadId", default)]
         thread_id: Option<String>,
-        event: Event,
+        event: ReviewEvent,
     }
     #[derive(Deserialize)]
-    struct Event {
+    struct ReviewEvent {
         id: String,
         #[serde(default)]
         turn_id: Option<String>,
         #[serde(default)]
         target_item_id: Option<String>,
     }
-    let Call { thread_id, event: Event { id, turn_id, target_item_id } } = serde_json::from_str(params.get()).ok()?;
+    let ReviewCall { thread_id, event: ReviewEvent { id, turn_id, target_item_id } } =
+        serde_json::from_str(params.get()).ok()?;
     Some((id, ItemPlace { thread_id, turn_id, item_id: target_item_id }))
 }
 

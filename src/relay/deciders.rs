@@ -57,13 +57,13 @@ impl Wanted {
 struct Decider<'a> {
     /// Its setting, or what it is.
     name: String,
-    part: Part<'a>,
+    part: PathPart<'a>,
     /// It is named in `config.toml`, so who can change that file can change it.
     is_in_file: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'a> {
+enum PathPart<'a> {
     File(PathBuf),
     /// No model may write in it either.
     Folder(PathBuf),
@@ -186,15 +186,15 @@ impl Deciders<'_> {
         let mut table = Vec::new();
         let mut add = |name: &str, is_in_file, part| table.push(Decider { name: name.to_owned(), part, is_in_file });
         if let Some(home) = &settings.home.value {
-            add(CONFIG, false, Part::File(home.join("config.toml")));
-            add("home", false, Part::Folder(home.clone()));
+            add(CONFIG, false, PathPart::File(home.join("config.toml")));
+            add("home", false, PathPart::Folder(home.clone()));
         }
         if let Some(codex) = self.codex {
-            let part = Part::Program { path: codex.to_owned(), environment: self.server };
+            let part = PathPart::Program { path: codex.to_owned(), environment: self.server };
             add(CODEX, settings.codex.source == Source::File, part);
         }
         if let Some(own) = self.own {
-            add(OWN, false, Part::Program { path: own.to_owned(), environment: self.ours });
+            add(OWN, false, PathPart::Program { path: own.to_owned(), environment: self.ours });
         }
         for (name, setting) in [
             ("on_pending", &settings.on_pending),
@@ -202,18 +202,18 @@ impl Deciders<'_> {
             ("on_stalled", &settings.on_stalled),
             (CONTEXT_ENGINE, &settings.assembly.command),
         ] {
-            add(name, setting.source == Source::File, Part::Command(setting.value.clone()));
+            add(name, setting.source == Source::File, PathPart::Command(setting.value.clone()));
         }
         // They decide who answers from another machine.
         for (name, setting) in [("fleet.creds", &settings.fleet.creds), ("fleet.ca", &settings.fleet.ca)] {
             if let Some(file) = &setting.value {
-                add(name, setting.source == Source::File, Part::File(file.clone()));
+                add(name, setting.source == Source::File, PathPart::File(file.clone()));
             }
         }
         for of in &settings.assembly.fragments.value {
             match &of.source {
-                FragmentSource::Command(words) => add(&fragment(&of.name), true, Part::Command(words.clone())),
-                FragmentSource::File(file) => add(&fragment(&of.name), true, Part::File(file.clone())),
+                FragmentSource::Command(words) => add(&fragment(&of.name), true, PathPart::Command(words.clone())),
+                FragmentSource::File(file) => add(&fragment(&of.name), true, PathPart::File(file.clone())),
                 // The settings themselves hold it.
                 FragmentSource::Text(_) => {}
             }
@@ -245,8 +245,8 @@ impl Deciders<'_> {
         let mut row = table.swap_remove(at);
         if let Some(subject) = &wanted.subject {
             let part = match subject {
-                Subject::Command(words) => Part::Command(words.clone()),
-                Subject::File(path) => Part::File(path.clone()),
+                Subject::Command(words) => PathPart::Command(words.clone()),
+                Subject::File(path) => PathPart::File(path.clone()),
             };
             // Other settings than these have named it: those of a file, perhaps.
             row.is_in_file |= row.part != part;
@@ -259,10 +259,10 @@ impl Deciders<'_> {
 
     fn check_one(&self, of: &Decider<'_>, reach: &Reach, cwd: &Path) -> Result<(), Exposed> {
         let checked = match &of.part {
-            Part::File(path) => reach.check(&cwd.join(path)),
-            Part::Folder(path) => reach.check_folder(&cwd.join(path)),
-            Part::Command(words) => self.check_command(words, reach, cwd),
-            Part::Program { path, environment } => check_program(&cwd.join(path), environment, reach, cwd),
+            PathPart::File(path) => reach.check(&cwd.join(path)),
+            PathPart::Folder(path) => reach.check_folder(&cwd.join(path)),
+            PathPart::Command(words) => self.check_command(words, reach, cwd),
+            PathPart::Program { path, environment } => check_program(&cwd.join(path), environment, reach, cwd),
         };
         let certainty = |why: &InReach| match why {
             InReach::OfModel(_) | InReach::OfUsers(_) => Certainty::Seen,

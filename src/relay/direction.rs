@@ -75,10 +75,10 @@ pub(super) const HANG_UP: PollFlags = BOTH_ENDS;
 
 /// The output queue, in order.
 #[derive(Debug, Default)]
-pub(super) struct Outgoing(VecDeque<Piece>);
+pub(super) struct Outgoing(VecDeque<OutputPiece>);
 
 #[derive(Debug)]
-enum Piece {
+enum OutputPiece {
     /// A range of the framer's buffer.
     Read(Range<usize>),
     /// Own bytes, and how many of them are written.
@@ -101,46 +101,46 @@ impl Outgoing {
     /// Queues a range of the framer's buffer.
     pub(super) fn add(&mut self, range: Range<usize>) {
         match self.0.back_mut() {
-            Some(Piece::Read(last)) if last.end == range.start => last.end = range.end,
-            Some(_) | None => self.0.push_back(Piece::Read(range)),
+            Some(OutputPiece::Read(last)) if last.end == range.start => last.end = range.end,
+            Some(_) | None => self.0.push_back(OutputPiece::Read(range)),
         }
     }
 
     /// Queues own bytes.
     pub(super) fn add_own(&mut self, bytes: Vec<u8>) {
-        self.0.push_back(Piece::Own { bytes, taken: 0 });
+        self.0.push_back(OutputPiece::Own { bytes, taken: 0 });
     }
 
     /// Blocks everything queued after this until [`Direction::release`].
     pub(super) fn hold(&mut self, token: Token) {
-        self.0.push_back(Piece::Hold(token));
+        self.0.push_back(OutputPiece::Hold(token));
     }
 
     /// Reports `token` once everything queued before it is written; the last `bytes` of that are what it is about.
     pub(super) fn mark(&mut self, token: Token, bytes: usize) {
-        self.0.push_back(Piece::Mark(token, bytes));
+        self.0.push_back(OutputPiece::Mark(token, bytes));
     }
 
     /// Removes a mark and the bytes that it is about, unless some of them are written. Returns whether it did.
     fn recall(&mut self, token: Token) -> bool {
-        let is_its = |piece: &Piece| matches!(piece, Piece::Mark(mark, _) if *mark == token);
+        let is_its = |piece: &OutputPiece| matches!(piece, OutputPiece::Mark(mark, _) if *mark == token);
         let Some(at) = self.0.iter().position(is_its) else { return false };
         if !self.is_whole(at) {
             return false;
         }
-        let (before, Piece::Mark(_, bytes)) = (at - 1, &self.0[at]) else { return false };
+        let (before, OutputPiece::Mark(_, bytes)) = (at - 1, &self.0[at]) else { return false };
         let bytes = *bytes;
         let is_empty = match &mut self.0[before] {
-            Piece::Read(range) => {
+            OutputPiece::Read(range) => {
                 range.end -= bytes;
                 range.start == range.end
             }
             // A line end of the line before may be in front.
-            Piece::Own { bytes: own, taken } => {
+            OutputPiece::Own { bytes: own, taken } => {
                 own.truncate(own.len() - bytes);
                 own.len() == *taken
             }
-            Piece::Hold(_) | Piece::Mark(..) => return false,
+            OutputPiece::Hold(_) | OutputPiece::Mark(..) => return false,
         };
         self.0.remove(at);
         if is_empty {
@@ -150,38 +150,40 @@ impl Outgoing {
     }
 
     fn release(&mut self, token: Token) {
-        self.0.retain(|piece| !matches!(piece, Piece::Hold(held) if *held == token));
+        self.0.retain(|piece| !matches!(piece, OutputPiece::Hold(held) if *held == token));
     }
 
     fn front<'a>(&'a self, framer: &'a Framer) -> Front<'a> {
         match self.0.front() {
-            Some(Piece::Read(range)) => Front::Bytes(framer.bytes(range.clone())),
-            Some(Piece::Own { bytes, taken }) => Front::Bytes(&bytes[*taken..]),
-            Some(Piece::Hold(_)) => Front::Held,
-            Some(Piece::Mark(token, _)) => Front::Reached(*token),
+            Some(OutputPiece::Read(range)) => Front::Bytes(framer.bytes(range.clone())),
+            Some(OutputPiece::Own { bytes, taken }) => Front::Bytes(&bytes[*taken..]),
+            Some(OutputPiece::Hold(_)) => Front::Held,
+            Some(OutputPiece::Mark(token, _)) => Front::Reached(*token),
             None => Front::Nothing,
         }
     }
 
     /// Whether all that a mark is about waits: where the bytes begin that it may take back.
     fn is_whole(&self, at: usize) -> bool {
-        let (Some(before), Some(Piece::Mark(_, bytes))) = (at.checked_sub(1), self.0.get(at)) else { return false };
+        let (Some(before), Some(OutputPiece::Mark(_, bytes))) = (at.checked_sub(1), self.0.get(at)) else {
+            return false;
+        };
         match &self.0[before] {
-            Piece::Read(range) => range.len() >= *bytes,
-            Piece::Own { bytes: own, taken } => own.len() - *taken >= *bytes,
-            Piece::Hold(_) | Piece::Mark(..) => false,
+            OutputPiece::Read(range) => range.len() >= *bytes,
+            OutputPiece::Own { bytes: own, taken } => own.len() - *taken >= *bytes,
+            OutputPiece::Hold(_) | OutputPiece::Mark(..) => false,
         }
     }
 
     fn is_held(&self) -> bool {
-        matches!(self.0.front(), Some(Piece::Hold(_)))
+        matches!(self.0.front(), Some(OutputPiece::Hold(_)))
     }
 
     /// Queued own bytes.
     fn own_bytes(&self) -> usize {
         let own = self.0.iter().map(|piece| match piece {
-            Piece::Own { bytes, taken } => bytes.len() - taken,
-            Piece::Read(_) | Piece::Hold(_) | Piece::Mark(..) => 0,
+            OutputPiece::Own { bytes, taken } => bytes.len() - taken,
+            OutputPiece::Read(_) | OutputPiece::Hold(_) | OutputPiece::Mark(..) => 0,
         });
         own.sum()
     }
@@ -193,15 +195,15 @@ impl Outgoing {
     /// Removes `bytes` from the head of the queue.
     fn taken(&mut self, bytes: usize) {
         let is_gone = match self.0.front_mut() {
-            Some(Piece::Read(range)) => {
+            Some(OutputPiece::Read(range)) => {
                 range.start += bytes;
                 range.start == range.end
             }
-            Some(Piece::Own { bytes: own, taken }) => {
+            Some(OutputPiece::Own { bytes: own, taken }) => {
                 *taken += bytes;
                 *taken == own.len()
             }
-            Some(Piece::Hold(_) | Piece::Mark(..)) | None => false,
+            Some(OutputPiece::Hold(_) | OutputPiece::Mark(..)) | None => false,
         };
         if is_gone {
             self.0.pop_front();
@@ -422,15 +424,15 @@ impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
 
     /// The tokens for which something waits.
     pub fn held(&self) -> Vec<Token> {
-        let held = |piece: &Piece| if let Piece::Hold(token) = piece { Some(*token) } else { None };
+        let held = |piece: &OutputPiece| if let OutputPiece::Hold(token) = piece { Some(*token) } else { None };
         self.outgoing.0.iter().filter_map(held).collect()
     }
 
     /// The marks whose bytes are written in part.
     pub fn begun_marks(&self) -> Vec<Token> {
         let pieces = self.outgoing.0.iter().enumerate();
-        let marks =
-            pieces.filter_map(|(at, piece)| if let Piece::Mark(token, _) = piece { Some((at, *token)) } else { None });
+        let marks = pieces
+            .filter_map(|(at, piece)| if let OutputPiece::Mark(token, _) = piece { Some((at, *token)) } else { None });
         marks.filter(|(at, _)| !self.outgoing.is_whole(*at)).map(|(_, token)| token).collect()
     }
 
@@ -545,11 +547,11 @@ mod tests {
         outgoing.mark(7, 3);
         outgoing.add(20..25);
         outgoing.taken(written_bytes);
-        let piece = |piece: &Piece| match piece {
-            Piece::Read(range) => format!("{}..{}", range.start, range.end),
-            Piece::Own { bytes, taken } => format!("own {:?}", &bytes[*taken..]),
-            Piece::Hold(token) => format!("hold {token}"),
-            Piece::Mark(token, _) => format!("mark {token}"),
+        let piece = |piece: &OutputPiece| match piece {
+            OutputPiece::Read(range) => format!("{}..{}", range.start, range.end),
+            OutputPiece::Own { bytes, taken } => format!("own {:?}", &bytes[*taken..]),
+            OutputPiece::Hold(token) => format!("hold {token}"),
+            OutputPiece::Mark(token, _) => format!("mark {token}"),
         };
         let waits: Vec<String> = outgoing.recall(7).then(|| outgoing.0.iter().map(piece).collect())?;
         assert!(!outgoing.recall(7), "once");
@@ -594,7 +596,7 @@ mod tests {
         let mut add = |seam: &mut Seam, frame: &Frame, range: Range<usize>| {
             outgoing.add(range);
             seam.frame_queued(frame, &mut outgoing);
-            outgoing.0.iter().map(|piece| matches!(piece, Piece::Own { .. })).collect::<Vec<_>>()
+            outgoing.0.iter().map(|piece| matches!(piece, OutputPiece::Own { .. })).collect::<Vec<_>>()
         };
         assert_eq!(add(&mut seam, &Frame::Piece { range: 0..2 }, 0..2), [false]);
         seam.inject(b"ours\n".to_vec(), None, &mut Outgoing::default());

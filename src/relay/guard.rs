@@ -62,9 +62,9 @@ pub(super) struct Environments {
 
 /// A handle; all handles of a relay share their state.
 #[derive(Clone)]
-pub(crate) struct Guard(Arc<Shared>);
+pub(crate) struct Guard(Arc<SharedGuard>);
 
-struct Shared {
+struct SharedGuard {
     environments: Environments,
     codex: PathBuf,
     own: Option<PathBuf>,
@@ -75,12 +75,12 @@ struct Shared {
     checks: Checks,
     looks: Checks,
     looks_of_rules: Checks,
-    state: Mutex<State>,
+    state: Mutex<GuardState>,
     /// Tells the thread that looks that something has changed.
     changed: Condvar,
 }
 
-struct State {
+struct GuardState {
     settings: Settings,
     reach: ModelsReach,
     /// Changes with the settings and the reach.
@@ -88,7 +88,7 @@ struct State {
     /// Changes with the faults.
     reports: u64,
     /// The text of each fault.
-    faults: BTreeMap<Key, String>,
+    faults: BTreeMap<DeciderKey, String>,
     /// Checks that were too late for their caller. The next one for the same gets the answer.
     late: Vec<Late>,
     look: Look,
@@ -96,13 +96,13 @@ struct State {
 
 /// The decider that was found in reach, and where.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct DeciderKey {
     name: String,
-    place: Place,
+    place: Scope,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Scope {
     Own,
     /// The folder in which a program was about to start.
     In(PathBuf),
@@ -130,12 +130,12 @@ enum Look {
 }
 
 /// The result of a look.
-struct Found {
+struct LookResult {
     /// Those of the state that it looked at.
     inputs: u64,
     exposed: Vec<Exposed>,
     /// The faults of before whose cause is gone.
-    ended: Vec<(Key, String)>,
+    ended: Vec<(DeciderKey, String)>,
 }
 
 /// A check of one decider that was started.
@@ -144,10 +144,10 @@ pub(super) struct Checking {
     wanted: Wanted,
     cwd: Option<PathBuf>,
     inputs: u64,
-    progress: Progress,
+    progress: LookProgress,
 }
 
-enum Progress {
+enum LookProgress {
     /// No model can write, or a late check has answered.
     Is(Result<(), Exposed>),
     Running(Check<Checked>),
@@ -157,8 +157,8 @@ impl Checking {
     /// Waits for the answer; `None` if there is none yet. If not, `status` and an event say why.
     pub(super) fn wait(&self, wait_max: Duration) -> Option<Result<(), String>> {
         let checked = match &self.progress {
-            Progress::Is(checked) => checked.clone(),
-            Progress::Running(check) => match check.wait(wait_max) {
+            LookProgress::Is(checked) => checked.clone(),
+            LookProgress::Running(check) => match check.wait(wait_max) {
                 Answer::Is((checked, _)) => checked,
                 Answer::Late(_) => return None,
                 Answer::None(subject) => Err(Exposed::unchecked(subject)),
@@ -177,7 +177,7 @@ impl Checking {
         }
         let fault = self.is_late();
         let Checking { guard, wanted, cwd, inputs, progress } = self;
-        if let Progress::Running(check) = progress {
+        if let LookProgress::Running(check) = progress {
             let mut state = guard.lock();
             if state.late.len() == LATE_MAX {
                 state.late.remove(0);
@@ -194,7 +194,7 @@ impl Checking {
 
     fn refused(&self, exposed: Exposed) -> String {
         let fault = exposed.to_string();
-        self.guard.report(exposed, self.cwd.clone().map_or(Place::Own, Place::In));
+        self.guard.report(exposed, self.cwd.clone().map_or(Scope::Own, Scope::In));
         fault
     }
 }
@@ -213,7 +213,7 @@ impl Guard {
         published: Arc<Published>,
         outbox: Outbox,
     ) -> Guard {
-        let state = State {
+        let state = GuardState {
             settings,
             reach: ModelsReach::default(),
             inputs: 0,
@@ -224,7 +224,7 @@ impl Guard {
         };
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let own = std::env::current_exe().ok();
-        Guard(Arc::new(Shared {
+        Guard(Arc::new(SharedGuard {
             environments,
             codex,
             own,
@@ -274,7 +274,7 @@ impl Guard {
         let (settings, reach, inputs) = self.copy();
         let cwd = cwd.map(Path::to_owned);
         let progress = match self.late_check(wanted, cwd.as_deref(), inputs) {
-            _ if !reach.writes => Progress::Is(Ok(())),
+            _ if !reach.writes => LookProgress::Is(Ok(())),
             Some(progress) => progress,
             None => {
                 let name = wanted.name.clone();
@@ -284,14 +284,14 @@ impl Guard {
                     let cwd = cwd.as_deref().unwrap_or(&guard.0.cwd);
                     guard.deciders(&settings).check(&wanted, &guard.reach(&reach, &[]), cwd)
                 };
-                Progress::Running(self.0.checks.start(&name, move |_| (look(), Instant::now())))
+                LookProgress::Running(self.0.checks.start(&name, move |_| (look(), Instant::now())))
             }
         };
         Checking { guard: self.clone(), wanted: wanted.clone(), cwd, inputs, progress }
     }
 
     /// An earlier check for the same that was too late.
-    fn late_check(&self, wanted: &Wanted, cwd: Option<&Path>, inputs: u64) -> Option<Progress> {
+    fn late_check(&self, wanted: &Wanted, cwd: Option<&Path>, inputs: u64) -> Option<LookProgress> {
         let mut state = self.lock();
         state.late.retain(|late| late.inputs == inputs);
         let is_same = |late: &Late| late.wanted == *wanted && late.cwd.as_deref() == cwd;
@@ -299,8 +299,8 @@ impl Guard {
         let late = state.late.swap_remove(at);
         drop(state);
         match late.check.wait(Duration::ZERO) {
-            Answer::Is((checked, at)) => (at.elapsed() <= LATE_ANSWER_MAX).then_some(Progress::Is(checked)),
-            Answer::Late(_) => Some(Progress::Running(late.check)),
+            Answer::Is((checked, at)) => (at.elapsed() <= LATE_ANSWER_MAX).then_some(LookProgress::Is(checked)),
+            Answer::Late(_) => Some(LookProgress::Running(late.check)),
             Answer::None(_) => None,
         }
     }
@@ -355,12 +355,15 @@ impl Guard {
         // What is in reach of a rule alone, such as the repository around its folder, stops no program.
         let fault = exposed.first().map(Exposed::bar);
         let mut state = self.lock();
-        let own = |exposed: &Exposed| Key { name: exposed.name.clone(), place: Place::Own };
+        let own = |exposed: &Exposed| DeciderKey { name: exposed.name.clone(), place: Scope::Own };
         let is_reported = exposed.iter().all(|exposed| state.faults.contains_key(&own(exposed)));
         let of_rule = fault.clone().filter(|_| !is_reported);
         let bars = of_rule.is_some();
-        let new =
-            self.set_fault(&mut state, Key { name: ALL.to_owned(), place: Place::OfRule(more.to_vec()) }, of_rule);
+        let new = self.set_fault(
+            &mut state,
+            DeciderKey { name: ALL.to_owned(), place: Scope::OfRule(more.to_vec()) },
+            of_rule,
+        );
         if bars {
             self.look_soon(state);
         } else {
@@ -372,9 +375,9 @@ impl Guard {
     }
 
     /// Begins, changes or ends a fault, also in `status`. Returns its text if no other fault has it.
-    fn set_fault(&self, state: &mut State, key: Key, text: Option<String>) -> Option<String> {
+    fn set_fault(&self, state: &mut GuardState, key: DeciderKey, text: Option<String>) -> Option<String> {
         // Those of the table itself are few, and always have room.
-        let is_bounded = key.place != Place::Own && !state.faults.contains_key(&key);
+        let is_bounded = key.place != Scope::Own && !state.faults.contains_key(&key);
         let is_full = is_bounded && state.faults.len() >= FAULTS_MAX;
         let text = text.filter(|_| !is_full);
         let before = match &text {
@@ -410,7 +413,7 @@ impl Guard {
     }
 
     fn deciders<'a>(&'a self, settings: &'a Settings) -> Deciders<'a> {
-        let Shared { environments: Environments { server, ours }, codex, own, cwd, .. } = &*self.0;
+        let SharedGuard { environments: Environments { server, ours }, codex, own, cwd, .. } = &*self.0;
         Deciders { settings, codex: Some(codex), own: own.as_deref(), server, ours, cwd }
     }
 
@@ -422,7 +425,7 @@ impl Guard {
     }
 
     /// Has a thread look at all deciders.
-    fn look_soon(&self, mut state: MutexGuard<'_, State>) {
+    fn look_soon(&self, mut state: MutexGuard<'_, GuardState>) {
         if !state.reach.writes {
             return;
         }
@@ -442,7 +445,7 @@ impl Guard {
 
     /// Looks until nothing is due, and nothing is in reach.
     fn look(&self) {
-        let mut hung: Option<(u64, Check<Found>)> = None;
+        let mut hung: Option<(u64, Check<LookResult>)> = None;
         let mut pause = LOOK_AGAIN_AFTER.0;
         loop {
             let mut state = self.lock();
@@ -460,10 +463,10 @@ impl Guard {
                     }
                 }
                 Answer::Late(subject) => {
-                    self.report(Exposed::unanswered(subject), Place::Own);
+                    self.report(Exposed::unanswered(subject), Scope::Own);
                     hung = Some((inputs, check));
                 }
-                Answer::None(subject) => self.report(Exposed::unchecked(subject), Place::Own),
+                Answer::None(subject) => self.report(Exposed::unchecked(subject), Scope::Own),
             }
             let mut state = self.lock();
             if hung.is_none() && state.faults.is_empty() && state.look == Look::Running {
@@ -472,7 +475,7 @@ impl Guard {
             }
             // The wait for a late answer is a pause by itself.
             let wait_max = if hung.is_some() { Duration::ZERO } else { pause };
-            let rests = |state: &mut State| state.look == Look::Running;
+            let rests = |state: &mut GuardState| state.look == Look::Running;
             let waited = self.0.changed.wait_timeout_while(state, wait_max, rests);
             let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
             pause = match state.look {
@@ -482,7 +485,7 @@ impl Guard {
         }
     }
 
-    fn begin_look(&self) -> Check<Found> {
+    fn begin_look(&self) -> Check<LookResult> {
         let (settings, reach, inputs) = self.copy();
         let before = self.lock().faults.clone();
         let guard = self.clone();
@@ -490,25 +493,25 @@ impl Guard {
             let exposed = guard.exposed(&settings, &reach, &[], subject);
             let places = guard.reach(&reach, &[]);
             let deciders = guard.deciders(&settings);
-            let is_ended = |(key, _): &(Key, String)| {
+            let is_ended = |(key, _): &(DeciderKey, String)| {
                 subject.is(&key.name);
                 match &key.place {
-                    Place::Own => !exposed.iter().any(|one| one.name == key.name),
-                    Place::In(cwd) => {
+                    Scope::Own => !exposed.iter().any(|one| one.name == key.name),
+                    Scope::In(cwd) => {
                         !deciders.has(&key.name) || deciders.check(&Wanted::row(&key.name), &places, cwd).is_ok()
                     }
-                    Place::OfRule(places) => guard.exposed(&settings, &reach, places, subject).is_empty(),
+                    Scope::OfRule(places) => guard.exposed(&settings, &reach, places, subject).is_empty(),
                 }
             };
             let ended = before.into_iter().filter(is_ended).collect();
-            Found { inputs, ended, exposed }
+            LookResult { inputs, ended, exposed }
         })
     }
 
     /// Ends the faults whose cause is gone, and reports the new ones. A late answer counts too, unless the settings or the places
     /// have changed meanwhile: then it returns false.
-    fn take(&self, found: Found, is_fresh: bool) -> bool {
-        let Found { inputs, exposed, ended } = found;
+    fn take(&self, found: LookResult, is_fresh: bool) -> bool {
+        let LookResult { inputs, exposed, ended } = found;
         let mut state = self.lock();
         if !is_fresh && inputs != state.inputs {
             return false;
@@ -520,7 +523,7 @@ impl Guard {
             }
         }
         drop(state);
-        exposed.into_iter().for_each(|exposed| self.report(exposed, Place::Own));
+        exposed.into_iter().for_each(|exposed| self.report(exposed, Scope::Own));
         true
     }
 
@@ -533,9 +536,9 @@ impl Guard {
     }
 
     /// Says once that a decider is in reach, in `status`, on stderr and in the history, and looks again later.
-    fn report(&self, exposed: Exposed, place: Place) {
+    fn report(&self, exposed: Exposed, place: Scope) {
         let mut state = self.lock();
-        let key = Key { name: exposed.name.clone(), place };
+        let key = DeciderKey { name: exposed.name.clone(), place };
         let new = self.set_fault(&mut state, key, Some(exposed.to_string()));
         if state.look == Look::Done {
             self.look_soon(state);
@@ -548,7 +551,7 @@ impl Guard {
         self.0.outbox.try_post(Input::Noted(Box::new(note)));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GuardState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -599,7 +602,7 @@ mod tests {
                 ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(&Wanted::row(name), None));
             [guard.check_settings(), guard.nothing_exposed(&[])].into_iter().chain(checked).collect::<Vec<_>>()
         };
-        let Shared { checks, looks, looks_of_rules, .. } = &*guard.0;
+        let SharedGuard { checks, looks, looks_of_rules, .. } = &*guard.0;
         let hung = [checks, looks, looks_of_rules].map(hang_all);
         // No model can write anywhere.
         assert!(all(&guard).iter().all(Result::is_ok));
@@ -646,8 +649,8 @@ mod tests {
     fn faults_end_only_after_a_look_at_them() {
         let lab = tempfile::tempdir().expect("a folder");
         let (guard, _inbox, _woken) = guard(lab.path());
-        let keys = [Place::Own, Place::In("/w".into()), Place::OfRule(Vec::new())];
-        let keys = keys.map(|place| Key { name: "x".to_owned(), place });
+        let keys = [Scope::Own, Scope::In("/w".into()), Scope::OfRule(Vec::new())];
+        let keys = keys.map(|place| DeciderKey { name: "x".to_owned(), place });
         for (seen, now, is_fresh, changes, expect) in [
             ("a", "a", true, false, None),
             ("a", "b", true, false, Some("b")),
@@ -662,7 +665,7 @@ mod tests {
             let inputs = state.inputs;
             state.inputs += u64::from(changes);
             drop(state);
-            let counts = guard.take(Found { inputs, exposed: Vec::new(), ended: with(seen).into() }, is_fresh);
+            let counts = guard.take(LookResult { inputs, exposed: Vec::new(), ended: with(seen).into() }, is_fresh);
             assert_eq!(counts, is_fresh || !changes, "{seen} {now} {is_fresh} {changes}");
             let state = guard.lock();
             let text = |key| state.faults.get(key).map(String::as_str);
@@ -684,7 +687,7 @@ mod tests {
         };
         let report = |cwd: &str, why: &str| {
             let before = guard.revision();
-            guard.report(exposed(why), Place::In(cwd.into()));
+            guard.report(exposed(why), Scope::In(cwd.into()));
             guard.revision() - before
         };
         assert_eq!((report("/a", "in /a"), report("/b", "in /b")), (1, 1));
@@ -695,8 +698,8 @@ mod tests {
         // The same text of two places ends with the last of them.
         let text = exposed("in /x").to_string();
         let mut state = guard.lock();
-        let set = |state: &mut State, cwd: &str, text: Option<&String>| {
-            let key = Key { name: "x".to_owned(), place: Place::In(cwd.into()) };
+        let set = |state: &mut GuardState, cwd: &str, text: Option<&String>| {
+            let key = DeciderKey { name: "x".to_owned(), place: Scope::In(cwd.into()) };
             guard.set_fault(state, key, text.cloned())
         };
         let told =
@@ -706,7 +709,7 @@ mod tests {
         (0..2 * FAULTS_MAX).for_each(|number| drop(set(&mut state, &number.to_string(), Some(&text))));
         assert_eq!(state.faults.len(), FAULTS_MAX);
         // A row of the table is told although there are so many.
-        let key = Key { name: "config.toml".to_owned(), place: Place::Own };
+        let key = DeciderKey { name: "config.toml".to_owned(), place: Scope::Own };
         assert_eq!(
             guard.set_fault(&mut state, key, Some("it is in reach".to_owned())).as_deref(),
             Some("it is in reach")
@@ -728,7 +731,7 @@ mod tests {
                 let is_fine = told.recv().unwrap_or_default();
                 (if is_fine { Ok(()) } else { Err(found()) }, Instant::now())
             };
-            let progress = Progress::Running(guard.0.checks.start("on_pending", checked));
+            let progress = LookProgress::Running(guard.0.checks.start("on_pending", checked));
             let inputs = guard.lock().inputs;
             let checking = Checking { guard: guard.clone(), wanted: wanted.clone(), cwd: None, inputs, progress };
             assert!(checking.wait(Duration::ZERO).is_none());

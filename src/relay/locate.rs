@@ -112,7 +112,12 @@ pub(crate) fn codex(settings: &Settings, environment: &Environment) -> Result<Co
 }
 
 /// The codex for a tool that started us by a link of `wrap`.
-fn codex_for(entry: &Entry, record: &Record, path: &OsStr, ourselves: Option<Identity>) -> Result<Codex, LocateError> {
+fn codex_for(
+    entry: &WrapLink,
+    record: &Record,
+    path: &OsStr,
+    ourselves: Option<Identity>,
+) -> Result<Codex, LocateError> {
     let with_path = |program| Codex { program, path: with_folders(path, &entry.folders), notice: None };
     if let Some(own) = &entry.own {
         let named_by = "the setting that codex-shim wrap has changed".to_owned();
@@ -229,11 +234,11 @@ fn started_as(path: &OsStr, ourselves: Option<Identity>) -> PathBuf {
 
 /// The changes that `codex-shim wrap` has recorded.
 #[derive(Default)]
-struct Record(Vec<Entry>);
+struct Record(Vec<WrapLink>);
 
 /// A link that `wrap` made, and its codex.
 #[derive(Debug, Clone)]
-struct Entry {
+struct WrapLink {
     target: String,
     link: PathBuf,
     /// Whether a tool's setting names the link.
@@ -258,13 +263,13 @@ impl Record {
     }
 
     /// The entries of a home; empty if the record cannot be read.
-    fn entries(home: &Path) -> Vec<Entry> {
+    fn entries(home: &Path) -> Vec<WrapLink> {
         let text = Folder::home(home).and_then(|home| home.read(WRAPPED_FILE)).ok();
         let done: Vec<serde_json::Value> = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-        done.iter().map(|done| Entry::of(done, home)).collect()
+        done.iter().map(|done| WrapLink::of(done, home)).collect()
     }
 
-    fn entry_of(&self, started_as: &Path) -> Option<Entry> {
+    fn entry_of(&self, started_as: &Path) -> Option<WrapLink> {
         self.0.iter().find(|entry| entry.link == started_as).cloned()
     }
 
@@ -279,15 +284,15 @@ impl Record {
     }
 }
 
-impl Entry {
-    fn of(done: &serde_json::Value, home: &Path) -> Entry {
+impl WrapLink {
+    fn of(done: &serde_json::Value, home: &Path) -> WrapLink {
         let path_in = |value: &serde_json::Value| value.as_str().map(PathBuf::from);
         let is_setting = done["change"] == "file";
         let link = if is_setting { path_in(&done["link"]) } else { path_in(&done["path"]) };
         // A folder may have been named by a relative path.
         let target = if is_setting || done["target"] == "path" { &done["target"] } else { &done["path"] };
         let folders = done["pinned"]["folders"].as_array().into_iter().flatten();
-        Entry {
+        WrapLink {
             target: target.as_str().unwrap_or_default().to_owned(),
             // Version 0.1 had one link for all settings.
             link: link.unwrap_or_else(|| home.join(SHARED_LINK)),

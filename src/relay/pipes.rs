@@ -33,7 +33,7 @@ const FED_BYTES: usize = 4 << 10;
 const FEEDER_CHECK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PipeKind {
     /// Plain reads and writes: the descriptor has `O_NONBLOCK` or cannot block.
     Plain,
     Socket,
@@ -69,7 +69,7 @@ pub trait WriteEnd {
 #[derive(Debug)]
 pub(crate) struct Source {
     fd: OwnedFd,
-    kind: Kind,
+    kind: PipeKind,
 }
 
 impl Source {
@@ -77,17 +77,17 @@ impl Source {
     pub(crate) fn stdin() -> io::Result<Source> {
         let (fd, kind) = own_description(rustix::stdio::stdin(), OFlags::RDONLY)?;
         rustix::stdio::dup2_stdin(dev_null(OFlags::RDONLY)?)?;
-        Ok(Source { fd, kind: kind.unwrap_or(Kind::Plain) })
+        Ok(Source { fd, kind: kind.unwrap_or(PipeKind::Plain) })
     }
 
     /// Our end of the child's stdout; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<Source> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Source { fd, kind: Kind::Plain })
+        Ok(Source { fd, kind: PipeKind::Plain })
     }
 
     pub(super) fn socket(stream: UnixStream) -> Source {
-        Source { fd: stream.into(), kind: Kind::Socket }
+        Source { fd: stream.into(), kind: PipeKind::Socket }
     }
 }
 
@@ -96,8 +96,8 @@ impl ReadEnd for Source {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
-            Kind::Plain => rustix::io::read(&self.fd, spare_capacity(buffer)),
-            Kind::Socket => {
+            PipeKind::Plain => rustix::io::read(&self.fd, spare_capacity(buffer)),
+            PipeKind::Socket => {
                 rustix::net::recv(&self.fd, spare_capacity(buffer), RecvFlags::DONTWAIT).map(|(taken, _)| taken)
             }
         };
@@ -121,7 +121,7 @@ impl AsFd for Source {
 #[derive(Debug)]
 pub(crate) struct Sink {
     fd: OwnedFd,
-    kind: Kind,
+    kind: PipeKind,
     feeder: Option<Feeder>,
 }
 
@@ -141,19 +141,19 @@ impl Sink {
     }
 
     pub(super) fn socket(stream: UnixStream) -> Sink {
-        Sink { fd: descriptors::without_signal(stream), kind: Kind::Socket, feeder: None }
+        Sink { fd: descriptors::without_signal(stream), kind: PipeKind::Socket, feeder: None }
     }
 
     /// Our stderr, shared with the child and left in place.
     pub(super) fn stderr() -> io::Result<Sink> {
         let (fd, kind) = own_description(rustix::stdio::stderr(), OFlags::WRONLY)?;
-        Ok(Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None })
+        Ok(Sink { fd, kind: kind.unwrap_or(PipeKind::Plain), feeder: None })
     }
 
     /// Our end of the child's stdin; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<Sink> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Sink { fd, kind: Kind::Plain, feeder: None })
+        Ok(Sink { fd, kind: PipeKind::Plain, feeder: None })
     }
 
     /// A sink whose writes go through a pipe to a thread that may block.
@@ -161,7 +161,7 @@ impl Sink {
         let (reading, writing) = io::pipe()?;
         rustix::io::ioctl_fionbio(&writing, true)?;
         let feeder = Feeder::start(reading.into(), target)?;
-        Ok(Sink { fd: writing.into(), kind: Kind::Plain, feeder: Some(feeder) })
+        Ok(Sink { fd: writing.into(), kind: PipeKind::Plain, feeder: Some(feeder) })
     }
 
     /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
@@ -173,8 +173,8 @@ impl Sink {
 impl WriteEnd for Sink {
     fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
         let written = match self.kind {
-            Kind::Plain => rustix::io::write(&self.fd, bytes),
-            Kind::Socket => descriptors::send(&self.fd, bytes),
+            PipeKind::Plain => rustix::io::write(&self.fd, bytes),
+            PipeKind::Socket => descriptors::send(&self.fd, bytes),
         };
         match written {
             Ok(written) => Ok(written),
@@ -258,16 +258,16 @@ fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> rustix::io::
 
 /// A descriptor for the target of `fd` that can be used without blocking and without side effects on others; without a
 /// kind if that is impossible.
-fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<Kind>)> {
+fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<PipeKind>)> {
     let duplicate = || rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(io::Error::from);
     match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
         FileType::Fifo => match open_again(fd, access) {
-            Some(own) => Ok((own, Some(Kind::Plain))),
+            Some(own) => Ok((own, Some(PipeKind::Plain))),
             None => Ok((duplicate()?, None)),
         },
-        FileType::Socket => Ok((duplicate()?, Some(Kind::Socket))),
-        FileType::RegularFile => Ok((duplicate()?, Some(Kind::Plain))),
-        FileType::CharacterDevice if !rustix::termios::isatty(fd) => Ok((duplicate()?, Some(Kind::Plain))),
+        FileType::Socket => Ok((duplicate()?, Some(PipeKind::Socket))),
+        FileType::RegularFile => Ok((duplicate()?, Some(PipeKind::Plain))),
+        FileType::CharacterDevice if !rustix::termios::isatty(fd) => Ok((duplicate()?, Some(PipeKind::Plain))),
         FileType::CharacterDevice
         | FileType::BlockDevice
         | FileType::Directory
@@ -304,7 +304,7 @@ mod tests {
         let (own, kind) = own_description(writing.as_fd(), OFlags::WRONLY).expect("a description");
         let nonblocking = |fd: &OwnedFd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::NONBLOCK);
         if cfg!(target_os = "linux") {
-            assert_eq!(kind, Some(Kind::Plain));
+            assert_eq!(kind, Some(PipeKind::Plain));
             assert!(nonblocking(&own));
         }
         assert!(!nonblocking(&writing));
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn full_socket_never_blocks() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let sink = Sink { fd: ours.into(), kind: Kind::Socket, feeder: None };
+        let sink = Sink { fd: ours.into(), kind: PipeKind::Socket, feeder: None };
         let chunk = vec![b'x'; 64 << 10];
         let mut written = 0;
         loop {
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn source_distinguishes_silence_from_the_end() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let source = Source { fd: ours.into(), kind: Kind::Socket };
+        let source = Source { fd: ours.into(), kind: PipeKind::Socket };
         let mut buffer = Vec::new();
         assert_eq!(source.read(&mut buffer), ReadOutcome::Nothing);
         theirs.write_all(b"ab").expect("a stream");

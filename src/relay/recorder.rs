@@ -39,7 +39,7 @@ const NOTES_KEPT_MAX: usize = 8;
 pub(crate) struct Recorder {
     opening: Opening,
     published: Arc<Published>,
-    state: State,
+    state: RecorderState,
     parts: SessionParts,
     /// The name with which the client introduced itself.
     client: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct Recorder {
 }
 
 #[derive(Debug)]
-enum State {
+enum RecorderState {
     /// `record` is off.
     Off,
     Open(Box<Writer>),
@@ -75,9 +75,9 @@ impl Recorder {
             Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
         });
         let (state, parts) = match opened {
-            Ok(Opened { writer: Some(writer), parts }) => (State::Open(writer), parts),
-            Ok(Opened { writer: None, parts }) => (State::Off, parts),
-            Err(closed) => (State::Closed(closed), SessionParts::default()),
+            Ok(Opened { writer: Some(writer), parts }) => (RecorderState::Open(writer), parts),
+            Ok(Opened { writer: None, parts }) => (RecorderState::Off, parts),
+            Err(closed) => (RecorderState::Closed(closed), SessionParts::default()),
         };
         Recorder::of(opening, state, parts, notices)
     }
@@ -89,11 +89,11 @@ impl Recorder {
     /// If the journal's folder cannot be read.
     pub(super) fn open_in(session: Session, opening: Opening, notices: &Notices) -> Result<Recorder, StoreError> {
         let Opened { writer, parts } = opening.open_in(session, notices)?;
-        let state = writer.map_or(State::Off, State::Open);
+        let state = writer.map_or(RecorderState::Off, RecorderState::Open);
         Ok(Recorder::of(opening, state, parts, notices))
     }
 
-    fn of(opening: Opening, state: State, parts: SessionParts, notices: &Notices) -> Recorder {
+    fn of(opening: Opening, state: RecorderState, parts: SessionParts, notices: &Notices) -> Recorder {
         let published = Arc::clone(&notices.published);
         Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new(), refused: Vec::new() }
     }
@@ -122,8 +122,8 @@ impl Recorder {
         (self.opening.child_pid, self.opening.adopted) = (child_pid, false);
         let Some(session) = self.parts.session else { return Ok(()) };
         let generation = session.next_generation()?;
-        if let State::Open(_) = &self.state {
-            self.state = State::Open(Box::new(self.opening.writer(session, generation.clone())));
+        if let RecorderState::Open(_) = &self.state {
+            self.state = RecorderState::Open(Box::new(self.opening.writer(session, generation.clone())));
         }
         self.drain_overflow();
         if let Some(ledger) = &self.parts.ledger
@@ -140,7 +140,7 @@ impl Recorder {
         self.opening.bounds = bounds;
         self.opening.retention = retention;
         self.opening.context_bounds = context_bounds;
-        if let State::Open(writer) = &self.state {
+        if let RecorderState::Open(writer) = &self.state {
             writer.bound(bounds);
         }
         if let Some(index) = &self.parts.index {
@@ -151,7 +151,7 @@ impl Recorder {
 
     /// See [`Writer::share_lines`].
     pub(crate) fn share_lines(&mut self, share: bool) {
-        if let State::Open(writer) = &mut self.state {
+        if let RecorderState::Open(writer) = &mut self.state {
             writer.share_lines(share);
         }
     }
@@ -166,28 +166,28 @@ impl Recorder {
     }
 
     fn any_batch<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
-        if let State::Closed(closed) = &self.state
+        if let RecorderState::Closed(closed) = &self.state
             && now.elapsed >= closed.retry_at
         {
             return self.open_again(now, notices);
         }
         match &mut self.state {
-            State::Open(writer) => Some(writer.batch(now)),
-            State::Off | State::Closed(_) => None,
+            RecorderState::Open(writer) => Some(writer.batch(now)),
+            RecorderState::Off | RecorderState::Closed(_) => None,
         }
     }
 
     /// Tries to open the session; its journal begins with a gap for the lines missed so far.
     fn open_again<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
-        let State::Closed(closed) = &mut self.state else { return None };
+        let RecorderState::Closed(closed) = &mut self.state else { return None };
         closed.retry_at = now.elapsed + REOPEN_AFTER;
         let Opened { writer, parts } = self.opening.open(notices).ok()?;
         self.parts = parts;
         self.write_client_name();
-        let State::Closed(closed) = &mut self.state else { return None };
+        let RecorderState::Closed(closed) = &mut self.state else { return None };
         notices.report("the session is open; recording begins");
         let Some(mut writer) = writer else {
-            self.state = State::Off;
+            self.state = RecorderState::Off;
             return None;
         };
         if closed.lines > 0 {
@@ -195,7 +195,7 @@ impl Recorder {
         }
         let mut batch = writer.batch(now);
         closed.notes.iter().for_each(|note| batch.push_note(note));
-        self.state = State::Open(writer);
+        self.state = RecorderState::Open(writer);
         Some(batch)
     }
 
@@ -215,7 +215,7 @@ impl Recorder {
     }
 
     pub(crate) fn commit(&mut self, batch: &mut Batch<'_>, notices: &mut Notices) {
-        let State::Open(writer) = &mut self.state else { return };
+        let RecorderState::Open(writer) = &mut self.state else { return };
         if let Err(error) = writer.commit(batch) {
             notices.journal_failed(&error);
         }
@@ -247,14 +247,14 @@ impl Recorder {
 
     /// Counts lines for which there was no batch.
     pub(super) fn miss_lines(&mut self, lines: u64) {
-        if let State::Closed(closed) = &mut self.state {
+        if let RecorderState::Closed(closed) = &mut self.state {
             closed.lines += lines;
         }
     }
 
     /// Keeps a note for which there was no batch.
     pub(super) fn miss_note(&mut self, note: Note) {
-        if let State::Closed(closed) = &mut self.state
+        if let RecorderState::Closed(closed) = &mut self.state
             && closed.notes.len() < NOTES_KEPT_MAX
         {
             closed.notes.push(note);
@@ -280,7 +280,7 @@ impl Recorder {
             let Some(mut batch) = self.any_batch(now, notices) else { return };
             batch.push_note(note);
             self.commit(&mut batch, notices);
-            if matches!(&self.state, State::Open(writer) if writer.is_whole()) {
+            if matches!(&self.state, RecorderState::Open(writer) if writer.is_whole()) {
                 return;
             }
         }
@@ -289,9 +289,9 @@ impl Recorder {
     /// Allows one more attempt at once, regardless of the last failure.
     fn retry_now(&mut self) {
         match &mut self.state {
-            State::Open(writer) => writer.try_at_once(),
-            State::Closed(closed) => closed.retry_at = Duration::ZERO,
-            State::Off => {}
+            RecorderState::Open(writer) => writer.try_at_once(),
+            RecorderState::Closed(closed) => closed.retry_at = Duration::ZERO,
+            RecorderState::Off => {}
         }
     }
 

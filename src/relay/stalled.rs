@@ -93,11 +93,11 @@ type Silence = (String, u64);
 
 /// The current silences.
 #[derive(Debug, Default)]
-struct Silences(BTreeMap<Silence, Step>);
+struct Silences(BTreeMap<Silence, SilenceStep>);
 
 /// How far a silence has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum SilenceStep {
     /// It was noticed when the journal ended here.
     Noticed(Option<Position>),
     Reported,
@@ -105,7 +105,7 @@ enum Step {
 
 impl Silences {
     fn pause(&self) -> Duration {
-        let is_noticed = |step: &Step| matches!(step, Step::Noticed(_));
+        let is_noticed = |step: &SilenceStep| matches!(step, SilenceStep::Noticed(_));
         if self.0.values().any(is_noticed) { LOOK_EVERY_MIN } else { LOOK_EVERY }
     }
 
@@ -145,16 +145,16 @@ impl Silences {
         let new: Vec<Silence> = stalled.keys().filter(is_new).cloned().collect();
         if !new.is_empty() {
             let end = end();
-            self.0.extend(new.into_iter().map(|silence| (silence, Step::Noticed(end.clone()))));
+            self.0.extend(new.into_iter().map(|silence| (silence, SilenceStep::Noticed(end.clone()))));
         }
         let mut due = Vec::new();
         for (silence, step) in &mut self.0 {
             let is_due = match step {
-                Step::Noticed(end) => end.as_ref().is_none_or(&has_read),
-                Step::Reported => false,
+                SilenceStep::Noticed(end) => end.as_ref().is_none_or(&has_read),
+                SilenceStep::Reported => false,
             };
             if is_due {
-                *step = Step::Reported;
+                *step = SilenceStep::Reported;
                 due.extend(stalled.get(silence).copied());
             }
         }

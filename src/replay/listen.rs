@@ -83,7 +83,7 @@ pub(crate) fn listen(tape: Tape, options: &ListenOptions, tell: &mut dyn FnMut(T
     let signals = Signals::listen(&[SIGTERM, SIGINT]).map_err(ListenError::Signals)?;
     let listener = bind(&options.path, options.runtime_dir.as_deref())?;
     let clients = Clients::new(Arc::new(Script::of(tape)), options.strictness);
-    let mut stage = Stage {
+    let mut stage = ListeningServer {
         listener,
         clients,
         pace: options.pace,
@@ -126,7 +126,7 @@ struct Connection {
 }
 
 /// The socket and all that are connected to it.
-struct Stage<'a> {
+struct ListeningServer<'a> {
     listener: Listener,
     clients: Clients,
     pace: Pace,
@@ -136,7 +136,7 @@ struct Stage<'a> {
     tell: &'a mut dyn FnMut(Told<'_>),
 }
 
-impl Stage<'_> {
+impl ListeningServer<'_> {
     /// Waits until something can be done.
     fn wait(&self, signals: &Signals) -> Result<(), ListenError> {
         let now = Instant::now();

@@ -331,7 +331,7 @@ static HOME_OF_SOMEONE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^/(?:home|U
 
 /// Kind of text that a placeholder replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TextKind {
     Path,
     Temporary,
     Id,
@@ -342,24 +342,24 @@ enum Kind {
     Mask,
 }
 
-impl Kind {
-    const ALL: [(Kind, &'static str); 8] = [
-        (Kind::Path, "path"),
-        (Kind::Temporary, "temporary"),
-        (Kind::Id, "id"),
-        (Kind::Time, "time"),
-        (Kind::Day, "day"),
-        (Kind::Port, "port"),
-        (Kind::Host, "host"),
-        (Kind::Mask, "mask"),
+impl TextKind {
+    const ALL: [(TextKind, &'static str); 8] = [
+        (TextKind::Path, "path"),
+        (TextKind::Temporary, "temporary"),
+        (TextKind::Id, "id"),
+        (TextKind::Time, "time"),
+        (TextKind::Day, "day"),
+        (TextKind::Port, "port"),
+        (TextKind::Host, "host"),
+        (TextKind::Mask, "mask"),
     ];
 
     /// Adds `sent` for this placeholder; returns whether it agrees with the other pairs.
     fn hold(self, mapping: &mut Mapping, on_tape: &str, sent: &str) -> bool {
         match self {
-            Kind::Path | Kind::Temporary => mapping.hold_path(on_tape, sent),
-            Kind::Host => mapping.hold_host(on_tape, sent),
-            Kind::Mask | Kind::Id | Kind::Time | Kind::Day | Kind::Port => true,
+            TextKind::Path | TextKind::Temporary => mapping.hold_path(on_tape, sent),
+            TextKind::Host => mapping.hold_host(on_tape, sent),
+            TextKind::Mask | TextKind::Id | TextKind::Time | TextKind::Day | TextKind::Port => true,
         }
     }
 
@@ -367,22 +367,22 @@ impl Kind {
     fn fits(self, text: &str) -> bool {
         let is_path = || text.len() > 1 && text.starts_with('/') && !text.ends_with('/') && !text.contains(['\n', '"']);
         match self {
-            Kind::Path | Kind::Temporary => is_path(),
+            TextKind::Path | TextKind::Temporary => is_path(),
             // A plain word could be any other word.
-            Kind::Host => {
+            TextKind::Host => {
                 text.chars().all(|char| char.is_ascii_alphanumeric() || matches!(char, '-' | '.' | '_'))
                     && text.contains(|char: char| char.is_ascii_digit() || matches!(char, '-' | '.'))
             }
-            Kind::Mask => !text.is_empty(),
-            Kind::Id | Kind::Time | Kind::Day | Kind::Port => false,
+            TextKind::Mask => !text.is_empty(),
+            TextKind::Id | TextKind::Time | TextKind::Day | TextKind::Port => false,
         }
     }
 }
 
 /// A placeholder in a text of a tape.
 #[derive(Debug, Clone, Copy)]
-struct Found {
-    kind: Kind,
+struct Placeholder {
+    kind: TextKind,
     start: usize,
     end: usize,
 }
@@ -390,14 +390,14 @@ struct Found {
 impl Mapping {
     /// Whether `sent` is `on_tape` with other texts in place of its placeholders. If so, stores those as pairs.
     pub(super) fn holds_placeholders(&mut self, on_tape: &str, sent: &str, values: Values) -> bool {
-        let found: Vec<Found> = PLACEHOLDER
+        let found: Vec<Placeholder> = PLACEHOLDER
             .captures_iter(on_tape)
             .filter_map(|captures| {
                 let (kind, found) =
-                    Kind::ALL.into_iter().find_map(|(kind, name)| Some((kind, captures.name(name)?)))?;
-                Some(Found { kind, start: found.start(), end: found.end() })
+                    TextKind::ALL.into_iter().find_map(|(kind, name)| Some((kind, captures.name(name)?)))?;
+                Some(Placeholder { kind, start: found.start(), end: found.end() })
             })
-            .filter(|found| found.kind != Kind::Mask || values == Values::MaybeMasked)
+            .filter(|found| found.kind != TextKind::Mask || values == Values::MaybeMasked)
             .collect();
         if found.is_empty() {
             return on_tape == sent;
@@ -413,7 +413,7 @@ impl Mapping {
 struct Matching<'a> {
     on_tape: &'a str,
     sent: &'a str,
-    found: &'a [Found],
+    found: &'a [Placeholder],
     attempts: usize,
 }
 
@@ -445,24 +445,24 @@ impl Matching<'_> {
     }
 
     /// Matches a placeholder for a text of known length.
-    fn fixed(&self, mapping: &mut Mapping, found: Found, rest: &str) -> Fixed {
+    fn fixed(&self, mapping: &mut Mapping, found: Placeholder, rest: &str) -> Fixed {
         let text = &self.on_tape[found.start..found.end];
         let shape = |shape: &Regex| match shape.find(rest) {
             Some(sent) => Fixed::Taken { on_tape: text.len(), sent: sent.len() },
             None => Fixed::Differs,
         };
         match found.kind {
-            Kind::Id => match rest.get(..ID_LENGTH).filter(|id| is_id(id)) {
+            TextKind::Id => match rest.get(..ID_LENGTH).filter(|id| is_id(id)) {
                 Some(id) if mapping.hold_id(text, id) => Fixed::Taken { on_tape: text.len(), sent: id.len() },
                 Some(_) | None => Fixed::Differs,
             },
-            Kind::Time => shape(&TIME),
-            Kind::Day => shape(&DAY),
-            Kind::Port => match shape(&PORT) {
+            TextKind::Time => shape(&TIME),
+            TextKind::Day => shape(&DAY),
+            TextKind::Port => match shape(&PORT) {
                 taken @ Fixed::Taken { .. } if rest.split(':').next() == text.split(':').next() => taken,
                 Fixed::Taken { .. } | Fixed::Differs | Fixed::Open => Fixed::Differs,
             },
-            Kind::Path => {
+            TextKind::Path => {
                 for path in self.paths(found) {
                     if let Some(known) = mapping.path(path)
                         && rest.starts_with(known)
@@ -481,21 +481,29 @@ impl Matching<'_> {
                     Some(_) | None => Fixed::Open,
                 }
             }
-            Kind::Temporary => match mapping.path(text).filter(|known| rest.starts_with(known)) {
+            TextKind::Temporary => match mapping.path(text).filter(|known| rest.starts_with(known)) {
                 Some(known) => Fixed::Taken { on_tape: text.len(), sent: known.len() },
                 None => Fixed::Open,
             },
-            Kind::Host | Kind::Mask if rest.starts_with(text) => Fixed::Taken { on_tape: text.len(), sent: text.len() },
-            Kind::Host | Kind::Mask => Fixed::Open,
+            TextKind::Host | TextKind::Mask if rest.starts_with(text) => {
+                Fixed::Taken { on_tape: text.len(), sent: text.len() }
+            }
+            TextKind::Host | TextKind::Mask => Fixed::Open,
         }
     }
 
     /// Matches a placeholder for a text of unknown length: tries each end after which the client's text continues like
     /// the tape's.
-    fn open(&mut self, mapping: &Mapping, found: Found, next: usize, to: usize, depth: usize) -> Option<Mapping> {
+    fn open(&mut self, mapping: &Mapping, found: Placeholder, next: usize, to: usize, depth: usize) -> Option<Mapping> {
         let begun = match found.kind {
-            Kind::Path => self.paths(found).collect(),
-            Kind::Temporary | Kind::Id | Kind::Time | Kind::Day | Kind::Port | Kind::Host | Kind::Mask => {
+            TextKind::Path => self.paths(found).collect(),
+            TextKind::Temporary
+            | TextKind::Id
+            | TextKind::Time
+            | TextKind::Day
+            | TextKind::Port
+            | TextKind::Host
+            | TextKind::Mask => {
                 vec![&self.on_tape[found.start..found.end]]
             }
         };
@@ -533,7 +541,7 @@ impl Matching<'_> {
     }
 
     /// The paths that a placeholder may be, longest first: another user's folder may begin with the name of one.
-    fn paths(&self, found: Found) -> impl Iterator<Item = &'static str> {
+    fn paths(&self, found: Placeholder) -> impl Iterator<Item = &'static str> {
         let text = self.on_tape[found.start..found.end].to_owned();
         PATHS.into_iter().filter(move |path| text.starts_with(path))
     }

@@ -52,11 +52,11 @@ impl Script {
     /// Reads how the lines of a tape belong together.
     #[must_use]
     pub fn of(tape: Tape) -> Script {
-        let mut reading = Reading::default();
+        let mut reading = TapeReading::default();
         for (index, entry) in tape.entries.iter().enumerate() {
             reading.add(index, entry, &tape.entries);
         }
-        let Reading { responses, causes, not_awaited, clients, .. } = reading;
+        let TapeReading { responses, causes, not_awaited, clients, .. } = reading;
         Script { entries: tape.entries, responses, causes, not_awaited, clients }
     }
 
@@ -102,7 +102,7 @@ fn last_word(method: &str) -> &str {
 
 /// The state while a tape is read.
 #[derive(Default)]
-struct Reading {
+struct TapeReading {
     responses: Vec<Option<usize>>,
     causes: Vec<Causes>,
     not_awaited: BTreeSet<usize>,
@@ -133,7 +133,7 @@ impl Moves {
     }
 }
 
-impl Reading {
+impl TapeReading {
     fn add(&mut self, index: usize, entry: &Entry, entries: &[Entry]) {
         self.responses.push(None);
         self.causes.push(Causes::default());

@@ -126,7 +126,7 @@ pub(crate) struct Survey {
 
 /// The requests without an answer. Several clients of a hub may get the same request of the server.
 #[derive(Default)]
-struct Open {
+struct OpenRequests {
     by_clients: BTreeMap<(Conn, RpcId), String>,
     by_server: BTreeMap<RpcId, String>,
 }
@@ -147,7 +147,7 @@ impl Survey {
     pub(crate) fn of(path: &Path) -> Result<Survey, TapeError> {
         let mut reader = TapeReader::open(path)?;
         let mut survey = Survey::default();
-        let mut open = Open::default();
+        let mut open = OpenRequests::default();
         let mut connections = BTreeSet::new();
         loop {
             match reader.step()? {
@@ -183,7 +183,7 @@ impl Survey {
             && self.faults_counted == 0
     }
 
-    fn add(&mut self, line: u64, bytes: &[u8], open: &mut Open, connections: &mut BTreeSet<Conn>) -> Readable {
+    fn add(&mut self, line: u64, bytes: &[u8], open: &mut OpenRequests, connections: &mut BTreeSet<Conn>) -> Readable {
         self.records += 1;
         let record = match Record::parse(bytes) {
             Ok(record) => record,
@@ -227,7 +227,7 @@ impl Survey {
         }
     }
 
-    fn add_line(&mut self, conn: Conn, side: Side, content: &Content<'_>, open: &mut Open) {
+    fn add_line(&mut self, conn: Conn, side: Side, content: &Content<'_>, open: &mut OpenRequests) {
         let lines = match side {
             Side::Client => &mut self.client_lines,
             Side::Server => &mut self.server_lines,

@@ -321,7 +321,7 @@ struct Lines {
     entries: Vec<Entry>,
     /// Calls of codex-shim itself.
     own_calls: HashSet<(Conn, RpcId)>,
-    asked: Asked,
+    asked: ServerRequests,
 }
 
 impl Lines {
@@ -392,7 +392,7 @@ impl Lines {
 
 /// The server's requests, by the indexes of their entries: one for each client of a hub that was asked.
 #[derive(Default)]
-struct Asked {
+struct ServerRequests {
     /// Those that codex-shim has not answered.
     open: HashMap<RpcId, Vec<usize>>,
     /// Those of them that the client was not asked.
@@ -402,7 +402,7 @@ struct Asked {
     next_is_held: bool,
 }
 
-impl Asked {
+impl ServerRequests {
     fn learn(&mut self, entry: &Entry, index: usize) {
         match (entry.from, &entry.kind) {
             (Side::Server, EntryKind::Request { id, .. }) => {

@@ -17,11 +17,11 @@ pub(crate) struct SocketFiles {
 #[derive(Debug, PartialEq, Eq)]
 struct OwnFile {
     path: PathBuf,
-    identity: Identity,
+    identity: SocketIdentity,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Identity {
+enum SocketIdentity {
     /// As long as the socket is open its number is not used again.
     Socket { device: u64, inode: u64 },
     /// The number of a removed link may be used again at once, but nobody else links to our socket.
@@ -59,8 +59,8 @@ impl OwnFile {
     fn at(path: &Path) -> Option<OwnFile> {
         let there: Metadata = std::fs::symlink_metadata(path).ok()?;
         let identity = match there.is_symlink() {
-            true => Identity::Link { target: std::fs::read_link(path).ok()? },
-            false => Identity::Socket { device: there.dev(), inode: there.ino() },
+            true => SocketIdentity::Link { target: std::fs::read_link(path).ok()? },
+            false => SocketIdentity::Socket { device: there.dev(), inode: there.ino() },
         };
         Some(OwnFile { path: path.to_owned(), identity })
     }

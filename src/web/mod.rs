@@ -111,9 +111,9 @@ pub(crate) enum WebError {
 
 /// The time since the start of the process. Time in which the machine sleeps counts, where the system counts it.
 #[derive(Debug, Clone, Copy)]
-struct Clock;
+struct BootClock;
 
-impl Clock {
+impl BootClock {
     fn now(self) -> Duration {
         #[cfg(target_os = "linux")]
         let id = rustix::time::ClockId::Boottime;
@@ -160,7 +160,7 @@ impl Server {
         let console = (SharedEndpoint::new(endpoint), console);
         let app = App {
             hosts: Hosts::new(port, names),
-            clock: Clock,
+            clock: BootClock,
             access: Mutex::new(Access::default()),
             signed_out: watch::channel(()).0,
             inbox: Inbox::start(home.clone(), Arc::clone(&source), session).map_err(set_up("a thread"))?,

@@ -32,7 +32,7 @@ use super::hosts::{Foreign, Hosts, Target};
 use super::inbox::Inbox;
 use super::stream::{self, Timeline};
 use super::timeline::{Follows, Wanted};
-use super::{Clock, calls, random, shown};
+use super::{BootClock, calls, random, shown};
 use crate::control::{BodyError, Places, Refusal, Responded, ok, take_body};
 use crate::sessions::entry::{Folding, Key};
 use crate::sessions::news::Page;
@@ -95,7 +95,7 @@ pub(super) type On<'a> = (&'a dyn Source, &'a Found);
 #[derive(Debug)]
 pub(super) struct App {
     pub(super) hosts: Hosts,
-    pub(super) clock: Clock,
+    pub(super) clock: BootClock,
     pub(super) access: Mutex<Access>,
     /// Changes when browsers are signed out.
     pub(super) signed_out: watch::Sender<()>,
@@ -196,7 +196,7 @@ async fn with_headers(mut response: Response) -> Response {
 
 /// The origin that a request names; it is one of ours.
 #[derive(Debug, Clone)]
-struct Origin(Option<String>);
+struct WebOrigin(Option<String>);
 
 /// Checks the head of a request, then reads its body, then runs its route.
 async fn admit(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
@@ -241,7 +241,7 @@ fn check_head(app: &App, head: &mut Parts) -> Result<(), Box<Response>> {
         let visitor = visitor.ok_or_else(|| Box::new(signed_out().into_response()))?;
         head.extensions.insert(visitor);
     }
-    head.extensions.insert(Origin(origin));
+    head.extensions.insert(WebOrigin(origin));
     Ok(())
 }
 
@@ -338,7 +338,7 @@ struct SignIn {
 
 async fn sign_in(
     State(app): State<Arc<App>>,
-    Extension(Origin(origin)): Extension<Origin>,
+    Extension(WebOrigin(origin)): Extension<WebOrigin>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Responded {
@@ -459,7 +459,7 @@ async fn timeline(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuer
     };
     let limit = limit.ok_or_else(|| bad(format!("`limit` must be 1 to {ENTRIES_MAX}")))?;
     let of = wanted(&query);
-    let (_open, wanted) = Open::new();
+    let (_open, wanted) = TabRequest::new();
     app.with_session(id, move |on| {
         let Page { entries, is_last } = older(&*recorded(on, wanted), before, limit, &of).map_err(unreadable)?;
         ok(&json!({ "entries": entries.iter().map(shown::entry).collect::<Vec<_>>(), "has_older": !is_last }))
@@ -485,7 +485,7 @@ fn older(recorded: &dyn Recorded, before: Key, limit: usize, of: &Wanted) -> std
 async fn entry(State(app): State<Arc<App>>, Path((_, id)): OfSession, RawQuery(query): RawQuery) -> Responded {
     let query = parameters(query.as_deref(), &["key"])?;
     let key = query.get("key").and_then(|text| shown::key_of(text)).ok_or_else(no_entry)?;
-    let (_open, wanted) = Open::new();
+    let (_open, wanted) = TabRequest::new();
     app.with_session(id, move |on| {
         let entry = recorded(on, wanted).one(&key).map_err(unreadable)?;
         ok(&shown::entry(&entry.filter(|entry| entry.key == key).ok_or_else(no_entry)?))
@@ -498,16 +498,16 @@ fn recorded((source, found): On<'_>, wanted: Arc<AtomicBool>) -> Box<dyn Recorde
 }
 
 /// A request of a tab that waits for its response. If the tab is gone, so is the request, and its read ends.
-struct Open(Arc<AtomicBool>);
+struct TabRequest(Arc<AtomicBool>);
 
-impl Open {
-    fn new() -> (Open, Arc<AtomicBool>) {
+impl TabRequest {
+    fn new() -> (TabRequest, Arc<AtomicBool>) {
         let wanted = Arc::new(AtomicBool::new(true));
-        (Open(Arc::clone(&wanted)), wanted)
+        (TabRequest(Arc::clone(&wanted)), wanted)
     }
 }
 
-impl Drop for Open {
+impl Drop for TabRequest {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -655,7 +655,7 @@ mod tests {
         let source: Arc<dyn Source> = Arc::new(endless.clone());
         let app = Arc::new(App {
             hosts: Hosts::new(1, Vec::new()),
-            clock: Clock,
+            clock: BootClock,
             access: Mutex::default(),
             signed_out: watch::channel(()).0,
             inbox: Inbox::start(PathBuf::new(), Arc::clone(&source), None).expect("a thread"),

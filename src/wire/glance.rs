@@ -81,14 +81,14 @@ impl<'a> PlainNotification<'a> {
         if scan.at < line.len() {
             return None;
         }
-        let Found { method, params } = scan.found;
+        let Parts { method, params } = scan.found;
         Some(PlainNotification { method: text.get(method?)?, params: params.and_then(|params| text.get(params)) })
     }
 }
 
 /// The places of a notification's parts in its line, as far as they are scanned.
 #[derive(Debug, Clone, Default)]
-struct Found {
+struct Parts {
     method: Option<Range<usize>>,
     params: Option<Range<usize>>,
 }
@@ -101,7 +101,7 @@ const MESSAGE_DEPTH: usize = 1;
 
 /// The open brackets within a member of the message.
 #[derive(Debug, Clone, Copy, Default)]
-struct Open {
+struct Brackets {
     /// One bit for each bracket, the innermost last: 1 for an object.
     brackets: u128,
     depth: usize,
@@ -110,8 +110,8 @@ struct Open {
 /// The state of a scan at the beginning of a string.
 #[derive(Debug, Clone, Default)]
 struct Checkpoint {
-    found: Found,
-    open: Open,
+    found: Parts,
+    open: Brackets,
     is_ascii: bool,
 }
 
@@ -121,7 +121,7 @@ struct Scan<'a> {
     at: usize,
     /// No string so far has a byte above 0x7f. Outside of strings no such byte is valid.
     is_ascii: bool,
-    found: Found,
+    found: Parts,
     /// The place after the opening quotation mark of the last noted string that is a value.
     last_string: Option<(usize, Checkpoint)>,
     /// Strings that begin later are not noted.
@@ -133,7 +133,7 @@ type Scanned<T = ()> = Option<T>;
 
 impl<'a> Scan<'a> {
     fn of(bytes: &'a [u8]) -> Scan<'a> {
-        Scan { bytes, at: 0, is_ascii: true, found: Found::default(), last_string: None, start_bytes_max: 0 }
+        Scan { bytes, at: 0, is_ascii: true, found: Parts::default(), last_string: None, start_bytes_max: 0 }
     }
 
     /// Whether the scan has reached the end, and all of the line is UTF-8.
@@ -241,12 +241,12 @@ impl<'a> Scan<'a> {
 
     /// Skips one value within `outer_depth` brackets.
     fn value(&mut self, outer_depth: usize) -> Scanned {
-        self.value_within(Open { brackets: 0, depth: outer_depth }, outer_depth, false)
+        self.value_within(Brackets { brackets: 0, depth: outer_depth }, outer_depth, false)
     }
 
     /// Skips the rest of a value within `outer_depth` brackets, in which some are open. `has_ended` tells whether a value within
     /// them has just ended; else one begins.
-    fn value_within(&mut self, mut open: Open, outer_depth: usize, mut has_ended: bool) -> Scanned {
+    fn value_within(&mut self, mut open: Brackets, outer_depth: usize, mut has_ended: bool) -> Scanned {
         loop {
             if !has_ended && !self.begin_value(&mut open)? {
                 continue;
@@ -279,7 +279,7 @@ impl<'a> Scan<'a> {
     }
 
     /// Skips a value that has no parts, or a bracket, up to its first value or its end. Returns `false` if a value follows.
-    fn begin_value(&mut self, open: &mut Open) -> Scanned<bool> {
+    fn begin_value(&mut self, open: &mut Brackets) -> Scanned<bool> {
         match self.next()? {
             b'"' => {
                 if self.at <= self.start_bytes_max {

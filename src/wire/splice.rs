@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
                 let mut members = Vec::new();
-                while let Some(Name(name)) = map.next_key()? {
+                while let Some(MemberName(name)) = map.next_key()? {
                     members.push((name, map.next_value()?));
                 }
                 Ok(Members(members))
@@ -135,24 +135,24 @@ fn value_end(json: &[u8], from: usize) -> usize {
     json.len()
 }
 
-struct Name<'a>(Cow<'a, str>);
+struct MemberName<'a>(Cow<'a, str>);
 
-impl<'de> Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name<'de>, D::Error> {
+impl<'de> Deserialize<'de> for MemberName<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MemberName<'de>, D::Error> {
         struct NameVisitor;
         impl<'de> Visitor<'de> for NameVisitor {
-            type Value = Name<'de>;
+            type Value = MemberName<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a member name")
             }
 
-            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Borrowed(name)))
+            fn visit_borrowed_str<E>(self, name: &'de str) -> Result<MemberName<'de>, E> {
+                Ok(MemberName(Cow::Borrowed(name)))
             }
 
-            fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Owned(name.to_owned())))
+            fn visit_str<E>(self, name: &str) -> Result<MemberName<'de>, E> {
+                Ok(MemberName(Cow::Owned(name.to_owned())))
             }
         }
         deserializer.deserialize_str(NameVisitor)

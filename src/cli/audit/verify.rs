@@ -163,7 +163,7 @@ impl Verified {
 fn verify(file: File, verified: &mut Verified, environment: &Environment) -> Result<(), Stopped> {
     let size = file.metadata().map(|metadata| metadata.len()).unwrap_or_default();
     let progress = Progress::new("verifying", size);
-    let mut lines = Lines::of(file).map_err(Stopped::File)?;
+    let mut lines = FileLines::of(file).map_err(Stopped::File)?;
     let mut chain = Chain { prev: NO_HASH.to_owned(), last: None, has_ended: false };
     let Some(first) = lines.next().map_err(Stopped::File)? else {
         verified.broken(1, "the file is empty");
@@ -254,18 +254,18 @@ impl Chain {
 }
 
 /// The lines of a file, of either form.
-struct Lines {
+struct FileLines {
     input: io::Take<BufReader<File>>,
     /// Of a CSV file.
     columns: Option<Vec<&'static str>>,
     before: u64,
 }
 
-impl Lines {
-    fn of(file: File) -> io::Result<Lines> {
+impl FileLines {
+    fn of(file: File) -> io::Result<FileLines> {
         let mut input = BufReader::new(file).take(u64::MAX);
         let is_csv = input.fill_buf()?.first().is_some_and(|byte| *byte != b'{');
-        let mut lines = Lines { input, columns: None, before: u64::MAX };
+        let mut lines = FileLines { input, columns: None, before: u64::MAX };
         if is_csv {
             lines.columns = match csv::read(&mut lines.input)? {
                 csv::Row::Cells(cells) => columns_of(&cells),

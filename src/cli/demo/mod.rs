@@ -392,37 +392,37 @@ const NAME_COLUMNS: usize = 30;
 
 /// Destination of the demo's output.
 pub(super) struct Stage {
-    shown: Shown,
+    shown: StageOutput,
     headings: u32,
     /// Of what was printed so far.
     status: i32,
 }
 
-enum Shown {
+enum StageOutput {
     /// Printed while the demo runs.
     OnScreen(Screen),
     /// Collected for one document at the end.
-    Kept(Vec<Part>),
+    Kept(Vec<Section>),
     Nowhere,
 }
 
 /// A heading with its rows.
 #[derive(Serialize)]
-struct Part {
+struct Section {
     heading: String,
-    said: Vec<Said>,
-    rows: Vec<Row>,
+    said: Vec<SaidLine>,
+    rows: Vec<StageRow>,
 }
 
 #[derive(Serialize)]
-struct Said {
+struct SaidLine {
     after_ms: u64,
     who: String,
     what: String,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct StageRow {
     name: String,
     value: String,
 }
@@ -430,17 +430,17 @@ struct Row {
 impl Stage {
     /// Prints to stdout.
     pub(super) fn of_stdout(environment: &Environment) -> Stage {
-        Stage { shown: Shown::OnScreen(Screen::of_stdout(environment)), headings: 0, status: 0 }
+        Stage { shown: StageOutput::OnScreen(Screen::of_stdout(environment)), headings: 0, status: 0 }
     }
 
     /// Collects a document.
     pub(super) fn kept() -> Stage {
-        Stage { shown: Shown::Kept(Vec::new()), headings: 0, status: 0 }
+        Stage { shown: StageOutput::Kept(Vec::new()), headings: 0, status: 0 }
     }
 
     /// Discards the output.
     pub(super) fn dark() -> Stage {
-        Stage { shown: Shown::Nowhere, headings: 0, status: 0 }
+        Stage { shown: StageOutput::Nowhere, headings: 0, status: 0 }
     }
 
     pub(super) fn title(&mut self, text: &str) {
@@ -451,8 +451,8 @@ impl Stage {
         self.headings += 1;
         self.line(Tone::Faint, "");
         self.line(Tone::Strong, &format!("{:>2}  {text}", self.headings));
-        if let Shown::Kept(parts) = &mut self.shown {
-            parts.push(Part { heading: text.to_owned(), said: Vec::new(), rows: Vec::new() });
+        if let StageOutput::Kept(parts) = &mut self.shown {
+            parts.push(Section { heading: text.to_owned(), said: Vec::new(), rows: Vec::new() });
         }
     }
 
@@ -465,7 +465,7 @@ impl Stage {
         };
         self.line(tone, &cut(&format!("    {:>5} ms  {who:>8}  {what}", after.as_millis())));
         if let Some(part) = self.last() {
-            part.said.push(Said { after_ms: after.as_millis() as u64, who: who.to_owned(), what: what.to_owned() });
+            part.said.push(SaidLine { after_ms: after.as_millis() as u64, who: who.to_owned(), what: what.to_owned() });
         }
     }
 
@@ -474,21 +474,21 @@ impl Stage {
         let row = plain(&format!("    {name:<24}  {value}"));
         self.write(&screen::wrapped(&row, NAME_COLUMNS, columns_max));
         if let Some(part) = self.last() {
-            part.rows.push(Row { name: name.to_owned(), value: value.to_owned() });
+            part.rows.push(StageRow { name: name.to_owned(), value: value.to_owned() });
         }
     }
 
     /// Prints the end, with the reason if the demo stopped early; returns the exit status.
     pub(super) fn end(mut self, why: Option<&str>) -> i32 {
         match &self.shown {
-            Shown::Kept(parts) => {
+            StageOutput::Kept(parts) => {
                 let shim = env!("CARGO_PKG_VERSION");
                 // A part is empty if the demo stopped right after its heading.
-                let parts: Vec<&Part> =
+                let parts: Vec<&Section> =
                     parts.iter().filter(|part| !part.rows.is_empty() || !part.said.is_empty()).collect();
                 print_json(&json!({ "shim": shim, "held": why.is_none(), "error": why, "parts": parts }))
             }
-            Shown::OnScreen(_) | Shown::Nowhere => {
+            StageOutput::OnScreen(_) | StageOutput::Nowhere => {
                 if why.is_none() {
                     self.write("");
                 }
@@ -497,21 +497,21 @@ impl Stage {
         }
     }
 
-    fn last(&mut self) -> Option<&mut Part> {
+    fn last(&mut self) -> Option<&mut Section> {
         match &mut self.shown {
-            Shown::Kept(parts) => parts.last_mut(),
-            Shown::OnScreen(_) | Shown::Nowhere => None,
+            StageOutput::Kept(parts) => parts.last_mut(),
+            StageOutput::OnScreen(_) | StageOutput::Nowhere => None,
         }
     }
 
     fn line(&mut self, tone: Tone, text: &str) {
-        if let Shown::OnScreen(screen) = self.shown {
+        if let StageOutput::OnScreen(screen) = self.shown {
             self.write(&if text.is_empty() { String::new() } else { screen.paint(tone, text) });
         }
     }
 
     fn write(&mut self, text: &str) {
-        if matches!(self.shown, Shown::OnScreen(_)) {
+        if matches!(self.shown, StageOutput::OnScreen(_)) {
             // A line that is lost does not stop the demo.
             self.status = self.status.max(screen::print_exactly(&format!("{text}\n")));
         }

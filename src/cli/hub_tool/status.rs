@@ -136,7 +136,7 @@ fn server_on_record(dir: &Path) -> Option<Server> {
 
 /// A client, and the folders of its users' threads.
 #[derive(Debug, Clone, Serialize)]
-struct Connection {
+struct ConnectedClient {
     #[serde(flatten)]
     document: ConnectionDocument,
     folders: BTreeSet<String>,
@@ -162,7 +162,7 @@ impl std::fmt::Display for Fault {
 /// The state of a hub that runs.
 pub(in crate::cli) struct Status {
     server: Option<Server>,
-    connections: Vec<Connection>,
+    connections: Vec<ConnectedClient>,
     /// Codex has changed since the server started.
     outdated: bool,
     /// The sockets on which the hub listens.
@@ -233,14 +233,14 @@ fn asked(hub: &Hub) -> Result<SessionDocument, Unanswered> {
 }
 
 /// The connections, each with the folders of its users' threads.
-fn connections_of(connections: Vec<ConnectionDocument>, threads: &[ThreadDocument]) -> Vec<Connection> {
+fn connections_of(connections: Vec<ConnectionDocument>, threads: &[ThreadDocument]) -> Vec<ConnectedClient> {
     let folder_of = |id: &String| {
         let thread = threads.iter().find(|thread| thread.thread_id == *id && thread.identity.kind.is_user())?;
         Some(thread.identity.place.as_ref()?.folder.clone())
     };
     let with_folders = |document: ConnectionDocument| {
         let folders = document.threads.iter().filter_map(folder_of).collect();
-        Connection { document, folders }
+        ConnectedClient { document, folders }
     };
     connections.into_iter().map(with_folders).collect()
 }
@@ -353,7 +353,7 @@ impl Status {
             Column::number("THREADS"),
             Column::number("WAITING").spare(),
         ];
-        let row = |Connection { document, folders }: &Connection| {
+        let row = |ConnectedClient { document, folders }: &ConnectedClient| {
             let words =
                 [&document.client.name, &document.client.version].map(|word| word.as_deref().unwrap_or_default());
             let folders: Vec<&str> = folders.iter().map(String::as_str).collect();

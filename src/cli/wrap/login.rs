@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use super::login_file::{LABEL, LoginFile, Manager};
 use super::plan::{Plan, Planner};
-use super::{Change, Wrapped};
+use super::{WrapChange, Wrapped};
 use crate::config::Environment;
 use crate::files;
 
@@ -34,8 +34,8 @@ impl Planner<'_> {
         let enabled = enabling_link(&path);
         let record = self.all.iter().find(|other| other.path == path);
         let written = record.and_then(|record| match &record.change {
-            Change::Login { text, made, .. } => Some((text, made)),
-            Change::Link { .. } | Change::File { .. } => None,
+            WrapChange::Login { text, made, .. } => Some((text, made)),
+            WrapChange::Link { .. } | WrapChange::File { .. } => None,
         });
         let is_enabled = enabled.as_ref().is_none_or(|link| fs::read_link(link).is_ok_and(|to| to == path));
         let made = match (files::read_named(&path), written) {
@@ -54,7 +54,7 @@ impl Planner<'_> {
                 "{link} is there already, and not made by `wrap`; `systemctl --user disable {UNIT}` removes it"
             ));
         }
-        let change = Change::Login { text, enabled, made };
+        let change = WrapChange::Login { text, enabled, made };
         let (target, pinned) = (TARGET.to_owned(), Some(pinned));
         Ok(Plan::Do(Wrapped { target, path, link: None, codex: None, pinned, shared: false, change }))
     }

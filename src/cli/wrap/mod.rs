@@ -120,7 +120,7 @@ struct Wrapped {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     shared: bool,
     #[serde(flatten)]
-    change: Change,
+    change: WrapChange,
 }
 
 /// The codex that `wrap` found.
@@ -136,23 +136,23 @@ impl Wrapped {
     /// The link to us.
     fn link(&self, home: &Path) -> PathBuf {
         match self.change {
-            Change::Link { .. } | Change::Login { .. } => self.path.clone(),
-            Change::File { .. } => self.link.clone().unwrap_or_else(|| home.join(SHARED_LINK)),
+            WrapChange::Link { .. } | WrapChange::Login { .. } => self.path.clone(),
+            WrapChange::File { .. } => self.link.clone().unwrap_or_else(|| home.join(SHARED_LINK)),
         }
     }
 
     /// Name of the wrap for `wrap` and `unwrap`.
     fn name(&self) -> String {
         match self.change {
-            Change::Link { .. } => self.path.display().to_string(),
-            Change::File { .. } | Change::Login { .. } => self.target.clone(),
+            WrapChange::Link { .. } => self.path.display().to_string(),
+            WrapChange::File { .. } | WrapChange::Login { .. } => self.target.clone(),
         }
     }
 
     /// The step before the change has an effect.
     fn then(&self) -> String {
         match Tool::named(&self.target) {
-            None if matches!(self.change, Change::Login { .. }) => {
+            None if matches!(self.change, WrapChange::Login { .. }) => {
                 "the hub starts at your next login; `codex-shim hub start` starts it now".to_owned()
             }
             Some(tool) => format!("{}: {}", self.target, tool.then),
@@ -164,7 +164,7 @@ impl Wrapped {
 /// The kind of change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "change")]
-enum Change {
+enum WrapChange {
     /// A link to us was created; an existing file was renamed to `set_aside`.
     Link { to: PathBuf, set_aside: Option<PathBuf> },
     /// A file was rewritten or, without `before`, created.
@@ -259,7 +259,7 @@ fn carry_out(plan: &Plan, ourselves: &Path, home: &Path, all: &[Wrapped]) -> Res
     match plan {
         Plan::Nothing => Ok(()),
         Plan::Do(wrapped) => {
-            if matches!(wrapped.change, Change::File { .. }) {
+            if matches!(wrapped.change, WrapChange::File { .. }) {
                 link_called_codex(&wrapped.link(home), ourselves, home)?;
             }
             write(home, &with(wrapped))?;
@@ -326,12 +326,12 @@ fn joins(record: Option<&Wrapped>) -> &'static str {
 fn shown(wrapped: &Wrapped) -> String {
     let path = wrapped.path.display();
     let change = match &wrapped.change {
-        Change::Login { text, enabled, .. } => login::shown(&wrapped.path, text, enabled.as_deref()),
-        Change::Link { to, set_aside: None } => format!("link {path} to {}\n", to.display()),
-        Change::Link { to, set_aside: Some(aside) } => {
+        WrapChange::Login { text, enabled, .. } => login::shown(&wrapped.path, text, enabled.as_deref()),
+        WrapChange::Link { to, set_aside: None } => format!("link {path} to {}\n", to.display()),
+        WrapChange::Link { to, set_aside: Some(aside) } => {
             format!("rename {path} to {}\nlink {path} to {}\n", aside.display(), to.display())
         }
-        Change::File { before, after } => {
+        WrapChange::File { before, after } => {
             let before: Vec<&str> = before.as_deref().unwrap_or_default().lines().collect();
             let after: Vec<&str> = after.lines().collect();
             let same = |(one, other): &(&&str, &&str)| one == other;
@@ -369,14 +369,14 @@ fn apply(wrapped: &Wrapped) -> Result<(), String> {
     let path = &wrapped.path;
     let failed = |what: &str, error: io::Error| format!("{what} {}: {error}", path.display());
     match &wrapped.change {
-        Change::Link { to, set_aside } => {
+        WrapChange::Link { to, set_aside } => {
             if let Some(aside) = set_aside {
                 fs::rename(path, aside).map_err(|error| failed("rename", error))?;
             }
             std::os::unix::fs::symlink(to, path).map_err(|error| failed("link", error))
         }
-        Change::File { before: _, after } => rewrite(path, after),
-        Change::Login { text, enabled, made } => login::apply(path, text, enabled.as_deref(), made),
+        WrapChange::File { before: _, after } => rewrite(path, after),
+        WrapChange::Login { text, enabled, made } => login::apply(path, text, enabled.as_deref(), made),
     }
 }
 
@@ -411,7 +411,7 @@ pub(super) fn check(path: &Path) -> Result<(), String> {
 
 /// Rewrites a file, or creates it if it does not exist.
 pub(super) fn rewrite(path: &Path, text: &str) -> Result<(), String> {
-    let Target { path, was } = target(path)?;
+    let LinkTarget { path, was } = target(path)?;
     let failed = |error: io::Error| format!("write {}: {error}", path.display());
     let Some(was) = was else { return put(&path, text, None).map(drop).map_err(failed) };
     let is_replaced = is_plain(&path, &was) && put(&path, text, Some(&was)).map_err(failed)?;
@@ -419,18 +419,18 @@ pub(super) fn rewrite(path: &Path, text: &str) -> Result<(), String> {
 }
 
 /// The file behind a path.
-struct Target {
+struct LinkTarget {
     /// With all links resolved.
     path: PathBuf,
     /// `None` if it does not exist.
     was: Option<Metadata>,
 }
 
-fn target(path: &Path) -> Result<Target, String> {
+fn target(path: &Path) -> Result<LinkTarget, String> {
     let at = path.display();
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Target { path: path.to_owned(), was: None });
+            return Ok(LinkTarget { path: path.to_owned(), was: None });
         }
         Err(error) => return Err(format!("look at {at}: {error}")),
         Ok(_) => {}
@@ -449,7 +449,7 @@ fn target(path: &Path) -> Result<Target, String> {
         return Err(format!("{shown} is read-only (mode {mode:04o}): run `chmod u+w {shown}` first, {by_hand}"));
     }
     match rustix::fs::access(&target, rustix::fs::Access::WRITE_OK) {
-        Ok(()) => Ok(Target { path: target, was: Some(was) }),
+        Ok(()) => Ok(LinkTarget { path: target, was: Some(was) }),
         Err(error) => Err(format!("{shown} cannot be written ({error}): check its owner, {by_hand}")),
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use super::setting::{Tool, setting_of, string_of, with_member};
-use super::{Change, Pinned, Wrapped, check, login, read};
+use super::{Pinned, WrapChange, Wrapped, check, login, read};
 use crate::config::{Environment, Settings};
 use crate::files;
 use crate::relay::locate::{self, OwnPath, SET_ASIDE, SHARED_LINK};
@@ -104,7 +104,7 @@ impl Planner<'_> {
 
     /// The plan for an existing link of ours.
     fn mended_link(&self, link: &Path, record: &Wrapped, leads_to: &Path, is_relinked: bool) -> Plan {
-        let Change::Link { to, set_aside } = &record.change else { return Plan::Nothing };
+        let WrapChange::Link { to, set_aside } = &record.change else { return Plan::Nothing };
         let to = if is_relinked { self.ourselves.path.clone() } else { to.clone() };
         let set_aside = set_aside.clone().filter(|aside| aside.symlink_metadata().is_ok());
         let pinned = match &set_aside {
@@ -112,7 +112,7 @@ impl Planner<'_> {
             None => self.found().ok().or_else(|| record.pinned.clone()),
         };
         let shared = record.shared || self.shared;
-        let new = Wrapped { pinned, shared, change: Change::Link { to, set_aside }, ..record.clone() };
+        let new = Wrapped { pinned, shared, change: WrapChange::Link { to, set_aside }, ..record.clone() };
         if new == *record && !is_relinked {
             return Plan::Nothing;
         }
@@ -130,8 +130,8 @@ impl Planner<'_> {
         }
         // Only the earlier record knows the name of the original codex.
         let earlier = all.iter().filter(|other| other.path == path).find_map(|other| match &other.change {
-            Change::Link { set_aside, .. } => set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok()),
-            Change::File { .. } | Change::Login { .. } => None,
+            WrapChange::Link { set_aside, .. } => set_aside.as_ref().filter(|aside| aside.symlink_metadata().is_ok()),
+            WrapChange::File { .. } | WrapChange::Login { .. } => None,
         });
         if let (Some(aside), true) = (earlier, path.symlink_metadata().is_err()) {
             let (path, aside) = (path.display(), aside.display());
@@ -149,7 +149,7 @@ impl Planner<'_> {
             Some(aside) => self.pin(aside, &path),
             None => self.found()?,
         };
-        let change = Change::Link { to: self.ourselves.path.clone(), set_aside };
+        let change = WrapChange::Link { to: self.ourselves.path.clone(), set_aside };
         let (target, pinned, shared) = (target.to_owned(), Some(pinned), self.shared);
         Ok(Plan::Do(Wrapped { target, path, link: None, codex: None, pinned, shared, change }))
     }
@@ -180,7 +180,7 @@ impl Planner<'_> {
         let text = before.as_deref().unwrap_or_default();
         let after = with_member(text, &tool.setting, &link.to_string_lossy())
             .map_err(|why| format!("{at}: {}; correct it, or set {} by hand", why.0, names.join(".")))?;
-        let change = Change::File { before, after };
+        let change = WrapChange::File { before, after };
         let (target, link, pinned) = (tool.target.to_owned(), Some(link), Some(pinned));
         Ok(Plan::Do(Wrapped { target, path: file.clone(), link, codex, pinned, shared: self.shared, change }))
     }
@@ -190,7 +190,8 @@ impl Planner<'_> {
         let from = fs::read_link(link).ok();
         let is_other_name = self.ourselves.is_on_path && from.as_ref() != Some(&self.ourselves.path);
         let is_relinked = is_other_name || !self.is_ours(link);
-        let record = self.all.iter().find(|other| other.path == file && matches!(other.change, Change::File { .. }));
+        let record =
+            self.all.iter().find(|other| other.path == file && matches!(other.change, WrapChange::File { .. }));
         let new = match record {
             None if self.shared => return self.not_on_record(link),
             None => None,
@@ -262,8 +263,8 @@ fn first_on_path(all: &[Wrapped], environment: &Environment) -> Option<PathBuf> 
 fn link_on_record<'a>(all: &'a [Wrapped], path: &Path) -> Option<(&'a Wrapped, &'a Path, Option<&'a PathBuf>)> {
     let leads_to = fs::read_link(path).ok()?;
     all.iter().filter(|wrapped| wrapped.path == path).find_map(|wrapped| match &wrapped.change {
-        Change::Link { to, set_aside } if *to == leads_to => Some((wrapped, to.as_path(), set_aside.as_ref())),
-        Change::Link { .. } | Change::File { .. } | Change::Login { .. } => None,
+        WrapChange::Link { to, set_aside } if *to == leads_to => Some((wrapped, to.as_path(), set_aside.as_ref())),
+        WrapChange::Link { .. } | WrapChange::File { .. } | WrapChange::Login { .. } => None,
     })
 }
 
@@ -330,7 +331,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
         Look::AsMade(Made { name: name.clone(), place, program, pinned, is_shared: wrapped.shared })
     };
     match &wrapped.change {
-        Change::Login { text, enabled, .. } => match files::read_named(&wrapped.path) {
+        WrapChange::Login { text, enabled, .. } => match files::read_named(&wrapped.path) {
             Ok(now) if now == *text && login::is_enabled(&wrapped.path, enabled.as_deref()) => {
                 Look::AtLogin(wrapped.path.clone(), wrapped.pinned.as_ref().map(|pinned| pinned.codex.clone()))
             }
@@ -338,7 +339,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
             Ok(_) => changed(format!("{at} was changed since")),
             Err(error) => changed(format!("read {at}: {error}")),
         },
-        Change::Link { to, set_aside } => {
+        WrapChange::Link { to, set_aside } => {
             if fs::read_link(&wrapped.path).is_ok_and(|there| there == *to) {
                 if !wrapped.path.exists() {
                     let to = to.display();
@@ -361,7 +362,7 @@ fn look(wrapped: &Wrapped, home: &Path) -> Look {
                 (None, Err(_)) => changed(format!("the link {at} is gone")),
             }
         }
-        Change::File { .. } => {
+        WrapChange::File { .. } => {
             let names = setting_of(&wrapped.target).names;
             let member = names.join(".");
             let text = match files::read_named(&wrapped.path) {

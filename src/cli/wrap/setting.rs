@@ -74,7 +74,7 @@ pub(super) fn with_value(text: &str, names: &[&str], value: &str) -> Option<Stri
 
 /// The text without the member at `names`, and without its line and its comma.
 pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
-    let Place { member, .. } = place_of(text, names)?;
+    let MemberRanges { member, .. } = place_of(text, names)?;
     let (before, after) = (&text[..member.start], &text[member.end..]);
     let line = before.trim_end_matches([' ', '\t']);
     let is_own_line = line.ends_with('\n');
@@ -93,15 +93,15 @@ pub(super) fn without_member(text: &str, names: &[&str]) -> Option<String> {
 }
 
 /// The byte ranges of a member and of its value.
-struct Place {
+struct MemberRanges {
     member: Range<usize>,
     value: Range<usize>,
 }
 
-fn place_of(text: &str, names: &[&str]) -> Option<Place> {
+fn place_of(text: &str, names: &[&str]) -> Option<MemberRanges> {
     let file = File::parse(text).ok()?;
     let member = file.member(names)?;
-    Some(Place { member: file.range_of(member), value: file.range_of(&member.value) })
+    Some(MemberRanges { member: file.range_of(member), value: file.range_of(&member.value) })
 }
 
 /// A parsed settings file.

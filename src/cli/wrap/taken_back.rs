@@ -10,7 +10,7 @@ use super::super::{CliError, Done};
 use super::super::{FAILED, hub_tool, say, screen};
 use super::plan::installed_over;
 use super::setting::{depth_of, setting_of, value_of, with_value, without_member};
-use super::{Change, UnwrapArguments, Wrapped, check, login, read, rewrite, write};
+use super::{UnwrapArguments, WrapChange, Wrapped, check, login, read, rewrite, write};
 use crate::config::Environment;
 use crate::files;
 
@@ -78,7 +78,8 @@ pub(super) fn unwrap(arguments: &UnwrapArguments, home: &Path, environment: &Env
             if let Some(told) = told {
                 let line = if arguments.dry_run { format!("would {told}") } else { in_past(told) };
                 status = status.max(screen::print(&format!("{line}\n")));
-                if matches!(wrapped.change, Change::File { .. }) && told.starts_with(PUT_BACK) && !arguments.dry_run {
+                if matches!(wrapped.change, WrapChange::File { .. }) && told.starts_with(PUT_BACK) && !arguments.dry_run
+                {
                     status = status.max(screen::print(&format!("{}\n", wrapped.then())));
                 }
             }
@@ -106,7 +107,7 @@ fn is_named(wrapped: &Wrapped, target: &str) -> bool {
         return wrapped.target == target;
     }
     let at = std::path::absolute(target).unwrap_or_else(|_| target.into());
-    let is_folder = matches!(wrapped.change, Change::Link { .. }) && wrapped.path.parent() == Some(&at);
+    let is_folder = matches!(wrapped.change, WrapChange::Link { .. }) && wrapped.path.parent() == Some(&at);
     wrapped.target == target || wrapped.path == at || is_folder
 }
 
@@ -116,7 +117,7 @@ fn take_back(wrapped: &Wrapped, is_dry: bool, environment: &Environment) -> Resu
     let at = path.display();
     let failed = |error: io::Error| Left::Failed(format!("take back {at}: {error}"));
     match &wrapped.change {
-        Change::Login { text, enabled, made } => {
+        WrapChange::Login { text, enabled, made } => {
             match files::read_named(path) {
                 Ok(now) if now == *text => {}
                 Ok(_) => return Err(Left::Changed(format!("{at} was changed since; it is left unchanged"))),
@@ -133,7 +134,7 @@ fn take_back(wrapped: &Wrapped, is_dry: bool, environment: &Environment) -> Resu
             }
             Ok(told)
         }
-        Change::Link { to, set_aside } => {
+        WrapChange::Link { to, set_aside } => {
             let leads_to = fs::read_link(path).ok();
             match (&leads_to, set_aside) {
                 (Some(there), _) if there == to => {}
@@ -162,7 +163,7 @@ fn take_back(wrapped: &Wrapped, is_dry: bool, environment: &Environment) -> Resu
                 None => format!("remove the link {at}"),
             })
         }
-        Change::File { before, after } => {
+        WrapChange::File { before, after } => {
             let now = match files::read_named(path) {
                 Ok(now) => Some(now),
                 Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,

@@ -301,7 +301,7 @@ const LOST_BEGINNINGS: [&str; 6] = [
 
 /// The members that identify an envelope. Others may be present, as earlier builds and pushers wrote them.
 #[derive(Deserialize)]
-struct Known<'a> {
+struct EnvelopeMembers<'a> {
     v: u64,
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
@@ -389,7 +389,9 @@ fn is_envelope(text: &str) -> bool {
 fn is_envelope_json(json: &str) -> bool {
     // A character has up to four bytes.
     let is_bounded = json.len() <= 4 * TURN_CHARS_MAX && !json.contains(['\n', '\r', MARKER_END]);
-    is_bounded && serde_json::from_str::<Known<'_>>(json).is_ok_and(|known| known.v >= 1 && known.kind == ENVELOPE_TYPE)
+    is_bounded
+        && serde_json::from_str::<EnvelopeMembers<'_>>(json)
+            .is_ok_and(|known| known.v >= 1 && known.kind == ENVELOPE_TYPE)
 }
 
 /// Whether a text is the beginning of an envelope, cut off after its first character or later.
@@ -422,12 +424,12 @@ pub(in crate::engine) struct TurnStart<'a> {
     /// The input array and its elements.
     input: &'a RawValue,
     items: Vec<&'a RawValue>,
-    said: Said<'a>,
+    said: UserWords<'a>,
 }
 
 /// The user's words in an input.
 #[derive(Debug, Default)]
-struct Said<'a> {
+struct UserWords<'a> {
     /// The first non-empty text item, with its text as written.
     first: Option<(Members<'a>, &'a RawValue)>,
     /// The concatenated text.
@@ -445,7 +447,7 @@ impl<'a> TurnStart<'a> {
         let thread_id = params.text("threadId").filter(|id| !id.is_empty() && id.len() <= THREAD_ID_BYTES_MAX)?;
         let input = params.get("input")?;
         let items = elements(input)?;
-        let said = Said::of(&items)?;
+        let said = UserWords::of(&items)?;
         Some(TurnStart { line, thread_id, input, items, said })
     }
 
@@ -490,9 +492,9 @@ impl<'a> TurnStart<'a> {
     }
 }
 
-impl<'a> Said<'a> {
-    fn of(items: &[&'a RawValue]) -> Option<Said<'a>> {
-        let mut said = Said::default();
+impl<'a> UserWords<'a> {
+    fn of(items: &[&'a RawValue]) -> Option<UserWords<'a>> {
+        let mut said = UserWords::default();
         let mut first_seen = false;
         for item in items {
             let item = Members::of(item)?;

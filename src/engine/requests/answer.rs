@@ -333,10 +333,10 @@ pub fn decisions(kind: RequestKind, params: &Value) -> Vec<Value> {
 pub(in crate::engine) fn asks_secret(params: &str) -> bool {
     #[derive(Deserialize)]
     struct Params {
-        questions: Vec<Question>,
+        questions: Vec<AnsweredQuestion>,
     }
     #[derive(Deserialize)]
-    struct Question {
+    struct AnsweredQuestion {
         #[serde(rename = "isSecret", default)]
         is_secret: Option<bool>,
     }

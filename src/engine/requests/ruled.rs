@@ -29,13 +29,13 @@ const RULE_MAX: Duration = HOLD_MAX;
 /// The decision of the rules on a request.
 #[derive(Debug, Default)]
 pub(super) struct RuledRequest {
-    by: Option<By>,
+    by: Option<RuledBy>,
     /// Names of the rules that the request bars, and why.
     barred: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
-enum By {
+enum RuledBy {
     Accept { name: String, check: Box<ProgramCheck> },
     Decline { name: String, reason: Option<String> },
     Hold { name: String },
@@ -65,17 +65,17 @@ pub(super) struct AppliedRule {
 
 impl RuledRequest {
     pub(super) fn holds(&self) -> bool {
-        matches!(self.by, Some(By::Hold { .. }))
+        matches!(self.by, Some(RuledBy::Hold { .. }))
     }
 
     /// Whether a rule may answer.
     pub(super) fn answers(&self) -> bool {
-        matches!(self.by, Some(By::Accept { .. } | By::Decline { .. }))
+        matches!(self.by, Some(RuledBy::Accept { .. } | RuledBy::Decline { .. }))
     }
 
     pub(super) fn rule_name(&self) -> Option<String> {
         match self.by.as_ref()? {
-            By::Accept { name, .. } | By::Decline { name, .. } | By::Hold { name } => Some(name.clone()),
+            RuledBy::Accept { name, .. } | RuledBy::Decline { name, .. } | RuledBy::Hold { name } => Some(name.clone()),
         }
     }
 }
@@ -186,9 +186,9 @@ impl Requests {
         let by = found.rule.map(|(rule, decides)| {
             let name = rule.name.clone();
             match decides {
-                Decides::Accept(check) => By::Accept { name, check },
-                Decides::Decline { reason } => By::Decline { name, reason: reason.map(str::to_owned) },
-                Decides::Hold => By::Hold { name },
+                Decides::Accept(check) => RuledBy::Accept { name, check },
+                Decides::Decline { reason } => RuledBy::Decline { name, reason: reason.map(str::to_owned) },
+                Decides::Hold => RuledBy::Hold { name },
             }
         });
         RuledRequest { by, barred }
@@ -209,17 +209,17 @@ impl Requests {
         let due = now.elapsed + RULE_MAX;
         match ruled.by {
             None => {}
-            Some(By::Hold { name }) => {
+            Some(RuledBy::Hold { name }) => {
                 let action = RuleAction::Hold.name();
                 decision.then.push(Effect::Note(Note::RuleApplied { request_id, rule: name, action, program: None }));
             }
-            Some(By::Accept { name, check }) => {
+            Some(RuledBy::Accept { name, check }) => {
                 self.tokens += 1;
                 request.rule =
                     Some(Box::new(Ruled { name, check: Some(self.tokens), places: self.workspaces.revision(), due }));
                 effects.push(Effect::CheckProgram(self.tokens, check));
             }
-            Some(By::Decline { name, reason }) => {
+            Some(RuledBy::Decline { name, reason }) => {
                 request.rule = Some(Box::new(Ruled { name: name.clone(), check: None, places: 0, due }));
                 let Some(result) = answer::by_policy(request.kind, &request.row.method) else { return };
                 let answer = CheckedAnswer { result, reason, is_cancel: false };

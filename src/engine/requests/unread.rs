@@ -34,7 +34,7 @@ const REPLACED_SENT: ErrorText =
 #[derive(Debug, Default)]
 pub(super) struct Unread {
     /// Oldest first.
-    asked: VecDeque<Asked>,
+    asked: VecDeque<AskedBefore>,
     /// Each with the name of its request.
     orders: VecDeque<(String, Order)>,
     bytes: usize,
@@ -42,7 +42,7 @@ pub(super) struct Unread {
 }
 
 #[derive(Debug)]
-struct Asked {
+struct AskedBefore {
     /// Its name until the ledger is read.
     name: String,
     id: RpcId,
@@ -55,15 +55,15 @@ struct Asked {
 }
 
 /// The row that a request gets.
-struct Place<'a> {
+struct NewRow<'a> {
     name: String,
     is_whole: bool,
-    found: Found<'a>,
+    found: InLedger<'a>,
 }
 
 /// What the ledger has of a request.
 #[derive(Clone, Copy)]
-enum Found<'a> {
+enum InLedger<'a> {
     /// Nothing.
     New,
     /// A row that waits for an answer.
@@ -77,14 +77,14 @@ enum Found<'a> {
 }
 
 /// The rows in the ledger from the run of an earlier hub.
-struct Rows<'a> {
+struct EarlierRows<'a> {
     ended: HashSet<&'a str>,
     open: HashSet<&'a str>,
     newest: HashMap<RpcId, &'a OpenBefore>,
 }
 
-impl<'a> Rows<'a> {
-    fn of(ended: &'a [String], rows: &'a [OpenBefore]) -> Rows<'a> {
+impl<'a> EarlierRows<'a> {
+    fn of(ended: &'a [String], rows: &'a [OpenBefore]) -> EarlierRows<'a> {
         let mut newest = HashMap::new();
         // The newest come first.
         for row in rows {
@@ -93,7 +93,7 @@ impl<'a> Rows<'a> {
             }
         }
         let open = rows.iter().map(|row| &*row.request_id).collect();
-        Rows { ended: ended.iter().map(|name| &**name).collect(), open, newest }
+        EarlierRows { ended: ended.iter().map(|name| &**name).collect(), open, newest }
     }
 
     fn has(&self, name: &str) -> bool {
@@ -101,11 +101,11 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Asked {
-    fn of(row: &RequestRow) -> Option<Asked> {
+impl AskedBefore {
+    fn of(row: &RequestRow) -> Option<AskedBefore> {
         let params = row.payload.as_deref();
         let id = serde_json::from_str(&row.rpc_request_id).ok().map(RpcId::from_raw)?;
-        Some(Asked {
+        Some(AskedBefore {
             name: row.request_id.clone(),
             id,
             raw_id: row.rpc_request_id.clone(),
@@ -120,7 +120,7 @@ impl Unread {
     fn add(&mut self, mut order: Order) {
         let Some(name) = order.entry_mut().request_id_mut().cloned() else { return };
         if let LedgerEntry::RequestOpened(row) = order.entry() {
-            self.asked.extend(Asked::of(row));
+            self.asked.extend(AskedBefore::of(row));
         }
         self.bytes += order.entry().weight();
         self.orders.push_back((name, order));
@@ -295,13 +295,13 @@ impl Requests {
         }
         ended.iter().chain(rows.iter().map(|row| &row.request_id)).for_each(|name| self.name_is_used(name));
         let unread = std::mem::take(&mut self.unread);
-        let places = self.places(now, &unread, &Rows::of(ended, &rows), effects);
+        let places = self.places(now, &unread, &EarlierRows::of(ended, &rows), effects);
         let mut open = Vec::new();
         for id in self.ids_where(|_| true) {
             let Some((name, place)) = self.open.get(&id).and_then(|it| places.get_key_value(&it.row.request_id)) else {
                 continue;
             };
-            if matches!(place.found, Found::New) && !unread.opens(name) {
+            if matches!(place.found, InLedger::New) && !unread.opens(name) {
                 let row = RequestRow { request_id: place.name.clone(), ..self.open[&id].row.clone() };
                 effects.push(Effect::keep(LedgerEntry::RequestOpened(Box::new(row))));
             }
@@ -330,18 +330,20 @@ impl Requests {
         &mut self,
         now: Now,
         unread: &Unread,
-        rows: &Rows<'a>,
+        rows: &EarlierRows<'a>,
         effects: &mut Vec<Effect>,
-    ) -> HashMap<String, Place<'a>> {
+    ) -> HashMap<String, NewRow<'a>> {
         let Some(generation) = self.generation.clone() else { return HashMap::new() };
         let (mut places, mut settled) = (HashMap::new(), HashSet::new());
         for asked in &unread.asked {
             // A further request of the same id is not that of the row.
             let row = rows.newest.get(&asked.id).copied().filter(|row| settled.insert(&*row.request_id));
             let place = if let Some(row) = row.filter(|row| row.digest == asked.digest) {
-                let found =
-                    row.answer.as_ref().map_or(Found::Open, |answer| self.found(unread, asked, row, answer, effects));
-                Place { name: row.request_id.clone(), is_whole: asked.is_whole, found }
+                let found = row
+                    .answer
+                    .as_ref()
+                    .map_or(InLedger::Open, |answer| self.found(unread, asked, row, answer, effects));
+                NewRow { name: row.request_id.clone(), is_whole: asked.is_whole, found }
             } else {
                 // The server asks for something else under its id.
                 match row.map(|row| (&row.request_id, &row.answer)) {
@@ -353,7 +355,7 @@ impl Requests {
                     true => self.free_name(request_name(&generation, &asked.id, &asked.raw_id)),
                     false => asked.name.clone(),
                 };
-                Place { name, is_whole: asked.is_whole, found: Found::New }
+                NewRow { name, is_whole: asked.is_whole, found: InLedger::New }
             };
             if place.name != asked.name {
                 let (request_id, before) = (place.name.clone(), asked.name.clone());
@@ -368,44 +370,44 @@ impl Requests {
     fn found<'a>(
         &self,
         unread: &Unread,
-        asked: &Asked,
+        asked: &AskedBefore,
         row: &OpenBefore,
         answer: &'a AnswerBefore,
         effects: &mut Vec<Effect>,
-    ) -> Found<'a> {
+    ) -> InLedger<'a> {
         let request = self.open.get(&asked.id).filter(|request| request.row.request_id == asked.name);
         let by_policy = self.by_policy.values().any(|policy| policy.end.request_id == asked.name);
         match request {
-            _ if unread.is_answered(&asked.name) => Found::OtherAnswer(answer),
-            Some(_) if by_policy => Found::OtherAnswer(answer),
-            None => Found::Ended(answer, asked.over),
+            _ if unread.is_answered(&asked.name) => InLedger::OtherAnswer(answer),
+            Some(_) if by_policy => InLedger::OtherAnswer(answer),
+            None => InLedger::Ended(answer, asked.over),
             Some(request)
                 if is_over(&request.state) || answer.line(&row.rpc_request_id, &request.verdict).is_some() =>
             {
-                Found::Answer(answer)
+                InLedger::Answer(answer)
             }
             Some(_) => {
                 let (request_id, by) = (row.request_id.clone(), answer.by.clone());
                 effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id, by }));
-                Found::Open
+                InLedger::Open
             }
         }
     }
 
     /// The ledger gets an order about a request that has its row now, unless the row makes it void.
-    fn place_order(&mut self, now: Now, mut order: Order, place: &Place<'_>, effects: &mut Vec<Effect>) {
+    fn place_order(&mut self, now: Now, mut order: Order, place: &NewRow<'_>, effects: &mut Vec<Effect>) {
         order.entry_mut().request_id_mut().into_iter().for_each(|name| place.name.clone_into(name));
         let answer = match place.found {
-            Found::New | Found::Open => return effects.push(Effect::Order(order)),
-            Found::Answer(answer) | Found::OtherAnswer(answer) | Found::Ended(answer, _) => answer,
+            InLedger::New | InLedger::Open => return effects.push(Effect::Order(order)),
+            InLedger::Answer(answer) | InLedger::OtherAnswer(answer) | InLedger::Ended(answer, _) => answer,
         };
         let is_commit = matches!(order, Order::Commit(..));
         match (order.entry_mut(), place.found) {
-            (LedgerEntry::RequestEnded(end), Found::OtherAnswer(_)) if end.payload.is_some() && !is_commit => {
+            (LedgerEntry::RequestEnded(end), InLedger::OtherAnswer(_)) if end.payload.is_some() && !is_commit => {
                 **end = replaces(end, answer, place.is_whole);
                 effects.push(Effect::Order(order));
             }
-            (LedgerEntry::RequestEnded(end), Found::Ended(_, why)) if end.payload.is_none() => {
+            (LedgerEntry::RequestEnded(end), InLedger::Ended(_, why)) if end.payload.is_none() => {
                 effects.extend(answer.later_entry(why, place.name.clone(), now.unix_us));
             }
             (
@@ -427,31 +429,31 @@ impl Requests {
         now: Now,
         id: &RpcId,
         is_renamed: bool,
-        found: Found<'_>,
+        found: InLedger<'_>,
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
         let Some(request) = self.open.get(id) else { return };
         let name = &request.row.request_id;
         match (found, &request.state) {
-            (Found::Answer(answer), _) => {
+            (InLedger::Answer(answer), _) => {
                 self.give_way(now, id, answer, effects);
                 self.send_stored(id, answer.clone(), effects);
             }
-            (Found::OtherAnswer(answer), _) => {
+            (InLedger::OtherAnswer(answer), _) => {
                 let is_whole = matches!(request.verdict, Verdict::Open);
                 for policy in self.by_policy.values_mut().filter(|policy| policy.end.request_id == *name) {
                     policy.end = replaces(&policy.end, answer, is_whole);
                 }
             }
-            (Found::New | Found::Open, State::Deciding(deciding))
+            (InLedger::New | InLedger::Open, State::Deciding(deciding))
                 if is_renamed && matches!(deciding.decider, Decider::Api(..)) =>
             {
                 let is_its = |commit: &Commit| matches!(commit, Commit::Decides(of) if of == id);
                 self.commits.retain(|_, commit| !is_its(commit));
                 self.decided(now, id, false, clients, effects);
             }
-            (Found::New | Found::Open | Found::Ended(..), _) => {}
+            (InLedger::New | InLedger::Open | InLedger::Ended(..), _) => {}
         }
     }
 

@@ -67,7 +67,7 @@ impl Sequence {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum State {
+enum ParserState {
     #[default]
     Ground,
     Escape,
@@ -80,7 +80,7 @@ enum State {
 
 #[derive(Debug, Default)]
 pub struct Parser {
-    state: State,
+    state: ParserState,
     /// The beginning of a character.
     partial: Vec<u8>,
     intermediate: Option<u8>,
@@ -94,10 +94,10 @@ impl Parser {
         let mut rest = bytes;
         while !rest.is_empty() {
             let used = match self.state {
-                State::Ground => self.ground(rest, &mut emit),
-                State::Escape => self.escape(rest[0], &mut emit),
-                State::Sequence => self.sequence(rest[0], &mut emit),
-                State::Command | State::Payload => self.string(rest, &mut emit),
+                ParserState::Ground => self.ground(rest, &mut emit),
+                ParserState::Escape => self.escape(rest[0], &mut emit),
+                ParserState::Sequence => self.sequence(rest[0], &mut emit),
+                ParserState::Command | ParserState::Payload => self.string(rest, &mut emit),
             };
             rest = &rest[used..];
         }
@@ -163,34 +163,34 @@ impl Parser {
     }
 
     fn begin_escape(&mut self) {
-        self.state = State::Escape;
+        self.state = ParserState::Escape;
         self.intermediate = None;
     }
 
     fn escape(&mut self, byte: u8, emit: &mut impl FnMut(Piece<'_>)) -> usize {
         match byte {
-            CAN | SUB => self.state = State::Ground,
+            CAN | SUB => self.state = ParserState::Ground,
             ESC => self.begin_escape(),
             0..=0x1f => emit(Piece::Control(byte)),
             // A second one makes a sequence that nothing here knows.
             b' '..=b'/' => self.intermediate = Some(if self.intermediate.is_none() { byte } else { b' ' }),
             b'[' if self.intermediate.is_none() => {
-                self.state = State::Sequence;
+                self.state = ParserState::Sequence;
                 self.sequence = Sequence::default();
             }
             b']' if self.intermediate.is_none() => {
-                self.state = State::Command;
+                self.state = ParserState::Command;
                 self.command.clear();
             }
             // `k` is the title of screen and tmux.
-            b'P' | b'X' | b'^' | b'_' | b'k' if self.intermediate.is_none() => self.state = State::Payload,
+            b'P' | b'X' | b'^' | b'_' | b'k' if self.intermediate.is_none() => self.state = ParserState::Payload,
             b'0'..=b'~' => {
-                self.state = State::Ground;
+                self.state = ParserState::Ground;
                 emit(Piece::Escape { intermediate: self.intermediate, last: byte });
             }
             DEL => {}
             0x80.. => {
-                self.state = State::Ground;
+                self.state = ParserState::Ground;
                 return 0;
             }
         }
@@ -200,7 +200,7 @@ impl Parser {
     fn sequence(&mut self, byte: u8, emit: &mut impl FnMut(Piece<'_>)) -> usize {
         let sequence = &mut self.sequence;
         match byte {
-            CAN | SUB => self.state = State::Ground,
+            CAN | SUB => self.state = ParserState::Ground,
             ESC => self.begin_escape(),
             0..=0x1f => emit(Piece::Control(byte)),
             b'0'..=b'9' => sequence.digit(byte - b'0'),
@@ -215,14 +215,14 @@ impl Parser {
             }
             b'@'..=b'~' => {
                 sequence.last = byte;
-                self.state = State::Ground;
+                self.state = ParserState::Ground;
                 if !sequence.is_invalid {
                     emit(Piece::Sequence(sequence));
                 }
             }
             DEL => {}
             0x80.. => {
-                self.state = State::Ground;
+                self.state = ParserState::Ground;
                 return 0;
             }
         }
@@ -230,7 +230,7 @@ impl Parser {
     }
 
     fn string(&mut self, bytes: &[u8], emit: &mut impl FnMut(Piece<'_>)) -> usize {
-        let is_command = self.state == State::Command;
+        let is_command = self.state == ParserState::Command;
         let ends = |byte: &u8| matches!(*byte, CAN | SUB | ESC) || (is_command && *byte == BEL);
         let end = bytes.iter().position(ends).unwrap_or(bytes.len());
         if is_command {
@@ -243,7 +243,7 @@ impl Parser {
         }
         match *terminator {
             ESC => self.begin_escape(),
-            _ => self.state = State::Ground,
+            _ => self.state = ParserState::Ground,
         }
         end + 1
     }

@@ -45,7 +45,7 @@ pub(super) struct Reaction {
 pub(super) struct Memory {
     initialize: Option<Remembered>,
     initialized: Option<Vec<u8>>,
-    calls: BTreeMap<RpcId, Call>,
+    calls: BTreeMap<RpcId, CallInFlight>,
     threads: BTreeSet<String>,
     /// The turn that runs in each thread.
     turns: BTreeMap<String, String>,
@@ -70,7 +70,7 @@ struct Remembered {
 
 /// A call in flight.
 #[derive(Debug)]
-struct Call {
+struct CallInFlight {
     /// Its id as it was written.
     id: Box<RawValue>,
     method: Option<Method>,
@@ -144,7 +144,7 @@ impl Memory {
             }
             Some(_) | None => None,
         };
-        self.calls.insert(key, Call { id: id.to_owned(), method: event.method, thread_id });
+        self.calls.insert(key, CallInFlight { id: id.to_owned(), method: event.method, thread_id });
     }
 
     /// A message of the server.
@@ -274,7 +274,7 @@ impl Memory {
     }
 
     /// The response to a call that begins or ends a subscription.
-    fn subscribed(&mut self, call: &Call, message: &Message<'_>) {
+    fn subscribed(&mut self, call: &CallInFlight, message: &Message<'_>) {
         let Some(result) = message.result else { return };
         match (call.method, &call.thread_id) {
             (Some(Method::ThreadUnsubscribe), Some(thread_id)) => {

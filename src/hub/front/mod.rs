@@ -149,7 +149,7 @@ impl Front {
         launch::keep_descriptors();
         let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD])?;
         let Front { socket, upstream, hub, exit_grace } = self;
-        let session = Session {
+        let session = RunningFront {
             socket,
             upstream,
             hub,
@@ -180,7 +180,7 @@ fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {
 }
 
 /// A front that runs.
-struct Session {
+struct RunningFront {
     socket: PathBuf,
     upstream: Upstream,
     hub: Option<Child>,
@@ -198,11 +198,11 @@ struct Session {
     is_cut: bool,
     /// Attempts to connect since the connection broke.
     attempts: usize,
-    ending: Option<Ending>,
+    ending: Option<FrontEnd>,
 }
 
 /// The end of a front: nothing more is read from the client.
-struct Ending {
+struct FrontEnd {
     since: Instant,
     status: i32,
     /// Calls in flight are awaited until then.
@@ -218,7 +218,7 @@ struct Ready {
     server: bool,
 }
 
-impl Session {
+impl RunningFront {
     fn run(mut self) -> i32 {
         loop {
             let ready = self.wait();
@@ -323,7 +323,7 @@ impl Session {
         self.source = None;
         let since = Instant::now();
         match &mut self.ending {
-            None => self.ending = Some(Ending { since, status, answers_until: since + answers_wait, by_signal }),
+            None => self.ending = Some(FrontEnd { since, status, answers_until: since + answers_wait, by_signal }),
             Some(ending) if by_signal => (ending.answers_until, ending.by_signal) = (since, true),
             Some(_) => {}
         }
@@ -332,7 +332,7 @@ impl Session {
 
 // The client's lines.
 
-impl Session {
+impl RunningFront {
     fn read_client(&mut self) {
         let Some(source) = &self.source else { return };
         let outcome = source.read(self.framer.buffer_mut());
@@ -383,7 +383,7 @@ impl Session {
 
 // The server's messages.
 
-impl Session {
+impl RunningFront {
     fn read_server(&mut self) {
         if !self.output.is_empty() {
             return;
@@ -430,7 +430,7 @@ impl Session {
 
 // A connection that breaks, and the end.
 
-impl Session {
+impl RunningFront {
     /// The connection has ended.
     fn broke(&mut self, ended: &Ended) {
         (self.has_more, self.is_cut) = (false, false);
@@ -527,7 +527,7 @@ impl Session {
     }
 
     fn finish(self, status: i32) -> i32 {
-        let Session { output, signals, exit_grace, ending, .. } = self;
+        let RunningFront { output, signals, exit_grace, ending, .. } = self;
         if let Some(feeder) = output.into_sink().and_then(Sink::close) {
             let mut count = usize::from(ending.is_some_and(|ending| ending.by_signal));
             feeder.finish(exit_grace, || {
