@@ -79,11 +79,11 @@ impl Watch {
     pub fn poll(&mut self, keep: &mut impl FnMut(&[PushedCommand]) -> Result<(), String>) -> Result<(), String> {
         let Watch { path, follower, blocks, bounds, unkept, .. } = self;
         let mut impossible = None;
-        let mut ended: Vec<Ended> = Vec::new();
+        let mut ended: Vec<EndedCommand> = Vec::new();
         let polled = follower.poll(|line| ended.extend(blocks.line(line)));
         let count = ended.len();
         for (index, ended) in ended.into_iter().enumerate() {
-            let screen = if index + 1 == count { Screen::ShowsIt } else { Screen::IsOutdated };
+            let screen = if index + 1 == count { BlockOnScreen::ShowsIt } else { BlockOnScreen::IsOutdated };
             match fitting(blocks.with_screen(ended, screen), bounds) {
                 Ok(command) => unkept.push(command),
                 // A relay would reject the whole request because of it.
@@ -163,7 +163,7 @@ pub(super) struct Blocks {
 
 /// Whether a screen still shows a block's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Screen {
+pub(super) enum BlockOnScreen {
     /// The screen shows the end of it.
     ShowsIt,
     /// Later output has replaced it.
@@ -172,7 +172,7 @@ pub(super) enum Screen {
 
 /// A command, and whether its output still has to be read from the screen.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedCommand {
     pushed: PushedCommand,
     has_output: bool,
 }
@@ -183,7 +183,7 @@ impl Blocks {
     }
 
     /// Processes one event line; returns the command that ended with it, if any.
-    pub(super) fn line(&mut self, line: &[u8]) -> Option<Ended> {
+    pub(super) fn line(&mut self, line: &[u8]) -> Option<EndedCommand> {
         // Most lines are other events, and may be long.
         memchr::memmem::find(line, b"agent_block_")?;
         let event: Value = serde_json::from_slice(line).ok()?;
@@ -219,7 +219,7 @@ impl Blocks {
         self.open.remove(index)
     }
 
-    fn ended(&self, block_id: &str, event: &Value, begun: Option<OpenBlock>) -> Option<Ended> {
+    fn ended(&self, block_id: &str, event: &Value, begun: Option<OpenBlock>) -> Option<EndedCommand> {
         let block = &event["block"];
         let of_begun = |name: &str| begun.as_ref().map_or(&Value::Null, |begun| &begun.block[name]);
         let text = |name: &str| block[name].as_str().or_else(|| of_begun(name).as_str()).map(str::to_owned);
@@ -251,14 +251,14 @@ impl Blocks {
             },
             ..PushedCommand::default()
         };
-        Some(Ended { pushed, has_output: output.is_some() })
+        Some(EndedCommand { pushed, has_output: output.is_some() })
     }
 
     /// Completes a command, with the output on the screen if there is no other source.
-    pub(super) fn with_screen(&self, ended: Ended, screen: Screen) -> PushedCommand {
-        let Ended { mut pushed, has_output } = ended;
+    pub(super) fn with_screen(&self, ended: EndedCommand, screen: BlockOnScreen) -> PushedCommand {
+        let EndedCommand { mut pushed, has_output } = ended;
         if !has_output
-            && screen == Screen::ShowsIt
+            && screen == BlockOnScreen::ShowsIt
             && let Some(lines) = self
                 .snapshot("scrollback.snapshot.json", "lines")
                 .or_else(|| self.snapshot("screen.snapshot.json", "rows"))
@@ -473,8 +473,8 @@ mod tests {
 
     fn play(dir: &Path, whose: Whose, lines: &[Vec<u8>]) -> Vec<PushedCommand> {
         let mut blocks = Blocks::new(dir, whose, ContextBounds::default());
-        let ended: Vec<Ended> = lines.iter().filter_map(|line| blocks.line(line)).collect();
-        ended.into_iter().map(|ended| blocks.with_screen(ended, Screen::ShowsIt)).collect()
+        let ended: Vec<EndedCommand> = lines.iter().filter_map(|line| blocks.line(line)).collect();
+        ended.into_iter().map(|ended| blocks.with_screen(ended, BlockOnScreen::ShowsIt)).collect()
     }
 
     fn lines(pushed: &PushedCommand) -> Vec<String> {

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr as _;
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, say, select_session};
 use crate::api::{ConfigDocument, SessionDocument};
-use crate::config::{Environment, Flags, Row, Settings};
+use crate::config::{Environment, Flags, SettingRow, Settings};
 use crate::control::client;
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
@@ -101,7 +101,7 @@ fn waits(session: &Found, all: &[Found]) -> Option<LaggingSession> {
 }
 
 fn as_json(settings: &Settings, waiting: &[LaggingSession]) -> String {
-    let in_json = |row: Row| {
+    let in_json = |row: SettingRow| {
         let is_of = |waiting: &&LaggingSession| waiting.config.restart_needed.iter().any(|name| name == row.name);
         let sessions: Vec<&str> = waiting.iter().filter(is_of).map(|waiting| waiting.session_id.as_str()).collect();
         let of_row = json!({ "value": row.value, "source": row.source.to_string(), "restart_needed": sessions });
@@ -139,7 +139,7 @@ fn toml_within(settings: &Settings, to: Screen, columns_max: Option<usize>) -> S
     lines.iter().map(text).collect()
 }
 
-fn line(row: Row) -> (String, String) {
+fn line(row: SettingRow) -> (String, String) {
     let comment = format!("# {}", row.source);
     match (row.toml, row.value) {
         (Some(toml), _) => (format!("{} = {toml}", row.name), comment),

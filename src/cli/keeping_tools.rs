@@ -16,7 +16,7 @@ use super::{CliError, Done};
 use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
-use crate::keeping::{Bounds, Deleted, Kind, Masked, PrunedSessions, bytes_to_read, prune, prune_sessions, redact};
+use crate::keeping::{Bounds, Deleted, DataKind, Masked, PrunedSessions, bytes_to_read, prune, prune_sessions, redact};
 use crate::secrets::Masker;
 use crate::store::{Found, Otherwise, RunMode, full_name, short};
 
@@ -180,7 +180,7 @@ fn deleted_table(document: &PruneDocument<'_>, all: &[Found], to: Screen) -> Str
         let files = went.iter().flat_map(|went| &went.files);
         files.for_each(|file| table.push_str(&format!("{}\n", to.paint(Tone::Faint, &screen::plain(file)))));
     }
-    let sessions = went.iter().filter(|went| went.what == Kind::Session).count();
+    let sessions = went.iter().filter(|went| went.what == DataKind::Session).count();
     let verb = if *dry_run { "would be deleted" } else { "deleted" };
     let whole = match sessions {
         0 => String::new(),
@@ -417,7 +417,7 @@ mod tests {
             threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
-        let went = [Deleted { session_id: id.to_owned(), what: Kind::Session, count: 1, bytes: 9, files: Vec::new() }];
+        let went = [Deleted { session_id: id.to_owned(), what: DataKind::Session, count: 1, bytes: 9, files: Vec::new() }];
         let total = Total { count: 1, bytes: 9 };
         let document = PruneDocument { dry_run: false, went: &went, total, left: &[], faults: &[] };
         let table = deleted_table(&document, &[session], Screen::Plain);
@@ -428,10 +428,10 @@ mod tests {
     #[test]
     fn deleted_data_is_listed() {
         let went = |id: &str, what, count, bytes| {
-            let files = if what == Kind::Session { vec![format!("sessions/{id}/lock")] } else { Vec::new() };
+            let files = if what == DataKind::Session { vec![format!("sessions/{id}/lock")] } else { Vec::new() };
             Deleted { session_id: id.to_owned(), what, count, bytes, files }
         };
-        let went = [went("old", Kind::Session, 1, 12_345), went("work", Kind::JournalSegments, 2, 9)];
+        let went = [went("old", DataKind::Session, 1, 12_345), went("work", DataKind::JournalSegments, 2, 9)];
         let document = |went, dry_run| {
             let total = Total { count: 3, bytes: 12_354 };
             PruneDocument { dry_run, went, total, left: &[], faults: &[] }

@@ -16,7 +16,7 @@ use super::{CliError, Done, FAILED};
 use super::{complete, say, select_session};
 use crate::config::{Complaint, Environment, Flags, Settings, conditions};
 use crate::control::answer::kind_of;
-use crate::engine::{Asked, Decides, Does, InThread, Matcher, Miss, Place, RequestKind, Rule, Words, Workspace, asked};
+use crate::engine::{Asked, Decides, Does, InThread, Matcher, Miss, RulePlace, RequestKind, Rule, Words, Workspace, asked};
 use crate::relay::{ServerEnvironment, program_in_time};
 use crate::store::{Found, RuleUse, rule_uses};
 
@@ -188,9 +188,9 @@ fn as_list(documents: &[RuleDocument<'_>], clock: &Clock, to: Screen) -> String 
 /// The requests that a rule matches, for a person.
 fn in_words(rule: &Rule) -> String {
     let quoted = |words: &[String]| shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
-    let place = |place: &Option<Place>| match place {
-        Some(Place::Exactly(folder)) => format!(" in {folder}"),
-        Some(Place::Below(folder)) => format!(" below {folder}"),
+    let place = |place: &Option<RulePlace>| match place {
+        Some(RulePlace::Exactly(folder)) => format!(" in {folder}"),
+        Some(RulePlace::Below(folder)) => format!(" below {folder}"),
         None => String::new(),
     };
     match rule.does() {

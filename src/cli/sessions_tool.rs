@@ -27,7 +27,7 @@ use crate::history::{Action, Activity};
 use crate::sessions::source::{AnsweredIn, Home, Source};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
-use crate::tui::{self, Bell, Ending, Pager, Setup, Start};
+use crate::tui::{self, Bell, UiEnd, Pager, Setup, FirstScreen};
 
 /// List sessions, live ones first
 #[derive(Debug, Args)]
@@ -474,18 +474,18 @@ pub(super) struct TuiArguments {
 }
 
 /// The sessions to show, and the first screen.
-fn shown_first(arguments: &TuiArguments, environment: &Environment) -> Result<(Arc<dyn Source>, Start), CliError> {
+fn shown_first(arguments: &TuiArguments, environment: &Environment) -> Result<(Arc<dyn Source>, FirstScreen), CliError> {
     let named = arguments.session.name();
     #[cfg(feature = "fleet")]
     if arguments.fleet {
         let views = super::fleet::views(environment)?;
         let session = named.map(|named| super::fleet::session_named(&views, named)).transpose()?;
-        return Ok((views, session.map_or(Start::List, Start::Session)));
+        return Ok((views, session.map_or(FirstScreen::List, FirstScreen::Session)));
     }
     let session = named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)).transpose()?;
     let path = environment.shim_home().value.ok_or_else(CliError::no_home)?;
     let home = Home { path, answered_in: AnsweredIn::Tui };
-    Ok((Arc::new(home), session.map_or(Start::List, |found| Start::Session(found.id))))
+    Ok((Arc::new(home), session.map_or(FirstScreen::List, |found| FirstScreen::Session(found.id))))
 }
 
 pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Done {
@@ -511,8 +511,8 @@ pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Do
     let notice = settings.tui_notify.value.sequence(environment);
     let setup = Setup { colours, pager, bell, notice };
     match tui::run(source, start, setup) {
-        Ok(Ending::Left) => Ok(0),
-        Ok(Ending::Signal(number)) => Ok(128 + number),
+        Ok(UiEnd::Left) => Ok(0),
+        Ok(UiEnd::Signal(number)) => Ok(128 + number),
         Err(error) => Err(CliError::failed(format!("open the terminal: {error}"))),
     }
 }

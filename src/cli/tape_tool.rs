@@ -23,7 +23,7 @@ use crate::journal::reader::{Reader, Step};
 use crate::journal::{Record, SegmentName};
 use crate::launch;
 use crate::replay::{
-    Difference, ListenOptions, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep, Told, listen,
+    Difference, ListenOptions, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep, ListenNews, listen,
     serve, summary_of,
 };
 use crate::store::Otherwise;
@@ -567,11 +567,11 @@ fn run_listen(
     };
     let name_of = |name: Option<&str>| plain(name.unwrap_or("a client"));
     let differs = listen(tape, &options, &mut |told| match told {
-        Told::Listening => say(&format!("plays the tape at unix://{}", path.display())),
-        Told::Left { differences: [], .. } => {}
-        Told::Left { name, differences } => print_differences(&name_of(name), differences),
-        Told::TooSlow { name } => say(&format!("{} does not read its messages: disconnected", name_of(name))),
-        Told::TooMany => say("too many clients: the new one is disconnected"),
+        ListenNews::Listening => say(&format!("plays the tape at unix://{}", path.display())),
+        ListenNews::Left { differences: [], .. } => {}
+        ListenNews::Left { name, differences } => print_differences(&name_of(name), differences),
+        ListenNews::TooSlow { name } => say(&format!("{} does not read its messages: disconnected", name_of(name))),
+        ListenNews::TooMany => say("too many clients: the new one is disconnected"),
     });
     let differs = differs.map_err(|error| error.to_string())?;
     Ok(if differs { FAILED } else { 0 })

@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 use super::kind::{list, quoted};
 use super::sources::{Sources, article, parse_count};
-use super::{Complaint, Row, Setting, SettingName, Source, name};
+use super::{Complaint, SettingRow, Setting, SettingName, Source, name};
 use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
 /// The variables of these settings.
@@ -127,18 +127,18 @@ impl AssemblyChoice {
         AssemblySettings { context_engine, fragments: self.fragments.value.clone() }
     }
 
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<SettingRow> {
         let shown = |fragment: &Fragment| format!("{} ({}, {})", fragment.name, fragment.role.name(), fragment.source);
         let fragments = &self.fragments.value;
         vec![
-            Row::list(COMMAND.file, &self.command.value, " ", &self.command.source),
-            Row::bare(DEADLINE_MS.file, self.deadline_ms.value, &self.deadline_ms.source),
+            SettingRow::list(COMMAND.file, &self.command.value, " ", &self.command.source),
+            SettingRow::bare(DEADLINE_MS.file, self.deadline_ms.value, &self.deadline_ms.source),
             match self.token_budget.value {
-                Some(tokens) => Row::bare(TOKEN_BUDGET.file, tokens, &self.token_budget.source),
-                None => Row::text(TOKEN_BUDGET.file, None, &self.token_budget.source),
+                Some(tokens) => SettingRow::bare(TOKEN_BUDGET.file, tokens, &self.token_budget.source),
+                None => SettingRow::text(TOKEN_BUDGET.file, None, &self.token_budget.source),
             },
-            Row::bare(PROJECTION_CHARS_MAX.file, self.projection_chars_max.value, &self.projection_chars_max.source),
-            Row {
+            SettingRow::bare(PROJECTION_CHARS_MAX.file, self.projection_chars_max.value, &self.projection_chars_max.source),
+            SettingRow {
                 name: "fragments",
                 value: Some(fragments.iter().map(shown).collect::<Vec<_>>().join("; ")),
                 toml: Some(format!("[{}]", fragments.iter().map(inline_table).collect::<Vec<_>>().join(", "))),

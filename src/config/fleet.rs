@@ -7,7 +7,7 @@ use std::str::FromStr;
 use toml::Value;
 
 use super::sources::{Sources, parse_bool};
-use super::{Row, Setting, SettingName, Source, name};
+use super::{SettingRow, Setting, SettingName, Source, name};
 
 /// The variables of these settings.
 pub(super) const VARIABLES: [&str; 7] = [
@@ -104,16 +104,16 @@ impl FleetChoice {
         }
     }
 
-    pub(super) fn rows(&self) -> Vec<Row> {
+    pub(super) fn rows(&self) -> Vec<SettingRow> {
         let path = |value: &Option<PathBuf>| value.as_ref().map(|path| path.display().to_string());
         vec![
-            Row::text(URL.file, self.url.value.clone(), &self.url.source),
-            Row::text(CREDS.file, path(&self.creds.value), &self.creds.source),
-            Row::text(CA.file, path(&self.ca.value), &self.ca.source),
-            Row::text(USER.file, self.user.value.clone(), &self.user.source),
-            Row::text(HOST.file, self.host.value.clone(), &self.host.source),
-            Row::text(LEVEL.file, Some(self.level.value.to_string()), &self.level.source),
-            Row::bare(ALLOW_PLAIN.file, self.allow_plain.value, &self.allow_plain.source),
+            SettingRow::text(URL.file, self.url.value.clone(), &self.url.source),
+            SettingRow::text(CREDS.file, path(&self.creds.value), &self.creds.source),
+            SettingRow::text(CA.file, path(&self.ca.value), &self.ca.source),
+            SettingRow::text(USER.file, self.user.value.clone(), &self.user.source),
+            SettingRow::text(HOST.file, self.host.value.clone(), &self.host.source),
+            SettingRow::text(LEVEL.file, Some(self.level.value.to_string()), &self.level.source),
+            SettingRow::bare(ALLOW_PLAIN.file, self.allow_plain.value, &self.allow_plain.source),
         ]
     }
 }

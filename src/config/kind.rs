@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::sources::{Sources, parse_bool, parse_bytes, parse_count, parse_duration, parse_names};
-use super::{ContextScope, NoticeChoice, Row, ServerChoice, SessionName, Setting, SettingName, Source};
+use super::{ContextScope, NoticeChoice, SettingRow, ServerChoice, SessionName, Setting, SettingName, Source};
 use crate::engine::{Carrier, RequestType};
 
 /// A kind of setting, and the default of one.
 pub(super) struct Kind<T> {
     read: ReadValue<T>,
-    row: fn(&'static str, &T, &Source) -> Row,
+    row: fn(&'static str, &T, &Source) -> SettingRow,
 }
 
 enum ReadValue<T> {
@@ -31,52 +31,52 @@ impl<T> Kind<T> {
         }
     }
 
-    pub(super) fn row(&self, name: &'static str, setting: &Setting<T>) -> Row {
+    pub(super) fn row(&self, name: &'static str, setting: &Setting<T>) -> SettingRow {
         (self.row)(name, &setting.value, &setting.source)
     }
 }
 
 pub(super) fn truth(default: bool) -> Kind<bool> {
-    Kind { read: ReadValue::Text(parse_bool, default), row: |name, value, source| Row::bare(name, value, source) }
+    Kind { read: ReadValue::Text(parse_bool, default), row: |name, value, source| SettingRow::bare(name, value, source) }
 }
 
 pub(super) fn count(default: usize) -> Kind<usize> {
-    Kind { read: ReadValue::Text(parse_count, default), row: |name, value, source| Row::bare(name, value, source) }
+    Kind { read: ReadValue::Text(parse_count, default), row: |name, value, source| SettingRow::bare(name, value, source) }
 }
 
 pub(super) fn time(default: Duration) -> Kind<Duration> {
-    let row = |name, value: &Duration, source: &Source| Row::text(name, Some(duration(*value)), source);
+    let row = |name, value: &Duration, source: &Source| SettingRow::text(name, Some(duration(*value)), source);
     Kind { read: ReadValue::Text(parse_duration, default), row }
 }
 
 pub(super) fn size(default: ByteSize) -> Kind<ByteSize> {
-    let row = |name, value: &ByteSize, source: &Source| Row::text(name, Some(bytes(*value)), source);
+    let row = |name, value: &ByteSize, source: &Source| SettingRow::text(name, Some(bytes(*value)), source);
     Kind { read: ReadValue::Text(parse_bytes, default), row }
 }
 
 pub(super) fn carrier() -> Kind<Carrier> {
-    let row = |name, value: &Carrier, source: &Source| Row::text(name, Some(value.to_string()), source);
+    let row = |name, value: &Carrier, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
     Kind { read: ReadValue::Text(str::parse, Carrier::default()), row }
 }
 
 pub(super) fn server() -> Kind<ServerChoice> {
-    let row = |name, value: &ServerChoice, source: &Source| Row::text(name, Some(value.to_string()), source);
+    let row = |name, value: &ServerChoice, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
     Kind { read: ReadValue::Text(str::parse, ServerChoice::default()), row }
 }
 
 pub(super) fn context_scope() -> Kind<ContextScope> {
-    let row = |name, value: &ContextScope, source: &Source| Row::text(name, Some(value.to_string()), source);
+    let row = |name, value: &ContextScope, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
     Kind { read: ReadValue::Text(str::parse, ContextScope::default()), row }
 }
 
 pub(super) fn notice() -> Kind<NoticeChoice> {
-    let row = |name, value: &NoticeChoice, source: &Source| Row::text(name, Some(value.to_string()), source);
+    let row = |name, value: &NoticeChoice, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
     Kind { read: ReadValue::Text(str::parse, NoticeChoice::default()), row }
 }
 
 pub(super) fn session() -> Kind<Option<SessionName>> {
     let row = |name, value: &Option<SessionName>, source: &Source| {
-        Row::text(name, value.as_ref().map(ToString::to_string), source)
+        SettingRow::text(name, value.as_ref().map(ToString::to_string), source)
     };
     Kind { read: ReadValue::Text(|text| text.parse().map(Some), None), row }
 }
@@ -92,21 +92,21 @@ pub(super) fn file() -> Kind<Option<PathBuf>> {
     Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_file(name)), row: path_row }
 }
 
-fn path_row(name: &'static str, value: &Option<PathBuf>, source: &Source) -> Row {
-    Row::text(name, value.as_ref().map(|path| path.display().to_string()), source)
+fn path_row(name: &'static str, value: &Option<PathBuf>, source: &Source) -> SettingRow {
+    SettingRow::text(name, value.as_ref().map(|path| path.display().to_string()), source)
 }
 
 /// A program and its arguments.
 pub(super) fn command() -> Kind<Vec<String>> {
-    let row = |name, value: &Vec<String>, source: &Source| Row::list(name, value, " ", source);
+    let row = |name, value: &Vec<String>, source: &Source| SettingRow::list(name, value, " ", source);
     Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_command(name)), row }
 }
 
 /// Names; without a value, others take their place.
 pub(super) fn names() -> Kind<Option<Vec<String>>> {
     let row = |name, value: &Option<Vec<String>>, source: &Source| match value {
-        Some(names) => Row::list(name, names, ",", source),
-        None => Row { name, value: Some(String::new()), toml: None, source: source.clone() },
+        Some(names) => SettingRow::list(name, names, ",", source),
+        None => SettingRow { name, value: Some(String::new()), toml: None, source: source.clone() },
     };
     Kind { read: ReadValue::Text(|text| parse_names(text).map(Some), None), row }
 }
@@ -122,30 +122,30 @@ pub(super) fn expiry() -> Kind<Vec<(RequestType, Duration)>> {
             [] => "{}".to_owned(),
             _ => format!("{{ {} }}", each(|of, after| format!("{of} = \"{after}\"")).join(", ")),
         };
-        Row { name, value: Some(plain), toml: Some(toml), source: source.clone() }
+        SettingRow { name, value: Some(plain), toml: Some(toml), source: source.clone() }
     };
     Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_expiry(name)), row }
 }
 
 // Values in the syntax of `config.toml`.
 
-impl Row {
+impl SettingRow {
     /// A number or a boolean.
-    pub(super) fn bare(name: &'static str, value: impl ToString, source: &Source) -> Row {
+    pub(super) fn bare(name: &'static str, value: impl ToString, source: &Source) -> SettingRow {
         let value = value.to_string();
-        Row { name, value: Some(value.clone()), toml: Some(value), source: source.clone() }
+        SettingRow { name, value: Some(value.clone()), toml: Some(value), source: source.clone() }
     }
 
     /// A string; `None` if it is not set.
-    pub(super) fn text(name: &'static str, value: Option<String>, source: &Source) -> Row {
+    pub(super) fn text(name: &'static str, value: Option<String>, source: &Source) -> SettingRow {
         let toml = value.as_deref().map(quoted);
-        Row { name, value, toml, source: source.clone() }
+        SettingRow { name, value, toml, source: source.clone() }
     }
 
     /// A list of strings; `separator` joins them for programs.
-    pub(super) fn list(name: &'static str, value: &[String], separator: &str, source: &Source) -> Row {
+    pub(super) fn list(name: &'static str, value: &[String], separator: &str, source: &Source) -> SettingRow {
         let value_text = Some(value.join(separator));
-        Row { name, value: value_text, toml: Some(list(value)), source: source.clone() }
+        SettingRow { name, value: value_text, toml: Some(list(value)), source: source.clone() }
     }
 }
 

@@ -292,10 +292,10 @@ macro_rules! settings {
 
             /// Every setting with its source, in the order of the documentation.
             #[must_use]
-            pub fn rows(&self) -> Vec<Row> {
+            pub fn rows(&self) -> Vec<SettingRow> {
                 let home = self.home.value.as_ref().map(|home| home.display().to_string());
                 let mut rows = vec![
-                    Row { name: "home", value: home, toml: None, source: self.home.source.clone() },
+                    SettingRow { name: "home", value: home, toml: None, source: self.home.source.clone() },
                     $($kind.row(stringify!($name), &self.$name),)*
                 ];
                 rows.extend(self.assembly.rows());
@@ -407,7 +407,7 @@ impl RetentionBounds {
 
 /// A setting for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
+pub struct SettingRow {
     /// Its name in the config file.
     pub name: &'static str,
     /// Its value for programs; `None` if it is not set.

@@ -7,8 +7,8 @@ use toml::{Table, Value};
 
 use super::kind::{list, quoted};
 use super::sources::{Sources, article};
-use super::{Complaint, Row, Setting, Source};
-use crate::engine::{Does, ExactCommand, Matcher, Place, Rule, RuleAction, Subject, Trust, Words, is_whole_path};
+use super::{Complaint, SettingRow, Setting, Source};
+use crate::engine::{Does, ExactCommand, Matcher, RulePlace, Rule, RuleAction, Subject, Trust, Words, is_whole_path};
 
 const RULES_MAX: usize = 256;
 
@@ -50,10 +50,10 @@ pub(super) fn resolve(sources: &mut Sources<'_>) -> Setting<Vec<Rule>> {
     Setting { value: kept, source: Source::File }
 }
 
-pub(super) fn row(setting: &Setting<Vec<Rule>>) -> Row {
+pub(super) fn row(setting: &Setting<Vec<Rule>>) -> SettingRow {
     let shown = |rule: &Rule| format!("{} ({})", rule.name(), rule.action().name());
     let rules = &setting.value;
-    Row {
+    SettingRow {
         name: "rules",
         value: Some(rules.iter().map(shown).collect::<Vec<_>>().join("; ")),
         toml: Some(format!("[{}]", rules.iter().map(inline_table).collect::<Vec<_>>().join(", "))),
@@ -89,9 +89,9 @@ pub(crate) fn conditions(rule: &Rule) -> String {
 
 fn of_matcher(matcher: &Matcher) -> Vec<String> {
     let kind = KINDS.iter().find(|(_, subject, _)| *subject == matcher.subject()).map_or("", |(kind, ..)| kind);
-    let place = |place: &Place| match place {
-        Place::Exactly(folder) => format!("cwd = {}", quoted(folder)),
-        Place::Below(folder) => format!("cwd_below = {}", quoted(folder)),
+    let place = |place: &RulePlace| match place {
+        RulePlace::Exactly(folder) => format!("cwd = {}", quoted(folder)),
+        RulePlace::Below(folder) => format!("cwd_below = {}", quoted(folder)),
     };
     let words = |words: &Words| match words {
         Words::All(words) => format!("argv = {}", list(words)),
@@ -198,8 +198,8 @@ fn matcher(table: &Table) -> Result<Matcher, String> {
     known_members(table, members)?;
     let cwd = match (folder(table, "cwd")?, folder(table, "cwd_below")?) {
         (None, None) => None,
-        (Some(cwd), None) => Some(Place::Exactly(cwd)),
-        (None, Some(folder)) => Some(Place::Below(folder)),
+        (Some(cwd), None) => Some(RulePlace::Exactly(cwd)),
+        (None, Some(folder)) => Some(RulePlace::Below(folder)),
         (Some(_), Some(_)) => return Err("match: it has both `cwd` and `cwd_below`: keep one".to_owned()),
     };
     Ok(match subject {

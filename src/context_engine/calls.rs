@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::value::RawValue;
 
 use super::conversation::{Conversation, READINGS_MAX};
-use super::protocol::{self, CallContext, Compaction, Method, Occasion, Step, TurnStart};
+use super::protocol::{self, CallContext, Compaction, Method, Occasion, OccasionStep, TurnStart};
 use super::silence::Wait;
 use super::worker::{Phase, Worker, log_engine_error};
 use crate::engine::{Assembled, Input, Note, Token};
@@ -137,7 +137,7 @@ impl Worker {
         }
     }
 
-    fn call(&mut self, thread_id: &str, work: Work, step: Step) {
+    fn call(&mut self, thread_id: &str, work: Work, step: OccasionStep) {
         let Phase::Ready { process, .. } = &mut self.phase else { return };
         let (turn_start, turn_id) = match &work.task {
             Task::TurnBegins { turn_start, .. } => (Some(&**turn_start), ""),
@@ -157,7 +157,7 @@ impl Worker {
         let sent = process.send(self.last_call, line);
         self.silence.sent(self.last_call, thread_id, step.method(), due.saturating_duration_since(sent_at), sent_at);
         let line = *sent.as_ref().unwrap_or(&u64::MAX);
-        let call = Call { thread_id: thread_id.to_owned(), work, step, line, sent_at, due, bytes };
+        let call = PendingCall { thread_id: thread_id.to_owned(), work, step, line, sent_at, due, bytes };
         if let Some(thread) = self.threads.get_mut(thread_id) {
             thread.is_busy = true;
         }
@@ -167,7 +167,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn answered(&mut self, call: Call, answer: Result<Box<RawValue>, String>, bytes: usize) {
+    pub(super) fn answered(&mut self, call: PendingCall, answer: Result<Box<RawValue>, String>, bytes: usize) {
         let read = match answer {
             Err(error) => Err(("error", error)),
             Ok(result) => self.read_answer(&call, &result).map_err(|why| ("invalid", why)),
@@ -178,7 +178,7 @@ impl Worker {
                 let Phase::Ready { can, .. } = &self.phase else { return };
                 match protocol::next(call.work.occasion, call.step, can) {
                     Some(step) => {
-                        let Call { thread_id, work, .. } = call;
+                        let PendingCall { thread_id, work, .. } = call;
                         self.call(&thread_id, work, step);
                     }
                     None => {
@@ -196,12 +196,12 @@ impl Worker {
     }
 
     /// Reads the result of a call.
-    fn read_answer(&self, call: &Call, result: &RawValue) -> Result<Option<Assembled>, String> {
+    fn read_answer(&self, call: &PendingCall, result: &RawValue) -> Result<Option<Assembled>, String> {
         match (&call.work.task, call.step) {
-            (Task::TurnBegins { turn_start, .. }, Step::Assemble) => {
+            (Task::TurnBegins { turn_start, .. }, OccasionStep::Assemble) => {
                 protocol::read_assembled(result, turn_start, self.settings.engine.projection_chars_max).map(Some)
             }
-            (Task::Compaction { .. }, Step::Compact) => {
+            (Task::Compaction { .. }, OccasionStep::Compact) => {
                 let compaction = protocol::read_compaction(result)?;
                 if let Some(reason) = &compaction.reason {
                     log_engine_error("compact", reason);
@@ -214,9 +214,9 @@ impl Worker {
     }
 
     /// Ends a call without a result: no further step follows, and nothing waits for it any more.
-    pub(super) fn give_up(&mut self, call: Call) {
+    pub(super) fn give_up(&mut self, call: PendingCall) {
         self.release_thread(&call.thread_id);
-        if let (Task::Compaction { .. }, Step::Compact) = (&call.work.task, call.step) {
+        if let (Task::Compaction { .. }, OccasionStep::Compact) = (&call.work.task, call.step) {
             self.reporter.compacted(&call.thread_id, None);
         }
         self.reporter.answer_without(&call.work.task);
@@ -321,10 +321,10 @@ impl ThreadQueue {
 
 /// A call in flight.
 #[derive(Debug)]
-pub(super) struct Call {
+pub(super) struct PendingCall {
     pub(super) thread_id: String,
     pub(super) work: Work,
-    pub(super) step: Step,
+    pub(super) step: OccasionStep,
     /// The number of its line.
     pub(super) line: u64,
     pub(super) sent_at: Instant,
@@ -383,7 +383,7 @@ impl Reporter {
     }
 
     /// Reports the outcome of a call. The event excludes the engine's own words, which may be the user's.
-    pub(super) fn note(&self, call: &Call, response_bytes: usize, outcome: &'static str) {
+    pub(super) fn note(&self, call: &PendingCall, response_bytes: usize, outcome: &'static str) {
         self.emit(Note::ContextEngineCall {
             method: call.step.method().name(),
             thread_id: Some(call.thread_id.clone()),

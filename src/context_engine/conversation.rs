@@ -128,7 +128,7 @@ pub(crate) struct Conversations {
 
 /// A handle of the thread.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct ConversationReader {
     readings: SyncSender<Reading>,
     journal_dir: PathBuf,
 }
@@ -155,14 +155,14 @@ impl Conversations {
         Conversations { index, history, journal_dir: journal_dir.to_owned() }
     }
 
-    /// Starts the thread, which passes each result to `post`. The thread ends with the [`Reader`].
-    pub(super) fn start(self, post: impl Fn(u64, Result<Conversation, String>) + Send + 'static) -> io::Result<Reader> {
+    /// Starts the thread, which passes each result to `post`. The thread ends with the [`ConversationReader`].
+    pub(super) fn start(self, post: impl Fn(u64, Result<Conversation, String>) + Send + 'static) -> io::Result<ConversationReader> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (readings, to_read) = sync_channel(READINGS_MAX);
         let journal_dir = self.journal_dir.clone();
         let thread = std::thread::Builder::new().name("engine-history".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || self.read_all(&to_read, &runtime, &post))?;
-        Ok(Reader { readings, journal_dir })
+        Ok(ConversationReader { readings, journal_dir })
     }
 
     fn read_all(
@@ -212,7 +212,7 @@ impl Conversations {
     }
 }
 
-impl Reader {
+impl ConversationReader {
     /// Queues a reading of the thread's conversation as of now, to be completed by `due`. Never waits.
     pub(super) fn read(&self, number: u64, thread_id: &str, due: Instant) -> Result<(), QueueFull> {
         let end = end_of(&self.journal_dir);

@@ -64,7 +64,7 @@ impl Abilities {
         self.methods.contains(&method)
     }
 
-    fn then(&self, method: Method, step: Step) -> Option<Step> {
+    fn then(&self, method: Method, step: OccasionStep) -> Option<OccasionStep> {
         self.has(method).then_some(step)
     }
 }
@@ -85,7 +85,7 @@ pub(super) enum Occasion {
 
 /// A call in the sequence of an occasion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum OccasionStep {
     Bootstrap,
     MaintainAfterBootstrap,
     Assemble,
@@ -97,46 +97,46 @@ pub(super) enum Step {
     Compact,
 }
 
-impl Step {
+impl OccasionStep {
     pub(super) fn method(self) -> Method {
         match self {
-            Step::Bootstrap => Method::Bootstrap,
-            Step::MaintainAfterBootstrap | Step::MaintainAfterTurn => Method::Maintain,
-            Step::Assemble => Method::Assemble,
-            Step::AfterTurn => Method::AfterTurn,
-            Step::IngestBatch => Method::IngestBatch,
-            Step::Ingest(_) => Method::Ingest,
-            Step::Compact => Method::Compact,
+            OccasionStep::Bootstrap => Method::Bootstrap,
+            OccasionStep::MaintainAfterBootstrap | OccasionStep::MaintainAfterTurn => Method::Maintain,
+            OccasionStep::Assemble => Method::Assemble,
+            OccasionStep::AfterTurn => Method::AfterTurn,
+            OccasionStep::IngestBatch => Method::IngestBatch,
+            OccasionStep::Ingest(_) => Method::Ingest,
+            OccasionStep::Compact => Method::Compact,
         }
     }
 }
 
 /// The first call of an occasion.
-pub(super) fn first(occasion: Occasion, can: &Abilities) -> Option<Step> {
+pub(super) fn first(occasion: Occasion, can: &Abilities) -> Option<OccasionStep> {
     match occasion {
-        Occasion::NewThread => can.then(Method::Bootstrap, Step::Bootstrap),
-        Occasion::TurnBegins => can.then(Method::Assemble, Step::Assemble),
+        Occasion::NewThread => can.then(Method::Bootstrap, OccasionStep::Bootstrap),
+        Occasion::TurnBegins => can.then(Method::Assemble, OccasionStep::Assemble),
         // The turn has no messages, for example because codex compacted the thread.
         Occasion::TurnCompleted { messages: 0 } => None,
         Occasion::TurnCompleted { .. } => can
-            .then(Method::AfterTurn, Step::AfterTurn)
-            .or_else(|| can.then(Method::IngestBatch, Step::IngestBatch))
-            .or_else(|| can.then(Method::Ingest, Step::Ingest(0)))
-            .or_else(|| can.then(Method::Maintain, Step::MaintainAfterTurn)),
-        Occasion::Compaction if can.owns_compaction => can.then(Method::Compact, Step::Compact),
+            .then(Method::AfterTurn, OccasionStep::AfterTurn)
+            .or_else(|| can.then(Method::IngestBatch, OccasionStep::IngestBatch))
+            .or_else(|| can.then(Method::Ingest, OccasionStep::Ingest(0)))
+            .or_else(|| can.then(Method::Maintain, OccasionStep::MaintainAfterTurn)),
+        Occasion::Compaction if can.owns_compaction => can.then(Method::Compact, OccasionStep::Compact),
         Occasion::Compaction => None,
     }
 }
 
 /// The call after `worked` has succeeded. Nothing follows a call that failed.
-pub(super) fn next(occasion: Occasion, worked: Step, can: &Abilities) -> Option<Step> {
-    let after_turn = || can.then(Method::Maintain, Step::MaintainAfterTurn);
+pub(super) fn next(occasion: Occasion, worked: OccasionStep, can: &Abilities) -> Option<OccasionStep> {
+    let after_turn = || can.then(Method::Maintain, OccasionStep::MaintainAfterTurn);
     match (occasion, worked) {
-        (Occasion::NewThread, Step::Bootstrap) => can.then(Method::Maintain, Step::MaintainAfterBootstrap),
-        (Occasion::TurnCompleted { messages }, Step::Ingest(number)) if number + 1 < messages => {
-            Some(Step::Ingest(number + 1))
+        (Occasion::NewThread, OccasionStep::Bootstrap) => can.then(Method::Maintain, OccasionStep::MaintainAfterBootstrap),
+        (Occasion::TurnCompleted { messages }, OccasionStep::Ingest(number)) if number + 1 < messages => {
+            Some(OccasionStep::Ingest(number + 1))
         }
-        (Occasion::TurnCompleted { .. }, Step::AfterTurn | Step::IngestBatch | Step::Ingest(_)) => after_turn(),
+        (Occasion::TurnCompleted { .. }, OccasionStep::AfterTurn | OccasionStep::IngestBatch | OccasionStep::Ingest(_)) => after_turn(),
         (Occasion::NewThread | Occasion::TurnBegins | Occasion::TurnCompleted { .. } | Occasion::Compaction, _) => None,
     }
 }
@@ -196,7 +196,7 @@ pub(super) fn initialize(session_id: &str) -> Value {
 
 /// The parameters of a step. `turn_start` is set for a turn that begins, `turn_id` for one that is over.
 pub(super) fn params(
-    step: Step,
+    step: OccasionStep,
     context: CallContext<'_>,
     conversation: &Conversation,
     turn_start: Option<&TurnStart>,
@@ -213,10 +213,10 @@ pub(super) fn params(
     let own_range = conversation.of_turn(turn_id);
     let own = conversation.messages.get(own_range.clone()).unwrap_or_default();
     match step {
-        Step::Bootstrap => put("messages", json!(conversation.messages)),
-        Step::MaintainAfterBootstrap => put("reason", json!("bootstrap")),
-        Step::MaintainAfterTurn => put("reason", json!("turn")),
-        Step::Assemble => {
+        OccasionStep::Bootstrap => put("messages", json!(conversation.messages)),
+        OccasionStep::MaintainAfterBootstrap => put("reason", json!("bootstrap")),
+        OccasionStep::MaintainAfterTurn => put("reason", json!("turn")),
+        OccasionStep::Assemble => {
             put("messages", json!(conversation.messages));
             put("tokenBudget", json!(context.token_budget));
             if let Some(TurnStart { prompt, model, tools, room_chars: _ }) = turn_start {
@@ -225,15 +225,15 @@ pub(super) fn params(
                 put("prompt", json!(prompt));
             }
         }
-        Step::AfterTurn => {
+        OccasionStep::AfterTurn => {
             put("messages", json!(conversation.messages.get(..own_range.end).unwrap_or_default()));
             put("prePromptMessageCount", json!(own_range.start));
             put("tokenBudget", json!(context.token_budget));
             put("runtimeContext", json!({ "usage": conversation.usage(turn_id) }));
         }
-        Step::IngestBatch => put("messages", json!(own)),
-        Step::Ingest(number) => put("message", own.get(number).cloned().unwrap_or_default()),
-        Step::Compact => {
+        OccasionStep::IngestBatch => put("messages", json!(own)),
+        OccasionStep::Ingest(number) => put("message", own.get(number).cloned().unwrap_or_default()),
+        OccasionStep::Compact => {
             put("messages", json!(conversation.messages));
             put("tokenBudget", json!(context.token_budget));
         }
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     /// Checks the calls of an occasion, of which only `fails` fails.
-    fn check(occasion: Occasion, methods: &str, fails: Option<Step>, expect: &[Step]) {
+    fn check(occasion: Occasion, methods: &str, fails: Option<OccasionStep>, expect: &[OccasionStep]) {
         let listed = Method::ALL.into_iter().filter(|method| methods.split(' ').any(|name| name == method.name()));
         let can = Abilities { methods: listed.collect(), owns_compaction: methods.contains("owns") };
         let mut steps = Vec::new();
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn calls_follow_documented_order() {
-        use Step::*;
+        use OccasionStep::*;
         let over = Occasion::TurnCompleted { messages: 2 };
         check(Occasion::NewThread, ALL, None, &[Bootstrap, MaintainAfterBootstrap]);
         check(Occasion::TurnBegins, ALL, None, &[Assemble]);
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn failed_call_ends_the_sequence() {
-        use Step::*;
+        use OccasionStep::*;
         let over = Occasion::TurnCompleted { messages: 2 };
         check(Occasion::NewThread, ALL, Some(Bootstrap), &[Bootstrap]);
         check(over, ALL, Some(AfterTurn), &[AfterTurn]);
@@ -390,26 +390,26 @@ mod tests {
         let conversation =
             Conversation { messages: ["t1", "t2", "t2", "t3"].map(said).to_vec(), ..Conversation::default() };
         let context = CallContext { session_id: "s", thread_id: "t", token_budget: Some(9) };
-        let check = |step: Step, more: Value| {
+        let check = |step: OccasionStep, more: Value| {
             let mut expect = json!({ "sessionId": "s", "sessionKey": "t" });
             expect.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
             assert_eq!(params(step, context, &conversation, Some(&turn_start()), "t2"), expect, "{step:?}");
         };
         let all = &conversation.messages;
-        check(Step::Bootstrap, json!({ "messages": all }));
-        check(Step::MaintainAfterBootstrap, json!({ "reason": "bootstrap" }));
-        check(Step::MaintainAfterTurn, json!({ "reason": "turn" }));
+        check(OccasionStep::Bootstrap, json!({ "messages": all }));
+        check(OccasionStep::MaintainAfterBootstrap, json!({ "reason": "bootstrap" }));
+        check(OccasionStep::MaintainAfterTurn, json!({ "reason": "turn" }));
         check(
-            Step::Assemble,
+            OccasionStep::Assemble,
             json!({ "messages": all, "tokenBudget": 9, "availableTools": ["lookup"], "model": "m", "prompt": "go on" }),
         );
         check(
-            Step::AfterTurn,
+            OccasionStep::AfterTurn,
             json!({ "messages": all[..3], "prePromptMessageCount": 1, "tokenBudget": 9, "runtimeContext": { "usage": null } }),
         );
-        check(Step::IngestBatch, json!({ "messages": all[1..3] }));
-        check(Step::Ingest(1), json!({ "message": all[2] }));
-        check(Step::Compact, json!({ "messages": all, "tokenBudget": 9 }));
+        check(OccasionStep::IngestBatch, json!({ "messages": all[1..3] }));
+        check(OccasionStep::Ingest(1), json!({ "message": all[2] }));
+        check(OccasionStep::Compact, json!({ "messages": all, "tokenBudget": 9 }));
         assert_eq!(line(7, Method::Dispose, &json!({})), b"{\"id\":7,\"method\":\"dispose\",\"params\":{}}\n");
     }
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::calls::{Call, Task};
+use super::calls::{PendingCall, Task};
 use super::conversation::READINGS_MAX;
 use super::protocol::Method;
 use super::worker::Worker;
@@ -146,7 +146,7 @@ impl Worker {
     }
 
     /// When a call is given up.
-    pub(super) fn due(&self, call: &Call) -> Instant {
+    pub(super) fn due(&self, call: &PendingCall) -> Instant {
         match &call.work.task {
             Task::TurnBegins { wait, .. } => wait.until_from(call.sent_at, self.silent_since(&call.thread_id)),
             Task::NewThread | Task::TurnCompleted { .. } | Task::Compaction { .. } => call.due,

@@ -11,9 +11,9 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::calls::{Call, Post, Reporter, Task, ThreadQueue};
+use super::calls::{PendingCall, Post, Reporter, Task, ThreadQueue};
 use super::conversation::Conversation;
-use super::conversation::{Conversations, Reader};
+use super::conversation::{Conversations, ConversationReader};
 use super::permit::{Permit, Subject};
 use super::process::{Output, Process};
 use super::protocol::{self, EngineInfo, TurnStart};
@@ -151,7 +151,7 @@ impl Phase {
 
 pub(super) struct Worker {
     pub(super) settings: WorkerSettings,
-    pub(super) reader: Reader,
+    pub(super) reader: ConversationReader,
     pub(super) reporter: Reporter,
     report_fault: ReportFault,
     fault_reported: bool,
@@ -162,7 +162,7 @@ pub(super) struct Worker {
     began: Instant,
     back_off: Duration,
     pub(super) last_call: u64,
-    pub(super) calls: HashMap<u64, Call>,
+    pub(super) calls: HashMap<u64, PendingCall>,
     pub(super) threads: HashMap<String, ThreadQueue>,
     /// A counter that orders the waiting threads.
     pub(super) waited: u64,
@@ -179,7 +179,7 @@ pub(super) struct Worker {
 impl Worker {
     fn new(
         settings: WorkerSettings,
-        reader: Reader,
+        reader: ConversationReader,
         post: Post,
         report_fault: ReportFault,
         own: SyncSender<WorkerEvent>,

@@ -139,7 +139,7 @@ enum Who {
 #[derive(Debug)]
 struct Attached {
     admission: ApiCallId,
-    stage: Stage,
+    stage: HandshakeStage,
     /// Notification methods that the client opted out of.
     opted_out: HashSet<String>,
 }
@@ -155,7 +155,7 @@ pub(super) struct Departed {
 
 /// Handshake progress of an attached client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum HandshakeStage {
     #[default]
     Attached,
     /// We answered its `initialize`.
@@ -201,12 +201,12 @@ impl CurrentClient {
         match &self.who {
             Who::Owner => true,
             Who::Nobody => false,
-            Who::Attached(client) => client.stage != Stage::Attached,
+            Who::Attached(client) => client.stage != HandshakeStage::Attached,
         }
     }
 
     /// The handshake of the attached client; `None` for the client that owns the server.
-    pub(super) fn stage(&self) -> Option<Stage> {
+    pub(super) fn stage(&self) -> Option<HandshakeStage> {
         match &self.who {
             Who::Attached(client) => Some(client.stage),
             Who::Owner | Who::Nobody => None,
@@ -216,7 +216,7 @@ impl CurrentClient {
     /// The attached client completed its handshake.
     pub(super) fn has_initialized(&mut self) {
         if let Who::Attached(client) = &mut self.who {
-            client.stage = Stage::Initialized;
+            client.stage = HandshakeStage::Initialized;
         }
     }
 
@@ -229,7 +229,7 @@ impl CurrentClient {
     }
 
     pub(super) fn attach(&mut self, admission: ApiCallId) {
-        self.who = Who::Attached(Attached { admission, stage: Stage::default(), opted_out: HashSet::new() });
+        self.who = Who::Attached(Attached { admission, stage: HandshakeStage::default(), opted_out: HashSet::new() });
     }
 
     /// Removes the attached client and returns its leftover state.
@@ -242,7 +242,7 @@ impl CurrentClient {
         // The rest of a line that this client received in part goes to nobody else.
         self.long_line = self.long_line.map(|_| false);
         let asked = calls.to_client.iter_mut().filter_map(|call| call.for_client_alone.take()).collect();
-        Some(Departed { was_answered: client.stage != Stage::Attached, asked })
+        Some(Departed { was_answered: client.stage != HandshakeStage::Attached, asked })
     }
 
     /// Whether the client is the one that started us, which receives every line.
@@ -304,7 +304,7 @@ impl Engine {
     /// Answers an attached client's `initialize` for the server.
     pub(super) fn greet(&mut self, id: &RawValue, event: &Event<'_>, call: Option<CallKey>, effects: &mut Vec<Effect>) {
         if let Who::Attached(client) = &mut self.clients.own_mut().who {
-            client.stage = Stage::Answered;
+            client.stage = HandshakeStage::Answered;
             client.opted_out = opted_out(event).unwrap_or_default();
         }
         call.into_iter().for_each(|call| self.calls.to_server.forget(call));

@@ -5,7 +5,7 @@
 
 use super::api_calls::{outcome, turn_of, turn_status};
 use super::assembly::thread_of;
-use super::attached_client::{Stage, answer_without_client};
+use super::attached_client::{HandshakeStage, answer_without_client};
 use super::config_warning::ConfigWarning;
 use super::context::Projection;
 use super::model::{
@@ -123,11 +123,11 @@ impl Engine {
     ) {
         self.requests.settings_called(event);
         match (self.clients.of(seen.conn).stage(), event.id, event.method) {
-            (Some(Stage::Attached), Some(id), Some(Method::Initialize)) => {
+            (Some(HandshakeStage::Attached), Some(id), Some(Method::Initialize)) => {
                 decision.line = Passage::Withhold;
                 self.greet(id, event, seen.opened, &mut decision.then);
             }
-            (Some(Stage::Answered), None, Some(Method::Initialized)) => {
+            (Some(HandshakeStage::Answered), None, Some(Method::Initialized)) => {
                 decision.line = Passage::Withhold;
                 self.clients.own_mut().has_initialized();
             }

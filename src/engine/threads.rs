@@ -86,7 +86,7 @@ struct Received {
 /// Context that a thread has received or will receive. Text on its way counts until the server rejects it, because the next
 /// turn may begin before the response.
 #[derive(Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct ReceivedContext<'a> {
     texts: BTreeMap<&'a str, (CallKey, &'a str)>,
     epoch: Option<(CallKey, &'a str)>,
 }
@@ -304,10 +304,10 @@ impl Threads {
     }
 
     /// Context that a thread has received, or that one of the open calls carries.
-    pub(super) fn known<'a>(&'a self, thread_id: &str, calls: &'a OpenCalls) -> Known<'a> {
+    pub(super) fn known<'a>(&'a self, thread_id: &str, calls: &'a OpenCalls) -> ReceivedContext<'a> {
         let received = self.find(thread_id).map(|thread| &thread.received);
         let (texts, epoch) = received.map(|received| (&received.texts, &received.epoch)).unzip();
-        let mut known = Known {
+        let mut known = ReceivedContext {
             texts: texts.into_iter().flatten().map(|(name, (call, text))| (&**name, (*call, &**text))).collect(),
             epoch: epoch.and_then(Option::as_ref).map(|(call, epoch)| (*call, &**epoch)),
         };
@@ -329,7 +329,7 @@ impl Threads {
     }
 
     /// The context engine's latest addition for a thread, if any.
-    pub(super) fn addition<'a>(&'a self, thread_id: &str, known: &Known<'a>) -> Option<&'a str> {
+    pub(super) fn addition<'a>(&'a self, thread_id: &str, known: &ReceivedContext<'a>) -> Option<&'a str> {
         let latest = self.find(thread_id).and_then(|thread| thread.addition.as_deref());
         latest.or_else(|| known.text(ADDITION)).filter(|text| !text.is_empty())
     }
@@ -404,7 +404,7 @@ impl Thread {
     }
 }
 
-impl<'a> Known<'a> {
+impl<'a> ReceivedContext<'a> {
     fn has(&mut self, call: CallKey, name: &'a str, text: &'a str) {
         let known = self.texts.entry(name).or_insert((call, text));
         if known.0 < call {

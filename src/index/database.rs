@@ -20,7 +20,7 @@ use crate::history::{EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
 use crate::secrets::Masker;
 use crate::store::{
-    BESIDE, DatabaseError, Form, Opened, at_once, connect_database, open_database, set_aside, set_aside_beside,
+    BESIDE, DatabaseError, DatabaseForm, Opened, at_once, connect_database, open_database, set_aside, set_aside_beside,
 };
 
 const INSERT_EVENT: &str = "
@@ -572,8 +572,8 @@ const MIGRATIONS: &[&str] = &[
 pub(crate) const HISTORY_FORM: usize = MIGRATIONS.len();
 
 /// How a history is opened for writing.
-pub(super) fn form() -> Form {
-    Form { migrations: MIGRATIONS, synchronous: "NORMAL", busy_wait_max: BUSY_WAIT_MAX }
+pub(super) fn form() -> DatabaseForm {
+    DatabaseForm { migrations: MIGRATIONS, synchronous: "NORMAL", busy_wait_max: BUSY_WAIT_MAX }
 }
 
 /// The first bytes of a SQLite file.

@@ -19,7 +19,7 @@ use super::shared::{IndexNotice, IndexSettings};
 use crate::history::Fold;
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
 use crate::protocol::of_name;
-use crate::store::{DatabaseError, FoundWitness, SeqMark, SeqWish, Witness, WitnessFile, boot_id, booted_unix_s};
+use crate::store::{DatabaseError, WitnessRead, SeqMark, SeqWish, Witness, WitnessFile, boot_id, booted_unix_s};
 
 /// Numbers reserved at a time. Source: the contract.
 pub(super) const RESERVE: u64 = 10_000;
@@ -66,7 +66,7 @@ pub(super) struct Evidence<'a> {
     pub(super) highest_row: u64,
     /// The epoch that the database names.
     pub(super) begun: Option<&'a Epoch>,
-    pub(super) witness: &'a FoundWitness,
+    pub(super) witness: &'a WitnessRead,
     /// The mark in the ledger, if [`needs_mark`].
     pub(super) mark: &'a SeqMark,
     /// The first record of the event with a given number in the database.
@@ -94,17 +94,17 @@ pub(super) enum Verdict {
 }
 
 /// The version of the fold that numbers all rows of the epoch, as [`Witness::form`].
-pub(super) fn form(kept: Option<&Kept>, witness: &FoundWitness) -> u32 {
+pub(super) fn form(kept: Option<&Kept>, witness: &WitnessRead) -> u32 {
     match (kept, witness) {
         (None, _) => Fold::FORM,
-        (Some(_), FoundWitness::Original(witness)) if witness.form == Fold::FORM => Fold::FORM,
-        (Some(_), FoundWitness::Original(_) | FoundWitness::Copied(_) | FoundWitness::Nothing) => 0,
+        (Some(_), WitnessRead::Original(witness)) if witness.form == Fold::FORM => Fold::FORM,
+        (Some(_), WitnessRead::Original(_) | WitnessRead::Copied(_) | WitnessRead::Nothing) => 0,
     }
 }
 
 /// Whether [`judge`] needs the mark in the ledger.
-pub(super) fn needs_mark(kept: Option<&Kept>, witness: &FoundWitness) -> bool {
-    kept.is_none() || !matches!(witness, FoundWitness::Original(_))
+pub(super) fn needs_mark(kept: Option<&Kept>, witness: &WitnessRead) -> bool {
+    kept.is_none() || !matches!(witness, WitnessRead::Original(_))
 }
 
 /// The number after which a new epoch begins.
@@ -112,8 +112,8 @@ pub(super) fn base(evidence: &Evidence<'_>, cause: Cause) -> u64 {
     let Evidence { kept, witness, mark, highest_row, .. } = evidence;
     let kept = kept.map_or(0, |kept| kept.reached.reserved.max(kept.reached.seq)).max(*highest_row);
     let witnessed = match witness {
-        FoundWitness::Nothing => 0,
-        FoundWitness::Original(witness) | FoundWitness::Copied(witness) => {
+        WitnessRead::Nothing => 0,
+        WitnessRead::Original(witness) | WitnessRead::Copied(witness) => {
             witness.reserved.max(witness.seq).max(witness.highest_row)
         }
     };
@@ -129,10 +129,10 @@ pub(super) fn base(evidence: &Evidence<'_>, cause: Cause) -> u64 {
 pub(super) fn judge(evidence: &Evidence<'_>) -> io::Result<Verdict> {
     let new = |cause| Verdict::New { after_seq: base(evidence, cause), cause };
     match evidence.witness {
-        FoundWitness::Copied(_) => Ok(new(Cause::Copied)),
-        FoundWitness::Nothing if evidence.mark.epoch.is_some() => Ok(new(Cause::Copied)),
-        FoundWitness::Nothing => Ok(without_witness(evidence)),
-        FoundWitness::Original(witness) => Ok(by_witness(evidence, witness)?.unwrap_or_else(new)),
+        WitnessRead::Copied(_) => Ok(new(Cause::Copied)),
+        WitnessRead::Nothing if evidence.mark.epoch.is_some() => Ok(new(Cause::Copied)),
+        WitnessRead::Nothing => Ok(without_witness(evidence)),
+        WitnessRead::Original(witness) => Ok(by_witness(evidence, witness)?.unwrap_or_else(new)),
     }
 }
 
@@ -218,11 +218,11 @@ fn by_witness(evidence: &Evidence<'_>, witness: &Witness) -> io::Result<Result<V
 }
 
 /// The ends that the journal must have, or else the history lacks records; `cause` is that of a new epoch, if one began.
-pub(super) fn known_ends(journal_dir: &Path, witness: &FoundWitness, cause: Option<Cause>) -> Vec<Position> {
+pub(super) fn known_ends(journal_dir: &Path, witness: &WitnessRead, cause: Option<Cause>) -> Vec<Position> {
     let (witness, is_original) = match witness {
-        FoundWitness::Nothing => return Vec::new(),
-        FoundWitness::Original(witness) => (witness, true),
-        FoundWitness::Copied(witness) => (witness, false),
+        WitnessRead::Nothing => return Vec::new(),
+        WitnessRead::Original(witness) => (witness, true),
+        WitnessRead::Copied(witness) => (witness, false),
     };
     let is_journal_in_doubt = match cause {
         Some(Cause::JournalShorter | Cause::MachineRestarted) => is_original,
@@ -301,7 +301,7 @@ impl Indexer {
             }
             Err(error) => return Err(failed(error).into()),
         };
-        let witness = self.witness.as_ref().map_or(FoundWitness::Nothing, WitnessFile::read);
+        let witness = self.witness.as_ref().map_or(WitnessRead::Nothing, WitnessFile::read);
         let mark = match needs_mark(kept.as_ref(), &witness) {
             true => (self.marks)(SeqWish::default()).map_err(Failure::Ledger)?,
             false => SeqMark::default(),
@@ -325,7 +325,7 @@ impl Indexer {
                 if begun.as_ref() != Some(&epoch) {
                     database.set_epoch(&epoch).map_err(failed)?;
                 }
-                let tells_ledger = witness == FoundWitness::Nothing;
+                let tells_ledger = witness == WitnessRead::Nothing;
                 let last_key = database.key_of(reached.seq);
                 let last_rows = database.last_rows().map_err(failed)?;
                 let known_ends = known_ends(journal_dir, &witness, None);

@@ -13,7 +13,7 @@ use super::maintenance::prune;
 use super::model::Pruned;
 use super::model::Reached;
 use super::search::fill_search;
-use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, Notify, Shared, Woken};
+use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, Notify, IndexShared, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{Entry, SessionActivity};
@@ -67,12 +67,12 @@ const NICE: i32 = 5;
 
 /// A handle to the index's thread.
 #[derive(Debug, Clone)]
-pub struct Index(Arc<Shared>);
+pub struct Index(Arc<IndexShared>);
 
 impl Index {
     /// Starts the thread.
     pub fn start(settings: IndexSettings, marks: Marks, notify: Notify) -> io::Result<Index> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(IndexShared::default());
         let indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("index".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || indexer.run())?;
@@ -89,7 +89,7 @@ impl Index {
         marks: Marks,
         notify: Notify,
     ) -> (IndexState, Arc<SessionActivity>) {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(IndexShared::default());
         let mut indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         indexer.scope = Scope { patience: Patience::None, until };
         indexer.lock = Lock::OfOurCaller;
@@ -193,7 +193,7 @@ pub(super) struct Indexer {
     pub(super) settings: IndexSettings,
     pub(super) marks: Marks,
     pub(super) notify: Notify,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<IndexShared>,
     pub(super) scope: Scope,
     pub(super) indexed: Option<Indexed>,
     /// Until it is stored.
@@ -259,7 +259,7 @@ impl Storm {
 }
 
 impl Indexer {
-    fn new(settings: IndexSettings, marks: Marks, notify: Notify, shared: Arc<Shared>) -> Indexer {
+    fn new(settings: IndexSettings, marks: Marks, notify: Notify, shared: Arc<IndexShared>) -> Indexer {
         let transcripts = match settings.transcript_files {
             TranscriptFiles::Kept => Some(Transcripts::new(&settings.session_dir)),
             TranscriptFiles::None => None,
@@ -577,7 +577,7 @@ pub(crate) struct Stepped(Indexer);
 #[cfg(test)]
 impl Stepped {
     pub(crate) fn new(settings: IndexSettings, marks: Marks, notify: Notify) -> (Index, Stepped) {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(IndexShared::default());
         let mut indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         indexer.scope.patience = Patience::None;
         indexer.lock = Lock::OfOurCaller;
@@ -733,7 +733,7 @@ mod tests {
             home: Some(home.path().to_owned()),
             indexed_to: IndexedTo::default(),
         };
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(IndexShared::default());
         let marks: Marks = Box::new(|_| Ok(crate::store::SeqMark::default()));
         let mut indexer = Indexer::new(settings, marks, Box::new(|_| {}), Arc::clone(&shared));
         let left = || std::fs::read_dir(home.path().join("sessions")).expect("a folder").count();

@@ -14,7 +14,7 @@ use crate::config::RetentionBounds;
 use crate::history::rfc3339_millis;
 use crate::journal::{Generation, SegmentName};
 use crate::secrets::Masker;
-use crate::store::{DatabaseError, Form, Life, MaskedTable, RunMode, mask_tables, open_for, wipe};
+use crate::store::{DatabaseError, DatabaseForm, Life, MaskedTable, RunMode, mask_tables, open_for, wipe};
 
 /// The longest wait for an index's lock. A relay that deletes old rows on a busy machine holds it for seconds, and a user who masks a
 /// secret would rather wait than begin again.
@@ -50,7 +50,7 @@ const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE ses
 
 /// Opens a history if it exists.
 fn open(path: &Path, life: Life, mode: RunMode) -> Result<Option<Connection>, String> {
-    open_for(path, Form { busy_wait_max: BUSY_WAIT_MAX, ..form() }, life, mode).map_err(|error| error.to_string())
+    open_for(path, DatabaseForm { busy_wait_max: BUSY_WAIT_MAX, ..form() }, life, mode).map_err(|error| error.to_string())
 }
 
 fn fault(path: &Path) -> impl Fn(rusqlite::Error) -> String {

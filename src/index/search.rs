@@ -21,7 +21,7 @@ use super::database::form;
 use super::query::{History, HistoryError};
 use super::threads;
 use crate::history::{Excerpt, SearchKind, SearchQuery, Searchable, add_words};
-use crate::store::{DatabaseError, Form, Life, RunMode, at_once, open_for};
+use crate::store::{DatabaseError, DatabaseForm, Life, RunMode, at_once, open_for};
 
 /// The tables of the search index. Its tokenizer finds the words that [`add_words`] has separated.
 pub(super) const SCHEMA: &str = "
@@ -148,7 +148,7 @@ const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 ///
 /// The fault of the history, as text for the user.
 pub(crate) fn fill_stored_search(path: &Path) -> Result<u64, String> {
-    let form = Form { busy_wait_max: BUSY_WAIT_MAX, ..form() };
+    let form = DatabaseForm { busy_wait_max: BUSY_WAIT_MAX, ..form() };
     let opened = open_for(path, form, Life::Stopped, RunMode::Apply).map_err(|error| error.to_string())?;
     let Some(mut connection) = opened else { return Ok(0) };
     let mut read = 0;
@@ -432,7 +432,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("history.db");
         let form = form();
-        let earlier = Form { migrations: &form.migrations[..2], ..form };
+        let earlier = DatabaseForm { migrations: &form.migrations[..2], ..form };
         let connection = open_database(&path, earlier).expect("a new history").connection;
         let insert = "INSERT INTO codex_transcript_entries (session_id, thread_id, identity, entry)
             VALUES ('s', 't', 'i', '{\"role\":\"user\",\"ts\":\"2026-01-02T03:04:05.000Z\",\"text\":\"hello\"}')";

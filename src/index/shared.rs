@@ -74,7 +74,7 @@ impl LiveEvent {
 
 /// The state that the index's thread shares with its handles.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct IndexShared {
     pub(super) state: watch::Sender<IndexState>,
     pub(super) live: broadcast::Sender<Arc<LiveEvent>>,
     activity: Mutex<Arc<SessionActivity>>,
@@ -110,9 +110,9 @@ pub(super) enum Woken {
     Ends,
 }
 
-impl Default for Shared {
-    fn default() -> Shared {
-        Shared {
+impl Default for IndexShared {
+    fn default() -> IndexShared {
+        IndexShared {
             state: watch::Sender::new(IndexState::default()),
             live: broadcast::Sender::new(LIVE_MAX),
             activity: Mutex::default(),
@@ -126,7 +126,7 @@ impl Default for Shared {
     }
 }
 
-impl Shared {
+impl IndexShared {
     /// Makes the index read the journal now.
     pub(super) fn ask(&self) {
         lock(&self.asked).looks = true;

@@ -34,7 +34,7 @@ impl Bounds {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Deleted {
     pub session_id: String,
-    pub what: Kind,
+    pub what: DataKind,
     /// The number of segments, rows or sessions.
     pub count: u64,
     /// Its size in bytes.
@@ -46,7 +46,7 @@ pub(crate) struct Deleted {
 /// A kind of stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub(crate) enum DataKind {
     /// A whole session.
     Session,
     /// Segments of its journal.
@@ -57,15 +57,15 @@ pub(crate) enum Kind {
     TurnEvents,
 }
 
-impl Kind {
+impl DataKind {
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Kind::Session => "session",
-            Kind::JournalSegments => "journal segments",
-            Kind::Events => "events",
-            Kind::ToolEvents => "tool events",
-            Kind::TurnEvents => "turn events",
+            DataKind::Session => "session",
+            DataKind::JournalSegments => "journal segments",
+            DataKind::Events => "events",
+            DataKind::ToolEvents => "tool events",
+            DataKind::TurnEvents => "turn events",
         }
     }
 }
@@ -107,7 +107,7 @@ pub(crate) fn prune_sessions(home: &Path, only: Option<&str>, bounds: &Bounds, m
                 pruned.left.extend(left.iter().map(in_home));
                 let beside = session.beside.iter().map(|path| path.display().to_string());
                 let (files, bytes) = (session.files.iter().map(in_home).chain(beside).collect(), session.bytes);
-                pruned.went.push(Deleted { session_id: session.id, what: Kind::Session, count: 1, bytes, files });
+                pruned.went.push(Deleted { session_id: session.id, what: DataKind::Session, count: 1, bytes, files });
             }
             Ok(Err(_used)) => {}
             Err(error) => pruned.faults.push(format!("remove session {}: {error}", session.id)),
@@ -135,10 +135,10 @@ pub(crate) fn prune(
         }
     };
     let (files, bytes) = prune_journal(&held, bounds, transcript_files).map_err(|error| error.to_string())?;
-    add(Kind::JournalSegments, files.len() as u64, bytes, files);
+    add(DataKind::JournalSegments, files.len() as u64, bytes, files);
     let now_us = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_micros() as u64;
     let over = prune_history(&held.history(), &bounds.retention, now_us, held.life, mode)?;
-    for (what, over) in [Kind::Events, Kind::ToolEvents, Kind::TurnEvents].into_iter().zip(over) {
+    for (what, over) in [DataKind::Events, DataKind::ToolEvents, DataKind::TurnEvents].into_iter().zip(over) {
         add(what, over.rows, over.bytes, Vec::new());
     }
     Ok(went)

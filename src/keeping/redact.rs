@@ -18,9 +18,9 @@ use crate::wire::Body;
 
 /// Where secrets were masked, and how many.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Found {
+pub(crate) struct Masked {
     pub session_id: String,
-    pub place: Place,
+    pub place: Storage,
     /// Records, rows or lines that had a secret.
     pub masked: u64,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Found {
 /// A kind of storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Place {
+pub(crate) enum Storage {
     /// Records of the journal.
     Journal,
     /// Rows of `history.db`.
@@ -41,15 +41,15 @@ pub(crate) enum Place {
     Log,
 }
 
-impl Place {
+impl Storage {
     #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Place::Journal => "journal records",
-            Place::History => "history rows",
-            Place::Ledger => "ledger rows",
-            Place::Transcripts => "transcript lines",
-            Place::Log => "log lines",
+            Storage::Journal => "journal records",
+            Storage::History => "history rows",
+            Storage::Ledger => "ledger rows",
+            Storage::Transcripts => "transcript lines",
+            Storage::Log => "log lines",
         }
     }
 }
@@ -80,7 +80,7 @@ pub(crate) fn redact(
     transcript_files: TranscriptFiles,
     mode: RunMode,
     advance: &dyn Fn(u64),
-) -> (Vec<Found>, u64, Vec<String>) {
+) -> (Vec<Masked>, u64, Vec<String>) {
     let held = match Held::take(session, mode) {
         Ok(held) => held,
         Err(error) => return (Vec::new(), 0, vec![error.to_string()]),
@@ -88,18 +88,18 @@ pub(crate) fn redact(
     let (mut found, mut faults) = (Vec::new(), Vec::new());
     let mut add = |place, masked: Result<u64, String>| match masked {
         Ok(0) => {}
-        Ok(masked) => found.push(Found { session_id: session.id.clone(), place, masked }),
+        Ok(masked) => found.push(Masked { session_id: session.id.clone(), place, masked }),
         Err(fault) => faults.push(fault),
     };
     let mut left = 0;
-    add(Place::Journal, redact_journal(&held, masker, transcript_files, &mut left, advance));
+    add(Storage::Journal, redact_journal(&held, masker, transcript_files, &mut left, advance));
     let [history, ledger] = databases(session).map(|path| size(&path));
-    add(Place::History, redact_history(&held.history(), masker, held.life, mode));
+    add(Storage::History, redact_history(&held.history(), masker, held.life, mode));
     advance(history);
-    add(Place::Ledger, redact_ledger(&session.dir, masker, held.life, mode));
+    add(Storage::Ledger, redact_ledger(&session.dir, masker, held.life, mode));
     advance(ledger);
-    add(Place::Transcripts, redact_transcripts(&held, masker));
-    add(Place::Log, redact_logs(&held, masker));
+    add(Storage::Transcripts, redact_transcripts(&held, masker));
+    add(Storage::Log, redact_logs(&held, masker));
     (found, left, faults)
 }
 

@@ -48,14 +48,14 @@ impl Drop for Running {
 
 /// A check that was started, or could not be.
 #[derive(Debug)]
-pub(super) struct Check<T> {
+pub(super) struct RunningCheck<T> {
     subject: Subject,
     answer: Option<Receiver<T>>,
 }
 
 /// The state of a check.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer<T> {
+pub(super) enum CheckState<T> {
     Is(T),
     /// Not yet. It looks at what has this name.
     Late(String),
@@ -73,12 +73,12 @@ impl Checks {
         &self,
         first: &str,
         check: impl FnOnce(&Subject) -> T + Send + 'static,
-    ) -> Check<T> {
+    ) -> RunningCheck<T> {
         let subject = Subject::new(first);
         let before = self.running.fetch_add(1, Ordering::SeqCst);
         let running = Running(Arc::clone(&self.running));
         if before >= self.max {
-            return Check { subject, answer: None };
+            return RunningCheck { subject, answer: None };
         }
         let (send, answer) = sync_channel(1);
         let of_thread = subject.clone();
@@ -88,18 +88,18 @@ impl Checks {
             drop(running);
             let _ = send.send(checked);
         });
-        Check { subject, answer: started.is_ok().then_some(answer) }
+        RunningCheck { subject, answer: started.is_ok().then_some(answer) }
     }
 }
 
-impl<T> Check<T> {
+impl<T> RunningCheck<T> {
     /// Waits for the answer.
-    pub(super) fn wait(&self, wait_max: Duration) -> Answer<T> {
-        let none = || Answer::None(self.subject.name());
+    pub(super) fn wait(&self, wait_max: Duration) -> CheckState<T> {
+        let none = || CheckState::None(self.subject.name());
         let Some(answer) = &self.answer else { return none() };
         match answer.recv_timeout(wait_max) {
-            Ok(answer) => Answer::Is(answer),
-            Err(RecvTimeoutError::Timeout) => Answer::Late(self.subject.name()),
+            Ok(answer) => CheckState::Is(answer),
+            Err(RecvTimeoutError::Timeout) => CheckState::Late(self.subject.name()),
             Err(RecvTimeoutError::Disconnected) => none(),
         }
     }
@@ -116,7 +116,7 @@ pub(super) mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     /// A check that hangs at `b` until it is told an answer.
-    type Hung = (Check<u32>, SyncSender<u32>);
+    type Hung = (RunningCheck<u32>, SyncSender<u32>);
 
     fn hung(checks: &Checks) -> Hung {
         let (tell, told) = sync_channel(1);
@@ -138,28 +138,28 @@ pub(super) mod tests {
     #[test]
     fn hung_check_names_its_subject_and_answers_later() {
         let checks = Checks::new(3);
-        assert_eq!(checks.start("a", |_| 7).wait(LONG), Answer::Is(7));
+        assert_eq!(checks.start("a", |_| 7).wait(LONG), CheckState::Is(7));
         let (check, tell) = hung(&checks);
-        assert_eq!(check.wait(Duration::ZERO), Answer::Late("b".to_owned()));
+        assert_eq!(check.wait(Duration::ZERO), CheckState::Late("b".to_owned()));
         tell.send(8).expect("it waits");
-        assert_eq!(check.wait(LONG), Answer::Is(8));
+        assert_eq!(check.wait(LONG), CheckState::Is(8));
         let failed = checks.start("a", |_| {
             if true {
                 panic!("as wanted")
             }
         });
-        assert_eq!(failed.wait(LONG), Answer::None("a".to_owned()));
+        assert_eq!(failed.wait(LONG), CheckState::None("a".to_owned()));
     }
 
     #[test]
     fn hung_checks_are_bounded() {
         let checks = Checks::new(3);
         let mut all = hang_all(&checks);
-        assert_eq!(checks.start("c", |_| 7).wait(LONG), Answer::None("c".to_owned()));
+        assert_eq!(checks.start("c", |_| 7).wait(LONG), CheckState::None("c".to_owned()));
         let (check, tell) = all.pop().expect("BUG: it has some");
         tell.send(8).expect("it waits");
-        assert_eq!(check.wait(LONG), Answer::Is(8));
-        assert_eq!(checks.start("c", |_| 7).wait(LONG), Answer::Is(7));
+        assert_eq!(check.wait(LONG), CheckState::Is(8));
+        assert_eq!(checks.start("c", |_| 7).wait(LONG), CheckState::Is(7));
         // Nobody waits for the rest.
         drop(all);
         let began = Instant::now();

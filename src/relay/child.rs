@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
-use super::pipes::{Sink, Source};
+use super::pipes::{Sink, PipeSource};
 use crate::config::DEPTH_VARIABLE;
 use crate::engine::{Exit, Signal};
 use crate::launch;
@@ -63,7 +63,7 @@ pub(super) struct Server {
 pub(super) struct Spawned {
     pub(super) server: Server,
     pub(super) input: Sink,
-    pub(super) output: Source,
+    pub(super) output: PipeSource,
 }
 
 impl Server {
@@ -77,7 +77,7 @@ impl Server {
         let mut child = process.spawn()?;
         let taken = "BUG: the stream was requested as a pipe";
         let input = Sink::of_child(OwnedFd::from(child.stdin.take().expect(taken)))?;
-        let output = Source::of_child(OwnedFd::from(child.stdout.take().expect(taken)))?;
+        let output = PipeSource::of_child(OwnedFd::from(child.stdout.take().expect(taken)))?;
         Ok(Spawned { server: Server { child, reaped: false }, input, output })
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use uuid::Uuid;
 
-use super::deciders::{self, CODEX, Wanted};
+use super::deciders::{self, CODEX, Use};
 use super::guard::{Checking, Guard};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
@@ -137,13 +137,13 @@ impl Core {
     /// A model can change the program, or that cannot be found out.
     pub(crate) fn check_server_program(&mut self) -> Result<(), String> {
         self.share_reach();
-        self.guard.check(&Wanted::row(CODEX), None)
+        self.guard.check(&Use::row(CODEX), None)
     }
 
     /// As [`Core::check_server_program`], without waiting.
     pub(super) fn begin_check_of_server_program(&mut self) -> Checking {
         self.share_reach();
-        self.guard.begin_check(&Wanted::row(CODEX), None)
+        self.guard.begin_check(&Use::row(CODEX), None)
     }
 
     /// Publishes the number of waiting context entries if it is not `before` any more, and the number of pending

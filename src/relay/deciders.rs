@@ -37,18 +37,18 @@ pub(super) fn fragment(name: &str) -> String {
 
 /// What is about to be started, read or applied: the row of this name, or a subject that some settings named so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct Use {
     pub(super) name: String,
     pub(super) subject: Option<Subject>,
 }
 
-impl Wanted {
-    pub(super) fn row(name: &str) -> Wanted {
-        Wanted { name: name.to_owned(), subject: None }
+impl Use {
+    pub(super) fn row(name: &str) -> Use {
+        Use { name: name.to_owned(), subject: None }
     }
 
-    pub(super) fn command(name: &str, words: &[String]) -> Wanted {
-        Wanted { name: name.to_owned(), subject: Some(Subject::Command(words.to_vec())) }
+    pub(super) fn command(name: &str, words: &[String]) -> Use {
+        Use { name: name.to_owned(), subject: Some(Subject::Command(words.to_vec())) }
     }
 }
 
@@ -237,7 +237,7 @@ impl Deciders<'_> {
     }
 
     /// Whether one of them, and the file that names it, is out of reach. `cwd` is the folder in which a program starts.
-    pub(super) fn check(&self, wanted: &Wanted, reach: &Reach, cwd: &Path) -> Result<(), Exposed> {
+    pub(super) fn check(&self, wanted: &Use, reach: &Reach, cwd: &Path) -> Result<(), Exposed> {
         let mut table = self.table();
         let Some(at) = table.iter().position(|of| of.name == wanted.name) else {
             return Err(Exposed::unnamed(wanted.name.clone()));
@@ -792,7 +792,7 @@ mod tests {
             let settings = settings(variable);
             let (settings, ours) = (&settings, &server);
             let deciders = Deciders { settings, codex: None, own: None, server: &server, ours, cwd: &lab.root };
-            let checked = deciders.check(&Wanted::row("on_pending"), &reach, &lab.root);
+            let checked = deciders.check(&Use::row("on_pending"), &reach, &lab.root);
             let names = |checked: Result<(), Exposed>| checked.map_err(|exposed| exposed.name);
             assert_eq!(names(checked), expect.map_err(str::to_owned), "{variable:?}");
             // The very command counts, whatever the settings name by now; one that they do not know may be that of a file.
@@ -803,13 +803,13 @@ mod tests {
                 (&["/bin/true".to_owned()][..], &in_ws, Ok(())),
                 (&["/bin/false".to_owned()], &in_ws, Ok(())),
                 (&[hook], &in_ws, Err("on_pending".to_owned())),
-                (&["/bin/true".to_owned()], &reach, names(deciders.check(&Wanted::row("on_pending"), &reach, &ws))),
+                (&["/bin/true".to_owned()], &reach, names(deciders.check(&Use::row("on_pending"), &reach, &ws))),
                 (&["/bin/false".to_owned()], &reach, Err("config.toml".to_owned())),
             ] {
-                let checked = deciders.check(&Wanted::command("on_pending", words), reach, &lab.root);
+                let checked = deciders.check(&Use::command("on_pending", words), reach, &lab.root);
                 assert_eq!(names(checked), expect, "{variable:?} {words:?}");
             }
-            let unknown = deciders.check(&Wanted::command("fragment `x`", &["/bin/true".to_owned()]), &in_ws, &ws);
+            let unknown = deciders.check(&Use::command("fragment `x`", &["/bin/true".to_owned()]), &in_ws, &ws);
             assert!(unknown.expect_err("it is unknown").to_string().contains("do not name it any more"));
         }
     }

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::checks::{Answer, Check, Checks, Subject};
-use super::deciders::{ALL, CHECK_WAIT_MAX, CONFIG, Deciders, Exposed, Wanted};
+use super::checks::{CheckState, RunningCheck, Checks, Subject};
+use super::deciders::{ALL, CHECK_WAIT_MAX, CONFIG, Deciders, Exposed, Use};
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::server_environment::ServerEnvironment;
@@ -114,10 +114,10 @@ enum Scope {
 type Checked = (Result<(), Exposed>, Instant);
 
 struct Late {
-    wanted: Wanted,
+    wanted: Use,
     cwd: Option<PathBuf>,
     inputs: u64,
-    check: Check<Checked>,
+    check: RunningCheck<Checked>,
 }
 
 /// The thread that looks at all deciders.
@@ -141,7 +141,7 @@ struct LookResult {
 /// A check of one decider that was started.
 pub(super) struct Checking {
     guard: Guard,
-    wanted: Wanted,
+    wanted: Use,
     cwd: Option<PathBuf>,
     inputs: u64,
     progress: LookProgress,
@@ -150,7 +150,7 @@ pub(super) struct Checking {
 enum LookProgress {
     /// No model can write, or a late check has answered.
     Is(Result<(), Exposed>),
-    Running(Check<Checked>),
+    Running(RunningCheck<Checked>),
 }
 
 impl Checking {
@@ -159,9 +159,9 @@ impl Checking {
         let checked = match &self.progress {
             LookProgress::Is(checked) => checked.clone(),
             LookProgress::Running(check) => match check.wait(wait_max) {
-                Answer::Is((checked, _)) => checked,
-                Answer::Late(_) => return None,
-                Answer::None(subject) => Err(Exposed::unchecked(subject)),
+                CheckState::Is((checked, _)) => checked,
+                CheckState::Late(_) => return None,
+                CheckState::None(subject) => Err(Exposed::unchecked(subject)),
             },
         };
         if checked.is_ok() {
@@ -270,7 +270,7 @@ impl Guard {
 
     /// Starts to check whether a program may be started, or the settings be applied: neither it nor what names it is in the reach
     /// of a model. Never waits.
-    pub(super) fn begin_check(&self, wanted: &Wanted, cwd: Option<&Path>) -> Checking {
+    pub(super) fn begin_check(&self, wanted: &Use, cwd: Option<&Path>) -> Checking {
         let (settings, reach, inputs) = self.copy();
         let cwd = cwd.map(Path::to_owned);
         let progress = match self.late_check(wanted, cwd.as_deref(), inputs) {
@@ -291,7 +291,7 @@ impl Guard {
     }
 
     /// An earlier check for the same that was too late.
-    fn late_check(&self, wanted: &Wanted, cwd: Option<&Path>, inputs: u64) -> Option<LookProgress> {
+    fn late_check(&self, wanted: &Use, cwd: Option<&Path>, inputs: u64) -> Option<LookProgress> {
         let mut state = self.lock();
         state.late.retain(|late| late.inputs == inputs);
         let is_same = |late: &Late| late.wanted == *wanted && late.cwd.as_deref() == cwd;
@@ -299,9 +299,9 @@ impl Guard {
         let late = state.late.swap_remove(at);
         drop(state);
         match late.check.wait(Duration::ZERO) {
-            Answer::Is((checked, at)) => (at.elapsed() <= LATE_ANSWER_MAX).then_some(LookProgress::Is(checked)),
-            Answer::Late(_) => Some(LookProgress::Running(late.check)),
-            Answer::None(_) => None,
+            CheckState::Is((checked, at)) => (at.elapsed() <= LATE_ANSWER_MAX).then_some(LookProgress::Is(checked)),
+            CheckState::Late(_) => Some(LookProgress::Running(late.check)),
+            CheckState::None(_) => None,
         }
     }
 
@@ -310,13 +310,13 @@ impl Guard {
     /// # Errors
     ///
     /// The reason, with the remedy.
-    pub(super) fn check(&self, wanted: &Wanted, cwd: Option<&Path>) -> Result<(), String> {
+    pub(super) fn check(&self, wanted: &Use, cwd: Option<&Path>) -> Result<(), String> {
         let checking = self.begin_check(wanted, cwd);
         checking.wait(CHECK_WAIT_MAX).unwrap_or_else(|| checking.give_up())
     }
 
     /// As [`Guard::check`], for a caller that has the time to wait for a late answer.
-    pub(super) fn check_patiently(&self, wanted: &Wanted) -> Result<(), String> {
+    pub(super) fn check_patiently(&self, wanted: &Use) -> Result<(), String> {
         let checking = self.begin_check(wanted, None);
         if let Some(checked) = checking.wait(CHECK_WAIT_MAX) {
             return checked;
@@ -327,14 +327,14 @@ impl Guard {
 
     /// As [`Guard::check`], for the settings.
     pub(super) fn check_settings(&self) -> Result<(), String> {
-        self.check(&Wanted::row(CONFIG), None)?;
-        self.check(&Wanted::row("home"), None)
+        self.check(&Use::row(CONFIG), None)?;
+        self.check(&Use::row("home"), None)
     }
 
     /// A permit for a program that another room starts.
     pub(super) fn permit(&self, name: impl Fn(&str) -> String + Send + Sync + 'static) -> Permit {
         let guard = self.clone();
-        Permit::new(move |what, subject, cwd| guard.check(&Wanted { name: name(what), subject: Some(subject) }, cwd))
+        Permit::new(move |what, subject, cwd| guard.check(&Use { name: name(what), subject: Some(subject) }, cwd))
     }
 
     /// Whether all that decides for the user is out of the reach of the models, which may also write to `more` if a sandbox lets
@@ -345,9 +345,9 @@ impl Guard {
             let (guard, places) = (self.clone(), more.to_vec());
             let look = move |subject: &Subject| guard.exposed(&settings, &reach, &places, subject);
             match self.0.looks_of_rules.start(ALL, look).wait(CHECK_WAIT_MAX) {
-                Answer::Is(exposed) => exposed,
-                Answer::Late(subject) => vec![Exposed::unanswered(subject)],
-                Answer::None(subject) => vec![Exposed::unchecked(subject)],
+                CheckState::Is(exposed) => exposed,
+                CheckState::Late(subject) => vec![Exposed::unanswered(subject)],
+                CheckState::None(subject) => vec![Exposed::unchecked(subject)],
             }
         } else {
             Vec::new()
@@ -445,7 +445,7 @@ impl Guard {
 
     /// Looks until nothing is due, and nothing is in reach.
     fn look(&self) {
-        let mut hung: Option<(u64, Check<LookResult>)> = None;
+        let mut hung: Option<(u64, RunningCheck<LookResult>)> = None;
         let mut pause = LOOK_AGAIN_AFTER.0;
         loop {
             let mut state = self.lock();
@@ -457,16 +457,16 @@ impl Guard {
             let is_fresh = hung.is_none();
             let (inputs, check) = hung.take().unwrap_or_else(|| (inputs, self.begin_look()));
             match check.wait(CHECK_WAIT_MAX) {
-                Answer::Is(found) => {
+                CheckState::Is(found) => {
                     if !self.take(found, is_fresh) {
                         continue;
                     }
                 }
-                Answer::Late(subject) => {
+                CheckState::Late(subject) => {
                     self.report(Exposed::unanswered(subject), Scope::Own);
                     hung = Some((inputs, check));
                 }
-                Answer::None(subject) => self.report(Exposed::unchecked(subject), Scope::Own),
+                CheckState::None(subject) => self.report(Exposed::unchecked(subject), Scope::Own),
             }
             let mut state = self.lock();
             if hung.is_none() && state.faults.is_empty() && state.look == Look::Running {
@@ -485,7 +485,7 @@ impl Guard {
         }
     }
 
-    fn begin_look(&self) -> Check<LookResult> {
+    fn begin_look(&self) -> RunningCheck<LookResult> {
         let (settings, reach, inputs) = self.copy();
         let before = self.lock().faults.clone();
         let guard = self.clone();
@@ -498,7 +498,7 @@ impl Guard {
                 match &key.place {
                     Scope::Own => !exposed.iter().any(|one| one.name == key.name),
                     Scope::In(cwd) => {
-                        !deciders.has(&key.name) || deciders.check(&Wanted::row(&key.name), &places, cwd).is_ok()
+                        !deciders.has(&key.name) || deciders.check(&Use::row(&key.name), &places, cwd).is_ok()
                     }
                     Scope::OfRule(places) => guard.exposed(&settings, &reach, places, subject).is_empty(),
                 }
@@ -599,7 +599,7 @@ mod tests {
         let (guard, _inbox, _woken) = guard(&home);
         let all = |guard: &Guard| {
             let checked =
-                ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(&Wanted::row(name), None));
+                ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(&Use::row(name), None));
             [guard.check_settings(), guard.nothing_exposed(&[])].into_iter().chain(checked).collect::<Vec<_>>()
         };
         let SharedGuard { checks, looks, looks_of_rules, .. } = &*guard.0;
@@ -636,7 +636,7 @@ mod tests {
         let places = [lab.path().join("ws").display().to_string()].into();
         guard.learn(ModelsReach { places, writes: true, ..ModelsReach::default() });
         eventually("a fault", || names(&guard) == [ALL]);
-        assert_eq!(guard.check(&Wanted::row("on_pending"), None), Ok(()));
+        assert_eq!(guard.check(&Use::row("on_pending"), None), Ok(()));
         assert_eq!(guard.nothing_exposed(&[]), Ok(()));
         // Room for one.
         drop(hung.pop().expect("BUG: it has some"));
@@ -724,7 +724,7 @@ mod tests {
         guard.lock().look = Look::Running;
         guard.lock().reach.writes = true;
         for (answer, changes, expect) in [(true, false, true), (false, false, false), (false, true, true)] {
-            let wanted = Wanted::row("on_pending");
+            let wanted = Use::row("on_pending");
             let (tell, told) = sync_channel(1);
             let checked = move |_: &Subject| {
                 let found = || Exposed::unanswered("what was found".to_owned());

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::deciders::Wanted;
+use super::deciders::Use;
 use super::guard::Guard;
 use crate::control::with_thread;
 use crate::launch;
@@ -101,7 +101,7 @@ impl HookRunner {
     ) {
         let Some((program, args)) = command.split_first() else { return };
         let (program, args, running) = (program.clone(), args.to_vec(), Arc::clone(&self.running));
-        let wanted = Wanted::command(name, command);
+        let wanted = Use::command(name, command);
         let session_id = session_id.to_owned();
         if running.fetch_add(1, Ordering::SeqCst) >= HOOKS_MAX {
             running.fetch_sub(1, Ordering::SeqCst);

@@ -14,8 +14,8 @@ use super::core::Core;
 use super::direction::{HANG_UP, Waiting};
 use super::event_loop::{Polled, Session, Woken, step, take_messages};
 use super::pair::Pair;
-use super::pipes::{Feeder, Sink, Source};
-use super::serve::{Lifecycle, Wanted};
+use super::pipes::{Feeder, Sink, PipeSource};
+use super::serve::{Lifecycle, ServedState};
 use crate::driver::{Driver, other};
 use crate::engine::{ApiCallId, ApiRequest, ChildEffect, Effect, Exit, Input, Now, earlier};
 use crate::wire::{Conn, Frame, Side};
@@ -25,7 +25,7 @@ pub(super) struct Relay {
     pub(super) core: Core,
     pub(super) lifecycle: Lifecycle,
     pub(super) server: Server,
-    pub(super) driver: Driver<Pair<Source, Sink>>,
+    pub(super) driver: Driver<Pair<PipeSource, Sink>>,
     /// The engine knows that the client is gone.
     pub(super) client_disconnected: bool,
     /// The engine knows that the server's output waits for the client.
@@ -212,9 +212,9 @@ impl Session for Relay {
 
     fn api_call(&mut self, request: ApiRequest, api_call: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
         if request == ApiRequest::Stop {
-            self.set_wanted(Wanted::Stopped, api_call, now, effects);
+            self.set_wanted(ServedState::Stopped, api_call, now, effects);
         } else if request == ApiRequest::Start {
-            self.set_wanted(Wanted::Started, api_call, now, effects);
+            self.set_wanted(ServedState::Started, api_call, now, effects);
         } else {
             let server_listens = self.driver.links.from_client.takes_injections();
             self.core.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);

@@ -67,31 +67,31 @@ pub trait WriteEnd {
 
 /// A non-blocking read end.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct PipeSource {
     fd: OwnedFd,
     kind: PipeKind,
 }
 
-impl Source {
+impl PipeSource {
     /// Takes over our stdin. File descriptor 0 becomes `/dev/null`, so that dropping this closes our end of the pipe.
-    pub(crate) fn stdin() -> io::Result<Source> {
+    pub(crate) fn stdin() -> io::Result<PipeSource> {
         let (fd, kind) = own_description(rustix::stdio::stdin(), OFlags::RDONLY)?;
         rustix::stdio::dup2_stdin(dev_null(OFlags::RDONLY)?)?;
-        Ok(Source { fd, kind: kind.unwrap_or(PipeKind::Plain) })
+        Ok(PipeSource { fd, kind: kind.unwrap_or(PipeKind::Plain) })
     }
 
     /// Our end of the child's stdout; no other process shares it.
-    pub(super) fn of_child(fd: OwnedFd) -> io::Result<Source> {
+    pub(super) fn of_child(fd: OwnedFd) -> io::Result<PipeSource> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Source { fd, kind: PipeKind::Plain })
+        Ok(PipeSource { fd, kind: PipeKind::Plain })
     }
 
-    pub(super) fn socket(stream: UnixStream) -> Source {
-        Source { fd: stream.into(), kind: PipeKind::Socket }
+    pub(super) fn socket(stream: UnixStream) -> PipeSource {
+        PipeSource { fd: stream.into(), kind: PipeKind::Socket }
     }
 }
 
-impl ReadEnd for Source {
+impl ReadEnd for PipeSource {
     fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
@@ -111,7 +111,7 @@ impl ReadEnd for Source {
     }
 }
 
-impl AsFd for Source {
+impl AsFd for PipeSource {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn source_distinguishes_silence_from_the_end() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let source = Source { fd: ours.into(), kind: PipeKind::Socket };
+        let source = PipeSource { fd: ours.into(), kind: PipeKind::Socket };
         let mut buffer = Vec::new();
         assert_eq!(source.read(&mut buffer), ReadOutcome::Nothing);
         theirs.write_all(b"ab").expect("a stream");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::inbox::Outbox;
 use super::notices::Notices;
-use super::session::{Opened, Opening, SessionParts};
+use super::session::{OpenedSession, Opening, SessionParts};
 use crate::config::RetentionBounds;
 use crate::context_engine::ContextEngine;
 use crate::control::Published;
@@ -75,8 +75,8 @@ impl Recorder {
             Closed { lines: 0, notes: Vec::new(), reason: error.to_string(), retry_at: REOPEN_AFTER }
         });
         let (state, parts) = match opened {
-            Ok(Opened { writer: Some(writer), parts }) => (RecorderState::Open(writer), parts),
-            Ok(Opened { writer: None, parts }) => (RecorderState::Off, parts),
+            Ok(OpenedSession { writer: Some(writer), parts }) => (RecorderState::Open(writer), parts),
+            Ok(OpenedSession { writer: None, parts }) => (RecorderState::Off, parts),
             Err(closed) => (RecorderState::Closed(closed), SessionParts::default()),
         };
         Recorder::of(opening, state, parts, notices)
@@ -88,7 +88,7 @@ impl Recorder {
     ///
     /// If the journal's folder cannot be read.
     pub(super) fn open_in(session: Session, opening: Opening, notices: &Notices) -> Result<Recorder, StoreError> {
-        let Opened { writer, parts } = opening.open_in(session, notices)?;
+        let OpenedSession { writer, parts } = opening.open_in(session, notices)?;
         let state = writer.map_or(RecorderState::Off, RecorderState::Open);
         Ok(Recorder::of(opening, state, parts, notices))
     }
@@ -181,7 +181,7 @@ impl Recorder {
     fn open_again<'a>(&mut self, now: Now, notices: &Notices) -> Option<Batch<'a>> {
         let RecorderState::Closed(closed) = &mut self.state else { return None };
         closed.retry_at = now.elapsed + REOPEN_AFTER;
-        let Opened { writer, parts } = self.opening.open(notices).ok()?;
+        let OpenedSession { writer, parts } = self.opening.open(notices).ok()?;
         self.parts = parts;
         self.write_client_name();
         let RecorderState::Closed(closed) = &mut self.state else { return None };

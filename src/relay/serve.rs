@@ -15,7 +15,7 @@ use super::direction::{BOTH_ENDS, Direction, Waiting};
 use super::event_loop::{take_messages, wait_for_core};
 use super::on_pipes::Relay;
 use super::pair::Pair;
-use super::pipes::{Sink, Source};
+use super::pipes::{Sink, PipeSource};
 use super::start::{RelayError, prepare, spawn};
 use crate::config::{Complaint, Environment, Settings};
 use crate::driver::Driver;
@@ -34,7 +34,7 @@ pub(super) enum Lifecycle {
 /// Of a served server.
 #[derive(Debug)]
 pub(super) struct Served {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: ServedState,
     /// The server was started, and its end was not handled yet.
     pub(super) runs: bool,
     /// A signal ends the relay.
@@ -45,7 +45,7 @@ pub(super) struct Served {
 
 /// The state in which API callers want a served server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum ServedState {
     Started,
     Stopped,
 }
@@ -85,7 +85,7 @@ pub(crate) fn serve(
 ) -> Result<Exit, RelayError> {
     let ends = |input, output| Ok((Direction::without_client_input(input), Direction::without_client_output(output)));
     let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Relay, ends)?;
-    let served = Served { wanted: Wanted::Started, runs: true, signalled: false, waiting: Vec::new() };
+    let served = Served { wanted: ServedState::Started, runs: true, signalled: false, waiting: Vec::new() };
     relay.lifecycle = Lifecycle::Served(served);
     if let Some(id) = relay.core.recorder.session_id() {
         // Only the user needs the name to reach the session; a client does not.
@@ -106,15 +106,15 @@ pub(crate) fn serve(
         let Lifecycle::Served(served) = &mut relay.lifecycle else { break exit };
         served.runs = false;
         let (wanted, signalled) = (served.wanted, served.signalled);
-        if wanted == Wanted::Stopped {
+        if wanted == ServedState::Stopped {
             relay.reply_to_waiting(&ApiReply::Done);
         }
         if signalled {
             break exit;
         }
         let pause_end = match wanted {
-            Wanted::Stopped => relay.pause(None),
-            Wanted::Started => {
+            ServedState::Stopped => relay.pause(None),
+            ServedState::Started => {
                 if relay.core.clock.now().elapsed - began >= BACK_OFF_FORGOTTEN_AFTER {
                     back_off = BACK_OFF_MIN;
                 }
@@ -172,7 +172,7 @@ impl Relay {
     }
 
     fn is_to_be_stopped(&self) -> bool {
-        matches!(&self.lifecycle, Lifecycle::Served(served) if served.wanted == Wanted::Stopped)
+        matches!(&self.lifecycle, Lifecycle::Served(served) if served.wanted == ServedState::Stopped)
     }
 
     /// Whether the program may start; `None` after a signal. Another thread looks, and this one goes on with its messages.
@@ -209,9 +209,9 @@ impl Relay {
             let is_over = match wanted {
                 // Without a limit the server stays stopped until a caller wants it; otherwise a caller that waits for the start cuts
                 // the back-off short.
-                Wanted::Started => until.is_none() || !waiting.is_empty(),
+                ServedState::Started => until.is_none() || !waiting.is_empty(),
                 // The server must stay stopped, so the back-off no longer matters.
-                Wanted::Stopped => until.is_some(),
+                ServedState::Stopped => until.is_some(),
             };
             let left = until.map(|until| until.saturating_sub(now.elapsed));
             if is_over || left.is_some_and(|left| left.is_zero()) {
@@ -222,18 +222,18 @@ impl Relay {
     }
 
     /// Starts or stops a served server on request.
-    pub(super) fn set_wanted(&mut self, target: Wanted, caller: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
+    pub(super) fn set_wanted(&mut self, target: ServedState, caller: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
         let Lifecycle::Served(Served { wanted, runs, waiting, .. }) = &mut self.lifecycle else {
             effects.push(Effect::Link(LinkEffect::Reply(caller, ApiReply::NotServed)));
             return;
         };
-        let is_in_target_state = *runs == (target == Wanted::Started);
+        let is_in_target_state = *runs == (target == ServedState::Started);
         if *wanted == target && is_in_target_state && waiting.is_empty() {
             effects.push(Effect::Link(LinkEffect::Reply(caller, ApiReply::Done)));
             return;
         }
         waiting.push(caller);
-        if target == Wanted::Stopped && *wanted == Wanted::Started {
+        if target == ServedState::Stopped && *wanted == ServedState::Started {
             // The server ends as it does when its client has closed its input.
             self.core.engine.handle(now, Input::Closed { from: Side::Client }, effects);
         }
@@ -273,7 +273,7 @@ impl Relay {
         if self.core.engine.admitted() != Some(admission) || self.driver.links.from_client.has_client() {
             return;
         }
-        let ends = client.and_then(|client| Some((Source::socket(client.try_clone().ok()?), Sink::socket(client))));
+        let ends = client.and_then(|client| Some((PipeSource::socket(client.try_clone().ok()?), Sink::socket(client))));
         match ends {
             Some((source, sink)) => {
                 self.driver.links.from_client.attach_source(source);

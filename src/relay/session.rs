@@ -73,7 +73,7 @@ pub(super) struct Opening {
     pub(super) outbox: Outbox,
 }
 
-pub(super) struct Opened {
+pub(super) struct OpenedSession {
     pub(super) writer: Option<Box<Writer>>,
     pub(super) parts: SessionParts,
 }
@@ -116,7 +116,7 @@ impl Opening {
     /// Finds the session for this start, locks it, and serves its control socket.
     ///
     /// The process holds the lock until it ends, however it ends.
-    pub(super) fn open(&self, notices: &Notices) -> Result<Opened, StoreError> {
+    pub(super) fn open(&self, notices: &Notices) -> Result<OpenedSession, StoreError> {
         let Some(home) = &self.home else {
             let source = io::Error::new(io::ErrorKind::NotFound, "neither CODEX_SHIM_HOME nor HOME is set");
             return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
@@ -126,7 +126,7 @@ impl Opening {
     }
 
     /// Serves a session whose lock we hold.
-    pub(super) fn open_in(&self, session: Session, notices: &Notices) -> Result<Opened, StoreError> {
+    pub(super) fn open_in(&self, session: Session, notices: &Notices) -> Result<OpenedSession, StoreError> {
         let generation = session.next_generation()?;
         if let Err(error) = open_log(&session.dir) {
             notices.report(&format!("open {}: {error}; this run has no log", session.dir.join("shim.log").display()));
@@ -155,7 +155,7 @@ impl Opening {
         notices.published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
         let session = Some(&*Box::leak(Box::new(session)));
-        Ok(Opened {
+        Ok(OpenedSession {
             writer,
             parts: SessionParts { session_id, session, ledger, index, context_engine, control_socket },
         })

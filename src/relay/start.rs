@@ -18,7 +18,7 @@ use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
 use super::on_pipes::Relay;
 use super::pair::Pair;
-use super::pipes::{Sink, Source};
+use super::pipes::{Sink, PipeSource};
 use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
 use super::reload;
@@ -69,8 +69,8 @@ pub(crate) fn run(
     environment: &Environment,
     complaints: &[Complaint],
 ) -> Result<Exit, RelayError> {
-    let stdio = || -> Result<(Source, Sink), RelayError> {
-        Ok((Source::stdin().map_err(set_up("stdin"))?, Sink::stdout().map_err(set_up("stdout"))?))
+    let stdio = || -> Result<(PipeSource, Sink), RelayError> {
+        Ok((PipeSource::stdin().map_err(set_up("stdin"))?, Sink::stdout().map_err(set_up("stdout"))?))
     };
     let ends = |input, output| {
         let (source, sink) = stdio()?;
@@ -97,7 +97,7 @@ pub(super) fn prepare(
     environment: &Environment,
     complaints: &[Complaint],
     server_owner: ServerOwner,
-    ends: impl FnOnce(Sink, Source) -> Result<(Direction<Source, Sink>, Direction<Source, Sink>), RelayError>,
+    ends: impl FnOnce(Sink, PipeSource) -> Result<(Direction<PipeSource, Sink>, Direction<PipeSource, Sink>), RelayError>,
 ) -> Result<Relay, RelayError> {
     launch::keep_descriptors();
     launch::ignore_file_size_signal();

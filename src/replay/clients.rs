@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::mapping::{Difference, Mapping};
-use super::player::{self, Player, Said, Strictness};
+use super::player::{self, Player, PlayedLine, Strictness};
 use super::script::{Script, is_greeting, name_of};
 use super::tape::EntryKind;
 use crate::engine::OWN_NAME;
@@ -213,8 +213,8 @@ impl Clients {
     }
 
     /// The lines of a round for the clients that have not left.
-    fn addressed(&self, round: u64, said: Vec<Said>) -> Vec<Sent> {
-        let sent = said.into_iter().filter_map(|Said { conn, bytes, after_us }| {
+    fn addressed(&self, round: u64, said: Vec<PlayedLine>) -> Vec<Sent> {
+        let sent = said.into_iter().filter_map(|PlayedLine { conn, bytes, after_us }| {
             let plays =
                 |client: &Client| matches!(client.seat, Seat::Playing { round: r, conn: c } if (r, c) == (round, conn));
             let (to, _) = self.seats.iter().find(|(_, client)| plays(client))?;

@@ -52,7 +52,7 @@ pub(crate) struct ListenOptions {
 
 /// News for the user.
 #[derive(Debug)]
-pub(crate) enum Told<'a> {
+pub(crate) enum ListenNews<'a> {
     Listening,
     /// A client has left.
     Left {
@@ -79,7 +79,7 @@ pub(crate) enum ListenError {
 
 /// Plays `tape` to the clients at a socket until SIGTERM or SIGINT, a strict player also until the first difference. Returns
 /// whether there was such a difference.
-pub(crate) fn listen(tape: Tape, options: &ListenOptions, tell: &mut dyn FnMut(Told<'_>)) -> Result<bool, ListenError> {
+pub(crate) fn listen(tape: Tape, options: &ListenOptions, tell: &mut dyn FnMut(ListenNews<'_>)) -> Result<bool, ListenError> {
     let signals = Signals::listen(&[SIGTERM, SIGINT]).map_err(ListenError::Signals)?;
     let listener = bind(&options.path, options.runtime_dir.as_deref())?;
     let clients = Clients::new(Arc::new(Script::of(tape)), options.strictness);
@@ -92,7 +92,7 @@ pub(crate) fn listen(tape: Tape, options: &ListenOptions, tell: &mut dyn FnMut(T
         next_id: 0,
         tell,
     };
-    (stage.tell)(Told::Listening);
+    (stage.tell)(ListenNews::Listening);
     loop {
         stage.wait(&signals)?;
         if !signals.take().is_empty() {
@@ -133,7 +133,7 @@ struct ListeningServer<'a> {
     arrivals: Vec<Arrival>,
     connections: Vec<Connection>,
     next_id: u64,
-    tell: &'a mut dyn FnMut(Told<'_>),
+    tell: &'a mut dyn FnMut(ListenNews<'_>),
 }
 
 impl ListeningServer<'_> {
@@ -171,7 +171,7 @@ impl ListeningServer<'_> {
         // Without descriptors, or if a client has gone again, the next poll tries anew.
         while let Ok(Some(accepted)) = self.listener.accept() {
             if self.arrivals.len() + self.connections.len() >= CLIENTS_MAX {
-                (self.tell)(Told::TooMany);
+                (self.tell)(ListenNews::TooMany);
                 continue;
             }
             if let Ok(accepting) = Accepting::new(accepted.stream) {
@@ -226,7 +226,7 @@ impl ListeningServer<'_> {
             connection.send_due();
             if connection.end.unsent_bytes() > WAITING_BYTES_MAX {
                 connection.is_gone = true;
-                (self.tell)(Told::TooSlow { name: self.clients.name(connection.id) });
+                (self.tell)(ListenNews::TooSlow { name: self.clients.name(connection.id) });
             }
         }
     }
@@ -239,7 +239,7 @@ impl ListeningServer<'_> {
             let name = self.clients.name(connection.id).map(str::to_owned);
             let differences = self.clients.leave(connection.id);
             has_failed |= self.clients.is_strict() && !differences.is_empty();
-            (self.tell)(Told::Left { name: name.as_deref(), differences: &differences });
+            (self.tell)(ListenNews::Left { name: name.as_deref(), differences: &differences });
         }
         has_failed
     }
@@ -260,7 +260,7 @@ impl ListeningServer<'_> {
             // Those who are still there owe nothing.
             let differences = self.clients.leave_early(connection.id);
             if failed || !differences.is_empty() {
-                (self.tell)(Told::Left { name: name.as_deref(), differences: &differences });
+                (self.tell)(ListenNews::Left { name: name.as_deref(), differences: &differences });
             }
         }
     }

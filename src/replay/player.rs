@@ -33,7 +33,7 @@ use serde_json::value::RawValue;
 
 use super::mapping::{Compared, Difference, Mapping, Values};
 use super::script::{Script, only_looks};
-use super::tape::{Entry, EntryKind, ShimAnswer};
+use super::tape::{TapeEntry, EntryKind, ShimAnswer};
 use crate::protocol::{self, Event, Method};
 use crate::wire::{Body, Conn, LineEnd, RpcId, Side};
 
@@ -49,7 +49,7 @@ const DIFFERENCES_MAX: usize = 1_000;
 
 /// A line that the player sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct PlayedLine {
     /// The connection on the tape whose client gets it.
     pub conn: Conn,
     /// The line, with its `\n` unless the tape had none.
@@ -129,7 +129,7 @@ impl Player {
     }
 
     /// Gives a connection of the tape to a client. Returns the server's lines before the client's first line.
-    pub fn join(&mut self, conn: Conn) -> Vec<Said> {
+    pub fn join(&mut self, conn: Conn) -> Vec<PlayedLine> {
         self.taken.insert(conn);
         self.release(Vec::new(), 0)
     }
@@ -140,7 +140,7 @@ impl Player {
     }
 
     /// The server's lines, to all clients, in reply to a line of the client of `conn`, given without its `\n`.
-    pub fn take(&mut self, conn: Conn, line: &[u8]) -> Vec<Said> {
+    pub fn take(&mut self, conn: Conn, line: &[u8]) -> Vec<PlayedLine> {
         let (kind, message) = (EntryKind::of(line), Body::parse(line));
         let (params, id) = match &message {
             Body::Message(message) => (message.params.or(message.result).or(message.error), message.id),
@@ -217,9 +217,9 @@ impl Player {
         }
     }
 
-    fn request(&mut self, conn: Conn, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<Said> {
+    fn request(&mut self, conn: Conn, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<PlayedLine> {
         let Some(index) = self.matched(conn, method, params, &Sort::Request(method.to_owned())) else {
-            return vec![Said { conn, bytes: self.refused(conn, method, id, params), after_us: 0 }];
+            return vec![PlayedLine { conn, bytes: self.refused(conn, method, id, params), after_us: 0 }];
         };
         self.done(index);
         if let EntryKind::Request { id: on_tape, .. } = &self.script.entries[index].kind {
@@ -241,7 +241,7 @@ impl Player {
         self.release(vec![(response.unwrap_or(index), answer)], index)
     }
 
-    fn answer(&mut self, conn: Conn, id: &RpcId, result: Option<&RawValue>) -> Vec<Said> {
+    fn answer(&mut self, conn: Conn, id: &RpcId, result: Option<&RawValue>) -> Vec<PlayedLine> {
         let is_asked = |index: &usize| self.script.entries[*index].conn == conn && self.is_asked(*index, id);
         let request = (0..self.done.len()).rev().find(is_asked);
         if let Some(request) = request.filter(|request| self.resolve_themselves.remove(request)) {
@@ -266,7 +266,7 @@ impl Player {
     }
 
     /// Handles a line that needs no reply of its own.
-    fn unanswered(&mut self, conn: Conn, message: &str, params: Option<&RawValue>, sort: &Sort) -> Vec<Said> {
+    fn unanswered(&mut self, conn: Conn, message: &str, params: Option<&RawValue>, sort: &Sort) -> Vec<PlayedLine> {
         match self.matched(conn, message, params, sort) {
             Some(index) => {
                 self.done(index);
@@ -328,7 +328,7 @@ impl Player {
     fn refused(&mut self, conn: Conn, method: &str, id: &RawValue, params: Option<&RawValue>) -> Vec<u8> {
         let sent: Value = params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or(Value::Null);
         let of_method =
-            |entry: &Entry| entry.from == Side::Client && entry.conn == conn && entry.kind.method() == Some(method);
+            |entry: &TapeEntry| entry.from == Side::Client && entry.conn == conn && entry.kind.method() == Some(method);
         let again = self.script.entries.iter().enumerate().find(|(index, entry)| {
             let same = |bytes: Cow<'_, [u8]>| {
                 self.mapping.clone().compare(method, &params_of(&bytes), &sent, entry.values()).differences.is_empty()
@@ -339,7 +339,7 @@ impl Player {
             && let Some((index, _)) = again
             && let Some(response) = self.script.responses[index]
         {
-            let Entry { bytes, end, .. } = &self.script.entries[response];
+            let TapeEntry { bytes, end, .. } = &self.script.entries[response];
             match (bytes, protocol::stand_in(method)) {
                 (Some(bytes), _) => return answered(&mut self.mapping, bytes, id, *end),
                 (None, Some(result)) => return stand_in(id, result),
@@ -359,7 +359,7 @@ impl Player {
     }
 
     /// The lines to send now that the client's line `cause` is matched, including `first`, in the tape's order.
-    fn release(&mut self, first: Vec<(usize, Vec<u8>)>, cause: usize) -> Vec<Said> {
+    fn release(&mut self, first: Vec<(usize, Vec<u8>)>, cause: usize) -> Vec<PlayedLine> {
         let mut going = first;
         let (script, mut waiting) = (Arc::clone(&self.script), std::mem::take(&mut self.waiting));
         for ((conn, _), queue) in waiting.iter_mut().filter(|((conn, _), _)| self.taken.contains(conn)) {
@@ -376,14 +376,14 @@ impl Player {
         going.sort_by_key(|(index, _)| *index);
         let began_us = script.entries.get(cause).map_or(0, |entry| entry.at_us);
         let said = going.into_iter().map(|(index, bytes)| {
-            let Entry { conn, at_us, .. } = script.entries[index];
-            Said { conn, bytes, after_us: at_us.saturating_sub(began_us) }
+            let TapeEntry { conn, at_us, .. } = script.entries[index];
+            PlayedLine { conn, bytes, after_us: at_us.saturating_sub(began_us) }
         });
         said.collect()
     }
 
     /// A line of the tape, with the client's own id for the request that its parameters name.
-    fn renamed<'a>(&self, entry: &'a Entry) -> Option<Cow<'a, [u8]>> {
+    fn renamed<'a>(&self, entry: &'a TapeEntry) -> Option<Cow<'a, [u8]>> {
         let line = entry.bytes.as_deref()?;
         if !entry.kind.method().and_then(Method::of).is_some_and(Method::names_client_request) {
             return Some(Cow::Borrowed(line));
@@ -419,7 +419,7 @@ impl Player {
     }
 }
 
-impl Entry {
+impl TapeEntry {
     fn values(&self) -> Values {
         if self.masked { Values::MaybeMasked } else { Values::AsSent }
     }
@@ -511,7 +511,7 @@ pub(super) fn error(id: &RawValue, why: &str) -> Vec<u8> {
 }
 
 /// A line of the tape in short form.
-fn told(entry: &Entry) -> String {
+fn told(entry: &TapeEntry) -> String {
     match &entry.kind {
         EntryKind::Request { method, id } => format!("{method}, request {id}"),
         EntryKind::Notification { method } => method.clone(),
@@ -546,7 +546,7 @@ mod tests {
             let from = if side == ">" { Side::Client } else { Side::Server };
             let bytes = text.as_bytes().to_vec();
             let (kind, thread) = (EntryKind::of(&bytes), thread_of(&bytes));
-            Entry {
+            TapeEntry {
                 at_us: number * 1_000,
                 conn: Conn::OWN,
                 from,
@@ -584,7 +584,7 @@ mod tests {
 
     /// Plays client lines against a tape; returns the replies to each, joined by ` | `.
     fn play(player: &mut Player, lines: &[&str]) -> Vec<String> {
-        let said = |said: Vec<Said>| {
+        let said = |said: Vec<PlayedLine>| {
             let lines = said.iter().map(|said| String::from_utf8_lossy(&said.bytes).trim_end().to_owned());
             lines.collect::<Vec<_>>().join(" | ")
         };

@@ -9,14 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tape::{Entry, EntryKind, Tape};
+use super::tape::{TapeEntry, EntryKind, Tape};
 use crate::protocol::Method;
 use crate::wire::{Body, Conn, Members, RpcId, Side};
 
 /// A tape to be played, any number of times.
 #[derive(Debug)]
 pub struct Script {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<TapeEntry>,
     /// For a client's request, the index of its response.
     pub(super) responses: Vec<Option<usize>>,
     /// For a server's line, the clients' lines that it belongs to.
@@ -134,7 +134,7 @@ impl Moves {
 }
 
 impl TapeReading {
-    fn add(&mut self, index: usize, entry: &Entry, entries: &[Entry]) {
+    fn add(&mut self, index: usize, entry: &TapeEntry, entries: &[TapeEntry]) {
         self.responses.push(None);
         self.causes.push(Causes::default());
         self.meet(index, entry);
@@ -147,7 +147,7 @@ impl TapeReading {
             }
             (Side::Client, EntryKind::Response { id }) => {
                 match self.asked.remove(id).map(|request| &entries[request]) {
-                    Some(Entry { bytes: None, .. } | Entry { shim_answer: Some(_), .. }) => {
+                    Some(TapeEntry { bytes: None, .. } | TapeEntry { shim_answer: Some(_), .. }) => {
                         self.not_awaited.insert(index);
                         self.settled.insert(id.clone(), entry.conn);
                     }
@@ -179,7 +179,7 @@ impl TapeReading {
     }
 
     /// Adds the client of a line.
-    fn meet(&mut self, index: usize, entry: &Entry) {
+    fn meet(&mut self, index: usize, entry: &TapeEntry) {
         if entry.from != Side::Client {
             return;
         }
@@ -196,7 +196,7 @@ impl TapeReading {
         }
     }
 
-    fn moved(&mut self, index: usize, entry: &Entry, thread: Option<&String>) {
+    fn moved(&mut self, index: usize, entry: &TapeEntry, thread: Option<&String>) {
         self.moves.entry(entry.conn).or_default().by(index, thread);
         if !entry.kind.method().is_some_and(only_joins) {
             self.drives.entry(entry.conn).or_default().by(index, thread);
@@ -204,7 +204,7 @@ impl TapeReading {
     }
 
     /// The response to a request may name the thread that it opened.
-    fn opened(&mut self, request: usize, response: &Entry, entry: &Entry) {
+    fn opened(&mut self, request: usize, response: &TapeEntry, entry: &TapeEntry) {
         let method = entry.kind.method().unwrap_or_default();
         let Some(thread) = response.thread.as_ref().filter(|_| !only_looks(method)) else { return };
         let moves = self.moves.entry(entry.conn).or_default();
@@ -215,7 +215,7 @@ impl TapeReading {
         }
     }
 
-    fn causes_of(&self, entry: &Entry) -> Causes {
+    fn causes_of(&self, entry: &TapeEntry) -> Causes {
         let thread = entry.thread.as_ref();
         let of_thread = |moves: &Moves| thread.and_then(|thread| moves.last_of.get(thread).copied());
         let own = self.moves.get(&entry.conn).and_then(|moves| of_thread(moves).or(moves.last));

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::mapping::Difference;
-use super::player::{Player, Said, Strictness};
+use super::player::{Player, PlayedLine, Strictness};
 use super::script::{Script, name_of};
 use super::tape::Tape;
 use crate::wire::{Conn, LINE_BYTES_MAX};
@@ -77,9 +77,9 @@ impl std::error::Error for ReplayError {
 pub(super) struct Schedule(VecDeque<(Instant, Vec<u8>)>);
 
 impl Schedule {
-    fn add(&mut self, pace: Pace, said: Vec<Said>) {
+    fn add(&mut self, pace: Pace, said: Vec<PlayedLine>) {
         let now = Instant::now();
-        said.into_iter().for_each(|Said { bytes, after_us, .. }| self.push(pace, now, bytes, after_us));
+        said.into_iter().for_each(|PlayedLine { bytes, after_us, .. }| self.push(pace, now, bytes, after_us));
     }
 
     /// Adds a line that is due `after_us` of the recording's time after `now`, and not before those that wait.

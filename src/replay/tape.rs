@@ -209,7 +209,7 @@ fn check_first(path: &Path, line: u64, bytes: &[u8]) -> Result<(), TapeError> {
 
 /// A line of a tape, in the player's form.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct TapeEntry {
     /// Microseconds since the Unix epoch.
     pub at_us: u64,
     /// The connection that it was on. A tape of a relay on pipes has only [`Conn::OWN`], one of a hub never has it.
@@ -289,7 +289,7 @@ impl EntryKind {
 pub struct Tape {
     pub header: Header,
     /// The lines in order, as the clients sent and received them, without codex-shim's own.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<TapeEntry>,
 }
 
 impl Tape {
@@ -318,7 +318,7 @@ impl Tape {
 /// The lines of a tape while it is read.
 #[derive(Default)]
 struct Lines {
-    entries: Vec<Entry>,
+    entries: Vec<TapeEntry>,
     /// Calls of codex-shim itself.
     own_calls: HashSet<(Conn, RpcId)>,
     asked: ServerRequests,
@@ -328,7 +328,7 @@ impl Lines {
     fn add(&mut self, record: Record<'_>) {
         match record {
             Record::Line { at_us, conn, from: Origin::Side(from), content, masked, end, .. } => {
-                let entry = Entry { masked, ..entry(at_us, conn, from, &content, end) };
+                let entry = TapeEntry { masked, ..entry(at_us, conn, from, &content, end) };
                 let is_withheld = from == Side::Server
                     && matches!(&entry.kind, EntryKind::Response { id } if self.own_calls.contains(&(conn, id.clone())));
                 if !is_withheld {
@@ -358,7 +358,7 @@ impl Lines {
                 end,
                 ..
             } => {
-                let Entry { kind, bytes, .. } = entry(at_us, conn, Side::Client, &content, end);
+                let TapeEntry { kind, bytes, .. } = entry(at_us, conn, Side::Client, &content, end);
                 match kind {
                     EntryKind::Request { id, .. } => drop(self.own_calls.insert((conn, id))),
                     EntryKind::Response { id } => {
@@ -377,7 +377,7 @@ impl Lines {
     }
 
     /// The lines that clients have sent and received.
-    fn finish(self) -> Vec<Entry> {
+    fn finish(self) -> Vec<TapeEntry> {
         let Lines { mut entries, asked, .. } = self;
         let never_asked = asked.never_asked();
         let is_hub = entries.iter().any(|entry| entry.conn != Conn::OWN);
@@ -403,7 +403,7 @@ struct ServerRequests {
 }
 
 impl ServerRequests {
-    fn learn(&mut self, entry: &Entry, index: usize) {
+    fn learn(&mut self, entry: &TapeEntry, index: usize) {
         match (entry.from, &entry.kind) {
             (Side::Server, EntryKind::Request { id, .. }) => {
                 self.open.entry(id.clone()).or_default().push(index);
@@ -441,7 +441,7 @@ fn is_held(data: Option<&RawValue>) -> bool {
     data.and_then(|data| serde_json::from_str(data.get()).ok()).is_some_and(|Opened { held }| held)
 }
 
-fn entry(at_us: u64, conn: Conn, from: Side, content: &Content<'_>, end: LineEnd) -> Entry {
+fn entry(at_us: u64, conn: Conn, from: Side, content: &Content<'_>, end: LineEnd) -> TapeEntry {
     let bytes = content.bytes().map(<[u8]>::to_vec);
     let (kind, thread) = match (&bytes, content) {
         (Some(bytes), _) => (EntryKind::of(bytes), thread_of(bytes)),
@@ -457,7 +457,7 @@ fn entry(at_us: u64, conn: Conn, from: Side, content: &Content<'_>, end: LineEnd
         }
         (None, Content::Json(_) | Content::Text(_) | Content::Bytes(_)) => (EntryKind::Other, None),
     };
-    Entry { at_us, conn, from, bytes, masked: false, end, kind, thread, shim_answer: None }
+    TapeEntry { at_us, conn, from, bytes, masked: false, end, kind, thread, shim_answer: None }
 }
 
 /// The thread that a message belongs to: the one that its parameters or its result name.

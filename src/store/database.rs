@@ -80,7 +80,7 @@ impl std::error::Error for DatabaseError {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Form {
+pub(crate) struct DatabaseForm {
     /// The migrations, from an empty file on.
     pub(crate) migrations: &'static [&'static str],
     /// The `synchronous` pragma: `FULL` or `NORMAL`.
@@ -97,7 +97,7 @@ pub(crate) struct Opened {
 }
 
 /// Opens the database at `path`, creating it if it is missing. A corrupt file is set aside and replaced.
-pub(crate) fn open(path: &Path, form: Form) -> Result<Opened, DatabaseError> {
+pub(crate) fn open(path: &Path, form: DatabaseForm) -> Result<Opened, DatabaseError> {
     match open_as_is(path, form) {
         Ok(connection) => Ok(Opened { connection, set_aside: None }),
         Err(DatabaseError::Sqlite { source, .. }) if is_corrupt(&source) => {
@@ -114,7 +114,7 @@ pub(crate) fn is_corrupt(error: &rusqlite::Error) -> bool {
 }
 
 /// Like [`open`], but a corrupt file is an error.
-pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
+pub(crate) fn open_as_is(path: &Path, form: DatabaseForm) -> Result<Connection, DatabaseError> {
     // SQLite sets the mode of the files beside a database after it has created them. Under a umask that takes away the owner's
     // rights, another connection cannot open them for that instant.
     for _ in 1..OPEN_TRIES_MAX {
@@ -128,7 +128,7 @@ pub(crate) fn open_as_is(path: &Path, form: Form) -> Result<Connection, Database
     open_once(path, form)
 }
 
-fn open_once(path: &Path, form: Form) -> Result<Connection, DatabaseError> {
+fn open_once(path: &Path, form: DatabaseForm) -> Result<Connection, DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
     // Created here, so that only the owner has access from the start; SQLite copies the mode to its other files.
     let made = files::open(path, Access::Create).and_then(|_| files::repair_beside_database(path));
@@ -185,7 +185,7 @@ pub(crate) fn open_read_only(
 /// Opens a database for maintenance; `None` if it is missing.
 pub(crate) fn open_for(
     path: &Path,
-    form: Form,
+    form: DatabaseForm,
     life: Life,
     mode: RunMode,
 ) -> Result<Option<Connection>, DatabaseError> {
@@ -507,7 +507,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    const FORM: Form = Form {
+    const FORM: DatabaseForm = DatabaseForm {
         migrations: &["CREATE TABLE a (x INTEGER)", "ALTER TABLE a ADD COLUMN y TEXT"],
         synchronous: "FULL",
         busy_wait_max: Duration::from_millis(10),
@@ -517,7 +517,7 @@ mod tests {
     fn new_file_is_private_and_migrated() {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
-        let first = Form { migrations: &FORM.migrations[..1], ..FORM };
+        let first = DatabaseForm { migrations: &FORM.migrations[..1], ..FORM };
         drop(open(&path, first).expect("it can be made"));
         let opened = open(&path, FORM).expect("it can be opened");
         opened.connection.execute("INSERT INTO a VALUES (1, 'y')", []).expect("both columns are there");
@@ -554,7 +554,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let path = dir.path().join("x.db");
         drop(open(&path, FORM).expect("it can be made"));
-        let older = Form { migrations: &FORM.migrations[..1], ..FORM };
+        let older = DatabaseForm { migrations: &FORM.migrations[..1], ..FORM };
         let error = open(&path, older).expect_err("it is newer").to_string();
         assert!(error.contains("x.db: it was written by a newer codex-shim (form 2, this one knows 1)"), "{error}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1);

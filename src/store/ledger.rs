@@ -220,10 +220,10 @@ impl std::error::Error for LedgerError {}
 pub(super) type Reply<T> = oneshot::Sender<Result<T, LedgerError>>;
 
 /// A question to the ledger. Its answer is sent after the commit, which may fail although the question was answered.
-pub(super) struct Question(Box<dyn FnMut(Stage<'_>) -> rusqlite::Result<()> + Send>);
+pub(super) struct Question(Box<dyn FnMut(QuestionStage<'_>) -> rusqlite::Result<()> + Send>);
 
 /// What happens to a question: it is asked, and then answered.
-pub(super) enum Stage<'a> {
+pub(super) enum QuestionStage<'a> {
     Asked(&'a Transaction<'a>, &'a RunIds),
     Committed,
     Failed(&'a LedgerError),
@@ -245,12 +245,12 @@ impl Question {
         let (mut value, mut reply) = (None, Some(reply));
         Question(Box::new(move |stage| {
             let result = match stage {
-                Stage::Asked(transaction, run) => {
+                QuestionStage::Asked(transaction, run) => {
                     value = Some(ask(transaction, run)?);
                     return Ok(());
                 }
-                Stage::Committed => value.take().map(Ok),
-                Stage::Failed(why) => Some(Err(why.clone())),
+                QuestionStage::Committed => value.take().map(Ok),
+                QuestionStage::Failed(why) => Some(Err(why.clone())),
             };
             if let (Some(result), Some(reply)) = (result, reply.take()) {
                 reply(result);
@@ -260,11 +260,11 @@ impl Question {
     }
 
     pub(super) fn ask(&mut self, transaction: &Transaction<'_>, run: &RunIds) -> rusqlite::Result<()> {
-        (self.0)(Stage::Asked(transaction, run))
+        (self.0)(QuestionStage::Asked(transaction, run))
     }
 
     pub(super) fn answer(mut self, done: Result<(), &LedgerError>) {
-        let _ = (self.0)(done.map_or_else(Stage::Failed, |()| Stage::Committed));
+        let _ = (self.0)(done.map_or_else(QuestionStage::Failed, |()| QuestionStage::Committed));
     }
 }
 

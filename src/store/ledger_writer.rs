@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::{Connection, Transaction};
 
 use super::context_table::{self, WhichCommands};
-use super::database::{self, DatabaseError, Form, Opened};
+use super::database::{self, DatabaseError, DatabaseForm, Opened};
 use super::ledger::{Job, KeptRequest, LedgerError};
 use super::overruling_table;
 use super::request_table::{self, RunIds};
@@ -330,8 +330,8 @@ impl LedgerWriter {
 /// Prevents row ids from being reused.
 const SKIP_ROWS: &str = "INSERT INTO sqlite_sequence (name, seq) VALUES ('codex_context_commands', ?1)";
 
-pub(super) fn form(busy_wait_max: Duration) -> Form {
-    Form { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
+pub(super) fn form(busy_wait_max: Duration) -> DatabaseForm {
+    DatabaseForm { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
 }
 
 /// Stores an entry; returns how many rows of requests changed.

@@ -6,7 +6,7 @@
 //! was restarted since.
 //!
 //! *A restored home* brings an old witness back. The file names its own inode and time of birth, and gets new ones with the
-//! first commit after each start, so a copy of it is recognized ([`Found::Copied`]). A snapshot of a whole file system or
+//! first commit after each start, so a copy of it is recognized ([`WitnessRead::Copied`]). A snapshot of a whole file system or
 //! machine cannot be recognized.
 
 use std::fs::{File, Metadata};
@@ -95,7 +95,7 @@ impl Identity {
 
 /// The result of [`WitnessFile::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum WitnessRead {
     /// The file is missing or not a valid witness.
     Nothing,
     /// The file that was originally written there.
@@ -121,7 +121,7 @@ impl WitnessFile {
     }
 
     #[must_use]
-    pub(crate) fn read(&self) -> Found {
+    pub(crate) fn read(&self) -> WitnessRead {
         let read = || -> io::Result<(Signed, Identity)> {
             let file = files::open(&self.path, Access::Read)?;
             let identity = Identity::of(&file.metadata()?);
@@ -132,9 +132,9 @@ impl WitnessFile {
             Ok((serde_json::from_slice(line)?, identity))
         };
         match read() {
-            Ok((Signed { witness, file }, identity)) if file.is_same(identity) => Found::Original(witness),
-            Ok((Signed { witness, .. }, _)) => Found::Copied(witness),
-            Err(_) => Found::Nothing,
+            Ok((Signed { witness, file }, identity)) if file.is_same(identity) => WitnessRead::Original(witness),
+            Ok((Signed { witness, .. }, _)) => WitnessRead::Copied(witness),
+            Err(_) => WitnessRead::Nothing,
         }
     }
 
@@ -287,25 +287,25 @@ mod tests {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let session = home.path().join("sessions/s");
         let open = || WitnessFile::of_session(&session).expect("it is below a home");
-        assert_eq!(open().read(), Found::Nothing);
+        assert_eq!(open().read(), WitnessRead::Nothing);
         let mut file = open();
         file.write(&witness(1_000)).expect("it can be written");
         file.write(&witness(7)).expect("it can be written");
-        assert_eq!(open().read(), Found::Original(witness(7)));
+        assert_eq!(open().read(), WitnessRead::Original(witness(7)));
         let path = home.path().join("marks/s");
         let copy = std::fs::read(&path).expect("it is there");
         // In place, once it was written by another start.
         open().write(&witness(8)).expect("it can be written");
         std::fs::write(&path, &copy).expect("it can be written over");
-        assert_eq!(open().read(), Found::Copied(witness(7)));
+        assert_eq!(open().read(), WitnessRead::Copied(witness(7)));
         // And as another file.
         open().write(&witness(9)).expect("it can be written");
         let kept = home.path().join("kept");
         std::fs::copy(&path, &kept).expect("it can be copied");
         std::fs::rename(&kept, &path).expect("it can be put there");
-        assert_eq!(open().read(), Found::Copied(witness(9)));
+        assert_eq!(open().read(), WitnessRead::Copied(witness(9)));
         std::fs::remove_file(&path).expect("it is there");
-        assert_eq!(open().read(), Found::Nothing);
+        assert_eq!(open().read(), WitnessRead::Nothing);
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
         let open = |home: &Path| WitnessFile::of_session(&home.join("sessions/s")).expect("it is below a home");
         open(&home).write(&witness(7)).expect("it can be written");
         std::fs::rename(&home, parent.path().join("b")).expect("it can be moved");
-        assert_eq!(open(&parent.path().join("b")).read(), Found::Original(witness(7)));
+        assert_eq!(open(&parent.path().join("b")).read(), WitnessRead::Original(witness(7)));
         assert!(WitnessFile::of_session(parent.path()).is_none());
     }
 }

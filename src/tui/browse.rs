@@ -4,7 +4,7 @@
 
 use super::folds::{Sieve, matcher};
 use super::form::Field;
-use super::keys::{Action, Answer, Browse, Move};
+use super::keys::{Action, AnswerKey, Browse, Move};
 use super::model::Command;
 use super::model::{About, Awaited, Focus, Model, Note, Session, Tone, Unfolded};
 use super::pressed::{ask_journal, follow, say};
@@ -243,7 +243,7 @@ pub(super) fn ask(model: &mut Model, question: String) {
 
 /// Handles the key after that question.
 pub(super) fn overrule_or_not(model: &mut Model, asked: Overruling, does: Option<Action>) -> Vec<Command> {
-    if does == Some(Action::Answer(Answer::Yes)) {
+    if does == Some(Action::Answer(AnswerKey::Yes)) {
         return vec![Command::Overrule(asked)];
     }
     say(model, Tone::Plain, "the denial stands");

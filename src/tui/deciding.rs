@@ -11,7 +11,7 @@
 use crossterm::event::{KeyEvent, KeyEventKind};
 
 use super::key_times::Scene;
-use super::keys::{Action, Answer, Browse, Global, Place, action};
+use super::keys::{Action, AnswerKey, Browse, Global, KeyPlace, action};
 use super::model::{Command, Focus, Model, Tone};
 use super::pressed::{self, say};
 
@@ -62,11 +62,11 @@ fn deed(model: &Model, key: &KeyEvent) -> Option<Deed> {
         (Action::Global(Global::Quit | Global::Suspend | Global::Interrupt) | Action::Browse(Browse::Pager), _) => {
             Some(Deed::Stops)
         }
-        (Action::Answer(Answer::Choose | Answer::Reason), Place::Approval | Place::Review)
-        | (Action::Answer(Answer::Yes), _)
-        | (Action::Enter, Place::Input | Place::Summary) => (!is_over).then_some(Deed::Answers),
-        (Action::Enter, Place::Line) => (!is_search && !is_over).then_some(Deed::Answers),
-        (Action::Enter, Place::Chat) => Some(Deed::Sends),
+        (Action::Answer(AnswerKey::Choose | AnswerKey::Reason), KeyPlace::Approval | KeyPlace::Review)
+        | (Action::Answer(AnswerKey::Yes), _)
+        | (Action::Enter, KeyPlace::Input | KeyPlace::Summary) => (!is_over).then_some(Deed::Answers),
+        (Action::Enter, KeyPlace::Line) => (!is_search && !is_over).then_some(Deed::Answers),
+        (Action::Enter, KeyPlace::Chat) => Some(Deed::Sends),
         (Action::Global(_) | Action::Answer(_) | Action::Browse(_) | Action::Enter, _)
         | (Action::Move(_) | Action::Back | Action::NewLine, _) => None,
     }

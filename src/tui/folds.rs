@@ -14,19 +14,19 @@ use crate::sessions::news::Link;
 pub(super) struct Sieve<'a> {
     matcher: Matcher,
     /// By thread.
-    lines: HashMap<&'a str, Line<'a>>,
+    lines: HashMap<&'a str, FoldedThread<'a>>,
 }
 
 /// A thread that is folded away.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line<'a> {
+pub(super) struct FoldedThread<'a> {
     /// Its first entry in the window.
     first: &'a Key,
     kind: ThreadKind,
     entries: usize,
 }
 
-impl Line<'_> {
+impl FoldedThread<'_> {
     /// `12 entries of a subagent`.
     pub(super) fn in_words(self) -> String {
         let count = if self.entries == 1 { "1 entry".to_owned() } else { format!("{} entries", self.entries) };
@@ -37,7 +37,7 @@ impl Line<'_> {
 impl<'a> Sieve<'a> {
     pub(super) fn of(session: &'a Session) -> Sieve<'a> {
         let matcher = matcher(session);
-        let mut lines: HashMap<&str, Line<'_>> = HashMap::new();
+        let mut lines: HashMap<&str, FoldedThread<'_>> = HashMap::new();
         // A filter looks for entries, and lines are none.
         if session.filter.is_none() && session.folding == Folding::Folded {
             for entry in session.timeline.iter().flat_map(|timeline| timeline.entries()) {
@@ -45,7 +45,7 @@ impl<'a> Sieve<'a> {
                 if entry.thread_kind.showing() != Showing::Line || !belongs(session, thread_id) {
                     continue;
                 }
-                let line = Line { first: &entry.key, kind: entry.thread_kind, entries: 0 };
+                let line = FoldedThread { first: &entry.key, kind: entry.thread_kind, entries: 0 };
                 lines.entry(thread_id).or_insert(line).entries += 1;
             }
         }
@@ -58,7 +58,7 @@ impl<'a> Sieve<'a> {
     }
 
     /// The line that is shown instead of an entry.
-    pub(super) fn line(&self, entry: &Entry) -> Option<Line<'a>> {
+    pub(super) fn line(&self, entry: &Entry) -> Option<FoldedThread<'a>> {
         let line = self.lines.get(entry.thread_id.as_deref()?)?;
         (*line.first == entry.key).then_some(*line)
     }

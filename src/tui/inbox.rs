@@ -4,7 +4,7 @@
 
 use super::keys::Action;
 use super::lists::Destination;
-use super::lists::{Inbox, Key};
+use super::lists::{Inbox, RequestKey};
 use super::model::Command;
 use super::model::{Focus, Model, Tone};
 use super::names::{session_name, with_host};
@@ -16,7 +16,7 @@ use crate::sessions::rows::Waiting;
 /// A request in the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InboxRow {
-    pub key: Key,
+    pub key: RequestKey,
     pub thread_id: Option<String>,
     /// The short name that `codex-shim respond` takes.
     pub name: String,
@@ -118,7 +118,7 @@ pub(super) fn pressed(model: &mut Model, does: Action) -> Vec<Command> {
 }
 
 /// Selects a request, or opens it if it is selected already.
-pub(super) fn clicked(model: &mut Model, key: Key) -> Vec<Command> {
+pub(super) fn clicked(model: &mut Model, key: RequestKey) -> Vec<Command> {
     let rows = rows(model);
     let Some(inbox) = &mut model.inbox else { return Vec::new() };
     let at = chosen(inbox, &rows);

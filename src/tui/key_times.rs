@@ -2,7 +2,7 @@
 
 use crossterm::event::KeyEvent;
 
-use super::keys::Place;
+use super::keys::KeyPlace;
 use crate::sessions::news::Overruling;
 
 /// The keys so far, as far as they matter for the next one.
@@ -21,7 +21,7 @@ pub(crate) struct Keys {
 /// The subject of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Scene {
-    pub(super) place: Place,
+    pub(super) place: KeyPlace,
     pub(super) has_help: bool,
     pub(super) attachment: u64,
     /// The request on the screen, by its id.

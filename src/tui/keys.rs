@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// The part of the UI that receives a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum KeyPlace {
     Everywhere,
     Sessions,
     /// At the requests of all sessions.
@@ -30,39 +30,39 @@ pub(crate) enum Place {
     Threads,
 }
 
-impl Place {
+impl KeyPlace {
     /// All places, in the order of the documentation.
-    pub(crate) const ALL: [Place; 13] = [
-        Place::Everywhere,
-        Place::Sessions,
-        Place::Inbox,
-        Place::Chat,
-        Place::Approval,
-        Place::Sure,
-        Place::Review,
-        Place::Input,
-        Place::Summary,
-        Place::Line,
-        Place::History,
-        Place::Reading,
-        Place::Threads,
+    pub(crate) const ALL: [KeyPlace; 13] = [
+        KeyPlace::Everywhere,
+        KeyPlace::Sessions,
+        KeyPlace::Inbox,
+        KeyPlace::Chat,
+        KeyPlace::Approval,
+        KeyPlace::Sure,
+        KeyPlace::Review,
+        KeyPlace::Input,
+        KeyPlace::Summary,
+        KeyPlace::Line,
+        KeyPlace::History,
+        KeyPlace::Reading,
+        KeyPlace::Threads,
     ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Place::Everywhere => "everywhere",
-            Place::Sessions => "sessions",
-            Place::Inbox => "requests",
-            Place::Chat => "chat",
-            Place::Approval => "approval",
-            Place::Sure => "asked again",
-            Place::Line => "reason, search",
-            Place::Input => "question",
-            Place::Summary => "your answers",
-            Place::Review => "review",
-            Place::History => "timeline",
-            Place::Reading => "an entry in full",
-            Place::Threads => "threads",
+            KeyPlace::Everywhere => "everywhere",
+            KeyPlace::Sessions => "sessions",
+            KeyPlace::Inbox => "requests",
+            KeyPlace::Chat => "chat",
+            KeyPlace::Approval => "approval",
+            KeyPlace::Sure => "asked again",
+            KeyPlace::Line => "reason, search",
+            KeyPlace::Input => "question",
+            KeyPlace::Summary => "your answers",
+            KeyPlace::Review => "review",
+            KeyPlace::History => "timeline",
+            KeyPlace::Reading => "an entry in full",
+            KeyPlace::Threads => "threads",
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) enum Action {
     /// The same wherever it is pressed.
     Global(Global),
     Move(Move),
-    Answer(Answer),
+    Answer(AnswerKey),
     /// Finds, filters or opens something.
     Browse(Browse),
     Back,
@@ -134,7 +134,7 @@ impl Move {
 
 /// Ways to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum AnswerKey {
     /// The choice with that key.
     Choose,
     Reason,
@@ -223,14 +223,14 @@ impl Press {
 /// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Binding {
-    pub place: Place,
+    pub place: KeyPlace,
     pub keys: &'static [Press],
     pub does: Action,
     /// The action in words.
     pub says: &'static str,
 }
 
-const fn row(place: Place, keys: &'static [Press], does: Action, says: &'static str) -> Binding {
+const fn row(place: KeyPlace, keys: &'static [Press], does: Action, says: &'static str) -> Binding {
     Binding { place, keys, does, says }
 }
 
@@ -249,18 +249,18 @@ const ANSWERS: &[Press] = &[Letter('a'), Letter('s'), Letter('d'), Letter('c')];
 const ANSWERS_MEAN: &str = "accept, accept for the session, decline, cancel and end the turn";
 
 const fn everywhere(keys: &'static [Press], does: Global, says: &'static str) -> Binding {
-    row(Place::Everywhere, keys, Action::Global(does), says)
+    row(KeyPlace::Everywhere, keys, Action::Global(does), says)
 }
 
-const fn moves(place: Place, keys: &'static [Press], to: Move, says: &'static str) -> Binding {
+const fn moves(place: KeyPlace, keys: &'static [Press], to: Move, says: &'static str) -> Binding {
     row(place, keys, Action::Move(to), says)
 }
 
-const fn browses(place: Place, keys: &'static [Press], does: Browse, says: &'static str) -> Binding {
+const fn browses(place: KeyPlace, keys: &'static [Press], does: Browse, says: &'static str) -> Binding {
     row(place, keys, Action::Browse(does), says)
 }
 
-const fn answers(place: Place, keys: &'static [Press], does: Answer, says: &'static str) -> Binding {
+const fn answers(place: KeyPlace, keys: &'static [Press], does: AnswerKey, says: &'static str) -> Binding {
     row(place, keys, Action::Answer(does), says)
 }
 
@@ -277,116 +277,116 @@ pub(crate) const BINDINGS: &[Binding] = &[
     everywhere(&[Ctrl('l')], Global::Redraw, "draw the screen again"),
     everywhere(&[Ctrl('z')], Global::Suspend, "back to the shell; `fg` returns"),
     everywhere(&[Ctrl('c'), Ctrl('q')], Global::Quit, "quit; the session continues"),
-    moves(Place::Sessions, UP, Move::Up, "up"),
-    moves(Place::Sessions, DOWN, Move::Down, "down"),
-    moves(Place::Sessions, PAGE_UP, Move::PageUp, "up by a screen"),
-    moves(Place::Sessions, PAGE_DOWN, Move::PageDown, "down by a screen"),
-    moves(Place::Sessions, FIRST, Move::First, "to the first"),
-    moves(Place::Sessions, LAST, Move::Last, "to the last"),
-    row(Place::Sessions, ENTER, Action::Enter, "attach to the session"),
-    row(Place::Sessions, &[Letter('q')], Action::Global(Global::Quit), "quit"),
-    moves(Place::Inbox, UP, Move::Up, "up"),
-    moves(Place::Inbox, DOWN, Move::Down, "down"),
-    moves(Place::Inbox, PAGE_UP, Move::PageUp, "up by a screen"),
-    moves(Place::Inbox, PAGE_DOWN, Move::PageDown, "down by a screen"),
-    moves(Place::Inbox, FIRST, Move::First, "to the oldest"),
-    moves(Place::Inbox, LAST, Move::Last, "to the newest"),
-    row(Place::Inbox, ENTER, Action::Enter, "show the request in its session"),
-    row(Place::Inbox, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
-    row(Place::Chat, ENTER, Action::Enter, "send; not while a request is pending"),
-    row(Place::Chat, &[Alt(KeyCode::Enter), Ctrl('j')], Action::NewLine, "a new line"),
-    moves(Place::Chat, &[Key(KeyCode::PageUp)], Move::PageUp, "to the timeline, and up in it"),
-    row(Place::Chat, ESC, Action::Back, "back to the sessions"),
-    answers(Place::Approval, ANSWERS, Answer::Choose, ANSWERS_MEAN),
-    answers(Place::Approval, &[Letter('r')], Answer::Reason, "decline with a reason"),
-    answers(Place::Approval, &[Digit], Answer::Choose, "another answer that the server offers, by its number"),
+    moves(KeyPlace::Sessions, UP, Move::Up, "up"),
+    moves(KeyPlace::Sessions, DOWN, Move::Down, "down"),
+    moves(KeyPlace::Sessions, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(KeyPlace::Sessions, PAGE_DOWN, Move::PageDown, "down by a screen"),
+    moves(KeyPlace::Sessions, FIRST, Move::First, "to the first"),
+    moves(KeyPlace::Sessions, LAST, Move::Last, "to the last"),
+    row(KeyPlace::Sessions, ENTER, Action::Enter, "attach to the session"),
+    row(KeyPlace::Sessions, &[Letter('q')], Action::Global(Global::Quit), "quit"),
+    moves(KeyPlace::Inbox, UP, Move::Up, "up"),
+    moves(KeyPlace::Inbox, DOWN, Move::Down, "down"),
+    moves(KeyPlace::Inbox, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(KeyPlace::Inbox, PAGE_DOWN, Move::PageDown, "down by a screen"),
+    moves(KeyPlace::Inbox, FIRST, Move::First, "to the oldest"),
+    moves(KeyPlace::Inbox, LAST, Move::Last, "to the newest"),
+    row(KeyPlace::Inbox, ENTER, Action::Enter, "show the request in its session"),
+    row(KeyPlace::Inbox, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
+    row(KeyPlace::Chat, ENTER, Action::Enter, "send; not while a request is pending"),
+    row(KeyPlace::Chat, &[Alt(KeyCode::Enter), Ctrl('j')], Action::NewLine, "a new line"),
+    moves(KeyPlace::Chat, &[Key(KeyCode::PageUp)], Move::PageUp, "to the timeline, and up in it"),
+    row(KeyPlace::Chat, ESC, Action::Back, "back to the sessions"),
+    answers(KeyPlace::Approval, ANSWERS, AnswerKey::Choose, ANSWERS_MEAN),
+    answers(KeyPlace::Approval, &[Letter('r')], AnswerKey::Reason, "decline with a reason"),
+    answers(KeyPlace::Approval, &[Digit], AnswerKey::Choose, "another answer that the server offers, by its number"),
     browses(
-        Place::Approval,
+        KeyPlace::Approval,
         &[Letter('v'), Key(KeyCode::Enter)],
         Browse::Review,
         "review the diff on the whole screen",
     ),
-    browses(Place::Approval, &[Letter('o')], Browse::Pager, "open it in $PAGER"),
-    moves(Place::Approval, UP, Move::Up, "scroll up"),
-    moves(Place::Approval, DOWN, Move::Down, "scroll down"),
-    moves(Place::Approval, PAGE_UP, Move::PageUp, "up by a screen"),
-    moves(Place::Approval, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
-    moves(Place::Approval, FIRST, Move::First, "to its start"),
-    moves(Place::Approval, LAST, Move::Last, "to its end"),
-    row(Place::Approval, ESC, Action::Back, "back to chat; the request stays pending"),
-    answers(Place::Sure, &[Letter('y')], Answer::Yes, "yes, do that"),
-    answers(Place::Sure, &[Letter('n'), Key(KeyCode::Esc)], Answer::No, "no"),
-    moves(Place::Review, UP, Move::Up, "up"),
-    moves(Place::Review, DOWN, Move::Down, "down"),
-    moves(Place::Review, PAGE_UP, Move::PageUp, "up by a screen"),
-    moves(Place::Review, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
-    moves(Place::Review, FIRST, Move::First, "to the start"),
-    moves(Place::Review, LAST, Move::Last, "to the end"),
-    browses(Place::Review, &[Letter(']')], Browse::NextHunk, "next hunk"),
-    browses(Place::Review, &[Letter('[')], Browse::PreviousHunk, "previous hunk"),
-    browses(Place::Review, &[Letter('n'), Letter('}'), Key(KeyCode::Right)], Browse::NextFile, "next file"),
-    browses(Place::Review, &[Letter('p'), Letter('{'), Key(KeyCode::Left)], Browse::PreviousFile, "previous file"),
-    browses(Place::Review, &[Key(KeyCode::Tab), Letter('f')], Browse::Files, "to the list of files, and back"),
-    row(Place::Review, ENTER, Action::Enter, "in the list of files: show this file"),
-    answers(Place::Review, ANSWERS, Answer::Choose, "answer the request, as in approval"),
-    answers(Place::Review, &[Letter('r')], Answer::Reason, "decline with a reason"),
-    answers(Place::Review, &[Digit], Answer::Choose, "another answer that the server offers"),
-    browses(Place::Review, &[Letter('o')], Browse::Pager, "open the diff in $PAGER"),
-    browses(Place::Review, &[Letter('y')], Browse::Copy, "copy the diff"),
-    row(Place::Review, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
-    moves(Place::Input, &[Key(KeyCode::Up)], Move::Up, "the option above"),
-    moves(Place::Input, &[Key(KeyCode::Down)], Move::Down, "the option below"),
-    moves(Place::Input, &[Key(KeyCode::PageUp)], Move::PageUp, "scroll the request up"),
-    moves(Place::Input, &[Key(KeyCode::PageDown)], Move::PageDown, "scroll the request down"),
-    answers(Place::Input, &[Digit], Answer::Choose, "an option by its number, if no text is being typed"),
-    row(Place::Input, ENTER, Action::Enter, "next question; a single answer is sent"),
-    answers(Place::Input, &[Ctrl('b')], Answer::Previous, "the question before; no answer is lost"),
-    row(Place::Input, ESC, Action::Back, "back to chat; no answer is lost"),
-    moves(Place::Summary, UP, Move::Up, "up"),
-    moves(Place::Summary, DOWN, Move::Down, "down"),
-    answers(Place::Summary, &[Digit], Answer::Choose, "change the answer with this number"),
-    row(Place::Summary, ENTER, Action::Enter, "send all, or change the chosen answer"),
-    answers(Place::Summary, &[Ctrl('b')], Answer::Previous, "back to the last question"),
-    row(Place::Summary, ESC, Action::Back, "back to chat; no answer is lost"),
-    row(Place::Line, ENTER, Action::Enter, "take it"),
-    row(Place::Line, ESC, Action::Back, "leave it"),
-    moves(Place::History, UP, Move::Up, "up by an entry"),
-    moves(Place::History, DOWN, Move::Down, "down by an entry"),
-    moves(Place::History, PAGE_UP, Move::PageUp, "up by a screen"),
-    moves(Place::History, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
-    moves(Place::History, FIRST, Move::First, "to the start of the session"),
-    moves(Place::History, LAST, Move::Last, "to the newest"),
-    row(Place::History, ENTER, Action::Enter, "open the entry in full"),
-    browses(Place::History, &[Letter('/')], Browse::Search, "search, back from here"),
-    browses(Place::History, &[Letter('n')], Browse::SearchOn, "the same search, further back"),
-    browses(Place::History, &[Letter('N')], Browse::SearchForward, "the same search, forward"),
-    browses(Place::History, &[Letter('f')], Browse::Filter, "only one kind of entries; the next kind"),
+    browses(KeyPlace::Approval, &[Letter('o')], Browse::Pager, "open it in $PAGER"),
+    moves(KeyPlace::Approval, UP, Move::Up, "scroll up"),
+    moves(KeyPlace::Approval, DOWN, Move::Down, "scroll down"),
+    moves(KeyPlace::Approval, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(KeyPlace::Approval, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(KeyPlace::Approval, FIRST, Move::First, "to its start"),
+    moves(KeyPlace::Approval, LAST, Move::Last, "to its end"),
+    row(KeyPlace::Approval, ESC, Action::Back, "back to chat; the request stays pending"),
+    answers(KeyPlace::Sure, &[Letter('y')], AnswerKey::Yes, "yes, do that"),
+    answers(KeyPlace::Sure, &[Letter('n'), Key(KeyCode::Esc)], AnswerKey::No, "no"),
+    moves(KeyPlace::Review, UP, Move::Up, "up"),
+    moves(KeyPlace::Review, DOWN, Move::Down, "down"),
+    moves(KeyPlace::Review, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(KeyPlace::Review, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(KeyPlace::Review, FIRST, Move::First, "to the start"),
+    moves(KeyPlace::Review, LAST, Move::Last, "to the end"),
+    browses(KeyPlace::Review, &[Letter(']')], Browse::NextHunk, "next hunk"),
+    browses(KeyPlace::Review, &[Letter('[')], Browse::PreviousHunk, "previous hunk"),
+    browses(KeyPlace::Review, &[Letter('n'), Letter('}'), Key(KeyCode::Right)], Browse::NextFile, "next file"),
+    browses(KeyPlace::Review, &[Letter('p'), Letter('{'), Key(KeyCode::Left)], Browse::PreviousFile, "previous file"),
+    browses(KeyPlace::Review, &[Key(KeyCode::Tab), Letter('f')], Browse::Files, "to the list of files, and back"),
+    row(KeyPlace::Review, ENTER, Action::Enter, "in the list of files: show this file"),
+    answers(KeyPlace::Review, ANSWERS, AnswerKey::Choose, "answer the request, as in approval"),
+    answers(KeyPlace::Review, &[Letter('r')], AnswerKey::Reason, "decline with a reason"),
+    answers(KeyPlace::Review, &[Digit], AnswerKey::Choose, "another answer that the server offers"),
+    browses(KeyPlace::Review, &[Letter('o')], Browse::Pager, "open the diff in $PAGER"),
+    browses(KeyPlace::Review, &[Letter('y')], Browse::Copy, "copy the diff"),
+    row(KeyPlace::Review, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
+    moves(KeyPlace::Input, &[Key(KeyCode::Up)], Move::Up, "the option above"),
+    moves(KeyPlace::Input, &[Key(KeyCode::Down)], Move::Down, "the option below"),
+    moves(KeyPlace::Input, &[Key(KeyCode::PageUp)], Move::PageUp, "scroll the request up"),
+    moves(KeyPlace::Input, &[Key(KeyCode::PageDown)], Move::PageDown, "scroll the request down"),
+    answers(KeyPlace::Input, &[Digit], AnswerKey::Choose, "an option by its number, if no text is being typed"),
+    row(KeyPlace::Input, ENTER, Action::Enter, "next question; a single answer is sent"),
+    answers(KeyPlace::Input, &[Ctrl('b')], AnswerKey::Previous, "the question before; no answer is lost"),
+    row(KeyPlace::Input, ESC, Action::Back, "back to chat; no answer is lost"),
+    moves(KeyPlace::Summary, UP, Move::Up, "up"),
+    moves(KeyPlace::Summary, DOWN, Move::Down, "down"),
+    answers(KeyPlace::Summary, &[Digit], AnswerKey::Choose, "change the answer with this number"),
+    row(KeyPlace::Summary, ENTER, Action::Enter, "send all, or change the chosen answer"),
+    answers(KeyPlace::Summary, &[Ctrl('b')], AnswerKey::Previous, "back to the last question"),
+    row(KeyPlace::Summary, ESC, Action::Back, "back to chat; no answer is lost"),
+    row(KeyPlace::Line, ENTER, Action::Enter, "take it"),
+    row(KeyPlace::Line, ESC, Action::Back, "leave it"),
+    moves(KeyPlace::History, UP, Move::Up, "up by an entry"),
+    moves(KeyPlace::History, DOWN, Move::Down, "down by an entry"),
+    moves(KeyPlace::History, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(KeyPlace::History, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(KeyPlace::History, FIRST, Move::First, "to the start of the session"),
+    moves(KeyPlace::History, LAST, Move::Last, "to the newest"),
+    row(KeyPlace::History, ENTER, Action::Enter, "open the entry in full"),
+    browses(KeyPlace::History, &[Letter('/')], Browse::Search, "search, back from here"),
+    browses(KeyPlace::History, &[Letter('n')], Browse::SearchOn, "the same search, further back"),
+    browses(KeyPlace::History, &[Letter('N')], Browse::SearchForward, "the same search, forward"),
+    browses(KeyPlace::History, &[Letter('f')], Browse::Filter, "only one kind of entries; the next kind"),
     browses(
-        Place::History,
+        KeyPlace::History,
         &[Letter('a')],
         Browse::Unfold,
         "show all threads, also of agents and for titles; again: fold them",
     ),
-    browses(Place::History, &[Letter('e')], Browse::Error, "to the error before"),
-    browses(Place::History, &[Letter('r')], Browse::Asked, "to the request before"),
-    browses(Place::History, &[Letter('o')], Browse::Overrule, "approve what codex's own reviewer has denied"),
-    browses(Place::History, &[Letter('y')], Browse::Copy, "copy the entry"),
-    row(Place::History, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
-    moves(Place::Reading, UP, Move::Up, "up"),
-    moves(Place::Reading, DOWN, Move::Down, "down"),
-    moves(Place::Reading, PAGE_UP, Move::PageUp, "up by a screen"),
-    moves(Place::Reading, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
-    moves(Place::Reading, FIRST, Move::First, "to its start"),
-    moves(Place::Reading, LAST, Move::Last, "to its end"),
-    browses(Place::Reading, &[Letter('o')], Browse::Pager, "open it in $PAGER"),
-    browses(Place::Reading, &[Letter('y')], Browse::Copy, "copy it"),
-    row(Place::Reading, &[Key(KeyCode::Esc), Letter('q'), Key(KeyCode::Enter)], Action::Back, "back"),
-    moves(Place::Threads, UP, Move::Up, "up"),
-    moves(Place::Threads, DOWN, Move::Down, "down"),
-    moves(Place::Threads, FIRST, Move::First, "to the first row"),
-    moves(Place::Threads, LAST, Move::Last, "to the last row"),
-    row(Place::Threads, ENTER, Action::Enter, "show this thread and write to it; first row: all threads"),
-    row(Place::Threads, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "leave it as it was"),
+    browses(KeyPlace::History, &[Letter('e')], Browse::Error, "to the error before"),
+    browses(KeyPlace::History, &[Letter('r')], Browse::Asked, "to the request before"),
+    browses(KeyPlace::History, &[Letter('o')], Browse::Overrule, "approve what codex's own reviewer has denied"),
+    browses(KeyPlace::History, &[Letter('y')], Browse::Copy, "copy the entry"),
+    row(KeyPlace::History, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "back"),
+    moves(KeyPlace::Reading, UP, Move::Up, "up"),
+    moves(KeyPlace::Reading, DOWN, Move::Down, "down"),
+    moves(KeyPlace::Reading, PAGE_UP, Move::PageUp, "up by a screen"),
+    moves(KeyPlace::Reading, PAGE_DOWN_OR_SPACE, Move::PageDown, "down by a screen"),
+    moves(KeyPlace::Reading, FIRST, Move::First, "to its start"),
+    moves(KeyPlace::Reading, LAST, Move::Last, "to its end"),
+    browses(KeyPlace::Reading, &[Letter('o')], Browse::Pager, "open it in $PAGER"),
+    browses(KeyPlace::Reading, &[Letter('y')], Browse::Copy, "copy it"),
+    row(KeyPlace::Reading, &[Key(KeyCode::Esc), Letter('q'), Key(KeyCode::Enter)], Action::Back, "back"),
+    moves(KeyPlace::Threads, UP, Move::Up, "up"),
+    moves(KeyPlace::Threads, DOWN, Move::Down, "down"),
+    moves(KeyPlace::Threads, FIRST, Move::First, "to the first row"),
+    moves(KeyPlace::Threads, LAST, Move::Last, "to the last row"),
+    row(KeyPlace::Threads, ENTER, Action::Enter, "show this thread and write to it; first row: all threads"),
+    row(KeyPlace::Threads, &[Key(KeyCode::Esc), Letter('q')], Action::Back, "leave it as it was"),
 ];
 
 /// Whether letters are text or keys in a place.
@@ -397,14 +397,14 @@ pub(crate) enum Letters {
     Keys,
 }
 
-pub(crate) fn action(place: Place, letters: Letters, event: &KeyEvent) -> Option<Action> {
+pub(crate) fn action(place: KeyPlace, letters: Letters, event: &KeyEvent) -> Option<Action> {
     let is_text = |press: &Press| matches!(press, Press::Letter(_) | Press::Digit);
-    let does = |binding: &&Binding, of: Place| {
+    let does = |binding: &&Binding, of: KeyPlace| {
         let taken = |press: &&Press| !(letters == Letters::Typed && is_text(press)) && press.is(event);
         binding.place == of && binding.keys.iter().any(|press| taken(&press))
     };
     let here = BINDINGS.iter().find(|binding| does(binding, place));
-    here.or_else(|| BINDINGS.iter().find(|binding| does(binding, Place::Everywhere))).map(|binding| binding.does)
+    here.or_else(|| BINDINGS.iter().find(|binding| does(binding, KeyPlace::Everywhere))).map(|binding| binding.does)
 }
 
 /// The keys of a row.
@@ -414,8 +414,8 @@ pub(crate) fn names(binding: &Binding) -> String {
 
 /// The valid keys of a place, for the note after an invalid key, without those that move. The note names the answers of an
 /// approval itself, because they depend on the request.
-pub(crate) fn valid(place: Place) -> String {
-    let is_approval = matches!(place, Place::Approval | Place::Review);
+pub(crate) fn valid(place: KeyPlace) -> String {
+    let is_approval = matches!(place, KeyPlace::Approval | KeyPlace::Review);
     let is_left_out = |does| matches!(does, Action::Move(_)) || is_approval && matches!(does, Action::Answer(_));
     let keys = BINDINGS.iter().filter(|binding| binding.place == place).filter(|binding| !is_left_out(binding.does));
     keys.filter_map(|binding| binding.keys.first()).map(|press| press.name()).collect::<Vec<_>>().join(" ")
@@ -425,7 +425,7 @@ pub(crate) fn valid(place: Place) -> String {
 #[cfg(test)]
 pub(crate) fn as_markdown() -> String {
     let mut text = String::from("| where | key | |\n|---|---|---|\n");
-    for place in Place::ALL {
+    for place in KeyPlace::ALL {
         for binding in BINDINGS.iter().filter(|binding| binding.place == place) {
             let keys = binding.keys.iter().map(|press| format!("`{}`", press.name())).collect::<Vec<_>>().join(" ");
             text.push_str(&format!("| {} | {keys} | {} |\n", place.name(), binding.says));
@@ -453,11 +453,11 @@ mod tests {
     fn letters_are_text_while_typing() {
         let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
         let check = |place, letters, code, expect| assert_eq!(action(place, letters, &key(code)), expect, "{code:?}");
-        check(Place::Approval, Letters::Keys, KeyCode::Char('a'), Some(Action::Answer(Answer::Choose)));
-        check(Place::Chat, Letters::Typed, KeyCode::Char('a'), None);
-        check(Place::Chat, Letters::Typed, KeyCode::Char('?'), None);
-        check(Place::Chat, Letters::Keys, KeyCode::Char('?'), Some(Action::Global(Global::Help)));
-        check(Place::Chat, Letters::Typed, KeyCode::Tab, Some(Action::Global(Global::History)));
-        check(Place::Sure, Letters::Keys, KeyCode::Enter, None);
+        check(KeyPlace::Approval, Letters::Keys, KeyCode::Char('a'), Some(Action::Answer(AnswerKey::Choose)));
+        check(KeyPlace::Chat, Letters::Typed, KeyCode::Char('a'), None);
+        check(KeyPlace::Chat, Letters::Typed, KeyCode::Char('?'), None);
+        check(KeyPlace::Chat, Letters::Keys, KeyCode::Char('?'), Some(Action::Global(Global::Help)));
+        check(KeyPlace::Chat, Letters::Typed, KeyCode::Tab, Some(Action::Global(Global::History)));
+        check(KeyPlace::Sure, Letters::Keys, KeyCode::Enter, None);
     }
 }

@@ -65,11 +65,11 @@ impl List {
 }
 
 /// A request by its session and id.
-pub(crate) type Key = (String, String);
+pub(crate) type RequestKey = (String, String);
 
 /// The open inbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Inbox {
     /// The selected request; the first one if it is not listed any more.
-    pub chosen: Option<Key>,
+    pub chosen: Option<RequestKey>,
 }

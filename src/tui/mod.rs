@@ -40,7 +40,7 @@ mod threads;
 mod update;
 mod view;
 
-pub(crate) use model::Ending;
-pub(crate) use run::{Bell, Setup, Start, run};
+pub(crate) use model::UiEnd;
+pub(crate) use run::{Bell, Setup, FirstScreen, run};
 pub(crate) use terminal::Pager;
 pub(crate) use view::view;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::form::{Field, Form, Stand};
 use super::key_times::Keys;
-use super::keys::{Letters, Place};
+use super::keys::{Letters, KeyPlace};
 use super::lists::Inbox;
 use super::lists::{Destination, List};
 use super::pointing::{Mouse, Pointing, Spot};
@@ -136,7 +136,7 @@ pub(crate) enum Focus {
 /// A document in full.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Reading {
-    pub subject: Subject,
+    pub subject: DocumentSubject,
     pub text: Text,
     /// The scroll position.
     pub at: At,
@@ -152,7 +152,7 @@ pub(crate) struct Reading {
 
 /// The subject of a document in full.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Subject {
+pub(crate) enum DocumentSubject {
     Entry(Entry),
     /// The diff of the request that is being answered, by its id.
     Request(String),
@@ -373,44 +373,44 @@ impl Model {
     }
 
     /// The place that receives keys, and whether letters are text there.
-    pub(crate) fn place(&self) -> (Place, Letters) {
+    pub(crate) fn place(&self) -> (KeyPlace, Letters) {
         if self.inbox.is_some() {
-            return (Place::Inbox, Letters::Keys);
+            return (KeyPlace::Inbox, Letters::Keys);
         }
-        let Some(session) = &self.session else { return (Place::Sessions, Letters::Keys) };
+        let Some(session) = &self.session else { return (KeyPlace::Sessions, Letters::Keys) };
         if session.overruling.is_some() {
-            return (Place::Sure, Letters::Keys);
+            return (KeyPlace::Sure, Letters::Keys);
         }
         let answers_request = match &session.focus {
             Focus::Answer => true,
-            Focus::Reading(reading) => matches!(reading.subject, Subject::Request(_)),
+            Focus::Reading(reading) => matches!(reading.subject, DocumentSubject::Request(_)),
             Focus::History | Focus::Search(_) | Focus::Threads(_) => false,
         };
         match session.answering.as_ref().filter(|_| answers_request) {
-            Some(Answering { sure: Some(_), .. }) => return (Place::Sure, Letters::Keys),
-            Some(Answering { reason: Some(_), .. }) => return (Place::Line, Letters::Typed),
+            Some(Answering { sure: Some(_), .. }) => return (KeyPlace::Sure, Letters::Keys),
+            Some(Answering { reason: Some(_), .. }) => return (KeyPlace::Line, Letters::Typed),
             Some(_) | None => {}
         }
         match (&session.focus, &session.answering) {
-            (Focus::History, _) => (Place::History, Letters::Keys),
-            (Focus::Search(_), _) => (Place::Line, Letters::Typed),
+            (Focus::History, _) => (KeyPlace::History, Letters::Keys),
+            (Focus::Search(_), _) => (KeyPlace::Line, Letters::Typed),
             (Focus::Reading(reading), _) => match &reading.text {
-                Text::Lines(_) => (Place::Reading, Letters::Keys),
-                Text::Diff(_) => (Place::Review, Letters::Keys),
+                Text::Lines(_) => (KeyPlace::Reading, Letters::Keys),
+                Text::Diff(_) => (KeyPlace::Review, Letters::Keys),
             },
-            (Focus::Threads(_), _) => (Place::Threads, Letters::Keys),
+            (Focus::Threads(_), _) => (KeyPlace::Threads, Letters::Keys),
             (Focus::Answer, None) => {
                 // In an empty composer `?` shows the help.
-                (Place::Chat, if session.composer.text().is_empty() { Letters::Keys } else { Letters::Typed })
+                (KeyPlace::Chat, if session.composer.text().is_empty() { Letters::Keys } else { Letters::Typed })
             }
             (Focus::Answer, Some(answering)) if answering.ask.wants_input() => {
                 match (answering.form.stand(), answering.form.types_text()) {
-                    (Stand::Summary(_), _) => (Place::Summary, Letters::Keys),
-                    (Stand::Step(_), true) => (Place::Input, Letters::Typed),
-                    (Stand::Step(_), false) => (Place::Input, Letters::Keys),
+                    (Stand::Summary(_), _) => (KeyPlace::Summary, Letters::Keys),
+                    (Stand::Step(_), true) => (KeyPlace::Input, Letters::Typed),
+                    (Stand::Step(_), false) => (KeyPlace::Input, Letters::Keys),
                 }
             }
-            (Focus::Answer, Some(_)) => (Place::Approval, Letters::Keys),
+            (Focus::Answer, Some(_)) => (KeyPlace::Approval, Letters::Keys),
         }
     }
 
@@ -443,7 +443,7 @@ pub(crate) enum Event {
     /// A timer tick.
     Ticked,
     /// The program must exit.
-    Ended(Ending),
+    Ended(UiEnd),
     /// The program must stop for a while.
     Stopped,
     /// The program continues.
@@ -459,7 +459,7 @@ pub(crate) enum Event {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Command {
     /// Ends the program.
-    Quit(Ending),
+    Quit(UiEnd),
     /// Hands the terminal back, stops, and takes it again.
     Suspend,
     /// Takes the terminal again.
@@ -511,7 +511,7 @@ pub(crate) enum Command {
 
 /// Why the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum UiEnd {
     Left,
     /// This signal, or its equivalent: a lost terminal counts as SIGHUP.
     Signal(i32),

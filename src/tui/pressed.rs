@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::form::{Field, Form};
-use super::keys::{Action, Global, Letters, Move, Place, action, valid};
+use super::keys::{Action, Global, Letters, Move, KeyPlace, action, valid};
 use super::lists::Destination;
-use super::model::{About, Answering, Awaited, Focus, Mode, Model, NOTE_US, Note, Session, Subject, Tone};
-use super::model::{Command, Ending};
+use super::model::{About, Answering, Awaited, Focus, Mode, Model, NOTE_US, Note, Session, DocumentSubject, Tone};
+use super::model::{Command, UiEnd};
 use super::pointing::Mouse;
 use super::{browse, inbox, list, respond, review, threads};
 use crate::sessions::ask::Ask;
@@ -32,7 +32,7 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
         return browse::overrule_or_not(model, asked, does);
     }
     match does {
-        Some(Action::Global(Global::Quit)) => vec![Command::Quit(Ending::Left)],
+        Some(Action::Global(Global::Quit)) => vec![Command::Quit(UiEnd::Left)],
         Some(Action::Global(Global::Suspend)) => vec![Command::Suspend],
         Some(Action::Global(Global::Redraw)) => vec![Command::Retake],
         Some(Action::Global(Global::Help)) => {
@@ -50,7 +50,7 @@ pub(super) fn key(model: &mut Model, key: &KeyEvent) -> Vec<Command> {
         }
         Some(does) => in_place(model, place, does, key),
         None => {
-            if place == Place::Inbox || !edit(model, place, key) {
+            if place == KeyPlace::Inbox || !edit(model, place, key) {
                 unknown(model, place, letters, key);
             }
             Vec::new()
@@ -75,7 +75,7 @@ fn help(model: &mut Model, key: &KeyEvent, does: Option<Action>) -> Vec<Command>
         (KeyCode::Char('G'), usize::MAX),
     ];
     model.help = to.iter().find(|(code, _)| *code == key.code).map(|(_, scroll)| *scroll);
-    if does == Some(Action::Global(Global::Quit)) { vec![Command::Quit(Ending::Left)] } else { Vec::new() }
+    if does == Some(Action::Global(Global::Quit)) { vec![Command::Quit(UiEnd::Left)] } else { Vec::new() }
 }
 
 fn mouse(model: &mut Model) -> Vec<Command> {
@@ -89,7 +89,7 @@ fn mouse(model: &mut Model) -> Vec<Command> {
 }
 
 /// Handles a key without an action here.
-fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
+fn unknown(model: &mut Model, place: KeyPlace, letters: Letters, key: &KeyEvent) {
     let KeyCode::Char(char) = key.code else { return };
     let is_held = !(key.modifiers - KeyModifiers::SHIFT).is_empty();
     if letters == Letters::Typed && !is_held {
@@ -97,7 +97,7 @@ fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
     }
     let name = if is_held { format!("^{}", char.to_uppercase()) } else { char.to_string() };
     let help = if letters == Letters::Typed { "F1" } else { "?" };
-    let is_answered = matches!(place, Place::Approval | Place::Review);
+    let is_answered = matches!(place, KeyPlace::Approval | KeyPlace::Review);
     let choices = respond::valid(model).filter(|_| is_answered).map(|keys| format!("{keys} answer; "));
     say(
         model,
@@ -106,8 +106,8 @@ fn unknown(model: &mut Model, place: Place, letters: Letters, key: &KeyEvent) {
     );
 }
 
-fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Vec<Command> {
-    if place == Place::Inbox && does != Action::Global(Global::Request) {
+fn in_place(model: &mut Model, place: KeyPlace, does: Action, key: &KeyEvent) -> Vec<Command> {
+    if place == KeyPlace::Inbox && does != Action::Global(Global::Request) {
         return inbox::pressed(model, does);
     }
     inbox::leave(model);
@@ -132,16 +132,16 @@ fn in_place(model: &mut Model, place: Place, does: Action, key: &KeyEvent) -> Ve
         (_, _) => {}
     }
     match place {
-        Place::Everywhere | Place::Inbox => Vec::new(),
-        Place::Sessions => list::pressed(model, does),
-        Place::Chat => chat(model, does),
-        Place::Approval => respond::approval(model, does, key),
-        Place::Sure => respond::sure(model, does),
-        Place::Line => line(model, does),
-        Place::Input | Place::Summary => respond::input(model, does, key),
-        Place::History => browse::history(model, does),
-        Place::Reading | Place::Review => review::pressed(model, does, key),
-        Place::Threads => threads::pressed(model, does),
+        KeyPlace::Everywhere | KeyPlace::Inbox => Vec::new(),
+        KeyPlace::Sessions => list::pressed(model, does),
+        KeyPlace::Chat => chat(model, does),
+        KeyPlace::Approval => respond::approval(model, does, key),
+        KeyPlace::Sure => respond::sure(model, does),
+        KeyPlace::Line => line(model, does),
+        KeyPlace::Input | KeyPlace::Summary => respond::input(model, does, key),
+        KeyPlace::History => browse::history(model, does),
+        KeyPlace::Reading | KeyPlace::Review => review::pressed(model, does, key),
+        KeyPlace::Threads => threads::pressed(model, does),
     }
 }
 
@@ -302,7 +302,7 @@ fn choose_text(session: &mut Session) {
 }
 
 /// Edits the field that receives text; returns `false` if there is none.
-fn edit(model: &mut Model, place: Place, key: &KeyEvent) -> bool {
+fn edit(model: &mut Model, place: KeyPlace, key: &KeyEvent) -> bool {
     let held = key.modifiers - KeyModifiers::SHIFT;
     let Some(session) = &mut model.session else { return false };
     if matches!(key.code, KeyCode::Char(_)) && held.is_empty() {
@@ -318,7 +318,7 @@ fn edit(model: &mut Model, place: Place, key: &KeyEvent) -> bool {
         (KeyCode::Backspace, _) => field.backspace(),
         (KeyCode::Left, _) => field.left(),
         (KeyCode::Right, _) => field.right(),
-        (KeyCode::Enter, KeyModifiers::SHIFT) if place == Place::Chat => field.insert("\n"),
+        (KeyCode::Enter, KeyModifiers::SHIFT) if place == KeyPlace::Chat => field.insert("\n"),
         (KeyCode::Char(_), _) => return false,
         _ => {}
     }
@@ -407,7 +407,7 @@ pub(super) fn show_request(model: &mut Model, ask: Arc<Ask>) {
 pub(super) fn put_aside(model: &mut Model) {
     let Some(session) = &mut model.session else { return };
     if let Focus::Reading(reading) = &session.focus
-        && matches!(reading.subject, Subject::Request(_))
+        && matches!(reading.subject, DocumentSubject::Request(_))
     {
         session.focus = Focus::Answer;
     }
@@ -465,7 +465,7 @@ pub(super) fn ring(model: &mut Model) -> Vec<Command> {
 }
 
 /// The text about new requests: `proj (vscode): run make`.
-fn notification(model: &Model, new: &HashSet<super::lists::Key>) -> String {
+fn notification(model: &Model, new: &HashSet<super::lists::RequestKey>) -> String {
     let rows = inbox::rows(model);
     let mut new_rows = rows.iter().filter(|row| new.contains(&row.key));
     match (new_rows.next(), new.len()) {

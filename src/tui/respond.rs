@@ -9,7 +9,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use super::browse;
 use super::form::Field;
 use super::form::{Stand, Taken};
-use super::keys::{Action, Answer, Browse, Move};
+use super::keys::{Action, AnswerKey, Browse, Move};
 use super::model::Command;
 use super::model::{Answering, Focus, Model, Session, Tone};
 use super::pressed::{next_request, put_aside, say};
@@ -89,7 +89,7 @@ fn give(session: &mut Session, gives: Gives) -> Vec<Command> {
 pub(super) fn sure(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let Some(choice) = session.answering.as_mut().and_then(|shown| shown.sure.take()) else { return Vec::new() };
-    if does == Action::Answer(Answer::Yes) { give(session, choice.gives) } else { Vec::new() }
+    if does == Action::Answer(AnswerKey::Yes) { give(session, choice.gives) } else { Vec::new() }
 }
 
 /// Handles a key at the reason.
@@ -128,7 +128,7 @@ pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Comm
         _ if shown.is_sent || shown.ended.is_some() => {}
         Action::Move(Move::Up) => shown.form.step_by(false),
         Action::Move(Move::Down) => shown.form.step_by(true),
-        Action::Answer(Answer::Choose) => {
+        Action::Answer(AnswerKey::Choose) => {
             let KeyCode::Char(digit) = key.code else { return Vec::new() };
             let number = digit.to_digit(10).unwrap_or_default();
             if !shown.form.choose(number as usize) {
@@ -139,7 +139,7 @@ pub(super) fn input(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Comm
                 say(model, Tone::Bad, format!("there is no {number} here; valid: 1 to {last}"));
             }
         }
-        Action::Answer(Answer::Previous) => {
+        Action::Answer(AnswerKey::Previous) => {
             shown.form.back();
             shown.at = At::default();
         }

@@ -9,7 +9,7 @@ use crossterm::event::KeyEvent;
 use super::browse::{copy, scrolled};
 use super::keys::{Action, Browse, Move};
 use super::model::Command;
-use super::model::{Focus, Model, Reading, Subject, Text, Tone};
+use super::model::{Focus, Model, Reading, DocumentSubject, Text, Tone};
 use super::pressed::{next_request, say};
 use super::respond;
 use crate::engine::terminal::remains_of;
@@ -27,7 +27,7 @@ pub(super) fn of_request(model: &mut Model) -> Vec<Command> {
         return Vec::new();
     };
     let reading = Reading {
-        subject: Subject::Request(shown.ask.id.clone()),
+        subject: DocumentSubject::Request(shown.ask.id.clone()),
         text: Text::Diff(Arc::clone(diff)),
         at: At::default(),
         files: None,
@@ -47,7 +47,7 @@ pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
         Some(diff) => Text::Diff(Arc::new(diff)),
         None => Text::Lines(Arc::new(lines(&entry))),
     };
-    let subject = Subject::Entry(entry);
+    let subject = DocumentSubject::Entry(entry);
     Reading { subject, text, at: At::default(), files: None, from_history: true, read_us: 0, follows }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn pressed(model: &mut Model, does: Action, key: &KeyEvent) -> Vec<Co
     let room = model.room;
     let Some(session) = &mut model.session else { return Vec::new() };
     let Focus::Reading(reading) = &mut session.focus else { return Vec::new() };
-    let is_request = matches!(reading.subject, Subject::Request(_));
+    let is_request = matches!(reading.subject, DocumentSubject::Request(_));
     match does {
         Action::Move(to) => {
             moved(reading, to, room);

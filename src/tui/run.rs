@@ -11,10 +11,10 @@ use ratatui::layout::{Rect, Size};
 use super::deciding;
 use super::lists::Destination;
 use super::model::{Colours, Model};
-use super::model::{Command, Ending, Event};
+use super::model::{Command, UiEnd, Event};
 use super::pressed::attach;
 use super::pressed::title;
-use super::terminal::{self, Keys, Pager, Screen};
+use super::terminal::{self, Keys, Pager, OwnedTerminal};
 use super::update::update;
 use super::view::view;
 use crate::config::NoticeSequence;
@@ -42,7 +42,7 @@ const FRAME: Duration = Duration::from_millis(33);
 
 /// The first screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum FirstScreen {
     List,
     /// A session, by its id.
     Session(String),
@@ -91,7 +91,7 @@ struct Attached {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goes {
     On,
-    Ends(Ending),
+    Ends(UiEnd),
 }
 
 /// Runs the terminal UI on stdin and stdout until the user leaves or a signal ends it; returns which.
@@ -99,9 +99,9 @@ enum Goes {
 /// # Errors
 ///
 /// The terminal failed, or a thread could not be started.
-pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Result<Ending> {
+pub(crate) fn run(source: Arc<dyn Source>, start: FirstScreen, setup: Setup) -> io::Result<UiEnd> {
     let (events, happened) = sync_channel(WAITING_MAX);
-    let mut screen = Screen::take()?;
+    let mut screen = OwnedTerminal::take()?;
     terminal::heed_signals(events.clone())?;
     let keys = terminal::listen(events.clone())?;
     let list = poller::list(&source, {
@@ -111,7 +111,7 @@ pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Re
     let size = screen.terminal.size()?;
     let mut model = Model::new(size, setup.colours, Zone::new(TimeZone::system()), now_us());
     let mut beside = Beside { source, setup, events, _list: list, attached: None, keys };
-    if let Start::Session(id) = start {
+    if let FirstScreen::Session(id) = start {
         for command in attach(&mut model, Destination::session(id)) {
             beside.carry_out(command, &mut screen)?;
         }
@@ -129,7 +129,7 @@ pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Re
         let mut event = match happened.recv_timeout(tick) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => Event::Ticked,
-            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::Left),
+            Err(RecvTimeoutError::Disconnected) => return Ok(UiEnd::Left),
         };
         for _ in 0..AT_ONCE_MAX {
             for command in update(&mut model, now_us(), event) {
@@ -145,7 +145,7 @@ pub(crate) fn run(source: Arc<dyn Source>, start: Start, setup: Setup) -> io::Re
     }
 }
 
-fn draw(model: &mut Model, screen: &mut Screen) -> io::Result<()> {
+fn draw(model: &mut Model, screen: &mut OwnedTerminal) -> io::Result<()> {
     let mut spots = Vec::new();
     screen.terminal.draw(|frame| {
         let area = frame.area();
@@ -169,7 +169,7 @@ fn now_us() -> u64 {
 }
 
 impl Beside {
-    fn carry_out(&mut self, command: Command, screen: &mut Screen) -> io::Result<Goes> {
+    fn carry_out(&mut self, command: Command, screen: &mut OwnedTerminal) -> io::Result<Goes> {
         match command {
             Command::Quit(ending) => return Ok(Goes::Ends(ending)),
             Command::Suspend => screen.stop()?,
@@ -203,7 +203,7 @@ impl Beside {
     }
 
     /// Runs the user's pager on a document. Nothing else reads keys meanwhile, and events wait.
-    fn page(&mut self, doc: &crate::text::doc::Doc, screen: &mut Screen) -> io::Result<()> {
+    fn page(&mut self, doc: &crate::text::doc::Doc, screen: &mut OwnedTerminal) -> io::Result<()> {
         let pause = self.keys.pause();
         let result = screen.page(doc, &self.setup)?;
         drop(pause);

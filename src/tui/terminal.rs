@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 use signal_hook::iterator::Signals;
 
 use super::model::Colours;
-use super::model::{Ending, Event};
+use super::model::{UiEnd, Event};
 use super::pointing::{Mouse, Pointing};
 use super::run::Setup;
 use crate::capture::usual_size;
@@ -70,16 +70,16 @@ static PAGING: AtomicUsize = AtomicUsize::new(0);
 const PAGED: i32 = SIGURG;
 
 /// The terminal while we own it.
-pub(super) struct Screen {
+pub(super) struct OwnedTerminal {
     pub(super) terminal: Terminal<Surface>,
     mouse: Mouse,
     title: String,
 }
 
-impl Screen {
+impl OwnedTerminal {
     /// Acquires the terminal. From now on a panic in any thread restores it, reports itself and ends the program, because
     /// nothing can be drawn on a restored terminal.
-    pub(super) fn take() -> io::Result<Screen> {
+    pub(super) fn take() -> io::Result<OwnedTerminal> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
@@ -88,7 +88,7 @@ impl Screen {
         }));
         enter(Mouse::Taken)?;
         let terminal = Terminal::new(Surface(CrosstermBackend::new(io::stdout()))).inspect_err(|_| give_back())?;
-        Ok(Screen { terminal, mouse: Mouse::Taken, title: String::new() })
+        Ok(OwnedTerminal { terminal, mouse: Mouse::Taken, title: String::new() })
     }
 
     /// Acquires it again, whatever has changed meanwhile.
@@ -151,7 +151,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for OwnedTerminal {
     fn drop(&mut self) {
         give_back();
     }
@@ -418,7 +418,7 @@ pub(super) fn listen(events: SyncSender<Event>) -> io::Result<Keys> {
                     None => continue,
                 },
                 // The terminal is gone.
-                Err(_) => Event::Ended(Ending::Signal(SIGHUP)),
+                Err(_) => Event::Ended(UiEnd::Signal(SIGHUP)),
             };
             let is_end = matches!(told, Event::Ended(_));
             if events.send(told).is_err() || is_end {
@@ -468,7 +468,7 @@ pub(super) fn heed_signals(events: SyncSender<Event>) -> io::Result<()> {
                 SIGTSTP => drop(events.send(Event::Stopped)),
                 SIGCONT => drop(events.send(Event::Continued)),
                 ending => {
-                    let _ = events.try_send(Event::Ended(Ending::Signal(ending)));
+                    let _ = events.try_send(Event::Ended(UiEnd::Signal(ending)));
                     // Normally the loop ends the process during this sleep. The sleep completes only if the loop hangs in a
                     // write.
                     std::thread::sleep(END_WAIT_MAX);
@@ -516,7 +516,7 @@ mod tests {
     #[test]
     fn panic_restores_the_terminal_and_exits() {
         if is_to_panic() {
-            let _screen = Screen::take().expect("there is a terminal");
+            let _screen = OwnedTerminal::take().expect("there is a terminal");
             assert!(!tcgetattr(std::io::stdin()).expect("a terminal").local_modes.contains(LocalModes::ICANON));
             // A panic in any thread ends the program, and with it this wait.
             let _ = std::thread::spawn(|| panic!("as it was to be")).join();

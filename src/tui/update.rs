@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::browse;
 use super::lists::{Destination, ListLine};
-use super::model::{About, Awaited, Focus, Model, Session, Subject, Tone};
+use super::model::{About, Awaited, Focus, Model, Session, DocumentSubject, Tone};
 use super::model::{Command, Event};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
@@ -131,7 +131,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
         News::Found(found) => return found_entry(model, found),
         News::Opened(entry) => {
             if let (Focus::Reading(reading), Some(entry)) = (&mut session.focus, entry)
-                && matches!(&reading.subject, Subject::Entry(shown) if shown.key == entry.key)
+                && matches!(&reading.subject, DocumentSubject::Entry(shown) if shown.key == entry.key)
             {
                 let (at, follows) = (reading.at, reading.follows);
                 **reading = review::of_entry(*entry, &session.cwd);
@@ -206,7 +206,7 @@ fn take_events(
     let mut commands = if look { vec![Command::Look] } else { Vec::new() };
     // An unfinished entry in full is read again now and then, and at its end.
     if let Focus::Reading(reading) = &mut session.focus
-        && let Subject::Entry(shown) = &mut reading.subject
+        && let DocumentSubject::Entry(shown) = &mut reading.subject
         && shown.stage == Stage::Open
         && let Ok(at) = timeline.index_of(&shown.key)
         && let stage = timeline.entries()[at].stage

@@ -30,7 +30,7 @@ pub(super) fn row<'a>(cells: impl Iterator<Item = &'a str>) -> String {
 
 /// A row of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Row {
+pub(super) enum CsvRow {
     Cells(Vec<String>),
     /// The bytes are not a valid row; why.
     Broken(String),
@@ -38,15 +38,15 @@ pub(super) enum Row {
 }
 
 /// Reads the next row.
-pub(super) fn read(input: &mut impl BufRead) -> io::Result<Row> {
+pub(super) fn read(input: &mut impl BufRead) -> io::Result<CsvRow> {
     let (mut text, mut marks) = (Vec::new(), 0);
     loop {
         let (from, room) = (text.len(), (ROW_BYTES_MAX - text.len()) as u64);
         if room == 0 {
-            return Ok(Row::Broken("it is too long".to_owned()));
+            return Ok(CsvRow::Broken("it is too long".to_owned()));
         }
         if io::Read::take(&mut *input, room).read_until(b'\n', &mut text)? == 0 {
-            return Ok(if from == 0 { Row::End } else { Row::Broken("it has no end".to_owned()) });
+            return Ok(if from == 0 { CsvRow::End } else { CsvRow::Broken("it has no end".to_owned()) });
         }
         marks += memchr::memchr_iter(b'"', &text[from..]).count();
         // A line break between quotation marks belongs to a cell.
@@ -55,8 +55,8 @@ pub(super) fn read(input: &mut impl BufRead) -> io::Result<Row> {
         }
     }
     text.pop();
-    let Ok(text) = String::from_utf8(text) else { return Ok(Row::Broken("it is not UTF-8".to_owned())) };
-    Ok(cells(&text).map_or_else(|| Row::Broken("its quotation marks do not match".to_owned()), Row::Cells))
+    let Ok(text) = String::from_utf8(text) else { return Ok(CsvRow::Broken("it is not UTF-8".to_owned())) };
+    Ok(cells(&text).map_or_else(|| CsvRow::Broken("its quotation marks do not match".to_owned()), CsvRow::Cells))
 }
 
 fn cells(text: &str) -> Option<Vec<String>> {
@@ -94,12 +94,12 @@ mod tests {
 
     use super::*;
 
-    fn read_all(text: &str) -> Vec<Row> {
+    fn read_all(text: &str) -> Vec<CsvRow> {
         let mut input = text.as_bytes();
         let mut rows = Vec::new();
         loop {
             rows.push(read(&mut input).expect("memory can be read"));
-            if matches!(rows.last(), Some(Row::End)) {
+            if matches!(rows.last(), Some(CsvRow::End)) {
                 return rows;
             }
         }
@@ -123,9 +123,9 @@ mod tests {
 
     #[test]
     fn broken_rows_are_told() {
-        let broken = |why: &str| Row::Broken(why.to_owned());
-        assert_eq!(read_all("a,b"), [broken("it has no end"), Row::End]);
-        assert_eq!(read_all("\"a\n"), [broken("it has no end"), Row::End]);
+        let broken = |why: &str| CsvRow::Broken(why.to_owned());
+        assert_eq!(read_all("a,b"), [broken("it has no end"), CsvRow::End]);
+        assert_eq!(read_all("\"a\n"), [broken("it has no end"), CsvRow::End]);
         assert_eq!(read_all("\"a\"b\"\"\n")[0], broken("its quotation marks do not match"));
     }
 
@@ -136,7 +136,7 @@ mod tests {
             for cell in super::cells(text.trim_end_matches('\n')).into_iter().flatten() {
                 prop_assert!(cells.contains(&cell));
             }
-            prop_assert_eq!(read_all(&(text.clone() + &text)), [Row::Cells(cells.clone()), Row::Cells(cells), Row::End]);
+            prop_assert_eq!(read_all(&(text.clone() + &text)), [CsvRow::Cells(cells.clone()), CsvRow::Cells(cells), CsvRow::End]);
         }
 
         #[test]

@@ -12,56 +12,56 @@ use sha2::{Digest as _, Sha256};
 
 /// How a member is written in JSON. In CSV, each is text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum MemberForm {
     Text,
     /// A number, a truth value, an array or an object.
     Json,
 }
 
 /// All members, in order.
-pub(super) const COLUMNS: [(&str, Form); 42] = [
-    ("line", Form::Json),
-    ("kind", Form::Text),
-    ("at", Form::Text),
-    ("session", Form::Text),
-    ("folder", Form::Text),
-    ("client", Form::Text),
-    ("generation", Form::Text),
-    ("request", Form::Text),
-    ("thread", Form::Text),
-    ("thread_name", Form::Text),
-    ("thread_folder", Form::Text),
-    ("thread_title", Form::Text),
-    ("thread_kind", Form::Text),
-    ("turn", Form::Text),
-    ("item", Form::Text),
-    ("type", Form::Text),
-    ("method", Form::Text),
-    ("summary", Form::Text),
-    ("command", Form::Text),
-    ("cwd", Form::Text),
-    ("reason", Form::Text),
-    ("files", Form::Json),
-    ("expires_at", Form::Text),
-    ("answer_id", Form::Json),
-    ("source", Form::Text),
-    ("by", Form::Text),
-    ("uid", Form::Json),
-    ("pid", Form::Json),
-    ("rule", Form::Text),
-    ("won", Form::Json),
-    ("answer", Form::Json),
-    ("status", Form::Text),
-    ("error_code", Form::Text),
-    ("error", Form::Text),
-    ("format", Form::Json),
-    ("since", Form::Text),
-    ("until", Form::Text),
-    ("only_session", Form::Text),
-    ("sessions", Form::Json),
-    ("unreadable", Form::Json),
-    ("prev", Form::Text),
-    ("hash", Form::Text),
+pub(super) const COLUMNS: [(&str, MemberForm); 42] = [
+    ("line", MemberForm::Json),
+    ("kind", MemberForm::Text),
+    ("at", MemberForm::Text),
+    ("session", MemberForm::Text),
+    ("folder", MemberForm::Text),
+    ("client", MemberForm::Text),
+    ("generation", MemberForm::Text),
+    ("request", MemberForm::Text),
+    ("thread", MemberForm::Text),
+    ("thread_name", MemberForm::Text),
+    ("thread_folder", MemberForm::Text),
+    ("thread_title", MemberForm::Text),
+    ("thread_kind", MemberForm::Text),
+    ("turn", MemberForm::Text),
+    ("item", MemberForm::Text),
+    ("type", MemberForm::Text),
+    ("method", MemberForm::Text),
+    ("summary", MemberForm::Text),
+    ("command", MemberForm::Text),
+    ("cwd", MemberForm::Text),
+    ("reason", MemberForm::Text),
+    ("files", MemberForm::Json),
+    ("expires_at", MemberForm::Text),
+    ("answer_id", MemberForm::Json),
+    ("source", MemberForm::Text),
+    ("by", MemberForm::Text),
+    ("uid", MemberForm::Json),
+    ("pid", MemberForm::Json),
+    ("rule", MemberForm::Text),
+    ("won", MemberForm::Json),
+    ("answer", MemberForm::Json),
+    ("status", MemberForm::Text),
+    ("error_code", MemberForm::Text),
+    ("error", MemberForm::Text),
+    ("format", MemberForm::Json),
+    ("since", MemberForm::Text),
+    ("until", MemberForm::Text),
+    ("only_session", MemberForm::Text),
+    ("sessions", MemberForm::Json),
+    ("unreadable", MemberForm::Json),
+    ("prev", MemberForm::Text),
+    ("hash", MemberForm::Text),
 ];
 
 /// Members that files of older versions lack.
@@ -123,7 +123,7 @@ impl AuditLine {
         columns.iter().zip(cells).for_each(|(name, cell)| line.set(name, Some(cell)));
         for (name, form) in COLUMNS {
             let is_json = |text: &str| serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| raw.get() == text);
-            if form == Form::Json && !line.get(name).is_none_or(is_json) {
+            if form == MemberForm::Json && !line.get(name).is_none_or(is_json) {
                 return Err(format!("its `{name}` is not valid JSON"));
             }
         }
@@ -138,8 +138,8 @@ impl AuditLine {
         for (name, form) in COLUMNS {
             let Some(raw) = members.get(name) else { continue };
             let value = match form {
-                Form::Json => Ok(raw.get().to_owned()),
-                Form::Text => serde_json::from_str(raw.get()),
+                MemberForm::Json => Ok(raw.get().to_owned()),
+                MemberForm::Text => serde_json::from_str(raw.get()),
             };
             line.set(name, Some(value.map_err(|_| format!("its `{name}` is not text"))?));
         }
@@ -164,8 +164,8 @@ impl AuditLine {
             }
             text.extend(["\"", *name, "\":"]);
             match form {
-                Form::Json => text.push_str(value),
-                Form::Text => text.push_str(&Value::from(value.as_str()).to_string()),
+                MemberForm::Json => text.push_str(value),
+                MemberForm::Text => text.push_str(&Value::from(value.as_str()).to_string()),
             }
         }
         text.push('}');

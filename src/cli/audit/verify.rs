@@ -268,8 +268,8 @@ impl FileLines {
         let mut lines = FileLines { input, columns: None, before: u64::MAX };
         if is_csv {
             lines.columns = match csv::read(&mut lines.input)? {
-                csv::Row::Cells(cells) => columns_of(&cells),
-                csv::Row::Broken(_) | csv::Row::End => None,
+                csv::CsvRow::Cells(cells) => columns_of(&cells),
+                csv::CsvRow::Broken(_) | csv::CsvRow::End => None,
             };
             if lines.columns.is_none() {
                 return Err(io::Error::other("it is not a file of `codex-shim audit export`"));
@@ -288,9 +288,9 @@ impl FileLines {
     fn next(&mut self) -> io::Result<Option<Result<AuditLine, String>>> {
         if let Some(columns) = &self.columns {
             return Ok(match csv::read(&mut self.input)? {
-                csv::Row::Cells(cells) => Some(AuditLine::of_cells(columns, cells)),
-                csv::Row::Broken(why) => Some(Err(why)),
-                csv::Row::End => None,
+                csv::CsvRow::Cells(cells) => Some(AuditLine::of_cells(columns, cells)),
+                csv::CsvRow::Broken(why) => Some(Err(why)),
+                csv::CsvRow::End => None,
             });
         }
         let mut text = Vec::new();

@@ -113,12 +113,12 @@ fn app_server(codex: &Codex) -> Check {
     let asked = ask(&mut server, &initialize(), ANSWER_WAIT_MAX);
     let _ = std::fs::remove_dir_all(&folder);
     let why = match asked {
-        Asked::Line(line) => match initialize_error(&line) {
+        CodexReply::Line(line) => match initialize_error(&line) {
             None => return Check::ok(NAME, format!("{at} answers")),
             Some(why) => why,
         },
-        Asked::Ended(why) => format!("it exited without an answer to `initialize` ({why})"),
-        Asked::TooSlow => format!("no answer to `initialize` in {ANSWER_WAIT_MAX:?}"),
+        CodexReply::Ended(why) => format!("it exited without an answer to `initialize` ({why})"),
+        CodexReply::TooSlow => format!("no answer to `initialize` in {ANSWER_WAIT_MAX:?}"),
     };
     Check::broken(NAME, format!("{at}: {why}"), REMEDY)
 }
@@ -381,7 +381,7 @@ fn run_in_group(command: &mut Command, wait_max: Duration, kept_back: &KeptBack)
 
 /// Result of [`ask`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum CodexReply {
     /// The first line of output.
     Line(String),
     /// The program exited or could not be started; the reason.
@@ -391,21 +391,21 @@ pub(super) enum Asked {
 }
 
 /// Starts `command`, writes a short request to its stdin, waits at most `wait_max` for a line on its stdout, and kills it.
-pub(super) fn ask(command: &mut Command, request: &str, wait_max: Duration) -> Asked {
+pub(super) fn ask(command: &mut Command, request: &str, wait_max: Duration) -> CodexReply {
     let kept_back = match KeptBack::begin() {
         Ok(kept_back) => kept_back,
-        Err(error) => return Asked::Ended(format!("install signal handlers: {error}")),
+        Err(error) => return CodexReply::Ended(format!("install signal handlers: {error}")),
     };
     let asked = ask_in_group(command, request, wait_max, kept_back);
     kept_back.let_go_and_obey();
     asked
 }
 
-fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_back: &KeptBack) -> Asked {
+fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_back: &KeptBack) -> CodexReply {
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(error) => return Asked::Ended(format!("it cannot be started: {error}")),
+        Err(error) => return CodexReply::Ended(format!("it cannot be started: {error}")),
     };
     // A short request fits into the pipe. If the program has exited already, that is noticed below.
     let written = child.stdin.as_mut().map(|stdin| stdin.write_all(request.as_bytes()));
@@ -419,13 +419,13 @@ fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_b
         printed.0.take(child.stdout.as_mut());
         printed.1.take(child.stderr.as_mut());
         if let Some(line) = printed.0.first_line() {
-            break Asked::Line(line);
+            break CodexReply::Line(line);
         }
         match status {
-            Ok(Some(status)) => break Asked::Ended(printed.1.why(status.to_string())),
-            Ok(None) if began.elapsed() >= wait_max || kept_back.has_come() => break Asked::TooSlow,
+            Ok(Some(status)) => break CodexReply::Ended(printed.1.why(status.to_string())),
+            Ok(None) if began.elapsed() >= wait_max || kept_back.has_come() => break CodexReply::TooSlow,
             Ok(None) => std::thread::park_timeout(LOOK_WAIT),
-            Err(error) => break Asked::Ended(format!("it cannot be waited for: {error}")),
+            Err(error) => break CodexReply::Ended(format!("it cannot be waited for: {error}")),
         }
     };
     drop(written);

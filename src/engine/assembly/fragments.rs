@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::engine::threads::{Known, Thread};
+use crate::engine::threads::{ReceivedContext, Thread};
 use crate::protocol::{inject_items_params, named};
 
 /// Longest developer addition, in bytes; the rest is cut off.
@@ -164,7 +164,7 @@ impl Fragments {
     pub(in crate::engine) fn news(
         &self,
         thread: &Thread,
-        known: &Known<'_>,
+        known: &ReceivedContext<'_>,
         cwd: Option<&str>,
         addition: Option<&str>,
     ) -> Vec<SentFragment> {

@@ -19,7 +19,7 @@ use super::context::{Projection, THREAD_ID_BYTES_MAX, is_unknown_method};
 use super::model::Token;
 use super::open_calls::CallKey;
 use super::purpose::Purpose;
-use super::threads::Known;
+use super::threads::ReceivedContext;
 use super::turn_gate::{Awaited, Holds, Prepared};
 use super::{Decision, Effect, Engine, LedgerEntry, Note, Now, Passage, Seen, Warning, own_line};
 use crate::protocol::{Event, Method, cwd_in};
@@ -212,7 +212,7 @@ impl Engine {
         let instructs =
             Members::of(message.params?)?.text("developerInstructions").is_some_and(|said| !said.is_empty());
         let thread_id = thread_of(message)?;
-        let known: Known<'_> = self.threads.known(&thread_id, &self.calls.to_server);
+        let known: ReceivedContext<'_> = self.threads.known(&thread_id, &self.calls.to_server);
         let addition = self.threads.addition(&thread_id, &known)?;
         let is_in_history = known.text(ADDITION).is_some_and(|text| !text.is_empty());
         (instructs || !is_in_history).then(|| addition.to_owned())

@@ -57,7 +57,7 @@ pub(crate) use kind::{
 };
 pub use kind::{RequestKind, RequestType};
 use open::{
-    ByPolicy, Commit, Decider, Deciding, Ended, LateAnswer, Request, State, Withheld, opened_note, request_name,
+    ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note, request_name,
 };
 use recall::{Dispatch, PassedLate};
 use ruled::RuledRequest;
@@ -107,7 +107,7 @@ pub(super) struct Requests {
     is_read: bool,
     /// What is to be stored until then.
     unread: Unread,
-    ended: Ended,
+    ended: EndedRequests,
     /// Assigned names and how often each was used.
     names: HashMap<String, u64>,
     /// Commits without a result yet.
@@ -151,7 +151,7 @@ impl Requests {
             before: Vec::new(),
             is_read: !server_owner.outlives_us(),
             unread: Unread::default(),
-            ended: Ended::default(),
+            ended: EndedRequests::default(),
             names: HashMap::new(),
             commits: HashMap::new(),
             dispatches: HashMap::new(),
@@ -197,10 +197,10 @@ impl Requests {
         if self.open.is_empty() {
             return held.min();
         }
-        let expiry = self.open.values().filter(|request| matches!(request.state, State::Pending));
+        let expiry = self.open.values().filter(|request| matches!(request.state, RequestState::Pending));
         let expiry = expiry.filter_map(|request| request.expires_at);
         // The hook gets the row, which a request has once the ledger is read.
-        let notify = self.open.values().filter(|request| self.is_read && matches!(request.state, State::Pending));
+        let notify = self.open.values().filter(|request| self.is_read && matches!(request.state, RequestState::Pending));
         let notify = notify.filter_map(|request| request.notify_at);
         let ruled = self
             .open
@@ -344,14 +344,14 @@ impl Requests {
         }
         match &mut request.state {
             // The client can only answer a request that it received.
-            State::Pending if request.withheld.is_none() => {}
-            State::Deciding(deciding) if deciding.runner_up.is_none() && request.withheld.is_none() => {
+            RequestState::Pending if request.withheld.is_none() => {}
+            RequestState::Deciding(deciding) if deciding.runner_up.is_none() && request.withheld.is_none() => {
                 deciding.runner_up = Some((seen.line.to_vec(), given));
                 deciding.runner_up_due = Some(now.elapsed + HOLD_MAX);
                 decision.line = Passage::Withhold;
                 return;
             }
-            State::Pending | State::Deciding(_) | State::Answered | State::Sent | State::Expired => {
+            RequestState::Pending | RequestState::Deciding(_) | RequestState::Answered | RequestState::Sent | RequestState::Expired => {
                 effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
                 // Without an answer the server would wait for ever; it ignores a second one.
                 match request.may_be_lost {
@@ -390,20 +390,20 @@ impl Requests {
             return;
         };
         let answer = match (given.check(request.kind, &request.row.method, request.params.as_deref()), &request.state) {
-            (_, State::Deciding(_) | State::Answered | State::Sent | State::Expired) => {
+            (_, RequestState::Deciding(_) | RequestState::Answered | RequestState::Sent | RequestState::Expired) => {
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotOpen)));
                 return;
             }
-            (Err(invalid), State::Pending) => {
+            (Err(invalid), RequestState::Pending) => {
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::Invalid(invalid))));
                 return;
             }
             // An answer that cannot be sent is rejected.
-            (Ok(_), State::Pending) if !server_listens => {
+            (Ok(_), RequestState::Pending) if !server_listens => {
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::NotReading))));
                 return;
             }
-            (Ok(answer), State::Pending) => answer,
+            (Ok(answer), RequestState::Pending) => answer,
         };
         let id = id.clone();
         let payload = answer::kept(&request.verdict, &answer.result.to_string());
@@ -416,7 +416,7 @@ impl Requests {
             runner_up_due: None,
             over: None,
         };
-        request.state = State::Deciding(Box::new(deciding));
+        request.state = RequestState::Deciding(Box::new(deciding));
         let end = RequestEnd { reason, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
         let token = self.token(Commit::Decides(id));
@@ -464,7 +464,7 @@ impl Requests {
     /// Sends an answer of an API caller or a rule that was stored; otherwise the request is open again.
     fn decided(&mut self, now: Now, id: &RpcId, done: bool, clients: &Clients, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
-        let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
+        let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) else { return };
         let Deciding { decider, answer, runner_up, runner_up_due: _, over } = *deciding;
         if !done {
             decider.reply(ApiReply::NotKept, effects);
@@ -529,9 +529,9 @@ impl Requests {
         if let Some(Dispatch { id, request_id, was_sent: _ }) = self.dispatches.remove(&token) {
             if let Some(request) = self.open.get_mut(&id)
                 && request.row.request_id == request_id
-                && matches!(request.state, State::Answered)
+                && matches!(request.state, RequestState::Answered)
             {
-                request.state = State::Sent;
+                request.state = RequestState::Sent;
             }
             effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
         }

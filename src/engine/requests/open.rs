@@ -81,7 +81,7 @@ pub(super) struct Request {
     pub(super) is_stored_late: bool,
     /// The answer that the ledger gets.
     pub(super) end: Option<Box<RequestEnd>>,
-    pub(super) state: State,
+    pub(super) state: RequestState,
 }
 
 /// How an answer goes to the server of a hub.
@@ -119,7 +119,7 @@ pub(super) enum Withheld {
 
 /// The state of an open request.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum RequestState {
     Pending,
     /// An answer of an API caller or a rule is being stored.
     Deciding(Box<Deciding>),
@@ -176,14 +176,14 @@ pub(super) enum LateAnswer {
 
 /// Ended requests by id.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct EndedRequests {
     pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
     /// Earlier requests of a hub's server under these ids, of which copies may still come.
     asked: HashMap<RpcId, VecDeque<Replaced>>,
     pub(super) oldest_first: VecDeque<RpcId>,
 }
 
-impl Ended {
+impl EndedRequests {
     pub(super) fn add(&mut self, id: RpcId, request_id: String, late_answer: LateAnswer, asked: VecDeque<Replaced>) {
         if !asked.is_empty() {
             self.asked.insert(id.clone(), asked);
@@ -242,7 +242,7 @@ impl Request {
             is_unstored: false,
             is_stored_late: false,
             end: None,
-            state: State::Pending,
+            state: RequestState::Pending,
             row,
         }
     }
@@ -251,8 +251,8 @@ impl Request {
     /// the request has no answer yet, or the server will read the answer after this line.
     pub(super) fn is_same_as(&self, message: &Message<'_>) -> bool {
         match self.state {
-            State::Pending | State::Deciding(_) | State::Expired | State::Answered => self.is_repeated_by(message),
-            State::Sent => false,
+            RequestState::Pending | RequestState::Deciding(_) | RequestState::Expired | RequestState::Answered => self.is_repeated_by(message),
+            RequestState::Sent => false,
         }
     }
 
@@ -260,10 +260,10 @@ impl Request {
     /// after the answer only if it has not read the answer.
     pub(super) fn is_copied_on(&self, conn: Conn, message: &Message<'_>) -> bool {
         let may_be_copy = match self.state {
-            State::Pending | State::Deciding(_) | State::Expired => true,
+            RequestState::Pending | RequestState::Deciding(_) | RequestState::Expired => true,
             // The answer is still here, and will be read.
-            State::Answered if !self.may_be_lost => true,
-            State::Answered | State::Sent => self.answered.is_none_or(|answered| conn <= answered.newest),
+            RequestState::Answered if !self.may_be_lost => true,
+            RequestState::Answered | RequestState::Sent => self.answered.is_none_or(|answered| conn <= answered.newest),
         };
         may_be_copy && self.is_repeated_by(message)
     }
@@ -285,21 +285,21 @@ impl Request {
 
     /// An answer goes to the server over a connection.
     pub(super) fn is_answered(&mut self, over: Conn, newest: Conn) {
-        self.state = State::Answered;
+        self.state = RequestState::Answered;
         self.answered = Some(AnsweredOver { over, newest });
     }
 
     /// When a client's answer that waits for another to be stored is sent; never if the server does not want it any more.
     pub(super) fn runner_up_due(&self) -> Option<Duration> {
         match &self.state {
-            State::Deciding(deciding) if deciding.over.is_none() => deciding.runner_up_due,
-            State::Deciding(_) | State::Pending | State::Answered | State::Sent | State::Expired => None,
+            RequestState::Deciding(deciding) if deciding.over.is_none() => deciding.runner_up_due,
+            RequestState::Deciding(_) | RequestState::Pending | RequestState::Answered | RequestState::Sent | RequestState::Expired => None,
         }
     }
 
     /// The rows before a request with this id and these parameters, including this one.
     pub(super) fn followed_by(&mut self, message: &Message<'_>) -> VecDeque<String> {
-        if !matches!(self.state, State::Sent) || !self.is_repeated_by(message) {
+        if !matches!(self.state, RequestState::Sent) || !self.is_repeated_by(message) {
             return VecDeque::new();
         }
         self.answered_before.push_back(self.row.request_id.clone());
@@ -335,7 +335,7 @@ impl Request {
 
     /// Whether no answer has been given, or it is not yet stored.
     pub(super) fn is_pending(&self) -> bool {
-        matches!(self.state, State::Pending | State::Deciding(_) | State::Expired)
+        matches!(self.state, RequestState::Pending | RequestState::Deciding(_) | RequestState::Expired)
     }
 }
 
@@ -513,7 +513,7 @@ impl Requests {
         self.recall(&request_id, effects);
         // The ledger carries out orders in order, so this end replaces an answer that it is storing.
         let mut instead = before.is_stored_late;
-        if let State::Deciding(deciding) = before.state {
+        if let RequestState::Deciding(deciding) = before.state {
             instead = true;
             deciding.decider.reply(ApiReply::NotOpen, effects);
             let lost = deciding.runner_up.map(|(_, given)| LedgerEntry::AnswerLost(Box::new(given)));
@@ -528,7 +528,7 @@ impl Requests {
     /// Sends the policy answer after storing the expiry, whether or not that succeeded.
     pub(super) fn answer_by_policy(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
-        if !matches!(request.state, State::Expired) {
+        if !matches!(request.state, RequestState::Expired) {
             return;
         }
         let Some(result) = answer::by_policy(request.kind, &request.row.method) else { return };
@@ -585,19 +585,19 @@ impl Requests {
         }
         self.rules_tick(now, clients, effects);
         self.runners_up_tick(now, effects);
-        for request in self.open.values_mut().filter(|request| matches!(request.state, State::Pending)) {
+        for request in self.open.values_mut().filter(|request| matches!(request.state, RequestState::Pending)) {
             if self.is_read && request.notify_at.is_some_and(|at| at <= now.elapsed) {
                 request.notify_at = None;
                 effects.push(Effect::NotifyPending(request.row.request_id.clone()));
             }
         }
         let is_over = |request: &Request| {
-            matches!(request.state, State::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
+            matches!(request.state, RequestState::Pending) && request.expires_at.is_some_and(|at| at <= now.elapsed)
         };
         // Oldest first, so that the order is deterministic.
         for id in self.ids_where(is_over) {
             let Some(request) = self.open.get_mut(&id) else { continue };
-            request.state = State::Expired;
+            request.state = RequestState::Expired;
             let request_id = request.row.request_id.clone();
             let entry = LedgerEntry::RequestExpired { request_id, at_us: now.unix_us };
             let token = self.keep_first(entry, Commit::Expires(id), effects);
@@ -620,25 +620,25 @@ impl Requests {
         }
         match (&mut request.state, why) {
             // The server confirmed the answer before this one.
-            (State::Deciding(_) | State::Answered | State::Sent, Why::Confirmed) if has_followed => return,
+            (RequestState::Deciding(_) | RequestState::Answered | RequestState::Sent, Why::Confirmed) if has_followed => return,
             // Likewise, and policy's answer is on its way.
-            (State::Expired, Why::Confirmed) if has_followed && policy_answers => return,
+            (RequestState::Expired, Why::Confirmed) if has_followed && policy_answers => return,
             // The outcome depends on the pending commit.
-            (State::Deciding(deciding), _) => {
+            (RequestState::Deciding(deciding), _) => {
                 // What came first has ended it.
                 deciding.over.get_or_insert(*why);
                 return;
             }
             // The server cannot have confirmed an answer that is still here.
-            (State::Answered, Why::Confirmed | Why::ItemCompleted) if !request.may_be_lost => {
+            (RequestState::Answered, Why::Confirmed | Why::ItemCompleted) if !request.may_be_lost => {
                 effects.push(Effect::keep(LedgerEntry::RequestUncertain { request_id, at_us }));
             }
-            (State::Answered | State::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
-            (State::Pending | State::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
+            (RequestState::Answered | RequestState::Sent, _) => effects.extend(later_entry(why, request_id, at_us)),
+            (RequestState::Pending | RequestState::Expired, Why::Confirmed | Why::ItemCompleted | Why::TurnOver) => {
                 let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
                 resolve(request.ended(RequestEnd::unanswered(request_id, at_us, status, source, WITHDRAWN)), effects);
             }
-            (State::Pending | State::Expired, Why::ServerExited) => {
+            (RequestState::Pending | RequestState::Expired, Why::ServerExited) => {
                 let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
                 let end = RequestEnd::unanswered(request_id, at_us, status, source, SERVER_EXITED);
                 resolve(request.ended(end), effects);

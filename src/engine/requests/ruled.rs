@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::answer::{self, CheckedAnswer};
 use super::items::About;
 use super::kind::RequestKind;
-use super::open::{Commit, Decider, Deciding, Request, State, Withheld};
+use super::open::{Commit, Decider, Deciding, Request, RequestState, Withheld};
 use super::{HOLD_MAX, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{
@@ -122,7 +122,7 @@ impl Request {
             Decider::Rule(rule) => rule.action == RuleAction::Accept,
             Decider::Api(..) => false,
         };
-        matches!(&self.state, State::Deciding(deciding) if is_accept(&deciding.decider) && deciding.over.is_none())
+        matches!(&self.state, RequestState::Deciding(deciding) if is_accept(&deciding.decider) && deciding.over.is_none())
     }
 
     pub(super) fn rule_due(&self) -> Option<Duration> {
@@ -146,7 +146,7 @@ impl Request {
 
     /// Its row is stored and no rule is at work: the client gets its line, unless it is held.
     pub(super) fn settle(&mut self, clients: &Clients, effects: &mut Vec<Effect>) {
-        let is_open = matches!(self.state, State::Pending | State::Deciding(_) | State::Expired);
+        let is_open = matches!(self.state, RequestState::Pending | RequestState::Deciding(_) | RequestState::Expired);
         match self.withheld.take() {
             Some(Withheld::Until(line)) if is_open && !self.is_held => {
                 let conns: Vec<Conn> = self.conns.iter().copied().filter(|conn| clients.listens(*conn)).collect();
@@ -252,7 +252,7 @@ impl Requests {
         });
         match checked {
             // Somebody else has answered meanwhile.
-            _ if !matches!(request.state, State::Pending) => request.rule = None,
+            _ if !matches!(request.state, RequestState::Pending) => request.rule = None,
             Ok(program) => {
                 let result = json!({ "decision": Word::Accept.in_answer_to(&request.row.method) });
                 let answer = CheckedAnswer { result, reason: None, is_cancel: false };
@@ -288,7 +288,7 @@ impl Requests {
         request.end = Some(Box::new(end.clone()));
         let deciding =
             Deciding { decider: Decider::Rule(rule), answer, runner_up: None, runner_up_due: None, over: None };
-        request.state = State::Deciding(Box::new(deciding));
+        request.state = RequestState::Deciding(Box::new(deciding));
         let token = self.token(Commit::Decides(id.clone()));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
     }
@@ -306,7 +306,7 @@ impl Requests {
         if request.rule.take().is_some() {
             request.notify_at = notify_at;
         }
-        if matches!(request.state, State::Pending) {
+        if matches!(request.state, RequestState::Pending) {
             request.end = None;
         }
         if is_stored && matches!(request.withheld, Some(Withheld::Until(_))) {

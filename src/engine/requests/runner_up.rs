@@ -1,7 +1,7 @@
 //! A client's answer that comes while the ledger stores an earlier answer. It is withheld, because the earlier one wins, but not
 //! for ever: a ledger that hangs must not keep the server from an answer.
 
-use super::open::{Commit, Decider, State};
+use super::open::{Commit, Decider, RequestState};
 use super::{Requests, inject, resolve};
 use crate::engine::model::{ApiReply, Effect, LedgerEntry, Now, RequestEnd, RequestStatus};
 use crate::wire::{Conn, RpcId};
@@ -33,7 +33,7 @@ impl Requests {
     /// Gives up an answer that the ledger has not stored in time. The client's answer wins, if there is one.
     pub(super) fn give_up_storing(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
-        let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) else { return };
+        let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) else { return };
         request.is_stored_late = true;
         self.is_trusted = false;
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if of == id));

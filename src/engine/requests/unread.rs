@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::before::{AnswerBefore, OpenBefore, RequestDigest, request_digest};
-use super::open::{Commit, Decider, ErrorText, LateAnswer, State, WITHDRAWN, Why, request_name};
+use super::open::{Commit, Decider, ErrorText, LateAnswer, RequestState, WITHDRAWN, Why, request_name};
 use super::{Requests, answer, resolve};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{
@@ -446,7 +446,7 @@ impl Requests {
                     policy.end = replaces(&policy.end, answer, is_whole);
                 }
             }
-            (InLedger::New | InLedger::Open, State::Deciding(deciding))
+            (InLedger::New | InLedger::Open, RequestState::Deciding(deciding))
                 if is_renamed && matches!(deciding.decider, Decider::Api(..)) =>
             {
                 let is_its = |commit: &Commit| matches!(commit, Commit::Decides(of) if of == id);
@@ -461,7 +461,7 @@ impl Requests {
     fn give_way(&mut self, now: Now, id: &RpcId, answer: &AnswerBefore, effects: &mut Vec<Effect>) {
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) | Commit::Expires(of) if of == id));
         let Some(request) = self.open.get_mut(id) else { return };
-        if let State::Deciding(deciding) = std::mem::replace(&mut request.state, State::Pending) {
+        if let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) {
             deciding.decider.reply(ApiReply::NotOpen, effects);
             let lost = deciding.runner_up.map(|(_, given)| LedgerEntry::AnswerLost(Box::new(given)));
             effects.extend(lost.map(Effect::keep));
@@ -479,7 +479,7 @@ impl Requests {
             change(&mut request.row.request_id);
             request.answered_before.iter_mut().for_each(change);
             request.end.iter_mut().for_each(|end| change(&mut end.request_id));
-            if let State::Deciding(deciding) = &mut request.state {
+            if let RequestState::Deciding(deciding) = &mut request.state {
                 deciding.runner_up.iter_mut().for_each(|(_, given)| change(&mut given.request_id));
             }
         }
@@ -501,8 +501,8 @@ fn is_of_caller(order: &Order) -> bool {
 }
 
 /// An answer is being stored, but the server needs none any more.
-fn is_over(state: &State) -> bool {
-    matches!(state, State::Deciding(deciding) if deciding.over.is_some())
+fn is_over(state: &RequestState) -> bool {
+    matches!(state, RequestState::Deciding(deciding) if deciding.over.is_some())
 }
 
 pub(super) fn withdrawn(request_id: String, now: Now) -> RequestEnd {

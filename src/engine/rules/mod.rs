@@ -80,9 +80,9 @@ pub(crate) struct Trust {
 /// Requests that a rule declines or holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Matcher {
-    Command { argv: Option<Words>, cwd: Option<Place> },
+    Command { argv: Option<Words>, cwd: Option<RulePlace> },
     FileChange { below: Option<String> },
-    Permissions { cwd: Option<Place> },
+    Permissions { cwd: Option<RulePlace> },
     Questions,
     Elicitation,
 }
@@ -94,7 +94,7 @@ pub(crate) enum Words {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RulePlace {
     Exactly(String),
     /// The folder or one below it.
     Below(String),
@@ -327,14 +327,14 @@ fn check_words(wanted: Option<&Words>, words: Option<&[String]>) -> Result<(), M
     if is_same { Ok(()) } else { differs("another command") }
 }
 
-fn check_place(wanted: Option<&Place>, cwd: Option<&str>) -> Result<(), Miss> {
+fn check_place(wanted: Option<&RulePlace>, cwd: Option<&str>) -> Result<(), Miss> {
     match (wanted, cwd) {
         (None, _) => Ok(()),
         (Some(_), None) => differs("the request does not say where it applies"),
-        (Some(Place::Exactly(wanted)), Some(cwd)) if cwd == wanted => Ok(()),
-        (Some(Place::Below(folder)), Some(cwd)) if is_below(cwd, folder) => Ok(()),
-        (Some(Place::Exactly(wanted)), Some(cwd)) => differs(format!("it applies to {cwd}, not to {wanted}")),
-        (Some(Place::Below(folder)), Some(cwd)) => differs(format!("{cwd} is not below {folder}")),
+        (Some(RulePlace::Exactly(wanted)), Some(cwd)) if cwd == wanted => Ok(()),
+        (Some(RulePlace::Below(folder)), Some(cwd)) if is_below(cwd, folder) => Ok(()),
+        (Some(RulePlace::Exactly(wanted)), Some(cwd)) => differs(format!("it applies to {cwd}, not to {wanted}")),
+        (Some(RulePlace::Below(folder)), Some(cwd)) => differs(format!("{cwd} is not below {folder}")),
     }
 }
 

@@ -224,7 +224,7 @@ fn prefixes_are_whole_words_and_whole_parts() {
     check(first(&["rm", "-rf"]), "rm -rf build *", "/x", true);
     check(first(&["rm", "-rf"]), "rm -rfv build", "/x", false);
     check(first(&["rm"]), "rmdir x", "/x", false);
-    let below = |folder: &str| Matcher::Command { argv: None, cwd: Some(Place::Below(folder.to_owned())) };
+    let below = |folder: &str| Matcher::Command { argv: None, cwd: Some(RulePlace::Below(folder.to_owned())) };
     check(below("/home/me"), "ls", "/home/me", true);
     check(below("/home/me"), "ls", "/home/me/a/b", true);
     check(below("/home/me"), "ls", "/home/meagain", false);

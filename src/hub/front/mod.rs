@@ -28,7 +28,7 @@ use super::arrival::handshake_interest;
 use crate::control::Published;
 use crate::engine::Transport;
 use crate::launch::{self, Signals};
-use crate::relay::pipes::{ReadEnd as _, ReadOutcome, Sink, Source};
+use crate::relay::pipes::{ReadEnd as _, ReadOutcome, Sink, PipeSource};
 use crate::relay::{Notices, own_ids};
 use crate::socket::resolve_at;
 use crate::websocket::{CLIENT_MESSAGE_BYTES_MAX, Close, Connecting, End, Ended, Flushed, Reading, Request, Utf8Bytes};
@@ -156,7 +156,7 @@ impl Front {
             exit_grace,
             signals,
             notices: Notices::new(Arc::new(Published::default())),
-            source: Some(Source::stdin()?),
+            source: Some(PipeSource::stdin()?),
             framer: Framer::default(),
             output: Output::new(Sink::stdout()?),
             memory: Memory::new(own_ids(Uuid::now_v7())),
@@ -188,7 +188,7 @@ struct RunningFront {
     signals: Signals,
     notices: Notices,
     /// `None` once the client sends nothing more.
-    source: Option<Source>,
+    source: Option<PipeSource>,
     framer: Framer,
     output: Output,
     memory: Memory,

@@ -303,9 +303,9 @@ impl Play {
 
     /// Whether the next key may need something that was visible for a while.
     fn is_asked(&self) -> bool {
-        use super::keys::Place;
+        use super::keys::KeyPlace;
         let place = self.model.place().0;
-        [Place::Approval, Place::Sure, Place::Review, Place::Input, Place::Summary, Place::Line].contains(&place)
+        [KeyPlace::Approval, KeyPlace::Sure, KeyPlace::Review, KeyPlace::Input, KeyPlace::Summary, KeyPlace::Line].contains(&place)
     }
 
     /// Presses a key alone.

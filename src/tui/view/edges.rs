@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use ratatui::layout::Rect;
 
-use super::super::keys::{BINDINGS, Place, names};
-use super::super::model::{Awaited, Focus, Model, Session, Subject};
+use super::super::keys::{BINDINGS, KeyPlace, names};
+use super::super::model::{Awaited, Focus, Model, Session, DocumentSubject};
 use super::super::names::session_id;
 use super::super::pointing::Target;
 use super::super::{layout, pressed, respond, threads};
@@ -229,23 +229,23 @@ pub(super) fn row(model: &Model, session: &Session, columns: usize) -> Row {
     let (place, _) = model.place();
     let is_gated = session.is_gated();
     let tag = match place {
-        Place::Chat | Place::Approval | Place::Input => session.mode().name(),
-        Place::Line if matches!(session.focus, Focus::Search(_)) => "search",
-        Place::Line => "reason",
-        Place::Reading => "entry",
-        Place::Everywhere
-        | Place::Sessions
-        | Place::Inbox
-        | Place::Sure
-        | Place::Summary
-        | Place::Review
-        | Place::History
-        | Place::Threads => place.name(),
+        KeyPlace::Chat | KeyPlace::Approval | KeyPlace::Input => session.mode().name(),
+        KeyPlace::Line if matches!(session.focus, Focus::Search(_)) => "search",
+        KeyPlace::Line => "reason",
+        KeyPlace::Reading => "entry",
+        KeyPlace::Everywhere
+        | KeyPlace::Sessions
+        | KeyPlace::Inbox
+        | KeyPlace::Sure
+        | KeyPlace::Summary
+        | KeyPlace::Review
+        | KeyPlace::History
+        | KeyPlace::Threads => place.name(),
     };
     let (texts, more) = (enter(session, place, is_gated), more(model, session, place));
     let mut row = one(format!(" {tag} "), Role::Reversed);
     let room = columns.saturating_sub(width(&row[0].0) + 1);
-    let role = if is_gated && place == Place::Chat { Role::Warning } else { Role::Plain };
+    let role = if is_gated && place == KeyPlace::Chat { Role::Warning } else { Role::Plain };
     let (enter, more) = fitted_keys(&[&texts[0], &texts[1]], &more, room);
     row.push((format!(" {enter}"), role));
     row.push((more, Role::Faint));
@@ -277,13 +277,13 @@ pub(super) fn fitted_keys(texts: &[&str], more: &str, columns: usize) -> (String
 }
 
 /// The effect of Enter, and shorter words for it.
-fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>; 2] {
+fn enter(session: &Session, place: KeyPlace, is_gated: bool) -> [Cow<'static, str>; 2] {
     let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let has_diff = session.answering.as_ref().is_some_and(|answering| answering.details.diff.is_some());
     let is_search = matches!(session.focus, Focus::Search(_));
     let (text, short) = match place {
-        Place::Chat if is_gated => ("Enter sends nothing: a request is pending (^R)", "^R shows a request"),
-        Place::Chat => match (&session.link, &session.thread) {
+        KeyPlace::Chat if is_gated => ("Enter sends nothing: a request is pending (^R)", "^R shows a request"),
+        KeyPlace::Chat => match (&session.link, &session.thread) {
             (Link::Stopped, _) => ("Enter does nothing: no relay runs here", "no relay runs here"),
             (Link::Silent(_), _) => ("Enter does nothing: the relay does not answer", "no answer"),
             (Link::New, _) => ("Enter does nothing: connecting", "connecting"),
@@ -296,27 +296,27 @@ fn enter(session: &Session, place: Place, is_gated: bool) -> [Cow<'static, str>;
             }
             (Link::Up(_), None) => ("Enter sends", "Enter sends"),
         },
-        Place::Approval | Place::Input | Place::Summary if is_ended => ("Enter continues", "Enter continues"),
-        Place::Line if is_ended && !is_search => ("Enter continues", "Enter continues"),
-        Place::Approval if has_diff => ("Enter reviews the diff", "Enter reviews"),
-        Place::Approval => ("Enter does nothing here", "no Enter"),
-        Place::Input if is_unchosen(session) => ("Enter takes the answer that you choose", "choose one"),
-        Place::Input => ("Enter takes this answer", "Enter takes it"),
-        Place::Summary => ("Enter on the last row sends", "last row sends"),
-        Place::Sure => ("y does it, n does not", "y / n"),
-        Place::Line if is_search => ("Enter searches", "Enter searches"),
-        Place::Line => ("Enter declines with this reason", "Enter declines"),
-        Place::History => ("Enter opens the entry", "Enter opens it"),
-        Place::Reading => ("Enter closes it", "Enter closes it"),
-        Place::Review if is_ended && is_request(session) => ("Enter continues", "Enter continues"),
-        Place::Review => match &session.focus {
+        KeyPlace::Approval | KeyPlace::Input | KeyPlace::Summary if is_ended => ("Enter continues", "Enter continues"),
+        KeyPlace::Line if is_ended && !is_search => ("Enter continues", "Enter continues"),
+        KeyPlace::Approval if has_diff => ("Enter reviews the diff", "Enter reviews"),
+        KeyPlace::Approval => ("Enter does nothing here", "no Enter"),
+        KeyPlace::Input if is_unchosen(session) => ("Enter takes the answer that you choose", "choose one"),
+        KeyPlace::Input => ("Enter takes this answer", "Enter takes it"),
+        KeyPlace::Summary => ("Enter on the last row sends", "last row sends"),
+        KeyPlace::Sure => ("y does it, n does not", "y / n"),
+        KeyPlace::Line if is_search => ("Enter searches", "Enter searches"),
+        KeyPlace::Line => ("Enter declines with this reason", "Enter declines"),
+        KeyPlace::History => ("Enter opens the entry", "Enter opens it"),
+        KeyPlace::Reading => ("Enter closes it", "Enter closes it"),
+        KeyPlace::Review if is_ended && is_request(session) => ("Enter continues", "Enter continues"),
+        KeyPlace::Review => match &session.focus {
             Focus::Reading(reading) if reading.files.is_some() => ("Enter shows the file", "Enter shows it"),
             Focus::Answer | Focus::History | Focus::Search(_) | Focus::Reading(_) | Focus::Threads(_) => {
                 ("n/p file · ]/[ hunk", "n/p file")
             }
         },
-        Place::Threads => ("Enter takes this one", "Enter takes it"),
-        Place::Sessions | Place::Inbox | Place::Everywhere => ("", ""),
+        KeyPlace::Threads => ("Enter takes this one", "Enter takes it"),
+        KeyPlace::Sessions | KeyPlace::Inbox | KeyPlace::Everywhere => ("", ""),
     };
     [text.into(), short.into()]
 }
@@ -330,7 +330,7 @@ fn is_unchosen(session: &Session) -> bool {
 /// Whether the diff of a request is open.
 fn is_request(session: &Session) -> bool {
     match &session.focus {
-        Focus::Reading(reading) => matches!(reading.subject, Subject::Request(_)),
+        Focus::Reading(reading) => matches!(reading.subject, DocumentSubject::Request(_)),
         Focus::Answer | Focus::History | Focus::Search(_) | Focus::Threads(_) => false,
     }
 }
@@ -351,28 +351,28 @@ fn has_folded(session: &Session) -> bool {
 }
 
 /// Other useful keys; the last two lead away and to the help.
-fn more(model: &Model, session: &Session, place: Place) -> Cow<'static, str> {
+fn more(model: &Model, session: &Session, place: KeyPlace) -> Cow<'static, str> {
     let is_ended = session.answering.as_ref().is_some_and(|answering| answering.ended.is_some());
     let text = match place {
-        Place::Chat => "Tab timeline · Esc sessions · F1 help",
-        Place::History if has_folded(session) => {
+        KeyPlace::Chat => "Tab timeline · Esc sessions · F1 help",
+        KeyPlace::History if has_folded(session) => {
             "/ search · f filter · a all threads · e error · r request · g start · Esc back · ? help"
         }
-        Place::History => "/ search · f filter · e error · r request · g start · Esc back · ? help",
-        Place::Approval if is_scrolled(model, session) => "PgDn scrolls · ^R next · Tab timeline · Esc chat · ? help",
-        Place::Approval => "^R next · Tab timeline · Esc chat · ? help",
-        Place::Input if is_scrolled(model, session) => "PgDn scrolls · ^B back · ^R next · Esc chat · F1 help",
-        Place::Input => "^B back · ^R next · Esc chat · F1 help",
-        Place::Summary => "^B back · Esc chat · ? help",
-        Place::Review if is_request(session) && !is_ended => {
+        KeyPlace::History => "/ search · f filter · e error · r request · g start · Esc back · ? help",
+        KeyPlace::Approval if is_scrolled(model, session) => "PgDn scrolls · ^R next · Tab timeline · Esc chat · ? help",
+        KeyPlace::Approval => "^R next · Tab timeline · Esc chat · ? help",
+        KeyPlace::Input if is_scrolled(model, session) => "PgDn scrolls · ^B back · ^R next · Esc chat · F1 help",
+        KeyPlace::Input => "^B back · ^R next · Esc chat · F1 help",
+        KeyPlace::Summary => "^B back · Esc chat · ? help",
+        KeyPlace::Review if is_request(session) && !is_ended => {
             let answers = respond::valid(model).map(|keys| format!("{keys} answer · ")).unwrap_or_default();
             return format!("{answers}Tab files · o pager · Esc back · ? help").into();
         }
-        Place::Review => "Tab files · o pager · y copy · Esc back · ? help",
-        Place::Reading => "o pager · y copy · ? help",
-        Place::Threads => "Esc leaves it as it was · ? help",
-        Place::Line => "Esc leaves it · F1 help",
-        Place::Sure | Place::Sessions | Place::Inbox | Place::Everywhere => "",
+        KeyPlace::Review => "Tab files · o pager · y copy · Esc back · ? help",
+        KeyPlace::Reading => "o pager · y copy · ? help",
+        KeyPlace::Threads => "Esc leaves it as it was · ? help",
+        KeyPlace::Line => "Esc leaves it · F1 help",
+        KeyPlace::Sure | KeyPlace::Sessions | KeyPlace::Inbox | KeyPlace::Everywhere => "",
     };
     text.into()
 }
@@ -383,13 +383,13 @@ const KEYS_COLUMNS: usize = 16;
 /// Columns that the action of a key gets at least.
 const SAYS_COLUMNS_MIN: usize = 8;
 
-fn order(model: &Model) -> Vec<Place> {
+fn order(model: &Model) -> Vec<KeyPlace> {
     let (here, _) = model.place();
     let mut places = vec![here];
-    if here != Place::Everywhere {
-        places.push(Place::Everywhere);
+    if here != KeyPlace::Everywhere {
+        places.push(KeyPlace::Everywhere);
     }
-    places.extend(Place::ALL.into_iter().filter(|place| *place != here && *place != Place::Everywhere));
+    places.extend(KeyPlace::ALL.into_iter().filter(|place| *place != here && *place != KeyPlace::Everywhere));
     places
 }
 

@@ -7,7 +7,7 @@ use super::super::layout;
 use super::super::layout::ReadingAreas;
 use super::super::lists::Inbox;
 use super::super::lists::ListLine;
-use super::super::model::{Model, Reading, Session, Subject};
+use super::super::model::{Model, Reading, Session, DocumentSubject};
 use super::super::names::{session_id, session_name};
 use super::super::pointing::Target;
 use super::super::threads::{ThreadRow, rows as rows_of};
@@ -373,8 +373,8 @@ type Title = (Row, Row);
 fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) -> (Title, Title) {
     let (added, removed) = diff.counts();
     let what = match &shown.subject {
-        Subject::Request(_) => "? review of a request",
-        Subject::Entry(_) => "± diff",
+        DocumentSubject::Request(_) => "? review of a request",
+        DocumentSubject::Entry(_) => "± diff",
     };
     let name = plain(&session.name());
     let first = vec![(what.to_owned(), Role::Heading), (format!("  {name}"), Role::Faint)];
@@ -391,7 +391,7 @@ fn diff_title(session: &Session, shown: &Reading, diff: &Diff, percent: &str) ->
 }
 
 fn entry_title(model: &Model, session: &Session, shown: &Reading, percent: &str) -> (Title, Title) {
-    let Subject::Entry(entry) = &shown.subject else { return Default::default() };
+    let DocumentSubject::Entry(entry) = &shown.subject else { return Default::default() };
     let mut first = vec![(entry.label().to_owned(), Role::Heading)];
     let right_columns = row_width(&so_far(entry, session, model.now_us));
     let times = [model.zone.whole(entry.at_us), model.zone.time(entry.at_us)];

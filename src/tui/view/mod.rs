@@ -176,7 +176,7 @@ fn queue(model: &Model, session: &Session, area: Rect, canvas: &mut Canvas<'_>) 
 fn reason(model: &Model, session: &Session, canvas: &mut Canvas<'_>) -> Option<Position> {
     let shown = session.answering.as_ref()?;
     let Focus::Reading(reading) = &session.focus else { return None };
-    let is_request = matches!(reading.subject, super::model::Subject::Request(_));
+    let is_request = matches!(reading.subject, super::model::DocumentSubject::Request(_));
     let is_asked = shown.reason.is_some() || shown.sure.is_some() || shown.is_sent || shown.ended.is_some();
     if !is_request || !is_asked {
         return None;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use ratatui::layout::Rect;
 
 use super::super::browse::chosen;
-use super::super::folds::{Line, Sieve};
+use super::super::folds::{FoldedThread, Sieve};
 use super::super::model::{Focus, Model, Session};
 use super::super::pointing::Target;
 use super::paint::{Canvas, one};
@@ -92,7 +92,7 @@ impl Pen<'_> {
             let own = all[index].thread_id.as_deref();
             let is_same = before.is_some_and(|before| before.thread_id.as_deref() == own);
             let name = own.filter(|_| !is_same).and_then(|own| names.get(own));
-            let folded = sieve.line(all[index]).map(Line::in_words);
+            let folded = sieve.line(all[index]).map(FoldedThread::in_words);
             let mut drawn = self.entry(all[index], folded.as_deref(), before, index == anchor);
             if let Some(name) = name {
                 let words = cut_words(&format!("── {}", plain(name)), self.columns);
