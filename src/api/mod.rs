@@ -6,6 +6,7 @@
 mod query;
 mod session;
 mod thread_list;
+mod transcript;
 
 pub(crate) use query::{Query, State};
 pub(crate) use session::{
@@ -14,3 +15,6 @@ pub(crate) use session::{
     ServerDocument, SessionDocument, SocketDocument, ThreadDocument, ThreadIdentityDocument, is_open,
 };
 pub(crate) use thread_list::ListedThread;
+pub(crate) use transcript::{Transcript, TranscriptDocument};
+
+pub(crate) use crate::history::{ApprovalDocument, Content, Entry, ItemDocument, Said};

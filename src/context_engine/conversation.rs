@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Instant;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
+use crate::api::{Content, Entry};
 use crate::index::{HISTORY_FILE, History, Index, IndexState};
 use crate::journal::{Position, end_of};
 
@@ -26,11 +27,9 @@ impl Conversation {
     pub(super) fn of(entries: &[String]) -> Conversation {
         let mut conversation = Conversation::default();
         for entry in entries {
-            let Ok(Value::Object(mut entry)) = serde_json::from_str(entry) else { continue };
-            if entry.get("role").and_then(Value::as_str) == Some("token_usage") {
-                let turn_id = entry.get("turn_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-                entry.retain(|name, _| !matches!(name.as_str(), "ts" | "role" | "event" | "turn_id" | "item_id"));
-                conversation.usage.push((turn_id, Value::Object(entry)));
+            let Some(entry) = Entry::read(entry) else { continue };
+            if let Content::Usage(usage) = &entry.content {
+                conversation.usage.push((entry.turn_id.unwrap_or_default().into_owned(), json!(usage)));
             } else if let Some(message) = message(&entry) {
                 conversation.messages.push(message);
             }
@@ -63,33 +62,33 @@ impl Conversation {
 }
 
 /// Converts an entry to a message; `None` if it contains neither words nor an action.
-fn message(entry: &Map<String, Value>) -> Option<Value> {
-    let text = |name: &str| entry.get(name).and_then(Value::as_str);
+fn message(entry: &Entry<'_>) -> Option<Value> {
     let said = |text: &str| json!({ "type": "text", "text": text });
-    let did = |name: &str, input: Value| json!({ "type": "tool_call", "name": name, "input": input });
-    let gave = |output: Value| json!({ "type": "tool_result", "id": text("item_id"), "content": output });
-    let pick = |names: &[&str]| -> Value {
-        let picked = names.iter().filter_map(|name| Some(((*name).to_owned(), entry.get(*name)?.clone())));
-        Value::Object(picked.collect())
-    };
-    let (role, content) = match text("role")? {
-        "user" => {
-            let shown = entry.get("content").and_then(Value::as_array).cloned().unwrap_or_default();
-            let images =
-                shown.iter().filter(|kind| kind.as_str().is_some_and(|kind| kind.to_lowercase().contains("image")));
+    let did = |name: &str, input: Members<'_>| json!({ "type": "tool_call", "name": name, "input": present(input) });
+    let gave = |output: Members<'_>| json!({ "type": "tool_result", "id": entry.item_id, "content": present(output) });
+    let (role, content) = match &entry.content {
+        Content::User(words) => {
+            let images = words.content.iter().flatten().filter(|kind| kind.to_lowercase().contains("image"));
             let mut content: Vec<Value> = images.map(|_| json!({ "type": "image" })).collect();
-            content.extend(text("text").filter(|text| !text.is_empty()).map(said));
+            content.extend(words.text.as_deref().filter(|text| !text.is_empty()).map(said));
             ("user", content)
         }
-        "assistant" => ("assistant", vec![said(text("text")?)]),
-        "command" => {
-            let output = pick(&["output", "exit_code"]);
-            ("tool", vec![did("command", pick(&["command", "cwd"])), gave(output)])
+        Content::Assistant(words) => ("assistant", vec![said(words.text.as_deref()?)]),
+        Content::Command(item) => {
+            let input = [("command", json!(item.command)), ("cwd", json!(item.cwd))];
+            let output = [("output", json!(item.output)), ("exit_code", json!(item.exit_code))];
+            ("tool", vec![did("command", &input), gave(&output)])
         }
-        "file_change" => ("tool", vec![did("file_change", pick(&["changes"])), gave(pick(&["status"]))]),
-        "tool" => {
-            let name = text("tool").or_else(|| text("item_type")).unwrap_or("tool");
-            ("tool", vec![did(name, pick(&["server", "arguments", "details"])), gave(pick(&["result", "status"]))])
+        Content::FileChange(item) => {
+            let input = [("changes", json!(item.changes))];
+            ("tool", vec![did("file_change", &input), gave(&[("status", json!(item.status))])])
+        }
+        Content::Tool(item) => {
+            let name = item.tool.as_deref().unwrap_or(&item.item_type);
+            let (server, arguments, details) = (json!(item.server), json!(item.arguments), json!(item.details));
+            let input = [("server", server), ("arguments", arguments), ("details", details)];
+            let output = [("result", json!(item.result)), ("status", json!(item.status))];
+            ("tool", vec![did(name, &input), gave(&output)])
         }
         _ => return None,
     };
@@ -99,10 +98,17 @@ fn message(entry: &Map<String, Value>) -> Option<Value> {
     Some(json!({
         "role": role,
         "content": content,
-        "ts": text("ts"),
-        "itemId": text("item_id"),
-        "turnId": text("turn_id"),
+        "ts": entry.ts,
+        "itemId": entry.item_id,
+        "turnId": entry.turn_id,
     }))
+}
+
+type Members<'a> = &'a [(&'a str, Value)];
+
+/// An object of the members that are there.
+fn present(members: Members<'_>) -> Value {
+    members.iter().filter(|(_, value)| !value.is_null()).cloned().collect()
 }
 
 // The thread that reads conversations. It waits for the index to catch up, so that its callers need not.

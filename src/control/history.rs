@@ -10,7 +10,6 @@ use std::time::{Duration, SystemTime};
 use axum::extract::{Path, RawQuery};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -18,7 +17,9 @@ use tokio::time::{Instant, timeout};
 use super::local_time::micros_of;
 use super::open_threads::with_repository;
 use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
-use crate::api::{IndexDocument, PrunedDocument, SessionDocument, ThreadDocument, ThreadIdentityDocument};
+use crate::api::{
+    IndexDocument, PrunedDocument, SessionDocument, ThreadDocument, ThreadIdentityDocument, TranscriptDocument,
+};
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, ThreadIdentity, rfc3339_millis};
 use crate::index::{
     Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, REVIEWS_MAX, SessionUsage,
@@ -200,15 +201,7 @@ pub(super) async fn transcript(
         let message = "unknown thread: this session has no messages of it";
         return Err(Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message));
     }
-    let read = |entry: String| RawValue::from_string(entry).unwrap_or_else(|_| RawValue::NULL.to_owned());
-    let entries: Vec<Box<RawValue>> = entries.into_iter().map(read).collect();
-    ok(&TranscriptDocument { thread_id, entries })
-}
-
-#[derive(Serialize)]
-struct TranscriptDocument {
-    thread_id: String,
-    entries: Vec<Box<RawValue>>,
+    ok(&TranscriptDocument::of(thread_id, entries))
 }
 
 // Access of the routes to the history.

@@ -390,6 +390,11 @@ pub(super) fn bounded(value: &Value, bytes_max: usize) -> Value {
     }
 }
 
+/// The number of bytes that [`bounded`] has cut off, and the end of the JSON that is left; `None` for a whole value.
+pub(crate) fn cut_value(value: &Value) -> Option<(u64, &str)> {
+    value.get("truncated_by_bytes")?.as_u64().zip(value.get("tail")?.as_str())
+}
+
 /// The end of a text, and the number of bytes cut off before it.
 pub(super) fn tail(text: &str, bytes_max: usize) -> (&str, usize) {
     let from = text.ceil_char_boundary(text.len().saturating_sub(bytes_max));

@@ -5,6 +5,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::bounded::{EXCERPT_CHARS_MAX, Weigh, bounded, masked_json, masked_start, tail};
+use super::entry::ItemDocument;
 use super::record_event::{Params, name};
 use crate::engine::RequestKind;
 use crate::protocol::change::{ChangeSize, FileChange};
@@ -86,29 +87,6 @@ pub(crate) fn hides(display_mode: Option<&str>) -> bool {
 pub(super) struct Item {
     pub(super) kind: ItemKind,
     members: Map<String, Value>,
-}
-
-documents! {
-    /// A tool's input and output.
-    #[derive(Debug, Clone, PartialEq)]
-    pub(super) struct ItemDocument {
-        item_type: String,
-        tool?: String,
-        server?: String,
-        command?: String,
-        cwd?: String,
-        arguments?: Value,
-        changes?: Value,
-        output?: String,
-        output_truncated_by_bytes?: usize,
-        result?: Value,
-        details?: Value,
-        exit_code?: Value,
-        duration_ms?: Value,
-        status?: String,
-        is_error?: bool,
-        error_message?: Value,
-    }
 }
 
 /// Members that give the item's status, or appear under other names.
@@ -271,6 +249,7 @@ impl Item {
         let details = (self.kind == ItemKind::Tool && !rest.is_empty()).then_some(Value::Object(rest));
         ItemDocument {
             item_type: self.item_type().to_owned(),
+            text: None,
             tool: owned(self.string("tool").or_else(|| self.string("name"))),
             server: owned(self.string("server").or_else(|| self.string("namespace"))),
             command: self.command(),
@@ -278,7 +257,7 @@ impl Item {
             arguments: whole("arguments"),
             changes: self.changes().cloned(),
             output: owned(output.map(|(output, _)| output)),
-            output_truncated_by_bytes: output.map(|(_, cut_bytes)| cut_bytes).filter(|cut| *cut > 0),
+            output_truncated_by_bytes: output.map(|(_, cut_bytes)| cut_bytes as u64).filter(|cut| *cut > 0),
             result: whole("result"),
             details: details.map(|details| bounded(&details, OUTPUT_BYTES_MAX)),
             exit_code: member("exitCode").cloned(),

@@ -22,8 +22,8 @@ macro_rules! documents {
         #[derive(serde::Serialize)]
         $vis struct $struct $(<$($generic),+>)? {
             $($(#[$doc])*
-            $(pub(super) $member: $must,)?
-            $(#[serde(skip_serializing_if = "Option::is_none")] pub(super) $member: Option<$may>,)?)*
+            $(pub(crate) $member: $must,)?
+            $(#[serde(skip_serializing_if = "Option::is_none")] pub(crate) $member: Option<$may>,)?)*
         })*
     };
 }
@@ -34,6 +34,7 @@ mod bounded;
 mod conversation;
 mod deliveries;
 mod diffs;
+mod entry;
 mod event_row;
 mod fold;
 mod groups;
@@ -56,7 +57,8 @@ mod usage;
 pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
 pub(crate) use activity::ThreadActivity;
 pub use activity::{Activity, SessionActivity};
-pub(crate) use bounded::rfc3339_millis;
+pub(crate) use bounded::{cut_value, rfc3339_millis};
+pub(crate) use entry::{ApprovalDocument, Content, Entry, ItemDocument, Said};
 pub(crate) use event_row::EventRow;
 pub use fold::Fold;
 pub(crate) use fold::Recall;
@@ -70,7 +72,7 @@ pub(crate) use rows_of_record::GapRow;
 pub use rows_of_record::Rows;
 pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
 pub(crate) use searchable::{SearchKind, Searchable};
-pub(crate) use transcript::Entry;
+pub(crate) use transcript::EntryRow;
 pub use ui::UiFold;
 pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::conversation::{Conversation, Purpose};
 use super::rows::ToolEvent;
-use super::transcript::Transcript;
+use super::transcript::{EntryRow, Transcript};
 use super::turn::TurnEvent;
 use super::ui::UiEvent;
 use super::{Fold, Rows, Seen, *};
@@ -167,7 +167,7 @@ fn each_seen(lines: &str, mut take: impl FnMut(&Seen<'_>)) {
 }
 
 /// Transcript entries of the whole fold, stored and resumed between any two records.
-pub(super) fn entries(lines: &str) -> Vec<Entry> {
+pub(super) fn entries(lines: &str) -> Vec<EntryRow> {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
     let segment = SegmentName { generation: Generation::after(None, 1, 1), number: 1 };
     let mut at = Position { segment, offset: 0 };

@@ -3,12 +3,15 @@
 //! Our own notes say how a request ended. A recording without notes, such as one of a bare server, shows at most that
 //! it ended.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::bounded::{Weigh, masked_params};
 use super::conversation::Purpose;
+use super::entry::ApprovalDocument;
 use super::item::{ToolCall, command};
 use super::record_event::{MethodMessage, Params};
 use super::turn::OUTCOME_UNKNOWN;
@@ -100,17 +103,6 @@ impl End {
     }
 }
 
-documents! {
-    /// A request as a document.
-    pub(super) struct RequestDocument<'a> {
-        request_id?: &'a str,
-        kind: Subject,
-        command?: &'a str,
-        cwd?: &'a str,
-        reason?: &'a str,
-    }
-}
-
 impl Weigh for Request {
     fn weight(&self) -> usize {
         let Request { request_id, does, text, command, cwd, reason, decisions, place, .. } = self;
@@ -171,13 +163,23 @@ impl Request {
         })
     }
 
-    pub(super) fn document(&self) -> RequestDocument<'_> {
-        RequestDocument {
-            request_id: self.request_id.as_deref(),
-            kind: self.wanted,
-            command: self.command.as_deref(),
-            cwd: self.cwd.as_deref(),
-            reason: self.reason.as_deref(),
+    /// The request and its end as a document.
+    pub(super) fn document<'a>(&'a self, end: &'a End) -> ApprovalDocument<'a> {
+        let borrowed = |text: &'a Option<String>| text.as_deref().map(Cow::Borrowed);
+        ApprovalDocument {
+            request_id: borrowed(&self.request_id),
+            kind: self.wanted.name().into(),
+            command: borrowed(&self.command),
+            cwd: borrowed(&self.cwd),
+            reason: borrowed(&self.reason),
+            text: borrowed(&self.text),
+            status: borrowed(&end.status),
+            decision: borrowed(&end.decision),
+            source: borrowed(&end.source),
+            error_code: borrowed(&end.error_code),
+            not_sent: borrowed(&end.not_sent),
+            review_id: None,
+            review: None,
         }
     }
 

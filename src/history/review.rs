@@ -25,7 +25,7 @@ const FILES_MAX: usize = 64;
 
 named! {
     /// The state of a review.
-    pub(super) enum ReviewStatus {
+    pub(crate) enum ReviewStatus {
         InProgress = "in_progress",
         Approved = "approved",
         Denied = "denied",
@@ -38,8 +38,8 @@ named! {
 
 documents! {
     /// A review as a document.
-    #[derive(Debug, Clone, PartialEq)]
-    pub(super) struct ReviewDocument {
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    pub(crate) struct ReviewDocument {
         review_id: String,
         status: ReviewStatus,
         /// The kind of the action, in the protocol's word.

@@ -3,7 +3,7 @@
 use super::event_row::EventRow;
 use super::identity::ThreadIdentity;
 use super::rows::{ToolRow, TurnRow};
-use super::transcript::Entry;
+use super::transcript::EntryRow;
 use super::usage::{LimitRow, UsageRow};
 use crate::journal::Position;
 
@@ -17,7 +17,7 @@ pub struct Rows {
     pub tools: Vec<ToolRow>,
     pub turns: Vec<TurnRow>,
     /// Transcript entries.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<EntryRow>,
     /// What turns and threads have used.
     pub(crate) usage: Vec<UsageRow>,
     pub(crate) limits: Vec<LimitRow>,

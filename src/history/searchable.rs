@@ -2,11 +2,12 @@
 //!
 //! The text is never stored, because the entry has it: the index and each search read it from the entry again.
 
+use std::borrow::Cow;
 use std::time::UNIX_EPOCH;
 
-use serde::Deserialize;
 use serde_json::Value;
 
+use super::entry::{ApprovalDocument, Content, Entry, ItemDocument};
 use crate::engine::without_shell;
 use crate::protocol::change::{FileChange, LineKind, shown};
 use crate::protocol::named;
@@ -45,49 +46,27 @@ pub(crate) struct Searchable {
     pub(crate) heads: Vec<usize>,
 }
 
-/// The members of an entry that are read.
-#[derive(Deserialize)]
-struct Entry {
-    role: String,
-    #[serde(default)]
-    ts: String,
-    turn_id: Option<String>,
-    item_id: Option<String>,
-    text: Option<String>,
-    command: Option<String>,
-    cwd: Option<String>,
-    output: Option<String>,
-    server: Option<String>,
-    tool: Option<String>,
-    item_type: Option<String>,
-    arguments: Option<Value>,
-    details: Option<Value>,
-    result: Option<Value>,
-    error_message: Option<Value>,
-    changes: Option<Value>,
-    /// Of a request.
-    kind: Option<String>,
-    reason: Option<String>,
-}
-
 impl Searchable {
     /// Reads an entry; `None` if no search looks for it.
     pub(crate) fn of(json: &str) -> Option<Searchable> {
         if !may_be_found(json) {
             return None;
         }
-        let entry: Entry = serde_json::from_str(json).ok()?;
-        let kind = kind_of(&entry.role)?;
+        let Entry { ts, turn_id, item_id, content, event: _ } = Entry::read(json)?;
+        let kind = kind_of(content.role())?;
         let mut lines = Lines::default();
-        match kind {
-            SearchKind::Message => lines.add(entry.text.as_deref()?),
-            SearchKind::Command => lines.command(&entry),
-            SearchKind::Diff => lines.changes(entry.changes.as_ref()?),
-            SearchKind::Request => lines.request(&entry),
+        match &content {
+            Content::User(said) | Content::Assistant(said) => lines.add(said.text.as_deref()?),
+            Content::Plan(plan) => lines.add(plan.text.as_deref()?),
+            Content::Command(tool) | Content::Tool(tool) => lines.command(tool),
+            Content::FileChange(tool) => lines.changes(tool.changes.as_ref()?),
+            Content::Approval(request) => lines.request(request),
+            Content::Reasoning(_) | Content::Diff(_) | Content::Status(_) | Content::Error(_) => {}
+            Content::Usage(_) | Content::Compaction | Content::Other(_) => {}
         }
         let Lines { text, heads } = lines;
-        let Entry { ts, turn_id, item_id, .. } = entry;
-        (!text.is_empty()).then_some(Searchable { kind, at: ts, turn_id, item_id, text, heads })
+        let [turn_id, item_id] = [turn_id, item_id].map(|id| id.map(Cow::into_owned));
+        (!text.is_empty()).then_some(Searchable { kind, at: ts.into_owned(), turn_id, item_id, text, heads })
     }
 
     /// Its time in milliseconds since 1970; 0 if that cannot be read.
@@ -143,14 +122,10 @@ impl Lines {
         }
     }
 
-    fn command(&mut self, entry: &Entry) {
+    fn command(&mut self, entry: &ItemDocument) {
         match &entry.command {
             Some(command) => self.head(&without_shell(command)),
-            None => {
-                let name: Vec<&str> = [&entry.server, &entry.tool].into_iter().flatten().map(String::as_str).collect();
-                let name = if name.is_empty() { entry.item_type.clone().unwrap_or_default() } else { name.join(".") };
-                self.head(&name);
-            }
+            None => self.head(&entry.name()),
         }
         let texts = [&entry.text, &entry.cwd];
         texts.into_iter().flatten().for_each(|text| self.add(text));
@@ -189,10 +164,10 @@ impl Lines {
         }
     }
 
-    fn request(&mut self, entry: &Entry) {
+    fn request(&mut self, entry: &ApprovalDocument<'_>) {
         match &entry.command {
             Some(command) => self.head(&without_shell(command)),
-            None => self.head(entry.text.as_deref().or(entry.kind.as_deref()).unwrap_or_default()),
+            None => self.head(entry.text.as_deref().unwrap_or(&entry.kind)),
         }
         let text = entry.command.as_ref().and(entry.text.as_ref());
         [text, entry.reason.as_ref(), entry.cwd.as_ref()].into_iter().flatten().for_each(|text| self.add(text));

@@ -6,6 +6,7 @@
 //!
 //! Events in another dialect than today's are ignored, because they repeat what it reports.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
@@ -14,16 +15,20 @@ use serde_json::Value;
 use super::bounded::{Met, Recent, masked_json, rfc3339_millis};
 use super::conversation::{Change, Conversation, Step};
 use super::diffs::{Came, Snapshot, digest};
+use super::entry::{
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Entry, ErrorDocument, ItemDocument, OVERRULED, PlanDocument,
+    Said, TurnDiff,
+};
 use super::item::{Item, ItemKind};
 use super::past::{Part, Past};
-use super::request::{End, Request, RequestDocument};
-use super::review::{Overruled, ReviewDocument};
-use super::turn::{EndDocument, Known, Plan, Steps, Turn, TurnEnd, TurnState};
+use super::request::{End, Request};
+use super::review::Overruled;
+use super::turn::{Known, Plan, Turn, TurnEnd, TurnState};
 use crate::protocol::{Method, is_item_number, is_turn_number};
 
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryRow {
     pub thread_id: String,
     /// Entries of one thread with the same identity are one.
     pub identity: String,
@@ -69,66 +74,17 @@ enum Has {
     Ended(u64),
 }
 
-/// The kind of an approval that codex's own reviewer decided.
-const AUTO_REVIEW: &str = "auto_review";
-
 /// The place of an entry.
 #[derive(Clone, Copy)]
 struct Spot<'a> {
     at_us: u64,
-    /// As [`Entry::place_us`].
+    /// As [`EntryRow::place_us`].
     place_us: u64,
     event: &'a str,
     thread_id: &'a str,
     turn_id: Option<&'a str>,
     /// The turn's name, unique within the thread.
     turn: &'a str,
-}
-
-documents! {
-    /// An entry as JSON.
-    struct Document<'a, T> {
-        ts: String,
-        role: &'a str,
-        item_id?: &'a str,
-        event: &'a str,
-        turn_id?: &'a str,
-        #[serde(flatten)]
-        content: T,
-    }
-
-    /// The content of an entry with text.
-    #[derive(Default)]
-    struct Said<'a> {
-        item_type?: &'a str,
-        diff_id?: &'a str,
-        supersedes?: &'a str,
-        text?: &'a str,
-        content?: Vec<&'a str>,
-        error_code?: &'a str,
-    }
-
-    /// The content of the entry for a request.
-    struct Approval<'a> {
-        #[serde(flatten)]
-        request: RequestDocument<'a>,
-        text?: &'a str,
-        #[serde(flatten)]
-        end: &'a End,
-    }
-}
-
-documents! {
-    /// The content of the entry for a review, with the members of an approval.
-    struct Reviewed<'a> {
-        kind: &'a str,
-        text?: &'a str,
-        status: &'a str,
-        decision: &'a str,
-        source?: &'a str,
-        review_id: &'a str,
-        review?: &'a ReviewDocument,
-    }
 }
 
 impl PartedTurn {
@@ -139,7 +95,7 @@ impl PartedTurn {
 
 impl Transcript {
     /// Appends the new entries of a step.
-    pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut Vec<Entry>) {
+    pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut Vec<EntryRow>) {
         let &Step { at_us, place_us, .. } = step;
         let event = step.message.map_or("generation_ended", |message| &*message.method);
         step.plans.iter().for_each(|(thread_id, plan)| self.plan(step, event, (thread_id.as_deref(), plan), entries));
@@ -180,7 +136,7 @@ impl Transcript {
         self.change(&step.change, Spot { at_us, place_us, event, thread_id, turn_id, turn: &name }, entries);
     }
 
-    fn change(&mut self, change: &Change<'_>, spot: Spot<'_>, entries: &mut Vec<Entry>) {
+    fn change(&mut self, change: &Change<'_>, spot: Spot<'_>, entries: &mut Vec<EntryRow>) {
         if let Change::ItemCompleted { item, .. } = change {
             if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
                 self.seen_live.meet(&[spot.thread_id, role, &text]);
@@ -189,34 +145,31 @@ impl Transcript {
         } else if let Change::Review { review, .. } = change {
             if review.is_over() {
                 let (review_id, text) = (review.id(), review.in_words());
-                let content = Reviewed {
-                    kind: AUTO_REVIEW,
-                    text: Some(&text),
-                    status: "resolved",
-                    decision: review.decision(),
-                    source: Some(AUTO_REVIEW),
-                    review_id,
-                    review: Some(&review.document),
+                let content = ApprovalDocument {
+                    source: Some(AUTO_REVIEW.into()),
+                    review: Some(Cow::Borrowed(&review.document)),
+                    ..ApprovalDocument::of_review(review_id, &text, review.decision())
                 };
                 let identity = format!("/{review_id}/auto_review");
-                self.push(spot, &identity, "approval", review.target_item(), content, entries);
+                self.push(spot, &identity, review.target_item(), Content::Approval(content), entries);
             }
         } else if let Change::Diff { text, snapshot: Snapshot { diff_id, supersedes, came: Came::First } } = change {
-            let supersedes = supersedes.as_deref();
-            let said = Said { diff_id: Some(diff_id), supersedes, text: Some(text), ..Said::default() };
-            self.push(spot, diff_id, "diff", None, said, entries);
+            let supersedes = supersedes.as_deref().map(Cow::Borrowed);
+            let diff = TurnDiff { diff_id: diff_id.into(), supersedes, text: text.into() };
+            self.push(spot, diff_id, None, Content::Diff(diff), entries);
         } else if let Change::Compacted { by_item: false } = change {
             // Most servers report an item instead.
             let identity = format!("{}/@{}/context_compacted", spot.turn, spot.at_us);
-            self.push(spot, &identity, "context_compacted", None, Said::default(), entries);
+            self.push(spot, &identity, None, Content::Compaction, entries);
         } else if let Change::Error { failure, will_retry: false } = change {
             let text = failure.message.as_deref().unwrap_or_default();
             let identity = match spot.turn_id {
                 Some(_) => format!("{}/{}/error", spot.turn, digest(text)),
                 None => format!("/@{}/error", spot.at_us),
             };
-            let said = Said { text: Some(text), error_code: failure.code.as_deref(), ..Said::default() };
-            self.push(spot, &identity, "error", None, said, entries);
+            let error_code = failure.code.as_deref().map(Cow::Borrowed);
+            let error = ErrorDocument { text: Some(text.into()), error_code };
+            self.push(spot, &identity, None, Content::Error(error), entries);
         } else if let (Change::TurnEnded { end, turn, .. }, Some(turn_id)) = (change, spot.turn_id) {
             if let Some(turn) = turn {
                 self.usage(spot, turn, entries);
@@ -224,7 +177,7 @@ impl Transcript {
                     self.whole.meet(&[spot.thread_id, turn_id]);
                 }
             }
-            self.status(spot, &end.document(), entries);
+            self.status(spot, end.document(), entries);
         }
     }
 
@@ -234,7 +187,7 @@ impl Transcript {
         step: &Step<'_>,
         event: &str,
         (thread_id, turn): (Option<&str>, &Turn),
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<EntryRow>,
     ) {
         let (Some(thread_id), Some(turn_id), true) = (thread_id, turn.id.as_deref(), turn.is_reported()) else {
             return;
@@ -244,33 +197,39 @@ impl Transcript {
         let spot = Spot { at_us, place_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
         self.usage(spot, turn, entries);
         if matches!(step.change, Change::RunEnded) && turn.state != TurnState::Over {
-            self.status(spot, &TurnEnd::unreported(step.lost_code()).document(), entries);
+            self.status(spot, TurnEnd::unreported(step.lost_code()).document(), entries);
         }
     }
 
-    fn item(&mut self, spot: Spot<'_>, item: &Item, entries: &mut Vec<Entry>) {
+    fn item(&mut self, spot: Spot<'_>, item: &Item, entries: &mut Vec<EntryRow>) {
         let item = item.masked();
-        let (role, text) = (item.kind.role().unwrap_or("tool"), item.text());
-        let text = text.as_deref();
+        let text = item.text();
         let spot = Spot { at_us: item.at_us().unwrap_or(spot.at_us), ..spot };
-        let identity = format!("{}/{}/{role}", spot.turn, item.id().unwrap_or_default());
-        let said = match item.kind {
+        let said = |text: Option<String>| Said { text: text.map(Cow::Owned), content: None };
+        let content = match item.kind {
             ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan if text.is_none() => return,
-            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan => Said { text, ..Said::default() },
-            ItemKind::User => {
-                Said { text: Some(text.unwrap_or_default()), content: item.content_types(), ..Said::default() }
+            ItemKind::Assistant => Content::Assistant(said(text)),
+            ItemKind::Reasoning => Content::Reasoning(said(text)),
+            ItemKind::Plan => Content::Plan(PlanDocument { text, ..PlanDocument::default() }),
+            ItemKind::User => Content::User(Said {
+                text: Some(text.unwrap_or_default().into()),
+                content: item.content_types().map(|types| types.into_iter().map(Cow::Borrowed).collect()),
+            }),
+            ItemKind::Aside => {
+                let item_type = item.item_type().to_owned();
+                Content::Tool(ItemDocument { item_type, text, ..ItemDocument::default() })
             }
-            ItemKind::Aside => Said { item_type: Some(item.item_type()), text, ..Said::default() },
-            ItemKind::Compaction => Said::default(),
-            ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                return self.push(spot, &identity, role, item.id(), item.document(), entries);
-            }
+            ItemKind::Compaction => Content::Compaction,
+            ItemKind::Command => Content::Command(item.document()),
+            ItemKind::FileChange => Content::FileChange(item.document()),
+            ItemKind::Tool => Content::Tool(item.document()),
         };
-        self.push(spot, &identity, role, item.id(), said, entries);
+        let identity = format!("{}/{}/{}", spot.turn, item.id().unwrap_or_default(), content.role());
+        self.push(spot, &identity, item.id(), content, entries);
     }
 
-    fn status(&mut self, spot: Spot<'_>, end: &EndDocument, entries: &mut Vec<Entry>) {
-        self.push(spot, &format!("{}//status", spot.turn), "status", None, end, entries);
+    fn status(&mut self, spot: Spot<'_>, end: EndDocument, entries: &mut Vec<EntryRow>) {
+        self.push(spot, &format!("{}//status", spot.turn), None, Content::Status(end), entries);
     }
 
     /// The last plan of a turn that has ended, or an evicted one.
@@ -279,38 +238,31 @@ impl Transcript {
         step: &Step<'_>,
         event: &str,
         (thread_id, plan): (Option<&str>, &Plan),
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<EntryRow>,
     ) {
         let (Plan { turn_id, began_us, json }, &Step { at_us, place_us, .. }) = (plan, step);
         let (Some(thread_id), Ok(plan)) = (thread_id, serde_json::from_str::<Value>(json)) else { return };
         let name = turn_name(turn_id, Some(*began_us));
         let spot = Spot { at_us, place_us, event, thread_id, turn_id: Some(turn_id), turn: &name };
-        self.push(spot, &format!("{name}//plan"), "plan", None, Steps::of(&plan), entries);
+        self.push(spot, &format!("{name}//plan"), None, Content::Plan(PlanDocument::of(&plan)), entries);
     }
 
     /// The usage of a turn that has ended.
-    fn usage(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<Entry>) {
+    fn usage(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<EntryRow>) {
         if let Some(usage) = turn.usage {
-            self.push(spot, &format!("{}//token_usage", spot.turn), "token_usage", None, usage, entries);
+            self.push(spot, &format!("{}//token_usage", spot.turn), None, Content::Usage(usage), entries);
         }
     }
 
-    fn resolved(&mut self, step: &Step<'_>, request: &Request, end: &End, entries: &mut Vec<Entry>) {
+    fn resolved(&mut self, step: &Step<'_>, request: &Request, end: &End, entries: &mut Vec<EntryRow>) {
         let (place, &Step { at_us, place_us, .. }) = (&request.place, step);
         let (Some(thread_id), Some(request_id)) = (&place.thread_id, &request.request_id) else { return };
         let (event, turn_id) = ("request_resolved", place.turn_id.as_deref());
         let spot = Spot { at_us, place_us, event, thread_id, turn_id, turn: "" };
-        let content = Approval { request: request.document(), text: request.text.as_deref(), end };
+        let content = Content::Approval(request.document(end));
         // The entry of the first end stays, and this one says that its answer was not sent.
         let again = end.not_sent.as_ref().map(|_| format!("@{at_us}")).unwrap_or_default();
-        self.push(
-            spot,
-            &format!("/{request_id}/approval{again}"),
-            "approval",
-            place.item_id.as_deref(),
-            content,
-            entries,
-        );
+        self.push(spot, &format!("/{request_id}/approval{again}"), place.item_id.as_deref(), content, entries);
     }
 
     /// A client has read a thread, or a page of it; adds the entries that were not recorded live.
@@ -320,7 +272,7 @@ impl Transcript {
         event: &str,
         past: Past<'_>,
         conversation: &Conversation,
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<EntryRow>,
     ) {
         let (Past { thread_id, parts }, &Step { at_us: read_us, place_us: read_place_us, .. }) = (past, step);
         let mut place_us = 0;
@@ -361,7 +313,7 @@ impl Transcript {
                 // The time of an end has no fraction of a second: that of its last item may be later.
                 let end_us = last_us.map(|last_us| last_us.saturating_add(1)).max(at_us).unwrap_or(read_place_us);
                 let end_us = end_us.clamp(place_us, read_place_us.saturating_add(1));
-                self.status(spot(at_us, end_us), &end, entries);
+                self.status(spot(at_us, end_us), end, entries);
                 if lacks_items || is_summary {
                     self.remember(&thread_id, &turn_id, Has::Ended(end_us));
                 }
@@ -418,30 +370,29 @@ impl Transcript {
         event: &str,
         thread_id: &str,
         overruled: &Overruled,
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<EntryRow>,
     ) {
         let (Overruled { review_id, turn_id, text, .. }, &Step { at_us, place_us, .. }) = (overruled, step);
         let spot = Spot { at_us, place_us, event, thread_id, turn_id: turn_id.as_deref(), turn: "" };
-        let (kind, status, text) = (AUTO_REVIEW, "resolved", Some(text.as_str()));
-        let content = Reviewed { kind, text, status, decision: "overruled", source: None, review_id, review: None };
-        self.push(spot, &format!("/{review_id}/overruled"), "approval", None, content, entries);
+        let content = Content::Approval(ApprovalDocument::of_review(review_id, text, OVERRULED));
+        self.push(spot, &format!("/{review_id}/overruled"), None, content, entries);
     }
 
     fn push(
         &mut self,
         spot: Spot<'_>,
         identity: &str,
-        role: &str,
         item_id: Option<&str>,
-        content: impl Serialize,
-        entries: &mut Vec<Entry>,
+        content: Content<'_>,
+        entries: &mut Vec<EntryRow>,
     ) {
         if self.given.meet(&[spot.thread_id, identity]) == Met::First {
             let Spot { at_us, place_us, event, thread_id, turn_id, turn: _ } = spot;
-            let document = Document { ts: rfc3339_millis(at_us), role, item_id, event, turn_id, content };
-            let json = serde_json::to_string(&document).expect("BUG: plain data becomes JSON without error");
+            let (item_id, turn_id) = (item_id.map(Cow::Borrowed), turn_id.map(Cow::Borrowed));
+            let entry = Entry { ts: rfc3339_millis(at_us).into(), item_id, event: event.into(), turn_id, content };
+            let json = serde_json::to_string(&entry).expect("BUG: plain data becomes JSON without error");
             let (thread_id, identity) = (thread_id.to_owned(), identity.to_owned());
-            entries.push(Entry { thread_id, identity, place_us, json: masked_json(json) });
+            entries.push(EntryRow { thread_id, identity, place_us, json: masked_json(json) });
         }
     }
 }

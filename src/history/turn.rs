@@ -10,6 +10,7 @@ use super::bounded::{
     BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, PREVIEW_CHARS_MAX, Recent, Weigh, masked_so_far, masked_start, masked_text,
 };
 use super::diffs::Diffs;
+use super::entry::{EndDocument, PlanDocument, PlanStep};
 use super::item::{Item, ItemKind};
 use super::record_event::{Params, name};
 use crate::engine::Need;
@@ -460,17 +461,6 @@ impl TurnEnd {
     }
 }
 
-documents! {
-    /// The end of a turn as a document.
-    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-    pub(super) struct EndDocument {
-        status: String,
-        duration_ms?: Value,
-        error_code?: String,
-        error_message?: String,
-    }
-}
-
 impl EndDocument {
     /// The same with its keys masked and each member bounded, to be stored.
     pub(super) fn stored(self) -> EndDocument {
@@ -505,25 +495,17 @@ impl Weigh for Plan {
     }
 }
 
-documents! {
-    /// The steps of a plan as a document.
-    #[derive(Debug, Clone, PartialEq)]
-    pub(super) struct Steps {
-        steps: Vec<Value>,
-        explanation?: String,
-    }
-}
-
-impl Steps {
+impl PlanDocument {
     /// Reads `turn/plan/updated`.
-    pub(super) fn of(plan: &Value) -> Steps {
+    pub(super) fn of(plan: &Value) -> PlanDocument {
         let status = |status: &Value| match status.as_str() {
             Some("inProgress") => Value::from("in_progress"),
             Some(_) | None => status.clone(),
         };
-        let step = |step: &Value| serde_json::json!({ "step": step["step"], "status": status(&step["status"]) });
-        Steps {
-            steps: plan["plan"].as_array().into_iter().flatten().map(step).collect(),
+        let step = |step: &Value| PlanStep { status: status(&step["status"]), step: step["step"].clone() };
+        PlanDocument {
+            text: None,
+            steps: Some(plan["plan"].as_array().into_iter().flatten().map(step).collect()),
             explanation: plan["explanation"].as_str().map(str::to_owned),
         }
     }
@@ -579,7 +561,7 @@ impl StatusKind {
 documents! {
     /// Tokens of a thread's last model call, which is the used part of its context window. As a document, it has no `all`.
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-    pub(super) struct Usage {
+    pub(crate) struct Usage {
         total?: u64,
         input_tokens?: u64,
         cached_input_tokens?: u64,
@@ -595,7 +577,7 @@ documents! {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tokens {
+pub(crate) struct Tokens {
     pub(super) input: u64,
     pub(super) output: u64,
 }

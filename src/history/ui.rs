@@ -2,6 +2,8 @@
 //!
 //! Pieces are emitted as they arrive and never joined here.
 
+use std::borrow::Cow;
+
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -10,15 +12,15 @@ use super::activity::{Activity, SessionActivity, ThreadActivity};
 use super::bounded::{Bounded, bounded, rfc3339_millis};
 use super::conversation::{Call, Change, Conversation, Purpose, Step};
 use super::deliveries::Deliveries;
-use super::item::{Item, ItemDocument, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
+use super::entry::{ApprovalDocument, EndDocument, ItemDocument, OVERRULED, PlanDocument, Said, TurnDiff};
+use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
 use super::review::{Overruled, ReviewDocument};
-use super::rows::ToolEvent;
-use super::turn::{EndDocument, Steps, Turn, TurnEnd, Usage};
+use super::turn::{Turn, TurnEnd, Usage};
 use crate::engine::{Need, Subject};
 use crate::protocol::change::FileChange;
-use crate::protocol::{self, ItemPlace, Method, ThreadDescription, ThreadKind};
+use crate::protocol::{self, ItemPlace, Method, ThreadDescription, ThreadKind, named};
 use crate::wire::RpcId;
 
 /// Prefix of the ids of our own calls, whose responses are not the client's.
@@ -85,19 +87,20 @@ documents! {
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
-pub(super) enum Detail {
+pub(crate) enum Detail {
     Activity { activity: Activity },
-    Said(Said),
+    Message(Message),
+    Said(Said<'static>),
     Delta(Delta),
     Progress(Progress),
-    Diff(Diff),
+    Diff(TurnDiff<'static>),
     Tool(Box<ItemDocument>),
-    Plan(Steps),
+    Plan(PlanDocument),
     Usage(Usage),
     Status(Status),
     Error(Error),
     Pending(Box<Pending>),
-    Resolved(Resolved),
+    Resolved(Box<ApprovalDocument<'static>>),
     Answer(Box<Answer>),
     Review(Box<ReviewDocument>),
     Overruled(Overruling),
@@ -105,41 +108,34 @@ pub(super) enum Detail {
 
 documents! {
     #[derive(Debug, Clone)]
-    pub(super) struct Said {
-        role?: &'static str,
-        text: String,
-        content?: Vec<String>,
+    pub(crate) struct Message {
+        role: &'static str,
+        #[serde(flatten)]
+        said: Said<'static>,
     }
 
     #[derive(Debug, Clone)]
-    pub(super) struct Delta {
+    pub(crate) struct Delta {
         part?: &'static str,
         delta: String,
     }
 
     #[derive(Debug, Clone)]
-    pub(super) struct Progress {
+    pub(crate) struct Progress {
         delta?: String,
         stdin?: String,
         changes?: Value,
     }
 
     #[derive(Debug, Clone)]
-    pub(super) struct Diff {
-        diff_id: String,
-        supersedes?: String,
-        text: String,
-    }
-
-    #[derive(Debug, Clone)]
-    pub(super) struct Status {
-        subject: &'static str,
+    pub(crate) struct Status {
+        subject: Ended,
         #[serde(flatten)]
         end: EndDocument,
     }
 
     #[derive(Debug, Clone)]
-    pub(super) struct Error {
+    pub(crate) struct Error {
         message: String,
         error_code?: String,
         will_retry: bool,
@@ -147,14 +143,14 @@ documents! {
 
     /// A person overruled a denial.
     #[derive(Debug, Clone)]
-    pub(super) struct Overruling {
+    pub(crate) struct Overruling {
         review_id: String,
         status: &'static str,
         subject: String,
     }
 
     #[derive(Debug, Clone)]
-    pub(super) struct Answer {
+    pub(crate) struct Answer {
         id: Value,
         method?: String,
         code?: Value,
@@ -162,17 +158,9 @@ documents! {
         result?: Box<RawValue>,
     }
 
-    #[derive(Debug, Clone)]
-    pub(super) struct Resolved {
-        request_id?: String,
-        kind: Subject,
-        #[serde(flatten)]
-        end: End,
-    }
-
     /// Everything needed to decide on a request.
     #[derive(Debug, Clone)]
-    pub(super) struct Pending {
+    pub(crate) struct Pending {
         status: &'static str,
         request_id?: String,
         kind: Subject,
@@ -190,6 +178,14 @@ documents! {
         url?: String,
         decisions?: Vec<Value>,
         decisions_left_out?: usize,
+    }
+}
+
+named! {
+    /// What a status is about.
+    pub(crate) enum Ended {
+        Turn = "turn",
+        Compaction = "compaction",
     }
 }
 
@@ -294,7 +290,7 @@ impl View<'_> {
         self.emit_at(place, UiKind::Activity, Detail::Activity { activity });
     }
 
-    fn status(&mut self, subject: &'static str, status: &str) {
+    fn status(&mut self, subject: Ended, status: &str) {
         self.emit(UiKind::Status, Detail::Status(Status { subject, end: EndDocument::of_status(status) }));
     }
 
@@ -309,7 +305,7 @@ impl View<'_> {
                 let Turn { id: Some(turn_id), .. } = &**turn else { continue };
                 let end = TurnEnd::unreported(step.lost_code()).document();
                 let place = ItemPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
-                self.emit_at(place, UiKind::Status, Detail::Status(Status { subject: "turn", end }));
+                self.emit_at(place, UiKind::Status, Detail::Status(Status { subject: Ended::Turn, end }));
             }
         } else if let Change::Resolved(request, end) = &step.change {
             self.closed(request, end.clone());
@@ -325,9 +321,9 @@ impl View<'_> {
         step.lost.requests.iter().for_each(|request| self.closed(request, End::not_followed()));
         match &step.change {
             Change::None | Change::RunEnded | Change::Answered { .. } => {}
-            Change::TurnStarted { .. } => self.status("turn", "in_progress"),
+            Change::TurnStarted { .. } => self.status(Ended::Turn, "in_progress"),
             Change::TurnEnded { end, .. } => {
-                self.emit(UiKind::Status, Detail::Status(Status { subject: "turn", end: end.document() }));
+                self.emit(UiKind::Status, Detail::Status(Status { subject: Ended::Turn, end: end.document() }));
             }
             Change::Piece(delta) => self.piece(message, delta),
             Change::ItemStarted { item, .. } => self.item_started(item),
@@ -341,15 +337,16 @@ impl View<'_> {
             }
             Change::Diff { text, snapshot } => {
                 let (diff_id, supersedes) = (snapshot.diff_id.clone(), snapshot.supersedes.clone());
-                self.emit(UiKind::Diff, Detail::Diff(Diff { diff_id, supersedes, text: text.clone() }));
+                let (diff_id, supersedes) = (diff_id.into(), supersedes.map(Cow::Owned));
+                self.emit(UiKind::Diff, Detail::Diff(TurnDiff { diff_id, supersedes, text: text.clone().into() }));
             }
             Change::Plan => {
                 let plan: Value = message.params.read().unwrap_or_default();
-                self.emit(UiKind::Plan, Detail::Plan(Steps::of(&plan)));
+                self.emit(UiKind::Plan, Detail::Plan(PlanDocument::of(&plan)));
             }
             Change::Usage(usage) => self.emit(UiKind::TokenCount, Detail::Usage(*usage)),
             Change::Compacted { by_item: true } => {}
-            Change::Compacted { by_item: false } => self.status("compaction", "completed"),
+            Change::Compacted { by_item: false } => self.status(Ended::Compaction, "completed"),
             Change::Error { failure, will_retry } => {
                 let (message, error_code) = (failure.message.clone().unwrap_or_default(), failure.code.clone());
                 self.emit(UiKind::Error, Detail::Error(Error { message, error_code, will_retry: *will_retry }));
@@ -381,7 +378,7 @@ impl View<'_> {
     fn item_started(&mut self, item: &Item) {
         match item.kind {
             ItemKind::User | ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan | ItemKind::Aside => {}
-            ItemKind::Compaction => self.status("compaction", "in_progress"),
+            ItemKind::Compaction => self.status(Ended::Compaction, "in_progress"),
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
                 self.emit(UiKind::ToolBegin, Detail::Tool(Box::new(item.document())));
                 // A request may come before the start of its item.
@@ -393,17 +390,20 @@ impl View<'_> {
     }
 
     fn item_completed(&mut self, item: &Item) {
-        let text = || item.text().unwrap_or_default();
-        let said = || Detail::Said(Said { role: None, text: text(), content: None });
+        let said = |content| Said { text: Some(item.text().unwrap_or_default().into()), content };
         match item.kind {
             ItemKind::User => {
-                let content = item.content_types().map(|types| types.into_iter().map(str::to_owned).collect());
-                self.emit(UiKind::Message, Detail::Said(Said { role: Some("user"), text: text(), content }));
+                let own = |part: &str| Cow::Owned(part.to_owned());
+                let content = item.content_types().map(|types| types.into_iter().map(own).collect());
+                self.emit(UiKind::Message, Detail::Message(Message { role: "user", said: said(content) }));
             }
-            ItemKind::Assistant => self.emit(UiKind::AssistantFinalize, said()),
-            ItemKind::Reasoning => self.emit(UiKind::ReasoningFinalize, said()),
-            ItemKind::Plan => self.emit(UiKind::Plan, said()),
-            ItemKind::Compaction => self.status("compaction", "completed"),
+            ItemKind::Assistant => self.emit(UiKind::AssistantFinalize, Detail::Said(said(None))),
+            ItemKind::Reasoning => self.emit(UiKind::ReasoningFinalize, Detail::Said(said(None))),
+            ItemKind::Plan => {
+                let text = Some(item.text().unwrap_or_default());
+                self.emit(UiKind::Plan, Detail::Plan(PlanDocument { text, ..PlanDocument::default() }));
+            }
+            ItemKind::Compaction => self.status(Ended::Compaction, "completed"),
             ItemKind::Aside => {}
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
                 self.emit(UiKind::ToolEnd, Detail::Tool(Box::new(item.document())));
@@ -449,7 +449,7 @@ impl View<'_> {
     fn overruled(&mut self, thread_id: Option<String>, overruled: &Overruled) {
         let Overruled { review_id, turn_id, text, .. } = overruled.clone();
         let place = ItemPlace { thread_id, turn_id, item_id: None };
-        let detail = Detail::Overruled(Overruling { review_id, status: ToolEvent::Overruled.name(), subject: text });
+        let detail = Detail::Overruled(Overruling { review_id, status: OVERRULED, subject: text });
         self.emit_at(place, UiKind::AutoReview, detail);
     }
 
@@ -460,8 +460,18 @@ impl View<'_> {
     }
 
     fn closed(&mut self, request: &Request, end: End) {
-        let resolved = Detail::Resolved(Resolved { request_id: request.request_id.clone(), kind: request.wanted, end });
-        self.emit_at(request.place.clone(), kind(request), resolved);
+        let End { status, decision, source, error_code, not_sent, .. } = end;
+        let resolved = ApprovalDocument {
+            request_id: request.request_id.clone().map(Cow::Owned),
+            kind: request.wanted.name().into(),
+            status: status.map(Cow::Owned),
+            decision: decision.map(Cow::Owned),
+            source: source.map(Cow::Owned),
+            error_code: error_code.map(Cow::Owned),
+            not_sent: not_sent.map(Cow::Owned),
+            ..ApprovalDocument::default()
+        };
+        self.emit_at(request.place.clone(), kind(request), Detail::Resolved(Box::new(resolved)));
     }
 }
 

@@ -16,7 +16,7 @@ use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, Notify, IndexShared, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
-use crate::history::{Entry, SessionActivity};
+use crate::history::{EntryRow, SessionActivity};
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
 use crate::store::{IndexLock, WitnessFile, boot_id, empty_log, expired_sessions, remove_expired, remove_leftovers};
@@ -596,7 +596,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 impl Indexer {
     /// Completes the transcript files of the threads in `touched`, or of all threads.
-    pub(super) fn complete_transcripts(&mut self, touched: Option<&[Entry]>) {
+    pub(super) fn complete_transcripts(&mut self, touched: Option<&[EntryRow]>) {
         let (Some(transcripts), Some(indexed)) = (&mut self.transcripts, &mut self.indexed) else { return };
         let connection = indexed.database.connection();
         let completed = match touched {

@@ -4,8 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::api::{Content, Entry, ItemDocument};
 use crate::engine::terminal::remains_of;
 use crate::engine::without_shell;
+use crate::history::cut_value;
 use crate::protocol::change::{self, FileChange, Form, LineKind};
 
 /// The amount of detail below an action.
@@ -50,33 +52,27 @@ pub(super) struct Below<'a> {
 }
 
 /// The texts below an entry.
-pub(super) fn below<'a>(entry: &'a Value, detail: &Detail) -> Vec<Below<'a>> {
-    let text = |name: &str| entry[name].as_str().unwrap_or_default();
+pub(super) fn below<'a>(entry: &'a Entry<'_>, detail: &Detail) -> Vec<Below<'a>> {
+    let below = |kind, title: &str, text| Below { kind, title: title.to_owned(), missing: None, text };
     let mut all = Vec::new();
-    if detail.more != More::None && entry["role"] == "command" {
-        let command = without_shell(text("command"));
-        let is_long = command.trim_end().contains('\n');
-        let command = Cow::Owned(command);
-        all.extend(is_long.then_some(Below {
-            kind: Kind::Command,
-            title: String::new(),
-            missing: None,
-            text: command,
-        }));
-    }
-    if detail.more == More::All && entry["role"] == "tool" {
-        all.extend(["arguments", "result", "details"].into_iter().filter_map(|name| json_below(entry, name)));
-    }
-    all.extend(output(entry, detail));
-    if detail.has_diffs {
-        for change in FileChange::all(&entry["changes"]) {
-            let (kind, title) = (Kind::Diff(change.form()), change.path.unwrap_or("a file").to_owned());
-            all.extend(change.diff.map(|diff| Below { kind, title, missing: None, text: diff.into() }));
+    match &entry.content {
+        Content::Command(item) if detail.more != More::None => {
+            let command = without_shell(item.command.as_deref().unwrap_or_default());
+            let is_long = command.trim_end().contains('\n');
+            all.extend(is_long.then(|| below(Kind::Command, "", command.into())));
         }
-        if entry["role"] == "diff" {
-            let kind = Kind::Diff(Form::Turn);
-            all.push(Below { kind, title: String::new(), missing: None, text: text("text").into() });
+        Content::Tool(item) if detail.more == More::All => {
+            let members = [("arguments", &item.arguments), ("result", &item.result), ("details", &item.details)];
+            all.extend(members.into_iter().filter_map(|(name, value)| Some(json_below(name, value.as_ref()?))));
         }
+        Content::Diff(diff) if detail.has_diffs => all.push(below(Kind::Diff(Form::Turn), "", (&*diff.text).into())),
+        _ => {}
+    }
+    let Some(item) = entry.content.item() else { return all };
+    all.extend(output(item, detail));
+    for change in item.changes.iter().filter(|_| detail.has_diffs).flat_map(FileChange::all) {
+        let (kind, title) = (Kind::Diff(change.form()), change.path.unwrap_or("a file"));
+        all.extend(change.diff.map(|diff| below(kind, title, diff.into())));
     }
     all
 }
@@ -91,15 +87,15 @@ pub(super) fn lines_of<'a>(below: &'a Below<'_>) -> Vec<(LineKind, Cow<'a, str>)
     }
 }
 
-fn output<'a>(entry: &'a Value, detail: &Detail) -> Option<Below<'a>> {
-    let text = remains_of(entry["output"].as_str()?);
+fn output<'a>(item: &'a ItemDocument, detail: &Detail) -> Option<Below<'a>> {
+    let text = remains_of(item.output.as_deref()?);
     if text.is_empty() {
         return None;
     }
     let lines = text.lines().count();
     let hidden = detail.output_lines_max.map_or(0, |lines_max| lines.saturating_sub(lines_max));
     let from = text.match_indices('\n').nth(hidden.wrapping_sub(1)).map_or(0, |(at, _)| at + 1);
-    let cut = entry["output_truncated_by_bytes"].as_u64().filter(|_| detail.more != More::None);
+    let cut = item.output_truncated_by_bytes.filter(|_| detail.more != More::None);
     let missing = match (hidden, cut) {
         (0, None) => None,
         (0, Some(cut)) if detail.more == More::All => Some(not_found(cut)),
@@ -113,17 +109,13 @@ fn output<'a>(entry: &'a Value, detail: &Detail) -> Option<Below<'a>> {
     Some(Below { kind: Kind::Output, title: String::new(), missing, text })
 }
 
-fn json_below<'a>(entry: &'a Value, name: &str) -> Option<Below<'a>> {
-    let value = entry.get(name).filter(|value| !value.is_null())?;
-    let (value, missing) = match value["truncated_by_bytes"].as_u64() {
-        Some(cut) => (&value["tail"], Some(not_found(cut))),
-        None => (value, None),
+fn json_below<'a>(name: &str, value: &'a Value) -> Below<'a> {
+    let (text, missing) = match (cut_value(value), value.as_str()) {
+        (Some((cut_bytes, tail)), _) => (tail.into(), Some(not_found(cut_bytes))),
+        (None, Some(text)) => (text.into(), None),
+        (None, None) => (serde_json::to_string_pretty(value).expect("BUG: plain data is JSON").into(), None),
     };
-    let text = match value.as_str() {
-        Some(text) => Cow::Borrowed(text),
-        None => Cow::Owned(serde_json::to_string_pretty(value).expect("BUG: plain data is JSON")),
-    };
-    Some(Below { kind: Kind::Json, title: name.to_owned(), missing, text })
+    Below { kind: Kind::Json, title: name.to_owned(), missing, text }
 }
 
 fn not_found(cut_bytes: u64) -> String {
@@ -137,7 +129,9 @@ mod tests {
     use super::*;
 
     fn check(entry: &Value, detail: Detail, expect: &[(Kind, &str, Option<&str>, &str)]) {
-        let all = below(entry, &detail);
+        let json = entry.to_string();
+        let read = Entry::read(&json).expect("BUG: a test gives entries");
+        let all = below(&read, &detail);
         let told = |below: &Below<'_>| {
             (below.kind, below.title.clone(), below.missing.clone(), below.text.clone().into_owned())
         };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::super::screen::Tone;
+use crate::api::{ApprovalDocument, Content, Entry, ItemDocument, Said};
 use crate::engine::{one_line, without_shell};
 use crate::history::{action_in_words, decided};
 use crate::protocol::change::{self, ChangeSize, File, FileChange, Form};
@@ -13,13 +14,22 @@ use crate::protocol::change::{self, ChangeSize, File, FileChange, Form};
 const DIFF_FILES_MAX: usize = 8;
 
 /// The words for an entry: text of others, as it was written.
-pub(super) enum Told<'a> {
-    /// A message.
-    Said { role: &'a str, tone: Tone, written: Written, text: Cow<'a, str> },
-    /// An action, in one line.
-    Did { tone: Tone, line: String },
-    /// The end of a turn, in one line.
-    EndedTurn { tone: Tone, line: String },
+pub(super) enum Words<'a> {
+    Message {
+        tone: Tone,
+        written: Written,
+        text: Cow<'a, str>,
+    },
+    /// One line.
+    Action {
+        tone: Tone,
+        line: String,
+    },
+    /// One line.
+    TurnEnd {
+        tone: Tone,
+        line: String,
+    },
 }
 
 /// How a message was written.
@@ -32,96 +42,96 @@ pub(super) enum Written {
 }
 
 /// The words for an entry.
-pub(super) fn told(entry: &Value) -> Told<'_> {
-    let text = |name: &str| entry[name].as_str().unwrap_or_default();
-    let role = text("role");
-    let status = Some(text("status")).filter(|status| !status.is_empty()).unwrap_or("completed");
-    let ended = how_it_ended(entry);
-    let said = |role, tone, written, text| Told::Said { role, tone, written, text };
-    let did = |tone, line| Told::Did { tone, line };
-    match role {
-        "user" => said("user", Tone::Good, Written::Verbatim, text("text").into()),
-        "assistant" => said("assistant", Tone::Strong, Written::Markdown, text("text").into()),
-        "reasoning" => said("reasoning", Tone::Faint, Written::Markdown, text("text").into()),
-        "plan" => {
-            let written = if entry["steps"].is_array() { Written::Verbatim } else { Written::Markdown };
-            said("plan", Tone::Strong, written, plan(entry).into())
+pub(super) fn words<'a>(entry: &'a Entry<'_>) -> Words<'a> {
+    let message = |tone, written, text| Words::Message { tone, written, text };
+    let said = |said: &'a Said<'_>| Cow::Borrowed(said.text.as_deref().unwrap_or_default());
+    let action = |tone, line| Words::Action { tone, line };
+    match &entry.content {
+        Content::User(words) => message(Tone::Good, Written::Verbatim, said(words)),
+        Content::Assistant(words) => message(Tone::Strong, Written::Markdown, said(words)),
+        Content::Reasoning(words) => message(Tone::Faint, Written::Markdown, said(words)),
+        Content::Plan(plan) => match plan.steps_in_words() {
+            Some(steps) => message(Tone::Strong, Written::Verbatim, steps.into()),
+            None => message(Tone::Strong, Written::Markdown, plan.text.as_deref().unwrap_or_default().into()),
+        },
+        Content::Command(item) | Content::FileChange(item) | Content::Tool(item) => {
+            action(Tone::Strong, format!("{}{}", done(&entry.content, item), how_it_ended(&entry.content, item)))
         }
-        "command" => {
-            let command = one_line(&without_shell(text("command")));
-            did(
-                Tone::Strong,
-                match text("status") {
-                    status @ ("declined" | "cancelled") => {
-                        format!("{}{ended}", action_in_words(role, status, &command))
-                    }
-                    _ => format!("$ {command}{ended}"),
-                },
-            )
+        Content::Diff(diff) => action(Tone::Faint, format!("diff of the turn so far: {}", files_of(&diff.text))),
+        Content::Approval(request) => action(Tone::Warning, decision(request)),
+        Content::Status(end) => {
+            let tone = if end.status == "completed" { Tone::Faint } else { Tone::Bad };
+            let took = end.duration_ms().map(|ms| format!(" in {}", duration(ms))).unwrap_or_default();
+            let why = end.why().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
+            Words::TurnEnd { tone, line: format!("turn {}{took}{why}", end.status) }
         }
-        "file_change" => {
-            let files: Vec<String> = changes(&entry["changes"]);
-            did(Tone::Strong, format!("{}{ended}", action_in_words(role, status, &files.join(", "))))
+        Content::Error(error) => {
+            action(Tone::Bad, format!("error: {}", one_line(error.text.as_deref().unwrap_or_default())))
         }
-        "tool" => {
-            let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-            let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
-            let said = if text("text").is_empty() { String::new() } else { format!(": {}", one_line(text("text"))) };
-            did(Tone::Strong, format!("{}{ended}", action_in_words(role, status, &format!("{name}{said}"))))
+        Content::Usage(usage) => {
+            action(Tone::Faint, format!("{} tokens in the last call", usage.total.unwrap_or_default()))
         }
-        "diff" => did(Tone::Faint, format!("diff of the turn so far: {}", files_of(text("text")))),
-        "approval" => {
-            let what = [text("command"), text("text"), text("reason")].into_iter().find(|part| !part.is_empty());
-            let (subject, accepted) = match text("kind") {
-                "elicitation" | "questions" => ("User input", "submitted"),
-                _ => ("Approval", "given"),
-            };
-            let decision = Some(decision(entry)).filter(|decision| !decision.is_empty());
-            let code =
-                [text("error_code"), text("status")].into_iter().find(|part| !part.is_empty() && *part != "resolved");
-            let (verb, outcome) = match code {
-                Some(code) if decision.is_none() => ("requested".to_owned(), format!(": {code}")),
-                Some(_) | None => (decided(decision.as_deref(), accepted), String::new()),
-            };
-            let by = if text("source").is_empty() { String::new() } else { format!(", by {}", text("source")) };
-            let what = what.map(|what| one_line(&without_shell(what))).unwrap_or_else(|| text("kind").to_owned());
-            let before = match text("not_sent") {
-                "" => String::new(),
-                answer => format!(" (the earlier answer, {answer}, was not sent)"),
-            };
-            did(Tone::Warning, format!("{subject} {verb}: {what}{outcome}{by}{before}"))
-        }
-        "status" => {
-            let tone = if text("status") == "completed" { Tone::Faint } else { Tone::Bad };
-            let why = if text("error_message").is_empty() { text("error_code") } else { text("error_message") };
-            let why = if why.is_empty() { String::new() } else { format!(": {}", one_line(why)) };
-            Told::EndedTurn { tone, line: format!("turn {}{}{why}", text("status"), took(entry)) }
-        }
-        "error" => did(Tone::Bad, format!("error: {}", one_line(text("text")))),
-        "token_usage" => did(Tone::Faint, format!("{} tokens in the last call", entry["total"])),
-        "context_compacted" => did(Tone::Faint, "the context was compacted".to_owned()),
-        other => did(Tone::Faint, other.to_owned()),
+        Content::Compaction => action(Tone::Faint, "the context was compacted".to_owned()),
+        Content::Other(role) => action(Tone::Faint, role.clone().into_owned()),
     }
+}
+
+/// An action in words that fit its status.
+fn done(content: &Content<'_>, item: &ItemDocument) -> String {
+    let status = item.status.as_deref().filter(|status| !status.is_empty());
+    let what = match content {
+        Content::Command(_) => {
+            let command = one_line(&without_shell(item.command.as_deref().unwrap_or_default()));
+            if !matches!(status, Some("declined" | "cancelled")) {
+                return format!("$ {command}");
+            }
+            command
+        }
+        Content::FileChange(_) => item.changes.as_ref().map(changes).unwrap_or_default().join(", "),
+        _ => match item.text.as_deref().filter(|text| !text.is_empty()) {
+            Some(text) => format!("{}: {}", item.name(), one_line(text)),
+            None => item.name().into_owned(),
+        },
+    };
+    action_in_words(content.role(), status.unwrap_or("completed"), &what)
+}
+
+/// How a request ended.
+fn decision(request: &ApprovalDocument<'_>) -> String {
+    let (subject, accepted) = match &*request.kind {
+        "elicitation" | "questions" => ("User input", "submitted"),
+        _ => ("Approval", "given"),
+    };
+    let filled = |text: &'_ Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+    let decision = filled(&request.decision);
+    let code = filled(&request.error_code).or_else(|| filled(&request.status)).filter(|code| code != "resolved");
+    let (verb, outcome) = match code {
+        Some(code) if decision.is_none() => ("requested".to_owned(), format!(": {code}")),
+        Some(_) | None => (decided(decision.as_deref(), accepted), String::new()),
+    };
+    let what = [&request.command, &request.text, &request.reason].into_iter().find_map(filled);
+    let what = what.map_or_else(|| request.kind.clone().into_owned(), |what| one_line(&without_shell(&what)));
+    let by = filled(&request.source).map(|source| format!(", by {source}")).unwrap_or_default();
+    let before = filled(&request.not_sent)
+        .map(|answer| format!(" (the earlier answer, {answer}, was not sent)"))
+        .unwrap_or_default();
+    format!("{subject} {verb}: {what}{outcome}{by}{before}")
 }
 
 /// ` (exit 1, 2s 300ms)`; empty if the action completed and took no time. Statuses without an exit code that
 /// [`action_in_words`] puts in front are not repeated.
-fn how_it_ended(entry: &Value) -> String {
-    let mut told: Vec<String> = Vec::new();
-    match (entry["exit_code"].as_i64(), entry["status"].as_str()) {
-        (Some(code), _) => told.push(format!("exit {code}")),
-        (None, Some(status @ ("failed" | "interrupted" | "timeout"))) if entry["role"] == "command" => {
-            told.push(status.to_owned());
+fn how_it_ended(content: &Content<'_>, item: &ItemDocument) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    match (item.exit_code(), item.status.as_deref(), content) {
+        (Some(code), ..) => parts.push(format!("exit {code}")),
+        (None, Some(status @ ("failed" | "interrupted" | "timeout")), Content::Command(_)) => {
+            parts.push(status.to_owned());
         }
-        (None, Some(_) | None) => {}
+        (None, ..) => {}
     }
-    told.extend(entry["duration_ms"].as_u64().map(duration));
-    told.extend(entry["error_message"].as_str().map(one_line));
-    if told.is_empty() { String::new() } else { format!(" ({})", told.join(", ")) }
-}
-
-fn took(entry: &Value) -> String {
-    entry["duration_ms"].as_u64().map(|ms| format!(" in {}", duration(ms))).unwrap_or_default()
+    parts.extend(item.duration_ms().map(duration));
+    parts.extend(item.error().map(one_line));
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
 fn duration(ms: u64) -> String {
@@ -160,28 +170,5 @@ fn files_of(diff: &str) -> String {
         0 => in_signs(ChangeSize::of(Form::Turn, diff)),
         many if many > DIFF_FILES_MAX => format!("{} and {} more files", listed(), many - DIFF_FILES_MAX),
         _ => listed(),
-    }
-}
-
-fn plan(entry: &Value) -> String {
-    let step = |step: &Value| {
-        let mark = match step["status"].as_str() {
-            Some("completed") => "x",
-            Some("in_progress") => ">",
-            Some(_) | None => " ",
-        };
-        format!("[{mark}] {}\n", step["step"].as_str().unwrap_or_default())
-    };
-    match entry["steps"].as_array() {
-        Some(steps) => steps.iter().map(step).collect(),
-        None => entry["text"].as_str().unwrap_or_default().to_owned(),
-    }
-}
-
-fn decision(entry: &Value) -> String {
-    match &entry["decision"] {
-        Value::String(decision) => decision.clone(),
-        Value::Null => String::new(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => entry["decision"].to_string(),
     }
 }

@@ -4,9 +4,6 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::super::complete;
 use super::super::offline::Read;
@@ -15,9 +12,10 @@ use super::super::screen::{Clock, Times};
 use super::super::select_session::SessionFlag;
 use super::super::{CliError, Done};
 use super::below::{Below, Detail, More, below, lines_of};
-use super::entry::{Told, told};
+use super::entry::{Words, words};
 use super::export::{self, Format};
 use super::{LATEST, NotAThread, find, known, latest_of_all, read_of};
+use crate::api::{Entry, Query as _, Transcript, TranscriptDocument};
 use crate::config::Environment;
 use crate::control::recorded_threads;
 use crate::store::{Found, label};
@@ -86,33 +84,27 @@ pub(super) const OUTPUT_LINES_MAX: usize = 5;
 /// What a terminal shows.
 const BRIEF: Detail = Detail { output_lines_max: Some(OUTPUT_LINES_MAX), has_diffs: false, more: More::None };
 
-#[derive(Deserialize)]
-struct Transcript {
-    entries: Vec<Box<RawValue>>,
-}
-
 /// Prints or exports a transcript.
 pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> Done {
     let (mut read, thread) = chosen(arguments, environment)?;
-    let path = format!("/sessions/self/threads/{thread}/transcript");
-    let told: Transcript = read.ask(&path, |past| {
-        let entries = past.history.transcript(&thread, 0)?;
-        Ok(Transcript { entries: entries.into_iter().filter_map(|entry| RawValue::from_string(entry).ok()).collect() })
-    })?;
-    if told.entries.is_empty() {
+    let query = Transcript { thread_id: thread.clone() };
+    let TranscriptDocument { entries, .. } = read
+        .ask(&query.path(), |past| Ok(TranscriptDocument::of(thread.clone(), past.history.transcript(&thread, 0)?)))?;
+    if entries.is_empty() {
         return Err(CliError::failed(format!("no messages in thread {thread} yet")));
     }
     if arguments.is_export() {
-        return export::run(arguments, &read.session, &thread, &told.entries, environment);
+        return export::run(arguments, &read.session, &thread, &entries, environment);
     }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     if !arguments.as_json && to != Screen::None {
         screen::put(&head(&read.session, &thread, to))?;
     }
-    for entry in &told.entries {
-        let text = match arguments.as_json {
-            true => format!("{entry}\n"),
-            false => in_words(&serde_json::from_str(entry.get()).unwrap_or_default(), &clock, to, &BRIEF),
+    for entry in &entries {
+        let text = match (arguments.as_json, Entry::read(entry.get())) {
+            (true, _) => format!("{entry}\n"),
+            (false, Some(entry)) => in_words(&entry, &clock, to, &BRIEF),
+            (false, None) => continue,
         };
         screen::put(&text)?;
     }
@@ -152,12 +144,13 @@ fn head(session: &Found, thread: &str, to: Screen) -> String {
 }
 
 /// An entry as text.
-pub(super) fn in_words(entry: &Value, clock: &Clock, to: Screen, detail: &Detail) -> String {
-    let at = clock.text(entry["ts"].as_str().unwrap_or_default());
-    match told(entry) {
-        Told::Said { role, tone, written: _, text } => block(role, tone, &at, &text, to),
-        Told::EndedTurn { tone, line } => format!("{}\n", row(tone, &line, to)),
-        Told::Did { tone, line } => {
+pub(super) fn in_words(entry: &Entry<'_>, clock: &Clock, to: Screen, detail: &Detail) -> String {
+    match words(entry) {
+        Words::Message { tone, written: _, text } => {
+            block(entry.content.role(), tone, &clock.text(&entry.ts), &text, to)
+        }
+        Words::TurnEnd { tone, line } => format!("{}\n", row(tone, &line, to)),
+        Words::Action { tone, line } => {
             let rows: String = below(entry, detail).iter().map(|below| below_rows(below, to)).collect();
             format!("{}{rows}", row(tone, &line, to))
         }
@@ -219,12 +212,14 @@ fn below_rows(below: &Below<'_>, to: Screen) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn check(entry: Value, expect: &str) {
-        assert_eq!(in_words(&entry, &Clock::stopped("2026-01-02T03:04:05Z"), Screen::None, &BRIEF), expect, "{entry}");
+        let json = entry.to_string();
+        let read = Entry::read(&json).expect("BUG: a test gives entries");
+        assert_eq!(in_words(&read, &Clock::stopped("2026-01-02T03:04:05Z"), Screen::None, &BRIEF), expect, "{entry}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::super::offline::{self, Read};
 use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
-use crate::api::SessionDocument;
+use crate::api::{Content, Entry, Query as _, SessionDocument, Transcript, TranscriptDocument};
 use crate::config::Environment;
 use crate::config::parse_duration;
 use crate::control::{BODY_BYTES_MAX, client};
@@ -449,11 +449,6 @@ struct Rows {
     events: Vec<Value>,
 }
 
-#[derive(Deserialize)]
-struct Transcript {
-    entries: Vec<Value>,
-}
-
 impl TurnWatch {
     /// Remembers the current end of the rows.
     pub(super) fn begin(session: &Found, at: String, environment: &Environment) -> Result<TurnWatch, CliError> {
@@ -592,14 +587,18 @@ fn rows(read: &mut Read, since_id: Option<u64>, limit: u64) -> Result<Vec<Value>
 /// The model's last message in a turn.
 fn last_message(read: &mut Read, turn: &Value) -> Result<Option<String>, CliError> {
     let thread_id = text(turn, "thread_id");
-    let path = format!("/sessions/self/threads/{thread_id}/transcript");
-    let told = read.ask(&path, |past| {
-        let entries = past.history.transcript(thread_id, 0)?;
-        Ok(Transcript { entries: entries.iter().filter_map(|entry| serde_json::from_str(entry).ok()).collect() })
+    let query = Transcript { thread_id: thread_id.to_owned() };
+    let answer = read.ask(&query.path(), |past| {
+        Ok(TranscriptDocument::of(thread_id.to_owned(), past.history.transcript(thread_id, 0)?))
     });
-    let Ok(Transcript { entries }) = told else { return Ok(None) };
-    let is_message = |entry: &&Value| entry["role"] == "assistant" && entry["turn_id"] == turn["turn_id"];
-    Ok(entries.iter().rev().find(is_message).map(|entry| text(entry, "text").to_owned()))
+    let Ok(TranscriptDocument { entries, .. }) = answer else { return Ok(None) };
+    let turn_id = turn["turn_id"].as_str();
+    Ok(entries.iter().rev().find_map(|entry| match Entry::read(entry.get())? {
+        Entry { content: Content::Assistant(said), turn_id: of, .. } if of.as_deref() == turn_id => {
+            Some(said.text.unwrap_or_default().into_owned())
+        }
+        _ => None,
+    }))
 }
 
 /// Reports on stderr, once, that a request is pending in the thread: the turn is blocked until someone answers it.

@@ -43,15 +43,15 @@ impl RequestType {
     }
 }
 
-/// What a request is about, as its documents name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Subject {
-    Command,
-    Diff,
-    Permissions,
-    Questions,
-    Elicitation,
+named! {
+    /// What a request is about, as its documents name it.
+    pub(crate) enum Subject {
+        Command = "command",
+        Diff = "diff",
+        Permissions = "permissions",
+        Questions = "questions",
+        Elicitation = "elicitation",
+    }
 }
 
 /// What an agent that waits for a human needs.

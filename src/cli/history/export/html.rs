@@ -8,14 +8,14 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::super::super::screen::{Clock, Tone};
 use super::super::below::{Below, Detail, Kind, below, lines_of};
-use super::super::entry::{Told, Written, told};
+use super::super::entry::{Words, Written, words};
 use super::message::{self, Block, Inline};
 use super::shown::{Part, line_shown, parts};
+use crate::api::{Content, Entry};
 use crate::protocol::change::LineKind;
 
 const STYLE: &str = "
@@ -88,13 +88,17 @@ pub(super) fn head(facts: &[(&'static str, String)]) -> String {
 }
 
 /// An entry of the page.
-pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
-    let at = escaped(&clock.text(entry["ts"].as_str().unwrap_or_default()));
+pub(super) fn entry(entry: &Entry<'_>, clock: &Clock, detail: &Detail) -> String {
+    let at = escaped(&clock.text(&entry.ts));
     let mut page = String::new();
-    match told(entry) {
-        Told::Said { role, tone, written, text } => {
-            let class = if role == "user" { "user" } else { class(tone) };
-            let _ = writeln!(page, "<section class=\"{class}\">\n<h2>{}<time>{at}</time></h2>", escaped(role));
+    match words(entry) {
+        Words::Message { tone, written, text } => {
+            let class = if let Content::User(_) = entry.content { "user" } else { class(tone) };
+            let _ = writeln!(
+                page,
+                "<section class=\"{class}\">\n<h2>{}<time>{at}</time></h2>",
+                escaped(entry.content.role())
+            );
             let blocks = if written == Written::Markdown { message::blocks(&text) } else { None };
             match blocks {
                 Some(blocks) => put_blocks(&mut page, &blocks),
@@ -102,11 +106,11 @@ pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
             }
             page.push_str("</section>\n");
         }
-        Told::Did { tone, line } => {
+        Words::Action { tone, line } => {
             did(&mut page, class(tone), &line, &at);
             below(entry, detail).iter().for_each(|below| below_did(&mut page, below));
         }
-        Told::EndedTurn { tone, line } => {
+        Words::TurnEnd { tone, line } => {
             let class = if tone == Tone::Bad { "turn bad" } else { "turn faint" };
             did(&mut page, class, &line, &at);
         }

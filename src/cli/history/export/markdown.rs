@@ -5,13 +5,12 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
-
 use super::super::super::screen::Clock;
 use super::super::below::{Below, Detail, Kind, below, lines_of};
-use super::super::entry::{Told, Written, told};
+use super::super::entry::{Words, Written, words};
 use super::message::{self, Block, Inline};
 use super::shown::{Part, line_shown, parts};
+use crate::api::Entry;
 
 /// Shortest fence.
 const FENCE_MIN: usize = 3;
@@ -27,12 +26,12 @@ pub(super) fn head(facts: &[(&'static str, String)]) -> String {
 }
 
 /// An entry of the file.
-pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
-    let at = escaped(&clock.text(entry["ts"].as_str().unwrap_or_default()));
+pub(super) fn entry(entry: &Entry<'_>, clock: &Clock, detail: &Detail) -> String {
+    let at = escaped(&clock.text(&entry.ts));
     let mut text = String::new();
-    match told(entry) {
-        Told::Said { role, tone: _, written, text: said } => {
-            let _ = write!(text, "## {} · {at}\n\n", escaped(role));
+    match words(entry) {
+        Words::Message { tone: _, written, text: said } => {
+            let _ = write!(text, "## {} · {at}\n\n", escaped(entry.content.role()));
             let blocks = if written == Written::Markdown { message::blocks(&said) } else { None };
             match blocks {
                 Some(blocks) => rows_of(&blocks).iter().for_each(|row| {
@@ -42,11 +41,11 @@ pub(super) fn entry(entry: &Value, clock: &Clock, detail: &Detail) -> String {
             }
             text.push('\n');
         }
-        Told::Did { tone: _, line } => {
+        Words::Action { tone: _, line } => {
             let _ = write!(text, "{}\n\n", code_span(&line_shown(&line)));
             below(entry, detail).iter().for_each(|below| below_did(&mut text, below));
         }
-        Told::EndedTurn { tone: _, line } => {
+        Words::TurnEnd { tone: _, line } => {
             let _ = write!(text, "{} · {at}\n\n", escaped(&line_shown(&line)));
         }
     }

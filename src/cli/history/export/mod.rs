@@ -12,12 +12,13 @@ mod properties;
 mod shown;
 mod whole;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io::{self, BufWriter, Write};
 
 use clap::ValueEnum;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::super::output_file::{self, Existing};
 use super::super::progress::Progress;
@@ -25,6 +26,7 @@ use super::super::screen::{self, Clock, Screen, counted};
 use super::super::{Done, say};
 use super::below::{Detail, More};
 use super::transcript::{OUTPUT_LINES_MAX, TranscriptArguments, in_words};
+use crate::api::{Content, Entry};
 use crate::config::Environment;
 use crate::control::{RequestOrigin, recorded_threads};
 use crate::engine::one_line;
@@ -138,8 +140,7 @@ pub(super) fn run(
 
 fn facts(session: &Found, thread: &str, entries: &[Box<RawValue>], items: &WholeItems, cleaner: &Cleaner) -> Facts {
     let time = |entry: Option<&Box<RawValue>>| {
-        let entry: Value = entry.and_then(|entry| serde_json::from_str(entry.get()).ok()).unwrap_or_default();
-        entry["ts"].as_str().unwrap_or_default().to_owned()
+        entry.and_then(|entry| Entry::read(entry.get())).map(|entry| entry.ts.into_owned()).unwrap_or_default()
     };
     let identity = recorded_threads(&session.dir, &[thread.to_owned()]).remove(thread).unwrap_or_default();
     let (title, kind) = (identity.title.clone(), identity.kind);
@@ -188,16 +189,15 @@ impl Export<'_> {
                 return Err(io::Error::other("interrupted by a signal"));
             }
             progress.advance(1);
-            let entry = self.items.complete(entry.get(), &self.cleaner)?;
-            let is_old = entry["diff_id"].as_str().is_some_and(|id| superseded.contains(id));
-            if is_old && self.format != Format::Json {
-                continue;
-            }
+            let json = self.items.complete(entry.get(), &self.cleaner)?.to_string();
+            let Some(entry) = Entry::read(&json) else { continue };
+            let is_old = matches!(&entry.content, Content::Diff(diff) if superseded.contains(&*diff.diff_id));
             let text = match self.format {
+                Format::Json => format!("{}{json}", if is_first { "" } else { ",\n" }),
+                _ if is_old => continue,
                 Format::Text => in_words(&entry, &self.clock, self.to, &self.detail()),
                 Format::Markdown => markdown::entry(&entry, &self.clock, &self.detail()),
                 Format::Html => html::entry(&entry, &self.clock, &self.detail()),
-                Format::Json => format!("{}{entry}", if is_first { "" } else { ",\n" }),
             };
             is_first = false;
             output.write_all(text.as_bytes())?;
@@ -223,8 +223,8 @@ impl Export<'_> {
         let of_entry = |entry: &RawValue| {
             // Parsing every entry would take long, and few are diffs.
             memchr::memmem::find(entry.get().as_bytes(), b"\"supersedes\"")?;
-            let entry: Value = serde_json::from_str(entry.get()).ok()?;
-            entry["supersedes"].as_str().map(str::to_owned)
+            let Content::Diff(diff) = Entry::read(entry.get())?.content else { return None };
+            diff.supersedes.map(Cow::into_owned)
         };
         self.entries.iter().filter_map(|entry| of_entry(entry)).collect()
     }

@@ -9,6 +9,7 @@ use super::super::below::{Detail, More};
 use super::clean::Cleaner;
 use super::whole::WholeItems;
 use super::{html, markdown};
+use crate::api::Entry;
 
 const ALL: Detail = Detail { output_lines_max: None, has_diffs: true, more: More::All };
 
@@ -17,6 +18,19 @@ fn said(role: &str, text: &str) -> Value {
 }
 
 /// The messages of the model, which are Markdown.
+fn in_text(entry: &Value) -> String {
+    let json = entry.to_string();
+    super::in_words(&Entry::read(&json).expect("BUG: a test gives entries"), &clock(), super::Screen::None, &ALL)
+}
+
+fn in_html(entry: &Value) -> String {
+    html::entry(&Entry::read(&entry.to_string()).expect("BUG: a test gives entries"), &clock(), &ALL)
+}
+
+fn in_markdown(entry: &Value) -> String {
+    markdown::entry(&Entry::read(&entry.to_string()).expect("BUG: a test gives entries"), &clock(), &ALL)
+}
+
 fn messages(text: &str) -> Vec<Value> {
     ["assistant", "reasoning", "plan"].map(|role| said(role, text)).into()
 }
@@ -51,7 +65,7 @@ fn clock() -> Clock {
 fn page(text: &str) -> String {
     let facts = vec![("folder", text.to_owned())];
     let all = entries(text).into_iter().chain(messages(text));
-    let entries: String = all.map(|entry| html::entry(&entry, &clock(), &ALL)).collect();
+    let entries: String = all.map(|entry| in_html(&entry)).collect();
     html::head(&facts) + &entries + html::TAIL
 }
 
@@ -96,7 +110,7 @@ fn check_html(text: &str) {
 /// Parses the Markdown with all extensions and checks the events.
 fn check_markdown(text: &str) {
     let facts = vec![("folder", text.to_owned())];
-    let entries: String = entries(text).iter().map(|entry| markdown::entry(entry, &clock(), &ALL)).collect();
+    let entries: String = entries(text).iter().map(|entry| in_markdown(entry)).collect();
     let file = markdown::head(&facts) + &entries;
     for event in Parser::new_ext(&file, Options::all()) {
         let is_allowed = matches!(
@@ -111,14 +125,14 @@ fn check_markdown(text: &str) {
         assert!(is_allowed, "{event:?} of {text:?} in\n{file}");
     }
     for message in messages(text) {
-        check_message(&markdown::entry(&message, &clock(), &ALL), text);
+        check_message(&in_markdown(&message), text);
     }
     // Text of others makes no heading and no block of ours more or less.
     let outline = |file: &str| {
         let parser = Parser::new_ext(file, Options::all());
         parser.filter(|event| matches!(event, Event::Start(Tag::Heading { .. } | Tag::List(_) | Tag::Item))).count()
     };
-    let plain: String = self::entries("x").iter().map(|entry| markdown::entry(entry, &clock(), &ALL)).collect();
+    let plain: String = self::entries("x").iter().map(|entry| in_markdown(entry)).collect();
     assert_eq!(
         outline(&file),
         outline(&(markdown::head(&[("folder", "x".to_owned())]) + &plain)),
@@ -228,7 +242,7 @@ fn style_is_allowed_by_its_hash_alone() {
 fn text_is_read_as_it_was_written() {
     let text = "a < b && c > d \"e\" 'f' \\ `g` *h* _i_ #1 [j](k)\n  indented\n\n1. x";
     let entry = json!({"ts": "2026-01-01T23:04:05.678Z", "role": "user", "text": text});
-    let page = html::entry(&entry, &clock(), &ALL);
+    let page = in_html(&entry);
     let shown = page
         .replace("&lt;", "<")
         .replace("&gt;", ">")
@@ -236,7 +250,7 @@ fn text_is_read_as_it_was_written() {
         .replace("&#39;", "'")
         .replace("&amp;", "&");
     assert!(shown.contains(&format!("<p>{text}</p>")), "{page}");
-    let file = markdown::entry(&entry, &clock(), &ALL);
+    let file = in_markdown(&entry);
     let read: String = Parser::new(&file)
         .map(|event| {
             let begins_line = matches!(event, Event::HardBreak | Event::SoftBreak | Event::Start(Tag::Paragraph));
@@ -280,7 +294,7 @@ see [the issue](https://a.b/c?d=e&f=g_h) and <b>.
 fn messages_of_the_model_are_rendered() {
     let entry = |role: &str| json!({"ts": "T", "role": role, "text": WRITTEN});
     for role in ["assistant", "reasoning", "plan"] {
-        let page = html::entry(&entry(role), &clock(), &ALL);
+        let page = in_html(&entry(role));
         for part in [
             "<h3>Done</h3>",
             "<p>Fixed <strong>two</strong> <em>bugs</em> in <code>a|b.rs</code>, <del>three</del>:<br>see <a href=\"https://a.b/c?d=e&amp;f=g_h\" \
@@ -293,7 +307,7 @@ fn messages_of_the_model_are_rendered() {
         ] {
             assert!(page.contains(part), "{role}: {part}\n{page}");
         }
-        let file = markdown::entry(&entry(role), &clock(), &ALL);
+        let file = in_markdown(&entry(role));
         let (_, message) = file.split_once("\n\n").expect("a heading");
         let (told, written) = (super::message::blocks(message), super::message::blocks(WRITTEN));
         let lowered = |blocks: Option<Vec<super::message::Block>>| {
@@ -306,7 +320,7 @@ fn messages_of_the_model_are_rendered() {
         assert_eq!(merged(&told.expect("it is not deep")), merged(&lowered(written)), "{role}: {file}");
     }
     // What a person has typed stands as it was typed.
-    assert!(html::entry(&entry("user"), &clock(), &ALL).contains("Fixed **two** _bugs_"));
+    assert!(in_html(&entry("user")).contains("Fixed **two** _bugs_"));
 }
 
 /// The blocks with adjacent texts as one: escapes split a text.
@@ -321,11 +335,7 @@ fn content_of_files_has_its_signs() {
         let sign = if kind.to_string().contains("add") { "+" } else { "-" };
         let change = json!({"path": "a", "kind": kind, "diff": "one\n-two\n"});
         let entry = json!({"ts": "T", "role": "file_change", "changes": [change]});
-        for shown in [
-            html::entry(&entry, &clock(), &ALL),
-            markdown::entry(&entry, &clock(), &ALL),
-            super::in_words(&entry, &clock(), super::Screen::None, &ALL),
-        ] {
+        for shown in [in_html(&entry), in_markdown(&entry), in_text(&entry)] {
             assert!(shown.contains(&format!("{sign}one")) && shown.contains(&format!("{sign}-two")), "{shown}");
         }
     }
@@ -338,12 +348,7 @@ fn secrets_and_homes_are_in_no_format() {
         "/home/ann/x TOKEN=hunter2hunter2 {\"p\":\"/home/ann/y\",\"q\":\"a\\n/home/bob\"} sk-abcdefghijklmnopqrst";
     for entry in entries(text) {
         let entry = WholeItems::none().complete(&entry.to_string(), &cleaner).expect("there is no journal");
-        let all = [
-            entry.to_string(),
-            html::entry(&entry, &clock(), &ALL),
-            markdown::entry(&entry, &clock(), &ALL),
-            super::in_words(&entry, &clock(), super::Screen::None, &ALL),
-        ];
+        let all = [entry.to_string(), in_html(&entry), in_markdown(&entry), in_text(&entry)];
         for text in all {
             for word in ["hunter2", "sk-abc", "/home/ann", "ann/", "bob"] {
                 assert!(!text.contains(word), "{word} is in {text}");

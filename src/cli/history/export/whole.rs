@@ -3,31 +3,86 @@
 //! The journal is read once, to find the records of the items that were cut; each record is then read again when its entry is
 //! written, so that only one output is in memory.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use aho_corasick::AhoCorasick;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::super::progress::Progress;
 use super::clean::Cleaner;
+use crate::api::{Content, Entry, ItemDocument};
 use crate::engine::terminal::remains_of;
+use crate::history::cut_value;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Position, Record, SegmentName};
 use crate::protocol::Method;
 use crate::wire::Side;
 
-/// The members of an entry that may be cut, with their names in the protocol.
-const CUT: [(&str, &str); 2] = [("arguments", "arguments"), ("result", "result")];
-
-/// Marks of a cut, in an entry's text.
+/// Marks a cut, in an entry's text.
 const MARK: &[u8] = b"truncated_by_bytes\":";
-const OUTPUT_MARK: &[u8] = b"output_truncated_by_bytes\":";
 
 /// The name of an item: its turn, if an entry has one, and its id.
 type Name = (Option<String>, String);
+
+/// An item of the protocol: the members of which an entry may have only a part.
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WholeItem {
+    #[serde(default)]
+    id: String,
+    aggregated_output: Option<String>,
+    arguments: Option<Value>,
+    result: Option<Value>,
+}
+
+/// A message of the server.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Completed {
+    thread_id: String,
+    turn_id: Option<String>,
+    item: WholeItem,
+}
+
+/// A thread that a client has read.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ThreadRead {
+    thread: Thread,
+    initial_turns_page: Option<Page>,
+}
+
+#[derive(Deserialize)]
+struct Thread {
+    id: String,
+    turns: Option<Vec<Turn>>,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    data: Option<Vec<Turn>>,
+}
+
+#[derive(Deserialize)]
+struct Turn {
+    id: Option<String>,
+    items: Option<Vec<WholeItem>>,
+}
 
 /// The records of the items of which an entry has only a part.
 pub(super) struct WholeItems {
@@ -46,7 +101,7 @@ impl WholeItems {
     /// Looks for the items of entries that were cut.
     pub(super) fn find(journal: &Path, thread: &str, entries: &[Box<RawValue>]) -> io::Result<WholeItems> {
         let mut items = WholeItems { journal: journal.to_owned(), thread: thread.to_owned(), ..WholeItems::none() };
-        let cut: HashMap<Name, Value> = entries.iter().filter_map(|entry| cut_entry(entry.get())).collect();
+        let cut: HashMap<Name, ItemDocument> = entries.iter().filter_map(|entry| cut_entry(entry.get())).collect();
         if !cut.is_empty() {
             items.read(&cut)?;
         }
@@ -59,7 +114,7 @@ impl WholeItems {
         self.missing
     }
 
-    fn read(&mut self, cut: &HashMap<Name, Value>) -> io::Result<()> {
+    fn read(&mut self, cut: &HashMap<Name, ItemDocument>) -> io::Result<()> {
         let ids = AhoCorasick::new(cut.keys().map(|(_, id)| id.as_str())).map_err(io::Error::other)?;
         let segments =
             SegmentName::list(&self.journal).or_else(|error| match error.kind() == io::ErrorKind::NotFound {
@@ -106,26 +161,29 @@ impl WholeItems {
         if let Some((name, stored)) = cut_entry(json)
             && let Some(item) = self.item(&name, &stored)?
         {
-            let item = cleaner.masked(&item.to_string());
-            let members = entry.as_object_mut();
-            if let (Some(members), true) = (members, stored["output_truncated_by_bytes"].is_u64()) {
-                members.remove("output_truncated_by_bytes");
-                members.insert("output".to_owned(), item["aggregatedOutput"].clone());
-            }
-            for (member, in_item) in
-                CUT.into_iter().filter(|(member, _)| stored[*member]["truncated_by_bytes"].is_u64())
-            {
-                entry[member] = item[in_item].clone();
+            let item = serde_json::to_string(&item).expect("BUG: plain data is JSON");
+            let item = serde_json::from_value::<WholeItem>(cleaner.masked(&item)).unwrap_or_default();
+            if let Some(members) = entry.as_object_mut() {
+                if let (Some(_), Some(output)) = (stored.output_truncated_by_bytes, item.aggregated_output) {
+                    members.remove("output_truncated_by_bytes");
+                    members.insert("output".to_owned(), output.into());
+                }
+                let parts = [("arguments", &stored.arguments, item.arguments), ("result", &stored.result, item.result)];
+                for (member, stored, whole) in parts {
+                    if let (Some(_), Some(whole)) = (stored.as_ref().and_then(cut_value), whole) {
+                        members.insert(member.to_owned(), whole);
+                    }
+                }
             }
         }
-        if let Some(output) = entry["output"].as_str() {
-            entry["output"] = remains_of(output).into();
+        if let Some(Value::String(output)) = entry.get_mut("output") {
+            *output = remains_of(output).into_owned();
         }
         cleaner.all_texts(&mut entry);
         Ok(entry)
     }
 
-    fn item(&self, name: &Name, stored: &Value) -> io::Result<Option<Value>> {
+    fn item(&self, name: &Name, stored: &ItemDocument) -> io::Result<Option<WholeItem>> {
         let Some(at) = self.at.get(name) else { return Ok(None) };
         match Reader::new(&self.journal, Some(at.clone())).step()? {
             Step::Record { at: read, bytes } if read == *at => {
@@ -145,57 +203,52 @@ impl WholeItems {
     }
 }
 
-/// The name of an entry that was cut, and the entry; `None` if it is whole.
-fn cut_entry(json: &str) -> Option<(Name, Value)> {
+/// The name of an entry that was cut, and the action; `None` if it is whole.
+fn cut_entry(json: &str) -> Option<(Name, ItemDocument)> {
     memchr::memmem::find(json.as_bytes(), MARK)?;
-    let entry: Value = serde_json::from_str(json).ok()?;
-    let is_cut = memchr::memmem::find(json.as_bytes(), OUTPUT_MARK).is_some()
-        && entry["output_truncated_by_bytes"].is_u64()
-        || CUT.iter().any(|(member, _)| entry[*member]["truncated_by_bytes"].is_u64());
-    let id = entry["item_id"].as_str()?.to_owned();
-    is_cut.then(|| ((entry["turn_id"].as_str().map(str::to_owned), id), entry))
+    let Entry { turn_id, item_id, content, .. } = Entry::read(json)?;
+    let (Content::Command(item) | Content::FileChange(item) | Content::Tool(item)) = content else { return None };
+    let is_cut = |value: &Option<Value>| value.as_ref().and_then(cut_value).is_some();
+    let is_cut = item.output_truncated_by_bytes.is_some() || is_cut(&item.arguments) || is_cut(&item.result);
+    is_cut.then_some(((turn_id.map(Cow::into_owned), item_id?.into_owned()), item))
 }
 
 /// The completed items of a thread in a record of the server, each with its turn and its id.
-fn for_each_item(record: &[u8], thread: &str, mut take: impl FnMut(Option<&str>, &str, &Value)) {
+fn for_each_item(record: &[u8], thread: &str, mut take: impl FnMut(Option<&str>, &str, &WholeItem)) {
     let Ok(record) = Record::parse(record) else { return };
     let Record::Line { from: Origin::Side(Side::Server), content, .. } = &record else { return };
-    let Some(line) = content.bytes().and_then(|line| serde_json::from_slice::<Value>(line).ok()) else { return };
-    let mut found = |turn: &Value, item: &Value| {
-        item["id"].as_str().into_iter().for_each(|id| take(turn.as_str(), id, item));
+    let Some(message) = content.bytes().and_then(|line| serde_json::from_slice::<Message<'_>>(line).ok()) else {
+        return;
     };
-    let params = &line["params"];
-    if Method::of(line["method"].as_str().unwrap_or_default()) == Some(Method::ItemCompleted) {
-        if params["threadId"] == thread {
-            found(&params["turnId"], &params["item"]);
+    if message.method.as_deref().and_then(Method::of) == Some(Method::ItemCompleted) {
+        let completed = message.params.and_then(|params| serde_json::from_str::<Completed>(params.get()).ok());
+        if let Some(Completed { turn_id, item, .. }) = completed.filter(|completed| completed.thread_id == thread) {
+            take(turn_id.as_deref(), &item.id, &item);
         }
         return;
     }
-    // A client has read the thread.
-    let result = &line["result"];
-    if result["thread"]["id"] != thread {
-        return;
-    }
-    let lists = [&result["thread"]["turns"], &result["initialTurnsPage"]["data"]];
-    for turn in lists.into_iter().filter_map(Value::as_array).flatten() {
-        let items = turn["items"].as_array().into_iter().flatten();
-        items.for_each(|item| found(&turn["id"], item));
+    let read = message.result.and_then(|result| serde_json::from_str::<ThreadRead>(result.get()).ok());
+    let Some(read) = read.filter(|read| read.thread.id == thread) else { return };
+    let page = read.initial_turns_page.and_then(|page| page.data);
+    for turn in [read.thread.turns, page].into_iter().flatten().flatten() {
+        turn.items.iter().flatten().for_each(|item| take(turn.id.as_deref(), &item.id, item));
     }
 }
 
 /// Whether an item is the one that an entry has a part of. Ids of early versions of codex are numbers that come again.
-fn completes(item: &Value, entry: &Value) -> bool {
+fn completes(item: &WholeItem, entry: &ItemDocument) -> bool {
     // Masks are as long as the secrets, so lengths are comparable.
-    let output = || {
-        let cut = entry["output_truncated_by_bytes"].as_u64()?;
-        let (whole, part) = (item["aggregatedOutput"].as_str()?, entry["output"].as_str()?);
-        Some(whole.len() as u64 == part.len() as u64 + cut)
+    let fits = |whole: Option<&str>, part: Option<&str>, cut_bytes: u64| {
+        whole.zip(part).is_some_and(|(whole, part)| whole.len() as u64 == part.len() as u64 + cut_bytes)
     };
-    let member = |(member, in_item): (&str, &str)| {
-        let cut = entry[member]["truncated_by_bytes"].as_u64()?;
-        let (whole, part) = (item.get(in_item)?.to_string(), entry[member]["tail"].as_str()?);
-        Some(whole.len() as u64 == part.len() as u64 + cut)
+    let output = entry
+        .output_truncated_by_bytes
+        .map(|cut_bytes| fits(item.aggregated_output.as_deref(), entry.output.as_deref(), cut_bytes));
+    let member = |(whole, part): (&Option<Value>, &Option<Value>)| {
+        let (cut_bytes, tail) = cut_value(part.as_ref()?)?;
+        Some(fits(whole.as_ref().map(Value::to_string).as_deref(), Some(tail), cut_bytes))
     };
-    let all: Vec<bool> = output().into_iter().chain(CUT.into_iter().filter_map(member)).collect();
+    let members = [(&item.arguments, &entry.arguments), (&item.result, &entry.result)];
+    let all: Vec<bool> = output.into_iter().chain(members.into_iter().filter_map(member)).collect();
     !all.is_empty() && all.into_iter().all(|fits| fits)
 }

@@ -1,0 +1,319 @@
+//! An entry of a conversation: a message, an action, a request or the end of a turn, as a transcript has it.
+//!
+//! [`super::transcript`] makes it, and its JSON is stored as a line that is never changed; whoever reads a line gets the entry
+//! back. The events of [`super::ui`] have the same contents. The type stands in this room, because the fold writes it; `api`
+//! exports it to all others.
+//!
+//! A line that is handed on stays text, so it keeps members that only a later version knows.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use super::review::ReviewDocument;
+use super::turn::Usage;
+
+/// The kind of an approval that codex's own reviewer decided.
+pub(crate) const AUTO_REVIEW: &str = "auto_review";
+
+/// The decision of a person on a denial of codex's own reviewer.
+pub(crate) const OVERRULED: &str = "overruled";
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry<'a> {
+    /// RFC 3339.
+    pub(crate) ts: Cow<'a, str>,
+    pub(crate) item_id: Option<Cow<'a, str>>,
+    /// The record that it was made of: a method of the protocol, or an event of ours.
+    pub(crate) event: Cow<'a, str>,
+    pub(crate) turn_id: Option<Cow<'a, str>>,
+    pub(crate) content: Content<'a>,
+}
+
+/// The content of an entry, by its role.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Content<'a> {
+    User(Said<'a>),
+    /// A message of the model.
+    Assistant(Said<'a>),
+    Reasoning(Said<'a>),
+    Plan(PlanDocument),
+    Command(ItemDocument),
+    FileChange(ItemDocument),
+    /// Any other tool, or a text that a hook or a review has added.
+    Tool(ItemDocument),
+    /// The changes of a turn so far.
+    Diff(TurnDiff<'a>),
+    /// A request that has ended, or a decision of codex's own reviewer.
+    Approval(ApprovalDocument<'a>),
+    /// The end of a turn.
+    Status(EndDocument),
+    Error(ErrorDocument<'a>),
+    Usage(Usage),
+    Compaction,
+    /// Of a version that this one does not know: its role.
+    #[serde(serialize_with = "nothing")]
+    Other(Cow<'a, str>),
+}
+
+documents! {
+    /// An entry as JSON.
+    struct Document<'a> {
+        ts: &'a str,
+        role: &'a str,
+        item_id?: &'a str,
+        event: &'a str,
+        turn_id?: &'a str,
+        #[serde(flatten)]
+        content: &'a Content<'a>,
+    }
+}
+
+/// What all entries have.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow, default)]
+    ts: Cow<'a, str>,
+    #[serde(borrow)]
+    role: Cow<'a, str>,
+    item_id: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    event: Cow<'a, str>,
+    turn_id: Option<Cow<'a, str>>,
+}
+
+documents! {
+    /// A message.
+    #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+    pub(crate) struct Said<'a> {
+        text?: Cow<'a, str>,
+        /// The types of its parts, unless all are text.
+        content?: Vec<Cow<'a, str>>,
+    }
+
+    /// The model's plan: as it was written, or its steps.
+    #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+    pub(crate) struct PlanDocument {
+        text?: String,
+        steps?: Vec<PlanStep>,
+        explanation?: String,
+    }
+
+    /// A step of a plan, with the protocol's values.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    pub(crate) struct PlanStep {
+        #[serde(default)]
+        status: Value,
+        #[serde(default)]
+        step: Value,
+    }
+
+    /// A tool's input and output.
+    #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+    pub(crate) struct ItemDocument {
+        #[serde(default)]
+        item_type: String,
+        /// Of a text that a hook or a review has added.
+        text?: String,
+        tool?: String,
+        server?: String,
+        command?: String,
+        cwd?: String,
+        arguments?: Value,
+        changes?: Value,
+        output?: String,
+        output_truncated_by_bytes?: u64,
+        result?: Value,
+        details?: Value,
+        exit_code?: Value,
+        duration_ms?: Value,
+        status?: String,
+        is_error?: bool,
+        error_message?: Value,
+    }
+
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    pub(crate) struct TurnDiff<'a> {
+        #[serde(borrow, default)]
+        diff_id: Cow<'a, str>,
+        supersedes?: Cow<'a, str>,
+        #[serde(borrow)]
+        text: Cow<'a, str>,
+    }
+
+    /// A request and how it ended. A decision of codex's own reviewer has the same members.
+    #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+    pub(crate) struct ApprovalDocument<'a> {
+        request_id?: Cow<'a, str>,
+        #[serde(borrow, default)]
+        kind: Cow<'a, str>,
+        command?: Cow<'a, str>,
+        cwd?: Cow<'a, str>,
+        reason?: Cow<'a, str>,
+        text?: Cow<'a, str>,
+        status?: Cow<'a, str>,
+        decision?: Cow<'a, str>,
+        source?: Cow<'a, str>,
+        error_code?: Cow<'a, str>,
+        /// The answer with which it has ended before. It was not sent.
+        not_sent?: Cow<'a, str>,
+        review_id?: Cow<'a, str>,
+        review?: Cow<'a, ReviewDocument>,
+    }
+
+    /// The end of a turn.
+    #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+    pub(crate) struct EndDocument {
+        status: String,
+        duration_ms?: Value,
+        error_code?: String,
+        error_message?: String,
+    }
+
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    pub(crate) struct ErrorDocument<'a> {
+        text?: Cow<'a, str>,
+        error_code?: Cow<'a, str>,
+    }
+}
+
+fn nothing<S: Serializer>(_: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_unit()
+}
+
+impl<'a> Entry<'a> {
+    /// Reads a line; `None` if it is not an entry.
+    pub(crate) fn read(json: &'a str) -> Option<Entry<'a>> {
+        let Head { ts, role, item_id, event, turn_id } = serde_json::from_str(json).ok()?;
+        let content = Content::read(&role, json).unwrap_or(Content::Other(role));
+        Some(Entry { ts, item_id, event, turn_id, content })
+    }
+}
+
+impl Serialize for Entry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Entry { ts, item_id, event, turn_id, content } = self;
+        let (item_id, turn_id) = (item_id.as_deref(), turn_id.as_deref());
+        Document { ts, role: content.role(), item_id, event, turn_id, content }.serialize(serializer)
+    }
+}
+
+impl PlanDocument {
+    /// A line for each step; `None` for a plan as it was written.
+    pub(crate) fn steps_in_words(&self) -> Option<String> {
+        let line = |step: &PlanStep| {
+            let mark = match step.status.as_str() {
+                Some("completed") => "[x]",
+                Some("in_progress") => "[>]",
+                Some(_) | None => "[ ]",
+            };
+            format!("{mark} {}", step.step.as_str().unwrap_or_default())
+        };
+        Some(self.steps.as_ref()?.iter().map(line).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+impl EndDocument {
+    pub(crate) fn duration_ms(&self) -> Option<u64> {
+        self.duration_ms.as_ref()?.as_u64()
+    }
+
+    /// The error in the server's words, or else its code.
+    pub(crate) fn why(&self) -> Option<&str> {
+        let texts = [&self.error_message, &self.error_code].into_iter();
+        texts.filter_map(Option::as_deref).find(|text| !text.is_empty())
+    }
+}
+
+impl ItemDocument {
+    pub(crate) fn exit_code(&self) -> Option<i64> {
+        self.exit_code.as_ref()?.as_i64()
+    }
+
+    pub(crate) fn duration_ms(&self) -> Option<u64> {
+        self.duration_ms.as_ref()?.as_u64()
+    }
+
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error_message.as_ref()?.as_str()
+    }
+
+    /// The name of a tool, or else the type of its item.
+    pub(crate) fn name(&self) -> Cow<'_, str> {
+        match (self.server.as_deref(), self.tool.as_deref()) {
+            (Some(server), Some(tool)) if !server.is_empty() && !tool.is_empty() => format!("{server}.{tool}").into(),
+            (Some(name), _) if !name.is_empty() => name.into(),
+            (_, Some(name)) if !name.is_empty() => name.into(),
+            (_, _) => self.item_type.as_str().into(),
+        }
+    }
+}
+
+impl<'a> ApprovalDocument<'a> {
+    /// A decision of codex's own reviewer, or on one of its denials.
+    pub(super) fn of_review(review_id: &'a str, text: &'a str, decision: &'a str) -> ApprovalDocument<'a> {
+        ApprovalDocument {
+            kind: AUTO_REVIEW.into(),
+            text: Some(text.into()),
+            status: Some("resolved".into()),
+            decision: Some(decision.into()),
+            review_id: Some(review_id.into()),
+            ..ApprovalDocument::default()
+        }
+    }
+}
+
+impl<'a> Content<'a> {
+    fn read(role: &str, json: &'a str) -> Option<Content<'a>> {
+        fn member<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
+            serde_json::from_str(json).ok()
+        }
+        Some(match role {
+            "user" => Content::User(member(json)?),
+            "assistant" => Content::Assistant(member(json)?),
+            "reasoning" => Content::Reasoning(member(json)?),
+            "plan" => Content::Plan(member(json)?),
+            "command" => Content::Command(member(json)?),
+            "file_change" => Content::FileChange(member(json)?),
+            "tool" => Content::Tool(member(json)?),
+            "diff" => Content::Diff(member(json)?),
+            "approval" => Content::Approval(member(json)?),
+            "status" => Content::Status(member(json)?),
+            "error" => Content::Error(member(json)?),
+            "token_usage" => Content::Usage(member(json)?),
+            "context_compacted" => Content::Compaction,
+            _ => return None,
+        })
+    }
+
+    /// Of an action.
+    pub(crate) fn item(&self) -> Option<&ItemDocument> {
+        if let Content::Command(item) | Content::FileChange(item) | Content::Tool(item) = self {
+            Some(item)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn role(&self) -> &str {
+        match self {
+            Content::User(_) => "user",
+            Content::Assistant(_) => "assistant",
+            Content::Reasoning(_) => "reasoning",
+            Content::Plan(_) => "plan",
+            Content::Command(_) => "command",
+            Content::FileChange(_) => "file_change",
+            Content::Tool(_) => "tool",
+            Content::Diff(_) => "diff",
+            Content::Approval(_) => "approval",
+            Content::Status(_) => "status",
+            Content::Error(_) => "error",
+            Content::Usage(_) => "token_usage",
+            Content::Compaction => "context_compacted",
+            Content::Other(role) => role,
+        }
+    }
+}
