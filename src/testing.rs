@@ -49,9 +49,8 @@ pub mod history {
 }
 
 pub mod index {
-    pub use crate::index::{
-        Cursor, Follower, HISTORY_FILE, History, Index, IndexSettings, Next, Patience, TranscriptFiles,
-    };
+    pub use crate::api::Cursor;
+    pub use crate::index::{Follower, HISTORY_FILE, History, Index, IndexSettings, Next, Patience, TranscriptFiles};
 }
 
 pub mod journal {

@@ -3,12 +3,33 @@
 //! Pure. `control` writes these documents and its client reads them, so that both sides of the socket have the same types.
 //! A relay of an older version leaves members out, which is why those that came later have a default.
 
+mod activity;
+mod context;
+mod event;
+mod parameter;
 mod query;
+mod review;
 mod session;
 mod thread_list;
 mod transcript;
+mod usage;
 
+pub(crate) use activity::{
+    ActionDocument, ActionsDocument, ActionsQuery, ActivityDocument, RowPage, ToolRowDocument, ToolRowsQuery,
+    TurnRowDocument, TurnRowsQuery,
+};
+pub(crate) use context::{
+    ContextCommand, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, DeliveryDocument,
+    FittedContext, FragmentDocument, FragmentsDocument, FragmentsQuery, WaitingDocument,
+};
+pub use event::Cursor;
+pub(crate) use event::{
+    EVENTS_MAX, EventDocument, EventPage, EventStreamQuery, EventsQuery, GapPayload, GapReason, RunPayload, StreamMode,
+    Verbatim, gap_event,
+};
+pub(crate) use parameter::{EpochId, Limit, Moment, Parameter, Parameters};
 pub(crate) use query::{Query, State};
+pub(crate) use review::{OverruledDocument, REVIEWS_MAX, ReviewDocument, ReviewsDocument, ReviewsQuery};
 pub(crate) use session::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ConnectionDocument,
     ContextEngineDocument, Counters, Fault, HubDocument, IndexDocument, JournalDocument, PrunedDocument,
@@ -18,3 +39,7 @@ pub(crate) use thread_list::ListedThread;
 pub(crate) use transcript::{Transcript, TranscriptDocument};
 
 pub(crate) use crate::history::{ApprovalDocument, Content, Entry, ItemDocument, Said};
+pub(crate) use usage::{
+    Answered, Identities, RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, UsageDocument, UsageQuery,
+    Used,
+};

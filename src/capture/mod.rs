@@ -19,8 +19,9 @@ mod terminal;
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
+use crate::api::WaitingDocument;
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::{WaitingDocument, new_commands};
+use crate::control::new_commands;
 use crate::engine::{ContextBounds, PushedCommand};
 use crate::store::{Found, OfflineLedger};
 pub use agent_pty::{Watch, Whose};

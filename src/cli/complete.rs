@@ -12,11 +12,12 @@ use clap::{Args, Command, ValueHint};
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 use clap_complete::env::Shells;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Done;
 use super::{screen, select_session, threads, wrap};
-use crate::api::ThreadIdentityDocument;
+use crate::api::{Limit, Query as _, ReviewsDocument, ReviewsQuery, SessionDocument, State, ThreadDocument};
 use crate::config::Environment;
 use crate::control::{client, recorded_threads};
 use crate::index::{HISTORY_FILE, History};
@@ -127,13 +128,12 @@ fn session_in(words: &[String]) -> Option<String> {
 
 fn thread_offers(environment: &Environment) -> Vec<Offer> {
     let Some(session) = session(environment) else { return Vec::new() };
-    let live = asked(&session, "/sessions/self");
+    let live = asked::<SessionDocument>(&session, &State.path()).map(|document| document.threads).unwrap_or_default();
     let mut offers: Vec<Offer> = Vec::new();
-    for thread in live["threads"].as_array().into_iter().flatten().rev() {
-        let text = |member: &str| thread[member].as_str().unwrap_or_default();
-        let who: ThreadIdentityDocument = serde_json::from_value(thread.clone()).unwrap_or_default();
-        let about = [&who.in_words().unwrap_or_default(), text("activity_state"), text("last_action")].join(" ");
-        offers.push((text("thread_id").to_owned(), about.trim().to_owned()));
+    for ThreadDocument { thread_id, activity_state, last_action, identity, .. } in live.into_iter().rev() {
+        let who = identity.in_words().unwrap_or_default();
+        let about = [&who, activity_state.name(), last_action.as_deref().unwrap_or_default()].join(" ");
+        offers.push((thread_id, about.trim().to_owned()));
     }
     let path = session.dir.join(HISTORY_FILE);
     let past = if path.exists() { History::new(&path).threads(0).unwrap_or_default() } else { Vec::new() };
@@ -158,20 +158,17 @@ fn live_sessions(environment: &Environment) -> impl Iterator<Item = Found> {
 }
 
 fn denial_offers(environment: &Environment) -> Vec<Offer> {
-    let rows = live_sessions(environment).flat_map(|session| {
-        let mut document = asked(&session, "/sessions/self/codex-reviews?limit=50");
-        document["reviews"].as_array_mut().map(std::mem::take).unwrap_or_default()
-    });
-    let offer = |row: Value| {
-        let text = |member: &str| row[member].as_str().unwrap_or_default().to_owned();
-        (text("review_id"), text("subject"))
-    };
-    rows.filter(|row| row["overruled_at"].is_null()).map(offer).collect()
+    let query = ReviewsQuery { limit: Some(Limit(50)), ..ReviewsQuery::default() };
+    let denials = live_sessions(environment)
+        .flat_map(|session| asked::<ReviewsDocument>(&session, &query.path()).map(|document| document.reviews))
+        .flatten();
+    let open = denials.filter(|denial| denial.overruled_at.is_none());
+    open.map(|denial| (denial.review_id, denial.subject.unwrap_or_default())).collect()
 }
 
 fn request_offers(environment: &Environment) -> Vec<Offer> {
     let rows = live_sessions(environment).flat_map(|session| {
-        let mut document = asked(&session, "/sessions/self/codex-pending-requests");
+        let mut document: Value = asked(&session, "/sessions/self/codex-pending-requests").unwrap_or_default();
         document["requests"].as_array_mut().map(std::mem::take).unwrap_or_default()
     });
     let offer = |row: Value| {
@@ -181,13 +178,10 @@ fn request_offers(environment: &Environment) -> Vec<Offer> {
     rows.map(offer).collect()
 }
 
-/// The response of a live relay; null if none is running or it does not answer in time.
-fn asked(session: &Found, path: &str) -> Value {
-    if !session.live {
-        return Value::Null;
-    }
-    let answer = client::get_within(&session.dir, path, ANSWER_WAIT_MAX).ok();
-    answer.and_then(|answer| answer.document().ok()).unwrap_or_default()
+/// The response of a live relay; `None` if none is running or it does not answer in time.
+fn asked<T: DeserializeOwned>(session: &Found, path: &str) -> Option<T> {
+    let answer = session.live.then(|| client::get_within(&session.dir, path, ANSWER_WAIT_MAX).ok()).flatten()?;
+    answer.document().ok()
 }
 
 /// Names the shell that calls for a completion.

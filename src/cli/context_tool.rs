@@ -11,7 +11,6 @@ use std::time::{Duration, SystemTime};
 
 use bytesize::ByteSize;
 use clap::{Args, Subcommand, ValueHint};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::history::thread_or_id;
@@ -22,15 +21,15 @@ use super::screen::{Clock, Times};
 use super::select_session::{SessionFlag, SessionWord, signed};
 use super::{CliError, Done};
 use super::{complete, select_session, threads};
-use crate::api::SessionDocument;
+use crate::api::{
+    ContextCommand, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, DeliveryDocument,
+    FittedContext, FragmentsDocument, FragmentsQuery, Query, SessionDocument, WaitingDocument,
+};
 use crate::capture::{Tail, keep, notify_started};
 use crate::config::{Environment, Flags, Settings};
-use crate::control::{
-    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, FragmentsDocument, WaitingDocument, client,
-    not_waiting, recorded_threads,
-};
+use crate::control::{client, not_waiting, recorded_threads};
 use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand};
-use crate::store::{Found, KeptDelivery, LEDGER_FILE, LedgerError, OfflineLedger, Otherwise, WhichCommands};
+use crate::store::{Found, LEDGER_FILE, LedgerError, OfflineLedger, Otherwise, WhichCommands};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ContextTool {
@@ -168,7 +167,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> Done
     }
     let session = select_session::latest(arguments.session.name(), Otherwise::Latest, environment)?;
     let read = |ledger: &mut OfflineLedger| Ok(DeliveriesDocument { deliveries: ledger.deliveries()? });
-    let DeliveriesDocument { deliveries } = look(&session, "/sessions/self/context/deliveries", read)?;
+    let DeliveriesDocument { deliveries } = look(&session, &DeliveriesQuery {}, read)?;
     let Some(last) = deliveries.last() else {
         if arguments.json {
             // The error below has a status of its own.
@@ -196,7 +195,7 @@ fn together(listed: Vec<(&Found, ContextDocument)>) -> Value {
 
 /// The waiting commands of a session.
 fn waiting(session: &Found) -> Result<ContextDocument, CliError> {
-    look(session, "/sessions/self/context", |ledger| Ok(ContextDocument::of(ledger.waiting_context()?)))
+    look(session, &ContextQuery {}, |ledger| Ok(ContextDocument::of(ledger.waiting_context()?)))
 }
 
 /// Prints the waiting commands of one session.
@@ -230,21 +229,21 @@ fn settings_of(session: &Found, environment: &Environment) -> ContextSettings {
 }
 
 /// The response of the relay, or what `read` finds in the ledger of a stopped session.
-pub(super) fn look<T: DeserializeOwned + Default>(
+fn look<Q: Query<Document: Default>>(
     session: &Found,
-    path: &str,
-    read: impl Fn(&mut OfflineLedger) -> Result<T, LedgerError>,
-) -> Result<T, CliError> {
-    offline::ask(session, path, || {
+    query: &Q,
+    read: impl Fn(&mut OfflineLedger) -> Result<Q::Document, LedgerError>,
+) -> Result<Q::Document, CliError> {
+    offline::ask(session, &query.path(), || {
         if !session.dir.join(LEDGER_FILE).exists() {
-            return Ok(Some(T::default()));
+            return Ok(Some(Q::Document::default()));
         }
         let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
         Ok(Some(read(&mut ledger).map_err(|error| error.to_string())?))
     })
 }
 
-fn show_last(last: &KeptDelivery, json: bool, to: Screen) -> Done {
+fn show_last(last: &DeliveryDocument, json: bool, to: Screen) -> Done {
     if json {
         return Ok(print_json(last));
     }
@@ -474,7 +473,7 @@ fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> Do
 pub(super) fn run_fragments(arguments: &FragmentsArguments, environment: &Environment) -> Done {
     let sessions = select_session::several(arguments.session.name(), Otherwise::Latest, environment)?;
     let read = |ledger: &mut OfflineLedger| Ok(FragmentsDocument::of(ledger.fragments()?));
-    let (listed, status) = select_session::each(&sessions, |session| look(session, "/sessions/self/fragments", read))?;
+    let (listed, status) = select_session::each(&sessions, |session| look(session, &FragmentsQuery {}, read))?;
     if arguments.json {
         let threads = listed.into_iter().flat_map(|(_, document)| document.threads).collect();
         return Ok(status.max(print_json(&FragmentsDocument { threads })));

@@ -16,7 +16,7 @@ use super::{CliError, Done};
 use super::{FAILED, USAGE, say, select_session};
 use crate::config::{Environment, Flags, Settings, parse_duration};
 use crate::index::TranscriptFiles;
-use crate::keeping::{Bounds, Deleted, DataKind, Masked, PrunedSessions, bytes_to_read, prune, prune_sessions, redact};
+use crate::keeping::{Bounds, DataKind, Deleted, Masked, PrunedSessions, bytes_to_read, prune, prune_sessions, redact};
 use crate::secrets::Masker;
 use crate::store::{Found, Otherwise, RunMode, full_name, short};
 
@@ -417,7 +417,8 @@ mod tests {
             threads: None,
             last_used: SystemTime::UNIX_EPOCH,
         };
-        let went = [Deleted { session_id: id.to_owned(), what: DataKind::Session, count: 1, bytes: 9, files: Vec::new() }];
+        let went =
+            [Deleted { session_id: id.to_owned(), what: DataKind::Session, count: 1, bytes: 9, files: Vec::new() }];
         let total = Total { count: 1, bytes: 9 };
         let document = PruneDocument { dry_run: false, went: &went, total, left: &[], faults: &[] };
         let table = deleted_table(&document, &[session], Screen::Plain);

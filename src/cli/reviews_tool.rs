@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::complete;
 use super::offline::{self, Door, OfflineSession, Past};
@@ -17,11 +17,10 @@ use super::select_session::{self, SessionFlag, SessionWord};
 use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
+use crate::api::{Moment, OverruledDocument, Query as _, ReviewDocument, ReviewsDocument, ReviewsQuery};
 use crate::config::Environment;
 use crate::control::client;
 use crate::engine::{one_line, without_shell};
-use crate::history::rfc3339_millis;
-use crate::index::{REVIEWS_MAX, WhichReviews};
 use crate::store::Found;
 
 /// Attempts while a session keeps starting or ending.
@@ -92,18 +91,17 @@ pub(super) struct OverruleArguments {
 }
 
 /// A session and its reviews.
-type Listed<'a> = Vec<(&'a Found, Value)>;
+type Listed<'a> = Vec<(&'a Found, ReviewDocument)>;
 
 /// Lists reviews.
 pub(super) fn run_reviews(arguments: &ReviewsArguments, environment: &Environment) -> Done {
     let sessions = select_session::listed(arguments.session.name(), environment)?;
-    let which = if arguments.all { WhichReviews::All } else { WhichReviews::Denied };
-    let since = arguments.since.get();
-    let (reviews, status) = read(&sessions, which, since.map(super::since::Since::micros), environment)?;
+    let since = arguments.since.get().map(|since| Moment(since.micros()));
+    let query = ReviewsQuery { all: Some(arguments.all), since, limit: None };
+    let (reviews, status) = read(&sessions, &query, environment)?;
     if arguments.as_json {
-        let mut reviews: Vec<Value> = reviews.into_iter().map(|(_, review)| review).collect();
-        reviews.reverse();
-        return Ok(status.max(print_json(&json!({ "reviews": reviews }))));
+        let reviews = reviews.into_iter().rev().map(|(_, review)| review).collect();
+        return Ok(status.max(print_json(&ReviewsDocument { reviews })));
     }
     if reviews.is_empty() {
         let place = match &sessions[..] {
@@ -111,10 +109,8 @@ pub(super) fn run_reviews(arguments: &ReviewsArguments, environment: &Environmen
             _ => "any session".to_owned(),
         };
         let period = if since.is_some() { " in this period" } else { "" };
-        say(&match which {
-            WhichReviews::Denied => format!("codex's reviewer has denied nothing in {place}{period}"),
-            WhichReviews::All => format!("codex's reviewer has looked at nothing in {place}{period}"),
-        });
+        let done = if arguments.all { "looked at" } else { "denied" };
+        say(&format!("codex's reviewer has {done} nothing in {place}{period}"));
         return Ok(status);
     }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
@@ -125,14 +121,13 @@ pub(super) fn run_reviews(arguments: &ReviewsArguments, environment: &Environmen
 /// The reviews of these sessions, newest first.
 fn read<'a>(
     sessions: &'a [Found],
-    which: WhichReviews,
-    since_us: Option<u64>,
+    query: &ReviewsQuery,
     environment: &Environment,
 ) -> Result<(Listed<'a>, i32), CliError> {
     let door = offline::door(environment);
     let progress = Progress::new("reading sessions", sessions.len() as u64);
     let looked = select_session::at_once(sessions, |session| {
-        let found = reviews_of(session, which, since_us, door);
+        let found = reviews_of(session, query, door);
         progress.advance(1);
         found
     });
@@ -145,25 +140,17 @@ fn read<'a>(
             Err(error) => worst = worst.max(error.report()),
         }
     }
-    reviews.sort_by_cached_key(|(_, review)| Reverse(at(review).to_owned()));
+    reviews.sort_by_cached_key(|(_, review)| Reverse(review.changed_at().to_owned()));
     Ok((reviews, worst))
 }
 
-/// When a review ended or, if it runs, began.
-fn at(review: &Value) -> &str {
-    review["decided_at"].as_str().or(review["started_at"].as_str()).unwrap_or_default()
-}
-
 /// The reviews of a session; none if it keeps no history.
-fn reviews_of(session: &Found, which: WhichReviews, since_us: Option<u64>, door: Door) -> Result<Vec<Value>, CliError> {
-    let all = if which == WhichReviews::All { "true" } else { "false" };
-    let since = since_us.map(|since_us| format!("&since={}", rfc3339_millis(since_us)));
-    let path = format!("/sessions/self/codex-reviews?all={all}{}", since.unwrap_or_default());
+fn reviews_of(session: &Found, query: &ReviewsQuery, door: Door) -> Result<Vec<ReviewDocument>, CliError> {
     for _ in 0..TRIES_MAX {
-        if let Some(answer) = offline::relay_answer(session, &path)? {
+        if let Some(answer) = offline::relay_answer(session, &query.path())? {
             if answer.status.is_success() {
-                let mut document: Value = answer.document().map_err(CliError::failed)?;
-                return Ok(document["reviews"].as_array_mut().map(std::mem::take).unwrap_or_default());
+                let document: ReviewsDocument = answer.document().map_err(CliError::failed)?;
+                return Ok(document.reviews);
             }
             let refused = Refused::of(&answer);
             return match refused.code() {
@@ -173,9 +160,8 @@ fn reviews_of(session: &Found, which: WhichReviews, since_us: Option<u64>, door:
         }
         match OfflineSession::open(session, door)? {
             Past::Stopped(past) => {
-                let reviews = past.history.reviews(which, since_us, REVIEWS_MAX, 0);
-                let reviews = reviews.map_err(|error| CliError::failed(error.to_string()))?;
-                return Ok(reviews.iter().map(|review| json!(review)).collect());
+                let document = past.history.reviews(query, 0).map_err(|error| CliError::failed(error.to_string()))?;
+                return Ok(document.reviews);
             }
             Past::NothingRecorded => return Ok(Vec::new()),
             Past::Live => {}
@@ -195,16 +181,16 @@ fn as_table(reviews: &Listed<'_>, all: &[Found], (clock, is_utc): (&Clock, bool)
         Column::text("ACTION"),
         Column::text("REASON"),
     ];
-    let ids: Vec<&str> = reviews.iter().map(|(_, review)| text(review, "review_id")).collect();
-    let row = |(session, review): &(&Found, Value)| -> Vec<Cell> {
-        let age = || clock.age(at(review)).unwrap_or_default();
-        let when = if is_utc || to == Screen::None { clock.cell(at(review), to) } else { age() };
+    let ids: Vec<&str> = reviews.iter().map(|(_, review)| &*review.review_id).collect();
+    let row = |(session, review): &(&Found, ReviewDocument)| -> Vec<Cell> {
+        let age = || clock.age(review.changed_at()).unwrap_or_default();
+        let when = if is_utc || to == Screen::None { clock.cell(review.changed_at(), to) } else { age() };
         let [session_id, name] = select_session::cells_of(&session.id, all, to);
-        let id = text(review, "review_id");
+        let id = &*review.review_id;
         let id = if to == Screen::None { id } else { short(id, &ids) };
         let (decision, tone) = decision(review);
-        let risk = review["risk_level"].as_str().map(|risk| format!("{risk} risk"));
-        let reason = review["reason"].as_str().map(one_line);
+        let risk = review.risk_level.as_ref().map(|risk| format!("{risk} risk"));
+        let reason = review.reason.as_deref().map(one_line);
         let reason = [risk, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
         vec![
             (Tone::Faint, when),
@@ -220,26 +206,21 @@ fn as_table(reviews: &Listed<'_>, all: &[Found], (clock, is_utc): (&Clock, bool)
 }
 
 /// The decision, and whether a person overruled it.
-fn decision(review: &Value) -> (String, Tone) {
-    if review["overruled_at"].is_string() {
+fn decision(review: &ReviewDocument) -> (String, Tone) {
+    if review.overruled_at.is_some() {
         return ("overruled".to_owned(), Tone::Good);
     }
-    let status = text(review, "status");
-    let tone = match status {
+    let tone = match &*review.status {
         "approved" => Tone::Good,
         "in_progress" => Tone::Warning,
         _ => Tone::Bad,
     };
-    (status.replace('_', " "), tone)
+    (review.status.replace('_', " "), tone)
 }
 
 /// The action on one line.
-fn action(review: &Value) -> String {
-    one_line(&without_shell(text(review, "subject")))
-}
-
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
-    value[member].as_str().unwrap_or_default()
+fn action(review: &ReviewDocument) -> String {
+    one_line(&without_shell(review.subject.as_deref().unwrap_or_default()))
 }
 
 /// Fewest characters of a shortened id.
@@ -258,10 +239,10 @@ fn short<'a>(id: &'a str, ids: &[&str]) -> &'a str {
 /// Overrules a denial.
 pub(super) fn run_overrule(arguments: &OverruleArguments, environment: &Environment) -> Done {
     let (here, elsewhere) = select_session::here_and_elsewhere(arguments.session.name(), environment)?;
-    let denials_of = |sessions| read(sessions, WhichReviews::Denied, None, environment).map(|(denials, _)| denials);
+    let denials_of = |sessions| read(sessions, &ReviewsQuery::default(), environment).map(|(denials, _)| denials);
     let (here, elsewhere) = (denials_of(&here)?, denials_of(&elsewhere)?);
     let (session, review) = find(&arguments.review, &here, &elsewhere)?;
-    let review_id = text(review, "review_id");
+    let review_id = &review.review_id;
     if !session.is_still_live() {
         return Err(CliError::not_running(session));
     }
@@ -271,33 +252,37 @@ pub(super) fn run_overrule(arguments: &OverruleArguments, environment: &Environm
     if !answer.status.is_success() {
         return Err(refusal(&Refused::of(&answer), review));
     }
-    let document: Value = answer.document().map_err(CliError::failed)?;
+    let document: OverruledDocument = answer.document().map_err(CliError::failed)?;
     if arguments.as_json {
         return Ok(print_json(&document));
     }
     let what = screen::plain(&action(review));
     let at = select_session::argument_for(session, arguments.session.name(), environment);
-    Ok(screen::print(&match document["turn_id"].is_string() {
+    Ok(screen::print(&match document.turn_id.is_some() {
         true => format!(
             "approved: {what}\nthe running turn learns of it now; `codex-shim tail -f{at}` shows what it does\n"
         ),
         false => format!(
             "approved: {what}\nthe model learns of it with the next message: `codex-shim send 'try again' --thread {}{at}`\n",
-            screen::plain(text(&document, "thread_id"))
+            screen::plain(&document.thread_id)
         ),
     }))
 }
 
 /// The denial with this name, and its session. `latest` is the newest one here; if none is here, the only one elsewhere.
-fn find<'a>(name: &str, here: &'a Listed<'a>, elsewhere: &'a Listed<'a>) -> Result<(&'a Found, &'a Value), CliError> {
+fn find<'a>(
+    name: &str,
+    here: &'a Listed<'a>,
+    elsewhere: &'a Listed<'a>,
+) -> Result<(&'a Found, &'a ReviewDocument), CliError> {
     let no_such = |message: String| CliError::exits(NO_SUCH_REQUEST, screen::plain(&message));
-    let ambiguous = |matching: &[(&'a Found, &'a Value)]| {
-        let ids: Vec<&str> = matching.iter().take(TOLD_MAX).map(|(_, review)| text(review, "review_id")).collect();
+    let ambiguous = |matching: &[(&'a Found, &'a ReviewDocument)]| {
+        let ids: Vec<&str> = matching.iter().take(TOLD_MAX).map(|(_, review)| &*review.review_id).collect();
         no_such(format!("`{name}` matches {} denials: {}", matching.len(), ids.join(", ")))
     };
     let each = |denials: &'a Listed<'a>| denials.iter().map(|(session, review)| (*session, review));
     if name == LATEST {
-        let may_be = |(session, review): &(&Found, &Value)| session.live && review["overruled_at"].is_null();
+        let may_be = |(session, review): &(&Found, &ReviewDocument)| session.live && review.overruled_at.is_none();
         if let Some(newest) = each(here).find(may_be) {
             return Ok(newest);
         }
@@ -308,8 +293,8 @@ fn find<'a>(name: &str, here: &'a Listed<'a>, elsewhere: &'a Listed<'a>) -> Resu
             several => Err(ambiguous(several).with_remedy("these are of other folders: name one by its id")),
         };
     }
-    let of_id = |is: &dyn Fn(&str) -> bool| -> Vec<(&'a Found, &'a Value)> {
-        each(here).chain(each(elsewhere)).filter(|(_, review)| is(text(review, "review_id"))).collect()
+    let of_id = |is: &dyn Fn(&str) -> bool| -> Vec<(&'a Found, &'a ReviewDocument)> {
+        each(here).chain(each(elsewhere)).filter(|(_, review)| is(&*review.review_id)).collect()
     };
     let exact = of_id(&|id| id == name);
     let matching = if exact.is_empty() { of_id(&|id| !name.is_empty() && id.starts_with(name)) } else { exact };
@@ -321,8 +306,8 @@ fn find<'a>(name: &str, here: &'a Listed<'a>, elsewhere: &'a Listed<'a>) -> Resu
 }
 
 /// The refusal of a relay, and the next step.
-fn refusal(refused: &Refused, review: &Value) -> CliError {
-    let id = screen::plain(text(review, "review_id"));
+fn refusal(refused: &Refused, review: &ReviewDocument) -> CliError {
+    let id = screen::plain(&*review.review_id);
     match refused.code() {
         "turn_over" => CliError::failed("the turn of this denial is over, so the model would not learn of it now")
             .with_remedy(format!("`codex-shim overrule {id} --next-turn` approves it for the next message")),
@@ -344,12 +329,17 @@ mod tests {
         Found { id: id.to_owned(), dir, live: true, holder: None, repository: None, threads: None, last_used }
     }
 
+    fn review(id: &str) -> ReviewDocument {
+        let review = json!({ "review_id": id, "session_id": "s", "started_at": "", "status": "denied" });
+        serde_json::from_value(review).expect("a review")
+    }
+
     #[test]
     fn latest_is_here_or_the_only_one_elsewhere() {
         let (one, other) = (live("one"), live("other"));
-        let denial = |session, id: &str| (session, json!({ "review_id": id }));
+        let denial = |session, id: &str| (session, review(id));
         let check = |name: &str, here: &Listed<'_>, elsewhere: &Listed<'_>, expect: &str| {
-            let found = find(name, here, elsewhere).map(|(_, review)| text(review, "review_id").to_owned());
+            let found = find(name, here, elsewhere).map(|(_, review)| review.review_id.clone());
             assert_eq!(found.unwrap_or_else(|error| error.message), expect, "{name}");
         };
         let (a, b) = (denial(&one, "aa"), denial(&other, "aa-2"));
@@ -374,7 +364,7 @@ mod tests {
     fn refusals_name_the_next_step() {
         let check = |code: &str, expect: &str| {
             let refused = Refused::with_code(code);
-            let error = refusal(&refused, &json!({"review_id": "r"})).to_string();
+            let error = refusal(&refused, &review("r")).to_string();
             assert!(error.contains(expect), "{error}");
         };
         check("turn_over", "overrule r --next-turn");

@@ -16,7 +16,9 @@ use super::{CliError, Done, FAILED};
 use super::{complete, say, select_session};
 use crate::config::{Complaint, Environment, Flags, Settings, conditions};
 use crate::control::answer::kind_of;
-use crate::engine::{Asked, Decides, Does, InThread, Matcher, Miss, RulePlace, RequestKind, Rule, Words, Workspace, asked};
+use crate::engine::{
+    Asked, Decides, Does, InThread, Matcher, Miss, RequestKind, Rule, RulePlace, Words, Workspace, asked,
+};
 use crate::relay::{ServerEnvironment, program_in_time};
 use crate::store::{Found, RuleUse, rule_uses};
 

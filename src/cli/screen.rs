@@ -13,9 +13,10 @@ use unicode_width::UnicodeWidthChar as _;
 use super::{CliError, FAILED};
 use crate::capture::terminal_size;
 use crate::config::Environment;
-use crate::control::local_time::{Zone, micros_of};
+use crate::control::local_time::Zone;
 use crate::engine::visible;
 use crate::history::Activity;
+use crate::history::micros_of;
 
 /// Emphasis of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

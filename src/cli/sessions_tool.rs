@@ -10,7 +10,6 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::history::{action_age, action_words};
 use super::offline::{self, Door, OfflineSession, Past};
 use super::requests::{asks_cell, print_json};
 use super::screen::{self, Screen, Tone};
@@ -19,15 +18,18 @@ use super::select_session::SessionWord;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
-use crate::api::{ListedThread, SessionDocument, ThreadDocument};
+use crate::api::{
+    ActionDocument, ActionsDocument, ActionsQuery, Limit, ListedThread, Query as _, SessionDocument, State,
+    ThreadDocument,
+};
 use crate::config::{Environment, Flags, Settings};
 use crate::control::{self, SessionRow, client};
 use crate::engine::one_line;
-use crate::history::{Action, Activity};
+use crate::history::{ActionKind, ActionStatus, Activity};
 use crate::sessions::source::{AnsweredIn, Home, Source};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
-use crate::tui::{self, Bell, UiEnd, Pager, Setup, FirstScreen};
+use crate::tui::{self, Bell, FirstScreen, Pager, Setup, UiEnd};
 
 /// List sessions, live ones first
 #[derive(Debug, Args)]
@@ -95,7 +97,7 @@ fn state(session: &Found) -> (Option<Activity>, Vec<ThreadRow>) {
     if !session.live {
         return (Some(Activity::Stopped), Vec::new());
     }
-    let answer = match client::get(&session.dir, "/sessions/self") {
+    let answer = match client::get(&session.dir, &State.path()) {
         Ok(answer) => answer,
         Err(_) if !session.is_still_live() => return (Some(Activity::Stopped), Vec::new()),
         Err(error) => {
@@ -205,7 +207,7 @@ struct Child {
     /// Pending requests, oldest first.
     waits_for: Vec<Value>,
     /// As in `activity-actions`.
-    last_action: Option<Value>,
+    last_action: Option<ActionDocument>,
     /// The threads of persons: the open ones of a hub, and those of the current run of another session.
     threads: Vec<ChildThread>,
     /// Whether they have rows of their own.
@@ -313,7 +315,7 @@ fn look(session: &Found, door: Door) -> Child {
     };
     match OfflineSession::open(session, door) {
         Ok(Past::Stopped(past)) => match past.history.actions(1, 0) {
-            Ok(actions) => Child { last_action: actions.last().map(Action::document), ..stopped },
+            Ok(actions) => Child { last_action: actions.into_iter().next_back().map(ActionDocument::from), ..stopped },
             Err(why) => Child { error: Some(why.to_string()), ..stopped },
         },
         Ok(Past::NothingRecorded) => stopped,
@@ -325,7 +327,7 @@ fn look(session: &Found, door: Door) -> Child {
 /// Queries the relay of a session.
 fn live(session: &Found) -> Result<Child, String> {
     let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.message(session));
-    let document: SessionDocument = get("/sessions/self")?.document()?;
+    let document: SessionDocument = get(&State.path())?.document()?;
     let rows = match document.pending_requests {
         0 => Vec::new(),
         _ => {
@@ -340,7 +342,7 @@ fn live(session: &Found) -> Result<Child, String> {
         })
     };
     // A session without a journal has no actions.
-    let actions: Value = get("/sessions/self/activity-actions?limit=1")?.document().unwrap_or_default();
+    let last: ActionsDocument = get(&ActionsQuery { limit: Some(Limit(1)) }.path())?.document().unwrap_or_default();
     Ok(Child {
         live: true,
         threads: ChildThread::all(&document),
@@ -349,7 +351,7 @@ fn live(session: &Found) -> Result<Child, String> {
         since: document.state_since.or(document.started_at),
         pending_requests: document.pending_requests,
         waits_for: rows.into_iter().map(brief).collect(),
-        last_action: actions["actions"].as_array().and_then(|actions| actions.last().cloned()),
+        last_action: last.actions.into_iter().next_back(),
         ..Child::of(session)
     })
 }
@@ -415,10 +417,11 @@ fn cells(child: &Child, now: SystemTime, to: Screen) -> Vec<Cell> {
         None => ("no answer", Tone::Bad),
         Some(state) => (screen::state(state, to), tone(state)),
     };
-    let is_request = |action: &&Value| action["action_kind"] == "approval" && action["status"] == "pending";
+    let is_request =
+        |action: &&ActionDocument| action.action_kind == ActionKind::Approval && action.status == ActionStatus::Pending;
     let last = child.last_action.as_ref().filter(|action| !is_request(action)).map(|action| {
-        let ago = action_age(action, now).map(|age| format!(" ({age} ago)")).unwrap_or_default();
-        format!("{}{ago}", action_words(action))
+        let age = humantime::parse_rfc3339(action.changed_at()).ok().map(|at| screen::age(at, now));
+        format!("{}{}", action.words(), age.map(|age| format!(" ({age} ago)")).unwrap_or_default())
     });
     let [id, name] = select_session::name_cells(&child.session_id, &child.short_id, &child.name, to);
     vec![
@@ -474,7 +477,10 @@ pub(super) struct TuiArguments {
 }
 
 /// The sessions to show, and the first screen.
-fn shown_first(arguments: &TuiArguments, environment: &Environment) -> Result<(Arc<dyn Source>, FirstScreen), CliError> {
+fn shown_first(
+    arguments: &TuiArguments,
+    environment: &Environment,
+) -> Result<(Arc<dyn Source>, FirstScreen), CliError> {
     let named = arguments.session.name();
     #[cfg(feature = "fleet")]
     if arguments.fleet {
@@ -533,6 +539,14 @@ mod tests {
             pid,
         };
         Row { session, threads: Vec::new() }
+    }
+
+    fn action(kind: &str, status: &str, summary: &str) -> ActionDocument {
+        let action = json!({
+            "action_kind": kind, "status": status, "summary_text": summary, "session_id": "s",
+            "source_provider": "codex-app", "started_at": "2026-01-02T03:06:01Z", "ended_at": "2026-01-02T03:06:05Z",
+        });
+        serde_json::from_value(action).expect("an action")
     }
 
     #[test]
@@ -606,9 +620,7 @@ mod tests {
                 json!({ "thread_id": "t1", "summary": "run make", "warnings": ["it overwrites a device"] }),
                 json!({ "thread_id": "t1", "summary": "x" }),
             ],
-            last_action: Some(
-                json!({ "action_kind": "approval", "status": "pending", "summary_text": "Approval requested: make" }),
-            ),
+            last_action: Some(action("approval", "pending", "Approval requested: make")),
             threads,
             lists_threads: true,
             error: None,
@@ -649,10 +661,7 @@ hub      .codex                          waits for permission  7s   -           
         let waiting = Child {
             pending_requests: 2,
             waits_for: vec![json!({ "summary": "run make" }), json!({ "summary": "x" })],
-            last_action: Some(json!({
-                "action_kind": "command", "status": "completed", "summary_text": "Completed: ls", "started_at": "2026-01-02T03:06:01Z",
-                "ended_at": "2026-01-02T03:06:05Z",
-            })),
+            last_action: Some(action("command", "completed", "Completed: ls")),
             ..child("a", Some(Activity::WaitingPermission))
         };
         let silent = Child { error: Some("why".to_owned()), ..child("long", None) };

@@ -7,8 +7,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 
 use crate::config::parse_duration;
-use crate::control::local_time::micros_of;
-use crate::history::rfc3339_millis;
+use crate::history::{micros_of, rfc3339_millis};
 
 /// The beginning of a period, in microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

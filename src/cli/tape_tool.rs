@@ -23,8 +23,8 @@ use crate::journal::reader::{Reader, Step};
 use crate::journal::{Record, SegmentName};
 use crate::launch;
 use crate::replay::{
-    Difference, ListenOptions, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep, ListenNews, listen,
-    serve, summary_of,
+    Difference, ListenNews, ListenOptions, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep,
+    listen, serve, summary_of,
 };
 use crate::store::Otherwise;
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use super::screen;
-use crate::api::ThreadIdentityDocument;
-use crate::control::{Identities, recorded_threads};
+use crate::api::{Identities, ThreadIdentityDocument};
+use crate::control::recorded_threads;
 
 /// Most threads that a message lists.
 const LISTED_MAX: usize = 8;

@@ -16,10 +16,13 @@ use super::select_session::{self, SessionWord};
 use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, say};
+use crate::api::{
+    Identities, Moment, Query as _, RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, UsageDocument,
+    UsageQuery, Used,
+};
 use crate::config::Environment;
-use crate::control::{Identities, RequestOrigin, UsageDocument};
+use crate::control::{self, RequestOrigin};
 use crate::hub;
-use crate::index::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};
 use crate::protocol::ThreadKind;
 use crate::store::{ChoiceError, Found, label, short, short_id};
 use crate::text::short as compact;
@@ -110,15 +113,11 @@ struct Group {
 pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done {
     let found = select_session::listed(arguments.session.name(), environment)?;
     let since = arguments.since.get();
-    let path = match since {
-        Some(since) => format!("/sessions/self/usage?since={}", since.rfc3339()),
-        None => "/sessions/self/usage".to_owned(),
-    };
-    let since_us = since.map(super::since::Since::micros);
+    let query = UsageQuery { since: since.map(|since| Moment(since.micros())) };
     let door = offline::door(environment);
     let progress = Progress::new("reading sessions", found.len() as u64);
     let read = select_session::at_once(&found, |session| {
-        let read = usage_of(session, &path, since_us, door);
+        let read = usage_of(session, &query, door);
         progress.advance(1);
         read
     });
@@ -150,10 +149,10 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     Ok(worst.max(screen::print(&shown.text(to, screen::columns(to), since.is_none()))))
 }
 
-fn usage_of(session: &Found, path: &str, since_us: Option<u64>, door: Door) -> Result<UsageDocument, CliError> {
-    offline::ask(session, path, || match OfflineSession::open(session, door)? {
+fn usage_of(session: &Found, query: &UsageQuery, door: Door) -> Result<UsageDocument, CliError> {
+    offline::ask(session, &query.path(), || match OfflineSession::open(session, door)? {
         Past::Stopped(past) => {
-            let used = UsageDocument::read(&past.history, since_us, 0);
+            let used = control::usage_of(&past.history, query, 0);
             used.map(Some).map_err(|error| CliError::failed(error.to_string()))
         }
         Past::Live => Ok(None),
@@ -558,9 +557,8 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::api::ThreadIdentityDocument;
+    use crate::api::{Answered, ThreadIdentityDocument};
     use crate::history::{ThreadClient, ThreadIdentity};
-    use crate::index::{Answered, RateLimitDocument};
     use crate::protocol::ThreadDescription;
     use crate::store::Holder;
 

@@ -8,7 +8,7 @@ use toml::{Table, Value};
 
 use super::kind::{list, quoted};
 use super::sources::{Sources, article, parse_count};
-use super::{Complaint, SettingRow, Setting, SettingName, Source, name};
+use super::{Complaint, Setting, SettingName, SettingRow, Source, name};
 use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
 /// The variables of these settings.
@@ -137,7 +137,11 @@ impl AssemblyChoice {
                 Some(tokens) => SettingRow::bare(TOKEN_BUDGET.file, tokens, &self.token_budget.source),
                 None => SettingRow::text(TOKEN_BUDGET.file, None, &self.token_budget.source),
             },
-            SettingRow::bare(PROJECTION_CHARS_MAX.file, self.projection_chars_max.value, &self.projection_chars_max.source),
+            SettingRow::bare(
+                PROJECTION_CHARS_MAX.file,
+                self.projection_chars_max.value,
+                &self.projection_chars_max.source,
+            ),
             SettingRow {
                 name: "fragments",
                 value: Some(fragments.iter().map(shown).collect::<Vec<_>>().join("; ")),

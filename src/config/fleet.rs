@@ -7,7 +7,7 @@ use std::str::FromStr;
 use toml::Value;
 
 use super::sources::{Sources, parse_bool};
-use super::{SettingRow, Setting, SettingName, Source, name};
+use super::{Setting, SettingName, SettingRow, Source, name};
 
 /// The variables of these settings.
 pub(super) const VARIABLES: [&str; 7] = [

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use super::sources::{Sources, parse_bool, parse_bytes, parse_count, parse_duration, parse_names};
-use super::{ContextScope, NoticeChoice, SettingRow, ServerChoice, SessionName, Setting, SettingName, Source};
+use super::{ContextScope, NoticeChoice, ServerChoice, SessionName, Setting, SettingName, SettingRow, Source};
 use crate::engine::{Carrier, RequestType};
 
 /// A kind of setting, and the default of one.
@@ -37,11 +37,17 @@ impl<T> Kind<T> {
 }
 
 pub(super) fn truth(default: bool) -> Kind<bool> {
-    Kind { read: ReadValue::Text(parse_bool, default), row: |name, value, source| SettingRow::bare(name, value, source) }
+    Kind {
+        read: ReadValue::Text(parse_bool, default),
+        row: |name, value, source| SettingRow::bare(name, value, source),
+    }
 }
 
 pub(super) fn count(default: usize) -> Kind<usize> {
-    Kind { read: ReadValue::Text(parse_count, default), row: |name, value, source| SettingRow::bare(name, value, source) }
+    Kind {
+        read: ReadValue::Text(parse_count, default),
+        row: |name, value, source| SettingRow::bare(name, value, source),
+    }
 }
 
 pub(super) fn time(default: Duration) -> Kind<Duration> {

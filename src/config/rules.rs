@@ -7,8 +7,8 @@ use toml::{Table, Value};
 
 use super::kind::{list, quoted};
 use super::sources::{Sources, article};
-use super::{Complaint, SettingRow, Setting, Source};
-use crate::engine::{Does, ExactCommand, Matcher, RulePlace, Rule, RuleAction, Subject, Trust, Words, is_whole_path};
+use super::{Complaint, Setting, SettingRow, Source};
+use crate::engine::{Does, ExactCommand, Matcher, Rule, RuleAction, RulePlace, Subject, Trust, Words, is_whole_path};
 
 const RULES_MAX: usize = 256;
 

@@ -162,7 +162,10 @@ impl Conversations {
     }
 
     /// Starts the thread, which passes each result to `post`. The thread ends with the [`ConversationReader`].
-    pub(super) fn start(self, post: impl Fn(u64, Result<Conversation, String>) + Send + 'static) -> io::Result<ConversationReader> {
+    pub(super) fn start(
+        self,
+        post: impl Fn(u64, Result<Conversation, String>) + Send + 'static,
+    ) -> io::Result<ConversationReader> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let (readings, to_read) = sync_channel(READINGS_MAX);
         let journal_dir = self.journal_dir.clone();

@@ -132,11 +132,16 @@ pub(super) fn first(occasion: Occasion, can: &Abilities) -> Option<OccasionStep>
 pub(super) fn next(occasion: Occasion, worked: OccasionStep, can: &Abilities) -> Option<OccasionStep> {
     let after_turn = || can.then(Method::Maintain, OccasionStep::MaintainAfterTurn);
     match (occasion, worked) {
-        (Occasion::NewThread, OccasionStep::Bootstrap) => can.then(Method::Maintain, OccasionStep::MaintainAfterBootstrap),
+        (Occasion::NewThread, OccasionStep::Bootstrap) => {
+            can.then(Method::Maintain, OccasionStep::MaintainAfterBootstrap)
+        }
         (Occasion::TurnCompleted { messages }, OccasionStep::Ingest(number)) if number + 1 < messages => {
             Some(OccasionStep::Ingest(number + 1))
         }
-        (Occasion::TurnCompleted { .. }, OccasionStep::AfterTurn | OccasionStep::IngestBatch | OccasionStep::Ingest(_)) => after_turn(),
+        (
+            Occasion::TurnCompleted { .. },
+            OccasionStep::AfterTurn | OccasionStep::IngestBatch | OccasionStep::Ingest(_),
+        ) => after_turn(),
         (Occasion::NewThread | Occasion::TurnBegins | Occasion::TurnCompleted { .. } | Occasion::Compaction, _) => None,
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::{PendingCall, Post, Reporter, Task, ThreadQueue};
 use super::conversation::Conversation;
-use super::conversation::{Conversations, ConversationReader};
+use super::conversation::{ConversationReader, Conversations};
 use super::permit::{Permit, Subject};
 use super::process::{Output, Process};
 use super::protocol::{self, EngineInfo, TurnStart};

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use super::requests::source_of;
 use super::routes::{AppState, Message, PROTOCOL, Refusal, Responded, ThisSession, ok};
 use super::server::Unstalled;
+use crate::api::OverruledDocument;
 use crate::engine::{ApiReply, ApiRequest, OverruleFor, Unready};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
@@ -111,7 +112,7 @@ pub(super) async fn overrule(
     };
     match app.call(question, TURN_WAIT_MAX).await {
         Some(ApiReply::Overruled { thread_id, turn_id }) => {
-            ok(&json!({ "ok": true, "review_id": review_id, "thread_id": thread_id, "turn_id": turn_id }))
+            ok(&OverruledDocument { ok: true, review_id, thread_id, turn_id })
         }
         reply => Err(refused(&app, reply)),
     }

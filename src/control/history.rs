@@ -1,116 +1,39 @@
 //! Routes of the history: events, activity, actions, tools, turns and transcripts, and their access to the index and the
 //! database that it writes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{self, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::extract::{Path, RawQuery};
+use axum::extract::Path;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use super::local_time::micros_of;
 use super::open_threads::with_repository;
-use super::routes::{Refusal, Responded, SessionInfo, ThisSession, ok};
+use super::routes::{AppState, Given, Refusal, Responded, SessionInfo, ThisSession, ok};
 use crate::api::{
-    IndexDocument, PrunedDocument, SessionDocument, ThreadDocument, ThreadIdentityDocument, TranscriptDocument,
+    ActionsDocument, ActionsQuery, ActivityDocument, Cursor, EVENTS_MAX, EventPage, EventsQuery, Identities,
+    IndexDocument, Limit, PrunedDocument, ReviewsQuery, SessionDocument, ThreadDocument, ThreadIdentityDocument,
+    ToolRowDocument, ToolRowsQuery, TranscriptDocument, TurnRowDocument, TurnRowsQuery, UsageDocument, UsageQuery,
 };
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, ThreadIdentity, rfc3339_millis};
-use crate::index::{
-    Cursor, EventPage, HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, REVIEWS_MAX, SessionUsage,
-    Table, WhichReviews,
-};
+use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, TableRow};
 use crate::journal::{Position, end_of, reader};
 
 /// Default number of events in a page. Source: the contract.
 const EVENTS_DEFAULT: u64 = 200;
 
-/// Largest number of events in a page. Source: the contract.
-const EVENTS_MAX: u64 = 500;
-
-/// Longest accepted epoch; ours have 12 digits.
-const EPOCH_DIGITS_MAX: usize = 32;
-
 const ACTIONS_DEFAULT: u64 = 20;
 
-const ACTIONS_MAX: u64 = 200;
-
-/// The query string of a request.
-pub(super) struct Query(HashMap<String, String>);
-
-impl Query {
-    /// Parses a query string. Parameters that are not in `known` are refused.
-    pub(super) fn of(query: Option<&str>, known: &[&str]) -> Result<Query, Refusal> {
-        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-        let mut read = HashMap::new();
-        for pair in pairs {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if !known.contains(&name) {
-                return Err(bad(format!("`{name}`: this path takes {}", known.join(", "))));
-            }
-            read.insert(name.to_owned(), value.to_owned());
-        }
-        Ok(Query(read))
-    }
-
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
-    }
-
-    /// The value of a numeric parameter; anything but digits is refused.
-    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        let Some(text) = self.text(name) else { return Ok(None) };
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        match u64::from_str(text) {
-            Ok(number) if digits => Ok(Some(number)),
-            // A number beyond u64 is beyond every event number too.
-            Err(_) if digits && !text.is_empty() => Ok(Some(u64::MAX)),
-            Ok(_) | Err(_) => Err(bad(format!("`{name}={text}`: it must be a whole number, 0 or more"))),
-        }
-    }
-
-    /// The caller's cursor, if given: the number in the parameter `name`, and its epoch.
-    pub(super) fn cursor(&self, name: &str) -> Result<Option<Cursor>, Refusal> {
-        let epoch = match self.text("since_epoch") {
-            Some(text) => Some(epoch_of(text).ok_or_else(|| {
-                bad(format!("`since_epoch={text}`: not an epoch; give the `epoch` of a page or an event"))
-            })?),
-            None => None,
-        };
-        Ok(self.number(name)?.map(|seq| Cursor { seq, epoch }))
-    }
-
-    /// The parameter `limit`, between 1 and `most`.
-    pub(super) fn limit(&self, default: u64, most: u64) -> Result<u64, Refusal> {
-        match self.number("limit")? {
-            None => Ok(default),
-            Some(limit) if (1..=most).contains(&limit) => Ok(limit),
-            Some(limit) => Err(bad(format!("`limit={limit}`: it must be 1 to {most}"))),
-        }
-    }
-}
-
-/// Parses an epoch; `None` if it is malformed.
-pub(super) fn epoch_of(text: &str) -> Option<String> {
-    let is_hex = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (is_hex && text.len() <= EPOCH_DIGITS_MAX).then(|| text.to_ascii_lowercase())
-}
-
-pub(super) fn bad(message: String) -> Refusal {
-    Refusal::bad("invalid_parameter", message)
-}
-
-pub(super) async fn events(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
-    let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "limit"])?;
-    let (since, limit) = (query.cursor("since_seq")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
+pub(super) async fn events(ThisSession(app): ThisSession, Given(query): Given<EventsQuery>) -> Responded {
+    let EventsQuery { since_seq, since_epoch, limit } = query;
+    let (since, limit) = (Cursor::of(since_seq, since_epoch), limit.map_or(EVENTS_DEFAULT, |Limit(limit)| limit));
     let historian = app.historian()?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
-    let since_seq = since.as_ref().map(|cursor| cursor.seq);
     let page = historian.ask(opened, move |history| history.events(since.as_ref(), limit, opened, is_behind)).await;
     let page = page.unwrap_or_else(|error| {
         tracing::warn!(%error, "a page of events");
@@ -121,70 +44,50 @@ pub(super) async fn events(ThisSession(app): ThisSession, RawQuery(query): RawQu
 
 pub(super) async fn activity(ThisSession(app): ThisSession) -> Responded {
     app.historian()?;
-    let SessionDocument { state, state_since, threads, .. } = app.document().await;
-    let told = json!({ "activity_state": state, "since": state_since, "threads": threads });
-    ok(&told)
+    let SessionDocument { state: activity_state, state_since: since, threads, .. } = app.document().await;
+    // The members of its threads are sorted by name.
+    ok(&json!(ActivityDocument { activity_state, since, threads }))
 }
 
-pub(super) async fn actions(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
-    let limit = Query::of(query.as_deref(), &["limit"])?.limit(ACTIONS_DEFAULT, ACTIONS_MAX)?;
+pub(super) async fn actions(ThisSession(app): ThisSession, Given(query): Given<ActionsQuery>) -> Responded {
+    let limit = query.limit.map_or(ACTIONS_DEFAULT, |Limit(limit)| limit);
     let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
-    let actions = historian.ask(opened, move |history| history.actions(limit, opened)).await?;
-    let actions: Vec<Value> = actions.iter().map(Action::document).collect();
-    ok(&json!({ "actions": actions }))
+    ok(&ActionsDocument::from(historian.ask(opened, move |history| history.actions(limit, opened)).await?))
 }
 
-pub(super) async fn reviews(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
-    let query = Query::of(query.as_deref(), &["all", "since", "limit"])?;
-    let which = match query.text("all") {
-        None | Some("false") => WhichReviews::Denied,
-        Some("true" | "") => WhichReviews::All,
-        Some(other) => return Err(bad(format!("`all={other}`: it must be true or false"))),
-    };
-    let since = match query.text("since") {
-        Some(text) => {
-            Some(micros_of(text).ok_or_else(|| bad(format!("`since={text}`: it must be a time as in RFC 3339")))?)
-        }
-        None => None,
-    };
-    let limit = query.limit(REVIEWS_MAX, REVIEWS_MAX)?;
+pub(super) async fn reviews(ThisSession(app): ThisSession, Given(query): Given<ReviewsQuery>) -> Responded {
     let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
-    let reviews = historian.ask(opened, move |history| history.reviews(which, since, limit, opened)).await?;
-    ok(&json!({ "reviews": reviews }))
+    ok(&historian.ask(opened, move |history| history.reviews(&query, opened)).await?)
 }
 
-pub(super) async fn tools(session: ThisSession, query: RawQuery) -> Responded {
-    rows(Table::Tools, session, query).await
+pub(super) async fn tools(ThisSession(app): ThisSession, Given(query): Given<ToolRowsQuery>) -> Responded {
+    let ToolRowsQuery { since_id, since_epoch, limit } = query;
+    rows::<ToolRowDocument>(&app, Cursor::of(since_id, since_epoch), limit).await
 }
 
-pub(super) async fn turns(session: ThisSession, query: RawQuery) -> Responded {
-    rows(Table::Turns, session, query).await
+pub(super) async fn turns(ThisSession(app): ThisSession, Given(query): Given<TurnRowsQuery>) -> Responded {
+    let TurnRowsQuery { since_id, since_epoch, limit } = query;
+    rows::<TurnRowDocument>(&app, Cursor::of(since_id, since_epoch), limit).await
 }
 
-async fn rows(table: Table, ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
-    let query = Query::of(query.as_deref(), &["since_id", "since_epoch", "limit"])?;
-    let (since, limit) = (query.cursor("since_id")?, query.limit(EVENTS_DEFAULT, EVENTS_MAX)?);
+async fn rows<T: TableRow + Serialize + Send + 'static>(
+    app: &AppState,
+    since: Option<Cursor>,
+    limit: Option<Limit<EVENTS_MAX>>,
+) -> Responded {
+    let limit = limit.map_or(EVENTS_DEFAULT, |Limit(limit)| limit);
     let historian = app.historian()?;
     let CaughtUp { opened, is_behind } = historian.catch_up().await;
-    let page =
-        historian.ask(opened, move |history| history.rows(table, since.as_ref(), limit, opened, is_behind)).await;
+    let page = historian.ask(opened, move |history| history.rows::<T>(since.as_ref(), limit, opened, is_behind)).await;
     ok(&page?)
 }
 
-pub(super) async fn usage(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
-    let query = Query::of(query.as_deref(), &["since"])?;
-    let since_us =
-        match query.text("since") {
-            Some(text) => Some(micros_of(text).ok_or_else(|| {
-                bad(format!("`since={text}`: it must be a time in UTC, such as 2026-11-01T09:30:00Z"))
-            })?),
-            None => None,
-        };
+pub(super) async fn usage(ThisSession(app): ThisSession, Given(query): Given<UsageQuery>) -> Responded {
     let historian = app.historian()?;
     let CaughtUp { opened, .. } = historian.catch_up().await;
-    ok(&historian.ask(opened, move |history| UsageDocument::read(history, since_us, opened)).await?)
+    ok(&historian.ask(opened, move |history| usage_of(history, &query, opened)).await?)
 }
 
 pub(super) async fn transcript(
@@ -362,9 +265,6 @@ pub(crate) fn with_thread(mut document: Value, session_dir: Option<&path::Path>)
     document
 }
 
-/// Threads by their ids.
-pub(crate) type Identities = BTreeMap<String, ThreadIdentityDocument>;
-
 fn identities_of(history: &History, ids: &[String], opened: u64) -> Vec<(String, ThreadIdentity)> {
     let identities = history.identities(ids, opened).unwrap_or_else(|error| {
         tracing::debug!(%error, "who threads are");
@@ -374,24 +274,12 @@ fn identities_of(history: &History, ids: &[String], opened: u64) -> Vec<(String,
 }
 
 /// The usage of a session, and who its threads are.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct UsageDocument {
-    #[serde(flatten)]
-    pub(crate) usage: SessionUsage,
-    /// Relays of older versions omit it.
-    #[serde(default)]
-    pub(crate) identities: Identities,
-}
-
-impl UsageDocument {
-    /// The usage of the turns that began at `since_us` or later, in microseconds since the Unix epoch.
-    pub(crate) fn read(history: &History, since_us: Option<u64>, opened: u64) -> Result<UsageDocument, HistoryError> {
-        let usage = history.usage(since_us, opened)?;
-        let of_turns = usage.turns.iter().filter_map(|turn| turn.thread_id.clone());
-        let ids: BTreeSet<String> = of_turns.chain(usage.threads.iter().map(|it| it.thread_id.clone())).collect();
-        let ids: Vec<String> = ids.into_iter().collect();
-        Ok(UsageDocument { identities: recorded_identities(history, &ids, opened), usage })
-    }
+pub(crate) fn usage_of(history: &History, query: &UsageQuery, opened: u64) -> Result<UsageDocument, HistoryError> {
+    let usage = history.usage(query, opened)?;
+    let of_turns = usage.turns.iter().filter_map(|turn| turn.thread_id.clone());
+    let ids: BTreeSet<String> = of_turns.chain(usage.threads.iter().map(|it| it.thread_id.clone())).collect();
+    let ids: Vec<String> = ids.into_iter().collect();
+    Ok(UsageDocument { identities: recorded_identities(history, &ids, opened), usage })
 }
 
 /// The activity and the last action of each thread at `now_us`, with the silence after which its turn counts as stalled. An action that
@@ -528,21 +416,6 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
-
-    #[test]
-    fn query_parameters_are_parsed_and_bounded() {
-        let read = |text: &str| Query::of(Some(text), &["since_seq", "limit"]);
-        let number = |text: &str| read(text).and_then(|query| query.number("since_seq"));
-        assert_eq!(number("since_seq=7&limit=2"), Ok(Some(7)));
-        assert_eq!(number(""), Ok(None));
-        assert_eq!(number("since_seq=99999999999999999999999"), Ok(Some(u64::MAX)));
-        for wrong in ["since_seq=", "since_seq=-1", "since_seq=+1", "since_seq=x", "sinceseq=1", "since_seq=1.5"] {
-            assert!(number(wrong).is_err(), "{wrong}");
-        }
-        let limit = |text: &str| read(text).and_then(|query| query.limit(200, 500));
-        assert_eq!((limit(""), limit("limit=500")), (Ok(200), Ok(500)));
-        assert!(limit("limit=0").is_err() && limit("limit=501").is_err());
-    }
 
     const SEGMENT: &str = "000000050009-001.jsonl";
 

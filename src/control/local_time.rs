@@ -61,12 +61,6 @@ impl Zone {
     }
 }
 
-/// The microseconds since 1970 of an RFC 3339 text; `None` if it is not one, or before 1970.
-#[must_use]
-pub(crate) fn micros_of(text: &str) -> Option<u64> {
-    text.parse::<Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok())
-}
-
 /// Times beyond the last representable one become that one.
 fn timestamp(at_us: u64) -> Timestamp {
     i64::try_from(at_us).ok().and_then(|at_us| Timestamp::from_microsecond(at_us).ok()).unwrap_or(Timestamp::MAX)
@@ -75,6 +69,7 @@ fn timestamp(at_us: u64) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::micros_of;
 
     fn berlin() -> Zone {
         Zone(TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").expect("a zone"))

@@ -9,8 +9,9 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::places::Counts;
 use super::routes::AppState;
-use crate::api::{CallCount, ContextEngineDocument, SessionDocument};
-use crate::index::{IndexState, SessionUsage, Used};
+use crate::api::{CallCount, ContextEngineDocument, SessionDocument, SessionUsage, UsageQuery, Used};
+use crate::index::IndexState;
+
 /// The media type of that format.
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -20,7 +21,7 @@ pub(super) async fn metrics(State(app): State<Arc<AppState>>) -> Response {
     if let Some(historian) = &app.historian {
         let state = historian.index.state().borrow().clone();
         let opened = state.opened;
-        used = historian.ask(opened, move |history| history.usage(None, opened)).await.ok();
+        used = historian.ask(opened, move |history| history.usage(&UsageQuery::default(), opened)).await.ok();
         index = Some(state);
     }
     let text = rendered(&document, app.places.counts(), index.as_ref(), used.as_ref());

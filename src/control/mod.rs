@@ -33,12 +33,9 @@ mod warned;
 
 pub(crate) use arrival::sort_by_arrival;
 pub(crate) use client::{Listener, Listening, Received};
-pub(crate) use context::FragmentsDocument;
 pub use context::new_commands;
-pub(crate) use context::{
-    ContextCommand, ContextDocument, DeliveriesDocument, FittedContext, WaitingDocument, not_waiting,
-};
-pub(crate) use history::{Identities, UsageDocument, identify_offline, recorded_threads, with_thread};
+pub(crate) use context::not_waiting;
+pub(crate) use history::{identify_offline, recorded_threads, usage_of, with_thread};
 pub(crate) use lasting::{LastingListener, SharedEndpoint, SocketFault};
 pub(crate) use listed::{RequestOrigin, SessionRow, session_of_request};
 pub(crate) use open_threads::open_threads;

@@ -26,7 +26,7 @@ use super::places::Places;
 use super::published::{Published, Rare};
 use super::warned::Warned;
 use super::{calls, context, history, requests, stream};
-use crate::api::{IndexDocument, JournalDocument, SessionDocument};
+use crate::api::{IndexDocument, JournalDocument, Parameters, SessionDocument};
 use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, Input, Unready};
 use crate::history::{Activity, rfc3339_millis};
@@ -275,6 +275,18 @@ impl FromRequestParts<Arc<AppState>> for ThisSession {
                 Err(Refusal::new(StatusCode::NOT_FOUND, "session_not_found", message))
             }
         }
+    }
+}
+
+/// Extractor of the parameters of a query.
+pub(super) struct Given<Q>(pub(super) Q);
+
+impl<Q: Parameters, S: Sync> FromRequestParts<S> for Given<Q> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Given<Q>, Refusal> {
+        let read = Q::read(parts.uri.query().unwrap_or_default());
+        read.map(Given).map_err(|why| Refusal::bad("invalid_parameter", why))
     }
 }
 

@@ -4,14 +4,11 @@
 //! just now; the index only signals that there are more. So nothing can get lost between the two, and a slow reader costs one
 //! cursor and one page. Events that cannot be indexed are sent too, without a number.
 
-use super::places::Stream;
 use std::convert::Infallible;
 use std::path::Path;
-use std::str::FromStr as _;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
-use axum::extract::RawQuery;
 use axum::http::{HeaderMap, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -21,10 +18,12 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::history::{CaughtUp, Historian, Query, bad, epoch_of};
-use super::routes::{AppState, Refusal, Responded, ThisSession};
+use super::history::{CaughtUp, Historian};
+use super::places::Stream;
+use super::routes::{AppState, Given, Refusal, Responded, ThisSession};
+use crate::api::{Cursor, EpochId, EventStreamQuery, GapReason, Parameter as _, StreamMode, gap_event};
 use crate::history::{Seen, UiFold};
-use crate::index::{Cursor, Follower, GapReason, IndexState, LiveEvent, Next, Patience, shown_line};
+use crate::index::{Follower, IndexState, LiveEvent, Next, Patience, shown_line};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 
 /// Events read from the history at a time.
@@ -60,40 +59,31 @@ impl From<Refusal> for Gone {
     }
 }
 
-/// The form of a stream's events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Events,
-    Raw,
-    Ui,
-}
-
 /// Events on their way to a reader.
 type Sender = mpsc::Sender<Event>;
 
-pub(super) async fn stream(ThisSession(app): ThisSession, RawQuery(query): RawQuery, headers: HeaderMap) -> Responded {
-    let query = Query::of(query.as_deref(), &["since_seq", "since_epoch", "mode"])?;
-    let mode = match query.text("mode").unwrap_or("events") {
-        "events" => Mode::Events,
-        "raw" => Mode::Raw,
-        "ui" => Mode::Ui,
-        other => return Err(bad(format!("`mode={other}`: there is events, raw and ui"))),
-    };
+pub(super) async fn stream(
+    ThisSession(app): ThisSession,
+    Given(query): Given<EventStreamQuery>,
+    headers: HeaderMap,
+) -> Responded {
+    let EventStreamQuery { since_seq, since_epoch, mode } = query;
+    let (since, mode) = (Cursor::of(since_seq, since_epoch), mode.unwrap_or(StreamMode::Events));
     let last_id = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
-    let since = query.cursor("since_seq")?;
     app.historian()?;
-    let wrong = |id: &str, form: &str| bad(format!("`Last-Event-ID: {id}`: it must be {form}"));
-    let waiting_max = if mode == Mode::Events { EVENTS_WAITING_MAX } else { RECORDS_WAITING_MAX };
+    let wrong =
+        |id: &str, form: &str| Refusal::bad("invalid_parameter", format!("`Last-Event-ID: {id}`: it must be {form}"));
+    let waiting_max = if mode == StreamMode::Events { EVENTS_WAITING_MAX } else { RECORDS_WAITING_MAX };
     let (sender, events) = mpsc::channel(waiting_max);
     match mode {
-        Mode::Events => {
+        StreamMode::Events => {
             let since = match last_id {
                 Some(id) => Some(cursor_of(id).ok_or_else(|| wrong(id, "SEQ or EPOCH:SEQ"))?),
                 None => since,
             };
             tokio::spawn(async move { send_events(app.historian()?, since.unwrap_or_default(), sender).await });
         }
-        Mode::Raw | Mode::Ui => {
+        StreamMode::Raw | StreamMode::Ui => {
             let (start, gap) = match (last_id, since) {
                 (Some(id), _) => (Some(Start::parse(id).ok_or_else(|| wrong(id, "GENERATION:SEGMENT:OFFSET"))?), None),
                 (None, Some(since)) => Start::behind(&app, &since).await?,
@@ -181,11 +171,11 @@ async fn send_pages(historian: &Historian, opened: u64, cursor: &mut Cursor, sen
         };
         let first = page.events.first().and_then(|event| event.seq);
         match page.gap_reason {
-            Some(reason @ (GapReason::NewEpoch | GapReason::CursorAhead)) => {
+            Some(reason) if reason.is_other_history() => {
                 send_gap(sender, reason.name(), cursor.seq, first.map(|first| first - 1)).await?;
                 *cursor = Cursor { seq: page.next_seq.saturating_sub(1), epoch: page.epoch.clone() };
             }
-            Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
+            Some(_) | None => {
                 if let Some(first) = first.filter(|first| *first > cursor.seq + 1) {
                     send_gap(sender, "retention", cursor.seq, Some(first - 1)).await?;
                 }
@@ -220,16 +210,14 @@ async fn send_head(sender: &Sender) -> Result<(), Gone> {
 
 /// Sends a gap event.
 async fn send_gap(sender: &Sender, reason: &str, after_seq: u64, up_to_seq: Option<u64>) -> Result<(), Gone> {
-    let payload = json!({ "reason": reason, "after_seq": after_seq, "up_to_seq": up_to_seq });
-    let event = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
-    send(sender, None, &event.to_string()).await
+    send(sender, None, gap_event(reason, after_seq, up_to_seq).get()).await
 }
 
 async fn send_records(
     historian: &Historian,
     journal_dir: &Path,
     (start, missing): (Option<Start>, Option<GapReason>),
-    mode: Mode,
+    mode: StreamMode,
     sender: Sender,
 ) -> Result<(), Gone> {
     let mut state = historian.index.state();
@@ -240,8 +228,8 @@ async fn send_records(
     }
     // The simple form of an event depends on earlier records, so reading starts at the beginning of the segment.
     let from = start.clone().map(|Start { at, .. }| match mode {
-        Mode::Ui => Position { offset: 0, ..at },
-        Mode::Events | Mode::Raw => at,
+        StreamMode::Ui => Position { offset: 0, ..at },
+        StreamMode::Events | StreamMode::Raw => at,
     });
     let is_told = |at: &Position, part| start.as_ref().is_none_or(|start| start.tells(at, part));
     let mut follower = Follower::new(journal_dir, from);
@@ -257,7 +245,7 @@ async fn send_records(
                 read += 1;
                 let id = format!("{}:{}:{}", at.segment.generation, at.segment.number, at.offset);
                 match mode {
-                    Mode::Events | Mode::Raw => {
+                    StreamMode::Events | StreamMode::Raw => {
                         if is_told(&at, 0) {
                             send(&sender, Some(&id), &String::from_utf8_lossy(bytes)).await?;
                         }
@@ -269,7 +257,7 @@ async fn send_records(
                             send(&sender, Some(&id), &String::from_utf8_lossy(successor)).await?;
                         }
                     }
-                    Mode::Ui => {
+                    StreamMode::Ui => {
                         fold(&mut ui, bytes, successor, &mut events);
                         let last = events.len().saturating_sub(1);
                         for (part, event) in events.drain(..).enumerate().filter(|(part, _)| is_told(&at, *part)) {
@@ -319,11 +307,10 @@ fn fold(ui: &mut UiFold, bytes: &[u8], successor: Option<&[u8]>, events: &mut Ve
 /// Parses an id: a number, or an epoch and a number.
 fn cursor_of(id: &str) -> Option<Cursor> {
     let (epoch, seq) = match id.split_once(':') {
-        Some((epoch, seq)) => (Some(epoch_of(epoch)?), seq),
+        Some((epoch, seq)) => (Some(EpochId::read(epoch).ok()?), seq),
         None => (None, id),
     };
-    let is_number = seq.bytes().all(|byte| byte.is_ascii_digit());
-    Some(Cursor { seq: u64::from_str(seq).ok().filter(|_| is_number)?, epoch })
+    Cursor::of(Some(u64::read(seq).ok()?), epoch)
 }
 
 /// Where a reader of records resumes.
@@ -352,7 +339,7 @@ impl Start {
         let of_cursor = cursor.clone();
         let asked = historian.ask(opened, move |history| history.events(Some(&of_cursor), 1, opened, is_behind)).await;
         let asked = asked?;
-        if let Some(reason @ (GapReason::NewEpoch | GapReason::CursorAhead)) = asked.gap_reason {
+        if let Some(reason) = asked.gap_reason.filter(|reason| reason.is_other_history()) {
             return Ok((None, Some(reason)));
         }
         let Some(before) = cursor.seq.checked_sub(1) else { return Ok((None, None)) };
@@ -361,7 +348,7 @@ impl Start {
         let Some(event) = page.events.first() else {
             return Ok((end_of(&app.info.journal_dir).map(|at| Start { at, told: 0 }), None));
         };
-        let start = Start::parse(&event.key);
+        let start = event.key.as_deref().and_then(Start::parse);
         let is_it = event.seq == Some(cursor.seq);
         Ok((start.map(|start| if is_it { start } else { Start { told: 0, ..start } }), None))
     }

@@ -69,7 +69,7 @@ pub(crate) use requests::{
     permissions_in_words, without_shell, without_system_shell,
 };
 pub(crate) use rules::{
-    Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, RulePlace, ProgramCheck, RuleAction, Trust, Words,
+    Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, ProgramCheck, RuleAction, RulePlace, Trust, Words,
     Workspace, asked, is_shell, is_whole_path, passes_command_on, runs_others, runs_project_files,
     runs_repository_files,
 };

@@ -6,11 +6,11 @@
 //! An event does not name the request that it opens. If two requests are open at once, their outcomes are therefore entries of
 //! their own, and no outcome is ascribed to the wrong request. The same holds if a request may be open that is not known here.
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::follow::Reader;
 use super::wire::{EventMessage, Gap};
+use crate::api::{EventDocument, GapPayload, RunPayload};
 use crate::engine::RequestKind;
 use crate::history::{Seen, UiFold};
 use crate::journal::{Generation, Position, Record, SegmentName};
@@ -19,24 +19,6 @@ use crate::sessions::timeline::SessionEvent;
 
 /// The end of a text that the host has cut.
 pub(super) const CUT: &str = " … (the rest stays on the host)";
-
-/// The members of an event.
-#[derive(Debug, Deserialize)]
-pub(super) struct Event {
-    pub(super) event_type: String,
-    #[serde(default)]
-    timestamp: String,
-    #[serde(default)]
-    pub(super) generation: Option<String>,
-    #[serde(default)]
-    pub(super) thread_id: Option<String>,
-    #[serde(default)]
-    pub(super) turn_id: Option<String>,
-    #[serde(default)]
-    item_id: Option<String>,
-    #[serde(default)]
-    pub(super) payload_preview: Value,
-}
 
 /// The state between two messages.
 #[derive(Default)]
@@ -124,11 +106,11 @@ impl Feed {
             let fields = json!({ "type": "gap", "lines": 0, "reason": words(gap, message.seq) });
             out.push(SessionEvent { at: place(number), at_us, fields });
         }
-        let event = message.event.as_ref().and_then(|event| serde_json::from_str::<Event>(event.get()).ok());
-        let Some(event) = event else { return };
+        let Some(event) = message.document() else { return };
         let at_us = us_of(&event.timestamp);
         let starts = event.event_type == "generation_started";
-        let is_adopted = starts && event.payload_preview["adopted"] == true;
+        let run: RunPayload = event.payload();
+        let is_adopted = starts && run.adopted;
         if is_adopted {
             // The server has not ended, and may repeat requests that were open.
             let unsure = self.unsure(at_us);
@@ -153,24 +135,23 @@ impl Feed {
             records.push(head);
         }
         let whose = match &*event.event_type {
-            "request_resolved" => self.whose(&event.payload_preview),
+            "request_resolved" => self.whose(&event.payload()),
             _ => Whose::Unknown,
         };
         match &*event.event_type {
             // No request of this run is before it, unless its server is older.
             "generation_started" => {
                 self.is_whole = !is_adopted;
-                let tells = event.payload_preview["pid"].is_number();
-                self.is_hub = tells.then(|| event.payload_preview["hub"] == true);
+                self.is_hub = run.pid.map(|_| run.hub);
                 tell(json!({ "type": "run", "generation": event.generation }));
             }
             "event_gap" => {
-                let lines = event.payload_preview["lines"].as_u64().unwrap_or(0);
-                let reason = event.payload_preview["reason"].as_str().unwrap_or("the host knows why");
-                tell(json!({ "type": "gap", "lines": lines, "reason": reason }));
+                let GapPayload { lines, reason, .. } = event.payload();
+                let reason = reason.as_deref().unwrap_or("the host knows why");
+                tell(json!({ "type": "gap", "lines": lines.unwrap_or(0), "reason": reason }));
             }
             "request_resolved" if whose != Whose::Known || self.open.len() != 1 => {
-                tell(outcome(&event.payload_preview));
+                tell(outcome(&event.payload()));
             }
             _ => {}
         }
@@ -224,19 +205,19 @@ impl Feed {
     }
 
     /// The records that an event may have been made of.
-    fn records(&mut self, at_us: u64, event: Event, whose: Whose) -> Vec<Value> {
+    fn records(&mut self, at_us: u64, event: EventDocument, whose: Whose) -> Vec<Value> {
         let method = Method::of(&event.event_type);
         let listed = method.map(Method::listed);
         let is_for_human = RequestKind::of(&event.event_type).is_some_and(RequestKind::is_for_human);
         let name = event.event_type.clone();
         match &*name {
             "event_gap" => {
-                let lines = event.payload_preview["lines"].as_u64().unwrap_or(0);
+                let lines = event.payload::<GapPayload>().lines.unwrap_or(0);
                 let mut records = self.unsure(at_us);
                 records.push(json!({ "at": at_us, "gap": { "lines": lines, "reason": "a gap" } }));
                 records
             }
-            "request_resolved" => self.resolved(at_us, whole(event.payload_preview), whose),
+            "request_resolved" => self.resolved(at_us, whole(event.payload()), whose),
             // Calls of the client tell nothing without their answers.
             _ if listed == Some(Listed::ClientRequest) => Vec::new(),
             _ if is_for_human => {
@@ -271,12 +252,12 @@ impl Feed {
                 );
                 records
             }
-            _ => vec![ours(at_us, &name, whole(event.payload_preview))],
+            _ => vec![ours(at_us, &name, whole(event.payload()))],
         }
     }
 
     /// Ends the requests whose item or turn is over, unless each outcome can be assigned to its request.
-    fn over(&mut self, at_us: u64, method: Option<Method>, event: &Event) -> Vec<Value> {
+    fn over(&mut self, at_us: u64, method: Option<Method>, event: &EventDocument) -> Vec<Value> {
         let is_over = |open: &Open| {
             open.thread == event.thread_id
                 && match method {
@@ -359,8 +340,8 @@ fn words(gap: &Gap, seq: u64) -> String {
 }
 
 /// The parameters of a message, with its thread, turn and item.
-fn params(event: Event) -> Value {
-    let mut params = match whole(event.payload_preview) {
+fn params(event: EventDocument) -> Value {
+    let mut params = match whole(event.payload()) {
         Value::Object(members) => members,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     };

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::feed::{CUT, Event, whole};
+use super::feed::{CUT, whole};
 use super::follow::Reader;
 use super::wire::EventMessage;
+use crate::api::{EventDocument, RunPayload};
 use crate::history::{HIDDEN, hides};
 use crate::protocol::Method;
 
@@ -57,18 +58,16 @@ impl Runs {
     /// Takes a stored message.
     pub(crate) fn take(&mut self, payload: &[u8]) {
         let message: Option<EventMessage> = serde_json::from_slice(payload).ok();
-        let event = message.and_then(|message| serde_json::from_str(message.event?.get()).ok());
-        if let Some(event) = event {
+        if let Some(event) = message.and_then(|message| message.document()) {
             self.take_event(&event);
         }
     }
 
-    fn take_event(&mut self, event: &Event) {
+    fn take_event(&mut self, event: &EventDocument) {
         let Some(run) = event.generation.as_ref().filter(|_| event.event_type == "generation_started") else { return };
-        let told = &event.payload_preview;
-        // At the level `summary` the event says only whether a hub has taken over a server.
-        let is_hub = told["hub"] == true || told["adopted"] == true;
-        if is_hub || told["pid"].is_number() {
+        let RunPayload { adopted, hub, pid } = event.payload();
+        let is_hub = hub || adopted;
+        if is_hub || pid.is_some() {
             self.0.insert(run.clone(), is_hub);
         }
         if self.0.len() > RUNS_MAX {
@@ -99,14 +98,14 @@ impl TurnEvents {
         if !self.reader.is_new(&message) {
             return None;
         }
-        let event: Event = serde_json::from_str(message.event.as_ref()?.get()).ok()?;
+        let event = message.document()?;
         self.runs.take_event(&event);
         match &*event.event_type {
             "generation_ended" => {
                 return (self.run.is_some() && self.run == event.generation).then(TurnEvents::stopped);
             }
             // The server of a hub outlives the hub, and the turn goes on in the next run.
-            "generation_started" if event.payload_preview["adopted"] == true => {
+            "generation_started" if event.payload::<RunPayload>().adopted => {
                 self.run = self.run.take().and(event.generation);
                 return None;
             }
@@ -121,7 +120,7 @@ impl TurnEvents {
         }
         self.run = event.generation.clone();
         let method = Method::of(&event.event_type);
-        let payload = whole(event.payload_preview);
+        let payload = whole(event.payload());
         match method {
             Some(Method::ItemCompleted) if payload["item"]["type"] == "agentMessage" => {
                 let item = &payload["item"];

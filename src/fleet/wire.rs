@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::subject::Mode;
+use crate::api::EventDocument;
 use crate::control::answer::argument;
 use crate::protocol::Word;
 
@@ -43,6 +44,11 @@ impl EventMessage {
     pub(crate) fn id(&self) -> String {
         let EventMessage { host, session, epoch, seq, .. } = self;
         format!("{host}/{session}/{epoch}/{seq}")
+    }
+
+    /// The event, if this is not a gap.
+    pub(crate) fn document(&self) -> Option<EventDocument> {
+        serde_json::from_str(self.event.as_ref()?.get()).ok()
     }
 }
 

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::bounded::{rfc3339_millis, start_of};
+use super::bounded::start_of;
 use super::review::REVIEW;
 use super::rows::{Phase, ToolEvent, ToolRow};
 use crate::engine::{UNANSWERED, one_line, without_shell};
@@ -98,25 +98,6 @@ pub struct Action {
     pub thread_id: Option<String>,
     pub turn_id: Option<String>,
     pub item_id: Option<String>,
-}
-
-impl Action {
-    /// The JSON document for API callers.
-    #[must_use]
-    pub fn document(&self) -> Value {
-        json!({
-            "source_provider": "codex-app",
-            "action_kind": self.action_kind.name(),
-            "summary_text": self.summary_text,
-            "status": self.status.name(),
-            "started_at": rfc3339_millis(self.started_at_us),
-            "ended_at": self.ended_at_us.map(rfc3339_millis),
-            "session_id": self.session_id,
-            "thread_id": self.thread_id,
-            "turn_id": self.turn_id,
-            "item_id": self.item_id,
-        })
-    }
 }
 
 /// Describes an action in the past tense: `ran cargo test (exit 1)`, `declined: rm -rf build`. `what` is its command,
@@ -556,16 +537,5 @@ mod tests {
         let long = format!("5 failed post commandExecution i ~ cmd={};error={}", "x".repeat(200), "e".repeat(200));
         let text = format!("Failed: {}…: {}…", "x".repeat(79), "e".repeat(119));
         check(&long, &format!("command failed 5..5 {text}"));
-    }
-
-    #[test]
-    fn document_names_match_the_contract() {
-        let actions = actions(rows("5 completed post commandExecution i ~ cmd=ls;latency=2").into_iter(), 1);
-        let expect = json!({
-            "source_provider": "codex-app", "action_kind": "command", "summary_text": "Completed: ls",
-            "status": "completed", "started_at": "1970-01-01T00:00:00.003Z", "ended_at": "1970-01-01T00:00:00.005Z", "session_id": "s", "thread_id": "t",
-            "turn_id": "u", "item_id": "i",
-        });
-        assert_eq!(actions[0].document(), expect);
     }
 }

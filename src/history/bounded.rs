@@ -409,6 +409,12 @@ pub(crate) fn rfc3339_millis(at_us: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + at).to_string()
 }
 
+/// The microseconds since 1970 of an RFC 3339 text; `None` if it is not one, or before 1970.
+#[must_use]
+pub(crate) fn micros_of(text: &str) -> Option<u64> {
+    text.parse::<jiff::Timestamp>().ok().and_then(|at| u64::try_from(at.as_microsecond()).ok())
+}
+
 /// Milliseconds between the times of two records.
 pub(super) fn latency_ms(from_us: u64, to_us: u64) -> u64 {
     to_us.saturating_sub(from_us) / 1_000

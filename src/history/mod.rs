@@ -54,10 +54,10 @@ mod turn;
 mod ui;
 mod usage;
 
-pub(crate) use action::{Action, KeptTool, action_in_words, actions, decided};
+pub(crate) use action::{Action, ActionKind, ActionStatus, KeptTool, action_in_words, actions, decided};
 pub(crate) use activity::ThreadActivity;
 pub use activity::{Activity, SessionActivity};
-pub(crate) use bounded::{cut_value, rfc3339_millis};
+pub(crate) use bounded::{cut_value, micros_of, rfc3339_millis};
 pub(crate) use entry::{ApprovalDocument, Content, Entry, ItemDocument, Said};
 pub(crate) use event_row::EventRow;
 pub use fold::Fold;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::tests::{Lab, piece, told};
 use super::*;
+use crate::api::TurnRowDocument;
 use crate::journal::{Generation, SegmentName};
 
 #[test]
@@ -57,9 +58,10 @@ fn checkpoint_of_another_version_is_folded_again() {
     lab.append(1, 1, &[line(9, "turn/completed", r#""turn":{"id":"u","status":"completed"}"#)]);
     assert_eq!(lab.catch_up().epoch, epoch);
     assert_eq!(lab.events(), ["1 turn/started", "2 item/agentMessage/delta", "3 turn/completed"]);
-    let turns = History::new(&lab.history()).rows(Table::Turns, None, 9, 0, false).expect("it can be asked").events;
-    let ends = turns.iter().map(|row| format!("{} {} {}", row["event_type"], row["latency_ms"], row["output_preview"]));
-    assert_eq!(ends.collect::<Vec<_>>(), [r#""started" null null"#, r#""completed" 9 "Hi""#]);
+    let turns =
+        History::new(&lab.history()).rows::<TurnRowDocument>(None, 9, 0, false).expect("it can be asked").events;
+    let ends = turns.iter().map(|row| (&*row.event_type, row.latency_ms, row.output_preview.as_deref()));
+    assert_eq!(ends.collect::<Vec<_>>(), [("started", None, None), ("completed", Some(9), Some("Hi"))]);
 }
 
 impl Lab {
@@ -91,8 +93,8 @@ impl Lab {
 
     fn turn_latencies(&self) -> Vec<String> {
         let turns =
-            History::new(&self.history()).rows(Table::Turns, None, 9, 0, false).expect("it can be asked").events;
-        turns.iter().map(|row| format!("{} {}", row["event_type"], row["latency_ms"])).collect()
+            History::new(&self.history()).rows::<TurnRowDocument>(None, 9, 0, false).expect("it can be asked").events;
+        turns.iter().map(|row| format!("{} {:?}", row.event_type, row.latency_ms)).collect()
     }
 }
 
@@ -108,7 +110,7 @@ fn unreadable_journal_is_not_folded_again_in_part() {
     assert!(lab.catch_up().fault.is_some());
     unhide();
     assert_eq!(lab.catch_up().fault, None);
-    assert_eq!(lab.turn_latencies(), [r#""started" null"#, r#""completed" 9"#]);
+    assert_eq!(lab.turn_latencies(), ["started None", "completed Some(9)"]);
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn journal_is_folded_again_once() {
     locker.execute_batch("ROLLBACK").expect("it is let go");
     (0..3).for_each(|_| stepped.step());
     assert_eq!(index.state().borrow().fault, None);
-    assert_eq!(lab.turn_latencies(), [r#""started" null"#, r#""completed" 9"#]);
+    assert_eq!(lab.turn_latencies(), ["started None", "completed Some(9)"]);
 }
 
 #[test]

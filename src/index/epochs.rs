@@ -19,7 +19,7 @@ use super::shared::{IndexNotice, IndexSettings};
 use crate::history::Fold;
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
 use crate::protocol::of_name;
-use crate::store::{DatabaseError, WitnessRead, SeqMark, SeqWish, Witness, WitnessFile, boot_id, booted_unix_s};
+use crate::store::{DatabaseError, SeqMark, SeqWish, Witness, WitnessFile, WitnessRead, boot_id, booted_unix_s};
 
 /// Numbers reserved at a time. Source: the contract.
 pub(super) const RESERVE: u64 = 10_000;
@@ -471,7 +471,7 @@ impl Indexer {
 /// Over real files: which evidence continues an epoch, and what begins a new one.
 #[cfg(test)]
 mod tests {
-    use crate::index::query::RowPage;
+    use crate::api::{Cursor, GapReason, RowPage, TurnRowDocument};
     use crate::index::tests::{Lab, numbered, piece, told, words};
     use crate::index::*;
     use crate::journal::{Generation, SegmentName};
@@ -498,9 +498,9 @@ mod tests {
             std::fs::write(self.history(), history).expect("it can be restored");
         }
 
-        fn turns(&self, since: u64, epoch: Option<&str>) -> RowPage {
+        fn turns(&self, since: u64, epoch: Option<&str>) -> RowPage<TurnRowDocument> {
             let cursor = Cursor { seq: since, epoch: epoch.map(str::to_owned) };
-            History::new(&self.history()).rows(Table::Turns, Some(&cursor), 9, 0, false).expect("it can be asked")
+            History::new(&self.history()).rows::<TurnRowDocument>(Some(&cursor), 9, 0, false).expect("it can be asked")
         }
 
         fn segment(&self, generation: u32) -> std::path::PathBuf {
@@ -753,7 +753,7 @@ mod tests {
             };
             vec![line("turn/started"), line("turn/completed")]
         };
-        let ids = |page: &RowPage| -> Vec<u64> { page.events.iter().filter_map(|row| row["id"].as_u64()).collect() };
+        let ids = |page: &RowPage<TurnRowDocument>| -> Vec<u64> { page.events.iter().map(|row| row.id).collect() };
         let lab = Lab::new();
         lab.append(1, 1, &turn(1));
         lab.append(2, 1, &turn(2));

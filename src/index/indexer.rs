@@ -13,7 +13,7 @@ use super::maintenance::prune;
 use super::model::Pruned;
 use super::model::Reached;
 use super::search::fill_search;
-use super::shared::{IndexNotice, IndexSettings, IndexState, LiveEvent, Marks, Notify, IndexShared, Woken};
+use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEvent, Marks, Notify, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{EntryRow, SessionActivity};

@@ -50,7 +50,8 @@ const SET_STATE: &str = "UPDATE codex_event_checkpoints SET state = ?2 WHERE ses
 
 /// Opens a history if it exists.
 fn open(path: &Path, life: Life, mode: RunMode) -> Result<Option<Connection>, String> {
-    open_for(path, DatabaseForm { busy_wait_max: BUSY_WAIT_MAX, ..form() }, life, mode).map_err(|error| error.to_string())
+    open_for(path, DatabaseForm { busy_wait_max: BUSY_WAIT_MAX, ..form() }, life, mode)
+        .map_err(|error| error.to_string())
 }
 
 fn fault(path: &Path) -> impl Fn(rusqlite::Error) -> String {

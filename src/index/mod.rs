@@ -43,14 +43,10 @@ pub use indexer::Index;
 pub(crate) use indexer::Stepped;
 pub(crate) use maintenance::{indexed_before, prune_history, redact_history};
 pub(crate) use model::Pruned;
-pub use query::{Cursor, History};
-pub(crate) use query::{EventPage, GapReason, HistoryError, Table};
-pub(crate) use reviews::{REVIEWS_MAX, WhichReviews};
+pub use query::History;
+pub(crate) use query::{HistoryError, TableRow};
 pub(crate) use search::{Hit, Hits, Search, fill_stored_search};
 pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};
 pub use transcripts::TranscriptFiles;
 pub(crate) use transcripts::{JournalGap, Side, TRANSCRIPTS_DIR, TranscriptLine};
-#[cfg(test)]
-pub(crate) use usage::Answered;
-pub(crate) use usage::{RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, Used};

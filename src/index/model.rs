@@ -131,13 +131,25 @@ pub(super) fn first_segment(journal_dir: &Path) -> Option<SegmentName> {
 
 /// A table with consecutive numbers, of which the oldest rows are deleted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Numbered {
+pub(crate) struct Numbered {
     pub(super) name: &'static str,
     /// The columns of its number and its time.
     pub(super) number: &'static str,
     pub(super) time: &'static str,
     /// The columns that count for its size.
     pub(super) large: [&'static str; 2],
+}
+
+impl Numbered {
+    /// Selects the rows after a number.
+    pub(super) fn after(self) -> String {
+        format!("SELECT * FROM {} WHERE id > ?1 ORDER BY id LIMIT ?2", self.name)
+    }
+
+    /// Selects the last rows.
+    pub(super) fn last(self) -> String {
+        format!("SELECT * FROM (SELECT * FROM {} ORDER BY id DESC LIMIT ?1) ORDER BY id", self.name)
+    }
 }
 
 pub(super) const EVENTS: Numbered =

@@ -8,16 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, params};
-use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use super::model::{self, Cause, Epoch, Numbered, last_row};
+use crate::api::{Cursor, EventDocument, EventPage, GapReason, RowPage, ToolRowDocument, TurnRowDocument};
 use crate::files;
 use crate::history::{Action, KeptTool, Phase, ToolRow, actions};
-use crate::protocol::{named, of_name};
+use crate::protocol::of_name;
 use crate::store::is_corrupt;
 
 /// How long a reader waits if the whole file is locked.
@@ -227,87 +226,12 @@ fn event(row: &Row<'_>, epoch: Option<&str>) -> rusqlite::Result<EventDocument> 
         turn_id: row.get(5)?,
         item_id: row.get(6)?,
         payload_preview: RawValue::from_string(payload).unwrap_or_else(|_| RawValue::NULL.to_owned()),
-        key: format!("{generation}:{segment}:{offset}"),
-        generation,
+        key: Some(format!("{generation}:{segment}:{offset}")),
+        generation: Some(generation),
         delta_count: number(row, 11)?,
         persisted: true,
         epoch: epoch.map(str::to_owned),
     })
-}
-
-/// An event, as returned to readers.
-#[derive(Debug, Clone, Serialize)]
-pub struct EventDocument {
-    pub session_id: String,
-    /// Its number; `null` if it is not indexed yet.
-    pub seq: Option<u64>,
-    /// When it happened, RFC 3339.
-    pub timestamp: String,
-    /// The method, or a name of ours.
-    pub event_type: String,
-    pub thread_id: Option<String>,
-    pub turn_id: Option<String>,
-    pub item_id: Option<String>,
-    /// Its payload, possibly shortened.
-    pub payload_preview: Box<RawValue>,
-    /// The run of the server.
-    pub generation: String,
-    /// The number of deltas that were joined.
-    pub delta_count: Option<u64>,
-    /// The position of its record, the same before and after the event has a number.
-    pub key: String,
-    /// Whether it is stored in the history.
-    pub persisted: bool,
-    /// The epoch of its number; `null` for an event without a number.
-    pub epoch: Option<String>,
-}
-
-named! {
-    /// Why a page lacks something.
-    pub enum GapReason {
-        /// Retention has deleted it.
-        Retention = "retention",
-        /// It is recorded but not indexed yet.
-        PersistenceError = "persistence_error",
-        /// It could not be recorded, or its record is gone.
-        JournalGap = "journal_gap",
-        /// The cursor belongs to an earlier epoch.
-        NewEpoch = "new_epoch",
-        /// The cursor is a number that this history has not issued.
-        CursorAhead = "cursor_ahead",
-    }
-}
-
-/// A reader's position in a history.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cursor {
-    /// The last number that the reader has; 0 before it has one.
-    pub seq: u64,
-    /// The epoch of that number, if the reader knows it.
-    pub epoch: Option<String>,
-}
-
-impl From<u64> for Cursor {
-    fn from(seq: u64) -> Cursor {
-        Cursor { seq, epoch: None }
-    }
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub struct EventPage {
-    /// The events, in order.
-    pub events: Vec<EventDocument>,
-    /// The lowest stored number.
-    pub earliest_seq: Option<u64>,
-    /// The highest stored number.
-    pub latest_seq: Option<u64>,
-    /// One more than the next cursor.
-    pub next_seq: u64,
-    /// The page lacks something after the cursor.
-    pub history_gap: bool,
-    pub gap_reason: Option<GapReason>,
-    /// The epoch of all numbers of this history; `null` if it cannot be read.
-    pub epoch: Option<String>,
 }
 
 impl EventPage {
@@ -419,31 +343,82 @@ fn next_seq(last: Option<u64>, since: Option<u64>) -> u64 {
     last.map_or_else(|| since.map_or(1, |since| since.saturating_add(1)), |last| last + 1)
 }
 
-/// A table whose rows are returned unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Table {
-    /// `codex_tool_events`
-    Tools,
-    /// `codex_turn_events`
-    Turns,
+/// A row of a table that is returned as it is.
+pub(crate) trait TableRow: Sized {
+    const TABLE: Numbered;
+
+    /// Reads a row with all columns in the order of the table. A column of JSON is parsed, and loses the suffix of its name.
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self>;
+
+    fn id(&self) -> u64;
 }
 
-/// A page of such rows.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct RowPage {
-    /// The rows, in order.
-    pub events: Vec<Value>,
-    /// The lowest stored number.
-    pub earliest_id: Option<u64>,
-    /// The highest stored number.
-    pub latest_id: Option<u64>,
-    /// One more than the next cursor.
-    pub next_id: u64,
-    /// The page lacks something after the cursor.
-    pub history_gap: bool,
-    pub gap_reason: Option<GapReason>,
-    /// The epoch of all numbers of this history; `null` if the index has not begun it.
-    pub epoch: Option<String>,
+impl TableRow for ToolRowDocument {
+    const TABLE: Numbered = model::TOOLS;
+
+    fn of(row: &Row<'_>) -> rusqlite::Result<ToolRowDocument> {
+        Ok(ToolRowDocument {
+            id: number(row, 0)?.unwrap_or(0),
+            session_id: row.get(1)?,
+            thread_id: row.get(2)?,
+            turn_id: row.get(3)?,
+            item_id: row.get(4)?,
+            request_id: row.get(5)?,
+            event_type: row.get(6)?,
+            item_type: row.get(7)?,
+            phase: row.get(8)?,
+            command: row.get(9)?,
+            cwd: row.get(10)?,
+            exit_code: row.get(11)?,
+            file_path: row.get(12)?,
+            diff_summary: row.get(13)?,
+            approval_decision: row.get(14)?,
+            latency_ms: row.get(15)?,
+            final_status: row.get(16)?,
+            error_code: row.get(17)?,
+            error_message: row.get(18)?,
+            raw_payload: json_in(row, 19)?,
+            created_at: row.get(20)?,
+        })
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl TableRow for TurnRowDocument {
+    const TABLE: Numbered = model::TURNS;
+
+    fn of(row: &Row<'_>) -> rusqlite::Result<TurnRowDocument> {
+        Ok(TurnRowDocument {
+            id: number(row, 0)?.unwrap_or(0),
+            session_id: row.get(1)?,
+            thread_id: row.get(2)?,
+            turn_id: row.get(3)?,
+            event_type: row.get(4)?,
+            status: row.get(5)?,
+            latency_ms: row.get(6)?,
+            delta_chars: row.get(7)?,
+            output_preview: row.get(8)?,
+            input_tokens: row.get(9)?,
+            output_tokens: row.get(10)?,
+            error_code: row.get(11)?,
+            error_message: row.get(12)?,
+            raw_payload: json_in(row, 13)?,
+            created_at: row.get(14)?,
+        })
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+/// The JSON in a column; `null` if it has none.
+fn json_in(row: &Row<'_>, column: usize) -> rusqlite::Result<Value> {
+    let json = row.get_ref(column)?.as_str_or_null()?;
+    Ok(json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default())
 }
 
 pub(super) const LAST_TOOLS: &str = "SELECT * FROM codex_tool_events ORDER BY id DESC LIMIT ?1";
@@ -477,54 +452,36 @@ const ARRIVED_NEWEST_FIRST: &str = "SELECT entry FROM codex_transcript_entries W
 
 const ARRIVED: &str = "SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 ORDER BY id";
 
-impl Table {
-    fn numbered(self) -> Numbered {
-        match self {
-            Table::Tools => model::TOOLS,
-            Table::Turns => model::TURNS,
-        }
-    }
-
-    pub(super) fn after(self) -> String {
-        format!("SELECT * FROM {} WHERE id > ?1 ORDER BY id LIMIT ?2", self.numbered().name)
-    }
-
-    pub(super) fn last(self) -> String {
-        format!("SELECT * FROM (SELECT * FROM {} ORDER BY id DESC LIMIT ?1) ORDER BY id", self.numbered().name)
-    }
-}
-
 impl History {
     /// At most `limit` rows after the cursor `since`, or the last ones, like [`History::events`]. Only events report
     /// journal gaps.
-    pub fn rows(
+    pub(crate) fn rows<T: TableRow>(
         &self,
-        table: Table,
         since: Option<&Cursor>,
         limit: u64,
         opened: u64,
         is_behind: bool,
-    ) -> Result<RowPage, HistoryError> {
+    ) -> Result<RowPage<T>, HistoryError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(opened, |connection| {
             let connection = connection.unchecked_transaction()?;
             let bounds = |row: &Row<'_>| Ok((number(row, 0)?, number(row, 1)?));
-            let (earliest, latest) = connection.prepare_cached(&table.numbered().bounds())?.query_row([], bounds)?;
-            let around = around(&connection, table, earliest, is_behind)?;
+            let (earliest, latest) = connection.prepare_cached(&T::TABLE.bounds())?.query_row([], bounds)?;
+            let around = around(&connection, &T::TABLE, earliest, is_behind)?;
             let begun = Begun::of(since, &around);
-            let events: Vec<Value> = match begun.from {
+            let events: Vec<T> = match begun.from {
                 Some(since) => {
                     let since = i64::try_from(since).unwrap_or(i64::MAX);
-                    let mut select = connection.prepare_cached(&table.after())?;
-                    select.query_map(params![since, limit], document)?.collect::<Result<_, _>>()?
+                    let mut select = connection.prepare_cached(&T::TABLE.after())?;
+                    select.query_map(params![since, limit], T::of)?.collect::<Result<_, _>>()?
                 }
                 None => {
-                    let mut select = connection.prepare_cached(&table.last())?;
-                    select.query_map(params![limit], document)?.collect::<Result<_, _>>()?
+                    let mut select = connection.prepare_cached(&T::TABLE.last())?;
+                    select.query_map(params![limit], T::of)?.collect::<Result<_, _>>()?
                 }
             };
-            let id = |event: Option<&Value>| event.and_then(|event| event["id"].as_u64());
-            let (next_id, gap_reason) = begun.end(id(events.first()), id(events.last()), &around);
+            let (first, last) = (events.first().map(T::id), events.last().map(T::id));
+            let (next_id, gap_reason) = begun.end(first, last, &around);
             Ok(RowPage {
                 events,
                 earliest_id: earliest,
@@ -613,8 +570,13 @@ impl History {
 }
 
 /// Facts about a table besides the rows of a page.
-fn around(connection: &Connection, table: Table, earliest: Option<u64>, is_behind: bool) -> rusqlite::Result<Around> {
-    let last = last_row(connection, table.numbered().name)?;
+fn around(
+    connection: &Connection,
+    table: &Numbered,
+    earliest: Option<u64>,
+    is_behind: bool,
+) -> rusqlite::Result<Around> {
+    let last = last_row(connection, table.name)?;
     let epoch = epoch(connection)?.map(|epoch| {
         // An older version's row numbers did not start with the epoch.
         let is_older = earliest.is_some_and(|earliest| earliest <= epoch.after_seq);
@@ -627,27 +589,6 @@ fn around(connection: &Connection, table: Table, earliest: Option<u64>, is_behin
     // An empty table still has a last number.
     let earliest = earliest.or((last > 0).then_some(last + 1));
     Ok(Around { earliest, last, last_gap_after: None, is_behind, epoch })
-}
-
-/// A row as JSON. JSON columns are parsed, and lose the suffix of their name.
-fn document(row: &Row<'_>) -> rusqlite::Result<Value> {
-    let mut document = Map::new();
-    for (index, name) in row.as_ref().column_names().enumerate() {
-        let value = match row.get_ref(index)? {
-            ValueRef::Integer(number) => Value::from(number),
-            ValueRef::Real(number) => Value::from(number),
-            ValueRef::Text(text) => Value::from(String::from_utf8_lossy(text)),
-            ValueRef::Null | ValueRef::Blob(_) => Value::Null,
-        };
-        match (name.strip_suffix("_json"), value) {
-            (Some(plain), Value::String(json)) => {
-                document.insert(plain.to_owned(), serde_json::from_str(&json).unwrap_or_default());
-            }
-            (Some(plain), value) => drop(document.insert(plain.to_owned(), value)),
-            (None, value) => drop(document.insert(name.to_owned(), value)),
-        }
-    }
-    Ok(Value::Object(document))
 }
 
 /// A row of `codex_tool_events` with all columns in the order of the table; `None` if its event is unknown.
@@ -815,7 +756,7 @@ mod plan_tests {
         check(LAST_GAP, &[], 1);
         check(EVENTS_AFTER, &[&(ROWS / 2), &500], 500);
         check(EVENTS_AFTER, &[&last, &500], 1);
-        for table in [Table::Tools, Table::Turns] {
+        for table in [model::TOOLS, model::TURNS] {
             check(&table.after(), &[&(ROWS / 2), &500], 500);
         }
         check(LAST_TOOLS, &[&200], 200);
@@ -838,7 +779,7 @@ mod plan_tests {
             assert!(rows == 10 && scanned <= 1_000, "{rows} {scanned}: {}", pruning.delete());
         }
         // Only the returned rows are sorted again.
-        for (sql, rows_told) in [(LAST_EVENTS.to_owned(), 500), (Table::Tools.last(), 500), (Table::Turns.last(), 500)]
+        for (sql, rows_told) in [(LAST_EVENTS.to_owned(), 500), (model::TOOLS.last(), 500), (model::TURNS.last(), 500)]
         {
             let (scanned, _, rows) = cost(&connection, &sql, &[&500]);
             assert!(rows == rows_told && scanned as usize <= 2 * rows_told, "{rows} {scanned}: {sql}");

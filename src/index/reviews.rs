@@ -3,14 +3,11 @@
 use std::collections::HashMap;
 
 use rusqlite::params;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::query::{History, HistoryError, kept_tool};
+use crate::api::{Limit, REVIEWS_MAX, ReviewDocument, ReviewsDocument, ReviewsQuery};
 use crate::history::{KeptTool, ToolEvent, ToolRow, rfc3339_millis};
-
-/// Most reviews that a query returns.
-pub(crate) const REVIEWS_MAX: u64 = 1_000;
 
 /// The reviews are few among many rows, and are listed without the others.
 pub(super) const SCHEMA: &str = "
@@ -25,60 +22,21 @@ const REVIEWS: &str = "
         AND (?2 OR approval_decision IN ('denied', 'overruled')) GROUP BY item_id ORDER BY max(id) DESC LIMIT ?3)
     ORDER BY id DESC";
 
-/// The reviews that are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhichReviews {
-    Denied,
-    All,
-}
-
-/// A review, as returned to readers.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct ReviewDocument {
-    pub(crate) review_id: String,
-    pub(crate) session_id: String,
-    pub(crate) thread_id: Option<String>,
-    pub(crate) turn_id: Option<String>,
-    /// The item that the review is about; `null` for network access, or if the payload is too long to be stored whole.
-    pub(crate) item_id: Option<String>,
-    /// `in_progress`, `approved`, `denied`, `timed_out` or `aborted`; `failed` or `interrupted` if no end was reported.
-    pub(crate) status: String,
-    /// The command, or the action in words.
-    pub(crate) subject: Option<String>,
-    pub(crate) cwd: Option<String>,
-    /// The first changed file.
-    pub(crate) file_path: Option<String>,
-    /// The reviewer's reason, if it did not approve.
-    pub(crate) reason: Option<String>,
-    pub(crate) risk_level: Option<String>,
-    pub(crate) started_at: String,
-    /// `null` while the review runs.
-    pub(crate) decided_at: Option<String>,
-    /// When a person overruled it.
-    pub(crate) overruled_at: Option<String>,
-}
-
 impl History {
-    /// At most `limit` reviews, the newest ones, oldest first. Of those that began before `since_us`, only the ones that were
-    /// decided or overruled since then.
-    pub(crate) fn reviews(
-        &self,
-        which: WhichReviews,
-        since_us: Option<u64>,
-        limit: u64,
-        opened: u64,
-    ) -> Result<Vec<ReviewDocument>, HistoryError> {
-        let since = since_us.map(rfc3339_millis).unwrap_or_default();
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    /// The newest reviews, oldest first.
+    pub(crate) fn reviews(&self, query: &ReviewsQuery, opened: u64) -> Result<ReviewsDocument, HistoryError> {
+        let is_all = query.all == Some(true);
+        let since = query.since.map(|since| since.to_string()).unwrap_or_default();
+        let limit = query.limit.map_or(REVIEWS_MAX, |Limit(limit)| limit) as i64;
         let mut reviews = self.read(opened, |connection| {
             let mut select = connection.prepare_cached(REVIEWS)?;
-            let rows = select.query_map(params![since, which == WhichReviews::All, limit], kept_tool)?;
+            let rows = select.query_map(params![since, is_all, limit], kept_tool)?;
             // One row at a time is in memory.
             joined(rows.filter_map(Result::transpose))
         })?;
-        reviews.retain(|review| which == WhichReviews::All || review.status == "denied");
+        reviews.retain(|review| is_all || review.status == "denied");
         reviews.reverse();
-        Ok(reviews)
+        Ok(ReviewsDocument { reviews })
     }
 }
 

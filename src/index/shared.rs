@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::{broadcast, watch};
 
 use super::model::Pruned;
-use super::query::EventDocument;
 use super::transcripts::TranscriptFiles;
+use crate::api::EventDocument;
 use crate::config::RetentionBounds;
 use crate::history::{EventRow, SessionActivity, rfc3339_millis};
 use crate::journal::wall_clock::Jump;
@@ -62,9 +62,9 @@ impl LiveEvent {
             turn_id: event.turn_id,
             item_id: event.item_id,
             payload_preview: payload.unwrap_or_else(|_| serde_json::value::RawValue::NULL.to_owned()),
-            generation: event.key.0.segment.generation.to_string(),
+            generation: Some(event.key.0.segment.generation.to_string()),
             delta_count: event.delta_count,
-            key: event.key.to_string(),
+            key: Some(event.key.to_string()),
             persisted: false,
             epoch: None,
         };

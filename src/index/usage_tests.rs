@@ -5,8 +5,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use super::tests::Lab;
-use super::usage::{SessionUsage, bound};
+use super::usage::bound;
 use super::*;
+use crate::api::{Moment, SessionUsage, TurnRowDocument, UsageQuery, Used};
 use crate::journal::{Generation, SegmentName};
 use crate::store::{Life, RunMode};
 
@@ -39,7 +40,7 @@ fn turn(at_us: u64, id: &str, total: u64) -> Vec<String> {
 impl Lab {
     fn usage(&self) -> SessionUsage {
         self.catch_up();
-        History::new(&self.history()).usage(None, 0).expect("it can be asked")
+        History::new(&self.history()).usage(&UsageQuery::default(), 0).expect("it can be asked")
     }
 
     fn segment_path(&self, generation: u32) -> std::path::PathBuf {
@@ -78,7 +79,7 @@ fn usage_survives_retention() {
     let bounds = lab.settings().retention;
     prune_history(&lab.history(), &bounds, now_us(), Life::Stopped, RunMode::Apply).expect("it can be pruned");
     std::fs::remove_file(lab.segment_path(1)).expect("it is there");
-    assert!(History::new(&lab.history()).rows(Table::Turns, None, 9, 0, false).expect("rows").events.is_empty());
+    assert!(History::new(&lab.history()).rows::<TurnRowDocument>(None, 9, 0, false).expect("rows").events.is_empty());
     lab.append(2, 1, &turn(now_us(), "w", 30));
     let usage = lab.usage();
     assert_eq!(said(&usage), ["u 10", "v 10", "w 10", "0 0 30"]);
@@ -152,7 +153,7 @@ fn oldest_turns_become_one_row_without_loss() {
     }
     let before = lab.usage();
     let sum = |usage: &SessionUsage| {
-        let mut sum = super::usage::Used::default();
+        let mut sum = Used::default();
         usage.turns.iter().for_each(|turn| sum.add(&turn.used));
         sum
     };
@@ -210,7 +211,8 @@ fn late_rows_do_not_prolong_a_turn() {
     lab.append(1, 1, &[line(now + 63_000_000, "item/completed", &late.replace("\"u\"", "\"v\""))]);
     let usage = lab.usage();
     assert_eq!((usage.turns[1].used.working_ms, &usage.turns[1].outcome), (2_000, &None));
-    let since = History::new(&lab.history()).usage(Some(now + 1), 0).expect("it can be asked");
+    let since =
+        History::new(&lab.history()).usage(&UsageQuery { since: Some(Moment(now + 1)) }, 0).expect("it can be asked");
     assert_eq!(since.turns.len(), 1);
     assert!(Duration::from_millis(usage.turns[1].used.waiting_ms).is_zero());
 }

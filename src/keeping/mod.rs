@@ -15,5 +15,5 @@ mod held;
 mod prune;
 mod redact;
 
-pub(crate) use prune::{Bounds, Deleted, DataKind, PrunedSessions, prune, prune_sessions};
+pub(crate) use prune::{Bounds, DataKind, Deleted, PrunedSessions, prune, prune_sessions};
 pub(crate) use redact::{Masked, add_piece, bytes_to_read, redact};

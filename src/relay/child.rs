@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
-use super::pipes::{Sink, PipeSource};
+use super::pipes::{PipeSource, Sink};
 use crate::config::DEPTH_VARIABLE;
 use crate::engine::{Exit, Signal};
 use crate::launch;

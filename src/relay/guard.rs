@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::checks::{CheckState, RunningCheck, Checks, Subject};
+use super::checks::{CheckState, Checks, RunningCheck, Subject};
 use super::deciders::{ALL, CHECK_WAIT_MAX, CONFIG, Deciders, Exposed, Use};
 use super::inbox::Outbox;
 use super::notices::Notices;
@@ -598,8 +598,7 @@ mod tests {
         }
         let (guard, _inbox, _woken) = guard(&home);
         let all = |guard: &Guard| {
-            let checked =
-                ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(&Use::row(name), None));
+            let checked = ["on_pending", super::super::deciders::CODEX].map(|name| guard.check(&Use::row(name), None));
             [guard.check_settings(), guard.nothing_exposed(&[])].into_iter().chain(checked).collect::<Vec<_>>()
         };
         let SharedGuard { checks, looks, looks_of_rules, .. } = &*guard.0;

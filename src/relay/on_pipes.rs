@@ -14,7 +14,7 @@ use super::core::Core;
 use super::direction::{HANG_UP, Waiting};
 use super::event_loop::{Polled, Session, Woken, step, take_messages};
 use super::pair::Pair;
-use super::pipes::{Feeder, Sink, PipeSource};
+use super::pipes::{Feeder, PipeSource, Sink};
 use super::serve::{Lifecycle, ServedState};
 use crate::driver::{Driver, other};
 use crate::engine::{ApiCallId, ApiRequest, ChildEffect, Effect, Exit, Input, Now, earlier};

@@ -15,7 +15,7 @@ use super::direction::{BOTH_ENDS, Direction, Waiting};
 use super::event_loop::{take_messages, wait_for_core};
 use super::on_pipes::Relay;
 use super::pair::Pair;
-use super::pipes::{Sink, PipeSource};
+use super::pipes::{PipeSource, Sink};
 use super::start::{RelayError, prepare, spawn};
 use crate::config::{Complaint, Environment, Settings};
 use crate::driver::Driver;

@@ -18,7 +18,7 @@ use super::inbox::{self, ApiCallers};
 use super::notices::Notices;
 use super::on_pipes::Relay;
 use super::pair::Pair;
-use super::pipes::{Sink, PipeSource};
+use super::pipes::{PipeSource, Sink};
 use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
 use super::reload;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::mapping::{Difference, Mapping};
-use super::player::{self, Player, PlayedLine, Strictness};
+use super::player::{self, PlayedLine, Player, Strictness};
 use super::script::{Script, is_greeting, name_of};
 use super::tape::EntryKind;
 use crate::engine::OWN_NAME;

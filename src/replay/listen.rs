@@ -79,7 +79,11 @@ pub(crate) enum ListenError {
 
 /// Plays `tape` to the clients at a socket until SIGTERM or SIGINT, a strict player also until the first difference. Returns
 /// whether there was such a difference.
-pub(crate) fn listen(tape: Tape, options: &ListenOptions, tell: &mut dyn FnMut(ListenNews<'_>)) -> Result<bool, ListenError> {
+pub(crate) fn listen(
+    tape: Tape,
+    options: &ListenOptions,
+    tell: &mut dyn FnMut(ListenNews<'_>),
+) -> Result<bool, ListenError> {
     let signals = Signals::listen(&[SIGTERM, SIGINT]).map_err(ListenError::Signals)?;
     let listener = bind(&options.path, options.runtime_dir.as_deref())?;
     let clients = Clients::new(Arc::new(Script::of(tape)), options.strictness);

@@ -21,7 +21,7 @@ mod tape;
 
 pub(crate) use anonymizer::{Anonymizer, Machine, Redaction};
 pub(crate) use homes::Homes;
-pub(crate) use listen::{ListenOptions, ListenNews, listen};
+pub(crate) use listen::{ListenNews, ListenOptions, listen};
 pub(crate) use mapping::Difference;
 pub use player::{Player, Strictness};
 pub use script::Script;

@@ -33,7 +33,7 @@ use serde_json::value::RawValue;
 
 use super::mapping::{Compared, Difference, Mapping, Values};
 use super::script::{Script, only_looks};
-use super::tape::{TapeEntry, EntryKind, ShimAnswer};
+use super::tape::{EntryKind, ShimAnswer, TapeEntry};
 use crate::protocol::{self, Event, Method};
 use crate::wire::{Body, Conn, LineEnd, RpcId, Side};
 

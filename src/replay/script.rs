@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::tape::{TapeEntry, EntryKind, Tape};
+use super::tape::{EntryKind, Tape, TapeEntry};
 use crate::protocol::Method;
 use crate::wire::{Body, Conn, Members, RpcId, Side};
 

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::mapping::Difference;
-use super::player::{Player, PlayedLine, Strictness};
+use super::player::{PlayedLine, Player, Strictness};
 use super::script::{Script, name_of};
 use super::tape::Tape;
 use crate::wire::{Conn, LINE_BYTES_MAX};

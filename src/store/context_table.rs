@@ -4,8 +4,8 @@
 //! Every function runs in the caller's transaction.
 
 use rusqlite::{OptionalExtension as _, Transaction, params};
-use serde::{Deserialize, Serialize};
 
+use crate::api::{DeliveryDocument, FragmentDocument};
 use crate::engine::{
     Command, ContextChange, Delivery, FragmentCarrier, Label, LedgerEntry, Outcome, Remembered, RowId, SentFragment,
     WaitingCommand,
@@ -86,22 +86,6 @@ pub enum Keep {
 pub enum WhichCommands {
     All,
     One(RowId),
-}
-
-/// A delivery, for display.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptDelivery {
-    /// When it was sent, RFC 3339.
-    pub at: String,
-    pub thread_id: String,
-    /// The turn, once the server has named it.
-    pub turn_id: Option<String>,
-    /// `envelope` or `inject_items`.
-    pub carrier: String,
-    /// `sent`, `delivered`, `refused`, `server_exited` or `unknown`.
-    pub outcome: String,
-    /// The text that the model saw.
-    pub text: String,
 }
 
 /// The first of these threads that this session has not seen.
@@ -194,12 +178,12 @@ fn time(at_us: i64) -> String {
 }
 
 /// Stored deliveries, oldest first.
-pub(super) fn deliveries(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<KeptDelivery>> {
+pub(super) fn deliveries(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<DeliveryDocument>> {
     const SQL: &str =
         "SELECT at_us, thread_id, turn_id, carrier, outcome, text FROM codex_context_deliveries ORDER BY id";
     let mut statement = transaction.prepare_cached(SQL)?;
     let rows = statement.query_map([], |row| {
-        Ok(KeptDelivery {
+        Ok(DeliveryDocument {
             at: time(row.get(0)?),
             thread_id: row.get(1)?,
             turn_id: row.get(2)?,
@@ -334,23 +318,6 @@ const EPOCHS_MAX: i64 = 1_024;
 /// Most fragment states, and most epochs, that a new run loads.
 const REMEMBERED_MAX: i64 = 1_024;
 
-/// A fragment as last sent to a thread, for display.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptFragment {
-    pub thread_id: String,
-    pub name: String,
-    /// `developer` or `user`.
-    pub role: String,
-    /// `inject_items` or `developer_instructions`.
-    pub carrier: String,
-    /// When it was last sent, RFC 3339.
-    pub at: String,
-    /// The thread was compacted since; the fragment is sent again with the next turn.
-    pub stale: bool,
-    /// The text that the model saw.
-    pub text: String,
-}
-
 /// Stores the fragments that a thread was sent.
 fn keep_fragments(
     transaction: &Transaction<'_>,
@@ -397,12 +364,12 @@ pub(super) fn remembered(transaction: &Transaction<'_>) -> rusqlite::Result<Reme
 }
 
 /// Fragments sent to threads, the most recent last.
-pub(super) fn fragments(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<KeptFragment>> {
+pub(super) fn fragments(transaction: &Transaction<'_>) -> rusqlite::Result<Vec<FragmentDocument>> {
     const SQL: &str =
         "SELECT thread_id, name, role, carrier, at_us, is_stale, text FROM codex_fragment_states ORDER BY id";
     let mut statement = transaction.prepare_cached(SQL)?;
     let rows = statement.query_map([], |row| {
-        Ok(KeptFragment {
+        Ok(FragmentDocument {
             thread_id: row.get(0)?,
             name: row.get(1)?,
             role: row.get(2)?,

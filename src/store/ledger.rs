@@ -17,11 +17,12 @@ use rusqlite::{Connection, Transaction};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::context_table::{self, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
+use super::context_table::{self, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError, Life};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
 use super::request_table::{self, RuleUse, RunIds, WhichRequests};
 use super::witness::{self, SeqMark, SeqWish};
+use crate::api::{DeliveryDocument, FragmentDocument};
 use crate::engine::{GivenRow, Input, Order, WaitingCommand};
 
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
@@ -121,12 +122,12 @@ impl Ledger {
     }
 
     /// Stored deliveries, oldest first.
-    pub(crate) async fn deliveries(&self) -> Result<Vec<KeptDelivery>, LedgerError> {
+    pub(crate) async fn deliveries(&self) -> Result<Vec<DeliveryDocument>, LedgerError> {
         self.ask(|transaction, _| context_table::deliveries(transaction)).await
     }
 
     /// Fragments sent to threads, in the order in which they were sent.
-    pub(crate) async fn fragments(&self) -> Result<Vec<KeptFragment>, LedgerError> {
+    pub(crate) async fn fragments(&self) -> Result<Vec<FragmentDocument>, LedgerError> {
         self.ask(|transaction, _| context_table::fragments(transaction)).await
     }
 
@@ -363,12 +364,12 @@ impl OfflineLedger {
     }
 
     /// See [`super::Ledger::deliveries`].
-    pub fn deliveries(&mut self) -> Result<Vec<KeptDelivery>, LedgerError> {
+    pub fn deliveries(&mut self) -> Result<Vec<DeliveryDocument>, LedgerError> {
         self.within(context_table::deliveries)
     }
 
     /// See [`super::Ledger::fragments`].
-    pub fn fragments(&mut self) -> Result<Vec<KeptFragment>, LedgerError> {
+    pub fn fragments(&mut self) -> Result<Vec<FragmentDocument>, LedgerError> {
         self.within(context_table::fragments)
     }
 

@@ -22,10 +22,10 @@ mod tests;
 mod witness;
 
 pub(crate) use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};
-pub(crate) use context_table::{Keep, KeptDelivery, KeptFragment, NewCommand, WhichCommands};
+pub(crate) use context_table::{Keep, NewCommand, WhichCommands};
 pub(crate) use database::{
-    BESIDE, DatabaseError, DatabaseForm, MaskedTable, Opened, RunMode, connect as connect_database, empty_log, is_corrupt,
-    mask_tables, open as open_database, redact_ledger, set_aside, set_aside_beside, wipe,
+    BESIDE, DatabaseError, DatabaseForm, MaskedTable, Opened, RunMode, connect as connect_database, empty_log,
+    is_corrupt, mask_tables, open as open_database, redact_ledger, set_aside, set_aside_beside, wipe,
 };
 pub(crate) use database::{Life, at_once, open_for};
 pub(crate) use found::{
@@ -41,5 +41,5 @@ pub(crate) use removal::{expired_sessions, remove_expired, remove_leftovers};
 pub(crate) use request_table::{RuleUse, WhichRequests};
 pub(crate) use session::IndexLock;
 pub(crate) use session::{Holder, Place, Session, StoreError};
-pub(crate) use witness::{WitnessRead, Witness, WitnessFile, boot_id, booted_unix_s};
 pub use witness::{SeqMark, SeqWish};
+pub(crate) use witness::{Witness, WitnessFile, WitnessRead, boot_id, booted_unix_s};

@@ -41,6 +41,6 @@ mod update;
 mod view;
 
 pub(crate) use model::UiEnd;
-pub(crate) use run::{Bell, Setup, FirstScreen, run};
+pub(crate) use run::{Bell, FirstScreen, Setup, run};
 pub(crate) use terminal::Pager;
 pub(crate) use view::view;

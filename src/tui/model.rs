@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::form::{Field, Form, Stand};
 use super::key_times::Keys;
-use super::keys::{Letters, KeyPlace};
+use super::keys::{KeyPlace, Letters};
 use super::lists::Inbox;
 use super::lists::{Destination, List};
 use super::pointing::{Mouse, Pointing, Spot};

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::form::{Field, Form};
-use super::keys::{Action, Global, Letters, Move, KeyPlace, action, valid};
+use super::keys::{Action, Global, KeyPlace, Letters, Move, action, valid};
 use super::lists::Destination;
-use super::model::{About, Answering, Awaited, Focus, Mode, Model, NOTE_US, Note, Session, DocumentSubject, Tone};
+use super::model::{About, Answering, Awaited, DocumentSubject, Focus, Mode, Model, NOTE_US, Note, Session, Tone};
 use super::model::{Command, UiEnd};
 use super::pointing::Mouse;
 use super::{browse, inbox, list, respond, review, threads};

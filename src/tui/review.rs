@@ -9,7 +9,7 @@ use crossterm::event::KeyEvent;
 use super::browse::{copy, scrolled};
 use super::keys::{Action, Browse, Move};
 use super::model::Command;
-use super::model::{Focus, Model, Reading, DocumentSubject, Text, Tone};
+use super::model::{DocumentSubject, Focus, Model, Reading, Text, Tone};
 use super::pressed::{next_request, say};
 use super::respond;
 use crate::engine::terminal::remains_of;

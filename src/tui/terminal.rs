@@ -22,7 +22,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 use signal_hook::iterator::Signals;
 
 use super::model::Colours;
-use super::model::{UiEnd, Event};
+use super::model::{Event, UiEnd};
 use super::pointing::{Mouse, Pointing};
 use super::run::Setup;
 use crate::capture::usual_size;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::browse;
 use super::lists::{Destination, ListLine};
-use super::model::{About, Awaited, Focus, Model, Session, DocumentSubject, Tone};
+use super::model::{About, Awaited, DocumentSubject, Focus, Model, Session, Tone};
 use super::model::{Command, Event};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;

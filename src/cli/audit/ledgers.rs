@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::line::AuditLine;
 use crate::api::ThreadIdentityDocument;
-use crate::control::local_time::micros_of;
 use crate::control::request_view::{ChangedFile, files};
 use crate::control::{RequestOrigin, recorded_threads};
+use crate::history::micros_of;
 use crate::history::{reviewed_action, rfc3339_millis};
 use crate::protocol::change::{self, ChangeSize};
 use crate::protocol::{CommandText, of_name};

@@ -18,8 +18,8 @@ use super::ledgers::{Ledgers, Moment};
 use super::line::{AuditLine, COLUMNS, FOOTER, FORMAT, HEADER, NO_HASH, columns_of};
 use super::{VerifyArguments, csv};
 use crate::config::Environment;
-use crate::control::local_time::micros_of;
 use crate::files;
+use crate::history::micros_of;
 use crate::history::rfc3339_millis;
 use crate::store::LedgerError;
 

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
 use super::websocket::WebSocketClient;
 use super::{Folder, Outcome, PLAYED_TIMES, Stage, at_the_side, holds, without_shell};
+use crate::api::{ServerDocument, State};
 use crate::control::client as side;
 use crate::files;
 use crate::hub::ProcessIdentity;
@@ -63,8 +64,8 @@ pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     received.extend(pair.cut_off(&mut hub, stage)?);
     hub.restart()?;
     let server = hub.server()?;
-    stage.row("the server", &format!("pid {} as before, taken over by a new hub", server["pid"]));
-    holds(server["pid"] == before.1["pid"] && server["adopted"] == true, "the server is another one")?;
+    stage.row("the server", &format!("pid {} as before, taken over by a new hub", server.pid));
+    holds(server.pid == before.1.pid && server.adopted, "the server is another one")?;
 
     stage.heading("The hub is back");
     let mut pair = Pair::connect(&hub, stage)?;
@@ -171,13 +172,13 @@ impl<'a> Hub<'a> {
     }
 
     fn get(&self, path: &str) -> Outcome<Value> {
-        at_the_side(side::get_within(&self.session(), path, PATIENCE))
+        side::get_within(&self.session(), path, PATIENCE).map_err(|error| error.to_string())?.document()
     }
 
     /// The server, as the hub tells.
-    fn server(&self) -> Outcome<Value> {
-        let server = self.get("/sessions/self")?["server"].clone();
-        if server["pid"].is_u64() { Ok(server) } else { Err("the hub tells nothing of its server".to_owned()) }
+    fn server(&self) -> Outcome<ServerDocument> {
+        let hub = at_the_side(&self.session(), &State)?.hub;
+        hub.map(|hub| hub.server).ok_or_else(|| "the hub tells nothing of its server".to_owned())
     }
 
     /// All requests in the ledger.

@@ -14,16 +14,19 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use client::{Client, PATIENCE};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Done;
-use super::history::action_words;
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone, plain};
+use crate::api::{
+    ActionsDocument, ActionsQuery, Cursor, DeliveriesDocument, DeliveriesQuery, EVENTS_MAX, EventPage, EventsQuery,
+    Query,
+};
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
-use crate::engine::{MARKER_END, MARKER_START, without_shell};
+use crate::engine::{self, MARKER_END, MARKER_START, without_shell};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
 use crate::protocol::Method;
@@ -168,30 +171,36 @@ fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
 
 /// Shows the recorded history.
 fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
-    let page = at_the_side(side::get_within(session, "/sessions/self/codex-events?since_seq=0&limit=500", PATIENCE))?;
-    let actions = at_the_side(side::get_within(session, "/sessions/self/activity-actions", PATIENCE))?;
-    let events = page["events"].as_array().map_or(0, Vec::len) as u64;
+    let EventPage { events, latest_seq, history_gap, .. } =
+        at_the_side(session, &EventsQuery::after(Some(&Cursor::default()), EVENTS_MAX))?;
+    let ActionsDocument { actions } = at_the_side(session, &ActionsQuery::default())?;
+    let (events, last) = (events.len() as u64, latest_seq.unwrap_or(0));
     stage.heading("What happened, as the history tells it");
-    stage.row("events", &format!("{events}, numbered 1 to {}", page["latest_seq"]));
-    for action in actions["actions"].as_array().into_iter().flatten() {
-        stage.row(action["action_kind"].as_str().unwrap_or_default(), &action_words(action));
+    stage.row("events", &format!("{events}, numbered 1 to {last}"));
+    for action in &actions {
+        stage.row(action.action_kind.name(), &action.words());
     }
-    let has_hole = page["history_gap"] != false || page["latest_seq"] != events;
+    let has_hole = history_gap || last != events;
     holds(events > 0 && !has_hole, "the history has a hole")
 }
 
 /// Queries the relay's socket, as a second terminal does.
-fn at_the_side(asked: Result<side::Answer, side::ClientError>) -> Outcome<Value> {
-    asked.map_err(|error| error.to_string())?.document()
+fn at_the_side<Q: Query>(session: &Path, query: &Q) -> Outcome<Q::Document> {
+    side::ask(session, query, PATIENCE).map_err(|error| error.to_string())
+}
+
+/// Posts to it.
+fn post_at_the_side(session: &Path, path: &str, body: &Value) -> Outcome<Value> {
+    side::post_within(session, path, body.to_string(), PATIENCE).map_err(|error| error.to_string())?.document()
 }
 
 /// Accepts the pending request.
 fn answer_at_the_side(session: &Path) -> Outcome<()> {
-    let listed = at_the_side(side::get_within(session, "/sessions/self/codex-pending-requests", PATIENCE))?;
+    let listed = side::get_within(session, "/sessions/self/codex-pending-requests", PATIENCE);
+    let listed: Value = listed.map_err(|error| error.to_string())?.document()?;
     let request_id = listed["requests"][0]["request_id"].as_str().unwrap_or_default();
     let path = format!("/sessions/self/codex-requests/{request_id}/respond");
-    at_the_side(side::post_within(session, &path, json!({"decision": "accept"}).to_string(), PATIENCE))?;
-    Ok(())
+    post_at_the_side(session, &path, &json!({"decision": "accept"})).map(drop)
 }
 
 /// Whether a second terminal takes part.
@@ -218,8 +227,8 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     let thread = answer["result"]["thread"]["id"].clone();
     if let Beside::Terminal(session) = beside {
         said("terminal", "$ cargo test   (fails: test a ... FAILED)");
-        let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"}).to_string();
-        at_the_side(side::post_within(session, "/sessions/self/context", pushed, PATIENCE))?;
+        let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"});
+        post_at_the_side(session, "/sessions/self/context", &pushed)?;
     }
     said("editor", "the user writes: run it");
     client.send(&json!({"id": 2, "method": Method::TurnStart.name(), "params": {"threadId": thread,
@@ -252,17 +261,21 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
 
 /// The context that the model got before the user's words: each command with its output.
 fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
-    let told = at_the_side(side::get_within(session, "/sessions/self/context/deliveries", PATIENCE))?;
-    let text = told["deliveries"][0]["text"].as_str().unwrap_or_default();
+    let DeliveriesDocument { deliveries } = at_the_side(session, &DeliveriesQuery {})?;
+    let text = deliveries.first().map_or("", |delivery| &delivery.text);
     let Some((envelope, _)) = text.strip_prefix(MARKER_START).and_then(|text| text.split_once(MARKER_END)) else {
         return Err("the model got no context".to_owned());
     };
-    let envelope: Value = serde_json::from_str(envelope).map_err(|error| format!("read the context: {error}"))?;
+    #[derive(Deserialize)]
+    struct Commands {
+        commands: Vec<engine::Command>,
+    }
+    let envelope: Commands = serde_json::from_str(envelope).map_err(|error| format!("read the context: {error}"))?;
     let mut lines = Vec::new();
-    for command in envelope["commands"].as_array().into_iter().flatten() {
-        lines.push(format!("$ {}   (exit {})", command["cmd"].as_str().unwrap_or_default(), command["exit_code"]));
-        let output = command["preview"]["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        lines.extend(output.map(|line| format!("  {line}")));
+    for command in envelope.commands {
+        let exit = command.exit_code.map_or_else(|| "null".to_owned(), |code| code.to_string());
+        lines.push(format!("$ {}   (exit {exit})", command.cmd));
+        lines.extend(command.preview.lines.iter().map(|line| format!("  {line}")));
     }
     Ok(lines)
 }

@@ -1,6 +1,6 @@
 //! `codex-shim fleet agent`: the process beside the relays of a host. It gets the functions that read stopped sessions from here.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::Value;
@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::super::offline::{self, OfflineSession, Past};
 use super::super::requests::kept_request;
 use super::super::{CliError, Done, say};
+use crate::api::{Cursor, Moment, SessionUsage, UsageQuery};
 use crate::config::{Environment, FleetLevel};
 use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
-use crate::index::{Cursor, SessionUsage};
 use crate::store::Found;
 
 /// Ship this host's events to the fleet, and answer its questions
@@ -59,8 +59,7 @@ fn past(session: &Found) -> Result<Option<OfflineSession>, String> {
 fn open(session: &Found) -> Result<Option<ReadPage>, String> {
     let Some(past) = past(session)? else { return Ok(None) };
     let page = move |after: &Cursor, limit: u64| {
-        let page = past.history.events(Some(after), limit, 0, false).map_err(|error| error.to_string())?;
-        Ok(serde_json::to_string(&page).expect("BUG: plain data is JSON"))
+        Ok(past.history.events(Some(after), limit, 0, false).map_err(|error| error.to_string())?.verbatim())
     };
     Ok(Some(Box::new(page)))
 }
@@ -69,12 +68,11 @@ fn request(session: &Found, id: &str) -> Result<Option<Value>, String> {
     kept_request(session, id).map_err(|error| error.to_string())
 }
 
-fn usage(session: &Found, since_us: Option<u64>) -> Result<SessionUsage, String> {
-    let is_before =
-        |since_us: u64| session.last_used < SystemTime::UNIX_EPOCH + std::time::Duration::from_micros(since_us);
-    if since_us.is_some_and(is_before) {
+fn usage(session: &Found, query: &UsageQuery) -> Result<SessionUsage, String> {
+    let is_before = |Moment(at_us)| session.last_used < SystemTime::UNIX_EPOCH + Duration::from_micros(at_us);
+    if query.since.is_some_and(is_before) {
         return Ok(SessionUsage::default());
     }
     let Some(past) = past(session)? else { return Ok(SessionUsage::default()) };
-    past.history.usage(since_us, 0).map_err(|error| error.to_string())
+    past.history.usage(query, 0).map_err(|error| error.to_string())
 }

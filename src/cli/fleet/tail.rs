@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use super::super::history::Event;
+use super::super::history::{event_cells, table_of_hosts};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
-use super::super::table::{Cell, Column, Table};
+use super::super::table::{Cell, Table};
 use super::super::{CliError, Done, say};
 use super::{complain, connect, not_read};
 use crate::config::Environment;
@@ -175,16 +175,8 @@ struct Printer {
 impl Printer {
     fn new(arguments: &TailArguments, environment: &Environment) -> Printer {
         let (to, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
-        let columns = vec![
-            Column::whole(clock.head("TIME")).spare(),
-            Column::whole("HOST"),
-            Column::text("SESSION").spare(),
-            Column::number("NUMBER").spare(),
-            Column::whole("TYPE"),
-            Column::whole("THREAD").spare(),
-            Column::text("DETAILS"),
-        ];
-        Printer { as_json: arguments.as_json, to, clock, table: Table::new(columns, to), reader: Reader::default() }
+        let table = table_of_hosts(&clock, to);
+        Printer { as_json: arguments.as_json, to, clock, table, reader: Reader::default() }
     }
 
     fn print(&mut self, messages: impl Iterator<Item = Option<EventMessage>>) -> Result<(), CliError> {
@@ -231,8 +223,7 @@ fn cells(message: &EventMessage, clock: &Clock, to: Screen) -> Option<Vec<Cell>>
             (Tone::Bad, words),
         ]);
     }
-    let event: Event = serde_json::from_str(message.event.as_ref()?.get()).ok()?;
-    let mut cells = event.cells(clock, to);
+    let mut cells = event_cells(&message.document()?, clock, to);
     cells.splice(1..1, [host, session]);
     Some(cells)
 }

@@ -13,9 +13,9 @@ use super::super::table::{Cell, Column, Table};
 use super::super::{Done, say};
 use super::list::rows_of;
 use super::{Format, connect, text};
+use crate::api::Used;
 use crate::config::Environment;
 use crate::fleet::{Question, VERSION};
-use crate::index::Used;
 use crate::text::short as compact;
 
 /// Show the tokens, time and requests of turns on all hosts

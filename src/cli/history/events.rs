@@ -4,8 +4,6 @@
 use std::collections::VecDeque;
 
 use clap::Args;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::super::offline::Read;
@@ -17,7 +15,8 @@ use super::super::select_session::{positive, whole};
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::super::{complete, say, screen, select_session};
-use super::{FollowedEvent, Following, Page, read_of, thread_or_beginning};
+use super::{FollowedEvent, Following, read_of, thread_or_beginning};
+use crate::api::{EVENTS_MAX, EventDocument, EventPage, GapPayload, GapReason};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
 use crate::history::{HIDDEN, action_in_words, hides};
@@ -63,9 +62,6 @@ pub(in crate::cli) struct EventsArguments {
     times: Times,
 }
 
-/// Events per request. Source: the contract.
-const PAGE: u64 = 500;
-
 /// Default number of events.
 const LAST: u64 = 50;
 
@@ -97,11 +93,12 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
         }
     };
     if arguments.common.as_json && !arguments.follow {
-        return Ok(print_json(&shown.document()));
+        // Its members are sorted by name.
+        return Ok(print_json(&json!(shown.document())));
     }
     shown.say_gap(&select_session::argument_for(&read.session, session, environment));
     let mut printer = Printer::new(arguments, environment);
-    printer.print(shown.events.iter().map(|event| event.get()))?;
+    printer.print(&shown.events)?;
     if !arguments.follow {
         return Ok(0);
     }
@@ -109,9 +106,9 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
     let mut left = arguments.since.and(arguments.limit).map(|limit| limit.saturating_sub(shown.events.len() as u64));
     let mut following = Following::new(&mut read, shown.cursor);
     while left != Some(0) {
-        let Some(FollowedEvent { json, event }) = following.next(None)? else { continue };
-        if wanted.has(&event) {
-            printer.print([&*json])?;
+        let Some(event) = following.next(None)? else { continue };
+        if wanted.has(&event.document) {
+            printer.print([&event])?;
             left = left.map(|left| left - 1);
         }
     }
@@ -131,7 +128,7 @@ impl Wanted {
     }
 
     /// Gap events always pass.
-    fn has(&self, event: &Event) -> bool {
+    fn has(&self, event: &EventDocument) -> bool {
         let is_type = |wanted: &String| match wanted.strip_suffix('*') {
             Some(beginning) => event.event_type.starts_with(beginning),
             None => event.event_type == *wanted,
@@ -146,54 +143,55 @@ impl Wanted {
 /// Events from the history.
 #[derive(Debug, Default)]
 struct Shown {
-    events: VecDeque<Box<RawValue>>,
+    events: VecDeque<FollowedEvent>,
     /// Everything up to here was examined.
     cursor: u64,
     earliest_seq: Option<u64>,
     latest_seq: Option<u64>,
     epoch: Option<String>,
-    gap_reason: Option<String>,
+    gap_reason: Option<GapReason>,
     /// The number after which the search began.
     since: Option<u64>,
 }
 
 impl Shown {
-    fn learn(&mut self, page: &Page) {
+    fn learn(&mut self, page: &EventPage<FollowedEvent>) {
         self.earliest_seq = page.earliest_seq;
         self.latest_seq = page.latest_seq;
         self.epoch.clone_from(&page.epoch);
-        if page.history_gap && self.gap_reason.is_none() {
-            self.gap_reason.clone_from(&page.gap_reason);
-        }
+        self.gap_reason = self.gap_reason.or(page.gap_reason);
     }
 
-    fn document(&self) -> Value {
-        json!({
-            "events": self.events, "earliest_seq": self.earliest_seq, "latest_seq": self.latest_seq,
-            "next_seq": self.cursor.saturating_add(1), "history_gap": self.gap_reason.is_some(),
-            "gap_reason": self.gap_reason, "epoch": self.epoch,
-        })
+    fn document(self) -> EventPage<FollowedEvent> {
+        EventPage {
+            events: self.events.into(),
+            earliest_seq: self.earliest_seq,
+            latest_seq: self.latest_seq,
+            next_seq: self.cursor.saturating_add(1),
+            history_gap: self.gap_reason.is_some(),
+            gap_reason: self.gap_reason,
+            epoch: self.epoch,
+        }
     }
 
     /// Reports missing events that no event reports. Stretches missing from the journal are events themselves. `at` names the
     /// session in a suggested command.
     fn say_gap(&self, at: &str) {
-        match (self.gap_reason.as_deref(), self.earliest_seq) {
-            (Some("retention"), Some(earliest)) => {
+        match (self.gap_reason, self.earliest_seq) {
+            (Some(GapReason::Retention), Some(earliest)) => {
                 let since = self.since.unwrap_or(0);
                 say(&format!("events {} to {} have been deleted (retention)", since + 1, earliest.saturating_sub(1)));
             }
-            (Some("retention"), None) => say("all events have been deleted (retention)"),
-            (Some("new_epoch"), _) => say(NEW_EPOCH),
-            (Some("cursor_ahead"), _) => {
+            (Some(GapReason::Retention), None) => say("all events have been deleted (retention)"),
+            (Some(GapReason::NewEpoch), _) => say(NEW_EPOCH),
+            (Some(GapReason::CursorAhead), _) => {
                 let since = self.since.unwrap_or(0);
                 say(&format!("event {since} does not belong to this history; these are all of its events"));
             }
-            (Some("persistence_error"), _) => {
+            (Some(GapReason::PersistenceError), _) => {
                 say(&format!("some recorded messages are not indexed yet; see `codex-shim status{at}`"));
             }
-            (Some("journal_gap") | None, _) => {}
-            (Some(other), _) => say(&format!("events are missing: {}", screen::plain(other))),
+            (Some(GapReason::JournalGap) | None, _) => {}
         }
     }
 }
@@ -202,17 +200,16 @@ impl Shown {
 fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Shown, CliError> {
     let mut shown = Shown { cursor: since, since: Some(since), ..Shown::default() };
     loop {
-        let page = read.events(Some(shown.cursor), PAGE)?;
+        let page = read.events(Some(shown.cursor), EVENTS_MAX)?;
         shown.learn(&page);
-        let is_last = (page.events.len() as u64) < PAGE;
-        if matches!(page.gap_reason.as_deref(), Some("new_epoch" | "cursor_ahead")) {
+        let is_last = (page.events.len() as u64) < EVENTS_MAX;
+        if page.gap_reason.is_some_and(GapReason::is_other_history) {
             shown.cursor = page.next_seq.saturating_sub(1);
         }
-        for json in page.events {
-            let Ok(event) = serde_json::from_str::<Event>(json.get()) else { continue };
-            shown.cursor = event.seq.unwrap_or(shown.cursor);
-            if wanted.has(&event) {
-                shown.events.push_back(json);
+        for event in page.events {
+            shown.cursor = event.document.seq.unwrap_or(shown.cursor);
+            if wanted.has(&event.document) {
+                shown.events.push_back(event);
             }
             if shown.events.len() as u64 == limit {
                 return Ok(shown);
@@ -226,7 +223,7 @@ fn first(read: &mut Read, since: u64, limit: u64, wanted: &Wanted) -> Result<Sho
 
 /// The last wanted events, searched backwards.
 fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, CliError> {
-    let at_first = if wanted.has_all() { limit.min(PAGE) } else { PAGE };
+    let at_first = if wanted.has_all() { limit.min(EVENTS_MAX) } else { EVENTS_MAX };
     let mut page = read.events(None, at_first)?;
     let mut shown = Shown { cursor: page.latest_seq.unwrap_or(0), ..Shown::default() };
     // Numbers from here on were examined.
@@ -234,12 +231,11 @@ fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, CliError>
     loop {
         shown.learn(&page);
         let mut lowest = from;
-        for json in page.events.into_iter().rev() {
-            let Ok(event) = serde_json::from_str::<Event>(json.get()) else { continue };
-            let Some(seq) = event.seq.filter(|seq| *seq < from) else { continue };
+        for event in page.events.into_iter().rev() {
+            let Some(seq) = event.document.seq.filter(|seq| *seq < from) else { continue };
             lowest = lowest.min(seq);
-            if wanted.has(&event) {
-                shown.events.push_front(json);
+            if wanted.has(&event.document) {
+                shown.events.push_front(event);
             }
             if shown.events.len() as u64 == limit {
                 return Ok(shown);
@@ -247,11 +243,11 @@ fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, CliError>
         }
         let earliest = page.earliest_seq.unwrap_or(u64::MAX);
         // If no number was below, the stretch was never assigned.
-        from = if lowest < from { lowest } else { from.saturating_sub(PAGE) };
+        from = if lowest < from { lowest } else { from.saturating_sub(EVENTS_MAX) };
         if from <= earliest {
             return Ok(shown);
         }
-        page = read.events(Some(from.saturating_sub(PAGE + 1).max(earliest.saturating_sub(1))), PAGE)?;
+        page = read.events(Some(from.saturating_sub(EVENTS_MAX + 1).max(earliest.saturating_sub(1))), EVENTS_MAX)?;
     }
 }
 
@@ -272,23 +268,22 @@ impl Printer {
         Printer { as_json: arguments.common.as_json, screen, clock, table, unnumbered: VecDeque::new() }
     }
 
-    fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a str>) -> Result<(), CliError> {
+    fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a FollowedEvent>) -> Result<(), CliError> {
         if self.as_json {
-            return events.into_iter().try_for_each(|json| screen::put(&format!("{json}\n")));
+            return events.into_iter().try_for_each(|event| screen::put(&format!("{}\n", event.text)));
         }
         self.clock.go_on();
         let mut rows = Vec::new();
-        for json in events {
-            let Ok(event) = serde_json::from_str::<Event>(json) else { continue };
-            if !self.is_known(&event) {
-                rows.push(event.cells(&self.clock, self.screen));
+        for event in events {
+            if !self.is_known(&event.document) {
+                rows.push(cells(&event.document, &self.clock, self.screen));
             }
         }
         screen::put(&self.table.add(rows))
     }
 
     /// Whether an event was already printed without its number.
-    fn is_known(&mut self, event: &Event) -> bool {
+    fn is_known(&mut self, event: &EventDocument) -> bool {
         let Some(key) = &event.key else { return false };
         match (event.seq, self.unnumbered.iter().position(|known| known == key)) {
             (Some(_), Some(at)) => {
@@ -317,99 +312,82 @@ const THREAD_CHARS: usize = 13;
 /// Members that are shown elsewhere on the line, or tell a person nothing.
 const ELSEWHERE: [&str; 6] = ["threadId", "turnId", "itemId", OTHER_THREAD_ID, "thread_id", "turn_id"];
 
-/// The members of an event that a line shows.
-#[derive(Debug, Deserialize)]
-pub(in crate::cli) struct Event {
-    pub(super) seq: Option<u64>,
-    #[serde(default)]
-    timestamp: String,
-    pub(super) event_type: String,
-    #[serde(default)]
-    pub(super) thread_id: Option<String>,
-    #[serde(default)]
-    payload_preview: Value,
-    #[serde(default)]
-    delta_count: Option<u64>,
-    #[serde(default)]
-    pub(super) key: Option<String>,
-    #[serde(default)]
-    pub(super) epoch: Option<String>,
-}
-
 /// An empty table of events.
 pub(super) fn table(clock: &Clock, to: Screen) -> Table {
-    let columns = vec![
+    table_of(Vec::new(), clock, to)
+}
+
+/// An empty table of the events of several hosts, for rows that have their host and session behind the time.
+#[cfg(feature = "fleet")]
+pub(in crate::cli) fn table_of_hosts(clock: &Clock, to: Screen) -> Table {
+    table_of(vec![Column::whole("HOST"), Column::text("SESSION").spare()], clock, to)
+}
+
+fn table_of(whose: Vec<Column>, clock: &Clock, to: Screen) -> Table {
+    let number = Column::number("NUMBER");
+    let mut columns = vec![
         Column::whole(clock.head("TIME")).spare(),
-        Column::number("NUMBER"),
+        if whose.is_empty() { number } else { number.spare() },
         // A cut type cannot be given to --type.
         Column::whole("TYPE"),
         Column::whole("THREAD").spare(),
         Column::text("DETAILS"),
     ];
+    columns.splice(1..1, whose);
     Table::new(columns, to)
 }
 
-impl Event {
-    /// Whether the event reports missing events.
-    pub(super) fn is_gap(&self) -> bool {
-        self.event_type == "event_gap"
-    }
+/// The cells of an event: time, number, type, thread, important part.
+pub(in crate::cli) fn cells(event: &EventDocument, clock: &Clock, to: Screen) -> Vec<Cell> {
+    let thread: String = event.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
+    let payload: Value = event.payload();
+    vec![
+        (Tone::Faint, clock.cell(&event.timestamp, to)),
+        (Tone::Faint, event.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string())),
+        (Tone::Plain, event.event_type.clone()),
+        (Tone::Faint, thread),
+        (tone(event, &Payload(&payload)), words(event, &Payload(&payload))),
+    ]
+}
 
-    /// The cells: time, number, type, thread, important part.
-    pub(in crate::cli) fn cells(&self, clock: &Clock, to: Screen) -> Vec<Cell> {
-        let thread: String = self.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
-        vec![
-            (Tone::Faint, clock.cell(&self.timestamp, to)),
-            (Tone::Faint, self.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string())),
-            (Tone::Plain, self.event_type.clone()),
-            (Tone::Faint, thread),
-            (self.tone(), self.words()),
-        ]
+fn tone(event: &EventDocument, payload: &Payload<'_>) -> Tone {
+    match Method::of(&event.event_type) {
+        Some(Method::Error) => Tone::Bad,
+        _ if event.is_gap() => Tone::Bad,
+        Some(Method::TurnCompleted) if payload.text("turn.status").as_deref() == Some("failed") => Tone::Bad,
+        _ if is_request(&event.event_type) => Tone::Warning,
+        _ => Tone::Strong,
     }
+}
 
-    fn tone(&self) -> Tone {
-        let payload = Payload(&self.payload_preview);
-        match (Method::of(&self.event_type), &*self.event_type) {
-            (Some(Method::Error), _) | (_, "event_gap") => Tone::Bad,
-            (Some(Method::TurnCompleted), _) if payload.text(&["turn", "status"]).as_deref() == Some("failed") => {
-                Tone::Bad
-            }
-            (_, asked) if is_request(asked) => Tone::Warning,
-            _ => Tone::Strong,
-        }
-    }
-
-    /// The important part of the payload.
-    fn words(&self) -> String {
-        let payload = Payload(&self.payload_preview);
-        let quoted = |text: String| format!("“{text}”");
-        let words = match (Method::of(&self.event_type), &*self.event_type) {
-            (_, "event_gap") => Some(gap(&self.payload_preview)),
-            (Some(Method::ItemStarted | Method::ItemCompleted), _) => Some(item(&payload)),
-            (Some(Method::TurnStart | Method::TurnSteer), _) => payload.text(&["input", "0", "text"]).map(quoted),
-            (Some(Method::TurnStarted), _) => payload.text(&["turn", "id"]).map(|id| format!("turn {id}")),
-            (Some(Method::TurnCompleted), _) => payload.text(&["turn", "status"]).map(|status| {
-                let error = payload.text(&["turn", "error", "message"]);
-                error.map_or(status.clone(), |error| format!("{status}: {error}"))
-            }),
-            (Some(Method::Error), _) => payload.text(&["error", "message"]).or_else(|| payload.text(&["message"])),
-            (Some(Method::ThreadStatusChanged), _) => payload.text(&["status", "type"]).map(|status| {
-                let flags = &self.payload_preview["status"]["activeFlags"];
-                let flags: Vec<&str> = flags.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                if flags.is_empty() { status } else { format!("{status}: {}", flags.join(", ")) }
-            }),
-            (_, "request_resolved") => Some(resolved(&payload)),
-            (_, asked) if is_request(asked) => asked_for(&payload),
-            _ if self.delta_count.is_some() => payload.text(&["delta"]).map(quoted),
-            _ => None,
-        };
-        let words = words.filter(|words| !words.is_empty());
-        let words = words.unwrap_or_else(|| members(&self.payload_preview, 3));
-        let words = short(&words);
-        match self.delta_count {
-            Some(count) if count > 1 => format!("{words} ({count} pieces)"),
-            Some(_) | None => words,
-        }
+/// The important part of the payload.
+fn words(event: &EventDocument, payload: &Payload<'_>) -> String {
+    let quoted = |text: String| format!("“{text}”");
+    let words = match (Method::of(&event.event_type), &*event.event_type) {
+        _ if event.is_gap() => Some(gap(&event.payload())),
+        (Some(Method::ItemStarted | Method::ItemCompleted), _) => Some(item(payload)),
+        (Some(Method::TurnStart | Method::TurnSteer), _) => payload.text("input.0.text").map(quoted),
+        (Some(Method::TurnStarted), _) => payload.text("turn.id").map(|id| format!("turn {id}")),
+        (Some(Method::TurnCompleted), _) => payload.text("turn.status").map(|status| {
+            let error = payload.text("turn.error.message");
+            error.map_or(status.clone(), |error| format!("{status}: {error}"))
+        }),
+        (Some(Method::Error), _) => payload.text("error.message").or_else(|| payload.text("message")),
+        (Some(Method::ThreadStatusChanged), _) => payload.text("status.type").map(|status| {
+            let flags = payload.at("status.activeFlags").and_then(Value::as_array);
+            let flags: Vec<&str> = flags.into_iter().flatten().filter_map(Value::as_str).collect();
+            if flags.is_empty() { status } else { format!("{status}: {}", flags.join(", ")) }
+        }),
+        (_, "request_resolved") => Some(resolved(payload)),
+        (_, asked) if is_request(asked) => asked_for(payload),
+        _ if event.delta_count.is_some() => payload.text("delta").map(quoted),
+        _ => None,
+    };
+    let words = words.filter(|words| !words.is_empty());
+    let words = short(&words.unwrap_or_else(|| members(payload, 3)));
+    match event.delta_count {
+        Some(count) if count > 1 => format!("{words} ({count} pieces)"),
+        Some(_) | None => words,
     }
 }
 
@@ -421,19 +399,26 @@ fn is_request(event_type: &str) -> bool {
 struct Payload<'a>(&'a Value);
 
 impl Payload<'_> {
-    /// The text at a path; in a cut payload, the first remaining member of that name.
-    fn text(&self, path: &[&str]) -> Option<String> {
-        let found = path.iter().try_fold(self.0, |value, name| match value {
+    fn at(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(self.0, |value, name| match value {
             Value::Array(all) => all.get(name.parse::<usize>().ok()?),
-            Value::Object(members) => members.get(*name),
+            Value::Object(members) => members.get(name),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
-        });
-        match found {
+        })
+    }
+
+    /// The beginning of a payload that was cut.
+    fn start(&self) -> Option<&str> {
+        self.at("truncated").filter(|cut| **cut == true).and(self.at("preview"))?.as_str()
+    }
+
+    /// The text at a path; in a cut payload, the first remaining member of that name.
+    fn text(&self, path: &str) -> Option<String> {
+        match self.at(path) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(Value::Number(number)) => Some(number.to_string()),
             Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => None,
-            None if self.0["truncated"] == true => member_of_start(self.0["preview"].as_str()?, path.last()?),
-            None => None,
+            None => member_of_start(self.start()?, path.rsplit('.').next()?),
         }
     }
 }
@@ -459,37 +444,35 @@ fn member_of_start(start: &str, name: &str) -> Option<String> {
     (end.saturating_sub(6)..=end).rev().find_map(whole)
 }
 
-fn gap(payload: &Value) -> String {
-    let reason = payload["reason"].as_str().unwrap_or("unknown");
+fn gap(GapPayload { after_seq, lines, reason, up_to_seq }: &GapPayload) -> String {
+    let reason = reason.as_deref().unwrap_or("unknown");
     match reason {
         "new_epoch" => return "the numbering has begun anew: all events that are kept follow".to_owned(),
         "cursor_ahead" => {
-            let after = payload["after_seq"].as_u64().unwrap_or(0);
+            let after = after_seq.unwrap_or(0);
             return format!("event {after} does not belong to this history; all of its events follow");
         }
         _ => {}
     }
-    match (payload["after_seq"].as_u64(), payload["up_to_seq"].as_u64(), payload["lines"].as_u64()) {
+    match (after_seq, up_to_seq, lines) {
         (Some(after), Some(up_to), _) if reason == "retention" => {
             format!("events {} to {up_to} have been deleted", after + 1)
         }
         (Some(after), Some(up_to), _) => format!("events {} to {up_to} come late ({reason})", after + 1),
         (_, _, Some(1)) => format!("1 line is missing here ({reason})"),
-        (_, _, Some(lines)) if lines > 0 => format!("{lines} lines are missing here ({reason})"),
+        (_, _, Some(lines)) if *lines > 0 => format!("{lines} lines are missing here ({reason})"),
         (_, _, Some(_) | None) => format!("lines are missing here ({reason})"),
     }
 }
 
 fn item(payload: &Payload<'_>) -> String {
-    let text = |name: &str| payload.text(&["item", name]);
+    let text = |name: &str| payload.text(&format!("item.{name}"));
     let kind = text("type").unwrap_or_default();
     let what = match &*kind {
         "commandExecution" => text("command").map(|command| without_shell(&command)),
-        "fileChange" => payload.text(&["item", "changes", "0", "path"]).or_else(|| text("path")),
-        "userMessage" => payload.text(&["item", "content", "0", "text"]),
-        "agentMessage" if hides(payload.text(&["item", "moderation", "display", "mode"]).as_deref()) => {
-            Some(HIDDEN.to_owned())
-        }
+        "fileChange" => text("changes.0.path").or_else(|| text("path")),
+        "userMessage" => text("content.0.text"),
+        "agentMessage" if hides(text("moderation.display.mode").as_deref()) => Some(HIDDEN.to_owned()),
         _ => text("tool").or_else(|| text("text")).or_else(|| text("query")),
     };
     let exit = text("exitCode").filter(|code| code != "0").map(|code| format!(" (exit {code})")).unwrap_or_default();
@@ -514,7 +497,7 @@ fn action_kind(item_type: &str) -> Option<&'static str> {
 }
 
 fn resolved(payload: &Payload<'_>) -> String {
-    let text = |name: &str| payload.text(&[name]);
+    let text = |name: &str| payload.text(name);
     let status = text("error_code").or_else(|| text("status")).unwrap_or_default();
     let decision = text("decision").map(|decision| format!(": {decision}")).unwrap_or_default();
     let source = text("source").map(|source| format!(" by {source}")).unwrap_or_default();
@@ -522,9 +505,9 @@ fn resolved(payload: &Payload<'_>) -> String {
 }
 
 fn asked_for(payload: &Payload<'_>) -> Option<String> {
-    let what = payload.text(&["command"]).map(|command| without_shell(&command));
-    let what = what.or_else(|| payload.text(&["questions", "0", "question"])).or_else(|| payload.text(&["message"]));
-    let reason = payload.text(&["reason"]);
+    let what = payload.text("command").map(|command| without_shell(&command));
+    let what = what.or_else(|| payload.text("questions.0.question")).or_else(|| payload.text("message"));
+    let reason = payload.text("reason");
     match (what, reason) {
         (Some(what), Some(reason)) => Some(format!("{what} ({reason})")),
         (what, reason) => what.or(reason),
@@ -532,7 +515,7 @@ fn asked_for(payload: &Payload<'_>) -> Option<String> {
 }
 
 /// The first scalar members of an object.
-fn members(value: &Value, most: usize) -> String {
+fn members(payload: &Payload<'_>, most: usize) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -542,11 +525,11 @@ fn members(value: &Value, most: usize) -> String {
         (false, Some(text)) if !text.is_empty() => Some(format!("{name}={text}")),
         (false, _) | (true, _) => None,
     };
-    match value {
-        Value::Object(_) if value["truncated"] == true => value["preview"].as_str().unwrap_or_default().to_owned(),
+    match payload.0 {
+        Value::Object(_) if payload.start().is_some() => payload.start().unwrap_or_default().to_owned(),
         Value::Object(members) => members.iter().filter_map(told).take(most).collect::<Vec<_>>().join(" "),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            plain(value).unwrap_or_default()
+            plain(payload.0).unwrap_or_default()
         }
     }
 }
@@ -564,7 +547,7 @@ pub(super) fn short(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn event(json: Value) -> Event {
+    fn event(json: Value) -> EventDocument {
         serde_json::from_value(json).expect("an event")
     }
 
@@ -613,7 +596,7 @@ mod words_tests {
 
     use super::*;
 
-    fn event(event_type: &str, payload: Value, delta_count: Option<u64>) -> Event {
+    fn event(event_type: &str, payload: Value, delta_count: Option<u64>) -> EventDocument {
         let event = json!({
             "seq": 7, "timestamp": "2026-01-02T03:04:05.000Z", "event_type": event_type,
             "thread_id": "0192abcd-1234-7000", "payload_preview": payload, "delta_count": delta_count,
@@ -621,20 +604,24 @@ mod words_tests {
         serde_json::from_value(event).expect("an event")
     }
 
+    fn words_of(event: &EventDocument) -> String {
+        words(event, &Payload(&event.payload()))
+    }
+
     /// The words of a message that codex hides.
     const HIDES: &str = "agentMessage (codex hides this message)";
 
     fn check(event_type: &str, payload: Value, expect: &str) {
-        assert_eq!(event(event_type, payload, None).words(), expect, "{event_type}");
+        assert_eq!(words_of(&event(event_type, payload, None)), expect, "{event_type}");
     }
 
     #[test]
     fn lines_are_aligned_and_escaped() {
         let clock = Clock::stopped("2026-01-02T03:04:07Z");
-        let told = |event: &Event| table(&clock, Screen::None).add(vec![event.cells(&clock, Screen::None)]);
+        let told = |event: &EventDocument| table(&clock, Screen::None).add(vec![cells(event, &clock, Screen::None)]);
         let line = event("turn/start", json!({"input": [{"type": "text", "text": "a\u{1b}[1m\nb"}]}), None);
         assert_eq!(told(&line), "2026-01-02T03:04:05Z  7  turn/start  0192abcd-1234  “a [1m b”\n");
-        let bare = Event { seq: None, thread_id: None, payload_preview: Value::Null, ..line };
+        let bare = EventDocument { seq: None, thread_id: None, payload_preview: Box::default(), ..line };
         assert_eq!(told(&bare), "2026-01-02T03:04:05Z  -  turn/start  -\n");
     }
 
@@ -665,7 +652,7 @@ mod words_tests {
         check("event_gap", gap, "events 1 to 9 have been deleted");
         check("new/thing", json!({"threadId": "t", "a": 1, "b": {}, "c": "x"}), "a=1 c=x");
         let delta = event("item/agentMessage/delta", json!({"delta": "abc"}), Some(3));
-        assert_eq!(delta.words(), "“abc” (3 pieces)");
+        assert_eq!(words_of(&delta), "“abc” (3 pieces)");
     }
 
     #[test]

@@ -19,68 +19,41 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
-
 use super::CliError;
 use super::offline::{Read, answered};
 use super::requests::Refused;
 use super::{NO_SUCH_THREAD, select_session, threads};
+use crate::api::{
+    ActionDocument, ActionsDocument, ActionsQuery, Cursor, EventDocument, EventPage, EventStreamQuery, EventsQuery,
+    GapReason, Limit, Query as _, SessionDocument, State, Verbatim, gap_event,
+};
 use crate::config::Environment;
 use crate::control::{Listener, Listening, Received, client};
-use crate::history::Action;
-use crate::index::{Cursor, GapReason, HISTORY_FILE, History};
+use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
-#[cfg(not(feature = "fleet"))]
-use events::Event;
-#[cfg(feature = "fleet")]
-pub(super) use events::Event;
 pub(super) use events::{EventsArguments, run_events};
+#[cfg(feature = "fleet")]
+pub(super) use events::{cells as event_cells, table_of_hosts};
 pub(super) use search::{SearchArguments, run_search};
-pub(super) use tail::{TailArguments, age as action_age, run_tail, words as action_words};
+pub(super) use tail::{TailArguments, run_tail};
 pub(super) use transcript::{TranscriptArguments, run_transcript};
 
-/// A page of events from the control socket.
-#[derive(Debug, Deserialize)]
-struct Page {
-    events: Vec<Box<RawValue>>,
-    earliest_seq: Option<u64>,
-    latest_seq: Option<u64>,
-    history_gap: bool,
-    gap_reason: Option<String>,
-    next_seq: u64,
-    /// Relays of older versions omit it.
-    #[serde(default)]
-    epoch: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Actions {
-    actions: Vec<Value>,
-}
+/// An event with its text.
+type FollowedEvent = Verbatim<EventDocument>;
 
 impl Read {
     /// At most `limit` events after `since`, or the last ones.
-    fn events(&mut self, since: Option<u64>, limit: u64) -> Result<Page, CliError> {
-        let since_seq = since.map(|since| format!("since_seq={since}&")).unwrap_or_default();
-        let path = format!("/sessions/self/codex-events?{since_seq}limit={limit}");
-        let page = self.ask(&path, |past| {
-            let page = past.history.events(since.map(Cursor::from).as_ref(), limit, 0, false)?;
-            let text = serde_json::to_string(&page).expect("BUG: plain data is JSON");
-            Ok(serde_json::from_str(&text).expect("BUG: a page is a page"))
-        });
-        Ok(page?)
+    fn events(&mut self, since: Option<u64>, limit: u64) -> Result<EventPage<FollowedEvent>, CliError> {
+        let since = since.map(Cursor::from);
+        let query = EventsQuery::after(since.as_ref(), limit);
+        Ok(self.ask(&query.path(), |past| Ok(past.history.events(since.as_ref(), limit, 0, false)?.verbatim()))?)
     }
 
-    /// The `limit` most recently changed actions as documents.
-    fn actions(&mut self, limit: u64) -> Result<Vec<Value>, CliError> {
-        let path = format!("/sessions/self/activity-actions?limit={limit}");
-        let told: Actions = self.ask(&path, |past| {
-            let actions = past.history.actions(limit, 0)?;
-            Ok(Actions { actions: actions.iter().map(Action::document).collect() })
-        })?;
-        Ok(told.actions)
+    /// The `limit` most recently changed actions.
+    fn actions(&mut self, limit: u64) -> Result<Vec<ActionDocument>, CliError> {
+        let query = ActionsQuery { limit: Some(Limit(limit)) };
+        let document: ActionsDocument = self.ask(&query.path(), |past| Ok(past.history.actions(limit, 0)?.into()))?;
+        Ok(document.actions)
     }
 }
 
@@ -92,13 +65,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Events read at a time from a stopped session.
 const PAGE: u64 = 500;
-
-/// An event with its JSON text.
-#[derive(Debug)]
-struct FollowedEvent {
-    json: String,
-    event: Event,
-}
 
 /// A followed session.
 struct Following<'a> {
@@ -138,9 +104,9 @@ impl<'a> Following<'a> {
             match &mut self.listener {
                 Some(listener) => match listener.next(left) {
                     Ok(Received::Event(event)) => {
-                        let followed = parse(event.data);
+                        let followed: Option<FollowedEvent> = serde_json::from_str(&event.data).ok();
                         if let Some(seq) = event.id.as_deref().and_then(|id| id.parse().ok()) {
-                            let epoch = followed.as_ref().and_then(|followed| followed.event.epoch.clone());
+                            let epoch = followed.as_ref().and_then(|followed| followed.document.epoch.clone());
                             self.cursor = Cursor { seq, epoch };
                         }
                         self.waiting.extend(followed);
@@ -177,8 +143,8 @@ impl<'a> Following<'a> {
         if session.is_still_live() {
             self.has_left_read = false;
             self.read.forget_past();
-            let path = "/sessions/self/codex-events/stream";
-            match Listener::start(&session.dir, path, Some(&last_id(&self.cursor))) {
+            let path = EventStreamQuery::default().path();
+            match Listener::start(&session.dir, &path, Some(&last_id(&self.cursor))) {
                 Ok(Listening::Begun(listener)) => (self.listener, self.silent_since) = (Some(listener), None),
                 Ok(Listening::Refused(answer)) => return Err(CliError::failed(Refused::of(&answer).message)),
                 // The relay has just started or is exiting.
@@ -206,21 +172,16 @@ impl<'a> Following<'a> {
             self.has_left_read = true;
         }
         let first = page.events.first().and_then(|event| event.seq);
-        let other_history =
-            page.gap_reason.filter(|reason| matches!(reason, GapReason::NewEpoch | GapReason::CursorAhead));
+        let other_history = page.gap_reason.filter(|reason| reason.is_other_history());
         let is_gone = first.is_some_and(|first| first > self.cursor.seq + 1);
         if let Some(reason) = other_history.or(is_gone.then_some(GapReason::Retention)) {
-            let up_to_seq = first.map(|first| first - 1);
-            let payload = json!({ "reason": reason.name(), "after_seq": self.cursor.seq, "up_to_seq": up_to_seq });
-            let gap = json!({ "event_type": "event_gap", "seq": null, "persisted": false, "payload_preview": payload });
-            self.waiting.extend(parse(gap.to_string()));
+            let gap = gap_event(reason.name(), self.cursor.seq, first.map(|first| first - 1));
+            self.waiting.extend(Verbatim::read(gap));
         }
         let seq = if other_history.is_some() { page.next_seq.saturating_sub(1) } else { self.cursor.seq };
         self.cursor = Cursor { seq, epoch: page.epoch.clone() };
-        for event in &page.events {
-            self.cursor.seq = event.seq.unwrap_or(self.cursor.seq);
-            self.waiting.extend(parse(serde_json::to_string(event).expect("BUG: plain data is JSON")));
-        }
+        self.cursor.seq = page.events.iter().filter_map(|event| event.seq).next_back().unwrap_or(self.cursor.seq);
+        self.waiting.extend(page.verbatim().events);
         Ok(())
     }
 }
@@ -231,11 +192,6 @@ fn last_id(cursor: &Cursor) -> String {
         Some(epoch) => format!("{epoch}:{}", cursor.seq),
         None => cursor.seq.to_string(),
     }
-}
-
-fn parse(json: String) -> Option<FollowedEvent> {
-    let event = serde_json::from_str(&json).ok()?;
-    Some(FollowedEvent { json, event })
 }
 
 /// The thread with the latest message.
@@ -380,12 +336,11 @@ pub(super) fn known(read: &mut Read) -> Result<Vec<String>, CliError> {
     let session = &read.session;
     // A new thread has no messages yet.
     if session.is_still_live()
-        && let Some(answer) = answered(session, client::get(&session.dir, "/sessions/self"))?
-        && let Ok(document) = answer.document::<Value>()
+        && let Some(answer) = answered(session, client::get(&session.dir, &State.path()))?
+        && let Ok(document) = answer.document::<SessionDocument>()
     {
-        let live = document["threads"].as_array().into_iter().flatten();
-        let live: Vec<String> = live.filter_map(|thread| thread["thread_id"].as_str()).map(str::to_owned).collect();
-        threads.extend(live.into_iter().filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());
+        let live = document.threads.into_iter().map(|thread| thread.thread_id);
+        threads.extend(live.filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());
     }
     // Of a hub, the thread of this folder is the one that is meant first.
     if let Some(here) = select_session::thread_to_read(session) {
@@ -415,14 +370,10 @@ pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String,
 
 /// All threads with messages, latest first.
 fn all(read: &mut Read) -> Result<Vec<String>, CliError> {
-    // A relay that has answered has indexed everything it recorded, so its database can be read directly.
-    let path = read.session.dir.join(HISTORY_FILE);
-    let of_past =
-        read.ask("/sessions/self/codex-events?limit=1", |past| past.history.threads(0).map(Known::Threads))?;
-    match of_past {
-        Known::Threads(threads) => Ok(threads),
-        Known::Page {} => History::new(&path).threads(0).map_err(|error| CliError::failed(error.to_string())),
-    }
+    // By then everything that was recorded is indexed.
+    read.events(None, 1)?;
+    let history = History::new(&read.session.dir.join(HISTORY_FILE));
+    history.threads(0).map_err(|error| CliError::failed(error.to_string()))
 }
 
 /// The thread with the latest entry, also one that no person speaks in.
@@ -433,15 +384,6 @@ pub(super) fn latest_of_all(read: &mut Read) -> Result<String, CliError> {
         Some(latest) => Ok(latest),
         None => Ok(find(LATEST, &known)?),
     }
-}
-
-/// The threads of a session.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Known {
-    Threads(Vec<String>),
-    /// A relay answered.
-    Page {},
 }
 
 #[cfg(test)]

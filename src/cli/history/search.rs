@@ -8,7 +8,6 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use clap::Args;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthChar as _;
 
@@ -20,9 +19,9 @@ use super::super::select_session::{self, SessionFlag, positive};
 use super::super::since::SinceFlag;
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, USAGE, lines, say};
-use crate::api::ThreadIdentityDocument;
+use crate::api::{GapReason, Identities, ThreadIdentityDocument};
 use crate::config::Environment;
-use crate::control::{Identities, RequestOrigin, recorded_threads};
+use crate::control::{RequestOrigin, recorded_threads};
 use crate::history::{Excerpt, SearchKind, SearchQuery};
 use crate::index::{HISTORY_FILE, History, Hit, Hits, Search};
 use crate::protocol::of_name;
@@ -79,13 +78,6 @@ pub(in crate::cli) struct SearchArguments {
     as_json: bool,
     #[command(flatten)]
     times: Times,
-}
-
-/// The part of a page of events that matters here: a relay has answered.
-#[derive(Deserialize)]
-struct Indexed {
-    #[serde(default)]
-    gap_reason: Option<String>,
 }
 
 /// Searches the sessions.
@@ -149,8 +141,7 @@ fn meant(arguments: &SearchArguments) -> Result<Search, CliError> {
 /// Has everything indexed that a session has recorded.
 fn make_ready(session: &Found, door: Door) -> Result<History, CliError> {
     let mut read = Read::through(door, session.clone());
-    let indexed = read.ask("/sessions/self/codex-events?limit=1", |_| Ok(Indexed { gap_reason: None }))?;
-    if indexed.gap_reason.as_deref() == Some("persistence_error") {
+    if read.events(None, 1)?.gap_reason == Some(GapReason::PersistenceError) {
         say(&format!("some recorded messages of session {} are not indexed yet, and are not searched", session.name()));
     }
     Ok(History::new(&session.dir.join(HISTORY_FILE)))

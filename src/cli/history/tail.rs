@@ -1,7 +1,7 @@
 //! `codex-shim tail`: the agent's last actions, one per line.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -16,9 +16,10 @@ use super::super::select_session::up_to_200;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::Following;
+use crate::api::{ActionDocument, ActionsDocument};
 use crate::config::Environment;
 use crate::control::{RequestOrigin, identify_offline, sort_by_arrival};
-use crate::history::action_in_words;
+use crate::history::{ActionKind, ActionStatus};
 use crate::hub;
 use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
@@ -67,14 +68,15 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
     let (listed, status) = select_session::each(&sessions, actions)?;
     let last = last_of(&listed, arguments.limit);
     if arguments.common.as_json {
-        let actions: Vec<&Value> = last.iter().map(|(_, action)| *action).collect();
-        return Ok(status.max(print_json(&json!({ "actions": actions }))));
+        let actions = last.into_iter().map(|(_, action)| action.clone()).collect();
+        return Ok(status.max(print_json(&ActionsDocument { actions })));
     }
     let to = Screen::of_stdout(environment);
     let mut text = String::new();
     for (session, all) in &listed {
         let is_alone = sessions.len() == 1;
-        let actions: Vec<&Value> = last.iter().filter(|(of, _)| of == session).map(|(_, action)| *action).collect();
+        let actions: Vec<&ActionDocument> =
+            last.iter().filter(|(of, _)| of == session).map(|(_, action)| *action).collect();
         if actions.is_empty() && !all.is_empty() {
             continue;
         }
@@ -95,20 +97,14 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
 }
 
 /// The last actions of all sessions together. Those of one session keep their order, whatever its clock was set to.
-fn last_of<'a>(listed: &'a [(&'a Found, Vec<Value>)], limit: u64) -> Vec<(&'a Found, &'a Value)> {
-    let mut all: Vec<(&Found, &Value)> =
+fn last_of<'a>(listed: &'a [(&'a Found, Vec<ActionDocument>)], limit: u64) -> Vec<(&'a Found, &'a ActionDocument)> {
+    let mut all: Vec<(&Found, &ActionDocument)> =
         listed.iter().flat_map(|(session, actions)| actions.iter().map(move |action| (*session, action))).collect();
     if listed.len() > 1 {
-        let at = |action: &'a Value| (changed_at(action).is_none(), changed_at(action));
-        sort_by_arrival(&mut all, |(session, _)| &session.id, |(_, action)| at(action));
+        sort_by_arrival(&mut all, |(session, _)| &session.id, |(_, action)| action.changed_at());
     }
     let surplus = all.len().saturating_sub(usize::try_from(limit).unwrap_or(usize::MAX));
     all.split_off(surplus)
-}
-
-/// When an action ended or, if it is running, when it began.
-fn changed_at(action: &Value) -> Option<&str> {
-    action["ended_at"].as_str().or(action["started_at"].as_str())
 }
 
 fn follow(arguments: &TailArguments, environment: &Environment) -> Done {
@@ -166,13 +162,13 @@ impl Printer {
         }
     }
 
-    fn text(&mut self, actions: &[&Value]) -> String {
+    fn text(&mut self, actions: &[&ActionDocument]) -> String {
         if self.as_json {
-            return actions.iter().map(|action| format!("{action}\n")).collect();
+            return actions.iter().map(|action| format!("{}\n", json!(action))).collect();
         }
         self.clock.go_on();
         let places = self.hub.as_ref().map(|hub| places(hub, actions));
-        let row = |(number, action): (usize, &&Value)| {
+        let row = |(number, action): (usize, &&ActionDocument)| {
             let mut row = cells(action, self.when, &self.clock, self.to);
             row.splice(2..2, places.as_ref().and_then(|places| Some((Tone::Plain, places.get(number)?.clone()))));
             row
@@ -182,8 +178,8 @@ impl Printer {
 }
 
 /// The folder and the client of the thread of each action.
-fn places(hub: &Found, actions: &[&Value]) -> Vec<String> {
-    let mut rows: Vec<Value> = actions.iter().map(|action| json!({ "thread_id": action["thread_id"] })).collect();
+fn places(hub: &Found, actions: &[&ActionDocument]) -> Vec<String> {
+    let mut rows: Vec<Value> = actions.iter().map(|action| json!({ "thread_id": action.thread_id })).collect();
     identify_offline(&History::new(&hub.dir.join(HISTORY_FILE)), &mut rows);
     rows.iter().map(|row| RequestOrigin::of(hub, row).name).collect()
 }
@@ -210,99 +206,91 @@ fn settled(following: &mut Following<'_>) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The printed state of each action.
+/// The printed status of each action. Another change, such as more output, is not worth a new line.
 #[derive(Debug, Default)]
-struct Known(HashMap<String, String>);
+struct Known(HashMap<Identity, ActionStatus>);
 
 impl Known {
     /// The actions that are new or have changed.
-    fn learn<'a>(&mut self, actions: &'a [Value]) -> Vec<&'a Value> {
-        let told: Vec<(String, String, &Value)> =
-            actions.iter().map(|action| (identity(action), state(action), action)).collect();
-        let is_new = |(identity, state, _): &&(String, String, &Value)| self.0.get(identity) != Some(state);
-        let new = told.iter().filter(is_new).map(|(_, _, action)| *action).collect();
+    fn learn<'a>(&mut self, actions: &'a [ActionDocument]) -> Vec<&'a ActionDocument> {
+        let is_new = |action: &&ActionDocument| self.0.get(&identity(action)) != Some(&action.status);
+        let new = actions.iter().filter(is_new).collect();
         // Actions that left the list do not come back.
-        self.0 = told.into_iter().map(|(identity, state, _)| (identity, state)).collect();
+        self.0 = actions.iter().map(|action| (identity(action), action.status)).collect();
         new
     }
 }
 
+/// The kind, thread, turn, item and start of an action.
+type Identity = (&'static str, [Option<String>; 4]);
+
 /// The identity of an action. The start of an item can be corrected later, so it does not count; one item can have several
 /// requests, so their start does.
-fn identity(action: &Value) -> String {
-    let is_item = matches!(action["action_kind"].as_str(), Some("command" | "file_change" | "tool"));
-    let began = if is_item && !action["item_id"].is_null() { &Value::Null } else { &action["started_at"] };
-    let parts = [&action["action_kind"], &action["thread_id"], &action["turn_id"], &action["item_id"], began];
-    parts.map(Value::to_string).join(" ")
-}
-
-/// The part of an action whose change is worth a new line. More output is not.
-fn state(action: &Value) -> String {
-    action["status"].as_str().unwrap_or_default().to_owned()
+fn identity(action: &ActionDocument) -> Identity {
+    let ActionDocument { action_kind, thread_id, turn_id, item_id, started_at, .. } = action;
+    let is_item = matches!(action_kind, ActionKind::Command | ActionKind::FileChange | ActionKind::Tool);
+    let began = (!is_item || item_id.is_none()).then(|| started_at.clone());
+    (action_kind.name(), [thread_id.clone(), turn_id.clone(), item_id.clone(), began])
 }
 
 /// `2m ago  failed  ran cargo test (exit 1)`
-fn cells(action: &Value, when: When, clock: &Clock, to: Screen) -> Vec<Cell> {
-    let status = action["status"].as_str().unwrap_or_default();
-    let at = changed_at(action);
-    let first = match (when, at) {
-        (_, None) => "now".to_owned(),
-        (When::Ago, Some(at)) => clock.age(at).map_or_else(|| "now".to_owned(), |age| format!("{age} ago")),
-        (When::Time, Some(at)) => clock.cell(at, to),
+fn cells(action: &ActionDocument, when: When, clock: &Clock, to: Screen) -> Vec<Cell> {
+    let (status, at) = (action.status, action.changed_at());
+    let first = match when {
+        When::Ago => clock.age(at).map_or_else(|| "now".to_owned(), |age| format!("{age} ago")),
+        When::Time => clock.cell(at, to),
     };
-    vec![(Tone::Faint, first), (tone(status), status.to_owned()), (Tone::Strong, words_beside_status(action))]
+    vec![(Tone::Faint, first), (tone(status), status.to_string()), (Tone::Strong, words_beside_status(action))]
 }
 
 /// An action in words without a status in front, for a row that has the status in a cell of its own.
-fn words_beside_status(action: &Value) -> String {
-    let words = words(action);
-    let status = match action["status"].as_str().unwrap_or_default() {
-        "timeout" => "timed out",
-        status => status,
+fn words_beside_status(action: &ActionDocument) -> String {
+    let words = action.words();
+    let status = match action.status {
+        ActionStatus::Timeout => "timed out",
+        status => status.name(),
     };
     let bare = words.strip_prefix(status).and_then(|rest| rest.strip_prefix(": "));
     bare.map(str::to_owned).unwrap_or(words)
 }
 
-/// Time since the action ended or, if it is running, since it began.
-pub(in crate::cli) fn age(action: &Value, now: SystemTime) -> Option<String> {
-    Some(screen::age(humantime::parse_rfc3339(changed_at(action)?).ok()?, now))
-}
-
-fn tone(status: &str) -> Tone {
+fn tone(status: ActionStatus) -> Tone {
     match status {
-        "completed" => Tone::Good,
-        "failed" | "timeout" => Tone::Bad,
-        "pending" => Tone::Warning,
-        _ => Tone::Faint,
-    }
-}
-
-/// An action in words. A status that the words do not imply comes first.
-pub(in crate::cli) fn words(action: &Value) -> String {
-    let text = |member: &str| action[member].as_str().unwrap_or_default();
-    match (text("action_kind"), text("summary_text").split_once(": ")) {
-        (kind @ ("command" | "file_change" | "tool"), Some((_, what))) => action_in_words(kind, text("status"), what),
-        (_, _) => text("summary_text").to_owned(),
+        ActionStatus::Completed => Tone::Good,
+        ActionStatus::Failed | ActionStatus::Timeout => Tone::Bad,
+        ActionStatus::Pending => Tone::Warning,
+        ActionStatus::Running | ActionStatus::Declined | ActionStatus::Interrupted | ActionStatus::Cancelled => {
+            Tone::Faint
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
-    fn action(kind: &str, summary: &str, status: &str, item: Option<&str>, began: &str, ended: Option<&str>) -> Value {
+    fn action(
+        kind: &str,
+        summary: &str,
+        status: &str,
+        item: Option<&str>,
+        began: &str,
+        ended: Option<&str>,
+    ) -> ActionDocument {
         let time = |second: &str| format!("2026-01-02T03:04:{second}.000Z");
-        json!({
-            "action_kind": kind, "summary_text": summary, "status": status, "item_id": item,
-            "started_at": time(began), "ended_at": ended.map(time),
-        })
+        let action = json!({
+            "action_kind": kind, "summary_text": summary, "status": status, "item_id": item, "session_id": "s",
+            "source_provider": "codex-app", "started_at": time(began), "ended_at": ended.map(time),
+        });
+        serde_json::from_value(action).expect("an action")
     }
 
     #[test]
     fn a_row_shows_action_and_outcome() {
         let clock = Clock::stopped("2026-01-02T03:06:07Z");
-        let check = |action: Value, expect: &str| {
+        let check = |action: ActionDocument, expect: &str| {
             let row = cells(&action, When::Ago, &clock, Screen::None);
             assert_eq!(table(When::Ago, None, &clock, Screen::None).add(vec![row]), expect);
         };
@@ -348,7 +336,7 @@ mod tests {
         let check = |limit: u64, expect: &[(&str, &str)]| {
             let last: Vec<(&str, &str)> = last_of(&listed, limit)
                 .into_iter()
-                .map(|(session, action)| (&*session.id, action["summary_text"].as_str().unwrap_or_default()))
+                .map(|(session, action)| (&*session.id, &*action.summary_text))
                 .collect();
             assert_eq!(last, expect);
         };
@@ -374,14 +362,11 @@ mod tests {
             (&["50", "05", "40", "10"], &["07"], "50 05 07 40 10"),
             (&["50", "05"], &["40", "03"], "40 03 50 05"),
         ] {
-            let of = |times: &[&str]| -> Vec<Value> {
+            let of = |times: &[&str]| -> Vec<ActionDocument> {
                 times.iter().map(|at| action("command", at, "completed", None, "00", Some(at))).collect()
             };
             let listed = [(&a, of(of_a)), (&b, of(of_b))];
-            let order: Vec<&str> = last_of(&listed, 10)
-                .into_iter()
-                .map(|(_, action)| action["summary_text"].as_str().unwrap_or_default())
-                .collect();
+            let order: Vec<&str> = last_of(&listed, 10).into_iter().map(|(_, action)| &*action.summary_text).collect();
             assert_eq!(order.join(" "), expect, "{of_a:?} {of_b:?}");
         }
     }
@@ -402,9 +387,8 @@ mod tests {
     #[test]
     fn each_state_is_printed_once() {
         let mut known = Known::default();
-        let mut check = |actions: &[Value], expect: &[&str]| {
-            let new: Vec<&str> =
-                known.learn(actions).iter().filter_map(|action| action["summary_text"].as_str()).collect();
+        let mut check = |actions: &[ActionDocument], expect: &[&str]| {
+            let new: Vec<&str> = known.learn(actions).iter().map(|action| &*action.summary_text).collect();
             assert_eq!(new, expect);
         };
         let begun = action("command", "Started: a", "running", Some("i"), "05", None);

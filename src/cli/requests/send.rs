@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args, ValueEnum};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::complete;
@@ -20,13 +19,15 @@ use super::super::offline::{self, Read};
 use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
-use crate::api::{Content, Entry, Query as _, SessionDocument, Transcript, TranscriptDocument};
+use crate::api::{
+    Content, Cursor, Entry, Limit, Query as _, RowPage, SessionDocument, Transcript, TranscriptDocument,
+    TurnRowDocument, TurnRowsQuery,
+};
 use crate::config::Environment;
 use crate::config::parse_duration;
 use crate::control::{BODY_BYTES_MAX, client};
 use crate::history::Activity;
 use crate::hub;
-use crate::index::{Cursor, Table};
 use crate::protocol::Method;
 use crate::store::{Found, ThreadUse, WhichRequests};
 
@@ -444,11 +445,6 @@ pub(in crate::cli) struct TurnEnd {
     message: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Rows {
-    events: Vec<Value>,
-}
-
 impl TurnWatch {
     /// Remembers the current end of the rows.
     pub(super) fn begin(session: &Found, at: String, environment: &Environment) -> Result<TurnWatch, CliError> {
@@ -456,7 +452,7 @@ impl TurnWatch {
         let last = rows(&mut read, None, 1)
             .map_err(|why| CliError::failed(format!("--wait needs the history of this session: {why}")))?;
         let run = run_of(&look(session, None)?);
-        Ok(TurnWatch { read, since_id: last.last().and_then(|row| row["id"].as_u64()).unwrap_or(0), run, at })
+        Ok(TurnWatch { read, since_id: last.last().map_or(0, |row| row.id), run, at })
     }
 
     /// Waits until `turn` has ended or the time `left` is over. If the relay ends, its files say how the turn ended.
@@ -478,18 +474,19 @@ impl TurnWatch {
                 Err(error) => return Err(error),
             };
             failing_since = None;
-            let is_of_turn = |row: &&Value| row["turn_id"] == turn["turn_id"] && row["thread_id"] == turn["thread_id"];
-            let ended = new.iter().filter(is_of_turn).find(|row| text(row, "event_type") != "started");
+            let is_of_turn = |row: &&TurnRowDocument| {
+                turn["turn_id"] == json!(row.turn_id) && turn["thread_id"] == json!(row.thread_id)
+            };
+            let ended = new.iter().filter(is_of_turn).find(|row| row.event_type != "started");
             if let Some(row) = ended {
-                let error = [&row["error_message"], &row["error_code"]].into_iter().find_map(Value::as_str);
                 return Ok(TurnEnd {
-                    outcome: text(row, "event_type").to_owned(),
-                    error: error.map(str::to_owned),
+                    outcome: row.event_type.clone(),
+                    error: row.error_message.clone().or_else(|| row.error_code.clone()),
                     message: last_message(&mut self.read, &turn)?,
                     turn,
                 });
             }
-            self.since_id = new.last().and_then(|row| row["id"].as_u64()).unwrap_or(self.since_id);
+            self.since_id = new.last().map_or(self.since_id, |row| row.id);
             // More rows may wait.
             if new.len() as u64 == ROWS_MAX {
                 continue;
@@ -526,7 +523,7 @@ impl TurnWatch {
 impl TurnWatch {
     /// The session's document, and the turn rows that are new. The document comes first: if it is that of another run of the server,
     /// the rows have the end of every turn of the run before.
-    fn look(&mut self, session: &Found) -> Result<(Option<Value>, Vec<Value>), CliError> {
+    fn look(&mut self, session: &Found) -> Result<(Option<Value>, Vec<TurnRowDocument>), CliError> {
         Ok((current(session)?, rows(&mut self.read, Some(self.since_id), ROWS_MAX)?))
     }
 }
@@ -574,14 +571,12 @@ impl TurnEnd {
 }
 
 /// At most `limit` turn rows after `since_id`, or the last ones.
-fn rows(read: &mut Read, since_id: Option<u64>, limit: u64) -> Result<Vec<Value>, CliError> {
-    let since = since_id.map(|since_id| format!("since_id={since_id}&")).unwrap_or_default();
-    let path = format!("/sessions/self/turn-events?{since}limit={limit}");
-    let told: Rows = read.ask(&path, |past| {
-        let page = past.history.rows(Table::Turns, since_id.map(Cursor::from).as_ref(), limit, 0, false)?;
-        Ok(Rows { events: page.events })
-    })?;
-    Ok(told.events)
+fn rows(read: &mut Read, since_id: Option<u64>, limit: u64) -> Result<Vec<TurnRowDocument>, CliError> {
+    let query = TurnRowsQuery { since_id, since_epoch: None, limit: Some(Limit(limit)) };
+    let since = since_id.map(Cursor::from);
+    let page: RowPage<TurnRowDocument> =
+        read.ask(&query.path(), |past| past.history.rows(since.as_ref(), limit, 0, false))?;
+    Ok(page.events)
 }
 
 /// The model's last message in a turn.

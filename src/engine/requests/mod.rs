@@ -57,7 +57,8 @@ pub(crate) use kind::{
 };
 pub use kind::{RequestKind, RequestType};
 use open::{
-    ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note, request_name,
+    ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note,
+    request_name,
 };
 use recall::{Dispatch, PassedLate};
 use ruled::RuledRequest;
@@ -200,7 +201,8 @@ impl Requests {
         let expiry = self.open.values().filter(|request| matches!(request.state, RequestState::Pending));
         let expiry = expiry.filter_map(|request| request.expires_at);
         // The hook gets the row, which a request has once the ledger is read.
-        let notify = self.open.values().filter(|request| self.is_read && matches!(request.state, RequestState::Pending));
+        let notify =
+            self.open.values().filter(|request| self.is_read && matches!(request.state, RequestState::Pending));
         let notify = notify.filter_map(|request| request.notify_at);
         let ruled = self
             .open
@@ -351,7 +353,11 @@ impl Requests {
                 decision.line = Passage::Withhold;
                 return;
             }
-            RequestState::Pending | RequestState::Deciding(_) | RequestState::Answered | RequestState::Sent | RequestState::Expired => {
+            RequestState::Pending
+            | RequestState::Deciding(_)
+            | RequestState::Answered
+            | RequestState::Sent
+            | RequestState::Expired => {
                 effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
                 // Without an answer the server would wait for ever; it ignores a second one.
                 match request.may_be_lost {
@@ -464,7 +470,9 @@ impl Requests {
     /// Sends an answer of an API caller or a rule that was stored; otherwise the request is open again.
     fn decided(&mut self, now: Now, id: &RpcId, done: bool, clients: &Clients, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
-        let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) else { return };
+        let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) else {
+            return;
+        };
         let Deciding { decider, answer, runner_up, runner_up_due: _, over } = *deciding;
         if !done {
             decider.reply(ApiReply::NotKept, effects);

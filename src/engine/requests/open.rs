@@ -251,7 +251,9 @@ impl Request {
     /// the request has no answer yet, or the server will read the answer after this line.
     pub(super) fn is_same_as(&self, message: &Message<'_>) -> bool {
         match self.state {
-            RequestState::Pending | RequestState::Deciding(_) | RequestState::Expired | RequestState::Answered => self.is_repeated_by(message),
+            RequestState::Pending | RequestState::Deciding(_) | RequestState::Expired | RequestState::Answered => {
+                self.is_repeated_by(message)
+            }
             RequestState::Sent => false,
         }
     }
@@ -293,7 +295,11 @@ impl Request {
     pub(super) fn runner_up_due(&self) -> Option<Duration> {
         match &self.state {
             RequestState::Deciding(deciding) if deciding.over.is_none() => deciding.runner_up_due,
-            RequestState::Deciding(_) | RequestState::Pending | RequestState::Answered | RequestState::Sent | RequestState::Expired => None,
+            RequestState::Deciding(_)
+            | RequestState::Pending
+            | RequestState::Answered
+            | RequestState::Sent
+            | RequestState::Expired => None,
         }
     }
 
@@ -620,7 +626,11 @@ impl Requests {
         }
         match (&mut request.state, why) {
             // The server confirmed the answer before this one.
-            (RequestState::Deciding(_) | RequestState::Answered | RequestState::Sent, Why::Confirmed) if has_followed => return,
+            (RequestState::Deciding(_) | RequestState::Answered | RequestState::Sent, Why::Confirmed)
+                if has_followed =>
+            {
+                return;
+            }
             // Likewise, and policy's answer is on its way.
             (RequestState::Expired, Why::Confirmed) if has_followed && policy_answers => return,
             // The outcome depends on the pending commit.

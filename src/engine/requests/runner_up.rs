@@ -33,7 +33,9 @@ impl Requests {
     /// Gives up an answer that the ledger has not stored in time. The client's answer wins, if there is one.
     pub(super) fn give_up_storing(&mut self, id: &RpcId, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
-        let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) else { return };
+        let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) else {
+            return;
+        };
         request.is_stored_late = true;
         self.is_trusted = false;
         self.commits.retain(|_, commit| !matches!(commit, Commit::Decides(of) if of == id));

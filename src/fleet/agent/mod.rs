@@ -36,14 +36,15 @@ use tokio::task::JoinHandle;
 
 use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
+use crate::api::{Cursor as Seen, SessionUsage, UsageQuery};
 use crate::control::runtime_of_calls;
 use crate::files::{Access, Folder};
-use crate::index::{Cursor as Seen, SessionUsage};
 use crate::launch::Signals;
 use crate::store::Found;
 use claim::Standing;
 pub(crate) use cursors::NameFile;
 use cursors::{Absent, Cursor, Cursors};
+use page::Page;
 use ship::Ended;
 use told::{Told, Trouble};
 
@@ -71,16 +72,15 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// How long the end waits until the connection has written its messages.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Reads the page of at most so many events after a cursor, in JSON, as a relay would give it.
-pub(crate) type ReadPage = Box<dyn Fn(&Seen, u64) -> Result<String, String> + Send>;
+/// Reads the page of at most so many events after a cursor, as a relay would give it.
+pub(crate) type ReadPage = Box<dyn Fn(&Seen, u64) -> Result<Page, String> + Send>;
 
 /// How stopped sessions are read. The tools know, which stand above this room.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadStopped {
     /// Opens the history of a stopped session; `None` if a relay runs by now, or without a recording.
     pub(crate) open: fn(&Found) -> Result<Option<ReadPage>, String>,
-    /// The usage from a time on, in microseconds since the Unix epoch.
-    pub(crate) usage: fn(&Found, Option<u64>) -> Result<SessionUsage, String>,
+    pub(crate) usage: fn(&Found, &UsageQuery) -> Result<SessionUsage, String>,
     /// A request by its whole id, with its answers; `None` if the session has no request with this id.
     pub(crate) request: fn(&Found, &str) -> Result<Option<Value>, String>,
 }

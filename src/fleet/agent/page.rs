@@ -1,11 +1,11 @@
 //! A page of a session's history, and the messages that it becomes. Pure.
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::level;
 use super::super::wire::{self, EventMessage, Gap, MESSAGE_BYTES_MAX, VERSION};
 use super::cursors::Cursor;
+use crate::api::{Cursor as Seen, EventDocument, EventPage, EventsQuery, GapReason, Verbatim};
 use crate::config::FleetLevel;
 
 /// Most events of a page, and so the bound of messages of a session that the server has not acknowledged.
@@ -13,15 +13,6 @@ pub(super) const PAGE_EVENTS_MAX: u64 = 256;
 
 /// Room for the members around an event, in bytes.
 const ENVELOPE_BYTES_MAX: usize = 2 << 10;
-
-/// A page, as the control socket gives it.
-#[derive(Debug, Deserialize)]
-pub(super) struct Page {
-    events: Vec<Box<RawValue>>,
-    next_seq: u64,
-    gap_reason: Option<String>,
-    epoch: Option<String>,
-}
 
 /// A message for the server, and the cursor once the server has it.
 #[derive(Debug, Clone)]
@@ -39,59 +30,54 @@ pub(super) struct Of<'a> {
     pub(super) level: FleetLevel,
 }
 
-impl Page {
-    /// The path of the page after a cursor at the control socket.
-    pub(super) fn path(after: Option<&Cursor>) -> String {
-        let cursor = after.map_or_else(
-            || "since_seq=0".to_owned(),
-            |Cursor { epoch, seq }| format!("since_seq={seq}&since_epoch={epoch}"),
-        );
-        format!("/sessions/self/codex-events?{cursor}&limit={PAGE_EVENTS_MAX}")
-    }
+/// A page of a session's history.
+pub(crate) type Page = EventPage<Verbatim<EventDocument>>;
 
-    /// Whether the history cannot be read now.
-    pub(super) fn is_unreadable(&self) -> bool {
-        self.epoch.is_none() || self.gap_reason.as_deref() == Some("persistence_error")
-    }
+/// The query of the page after a cursor.
+pub(super) fn query(after: Option<&Cursor>) -> EventsQuery {
+    let seen = after.map_or(Seen::from(0), |Cursor { epoch, seq }| Seen { seq: *seq, epoch: Some(epoch.clone()) });
+    EventsQuery::after(Some(&seen), PAGE_EVENTS_MAX)
+}
 
-    /// Whether nothing follows.
-    pub(super) fn is_last(&self) -> bool {
-        (self.events.len() as u64) < PAGE_EVENTS_MAX
-    }
+/// Whether the history cannot be read now.
+pub(super) fn is_unreadable(page: &Page) -> bool {
+    page.epoch.is_none() || page.gap_reason == Some(GapReason::PersistenceError)
+}
 
-    /// The messages, in order.
-    pub(super) fn outgoing(&self, after: Option<&Cursor>, of: Of<'_>) -> Vec<Outgoing> {
-        #[derive(Deserialize)]
-        struct Numbered {
-            seq: Option<u64>,
-        }
-        let Some(epoch) = &self.epoch else { return Vec::new() };
-        let seq_of = |event: &RawValue| serde_json::from_str::<Numbered>(event.get()).ok()?.seq;
-        let numbered = self.events.iter().map_while(|event| Some((seq_of(event)?, event)));
-        let numbered: Vec<(u64, &Box<RawValue>)> = numbered.collect();
-        let message = |seq: u64, event: Option<Box<RawValue>>, gap: Option<Gap>| {
-            let (host, session) = (of.host.to_owned(), of.session.to_owned());
-            let message = EventMessage { v: VERSION, host, session, epoch: epoch.clone(), seq, event, gap };
-            let cursor = Cursor { epoch: epoch.clone(), seq };
-            Outgoing { id: message.id(), payload: wire::bytes(&message), cursor }
-        };
-        let before_first = numbered.first().map_or(self.next_seq, |(first, _)| *first).saturating_sub(1);
-        let gap = self.gap(after, epoch, before_first).map(|gap| message(before_first, None, Some(gap)));
-        let events = numbered.iter().map(|(seq, event)| message(*seq, shipped(event, of.level), None));
-        gap.into_iter().chain(events).collect()
-    }
+/// Whether nothing follows.
+pub(super) fn is_last(page: &Page) -> bool {
+    (page.events.len() as u64) < PAGE_EVENTS_MAX
+}
 
-    /// The gap before the first event. A gap of the journal is an event itself.
-    fn gap(&self, after: Option<&Cursor>, epoch: &str, before_first: u64) -> Option<Gap> {
-        let reason =
-            self.gap_reason.as_deref().filter(|reason| ["retention", "new_epoch", "cursor_ahead"].contains(reason))?;
-        let other_epoch = after.map(|after| &after.epoch).filter(|known| *known != epoch);
-        let after_seq = after.map_or(0, |after| after.seq);
-        if other_epoch.is_none() && before_first <= after_seq {
-            return None;
-        }
-        Some(Gap { reason: reason.to_owned(), after_seq, after_epoch: other_epoch.cloned() })
+/// The messages, in order.
+pub(super) fn outgoing(page: &Page, after: Option<&Cursor>, of: Of<'_>) -> Vec<Outgoing> {
+    let Some(epoch) = &page.epoch else { return Vec::new() };
+    let numbered = page.events.iter().map_while(|event| Some((event.document.seq?, &event.text)));
+    let numbered: Vec<(u64, &Box<RawValue>)> = numbered.collect();
+    let message = |seq: u64, event: Option<Box<RawValue>>, gap: Option<Gap>| {
+        let (host, session) = (of.host.to_owned(), of.session.to_owned());
+        let message = EventMessage { v: VERSION, host, session, epoch: epoch.clone(), seq, event, gap };
+        let cursor = Cursor { epoch: epoch.clone(), seq };
+        Outgoing { id: message.id(), payload: wire::bytes(&message), cursor }
+    };
+    let before_first = numbered.first().map_or(page.next_seq, |(first, _)| *first).saturating_sub(1);
+    let gap = gap(page.gap_reason, after, epoch, before_first).map(|gap| message(before_first, None, Some(gap)));
+    let events = numbered.iter().map(|(seq, event)| message(*seq, shipped(event, of.level), None));
+    gap.into_iter().chain(events).collect()
+}
+
+/// The gap before the first event. A gap of the journal is an event itself.
+fn gap(reason: Option<GapReason>, after: Option<&Cursor>, epoch: &str, before_first: u64) -> Option<Gap> {
+    let reason = match reason? {
+        reason @ (GapReason::Retention | GapReason::NewEpoch | GapReason::CursorAhead) => reason.name().to_owned(),
+        GapReason::PersistenceError | GapReason::JournalGap => return None,
+    };
+    let other_epoch = after.map(|after| &after.epoch).filter(|known| *known != epoch);
+    let after_seq = after.map_or(0, |after| after.seq);
+    if other_epoch.is_none() && before_first <= after_seq {
+        return None;
     }
+    Some(Gap { reason, after_seq, after_epoch: other_epoch.cloned() })
 }
 
 /// An event as it leaves the machine, cut if it is too long for a message.
@@ -110,12 +96,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::Query as _;
 
     fn page(first: u64, events: u64, gap_reason: Value, epoch: &str) -> Page {
         let events: Vec<Value> = (first..first + events).map(|seq| json!({ "seq": seq, "event_type": "e" })).collect();
         let next_seq = first + events.len() as u64;
         serde_json::from_value(
-            json!({ "events": events, "next_seq": next_seq, "gap_reason": gap_reason, "epoch": epoch, "new": 1 }),
+            json!({ "events": events, "next_seq": next_seq, "history_gap": !gap_reason.is_null(), "gap_reason": gap_reason,
+                "epoch": epoch, "new": 1 }),
         )
         .expect("a page")
     }
@@ -126,7 +114,7 @@ mod tests {
 
     fn check(page: &Page, after: Option<Cursor>, expect: &[&str]) {
         let of = Of { host: "h", session: "s", level: FleetLevel::Full };
-        let outgoing = page.outgoing(after.as_ref(), of);
+        let outgoing = outgoing(page, after.as_ref(), of);
         let shown = |outgoing: &Outgoing| {
             let message: EventMessage = serde_json::from_slice(&outgoing.payload).expect("a message");
             assert_eq!((message.id(), message.seq), (outgoing.id.clone(), outgoing.cursor.seq));
@@ -158,24 +146,24 @@ mod tests {
     #[test]
     fn events_without_a_number_wait() {
         let mut waits = page(1, 1, Value::Null, "e");
-        waits.events.push(RawValue::from_string(r#"{"seq":null}"#.to_owned()).expect("JSON"));
-        waits.events.push(RawValue::from_string(r#"{"seq":3}"#.to_owned()).expect("JSON"));
+        waits.events.push(serde_json::from_str(r#"{"seq":null}"#).expect("an event"));
+        waits.events.push(serde_json::from_str(r#"{"seq":3}"#).expect("an event"));
         check(&waits, None, &["h/s/e/1"]);
     }
 
     #[test]
     fn unreadable_history_is_not_a_gap() {
-        let json = json!({ "events": [], "next_seq": 8, "gap_reason": "persistence_error", "epoch": null });
+        let json = json!({ "events": [], "next_seq": 8, "history_gap": true, "gap_reason": "persistence_error" });
         let page: Page = serde_json::from_value(json).expect("a page");
-        assert!(page.is_unreadable());
+        assert!(is_unreadable(&page));
         check(&page, Some(cursor("e", 7)), &[]);
     }
 
     #[test]
     fn cursor_stands_in_the_path() {
-        assert_eq!(Page::path(None), "/sessions/self/codex-events?since_seq=0&limit=256");
+        assert_eq!(query(None).path(), "/sessions/self/codex-events?since_seq=0&limit=256");
         assert_eq!(
-            Page::path(Some(&cursor("ab", 7))),
+            query(Some(&cursor("ab", 7))).path(),
             "/sessions/self/codex-events?since_seq=7&since_epoch=ab&limit=256"
         );
     }

@@ -12,9 +12,10 @@ use async_nats::jetstream::message::PublishMessage;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::cursors::Cursor;
-use super::page::{Of, Outgoing, PAGE_EVENTS_MAX, Page};
+use super::page::{Of, Outgoing, PAGE_EVENTS_MAX, Page, is_last, is_unreadable, outgoing, query};
 use super::told::Trouble;
-use super::{ReadPage, Seen, Shared};
+use super::{ReadPage, Shared};
+use crate::api::{Cursor as Seen, Query as _};
 use crate::control::client;
 use crate::fleet::connection::{Link, backoff};
 use crate::fleet::subject;
@@ -134,8 +135,8 @@ async fn ship_page(
     *stopped = opened;
     let Some(page) = page else { return Ok(Shipped::All) };
     let of = Of { host: &shared.member.host, session: &found.id, level: shared.member.level };
-    let (is_unreadable, is_last) = (page.is_unreadable(), page.is_last());
-    let outgoing = page.outgoing(after.as_ref(), of);
+    let (is_unreadable, is_last) = (is_unreadable(&page), is_last(&page));
+    let outgoing = outgoing(&page, after.as_ref(), of);
     drop(page);
     let count = outgoing.len();
     if count > 0 {
@@ -157,7 +158,7 @@ async fn ship_page(
 
 /// A page of a live session; `None` if it keeps no history.
 fn read_live(found: &Found, after: Option<&Cursor>) -> Result<Option<Page>, String> {
-    let answer = client::get(&found.dir, &Page::path(after)).map_err(|error| error.to_string())?;
+    let answer = client::get(&found.dir, &query(after).path()).map_err(|error| error.to_string())?;
     match answer.error_code().as_deref() {
         Some("not_recorded") => Ok(None),
         Some(_) | None => answer.document().map(Some),
@@ -177,8 +178,7 @@ fn read_stopped(
     };
     let Some(read) = opened else { return Ok((None, None)) };
     let seen = after.map_or_else(|| Seen::from(0), |Cursor { epoch, seq }| Seen { seq, epoch: Some(epoch) });
-    let page = serde_json::from_str(&read(&seen, PAGE_EVENTS_MAX)?).map_err(|error| error.to_string())?;
-    Ok((Some(page), Some(read)))
+    Ok((Some(read(&seen, PAGE_EVENTS_MAX)?), Some(read)))
 }
 
 /// Publishes messages; returns the cursor of the last one up to which all are stored, and why a later one is not.

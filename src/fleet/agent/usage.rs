@@ -7,11 +7,10 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::answers::all_sessions;
+use crate::api::{Moment, Parameter as _, Query as _, SessionUsage, TurnUsage, UsageDocument, UsageQuery, Used};
 use crate::control::client;
-use crate::control::local_time::micros_of;
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::wire::Failure;
-use crate::index::{SessionUsage, TurnUsage, Used};
 use crate::store::{Found, label};
 
 /// How long the sessions are read. Those that are left out are counted.
@@ -25,10 +24,8 @@ type Key = (Option<String>, Option<String>, Option<String>);
 
 /// The sums, with the members of `codex-shim usage --json`.
 pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Leaving, Failure> {
-    let since_us = match since {
-        Some(text) => Some(micros_of(text).ok_or_else(|| Failure::new("invalid_question", "`since` is not a time"))?),
-        None => None,
-    };
+    let since = since.map(Moment::read).transpose();
+    let query = UsageQuery { since: since.map_err(|_| Failure::new("invalid_question", "`since` is not a time"))? };
     let began = Instant::now();
     let (mut rows, mut left_out, mut problems) = (Vec::new(), 0_u64, Vec::new());
     for session in all_sessions(shared)? {
@@ -36,7 +33,7 @@ pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Leaving, Fai
             left_out += 1;
             continue;
         }
-        match of_session(shared, &session, since, since_us) {
+        match of_session(shared, &session, &query) {
             Ok(usage) => rows.extend(sums(&session, &usage)),
             Err(why) => problems.push((session.id.clone(), Failure::quoted("session_failed", why))),
         }
@@ -44,22 +41,15 @@ pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Leaving, Fai
     Ok(level::usage(&rows, left_out, &problems, shared.member.level))
 }
 
-fn of_session(
-    shared: &Shared,
-    session: &Found,
-    since: Option<&str>,
-    since_us: Option<u64>,
-) -> Result<SessionUsage, String> {
+fn of_session(shared: &Shared, session: &Found, query: &UsageQuery) -> Result<SessionUsage, String> {
     if session.is_still_live() {
-        let query = since.map(|since| format!("?since={since}")).unwrap_or_default();
-        let path = format!("/sessions/self/usage{query}");
-        let answer = client::get_within(&session.dir, &path, READ_MAX).map_err(|error| error.to_string())?;
+        let answer = client::get_within(&session.dir, &query.path(), READ_MAX).map_err(|error| error.to_string())?;
         return match answer.error_code().as_deref() {
             Some("not_recorded") => Ok(SessionUsage::default()),
-            Some(_) | None => answer.document(),
+            Some(_) | None => answer.document::<UsageDocument>().map(|document| document.usage),
         };
     }
-    (shared.stopped.usage)(session, since_us)
+    (shared.stopped.usage)(session, query)
 }
 
 fn sums(session: &Found, usage: &SessionUsage) -> Vec<Value> {

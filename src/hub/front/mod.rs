@@ -28,7 +28,7 @@ use super::arrival::handshake_interest;
 use crate::control::Published;
 use crate::engine::Transport;
 use crate::launch::{self, Signals};
-use crate::relay::pipes::{ReadEnd as _, ReadOutcome, Sink, PipeSource};
+use crate::relay::pipes::{PipeSource, ReadEnd as _, ReadOutcome, Sink};
 use crate::relay::{Notices, own_ids};
 use crate::socket::resolve_at;
 use crate::websocket::{CLIENT_MESSAGE_BYTES_MAX, Close, Connecting, End, Ended, Flushed, Reading, Request, Utf8Bytes};

@@ -305,7 +305,8 @@ impl Play {
     fn is_asked(&self) -> bool {
         use super::keys::KeyPlace;
         let place = self.model.place().0;
-        [KeyPlace::Approval, KeyPlace::Sure, KeyPlace::Review, KeyPlace::Input, KeyPlace::Summary, KeyPlace::Line].contains(&place)
+        [KeyPlace::Approval, KeyPlace::Sure, KeyPlace::Review, KeyPlace::Input, KeyPlace::Summary, KeyPlace::Line]
+            .contains(&place)
     }
 
     /// Presses a key alone.

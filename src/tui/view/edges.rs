@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use ratatui::layout::Rect;
 
 use super::super::keys::{BINDINGS, KeyPlace, names};
-use super::super::model::{Awaited, Focus, Model, Session, DocumentSubject};
+use super::super::model::{Awaited, DocumentSubject, Focus, Model, Session};
 use super::super::names::session_id;
 use super::super::pointing::Target;
 use super::super::{layout, pressed, respond, threads};
@@ -359,7 +359,9 @@ fn more(model: &Model, session: &Session, place: KeyPlace) -> Cow<'static, str> 
             "/ search · f filter · a all threads · e error · r request · g start · Esc back · ? help"
         }
         KeyPlace::History => "/ search · f filter · e error · r request · g start · Esc back · ? help",
-        KeyPlace::Approval if is_scrolled(model, session) => "PgDn scrolls · ^R next · Tab timeline · Esc chat · ? help",
+        KeyPlace::Approval if is_scrolled(model, session) => {
+            "PgDn scrolls · ^R next · Tab timeline · Esc chat · ? help"
+        }
         KeyPlace::Approval => "^R next · Tab timeline · Esc chat · ? help",
         KeyPlace::Input if is_scrolled(model, session) => "PgDn scrolls · ^B back · ^R next · Esc chat · F1 help",
         KeyPlace::Input => "^B back · ^R next · Esc chat · F1 help",

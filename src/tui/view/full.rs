@@ -7,7 +7,7 @@ use super::super::layout;
 use super::super::layout::ReadingAreas;
 use super::super::lists::Inbox;
 use super::super::lists::ListLine;
-use super::super::model::{Model, Reading, Session, DocumentSubject};
+use super::super::model::{DocumentSubject, Model, Reading, Session};
 use super::super::names::{session_id, session_name};
 use super::super::pointing::Target;
 use super::super::threads::{ThreadRow, rows as rows_of};
