@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, Input};
+use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::{Regex, RegexBuilder};
@@ -13,8 +13,8 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::keys::ends_escape;
 use super::names::{NAME_BYTES_MAX, word_names_secret};
 use super::table::{
-    BEARER_WORDS, LABEL_KEYS, LINE_WORDS, NAME_MARKS, NAMES_ELSEWHERE, ONE_DASH_OPTIONS, PASSWORD_PARTS, QUERY_NAMES,
-    SETTERS, SIGNATURES, SIGNED_PARTS, WORDS_OF_CODE,
+    BEARER_WORDS, LABEL_KEYS, LINE_WORDS, ONE_DASH_OPTIONS, PASSWORD_PARTS, QUERY_NAMES, SETTERS, SIGNATURES,
+    SIGNED_PARTS, WORDS_OF_CODE,
 };
 use super::value::{Values, blanks, escapes, is_open};
 use super::{Quote, automaton_of_any_case, one_of, open_in, quote_at, quote_before};
@@ -24,15 +24,6 @@ const QUERY_BYTES_MIN: usize = 8;
 
 /// Longest distance from a name to the member `value` that belongs to it, in bytes.
 const PAIR_BYTES_MAX: usize = 120;
-
-/// Words that are names of secrets as they stand.
-pub(super) const WHOLE_MARKS: [&str; 2] = ["identified by", "unseal key"];
-
-pub(super) fn marks() -> impl Iterator<Item = &'static str> {
-    NAME_MARKS.into_iter().chain(NAMES_ELSEWHERE).chain(WHOLE_MARKS)
-}
-
-pub(super) static NAMED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton_of_any_case(marks()));
 
 /// The syntax that joins a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,28 +75,49 @@ pub(super) struct Name {
     pub(super) open_quote: Option<Quote>,
 }
 
-/// Adds where values of names stand that mean a secret, and credentials behind the word that says so.
-pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    let mut values = Values::of(text, spans);
-    let mut address = Address::default();
-    let (mut at, mut name_end) = (0, 0);
-    while let Some(found) = NAMED.find(Input::new(text).range(at..)) {
-        at = found.end();
-        let Some(name) = name_at(text, found.range(), name_end) else { continue };
-        at = at.max(name.range.end);
-        name_end = name.range.end;
-        if let Some(value) = credential(text, &name).or_else(|| address.signature(text, &name)) {
+/// The names in a text that mean a secret and their values, and credentials behind the word that says so; from the start of the
+/// text to its end.
+pub(super) struct Names<'a> {
+    text: &'a [u8],
+    values: Values<'a>,
+    address: Address,
+    /// Everything up to here was looked at.
+    at: usize,
+    name_end: usize,
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn of(text: &'a [u8]) -> Names<'a> {
+        Names { text, values: Values::of(text), address: Address::default(), at: 0, name_end: 0 }
+    }
+
+    /// The places of the values.
+    pub(super) fn found(self) -> Vec<Range<usize>> {
+        self.values.spans
+    }
+
+    /// Takes the value of the name with a mark in it.
+    pub(super) fn take(&mut self, mark: Range<usize>, is_whole: bool) {
+        if mark.start < self.at {
+            return;
+        }
+        self.at = mark.end;
+        let (text, values) = (self.text, &mut self.values);
+        let Some(name) = name_at(text, mark, self.name_end) else { return };
+        self.at = self.at.max(name.range.end);
+        self.name_end = name.range.end;
+        if let Some(value) = credential(text, &name).or_else(|| self.address.signature(text, &name)) {
             values.add(value);
-        } else if means_secret(text, &name, found.range()) {
+        } else if is_whole || means_secret(text, &name) {
             values_before(text, &name).into_iter().for_each(|value| values.add(value));
             if let Some(value) = beside(text, &name) {
                 values.add(value);
             } else if let Some((joined, from)) = joined(text, &name) {
                 values.take(&name, joined, from, hard_end(text, &name, joined, from));
-                take_changes(text, &name, &mut values);
+                take_changes(text, &name, values);
             }
         }
-        at = at.max(values.taken_to().min(text.len()));
+        self.at = self.at.max(values.taken_to().min(text.len()));
     }
 }
 
@@ -197,10 +209,9 @@ fn sort_of(name: &[u8]) -> Sort {
     }
 }
 
-fn means_secret(text: &[u8], name: &Name, mark: Range<usize>) -> bool {
+fn means_secret(text: &[u8], name: &Name) -> bool {
     let Ok(word) = std::str::from_utf8(&text[name.range.clone()]) else { return false };
-    let is_whole = WHOLE_MARKS.iter().any(|whole| text[mark.clone()].eq_ignore_ascii_case(whole.as_bytes()));
-    if !word.is_ascii() || is_whole {
+    if !word.is_ascii() {
         return true;
     }
     (name.sort == Sort::Weak && !is_verdict(text, name))

@@ -1,80 +1,71 @@
-//! Secrets in the arguments of commands, by the shapes of `table`.
+//! Secrets in the arguments of commands, by the rules of `table`.
 //!
-//! A text is looked through line by line, and a long line in parts, so that no pattern is looked for over more than
+//! A command is looked at with its line, and of a long line with what is near, so that no pattern is looked for over more than
 //! [`LINE_BYTES_MAX`] bytes at once.
 
 use std::ffi::OsString;
 use std::ops::Range;
-use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 
 use super::names::names_secret;
-use super::table::{COMMAND_SHAPES, CommandShape, DIVIDING};
+use super::table::{Finds, RULES};
 use super::value::is_open;
-use super::{automaton, merged, quote_at, secret_spans};
+use super::{marks_in, merged, pattern_of, quote_at, secret_spans};
 
-/// Longest line that is looked at as a whole for these, in bytes; a longer one is taken in parts.
+/// Longest part of a line that is looked at at once, in bytes, and how much of it may stand in front of the mark.
 const LINE_BYTES_MAX: usize = 8 << 10;
+const FRONT_BYTES_MAX: usize = LINE_BYTES_MAX / 2;
 
-/// Marks of which every command with a secret holds one.
-pub(super) fn marks() -> impl Iterator<Item = &'static str> {
-    COMMAND_SHAPES.iter().flat_map(|shape| shape.marks).copied()
-}
-
-static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(marks()));
-
-/// Each shape with its pattern.
-static SHAPES: LazyLock<Vec<(&CommandShape, Regex)>> = LazyLock::new(|| {
-    let compiled = |pattern| RegexBuilder::new(pattern).unicode(false).build();
-    let compiled = |pattern| compiled(pattern).expect("BUG: the patterns are regular expressions");
-    COMMAND_SHAPES.iter().map(|shape| (shape, compiled(shape.pattern))).collect()
-});
-
-/// The names of each shape's commands, or its marks if it has none, and the place of the shape.
-static WORDS: LazyLock<(AhoCorasick, Vec<usize>)> = LazyLock::new(|| {
-    let of_shape = |shape: &CommandShape| if shape.commands.is_empty() { shape.marks } else { shape.commands };
-    let words = COMMAND_SHAPES.iter().enumerate();
-    let words = words.flat_map(|(at, shape)| of_shape(shape).iter().map(move |word| (*word, at)));
-    let (words, shapes): (Vec<_>, Vec<_>) = words.unzip();
-    (automaton(words), shapes)
-});
-
-/// Adds the places of secrets among a command's arguments. An apostrophe may open a quotation or not, so the commands
-/// are divided both ways.
-pub(super) fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    let (words, shapes) = &*WORDS;
-    let mut at = 0;
-    for part in parts(text) {
-        if MARKED.is_match(part) {
-            let mut is_named = [false; COMMAND_SHAPES.len()];
-            words.find_overlapping_iter(part).for_each(|found| is_named[shapes[found.pattern().as_usize()]] = true);
-            for ((shape, pattern), _) in SHAPES.iter().zip(is_named).filter(|(_, is_named)| *is_named) {
-                if shape.commands.is_empty() {
-                    add(pattern, part, at, spans);
-                    continue;
-                }
-                for command in [Quotes::Seen, Quotes::Unseen].into_iter().flat_map(|quotes| commands(part, quotes)) {
-                    let Some(behind) = behind_name(&part[command.clone()], shape.commands) else { continue };
-                    let from = command.start + behind;
-                    add(pattern, &part[from..command.end], at + from, spans);
-                }
+/// Adds the places of secrets among a command's arguments. `marks` are the places of marks and their rules, in order. An
+/// apostrophe may open a quotation or not, so the commands are divided both ways.
+pub(super) fn find(text: &[u8], marks: &[(usize, usize)], spans: &mut Vec<Range<usize>>) {
+    let mut marks = marks;
+    while let [(first, _), ..] = marks {
+        let line = line_around(text, *first);
+        let is_cut = line.len() == LINE_BYTES_MAX;
+        let to = if is_cut { line.end - FRONT_BYTES_MAX } else { line.end };
+        let (here, behind) = marks.split_at(marks.partition_point(|(at, _)| at == first || *at < to));
+        marks = behind;
+        let mut rules: Vec<usize> = here.iter().map(|(_, rule)| *rule).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        for rule in rules {
+            let Finds::Argument(names, _) = RULES[rule].finds else { continue };
+            if names.is_empty() {
+                add(pattern_of(rule), text, line.clone(), spans);
+                continue;
+            }
+            for command in
+                [Quotes::Seen, Quotes::Unseen].into_iter().flat_map(|quotes| commands(&text[line.clone()], quotes))
+            {
+                let command = line.start + command.start..line.start + command.end;
+                let Some(behind) = behind_name(&text[command.clone()], names) else { continue };
+                add(pattern_of(rule), text, command.start + behind..command.end, spans);
             }
         }
-        at += part.len();
     }
 }
 
-fn add(shape: &Regex, text: &[u8], at: usize, spans: &mut Vec<Range<usize>>) {
-    spans.extend(shape.captures_iter(text).filter_map(|found| {
+/// The line at a place, with those that go on behind a `\\`; of one that is too long, what is near.
+fn line_around(text: &[u8], at: usize) -> Range<usize> {
+    let is_end = |end: &usize| !text[..*end].ends_with(b"\\");
+    let from = at.saturating_sub(FRONT_BYTES_MAX);
+    let from =
+        memchr::memrchr_iter(b'\n', &text[from..at]).map(|end| from + end).find(is_end).map_or(from, |end| end + 1);
+    let to = text.len().min(from + LINE_BYTES_MAX);
+    from..memchr::memchr_iter(b'\n', &text[at..to]).map(|end| at + end).find(is_end).unwrap_or(to)
+}
+
+fn add(pattern: &Regex, text: &[u8], part: Range<usize>, spans: &mut Vec<Range<usize>>) {
+    spans.extend(pattern.captures_iter(&text[part.clone()]).filter_map(|found| {
         let all = found.get_match().range();
-        let from = found.name("keep").map_or(all.start, |kept| kept.end());
-        let to = found.name("then").map_or(all.end, |kept| kept.start());
+        let from = part.start + found.name("keep").map_or(all.start, |kept| kept.end());
+        let to = part.start + found.name("then").map_or(all.end, |kept| kept.start());
         // `-p $PASSWORD` names a place.
         let value = text[from..to].strip_prefix(b"\"").unwrap_or(&text[from..to]);
         let is_place = value.starts_with(b"$") && is_open(value.strip_suffix(b"\"").unwrap_or(value));
-        (!is_place).then_some(at + from..at + to)
+        (!is_place).then_some(from..to)
     }));
 }
 
@@ -127,43 +118,6 @@ pub(super) fn command_end(text: &[u8], quotes: Quotes, separators: &[u8]) -> usi
     (0..text.len()).find(is_end).unwrap_or(text.len())
 }
 
-/// Returns the start of the last of [`DIVIDING`] in the second half of a text.
-fn last_command(text: &[u8]) -> Option<usize> {
-    let last = DIVIDING.iter().filter_map(|command| memchr::memmem::rfind(text, command.as_bytes())).max();
-    last.filter(|at| *at > text.len() / 2)
-}
-
-/// The lines of a text, with those that go on behind a `\\`; of one that is too long, parts that end with a word.
-fn parts(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let is_end = |at: &usize| !rest[..*at].ends_with(b"\\");
-        let near = &rest[..rest.len().min(LINE_BYTES_MAX)];
-        let end = match memchr::memchr_iter(b'\n', near).find(is_end) {
-            Some(at) => at + 1,
-            None if near.len() == rest.len() => rest.len(),
-            // The next part begins with a command, or else not between an option and what it is given.
-            None => last_command(near).unwrap_or_else(|| {
-                let is_between = |at: &usize| {
-                    let word = near[..*at].rsplit(|byte| byte.is_ascii_whitespace()).next();
-                    !word.is_some_and(|word| word.starts_with(b"-"))
-                };
-                let blanks = (1..near.len()).rev().filter(|at| matches!(near[*at], b' ' | b'\n'));
-                blanks.take(BLANKS_MAX).find(is_between).map_or(near.len(), |at| at + 1)
-            }),
-        };
-        let (part, behind) = rest.split_at(end);
-        rest = behind;
-        Some(part)
-    })
-}
-
-/// Blanks that are tried at the end of a part.
-const BLANKS_MAX: usize = 64;
-
 /// Longest list that is read as a command, in bytes.
 const LIST_BYTES_MAX: usize = 8 << 10;
 
@@ -182,7 +136,8 @@ pub(super) fn in_lists(text: &[u8], spans: &mut Vec<Range<usize>>) {
         let (command, end) = command(&text[open..limit]);
         if !command.is_empty() {
             let mut found = Vec::new();
-            find(&command, &mut found);
+            let marks: Vec<_> = marks_in(&command).map(|(mark, rule)| (mark.start, rule)).collect();
+            find(&command, &marks, &mut found);
             spans.extend(found.into_iter().map(|span| open + span.start..open + span.end));
         }
         at = open + end.max(1);
@@ -272,7 +227,6 @@ const MASK: &str = "[secret]";
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::KEY_SHAPES;
     use super::*;
 
     #[test]
@@ -294,9 +248,10 @@ mod tests {
 
     #[test]
     fn plain_words_are_too_short_for_a_key() {
-        for shape in KEY_SHAPES {
-            let shortest = shape.starts().map(str::len).min().unwrap_or_default() + shape.tail_bytes_min;
-            assert!(shortest >= KEY_BYTES_MIN, "{:?}", shape.starts().collect::<Vec<_>>());
+        for rule in &RULES {
+            let Finds::Key(shape) = &rule.finds else { continue };
+            let shortest = rule.marks().map(str::len).min().unwrap_or_default() + shape.tail_bytes_min;
+            assert!(shortest >= KEY_BYTES_MIN, "{}", rule.marks);
         }
         assert!(is_plain_word("/home/me/.nvm/versions/node/v20.20.2/bin/codex") && is_plain_word("app-server"));
         for text in ["sk-abcdefghijklmnop", "/a/sk-abcdefghijklmnop", "a:b", "a@b", "a b", "password=x", "ä"] {
@@ -305,11 +260,11 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_divided_between_words() {
-        let long = format!("{} curl -u a:bcd h\n", "x".repeat(9_000));
-        let text = format!("a\\\nb\n{long}ä {}", "ö".repeat(5_000));
-        assert_eq!(parts(text.as_bytes()).collect::<Vec<_>>().concat(), text.as_bytes());
-        assert_eq!(parts(text.as_bytes()).next(), Some(&b"a\\\nb\n"[..]));
-        assert!(parts(text.as_bytes()).all(|part| part.len() <= LINE_BYTES_MAX));
+    fn lines_are_whole_unless_too_long() {
+        let text = format!("a\\\nb\nc curl\\\nd\n{} curl x", "ö".repeat(5_000));
+        let line = |at: usize| &text.as_bytes()[line_around(text.as_bytes(), at)];
+        assert_eq!(line(7), b"c curl\\\nd");
+        assert_eq!(line(0), b"a\\\nb");
+        assert_eq!(line(text.len() - 6).len(), FRONT_BYTES_MAX + 6);
     }
 }

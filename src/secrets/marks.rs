@@ -7,11 +7,7 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use super::assigned::WHOLE_MARKS;
-use super::keys::OTHER_MARKS;
-use super::masking::JSON_MARKS;
-use super::middles::MIDDLES;
-use super::table::{COMMAND_SHAPES, KEY_SHAPES, NAME_MARKS, NAMES_ELSEWHERE};
+use super::table::RULES;
 
 /// Whether a text has any of the marks, in any case of its ASCII letters unless the mark is short.
 pub(super) fn is_suspicious(text: &[u8]) -> bool {
@@ -104,69 +100,26 @@ const MARK_BYTES_MAX: usize = {
     most
 };
 
+/// The marks of all rules.
 const fn marks() -> [&'static [u8]; MARKS_MAX] {
-    let mut all = Collected { marks: [b""; MARKS_MAX], count: 0 };
-    all.add_all(&NAME_MARKS);
-    all.add_all(&NAMES_ELSEWHERE);
-    all.add_all(&WHOLE_MARKS);
-    all.add_all(&OTHER_MARKS);
-    all.add_all(&JSON_MARKS);
-    let mut at = 0;
-    while at < MIDDLES.len() {
-        all.add(MIDDLES[at].mark.as_bytes());
-        at += 1;
-    }
-    at = 0;
-    while at < KEY_SHAPES.len() {
-        all.add_words(KEY_SHAPES[at].starts);
-        at += 1;
-    }
-    at = 0;
-    while at < COMMAND_SHAPES.len() {
-        all.add_all(COMMAND_SHAPES[at].marks);
-        at += 1;
-    }
-    all.marks
-}
-
-struct Collected {
-    marks: [&'static [u8]; MARKS_MAX],
-    count: usize,
-}
-
-impl Collected {
-    const fn add(&mut self, mark: &'static [u8]) {
-        assert!(!mark.is_empty());
-        self.marks[self.count] = mark;
-        self.count += 1;
-    }
-
-    const fn add_all(&mut self, marks: &[&'static str]) {
-        let mut at = 0;
-        while at < marks.len() {
-            self.add(marks[at].as_bytes());
-            at += 1;
+    let (mut marks, mut count, mut rule): ([&[u8]; MARKS_MAX], _, _) = ([b""; MARKS_MAX], 0, 0);
+    while rule < RULES.len() {
+        let mut rest = RULES[rule].marks.as_bytes();
+        while !rest.is_empty() {
+            let mut end = 0;
+            while end < rest.len() && rest[end] != b'|' {
+                end += 1;
+            }
+            let (mark, behind) = rest.split_at(end);
+            if !matches!(mark, b"AC" | b"SK") {
+                marks[count] = mark;
+                count += 1;
+            }
+            rest = if behind.is_empty() { behind } else { behind.split_at(1).1 };
         }
+        rule += 1;
     }
-
-    /// Adds words with blanks between.
-    const fn add_words(&mut self, words: &'static str) {
-        let (mut rest, mut at) = (words.as_bytes(), 0);
-        while at <= rest.len() {
-            if at < rest.len() && !rest[at].is_ascii_whitespace() {
-                at += 1;
-                continue;
-            }
-            let (word, behind) = rest.split_at(at);
-            if !word.is_empty() && !matches!(word, b"AC" | b"SK") {
-                self.add(word);
-            }
-            if behind.is_empty() {
-                return;
-            }
-            (rest, at) = (behind.split_at(1).1, 0);
-        }
-    }
+    marks
 }
 
 /// The class of each byte, and the number of classes. Class 0 has the bytes of no mark.
@@ -294,11 +247,11 @@ mod tests {
     use aho_corasick::AhoCorasick;
     use proptest::prelude::*;
 
-    use super::super::{assigned, commands, keys, masking};
+    use super::super::table::Rule;
     use super::*;
 
     fn marks_of_tables() -> impl Iterator<Item = &'static str> {
-        assigned::marks().chain(keys::marks()).chain(commands::marks()).chain(masking::JSON_MARKS)
+        RULES.iter().flat_map(Rule::marks)
     }
 
     #[test]

@@ -10,16 +10,14 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::LazyLock;
 
-use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
 use super::names::{Member, Members};
 use super::table::KEPT;
-use super::{automaton, may_hold, merged, secret_spans};
+use super::{may_hold, merged, secret_spans};
 use crate::protocol::Encoding;
 use crate::wire::{Token, TokenKind, tokens};
 
@@ -384,19 +382,12 @@ fn redacted_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     (!spans.is_empty()).then_some(masked)
 }
 
-/// What JSON with a secret may hold besides the marks of secrets: an escape, with which a name or a key is visible only in the
-/// decoded string, an object whose members are all values of an environment or of headers, and Base64.
-pub(super) const JSON_MARKS: [&str; 7] =
-    ["\\u00", "\\/", "env\"", "environment\"", "http_headers\"", "httpHeaders\"", "ase64\""];
-
-static JSON_MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(JSON_MARKS));
-
 /// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else
 /// stands as it was written. `None` if nothing was masked. `json` may end anywhere, as what was cut off does; a string that
 /// was cut off and has a secret ends in quotation marks afterwards.
 #[must_use]
 pub fn redacted_json(json: &str) -> Option<String> {
-    if !may_hold(json.as_bytes(), || JSON_MARKED.is_match(json)) {
+    if !may_hold(json.as_bytes()) {
         return None;
     }
     let mut members = Members::of(json);

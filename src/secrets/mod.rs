@@ -12,7 +12,6 @@ mod credentials;
 mod keys;
 mod marks;
 mod masking;
-mod middles;
 mod names;
 #[rustfmt::skip]
 mod table;
@@ -20,35 +19,33 @@ mod value;
 mod view;
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::memmem;
+use regex::bytes::{Regex, RegexBuilder};
 
+use assigned::Names;
 pub(crate) use commands::masked_args;
 pub(crate) use credentials::{Carrier, Values, may_name_credential, writes_credential};
+use keys::Keys;
 use marks::is_suspicious;
 use masking::is_masked;
 pub(crate) use masking::unescaped;
 pub use masking::{InPieces, Masker, Pieces, redacted, redacted_json};
 pub(crate) use names::{holds_secret, names_secret};
+use table::{Finds, RULES};
 use view::View;
-
-/// Everything but names in one automaton.
-static MARKED: LazyLock<AhoCorasick> = LazyLock::new(|| automaton(keys::marks().chain(commands::marks())));
 
 /// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
 #[must_use]
 pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
-    may_hold(text, || false)
-        || (view::may_be_divided(text) && view::undecorated(text).is_some_and(|view| may_hold(view.text(), || false)))
+    may_hold(text) || (view::may_be_divided(text) && view::undecorated(text).is_some_and(|view| may_hold(view.text())))
 }
 
-/// The same, or whether it has `other` marks.
-fn may_hold(text: &[u8], other: impl FnOnce() -> bool) -> bool {
-    (is_suspicious(text) && (assigned::NAMED.is_match(text) || MARKED.is_match(text) || other()))
-        || middles::may_hold_dotted(text)
-        || keys::may_hold_address(text)
+fn may_hold(text: &[u8]) -> bool {
+    let is_address = || [&b"://"[..], b":\\/\\/"].iter().any(|mark| memmem::find(text, mark).is_some());
+    is_suspicious(text) || keys::may_hold_dotted(text) || (memchr::memchr(b'@', text).is_some() && is_address())
 }
 
 /// Returns the places of all secrets in a text that are not masked yet, in order. No two of them touch.
@@ -80,10 +77,70 @@ pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     spans
 }
 
+/// The marks of all rules, and the mark and the rule of each of its patterns.
+static MARKS: LazyLock<(AhoCorasick, Vec<(&'static str, usize)>)> = LazyLock::new(|| {
+    let marks = RULES.iter().enumerate().flat_map(|(at, rule)| rule.marks().map(move |mark| (mark, at)));
+    let marks: Vec<_> = marks.collect();
+    let words = marks.iter().map(|(mark, _)| mark);
+    let builder = AhoCorasick::builder().ascii_case_insensitive(true).kind(Some(AhoCorasickKind::DFA)).build(words);
+    (builder.expect("BUG: the marks are few and short"), marks)
+});
+
+/// The marks in a text and the numbers of their rules, by their ends. Capitals count, except in names.
+fn marks_in(text: &[u8]) -> impl Iterator<Item = (Range<usize>, usize)> {
+    let (automaton, marks) = &*MARKS;
+    automaton.find_overlapping_iter(text).filter_map(|found| {
+        let (mark, rule) = marks[found.pattern().as_usize()];
+        let is_name = matches!(RULES[rule].finds, Finds::Value | Finds::ValueOfMark);
+        (is_name || text[found.range()] == *mark.as_bytes()).then_some((found.range(), rule))
+    })
+}
+
+/// The pattern of a rule.
+fn pattern_of(rule: usize) -> &'static Regex {
+    static PATTERNS: [OnceLock<Regex>; RULES.len()] = [const { OnceLock::new() }; RULES.len()];
+    PATTERNS[rule].get_or_init(|| match RULES[rule].finds {
+        Finds::Around(_, text) | Finds::Argument(_, text) => pattern(text),
+        Finds::Value | Finds::ValueOfMark | Finds::Key(_) | Finds::WebToken | Finds::Block | Finds::InJson => {
+            unreachable!("BUG: the rule has no pattern")
+        }
+    })
+}
+
+fn pattern(text: &str) -> Regex {
+    RegexBuilder::new(text).unicode(false).build().expect("BUG: the pattern is a regular expression")
+}
+
+/// Bytes behind a mark in which its pattern matches.
+const AROUND_BYTES_MAX: usize = 320;
+
+/// Adds the places of secrets in a text that is not a view of another one.
 fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    assigned::find(text, spans);
-    keys::find(text, spans);
-    commands::find(text, spans);
+    let (mut names, mut keys, mut arguments, mut has_block) = (Names::of(text), Keys::default(), Vec::new(), false);
+    for (mark, number) in marks_in(text) {
+        match &RULES[number].finds {
+            Finds::Value => names.take(mark, false),
+            Finds::ValueOfMark => names.take(mark, true),
+            Finds::Key(shape) => spans.extend(keys.key(text, mark, shape)),
+            Finds::Around(bytes, _) => {
+                let from = mark.start.saturating_sub(*bytes);
+                let near = &text[from..text.len().min(mark.end + AROUND_BYTES_MAX)];
+                let key = pattern_of(number).captures(near).and_then(|found| found.name("key"));
+                spans.extend(key.map(|key| from + key.start()..from + key.end()));
+            }
+            Finds::Argument(..) => arguments.push((mark.start, number)),
+            Finds::WebToken => spans.extend(keys.web_token(text, mark.start)),
+            Finds::Block => has_block = true,
+            Finds::InJson => {}
+        }
+    }
+    spans.extend(names.found());
+    if has_block {
+        keys::private_keys(text, spans);
+    }
+    keys::dotted(text, spans);
+    keys::addresses(text, spans);
+    commands::find(text, &arguments, spans);
     commands::in_lists(text, spans);
 }
 
@@ -213,7 +270,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::masking::redacted_json;
-    use super::table::{Behind, KEY_SHAPES, KeyShape, Tail};
+    use super::table::{Behind, Finds, KeyShape, RULES, Rule, Tail};
     use super::{Masker, redacted, secret_spans};
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
@@ -461,6 +518,15 @@ mod tests {
         }
     }
 
+    /// The shapes of keys with their beginnings.
+    fn key_shapes() -> impl Iterator<Item = (&'static KeyShape, Vec<&'static str>)> {
+        let shape = |rule: &'static Rule| match &rule.finds {
+            Finds::Key(shape) if shape.behind != Behind::Base64Too => Some((shape, rule.marks().collect())),
+            _ => None,
+        };
+        RULES.iter().filter_map(shape)
+    }
+
     /// A key of a shape, made so that no source holds one that looks real.
     fn key_of(shape: &KeyShape, start: &str) -> String {
         let bytes = shape.tail_bytes_max.unwrap_or(shape.tail_bytes_min.max(24));
@@ -468,8 +534,7 @@ mod tests {
             Tail::Hex => b"0a1b2c3d4e5f6789",
             Tail::Upper | Tail::Capitals => b"Q7RS2TUV9WXYZ4AB",
             Tail::Uuid => b"0a1b2c3d-4e5f-6789-0a1b-2c3d4e5f6789",
-            Tail::Digit => b"7402951836",
-            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Padded | Tail::Signs | Tail::Base64 => {
+            Tail::Alnum | Tail::Word | Tail::Dashed | Tail::Dotted | Tail::Padded | Tail::Base64 => {
                 b"a7Bq2Rt9XzK4mN8pLs3Dv6Wy"
             }
         };
@@ -506,9 +571,9 @@ mod tests {
     #[test]
     fn every_key_goes_behind_every_neighbour() {
         let mut left = Vec::new();
-        for shape in &KEY_SHAPES {
+        for (shape, starts) in key_shapes() {
             let parts = if shape.behind == Behind::NoWord { &[][..] } else { &PARTS_OF_WORDS[..] };
-            for start in shape.starts() {
+            for start in starts {
                 let key = key_of(shape, start);
                 for front in NEIGHBOURS.iter().chain(parts) {
                     for back in ["", " x", "\"", "\u{1b}[0m", "。", "\\n", "\\\""] {
@@ -529,7 +594,7 @@ mod tests {
     #[test]
     fn docs_list_beginnings_masked_only_at_words() {
         let page = include_str!("../../docs/security.md");
-        for start in KEY_SHAPES.iter().filter(|shape| shape.behind == Behind::NoWord).flat_map(KeyShape::starts) {
+        for start in key_shapes().filter(|(shape, _)| shape.behind == Behind::NoWord).flat_map(|(_, starts)| starts) {
             assert!(page.contains(&format!("`{start}`")), "{start}");
         }
     }
@@ -821,8 +886,8 @@ mod tests {
     fn nothing_inside_base64_is_a_key() {
         let word = |bytes: usize| "a7Bq2Rt9XzK4mN8pLs3Dv6Wy".repeat(8)[..bytes].to_owned();
         let mut left = Vec::new();
-        for shape in &KEY_SHAPES {
-            for start in shape.starts().filter(|start| start.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
+        for (shape, starts) in key_shapes() {
+            for start in starts.into_iter().filter(|start| start.bytes().all(|byte| byte.is_ascii_alphanumeric())) {
                 let key = key_of(shape, start);
                 for front in ["data:image/png;base64,iVBO".to_owned(), word(64), format!("{}/{}", word(30), word(5))] {
                     left.extend(redacted(&format!("x {front}{key}/{}= y", word(20))));

@@ -93,8 +93,6 @@ pub(super) const SORTS: [&str; 24] = [
 /// The bytes in the rest of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
-    /// Digits.
-    Digit,
     /// Letters and digits.
     Alnum,
     /// Letters, digits and `_`.
@@ -113,8 +111,6 @@ pub(super) enum Tail {
     Hex,
     /// A UUID, of which `-` is a part.
     Uuid,
-    /// The alphabet of Base64.
-    Signs,
     /// The alphabets of Base64 and of its variant for addresses.
     Base64,
 }
@@ -122,19 +118,19 @@ pub(super) enum Tail {
 /// The text that may stand in front of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Behind {
-    /// Anything: nothing else begins so.
+    /// Anything but Base64 that began earlier: nothing else begins so.
     Anything,
+    /// Anything.
+    Base64Too,
     /// Anything that is not part of a word, and words if the rest looks random: `task-…` ends in `sk-`, too.
     WordIfRandom,
     /// Anything that is not part of a word.
     NoWord,
 }
 
-/// The shape of a service's keys.
-#[derive(Debug)]
+/// The shape of the keys that begin with a mark.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct KeyShape {
-    /// The beginnings, with blanks between.
-    pub(super) starts: &'static str,
     /// The bytes behind the beginning.
     pub(super) tail: Tail,
     /// Fewest bytes behind the beginning.
@@ -145,45 +141,103 @@ pub(super) struct KeyShape {
     pub(super) behind: Behind,
 }
 
-impl KeyShape {
-    pub(super) fn starts(&self) -> impl Iterator<Item = &'static str> + use<> {
-        self.starts.split_ascii_whitespace()
+/// A rule: marks, and the secret where one of them stands.
+pub(super) struct Rule {
+    /// The marks, with `|` between.
+    pub(super) marks: &'static str,
+    pub(super) finds: Finds,
+}
+
+pub(super) enum Finds {
+    /// The value behind a name that holds the mark; capitals do not count.
+    Value,
+    /// The value behind the mark, which is a name.
+    ValueOfMark,
+    /// A key that begins with the mark.
+    Key(KeyShape),
+    /// The group `key` of a pattern that matches around the mark, from so many bytes in front of it on.
+    Around(usize, &'static str),
+    /// An argument of one of these commands, or of any if there are none. The text of the groups `keep` and `then` stays.
+    Argument(&'static [&'static str], &'static str),
+    WebToken,
+    /// A private key, as a block of lines.
+    Block,
+    /// What only JSON may hide.
+    InJson,
+}
+
+impl Rule {
+    pub(super) fn marks(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.marks.split('|')
     }
 }
 
-const fn shape(starts: &'static str, tail: Tail, tail_bytes_min: usize, behind: Behind) -> KeyShape {
-    KeyShape { starts, tail, tail_bytes_min, tail_bytes_max: None, behind }
+const fn names(marks: &'static str) -> Rule {
+    Rule { marks, finds: Finds::Value }
 }
 
-const fn exact(starts: &'static str, tail: Tail, bytes: usize, behind: Behind) -> KeyShape {
-    KeyShape { starts, tail, tail_bytes_min: bytes, tail_bytes_max: Some(bytes), behind }
+const fn key(marks: &'static str, tail: Tail, bytes_min: usize, bytes_max: Option<usize>, behind: Behind) -> Rule {
+    let shape = KeyShape { tail, tail_bytes_min: bytes_min, tail_bytes_max: bytes_max, behind };
+    Rule { marks, finds: Finds::Key(shape) }
 }
 
-const fn within(starts: &'static str, tail: Tail, bytes_min: usize, bytes_max: usize, behind: Behind) -> KeyShape {
-    KeyShape { starts, tail, tail_bytes_min: bytes_min, tail_bytes_max: Some(bytes_max), behind }
+const fn shape(starts: &'static str, tail: Tail, bytes_min: usize, behind: Behind) -> Rule {
+    key(starts, tail, bytes_min, None, behind)
 }
 
-use Behind::{Anything, NoWord, WordIfRandom};
+const fn exact(starts: &'static str, tail: Tail, bytes: usize, behind: Behind) -> Rule {
+    key(starts, tail, bytes, Some(bytes), behind)
+}
+
+const fn within(starts: &'static str, tail: Tail, bytes_min: usize, bytes_max: usize, behind: Behind) -> Rule {
+    key(starts, tail, bytes_min, Some(bytes_max), behind)
+}
+
+const fn around(marks: &'static str, bytes_before: usize, pattern: &'static str) -> Rule {
+    Rule { marks, finds: Finds::Around(bytes_before, pattern) }
+}
+
+const fn anywhere(marks: &'static str, pattern: &'static str) -> Rule {
+    of(marks, &[], pattern)
+}
+
+const fn of(marks: &'static str, commands: &'static [&'static str], pattern: &'static str) -> Rule {
+    Rule { marks, finds: Finds::Argument(commands, pattern) }
+}
+
+/// A word of a command that is not an option: in quotation marks, or up to a blank or a separator.
+macro_rules! word {
+    () => {
+        r#"(?:"[^"\n]+"|'[^'\n]+'|[^\s"'`|;&<>)-][^\s"'`|;&<>)]*)"#
+    };
+}
+
+use Behind::{Anything, Base64Too, NoWord, WordIfRandom};
 use Tail::{Alnum, Base64, Capitals, Dashed, Dotted, Hex, Padded, Upper, Uuid, Word};
 
-/// Keys of services by their beginnings, as the services document them. Lower bounds leave room for older and shorter ones.
-pub(super) const KEY_SHAPES: [KeyShape; 173] = [
+/// All rules. Keys have the forms that the services document; lower bounds leave room for older and shorter ones.
+pub(super) const RULES: [Rule; 221] = [
+    // Marks of which every name of a secret, and every word ahead of a credential, holds one.
+    names("token|secret|pass|pwd|credential|auth|cookie|bearer|basic |key|_pat|-pat|contrasena|psk|psw|pw|sig=|signature=|sig%3d|signature%3d|senha|kennwort|mnemonic|phrase|sessid|dockerc"),
+    Rule { marks: "identified by|unseal key", finds: Finds::ValueOfMark },
+    // Names in other alphabets, each of which is a whole name.
+    Rule { marks: NAMES_ELSEWHERE, finds: Finds::Value },
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
     shape("sk-", Dashed, 16, WordIfRandom),
     shape("sk-or-v1-", Hex, 32, Anything),
     shape("sess-", Alnum, 40, WordIfRandom),
     // GitHub.
-    shape("ghp_ gho_ ghu_ ghs_ ghr_", Alnum, 20, Anything),
+    shape("ghp_|gho_|ghu_|ghs_|ghr_", Alnum, 20, Anything),
     shape("github_pat_", Word, 20, Anything),
     // GitLab.
-    shape("glpat- gldt- glrt- glrtr- glcbt- glptt- glft- glsoat- glagent- gloas- glimt- glffct- glwt- GR1348941", Dotted,
+    shape("glpat-|gldt-|glrt-|glrtr-|glcbt-|glptt-|glft-|glsoat-|glagent-|gloas-|glimt-|glffct-|glwt-|GR1348941", Dotted,
         16, Anything),
     // AWS.
-    exact("AKIA ASIA ABIA ACCA", Upper, 16, Anything),
-    shape("ABSKQmVkcm9ja0FQSUtleS bedrock-api-key-", Base64, 20, Anything),
+    exact("AKIA|ASIA|ABIA|ACCA", Upper, 16, Anything),
+    shape("ABSKQmVkcm9ja0FQSUtleS|bedrock-api-key-", Base64, 20, Anything),
     // Slack.
-    shape("xoxa- xoxb- xoxc- xoxd- xoxe- xoxe.xox xoxo- xoxp- xoxr- xoxs- xapp- xwfp-", Dashed, 10, Anything),
-    shape("hooks.slack.com/services/ hooks.slack.com/workflows/ hooks.slack.com/triggers/", Base64, 20, Anything),
+    shape("xoxa-|xoxb-|xoxc-|xoxd-|xoxe-|xoxe.xox|xoxo-|xoxp-|xoxr-|xoxs-|xapp-|xwfp-", Dashed, 10, Anything),
+    shape("hooks.slack.com/services/|hooks.slack.com/workflows/|hooks.slack.com/triggers/", Base64, 20, Anything),
     // Google.
     shape("AIza", Dashed, 30, Anything),
     shape("AQ.Ab8", Dashed, 20, Anything),
@@ -199,64 +253,64 @@ pub(super) const KEY_SHAPES: [KeyShape; 173] = [
     exact("cio", Alnum, 32, NoWord),
     shape("CLOJARS_", Alnum, 40, Anything),
     // Stripe and others that follow it.
-    shape("sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ rk_prod_", Alnum, 16, WordIfRandom),
+    shape("sk_live_|sk_test_|rk_live_|rk_test_|sk_prod_|rk_prod_", Alnum, 16, WordIfRandom),
     shape("whsec_", Base64, 20, Anything),
     // Hugging Face, Replicate, Groq, xAI, Perplexity, NVIDIA, Tavily, LangSmith, Fireworks.
-    shape("hf_ api_org_", Alnum, 30, Anything),
+    shape("hf_|api_org_", Alnum, 30, Anything),
     shape("r8_", Alnum, 30, WordIfRandom),
     shape("gsk_", Alnum, 40, Anything),
-    shape("xai- pplx-", Alnum, 40, Anything),
+    shape("xai-|pplx-", Alnum, 40, Anything),
     shape("nvapi-", Dashed, 40, Anything),
     shape("tvly-", Dashed, 24, Anything),
-    shape("lsv2_pt_ lsv2_sk_", Word, 32, Anything),
+    shape("lsv2_pt_|lsv2_sk_", Word, 32, Anything),
     // HashiCorp.
-    shape("hvs. hvb. hvr.", Dashed, 20, Anything),
+    shape("hvs.|hvb.|hvr.", Dashed, 20, Anything),
     // DigitalOcean, Docker, Databricks, Doppler, Fly.
-    shape("dop_v1_ doo_v1_ dor_v1_", Hex, 40, Anything),
-    shape("dckr_pat_ dckr_oat_", Dashed, 20, Anything),
+    shape("dop_v1_|doo_v1_|dor_v1_", Hex, 40, Anything),
+    shape("dckr_pat_|dckr_oat_", Dashed, 20, Anything),
     shape("dapi", Hex, 32, Anything),
-    shape("dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", Dotted, 40, Anything),
-    shape("fm1_ fm2_ fm1r_ fm1a_ fo1_", Base64, 40, Anything),
+    shape("dp.pt.|dp.st.|dp.ct.|dp.sa.|dp.scim.|dp.audit.", Dotted, 40, Anything),
+    shape("fm1_|fm2_|fm1r_|fm1a_|fo1_", Base64, 40, Anything),
     // Shopify, SendGrid, Mailgun, Brevo, Square, Twilio, Facebook.
-    shape("shpat_ shpca_ shppa_ shpss_ shpua_", Alnum, 20, Anything),
+    shape("shpat_|shpca_|shppa_|shpss_|shpua_", Alnum, 20, Anything),
     shape("SG.", Dotted, 40, Anything),
     exact("key-", Hex, 32, NoWord),
-    shape("xkeysib- xsmtpsib-", Dashed, 40, Anything),
-    shape("sq0csp- sq0atp- sq0idp-", Dashed, 22, WordIfRandom),
+    shape("xkeysib-|xsmtpsib-", Dashed, 40, Anything),
+    shape("sq0csp-|sq0atp-|sq0idp-", Dashed, 22, WordIfRandom),
     shape("EAAA", Dashed, 22, NoWord),
-    exact("SK AC", Hex, 32, NoWord),
+    exact("SK|AC", Hex, 32, NoWord),
     shape("EAA", Alnum, 80, NoWord),
     // Postman, Linear, Notion, Figma, Airtable, Atlassian, Asana, HubSpot.
     shape("PMAK-", Dashed, 40, Anything),
-    shape("lin_api_ lin_oauth_ ntn_ figd_ figp_ figu_ figo_", Dashed, 30, Anything),
-    shape("ATATT3 ATCTT3 ATBB", Base64, 24, WordIfRandom),
-    shape("pat-na1- pat-na2- pat-eu1-", Dashed, 30, Anything),
+    shape("lin_api_|lin_oauth_|ntn_|figd_|figp_|figu_|figo_", Dashed, 30, Anything),
+    shape("ATATT3|ATCTT3|ATBB", Base64, 24, WordIfRandom),
+    shape("pat-na1-|pat-na2-|pat-eu1-", Dashed, 30, Anything),
     // Grafana, New Relic, Sentry, Dynatrace, PostHog, Buildkite, Sourcegraph.
-    shape("glc_ glsa_", Base64, 32, Anything),
-    shape("NRAK- NRJS- NRII- NRAA- NRBR- NRIQ- NRRA-", Dashed, 19, Anything),
-    shape("sntrys_ sntryu_ sntrya_ sntryi_ bkua_ sgp_ phx_ phs_", Base64, 32, Anything),
-    shape("dt0c01. dt0s01. dt0s02. dt0s16.", Dotted, 60, Anything),
+    shape("glc_|glsa_", Base64, 32, Anything),
+    shape("NRAK-|NRJS-|NRII-|NRAA-|NRBR-|NRIQ-|NRRA-", Dashed, 19, Anything),
+    shape("sntrys_|sntryu_|sntrya_|sntryi_|bkua_|sgp_|phx_|phs_", Base64, 32, Anything),
+    shape("dt0c01.|dt0s01.|dt0s02.|dt0s16.", Dotted, 60, Anything),
     // Pulumi, CircleCI, Render, Firecrawl, Supabase, Pinecone, Notion before 2024.
     exact("pul-", Hex, 40, Anything),
-    shape("CCIPAT_ CCIPRJ_", Word, 40, Anything),
-    shape("rnd_ pcsk_", Word, 28, WordIfRandom),
+    shape("CCIPAT_|CCIPRJ_", Word, 40, Anything),
+    shape("rnd_|pcsk_", Word, 28, WordIfRandom),
     exact("fc-", Hex, 32, NoWord),
     shape("sb_secret_", Dashed, 20, Anything),
     exact("secret_", Alnum, 43, NoWord),
     // 1Password, age, Tailscale, PlanetScale, Supabase, Alibaba, Tencent, JFrog, Discord, Teams.
-    shape("ops_eyJ AGE-SECRET-KEY-1 tskey- pscale_tkn_ pscale_pw_ pscale_oauth_ sbp_ AKCp cmVmdGtu v1.0-", Base64,
+    shape("ops_eyJ|AGE-SECRET-KEY-1|tskey-|pscale_tkn_|pscale_pw_|pscale_oauth_|sbp_|AKCp|cmVmdGtu|v1.0-", Base64,
         32, Anything),
-    shape("LTAI AKID", Alnum, 13, NoWord),
+    shape("LTAI|AKID", Alnum, 13, NoWord),
     exact("IKID", Alnum, 32, NoWord),
-    shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/ .webhook.office.com/webhookb2/", Base64, 40,
+    shape("discord.com/api/webhooks/|discordapp.com/api/webhooks/|.webhook.office.com/webhookb2/", Base64, 40,
         Anything),
     // Netlify, Heroku, Vercel, Cloudflare, Deno, Neon, Xata, MongoDB Atlas.
     shape("nfp_", Word, 20, Anything),
-    shape("nfc_ nfo_ nfu_ nfb_", Word, 32, WordIfRandom),
+    shape("nfc_|nfo_|nfu_|nfb_", Word, 32, WordIfRandom),
     shape("HRKU-", Dashed, 20, Anything),
-    shape("vcp_ vci_ vca_ vcr_ vck_", Alnum, 20, WordIfRandom),
-    shape("cfut_ cfat_ cfk_", Alnum, 40, Anything),
-    shape("ddp_ ddw_ ddo_", Alnum, 36, WordIfRandom),
+    shape("vcp_|vci_|vca_|vcr_|vck_", Alnum, 20, WordIfRandom),
+    shape("cfut_|cfat_|cfk_", Alnum, 40, Anything),
+    shape("ddp_|ddw_|ddo_", Alnum, 36, WordIfRandom),
     shape("napi_", Alnum, 40, WordIfRandom),
     shape("xau_", Alnum, 30, WordIfRandom),
     shape("mdb_sa_sk_", Dashed, 36, Anything),
@@ -269,26 +323,26 @@ pub(super) const KEY_SHAPES: [KeyShape; 173] = [
     shape("fw_", Alnum, 20, WordIfRandom),
     shape("llx-", Alnum, 40, WordIfRandom),
     shape("jina_", Dashed, 40, WordIfRandom),
-    shape("apify_api_ apify_proxy_", Alnum, 30, Anything),
-    shape("bb_live_ bb_test_", Dashed, 20, WordIfRandom),
+    shape("apify_api_|apify_proxy_", Alnum, 30, Anything),
+    shape("bb_live_|bb_test_", Dashed, 20, WordIfRandom),
     // Trigger.dev, Inngest, Polar, Val Town, Socket, WakaTime, Axiom, Honeycomb.
-    shape("tr_dev_ tr_stg_ tr_prod_ tr_pat_", Alnum, 20, WordIfRandom),
-    shape("signkey-prod- signkey-test-", Hex, 32, Anything),
-    shape("polar_oat_ polar_pat_ polar_rat_ polar_cst_ polar_whs_", Alnum, 32, Anything),
+    shape("tr_dev_|tr_stg_|tr_prod_|tr_pat_", Alnum, 20, WordIfRandom),
+    shape("signkey-prod-|signkey-test-", Hex, 32, Anything),
+    shape("polar_oat_|polar_pat_|polar_rat_|polar_cst_|polar_whs_", Alnum, 32, Anything),
     shape("vtwn_", Dashed, 20, WordIfRandom),
     shape("sktsec_", Dashed, 30, Anything),
-    shape("waka_ xaat- xapt-", Dashed, 36, WordIfRandom),
-    shape("hcaik_ hcbik_ hcxik_ hcxlk_ hcalk_", Alnum, 40, Anything),
+    shape("waka_|xaat-|xapt-", Dashed, 36, WordIfRandom),
+    shape("hcaik_|hcbik_|hcxik_|hcxlk_|hcalk_", Alnum, 40, Anything),
     // Snyk, SonarQube, Sourcegraph, JetBrains, Bitbucket, OpenShift, Prefect, Infracost, Spectral, Endor, Defined.
-    shape("snyk_uat. snyk_sat.", Dotted, 20, Anything),
-    shape("squ_ sqp_ sqa_", Hex, 40, Anything),
+    shape("snyk_uat.|snyk_sat.", Dotted, 20, Anything),
+    shape("squ_|sqp_|sqa_", Hex, 40, Anything),
     shape("sqco_", Alnum, 40, WordIfRandom),
     exact("slk_", Hex, 64, Anything),
-    shape("perm: perm-", Padded, 30, WordIfRandom),
+    shape("perm:|perm-", Padded, 30, WordIfRandom),
     shape("BBDC-", Base64, 40, Anything),
     shape("sha256~", Dashed, 40, Anything),
-    shape("pnu_ pnb_", Alnum, 36, WordIfRandom),
-    exact("ico- spu-", Alnum, 32, WordIfRandom),
+    shape("pnu_|pnb_", Alnum, 36, WordIfRandom),
+    exact("ico-|spu-", Alnum, 32, WordIfRandom),
     exact("endr+", Dashed, 16, WordIfRandom),
     shape("dnkey-", Dashed, 50, Anything),
     // Contentful, Typeform, ReadMe, Rootly, Salad, Scalingo, SettleMint, Adafruit, Ubidots, Voiceflow, Scrapfly, Bannerbear.
@@ -298,31 +352,31 @@ pub(super) const KEY_SHAPES: [KeyShape; 173] = [
     exact("rootly_", Hex, 64, Anything),
     shape("salad_cloud_", Word, 20, WordIfRandom),
     shape("tk-us-", Dashed, 48, WordIfRandom),
-    shape("sm_aat_ sm_pat_ sm_sat_", Alnum, 16, WordIfRandom),
+    shape("sm_aat_|sm_pat_|sm_sat_", Alnum, 16, WordIfRandom),
     exact("aio_", Alnum, 28, WordIfRandom),
     within("BBFF-", Alnum, 30, 35, Anything),
-    shape("VF.DM. VF.WS.", Dotted, 40, Anything),
-    exact("scp-live- scp-test-", Alnum, 32, Anything),
-    exact("bb_pr_ bb_ma_", Hex, 30, Anything),
+    shape("VF.DM.|VF.WS.", Dotted, 40, Anything),
+    exact("scp-live-|scp-test-", Alnum, 32, Anything),
+    exact("bb_pr_|bb_ma_", Hex, 30, Anything),
     // Duffel, EasyPost, Flutterwave, Frame.io, Shippo, Ramp, Razorpay, Robinhood, Pagar.me, Plaid, Photoroom, Flexport, Adobe.
-    shape("duffel_test_ duffel_live_", Dashed, 40, Anything),
-    exact("EZAK EZTK", Alnum, 54, Anything),
-    shape("FLWSECK- FLWSECK_TEST-", Dashed, 12, Anything),
+    shape("duffel_test_|duffel_live_", Dashed, 40, Anything),
+    exact("EZAK|EZTK", Alnum, 54, Anything),
+    shape("FLWSECK-|FLWSECK_TEST-", Dashed, 12, Anything),
     shape("fio-u-", Dashed, 60, Anything),
-    shape("shippo_live_ shippo_test_", Alnum, 40, Anything),
-    shape("ramp_sec_ ramp_id_", Alnum, 40, Anything),
-    shape("rzp_live_ rzp_test_", Alnum, 14, Anything),
+    shape("shippo_live_|shippo_test_", Alnum, 40, Anything),
+    shape("ramp_sec_|ramp_id_", Alnum, 40, Anything),
+    shape("rzp_live_|rzp_test_", Alnum, 14, Anything),
     shape("rh-api-", Dashed, 36, WordIfRandom),
-    shape("ak_live_ ak_test_", Alnum, 30, WordIfRandom),
-    shape("access-sandbox- access-development- access-production-", Dashed, 36, WordIfRandom),
+    shape("ak_live_|ak_test_", Alnum, 30, WordIfRandom),
+    shape("access-sandbox-|access-development-|access-production-", Dashed, 36, WordIfRandom),
     shape("sk_pr_", Word, 40, WordIfRandom),
     shape("shltm_", Dashed, 40, WordIfRandom),
     exact("p8e-", Dashed, 32, WordIfRandom),
     // Dropbox, Salesforce, Mapbox, Stytch, Statsig, PubNub, Alchemy, Yandex, ClickHouse.
-    shape("sl.u. sl.B", Dashed, 60, WordIfRandom),
-    shape("3MVG9 5AEP861", Dotted, 60, WordIfRandom),
-    shape("sk.eyJ tk.eyJ", Dotted, 40, WordIfRandom),
-    shape("secret-live- secret-test-", Dashed, 32, WordIfRandom),
+    shape("sl.u.|sl.B", Dashed, 60, WordIfRandom),
+    shape("3MVG9|5AEP861", Dotted, 60, WordIfRandom),
+    shape("sk.eyJ|tk.eyJ", Dotted, 40, WordIfRandom),
+    shape("secret-live-|secret-test-", Dashed, 32, WordIfRandom),
     exact("secret-", Alnum, 43, NoWord),
     shape("sec-c-", Dashed, 36, WordIfRandom),
     shape("alcht_", Alnum, 30, Anything),
@@ -330,66 +384,147 @@ pub(super) const KEY_SHAPES: [KeyShape; 173] = [
     exact("4b1d", Alnum, 38, NoWord),
     // 1Password, LaunchDarkly, Octopus, Cursor, Amp, Logfire, Mem0, Cartesia, Murf, Coze.
     within("A3-", Capitals, 36, 37, NoWord),
-    exact("sdk- api-", Uuid, 36, NoWord),
+    exact("sdk-|api-", Uuid, 36, NoWord),
     within("API-", Upper, 25, 32, NoWord),
     exact("key_", Hex, 64, NoWord),
     shape("sgamp_user_", Word, 60, Anything),
-    shape("pylf_v1_ pylf_v2_", Word, 40, Anything),
+    shape("pylf_v1_|pylf_v2_", Word, 40, Anything),
     exact("paig_", Alnum, 32, WordIfRandom),
     exact("m0-", Alnum, 40, NoWord),
     shape("sk_car_", Alnum, 20, WordIfRandom),
     exact("ap2_", Uuid, 36, NoWord),
     exact("pat_", Alnum, 64, NoWord),
-    exact("czu_ cztei_", Alnum, 65, WordIfRandom),
+    exact("czu_|cztei_", Alnum, 65, WordIfRandom),
     // Buildkite, Databricks, Elastic, Coralogix, Grafana before 2022, StackHawk, Aikido, Dynatrace, Voiceflow.
-    shape("bkar_ bkps_ bkpat_", Dotted, 40, Anything),
-    exact("dose doau", Hex, 32, NoWord),
+    shape("bkar_|bkps_|bkpat_", Dotted, 40, Anything),
+    exact("dose|doau", Hex, 32, NoWord),
     shape("essu_", Base64, 60, Anything),
-    shape("cxup_ cxtp_", Alnum, 30, Anything),
+    shape("cxup_|cxtp_", Alnum, 30, Anything),
     shape("eyJrIjoi", Base64, 60, NoWord),
     exact("hawk.", Dotted, 41, NoWord),
     shape("AIK_SECRET_", Alnum, 40, Anything),
     exact("VF.", Dotted, 41, NoWord),
     // Open VSX, Private Packagist, Vercel's storage, Cloudflare's Turnstile.
-    exact("ovsxat_ ovsxp_", Uuid, 36, Anything),
-    exact("packagist_ort_ packagist_out_ packagist_uut_ packagist_cut_", Hex, 68, Anything),
-    shape("vercel_blob_rw_ vercel_blob_r_ vercel_blob_w_", Word, 40, Anything),
+    exact("ovsxat_|ovsxp_", Uuid, 36, Anything),
+    exact("packagist_ort_|packagist_out_|packagist_uut_|packagist_cut_", Hex, 68, Anything),
+    shape("vercel_blob_rw_|vercel_blob_r_|vercel_blob_w_", Word, 40, Anything),
     exact("0x4AAAAA", Dashed, 27, NoWord),
     // MailerSend, OneSignal, Telnyx, Africa's Talking, Teamwork, Fullstory, ZenHub, Freepik, 42.
     exact("mlsn.", Hex, 64, Anything),
-    shape("os_v2_app_ os_v2_org_", Alnum, 90, Anything),
+    shape("os_v2_app_|os_v2_org_", Alnum, 90, Anything),
     exact("KEY01", Dashed, 53, NoWord),
     exact("atsk_", Hex, 72, Anything),
     shape("tkn.v1_", Alnum, 60, Anything),
     shape("na1.", Base64, 100, NoWord),
     exact("zh_", Hex, 64, NoWord),
     exact("FPSX", Hex, 32, Anything),
-    exact("s-s4t2ud- s-s4t2af- u-s4t2ud- u-s4t2af-", Hex, 64, Anything),
+    exact("s-s4t2ud-|s-s4t2af-|u-s4t2ud-|u-s4t2af-", Hex, 64, Anything),
     // Mercado Pago, Paddle, Xendit, Fleetbase.
     shape("APP_USR-", Dashed, 50, Anything),
-    shape("pdl_live_apikey_ pdl_sdbx_apikey_", Word, 40, Anything),
-    shape("xnd_production_ xnd_development_", Alnum, 40, Anything),
-    shape("flb_live_ flb_test_", Alnum, 20, Anything),
+    shape("pdl_live_apikey_|pdl_sdbx_apikey_", Word, 40, Anything),
+    shape("xnd_production_|xnd_development_", Alnum, 40, Anything),
+    shape("flb_live_|flb_test_", Alnum, 20, Anything),
     // Addresses that are keys: Zapier, Feishu, Lark.
     shape("hooks.zapier.com/hooks/catch/", Base64, 8, Anything),
-    shape("open.feishu.cn/open-apis/bot/v2/hook/ open.larksuite.com/open-apis/bot/v2/hook/", Dashed, 20, Anything),
+    shape("open.feishu.cn/open-apis/bot/v2/hook/|open.larksuite.com/open-apis/bot/v2/hook/", Dashed, 20, Anything),
+    // Keys that are known by a mark in their middle or at their end. Telegram, Mailchimp, HCP Terraform.
+    around(":AA", 13, r"(?:^|\D)(?<key>\d{6,12}:AA[\w-]{31,256})"),
+    around("-us0|-us1|-us2|-us3|-us4|-us5|-us6|-us7|-us8|-us9", 33, r"(?:^|[^0-9a-f])(?<key>[0-9a-f]{32}-us\d\d?)(?:\D|$)"),
+    around(".atlasv1.", 14, r"(?<key>[A-Za-z0-9]{14}\.atlasv1\.[\w+/=-]{32,256})"),
+    // Azure: services with keys of 64, 32 and 39 bytes, and those with keys of the common form; `=` may follow. Entra.
+    around("+ASt|+ABa|+AMC|APIM|ACDb", 77,
+        r"(?:^|[^A-Za-z0-9+/])(?<key>[A-Za-z0-9+/]{76}(?:\+ASt|\+ABa|\+AMC|APIM|ACDb)[A-Za-z0-9+/]{6})(?:[^A-Za-z0-9+/]|$)"),
+    around("+ASb|+AEh|+ARm|AIoT|AzCa|AZEG", 34,
+        r"(?:^|[^A-Za-z0-9+/])(?<key>[A-Za-z0-9+/]{33}(?:\+ASb|\+AEh|\+ARm|AIoT|AzCa|AZEG)[A-Za-z0-9+/]{6})(?:[^A-Za-z0-9+/]|$)"),
+    around("+ACR|AzSe", 43, r"(?:^|[^A-Za-z0-9+/])(?<key>[A-Za-z0-9+/]{42}(?:\+ACR|AzSe)[A-Za-z0-9+/]{6})(?:[^A-Za-z0-9+/]|$)"),
+    around("AzFu", 45, r"(?:^|[^\w-])(?<key>[\w-]{44}AzFu[\w-]{6})(?:[^\w-]|$)"),
+    around("JQQJ99|JQQJ9D|JQQJ9H", 53, r"(?:^|[^A-Za-z0-9])(?<key>[A-Za-z0-9]{52}JQQJ9[9DH][A-Za-z0-9]{26,28})(?:[^A-Za-z0-9]|$)"),
+    around("Q~", 4, r"^(?<key>[\w~.-]{3}\dQ~[\w~.-]{31,36})(?:[^\w~.-]|$)"),
+    // MaxMind, New Relic, Weaviate, messages of Firebase, Authress.
+    around("_mmk", 36, r"^(?<key>[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk)"),
+    around("NRAL", 36, r"^(?<key>[A-Za-z0-9]{32}[A-F]{4}NRAL)"),
+    around("PV92MjAw", 81, r"(?:^|[^A-Za-z0-9])(?<key>[A-Za-z0-9]{80}PV92MjAw)(?:[^A-Za-z0-9]|$)"),
+    around(":APA91b", 11, r"^(?<key>[\w-]{11}:APA91b[\w-]{100,256})"),
+    around(".acc_", 65, r"(?:^|[^\w.-])(?<key>(?:sc|ext|scauth|authress)_[\w.-]{0,60}\.acc_[\w+/=.-]{40,256})"),
+    // The secret of AWS right behind the id of its key, as in a row of CSV or a table.
+    around("AKIA|ASIA|ABIA|ACCA", 0,
+        r#"^[A-Z]{4}[A-Z0-9]{16}[ \t,:;|"'\r\n]{1,8}(?<key>[A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+]|$)"#),
+    // A PEM block in Base64, as secrets of Kubernetes hold it, and other blocks.
+    shape("LS0tLS1CRUdJTi", Base64, 0, Base64Too),
+    Rule { marks: "eyJ", finds: Finds::WebToken },
+    Rule { marks: "PRIVATE KEY|Private-Lines:", finds: Finds::Block },
+    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
+    anywhere("-H|--header",
+        r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#),
+    // `-H X-Key:x`
+    anywhere("-H|--header",
+        r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):[ \t]*(?i:(?:basic|bearer|token)[ \t]+)?)(?:\\.|[^\s"'\\])+"#),
+    // `-p'secret'`; the last mark as it stands in JSON
+    anywhere("-p'|-p\"|-p\\", r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+')"#),
+    // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
+    anywhere("vault",
+        r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#),
+    // `openssl … -passin pass:x`
+    anywhere("-pass", r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#),
+    // `kubectl create secret … --from-literal=name=x`
+    anywhere("--from-literal", r#"(?<keep>\B--from-literal[ \t=]+["']?[\w.-]+=)[^\s"']+"#),
+    // `echo x | docker login --password-stdin`
+    anywhere("-stdin|--with-token|sudo|chpasswd",
+        concat!(r"(?<keep>\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?)", word!(), r"(?<then>[ \t]*\|[^\n|]*(?:-stdin\b|--with-token\b|\bsudo\b[^\n|]*[ \t](?:-S|--stdin)\b|\bchpasswd\b))")),
+    // `IDENTIFIED WITH plugin BY 'x'`
+    anywhere("dentified with|DENTIFIED WITH",
+        r"(?<keep>\b(?i:identified[ \t]+with[ \t]+\S+[ \t]+(?:by|as))[ \t]+')[^'\n]+"),
+    // `curl -u name:x`, `curl --user name:x`
+    of("curl", &["curl"], r#"(?<keep>\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#),
+    // `docker login -p x`, `helm registry login -p x`; `docker run x login -p 80:80` is something else.
+    of("login", &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
+        r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'`,-][^\s"']*)"#),
+    // `curl -b name=x`
+    of("curl", &["curl"], r#"(?<keep>\s(?:-b|--cookie)[ \t=]*["'][^\s"'=;]+=)[^"'\n]+"#),
+    of("curl", &["curl"], r#"(?<keep>\s(?:-b|--cookie)[ \t=]*[^\s"'=;]+=)[^\s"']+"#),
+    // `redis-cli -a x`
+    of("redis-cli", &["redis-cli"], r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#),
+    // `mysql -psecret`
+    of("mysql|mariadb", &["mysql", "mariadb"], r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"#),
+    // `sshpass -p secret`
+    of("sshpass", &["sshpass"], r#"(?<keep>\s-p[ \t]*)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"#),
+    // `http -a name:x`
+    of(" -a |--auth", &["http", "https", "xh", "xhs"],
+        r#"(?<keep>^\s(?s:.)*?(?:-a|--auth)[ \t=]+["']?[^\s:"']+:)[^\s"']+"#),
+    // `gh secret set NAME --body x`
+    of("secret", &["gh", "glab"],
+        concat!(r"(?<keep>^\s+(?:secret|variable)\s+set\b(?s:.)*?\s(?:-b|--body|-v|--value)[ \t=]+)", word!())),
+    // `fly secrets set NAME=x`, `vault kv put path name=x`
+    of("secret|config:set|kv p|env set|env:set", &["secrets set", "secret set", "config:set", "kv put", "kv patch", "env set", "env:set"],
+        r#"(?<keep>\s["']?[A-Za-z_][\w.-]*=["']?)[^\s"']+"#),
+    // `openssl enc -k x`
+    of("openssl", &["openssl"], concat!(r"(?<keep>\s-[kK][ \t]+)", word!())),
+    // `zip -P x`, `sqlcmd -P x`
+    of("zip|sqlcmd|bcp|osql", &["zip", "unzip", "zipcloak", "sqlcmd", "bcp", "osql"],
+        concat!(r"(?<keep>\s-P[ \t]*)", word!())),
+    // `7z a -px`
+    of("7z|rar ", &["7z", "7za", "7zz", "7zr", "rar", "unrar"], concat!(r"(?<keep>\s-h?p)", word!())),
+    // `htpasswd -b file name x`, `htpasswd -nb name x`
+    of("htpasswd", &["htpasswd"],
+        concat!(r#"(?<keep>\s-[A-Za-z]*b[A-Za-z]*(?:[ \t]+-\S+)*(?:[ \t]+[^\s|;&<>-]\S*){1,2}[ \t]+)"#, word!(), r#"(?<then>[ \t]*(?:$|[\r\n;&|)>#"'`\\}\],]))"#)),
+    // `ldapsearch -w x`
+    of("ldap", &["ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldappasswd", "ldapwhoami", "ldapcompare", "ldapmodrdn"],
+        concat!(r"(?<keep>\s-[A-Za-z]*w[ \t]*)", word!())),
+    // `smbclient -U name%x`
+    of("smbclient|rpcclient", &["smbclient", "rpcclient"], r#"(?<keep>\s(?:-U|--user)[ \t=]*["']?[^\s"'%]+%)[^\s"']+"#),
+    // `mongosh -p x`
+    of("mongo", &["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport"],
+        concat!(r"(?<keep>\s-p[ \t]*)", word!())),
+    // `plink -pw x`
+    of("plink|pscp|psftp", &["plink", "pscp", "psftp"], concat!(r"(?<keep>\s-pw[ \t]+)", word!())),
+    // An escape, with which a name or a key is visible only in the decoded string, an object whose members are all values of an
+    // environment or of headers, and Base64.
+    Rule { marks: "\\u00|\\/|env\"|environment\"|http_headers\"|httpHeaders\"|ase64\"", finds: Finds::InJson },
 ];
 
-/// The beginning of a PEM block in Base64, as secrets of Kubernetes hold it: `-----BEGIN`.
-pub(super) const PEM_IN_BASE64: &str = "LS0tLS1CRUdJTi";
-
-/// Names of secrets in other alphabets, each of which is a whole name.
-pub(super) const NAMES_ELSEWHERE: [&str; 18] = [
-    "密码", "密碼", "口令", "密钥", "密鑰", "令牌", "权杖", "パスワード", "パスフレーズ", "APIキー", "秘密鍵",
-    "비밀번호", "비밀키", "пароль", "Пароль", "contraseña", "Contraseña", "CONTRASEÑA",
-];
-
-/// Marks of which every name of a secret, and every word ahead of a credential, holds one; capitals do not count.
-pub(super) const NAME_MARKS: [&str; 26] = [
-    "token", "secret", "pass", "pwd", "credential", "auth", "cookie", "bearer", "basic ", "key", "_pat", "-pat",
-    "contrasena", "psk", "psw", "pw", "sig=", "signature=", "sig%3d", "signature%3d",
-    "senha", "kennwort", "mnemonic", "phrase", "sessid", "dockerc",
-];
+/// Names of secrets in other alphabets.
+pub(super) const NAMES_ELSEWHERE: &str =
+    "密码|密碼|口令|密钥|密鑰|令牌|权杖|パスワード|パスフレーズ|APIキー|秘密鍵|비밀번호|비밀키|пароль|Пароль|contraseña|Contraseña|CONTRASEÑA";
 
 /// Schemes that stand ahead of a credential in `Authorization`.
 pub(super) const SCHEMES: [&str; 14] = [
@@ -407,110 +542,6 @@ pub(super) const WORDS_OF_CODE: [&str; 30] = [
 /// Members of an object under a secret's name that only describe it.
 pub(super) const DESCRIBING: [&str; 10] =
     ["type", "kind", "name", "description", "id", "method", "version", "integrity", "resolved", "license"];
-
-/// The shape of a secret in the arguments of a command.
-pub(super) struct CommandShape {
-    /// Marks of which every such command holds one.
-    pub(super) marks: &'static [&'static str],
-    /// Names of the command behind which `pattern` applies; if there are none, it applies to any text.
-    pub(super) commands: &'static [&'static str],
-    /// The secret. The text of the groups `keep` and `then` stays.
-    pub(super) pattern: &'static str,
-}
-
-const fn anywhere(marks: &'static [&'static str], pattern: &'static str) -> CommandShape {
-    CommandShape { marks, commands: &[], pattern }
-}
-
-const fn of(commands: &'static [&'static str], pattern: &'static str) -> CommandShape {
-    CommandShape { marks: commands, commands, pattern }
-}
-
-/// The same of commands whose names are parts of many words.
-const fn marked(marks: &'static [&'static str], commands: &'static [&'static str], pattern: &'static str) -> CommandShape {
-    CommandShape { marks, commands, pattern }
-}
-
-/// A word of a command that is not an option: in quotation marks, or up to a blank or a separator.
-macro_rules! word {
-    () => {
-        r#"(?:"[^"\n]+"|'[^'\n]+'|[^\s"'`|;&<>)-][^\s"'`|;&<>)]*)"#
-    };
-}
-
-/// Secrets in the arguments of commands.
-pub(super) const COMMAND_SHAPES: [CommandShape; 26] = [
-    // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
-    anywhere(&["-H", "--header"],
-        r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#),
-    // `-H X-Key:x`
-    anywhere(&["-H", "--header"],
-        r#"(?<keep>\B(?:-H|--header)[ \t=]*(?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):[ \t]*(?i:(?:basic|bearer|token)[ \t]+)?)(?:\\.|[^\s"'\\])+"#),
-    // `-p'secret'`; the last mark as it stands in JSON
-    anywhere(&["-p'", "-p\"", "-p\\"], r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+')"#),
-    // `vault login x`, which nothing follows that is no end or redirection, as in prose; `vault login -method=m name=value` has none there.
-    anywhere(&["vault"],
-        r#"(?<keep>\bvault[ \t]+login(?:[ \t]+-\S+)*[ \t]+)(?:(?:s|b|r|hv[sbr])\.[A-Za-z0-9_-]+|[^\s"'`=;&|<>)\\#-][^\s"'`=;&|<>)\\,}\]]*(?<then>[ \t]*(?:$|[\r\n;&|)"'`<>#\\,}\]]|\d>)))"#),
-    // `openssl … -passin pass:x`
-    anywhere(&["-pass"], r#"(?<keep>\B-pass(?:in|out)?[ \t=]+["']?pass:)[^\s"']+"#),
-    // `kubectl create secret … --from-literal=name=x`
-    anywhere(&["--from-literal"], r#"(?<keep>\B--from-literal[ \t=]+["']?[\w.-]+=)[^\s"']+"#),
-    // `echo x | docker login --password-stdin`
-    anywhere(&["-stdin", "--with-token", "sudo", "chpasswd"],
-        concat!(r"(?<keep>\b(?:echo|printf)[ \t]+(?:-n[ \t]+)?)", word!(), r"(?<then>[ \t]*\|[^\n|]*(?:-stdin\b|--with-token\b|\bsudo\b[^\n|]*[ \t](?:-S|--stdin)\b|\bchpasswd\b))")),
-    // `IDENTIFIED WITH plugin BY 'x'`
-    anywhere(&["dentified with", "DENTIFIED WITH"],
-        r"(?<keep>\b(?i:identified[ \t]+with[ \t]+\S+[ \t]+(?:by|as))[ \t]+')[^'\n]+"),
-    // `curl -u name:x`, `curl --user name:x`
-    of(&["curl"], r#"(?<keep>\s(?:-[A-Za-z]*[uU]|--user|--proxy-user)[ \t=]*(?:"[^\s":]+:|'[^\s':]+:|[^\s"':]+:))[^\s"']+"#),
-    // `docker login -p x`, `helm registry login -p x`; `docker run x login -p 80:80` is something else.
-    marked(&["login"], &["docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "oc", "az", "cf"],
-        r#"(?<keep>^(?:\.exe)?["']?(?:[ \t]+--?[\w-]+(?:[= \t](?:"[^"\n]*"|'[^'\n]*'|\S+))?)*(?:[ \t]+(?:registry|acr))?[ \t]+login\b(?s:.)*?\s-p[ \t=]*)(?:"[^"]*"|'[^']*'|[^\s"'`,-][^\s"']*)"#),
-    // `curl -b name=x`
-    of(&["curl"], r#"(?<keep>\s(?:-b|--cookie)[ \t=]*["'][^\s"'=;]+=)[^"'\n]+"#),
-    of(&["curl"], r#"(?<keep>\s(?:-b|--cookie)[ \t=]*[^\s"'=;]+=)[^\s"']+"#),
-    // `redis-cli -a x`
-    of(&["redis-cli"], r#"(?<keep>\s(?:-a|--pass)[ \t]+)(?:"[^"]*"|'[^']*'|[^\s"']+)"#),
-    // `mysql -psecret`
-    of(&["mysql", "mariadb"], r#"(?<keep>\s-p)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"#),
-    // `sshpass -p secret`
-    of(&["sshpass"], r#"(?<keep>\s-p[ \t]*)(?:"[^"\n]+"|'[^'\n]+'|[^\s"']+)"#),
-    // `http -a name:x`
-    marked(&[" -a ", "--auth"], &["http", "https", "xh", "xhs"],
-        r#"(?<keep>^\s(?s:.)*?(?:-a|--auth)[ \t=]+["']?[^\s:"']+:)[^\s"']+"#),
-    // `gh secret set NAME --body x`
-    marked(&["secret"], &["gh", "glab"],
-        concat!(r"(?<keep>^\s+(?:secret|variable)\s+set\b(?s:.)*?\s(?:-b|--body|-v|--value)[ \t=]+)", word!())),
-    // `fly secrets set NAME=x`, `vault kv put path name=x`
-    marked(&["secret", "config:set", "kv p", "env set", "env:set"], &["secrets set", "secret set", "config:set", "kv put", "kv patch", "env set", "env:set"],
-        r#"(?<keep>\s["']?[A-Za-z_][\w.-]*=["']?)[^\s"']+"#),
-    // `openssl enc -k x`
-    of(&["openssl"], concat!(r"(?<keep>\s-[kK][ \t]+)", word!())),
-    // `zip -P x`, `sqlcmd -P x`
-    marked(&["zip", "sqlcmd", "bcp", "osql"], &["zip", "unzip", "zipcloak", "sqlcmd", "bcp", "osql"],
-        concat!(r"(?<keep>\s-P[ \t]*)", word!())),
-    // `7z a -px`
-    marked(&["7z", "rar "], &["7z", "7za", "7zz", "7zr", "rar", "unrar"], concat!(r"(?<keep>\s-h?p)", word!())),
-    // `htpasswd -b file name x`, `htpasswd -nb name x`
-    of(&["htpasswd"],
-        concat!(r#"(?<keep>\s-[A-Za-z]*b[A-Za-z]*(?:[ \t]+-\S+)*(?:[ \t]+[^\s|;&<>-]\S*){1,2}[ \t]+)"#, word!(), r#"(?<then>[ \t]*(?:$|[\r\n;&|)>#"'`\\}\],]))"#)),
-    // `ldapsearch -w x`
-    marked(&["ldap"], &["ldapsearch", "ldapmodify", "ldapadd", "ldapdelete", "ldappasswd", "ldapwhoami", "ldapcompare", "ldapmodrdn"],
-        concat!(r"(?<keep>\s-[A-Za-z]*w[ \t]*)", word!())),
-    // `smbclient -U name%x`
-    of(&["smbclient", "rpcclient"], r#"(?<keep>\s(?:-U|--user)[ \t=]*["']?[^\s"'%]+%)[^\s"']+"#),
-    // `mongosh -p x`
-    marked(&["mongo"], &["mongo", "mongosh", "mongodump", "mongorestore", "mongoexport", "mongoimport"],
-        concat!(r"(?<keep>\s-p[ \t]*)", word!())),
-    // `plink -pw x`
-    of(&["plink", "pscp", "psftp"], concat!(r"(?<keep>\s-pw[ \t]+)", word!())),
-];
-
-/// Commands in front of which a long line is divided: those of [`COMMAND_SHAPES`], but for names that are parts of many words.
-pub(super) const DIVIDING: [&str; 17] = [
-    "curl", "docker", "podman", "nerdctl", "buildah", "skopeo", "helm", "oras", "redis-cli", "mysql", "mariadb",
-    "sshpass", "openssl", "htpasswd", "ldap", "mongo", "smbclient",
-];
 
 /// Values that refer to a secret or stand for its absence.
 pub(super) const OPEN_WORDS: [&str; 19] = [

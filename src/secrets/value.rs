@@ -67,13 +67,12 @@ pub(super) struct Values<'a> {
     unclosed: Vec<(Quote, usize)>,
     /// The first line of the last list. Several names can precede the same line if `\r` ends theirs.
     list_from: usize,
-    spans: &'a mut Vec<Range<usize>>,
+    pub(super) spans: Vec<Range<usize>>,
 }
 
 impl<'a> Values<'a> {
-    /// Adds the places of values in `text` to `spans`.
-    pub(super) fn of(text: &'a [u8], spans: &'a mut Vec<Range<usize>>) -> Values<'a> {
-        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new(), list_from: 0, spans }
+    pub(super) fn of(text: &'a [u8]) -> Values<'a> {
+        Values { text, looked_to: 0, taken_to: 0, line: 0..0, unclosed: Vec::new(), list_from: 0, spans: Vec::new() }
     }
 
     /// Adds a value that was found in another way.
