@@ -9,9 +9,10 @@ use std::ops::Range;
 use regex::bytes::Regex;
 
 use super::names::names_secret;
+use super::quote::{Quotes, command_end, quote_at};
 use super::table::{Finds, RULES};
 use super::value::is_open;
-use super::{marks_in, merged, pattern_of, quote_at, secret_spans};
+use super::{marks_in, merged, pattern_of, secret_spans};
 
 /// Longest part of a line that is looked at at once, in bytes, and how much of it may stand in front of the mark.
 const LINE_BYTES_MAX: usize = 8 << 10;
@@ -82,13 +83,6 @@ fn behind_name(command: &[u8], names: &[&str]) -> Option<usize> {
     names.iter().filter_map(behind).min()
 }
 
-/// Whether separators in quotation marks divide commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Quotes {
-    Seen,
-    Unseen,
-}
-
 /// The commands of a part.
 fn commands(part: &[u8], quotes: Quotes) -> impl Iterator<Item = Range<usize>> {
     let mut from = 0;
@@ -98,24 +92,6 @@ fn commands(part: &[u8], quotes: Quotes) -> impl Iterator<Item = Range<usize>> {
         from = command.end + 1;
         Some(command)
     })
-}
-
-/// Returns the end of the command that a text begins with: the end of its line, unless a `\\` stands there, or one of `separators`.
-pub(super) fn command_end(text: &[u8], quotes: Quotes, separators: &[u8]) -> usize {
-    let mut open = None;
-    let is_end = |at: &usize| match (text[*at], open) {
-        (b'\n', _) => quotes == Quotes::Unseen || !text[..*at].ends_with(b"\\"),
-        (byte, Some(quote)) => {
-            open = open.filter(|_| byte != quote);
-            false
-        }
-        (quote @ (b'"' | b'\''), None) => {
-            open = (quotes == Quotes::Seen).then_some(quote);
-            false
-        }
-        (byte, None) => separators.contains(&byte),
-    };
-    (0..text.len()).find(is_end).unwrap_or(text.len())
 }
 
 /// Longest list that is read as a command, in bytes.

@@ -7,11 +7,12 @@ use aho_corasick::{AhoCorasick, Match};
 use serde_json::Value;
 
 use super::commands::given_in_lists;
+use super::quote::{Quote, quote_before};
 use super::table::{
     ABOUT, CAMEL_KEYS, COUNTED, COUNTS, DESCRIBING, HARMLESS_PARTS, LAST_PARTS, LAST_WORDS, NAMES_ELSEWHERE, OPEN_KEYS,
-    OPEN_PASSES, PASS_OWNERS, SECRET_PARTS, SORTS,
+    OPEN_PASSES, PASS_OWNERS, PASSWORD_PARTS, SECRET_PARTS, SORTS,
 };
-use super::{automaton, automaton_of_any_case, touches};
+use super::{automaton, automaton_of_any_case, patterns, touches};
 use crate::wire::{Token, TokenKind, tokens};
 
 /// Longest name that is judged, in bytes: a longer word is not a name.
@@ -128,6 +129,95 @@ fn parts_of(word: &str) -> Vec<String> {
         parts.push(part);
     }
     parts
+}
+
+patterns! {
+    /// An escape, whose letters are not part of a name.
+    ESCAPE = r"^(?:\\(?:u[\da-fA-F]{4}|x[\da-fA-F]{2}|[nrtbfvae0])|%[\da-fA-F]{2})";
+    /// What stands behind one dash, if it is the name of an option: `-psecret` is `-p` and its value.
+    LONG_OPTION = r"^(?i:pass|passwd|password|passphrase|token|secret|apikey|storepass|keypass|credentials)$|-|^.+[A-Z]";
+}
+
+/// The sort of secret that a name means, if its value has a syntax of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// `Authorization`: a scheme may stand ahead of the credential.
+    Scheme,
+    /// `Cookie`: all of the line.
+    Cookie,
+    /// Something that a person makes up: any words, any number.
+    Password,
+    /// `pass`, `pwd`: a password, a path or a count.
+    Weak,
+    /// Anything else.
+    Other,
+}
+
+/// A name in a text.
+#[derive(Debug, Clone)]
+pub(super) struct Name {
+    /// Its place, without the dashes of an option.
+    pub(super) range: Range<usize>,
+    pub(super) sort: Sort,
+    /// It is written in capitals, as variables are.
+    pub(super) is_variable: bool,
+    /// It is an option: `-name`, `--name`.
+    pub(super) is_option: bool,
+    /// The quotation mark right in front of it, and how many backslashes that has.
+    pub(super) open_quote: Option<Quote>,
+}
+
+/// The word in which a mark stands.
+pub(super) fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
+    let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let floor = floor.max(mark.start.saturating_sub(NAME_BYTES_MAX)).min(mark.start);
+    let mut from = mark.start - text[floor..mark.start].iter().rev().take_while(is_part).count();
+    if let Some(at) = from.checked_sub(1).filter(|at| matches!(text[*at], b'\\' | b'%')) {
+        from = ESCAPE.find(&text[at..mark.start]).map_or(from, |escape| at + escape.end());
+    }
+    let end = match &text[mark.clone()] {
+        [.., b' ' | b'='] => mark.end - 1,
+        [.., b'%', b'3', b'D' | b'd'] => mark.end - 3,
+        word if word.is_ascii() => mark.end + text[mark.end..].iter().take(NAME_BYTES_MAX).take_while(is_part).count(),
+        _ => mark.end,
+    };
+    let dashes = text[from..end].iter().take_while(|byte| **byte == b'-').count();
+    let is_at_word = from == 0 || b" \t\n\r\"'`[(=,".contains(&text[from - 1]);
+    // A sentence may end behind it, and a range may.
+    let end = end - text[from + dashes..end].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
+    let word = last_segment(&text[from + dashes..end]);
+    let start = end - word;
+    let name = &text[start..end];
+    let front = text[from..start].iter().rev().take(dashes).take_while(|byte| **byte == b'-').count();
+    (word > 0).then(|| Name {
+        sort: Sort::Other,
+        is_variable: !name.iter().any(u8::is_ascii_lowercase) && name.is_ascii(),
+        is_option: is_at_word && (dashes == 2 || (dashes == 1 && LONG_OPTION.is_match(name))),
+        open_quote: quote_before(text, start - front),
+        range: start..end,
+    })
+}
+
+/// Returns the length of the last part of a dotted name. A part such as `value` counts with the part before it.
+fn last_segment(name: &[u8]) -> usize {
+    let mut parts = name.rsplit(|byte| *byte == b'.');
+    match (parts.next().unwrap_or_default(), parts.next()) {
+        (last @ (b"value" | b"data" | b"raw" | b"plain" | b"default"), Some(before)) => before.len() + 1 + last.len(),
+        (last, _) => last.len(),
+    }
+}
+
+pub(super) fn sort_of(name: &[u8]) -> Sort {
+    let plain: Vec<u8> = name.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(u8::to_ascii_lowercase).collect();
+    let has = |part: &&str| memchr::memmem::find(&plain, part.as_bytes()).is_some();
+    match &*plain {
+        b"pass" | b"pwd" => Sort::Weak,
+        _ if has(&"authorization") => Sort::Scheme,
+        b"cookie" | b"setcookie" | b"cookies" => Sort::Cookie,
+        _ if PASSWORD_PARTS.iter().any(has) || plain.ends_with(b"pw") || plain.ends_with(b"psk") => Sort::Password,
+        _ if !name.is_ascii() => Sort::Password,
+        _ => Sort::Other,
+    }
 }
 
 /// The fields of a form whose content is secret.

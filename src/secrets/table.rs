@@ -526,12 +526,6 @@ pub(super) const RULES: [Rule; 221] = [
 pub(super) const NAMES_ELSEWHERE: &str =
     "密码|密碼|口令|密钥|密鑰|令牌|权杖|パスワード|パスフレーズ|APIキー|秘密鍵|비밀번호|비밀키|пароль|Пароль|contraseña|Contraseña|CONTRASEÑA";
 
-/// Schemes that stand ahead of a credential in `Authorization`.
-pub(super) const SCHEMES: [&str; 14] = [
-    "basic", "bearer", "token", "digest", "negotiate", "ntlm", "apikey", "api-key", "hawk", "oauth",
-    "aws4-hmac-sha256", "key", "sharedkey", "mac",
-];
-
 /// Values of names in programs that are types or other names: `token: String`.
 pub(super) const WORDS_OF_CODE: [&str; 30] = [
     "str", "String", "string", "bool", "boolean", "number", "int", "Integer", "any", "unknown", "object", "bytes",
@@ -543,12 +537,6 @@ pub(super) const WORDS_OF_CODE: [&str; 30] = [
 pub(super) const DESCRIBING: [&str; 10] =
     ["type", "kind", "name", "description", "id", "method", "version", "integrity", "resolved", "license"];
 
-/// Values that refer to a secret or stand for its absence.
-pub(super) const OPEN_WORDS: [&str; 19] = [
-    "inherit", "read", "write", "true", "false", "null", "none", "nil", "undefined", "yes", "no", "on", "off",
-    "redacted", "hidden", "sensitive", "required", "optional", "()",
-];
-
 /// Values of settings of tokens and credentials: `credentials: "include"`.
 pub(super) const SETTING_WORDS: [&str; 5] = ["include", "omit", "same-origin", "enabled", "disabled"];
 
@@ -557,41 +545,11 @@ pub(super) const SECRET_SORTS: [&str; 9] = [
     "token", "tokens", "auth", "authorization", "secret", "secrets", "credential", "credentials", "cookies",
 ];
 
-/// Ends of the names of files that hold secrets.
-pub(super) const FILE_ENDS: [&str; 22] = [
-    "pem", "key", "crt", "cer", "cert", "p12", "pfx", "jks", "der", "ppk", "gpg", "asc", "pub", "age", "json", "yaml",
-    "yml", "toml", "txt", "env", "conf", "ini",
-];
-
-/// Folders in which such files are.
-pub(super) const FILE_ROOTS: [&str; 9] =
-    ["/etc/", "/var/", "/home/", "/Users/", "/usr/", "/opt/", "/root/", "/run/", "/tmp/"];
-
-/// Beginnings of expressions of a program that read a value from somewhere else.
-pub(super) const ELSEWHERE: [&str; 20] = [
-    "self.", "this.", "process.env", "os.", "env.", "config.", "settings.", "var.", "local.", "module.", "secrets.",
-    "args.", "req.", "request.", "ctx.", "params.", "opts.", "options.", "props.", "vars.",
-];
-
-/// Functions and constructors that return their argument.
-pub(super) const CONSTRUCTORS: [&str; 18] = [
-    "Some", "Ok", "Secret", "SecretString", "SecretStr", "SecretBox", "String", "str", "bytes", "Password", "ApiKey",
-    "b64decode", "b64encode", "atob", "btoa", "bytearray", "Sensitive", "SecureString",
-];
-
-/// Those whose argument may stand without quotation marks.
-pub(super) const BARE_CONSTRUCTORS: [&str; 3] = ["Some", "Secret", "SecretString"];
-
 /// Functions whose argument is the name of a value.
 pub(super) const GETTERS: [&str; 26] = [
     "getenv", "env", "get", "environ", "getEnv", "var", "prop", "property", "getProperty", "config", "input", "prompt",
     "getpass", "split", "find", "replace", "strip", "format", "print", "log", "require", "load", "open", "read",
     "lookup", "t",
-];
-
-/// Options for secrets that are written with one dash.
-pub(super) const ONE_DASH_OPTIONS: [&str; 10] = [
-    "pass", "passwd", "password", "passphrase", "token", "secret", "apikey", "storepass", "keypass", "credentials",
 ];
 
 /// Words in front of `key` that make a label one of a secret: `Secret Access Key: …`.
@@ -620,15 +578,37 @@ pub(super) const BEARER_WORDS: [&str; 8] = [
     "challenge",
 ];
 
-/// Words behind which a name and its value follow with blanks between.
-pub(super) const SETTERS: [&str; 10] = [
-    "setenv", "setx", "ENV", "ARG", "SetEnv", "fastcgi_param", "uwsgi_param", "scgi_param", "proxy_set_header",
-    "add_header",
-];
+/// The syntax that joins a name and its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Joined {
+    /// `NAME=value` with nothing between, at the beginning of a line or a word of its own: up to the next blank all is value.
+    Variable,
+    /// `name = value`, `name: value` at the beginning of a line.
+    Line,
+    /// The same anywhere else.
+    Within,
+    /// `--name value`, `ENV NAME value`.
+    Argument,
+    /// `set -x NAME value value`: all words of the command.
+    Words,
+    /// `ENV NAME value value`: all words of the line.
+    Rest,
+    /// Only a value in quotation marks counts: `name == "value"`, `f("name", "value")`, `PASSWORD 'value'`.
+    Quoted,
+    /// `<name>value</name>`.
+    Element,
+}
 
-/// Words of a shell or a Dockerfile in front of a name that begins a line.
-pub(super) const LINE_WORDS: [&str; 10] =
-    ["export", "set", "env", "ENV", "ARG", "declare", "typeset", "local", "readonly", "//"];
+/// Names, the words in front of them in their line, and the syntax if only blanks separate such a name from its value. Without
+/// names, it applies to each.
+pub(super) const SPACED: [(&[&str], &str, Joined); 6] = [
+    (&[], r#"(?:^|[\s"'`\\({\[])set\s+(?:-\S*\s+)+$"#, Joined::Words),
+    (&[], r#"(?:^|[\s"'`\\({\[])ENV\s+$"#, Joined::Rest),
+    (&[], r#"(?:^|[\s"'`\\({\[])(?:setx(?:\s+/\S*)?|setenv|ARG|SetEnv|(?:fastcgi|uwsgi|scgi)_param|proxy_set_header|add_header)\s+$"#, Joined::Argument),
+    (&["password", "passwd"], r#"(?:^|[\s"'`\\({\[])(?:login\s+\S+|default)\s+$"#, Joined::Argument),
+    (&["bindpw", "rootpw", "rootbindpw"], r#"(?:^|["'`\\({\[])\s*$"#, Joined::Argument),
+    (&["requirepass", "masterauth"], "", Joined::Argument),
+];
 
 /// Members of JSON that classify or identify something: two different values must still differ after masking.
 pub(super) const KEPT: [&str; 26] = [
