@@ -18,11 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, setsid};
 #[cfg(target_os = "linux")]
 use rustix::process::{getpid, getppid, set_parent_process_death_signal};
 use tokio::sync::oneshot;
+
+use crate::os::polling::{PollFlags, poll_one};
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
@@ -170,9 +171,8 @@ impl Signals {
         let (signalled, first) = oneshot::channel();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             while self.take().is_empty() {
-                let mut ready = [PollFd::new(&self, PollFlags::IN)];
                 // An interrupted wait is repeated.
-                let _ = poll(&mut ready, None);
+                let _ = poll_one(&self, PollFlags::IN, None);
             }
             // Without a receiver the program is ending already.
             let _ = signalled.send(());

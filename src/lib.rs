@@ -37,17 +37,17 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← protocol ← secrets ← engine ← descriptors ← files ← journal ← driver ← text ← history ← api ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← driver ← text ← history ← api ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← hub ← sessions ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`], [`config`] beside [`history`] and
 //! [`launch`] beside [`control`]. To change a rule, go to:
 //!
 //! | room | its rules |
 //! |---|---|
 //! | [`wire`] (pure) | line framing, message parsing, equality of ids |
+//! | [`os`] | what is asked of the system, by what it is for; the only room that knows which system it is |
 //! | [`protocol`] (pure) | the methods of codex that this program knows: which are secret, which fields are used; the only room with method names |
 //! | [`secrets`] (pure) | what a secret looks like, in one table; masks in texts, JSON and records; the credentials that a message carries |
 //! | [`engine`] (pure) | the effects of each line, how much of it is recorded, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it; `engine::terminal`: the text that a command's output leaves on a screen; `engine::shell_line`: the commands in a line for a shell |
-//! | [`descriptors`] | sockets and terminals that no other program inherits, also on systems without flags for that |
 //! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
 //! | [`socket`] | where our Unix sockets are bound, and which processes may call at them |
 //! | [`websocket`] | one end of a WebSocket connection on a Unix socket: handshakes, frames, limits |
@@ -87,13 +87,13 @@
 
 mod wire;
 
+mod os;
+
 mod protocol;
 
 mod secrets;
 
 mod engine;
-
-mod descriptors;
 
 mod files;
 

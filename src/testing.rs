@@ -26,7 +26,7 @@ pub mod driver {
 }
 
 pub mod descriptors {
-    pub use crate::descriptors::terminal;
+    pub use crate::os::terminals::terminal;
 }
 
 pub mod engine {

@@ -5,27 +5,28 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::stdio::{stderr, stdout};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::screen::{Ran, not_started, status_of};
 use super::tail::Tail;
 use crate::launch::{self, Signals, process_group};
+use crate::os::descriptors::{are_same_file, stderr, stdout, write};
+use crate::os::polling::{PollFlags, poll_one};
+use crate::os::{self, Errno};
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
 /// The interval at which a stream is checked for the program's end, and how long it may be silent after that.
-const POLL_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs `words`; returns how it ended and the end of its output.
 ///
@@ -38,7 +39,7 @@ pub(crate) fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::inherit());
     // If both go to the same place, one pipe keeps their order.
-    let err_reader = match is_same_file() {
+    let err_reader = match are_same_file(stdout(), stderr()) {
         true => {
             command.stderr(out_writer.try_clone()?);
             None
@@ -75,7 +76,7 @@ pub(crate) fn run_piped(words: &[OsString]) -> io::Result<(Ran, Tail)> {
             Err(_) => break Ran::with(1),
         }
         // An error is an interruption by a signal.
-        let _ = poll(&mut [PollFd::new(&signals, PollFlags::IN)], None);
+        let _ = poll_one(&signals, PollFlags::IN, None);
         for number in signals.take() {
             pass_signal_on(number, Pid::from_child(&child));
         }
@@ -96,13 +97,6 @@ enum Stream {
     Err,
 }
 
-fn is_same_file() -> bool {
-    match (rustix::fs::fstat(stdout()), rustix::fs::fstat(stderr())) {
-        (Ok(out), Ok(err)) => (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino),
-        _ => false,
-    }
-}
-
 /// Starts a thread that forwards a stream. If the program has ended but others hold the writing end, it returns our end.
 fn pass(
     from: OwnedFd,
@@ -116,9 +110,10 @@ fn pass(
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let was_over = ended.load(Ordering::Acquire);
-            match poll(&mut [PollFd::new(&from.as_fd(), PollFlags::IN)], Some(&POLL_EVERY)) {
-                Ok(0) if was_over => return Some(from.into()),
-                Ok(0) | Err(Errno::INTR) => continue,
+            match poll_one(&from, PollFlags::IN, Some(POLL_EVERY)) {
+                Ok(found) if found.is_empty() && was_over => return Some(from.into()),
+                Ok(found) if found.is_empty() => continue,
+                Err(Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(_) => return None,
             }
@@ -138,15 +133,15 @@ fn pass(
 }
 
 /// Writes without buffering.
-fn write_all(to: Stream, bytes: &[u8]) -> rustix::io::Result<()> {
+fn write_all(to: Stream, bytes: &[u8]) -> os::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
         let fd = if to == Stream::Out { stdout() } else { stderr() };
-        match rustix::io::write(fd, rest) {
+        match write(fd, rest) {
             Ok(written) => rest = &rest[written..],
             Err(Errno::INTR) => {}
             // Another process has made it non-blocking; wait for room.
-            Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(&fd, PollFlags::OUT)], None)),
+            Err(Errno::AGAIN) => drop(poll_one(&fd, PollFlags::OUT, None)),
             Err(error) => return Err(error),
         }
     }

@@ -11,28 +11,27 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{Errno, FdFlags};
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process, kill_process_group, setsid, waitpid,
 };
 use rustix::pty::{grantpt, ptsname, unlockpt};
-use rustix::stdio::{stderr, stdin};
 use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetpgrp, tcsetwinsize};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 
 use super::replaced::Shell;
 use super::startup::Startup;
 use super::terminal::{Terminal, TypeAhead, hand_back, received_keys};
-use crate::descriptors;
 use crate::engine::terminal::Size;
 use crate::launch::{self, Signals};
+use crate::os::descriptors::{self, stderr, stdin};
+use crate::os::polling::{PollFd, PollFlags, poll, poll_one};
+use crate::os::{self, Errno};
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -87,7 +86,7 @@ pub(crate) fn run_in_terminal(
     seen: impl FnMut(Happened<'_>),
 ) -> io::Result<Ran> {
     let signals = Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH])?;
-    let ours = descriptors::terminal()?;
+    let ours = os::terminals::terminal()?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
     let name = ptsname(&ours, Vec::new())?;
@@ -96,7 +95,7 @@ pub(crate) fn run_in_terminal(
     if let Some(size) = terminal.size() {
         let _ = tcsetwinsize(&theirs, size);
     }
-    rustix::io::ioctl_fionbio(&ours, true)?;
+    descriptors::never_block(&ours)?;
     let (unread, unread_to) = io::pipe()?;
     // Everything that may fail comes before the program starts, because on an error the caller runs it another way.
     terminal.pass_through()?;
@@ -137,7 +136,7 @@ fn start_leader(
         command.stderr(theirs(())?);
     }
     // The leader inherits it, but not the leader's children.
-    rustix::io::fcntl_setfd(unread_to, FdFlags::empty())?;
+    descriptors::share(unread_to)?;
     launch::hand_down(&mut command, &[]);
     command.spawn()
 }
@@ -197,7 +196,7 @@ impl Show<'_> {
             let mut read_some = false;
             // Shows what is left before it reads more.
             while unshown.is_empty() {
-                match rustix::io::read(&self.ours, &mut buffer[..]) {
+                match descriptors::read(&self.ours, &mut buffer) {
                     Ok(0) | Err(Errno::IO) => {
                         match ended {
                             Some(ran) => return ran,
@@ -251,9 +250,8 @@ impl Show<'_> {
         if !unshown.is_empty() {
             fds.push(PollFd::new(&screen, shown));
         }
-        let timeout = wait_max.and_then(|wait_max| Timespec::try_from(wait_max).ok());
         // An error is an interruption by a signal.
-        let any = poll(&mut fds, timeout.as_ref()).unwrap_or(1) > 0;
+        let any = poll(&mut fds, wait_max).unwrap_or(1) > 0;
         let has = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
         Ready { any: any && (has(0) || has(2) || has(3)), signalled: has(0), typed: has(1) }
     }
@@ -263,11 +261,11 @@ impl Show<'_> {
         let stdin = stdin();
         let keys = if self.is_in_background { PollFlags::empty() } else { PollFlags::IN };
         let mut fds = [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&stdin, keys)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+        poll(&mut fds, Some(Duration::ZERO)).is_ok_and(|ready| ready > 0)
     }
 
     fn take_typed(&mut self, buffer: &mut [u8]) {
-        match rustix::io::read(stdin(), &mut buffer[..4_096]) {
+        match descriptors::read(stdin(), &mut buffer[..4_096]) {
             Ok(0) | Err(Errno::IO) => self.hang_up(),
             Ok(read) => self.typed.extend_from_slice(&buffer[..read]),
             Err(_) => {}
@@ -275,7 +273,7 @@ impl Show<'_> {
     }
 
     fn pass_typed(&mut self) {
-        match rustix::io::write(&self.ours, &self.typed) {
+        match descriptors::write(&self.ours, &self.typed) {
             Ok(written) => drop(self.typed.drain(..written)),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // No process is left to read it.
@@ -286,7 +284,7 @@ impl Show<'_> {
     /// Shows as much as the user's terminal takes.
     fn show(&mut self, unshown: &mut Vec<u8>) {
         while !unshown.is_empty() {
-            match rustix::io::write(self.terminal.screen(), unshown) {
+            match descriptors::write(self.terminal.screen(), unshown) {
                 Ok(written) => drop(unshown.drain(..written)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
@@ -365,8 +363,7 @@ impl Show<'_> {
 
     /// Waits for a signal, such as the leader's end, for a bounded time.
     fn wait_for_leader(&self) {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-        let _ = poll(&mut [PollFd::new(&self.signals.as_fd(), PollFlags::IN)], Some(&timeout));
+        let _ = poll_one(&self.signals, PollFlags::IN, Some(Duration::from_millis(20)));
     }
 }
 
@@ -436,7 +433,7 @@ fn run_as_leader(words: &[OsString]) -> i32 {
                     let _ = kill_process_group(program, Signal::CONT);
                 }
             }
-            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) | Err(Errno::INTR) => {}
             Err(_) => return CANNOT_RUN,
         }
     }

@@ -6,12 +6,10 @@
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, Winsize, isatty, tcgetattr, tcgetpgrp,
     tcgetwinsize, tcsetattr, tcsetpgrp, ttyname,
@@ -19,6 +17,8 @@ use rustix::termios::{
 
 use crate::engine::terminal::Size;
 use crate::launch::process_group;
+use crate::os::descriptors::{self, stdin, stdout};
+use crate::os::polling::{PollFlags, poll_one};
 
 #[derive(Debug)]
 pub(crate) struct Terminal {
@@ -120,23 +120,8 @@ pub(super) struct TypeAhead(OwnedFd);
 
 impl TypeAhead {
     /// Takes the descriptor whose number our parent named.
-    #[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
     pub(super) fn inherited(number: RawFd) -> Option<TypeAhead> {
-        // Stdio is never that pipe.
-        if number <= 2 {
-            return None;
-        }
-        // SAFETY: our parent opened this descriptor for us and named it on our command line; nothing else in this process,
-        // which has just started, uses it. `fcntl` detects a closed one before it is used.
-        let ahead = unsafe { OwnedFd::from_raw_fd(number) };
-        match fcntl_getfd(&ahead).and_then(|_| fcntl_setfd(&ahead, FdFlags::CLOEXEC)) {
-            Ok(()) => Some(TypeAhead(ahead)),
-            Err(_) => {
-                // The descriptor is not open, so it must not be closed.
-                std::mem::forget(ahead);
-                None
-            }
-        }
+        descriptors::inherited(number).map(TypeAhead)
     }
 
     /// Reports the keys left in the terminal on our stdin.
@@ -174,11 +159,10 @@ fn unread() -> Vec<u8> {
 fn read_all() -> Vec<u8> {
     let mut all = Vec::new();
     let mut buffer = [0; 4_096];
-    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     while all.len() < AHEAD_BYTES_MAX
-        && poll(&mut [PollFd::new(&stdin(), PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
+        && poll_one(&stdin(), PollFlags::IN, Some(Duration::ZERO)).is_ok_and(|found| !found.is_empty())
     {
-        match rustix::io::read(stdin(), &mut buffer) {
+        match descriptors::read(stdin(), &mut buffer) {
             Ok(read @ 1..) => all.extend_from_slice(&buffer[..read]),
             Ok(0) | Err(_) => break,
         }
@@ -190,7 +174,7 @@ fn read_all() -> Vec<u8> {
 pub(super) fn received_keys(reader: std::io::PipeReader) -> Vec<u8> {
     let mut received = Vec::new();
     // Another process may have inherited the other end; do not wait for it.
-    let is_quick = rustix::io::ioctl_fionbio(&reader, true).is_ok();
+    let is_quick = descriptors::never_block(&reader).is_ok();
     if is_quick {
         let _ = reader.take(AHEAD_BYTES_MAX as u64).read_to_end(&mut received);
     }

@@ -14,8 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueHint};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use super::select_session::SessionWord;
 use super::{CANNOT_RUN, FAILED, NOT_FOUND, complete, say, select_session};
@@ -23,6 +21,9 @@ use super::{CliError, Done};
 use crate::config::{Complaint, Environment, Flags, SessionName, Settings, parse_bool, parse_duration};
 use crate::control::client::{self, Attached};
 use crate::engine::Exit;
+use crate::os::Errno;
+use crate::os::descriptors::{read, stdin, stdout, write};
+use crate::os::polling::{PollFlags, poll_one};
 use crate::relay::locate::{self, Codex, LocateError};
 use crate::relay::{self, RelayError, ServerCommand};
 use crate::store::Otherwise;
@@ -240,14 +241,14 @@ fn carry(stream: UnixStream, at: &str) -> Done {
     let (to_shim, ended) = (stream.try_clone().map_err(failed)?, Arc::clone(&client_has_ended));
     // The read of stdin may block forever, so the process does not join this thread.
     let reads = std::thread::Builder::new().name("stdin".to_owned()).spawn(move || {
-        if copy(rustix::stdio::stdin(), to_shim.as_fd()) == Copied::All {
+        if copy(stdin(), to_shim.as_fd()) == Copied::All {
             ended.store(true, Ordering::Release);
             // The relay then sends what it has and closes. An error means that it has closed already.
             let _ = to_shim.shutdown(Shutdown::Write);
         }
     });
     reads.map_err(failed)?;
-    let copied = copy(stream.as_fd(), rustix::stdio::stdout());
+    let copied = copy(stream.as_fd(), stdout());
     let client_has_ended = client_has_ended.load(Ordering::Acquire);
     match copied {
         Copied::All | Copied::Unwanted if client_has_ended => Ok(0),
@@ -262,7 +263,7 @@ fn carry(stream: UnixStream, at: &str) -> Done {
 fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let taken = match rustix::io::read(from, &mut chunk) {
+        let taken = match read(from, &mut chunk) {
             Ok(0) => return Copied::All,
             Ok(taken) => taken,
             Err(error) if may_go_on(error, from, PollFlags::IN) => continue,
@@ -271,7 +272,7 @@ fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
         };
         let mut rest = &chunk[..taken];
         while !rest.is_empty() {
-            match rustix::io::write(to, rest) {
+            match write(to, rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(error) if may_go_on(error, to, PollFlags::OUT) => {}
                 Err(_) => return Copied::Unwanted,
@@ -285,7 +286,7 @@ fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
 fn may_go_on(error: Errno, fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
     if error == Errno::AGAIN {
         // If this fails, the next read or write reports it.
-        let _ = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], None);
+        let _ = poll_one(&fd, flags, None);
     }
     error == Errno::AGAIN || error == Errno::INTR
 }

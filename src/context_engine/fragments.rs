@@ -12,7 +12,6 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::calls::Post;
@@ -20,6 +19,8 @@ use super::permit::{Permit, Subject};
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
 use crate::launch;
+use crate::os::descriptors::never_block;
+use crate::os::polling::{PollFlags, poll_one};
 
 /// Time limit of a command or a file. Source: the contract.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -239,7 +240,7 @@ fn follow(child: &mut Child, bytes: &mut Vec<u8>) -> io::Result<CommandState> {
     let due = Instant::now() + FRAGMENT_WAIT_MAX;
     let mut stdout = child.stdout.take();
     if let Some(stdout) = &stdout {
-        rustix::io::ioctl_fionbio(stdout, true)?;
+        never_block(stdout)?;
     }
     let mut ended: Option<(ExitStatus, Instant)> = None;
     loop {
@@ -284,8 +285,7 @@ fn read_available(stdout: &mut ChildStdout, bytes: &mut Vec<u8>) -> io::Result<b
 }
 
 fn wait_for(stdout: Option<&ChildStdout>, wait_max: Duration) {
-    let timeout = Timespec::try_from(wait_max).ok();
-    let polled = stdout.map(|stdout| rustix::event::poll(&mut [PollFd::new(stdout, PollFlags::IN)], timeout.as_ref()));
+    let polled = stdout.map(|stdout| poll_one(stdout, PollFlags::IN, Some(wait_max)));
     if !matches!(polled, Some(Ok(_))) {
         std::thread::park_timeout(wait_max);
     }

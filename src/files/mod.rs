@@ -22,6 +22,8 @@ use std::{fmt, io};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
+use crate::os::descriptors::block;
+
 pub(crate) use reach::{Executable, InReach, Reach, Whose, is_missing};
 
 /// Mode of a folder of ours.
@@ -216,7 +218,7 @@ impl Folder {
         let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
         self.check_file(name, &rustix::fs::fstat(&fd)?)?;
-        blocking(&fd)?;
+        block(&fd)?;
         Ok(fd.into())
     }
 
@@ -350,7 +352,7 @@ pub(crate) fn open_named(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(path, flags, Mode::empty())?;
     check(&rustix::fs::fstat(&fd)?)?;
-    blocking(&fd)?;
+    block(&fd)?;
     Ok(fd.into())
 }
 
@@ -437,11 +439,6 @@ fn parts(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     Ok((folder.unwrap_or(Path::new(".")), name))
-}
-
-fn blocking(fd: &OwnedFd) -> io::Result<()> {
-    let flags = rustix::fs::fcntl_getfl(fd)?;
-    Ok(rustix::fs::fcntl_setfl(fd, flags - OFlags::NONBLOCK)?)
 }
 
 /// Creates a folder, and those above it that are missing.

@@ -4,8 +4,6 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
-
 use super::front;
 use super::link::Link;
 use super::links::{Own, RECONNECT_AFTER};
@@ -13,6 +11,7 @@ use super::on_sockets::{Hub, Reach};
 use super::peer::terminal_of;
 use crate::control::{self, refused_peer};
 use crate::engine::{Effect, Input, Peer, Transport};
+use crate::os::polling::PollFlags;
 use crate::socket::{FaultChange, LOOK_EVERY, Refused};
 use crate::websocket::{Accepted, Accepting, Connecting, Request};
 use crate::wire::Side;

@@ -10,9 +10,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime};
 
-use rustix::event::PollFlags;
-
 use crate::engine::{Peer, Token};
+use crate::os::polling::PollFlags;
 use crate::websocket::{Close, End, Ended, Flushed, Reading, Utf8Bytes};
 use crate::wire::Side;
 

@@ -25,7 +25,7 @@ pub(crate) use peer::ProcessIdentity;
 pub(crate) use run::run;
 
 use crate::config::SessionName;
-use crate::socket::connect;
+use crate::os::sockets::connect;
 use crate::store::Place;
 
 /// The server command in the place of every hub. It names no program, so another codex does not mean another session.

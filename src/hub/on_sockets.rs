@@ -7,7 +7,6 @@ use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::event::PollFlags;
 use signal_hook::consts::SIGCHLD;
 
 use super::arrival::{Arrival, HANDSHAKE_MAX, handshake_interest};
@@ -18,6 +17,7 @@ use super::process::ServerProcess;
 use super::published::document;
 use crate::driver::Driver;
 use crate::engine::{ApiCallId, ApiRequest, Effect, Input, Now, ServerOwner};
+use crate::os::polling::PollFlags;
 use crate::relay::Core;
 use crate::relay::event_loop::{Polled, Session, Woken, step, take_messages};
 use crate::socket::{Callers, LOOK_EVERY};

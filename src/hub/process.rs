@@ -29,8 +29,10 @@ use uuid::Uuid;
 use super::peer::ProcessIdentity;
 use crate::files::{self, Access, Folder};
 use crate::launch;
+use crate::os::descriptors::never_block;
+use crate::os::sockets::connect;
 use crate::relay::ServerCommand;
-use crate::socket::{self, Peer, SocketError, connect};
+use crate::socket::{self, Peer, SocketError};
 
 /// The server's socket, in the session folder.
 pub(crate) const SERVER_SOCKET: &str = "server.sock";
@@ -287,7 +289,7 @@ fn asking_for_version(command: &ServerCommand, log: &File) -> Result<Asking, Ser
     process.stderr(log.try_clone().map_err(failed)?);
     let mut child = process.spawn().map_err(failed)?;
     let output = child.stdout.take().expect("BUG: the stream was requested as a pipe");
-    rustix::fs::fcntl_setfl(&output, rustix::fs::OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
+    never_block(&output).map_err(|error| failed(error.into()))?;
     Ok(Asking { child, output })
 }
 

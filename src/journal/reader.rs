@@ -19,12 +19,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memchr::memchr;
-use rustix::buffer::spare_capacity;
-use rustix::io::Errno;
 
 use super::segment::{Position, SegmentName};
 use super::{record, segment, shared};
 use crate::files::{self, Access};
+use crate::os::{Errno, descriptors};
 
 /// Size of one read, in bytes; the buffer grows temporarily for a longer record. Each relay has such a buffer.
 const READ_BYTES: usize = 64 << 10;
@@ -238,7 +237,7 @@ impl Reader {
         loop {
             let had = self.buffer.len();
             self.buffer.reserve(READ_BYTES.max(had));
-            match rustix::io::pread(file, spare_capacity(&mut self.buffer), at.offset + had as u64) {
+            match descriptors::append_from(file, &mut self.buffer, at.offset + had as u64) {
                 Ok(0) => {
                     self.buffer.clear();
                     return Ok(Some(Filled::Short));

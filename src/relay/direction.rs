@@ -8,10 +8,9 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::PollFlags;
-
 use super::pipes::{Broken, ReadEnd, ReadOutcome, WriteEnd};
 use crate::engine::Token;
+use crate::os::polling::{HALF_CLOSED, PollFlags};
 use crate::wire::{Frame, Framer, LineEnd, Side};
 
 #[derive(Debug)]
@@ -68,10 +67,7 @@ pub(super) const BOTH_ENDS: PollFlags = PollFlags::empty();
 
 /// Detects a peer that has closed the end in use: poll always reports that, too, except for a socket whose peer has only shut
 /// down its writing half.
-#[cfg(target_os = "linux")]
-pub(super) const HANG_UP: PollFlags = PollFlags::RDHUP;
-#[cfg(not(target_os = "linux"))]
-pub(super) const HANG_UP: PollFlags = BOTH_ENDS;
+pub(super) const HANG_UP: PollFlags = HALF_CLOSED;
 
 /// The output queue, in order.
 #[derive(Debug, Default)]

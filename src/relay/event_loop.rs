@@ -7,13 +7,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use smallvec::SmallVec;
 
 use super::core::Core;
 use crate::control::{Message, Reply};
 use crate::engine::{ApiCallId, ApiRequest, Effect, Now, earlier};
 use crate::launch::Signals;
+use crate::os::polling::{self, PollFd, PollFlags};
 
 /// Descriptors for which no memory is allocated: more than a relay has.
 const FEW: usize = 5;
@@ -144,8 +144,7 @@ pub(crate) fn wait_for_core(core: &Core, wait: Option<Duration>) {
 /// Returns whether the descriptors say what is ready. They do not if a signal has interrupted the poll, which is then handled like
 /// any other.
 fn poll(fds: &mut [PollFd<'_>], wait: Option<Duration>) -> bool {
-    let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
-    rustix::event::poll(fds, timeout.as_ref()).is_ok()
+    polling::poll(fds, wait).is_ok()
 }
 
 /// Takes all messages out of the inbox.

@@ -7,8 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::event::PollFlags;
-
 use super::child::{Server, to_forward};
 use super::core::Core;
 use super::direction::{HANG_UP, Waiting};
@@ -18,6 +16,7 @@ use super::pipes::{Feeder, PipeSource, Sink};
 use super::serve::{Lifecycle, ServedState};
 use crate::driver::{Driver, other};
 use crate::engine::{ApiCallId, ApiRequest, ChildEffect, Effect, Exit, Input, Now, earlier};
+use crate::os::polling::PollFlags;
 use crate::wire::{Conn, Frame, Side};
 
 #[derive(Debug)]

@@ -15,13 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use rustix::buffer::spare_capacity;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{FileType, Mode, OFlags};
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
-
-use crate::descriptors;
+use crate::os::descriptors::{self, Kind};
+use crate::os::polling::{PollFlags, poll_one};
+use crate::os::{self, Errno, sockets};
 
 /// Size of one read in bytes: the default capacity of a Linux pipe.
 const READ_BYTES: usize = 64 << 10;
@@ -31,13 +27,6 @@ const FED_BYTES: usize = 4 << 10;
 
 /// How often [`Feeder::finish`] checks whether to keep waiting.
 const FEEDER_CHECK_EVERY: Duration = Duration::from_millis(50);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PipeKind {
-    /// Plain reads and writes: the descriptor has `O_NONBLOCK` or cannot block.
-    Plain,
-    Socket,
-}
 
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,25 +58,24 @@ pub trait WriteEnd {
 #[derive(Debug)]
 pub(crate) struct PipeSource {
     fd: OwnedFd,
-    kind: PipeKind,
+    kind: Kind,
 }
 
 impl PipeSource {
     /// Takes over our stdin. File descriptor 0 becomes `/dev/null`, so that dropping this closes our end of the pipe.
     pub(crate) fn stdin() -> io::Result<PipeSource> {
-        let (fd, kind) = own_description(rustix::stdio::stdin(), OFlags::RDONLY)?;
-        rustix::stdio::dup2_stdin(dev_null(OFlags::RDONLY)?)?;
-        Ok(PipeSource { fd, kind: kind.unwrap_or(PipeKind::Plain) })
+        let (fd, kind) = descriptors::take_stdin()?;
+        Ok(PipeSource { fd, kind: kind.unwrap_or(Kind::Plain) })
     }
 
     /// Our end of the child's stdout; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<PipeSource> {
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(PipeSource { fd, kind: PipeKind::Plain })
+        descriptors::never_block(&fd)?;
+        Ok(PipeSource { fd, kind: Kind::Plain })
     }
 
     pub(super) fn socket(stream: UnixStream) -> PipeSource {
-        PipeSource { fd: stream.into(), kind: PipeKind::Socket }
+        PipeSource { fd: stream.into(), kind: Kind::Socket }
     }
 }
 
@@ -96,10 +84,8 @@ impl ReadEnd for PipeSource {
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
-            PipeKind::Plain => rustix::io::read(&self.fd, spare_capacity(buffer)),
-            PipeKind::Socket => {
-                rustix::net::recv(&self.fd, spare_capacity(buffer), RecvFlags::DONTWAIT).map(|(taken, _)| taken)
-            }
+            Kind::Plain => descriptors::append(&self.fd, buffer),
+            Kind::Socket => sockets::receive(&self.fd, buffer),
         };
         match read {
             Ok(0) => ReadOutcome::End,
@@ -121,7 +107,7 @@ impl AsFd for PipeSource {
 #[derive(Debug)]
 pub(crate) struct Sink {
     fd: OwnedFd,
-    kind: PipeKind,
+    kind: Kind,
     feeder: Option<Feeder>,
 }
 
@@ -132,8 +118,7 @@ pub struct Broken;
 impl Sink {
     /// Takes over our stdout. File descriptor 1 becomes `/dev/null`, so that dropping this closes our end of the pipe.
     pub(crate) fn stdout() -> io::Result<Sink> {
-        let (fd, kind) = own_description(rustix::stdio::stdout(), OFlags::WRONLY)?;
-        rustix::stdio::dup2_stdout(dev_null(OFlags::WRONLY)?)?;
+        let (fd, kind) = descriptors::take_stdout()?;
         match kind {
             Some(kind) => Ok(Sink { fd, kind, feeder: None }),
             None => Sink::fed(fd),
@@ -141,27 +126,27 @@ impl Sink {
     }
 
     pub(super) fn socket(stream: UnixStream) -> Sink {
-        Sink { fd: descriptors::without_signal(stream), kind: PipeKind::Socket, feeder: None }
+        Sink { fd: sockets::without_signal(stream), kind: Kind::Socket, feeder: None }
     }
 
     /// Our stderr, shared with the child and left in place.
     pub(super) fn stderr() -> io::Result<Sink> {
-        let (fd, kind) = own_description(rustix::stdio::stderr(), OFlags::WRONLY)?;
-        Ok(Sink { fd, kind: kind.unwrap_or(PipeKind::Plain), feeder: None })
+        let (fd, kind) = descriptors::own_stderr()?;
+        Ok(Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None })
     }
 
     /// Our end of the child's stdin; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<Sink> {
-        rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Sink { fd, kind: PipeKind::Plain, feeder: None })
+        descriptors::never_block(&fd)?;
+        Ok(Sink { fd, kind: Kind::Plain, feeder: None })
     }
 
     /// A sink whose writes go through a pipe to a thread that may block.
     fn fed(target: OwnedFd) -> io::Result<Sink> {
         let (reading, writing) = io::pipe()?;
-        rustix::io::ioctl_fionbio(&writing, true)?;
+        descriptors::never_block(&writing)?;
         let feeder = Feeder::start(reading.into(), target)?;
-        Ok(Sink { fd: writing.into(), kind: PipeKind::Plain, feeder: Some(feeder) })
+        Ok(Sink { fd: writing.into(), kind: Kind::Plain, feeder: Some(feeder) })
     }
 
     /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
@@ -173,8 +158,8 @@ impl Sink {
 impl WriteEnd for Sink {
     fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
         let written = match self.kind {
-            PipeKind::Plain => rustix::io::write(&self.fd, bytes),
-            PipeKind::Socket => descriptors::send(&self.fd, bytes),
+            Kind::Plain => descriptors::write(&self.fd, bytes),
+            Kind::Socket => sockets::send(&self.fd, bytes),
         };
         match written {
             Ok(written) => Ok(written),
@@ -231,10 +216,10 @@ impl Feeder {
 }
 
 /// Copies in small pieces, so that a slow reader's progress is visible.
-fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> rustix::io::Result<()> {
+fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let read = match rustix::io::read(from, &mut buffer) {
+        let read = match descriptors::read(from, &mut buffer) {
             Ok(0) => return Ok(()),
             Ok(read) => read,
             Err(Errno::INTR) => continue,
@@ -242,55 +227,18 @@ fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> rustix::io::
         };
         let mut rest = &buffer[..read];
         while !rest.is_empty() {
-            match rustix::io::write(to, &rest[..rest.len().min(FED_BYTES)]) {
+            match descriptors::write(to, &rest[..rest.len().min(FED_BYTES)]) {
                 Ok(written) => {
                     rest = &rest[written..];
                     written_bytes.fetch_add(written as u64, Ordering::Relaxed);
                 }
                 Err(Errno::INTR) => {}
                 // Another process that shares the description has set O_NONBLOCK.
-                Err(Errno::AGAIN) => drop(poll(&mut [PollFd::new(to, PollFlags::OUT)], None)),
+                Err(Errno::AGAIN) => drop(poll_one(to, PollFlags::OUT, None)),
                 Err(error) => return Err(error),
             }
         }
     }
-}
-
-/// A descriptor for the target of `fd` that can be used without blocking and without side effects on others; without a
-/// kind if that is impossible.
-fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<PipeKind>)> {
-    let duplicate = || rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(io::Error::from);
-    match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
-        FileType::Fifo => match open_again(fd, access) {
-            Some(own) => Ok((own, Some(PipeKind::Plain))),
-            None => Ok((duplicate()?, None)),
-        },
-        FileType::Socket => Ok((duplicate()?, Some(PipeKind::Socket))),
-        FileType::RegularFile => Ok((duplicate()?, Some(PipeKind::Plain))),
-        FileType::CharacterDevice if !rustix::termios::isatty(fd) => Ok((duplicate()?, Some(PipeKind::Plain))),
-        FileType::CharacterDevice
-        | FileType::BlockDevice
-        | FileType::Directory
-        | FileType::Symlink
-        | FileType::Unknown => Ok((duplicate()?, None)),
-    }
-}
-
-/// Opens the pipe behind `fd` a second time. Fails if there is no `/proc` or the pipe belongs to another user; also
-/// fails for a named pipe, which gives no end of stream to a reader that opens it after its writers have left.
-fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
-    use std::os::fd::AsRawFd as _;
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let has_no_name =
-        std::fs::read_link(&path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"pipe:["));
-    if !has_no_name {
-        return None;
-    }
-    rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-fn dev_null(access: OFlags) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open("/dev/null", access | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 #[cfg(test)]
@@ -299,24 +247,9 @@ mod tests {
     use std::io::{Read as _, Write as _};
 
     #[test]
-    fn second_description_leaves_the_first_one_blocking() {
-        let (reading, writing) = rustix::pipe::pipe().expect("a pipe");
-        let (own, kind) = own_description(writing.as_fd(), OFlags::WRONLY).expect("a description");
-        let nonblocking = |fd: &OwnedFd| rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::NONBLOCK);
-        if cfg!(target_os = "linux") {
-            assert_eq!(kind, Some(PipeKind::Plain));
-            assert!(nonblocking(&own));
-        }
-        assert!(!nonblocking(&writing));
-        drop((own, writing));
-        let mut rest = Vec::new();
-        std::fs::File::from(reading).read_to_end(&mut rest).expect("both ends are closed");
-    }
-
-    #[test]
     fn full_socket_never_blocks() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let sink = Sink { fd: ours.into(), kind: PipeKind::Socket, feeder: None };
+        let sink = Sink { fd: ours.into(), kind: Kind::Socket, feeder: None };
         let chunk = vec![b'x'; 64 << 10];
         let mut written = 0;
         loop {
@@ -346,8 +279,7 @@ mod tests {
             let taken = sink.write(rest).expect("the reader is there");
             rest = &rest[taken..];
             if taken == 0 {
-                let mut fds = [rustix::event::PollFd::new(&sink, rustix::event::PollFlags::OUT)];
-                rustix::event::poll(&mut fds, None).expect("a poll");
+                poll_one(&sink, PollFlags::OUT, None).expect("a poll");
             }
         }
         sink.close().expect("it is fed").finish(Duration::ZERO, || 0);
@@ -357,7 +289,7 @@ mod tests {
     #[test]
     fn source_distinguishes_silence_from_the_end() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let source = PipeSource { fd: ours.into(), kind: PipeKind::Socket };
+        let source = PipeSource { fd: ours.into(), kind: Kind::Socket };
         let mut buffer = Vec::new();
         assert_eq!(source.read(&mut buffer), ReadOutcome::Nothing);
         theirs.write_all(b"ab").expect("a stream");

@@ -7,8 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustix::event::PollFlags;
-
 use super::child::{ServerCommand, Spawned, to_forward};
 use super::deciders::CHECK_WAIT_MAX;
 use super::direction::{BOTH_ENDS, Direction, Waiting};
@@ -20,6 +18,7 @@ use super::start::{RelayError, prepare, spawn};
 use crate::config::{Complaint, Environment, Settings};
 use crate::driver::Driver;
 use crate::engine::{ApiCallId, ApiReply, Effect, Exit, Input, LinkEffect, Now, ServerOwner, Unready};
+use crate::os::polling::PollFlags;
 use crate::wire::Side;
 
 /// Controls when the server starts and stops.

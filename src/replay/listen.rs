@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::os::fd::AsFd as _;
 
@@ -20,6 +18,8 @@ use super::server::{Pace, Schedule};
 use super::socket::{BindError, bind};
 use super::tape::Tape;
 use crate::launch::Signals;
+use crate::os::Errno;
+use crate::os::polling::{PollFd, PollFlags, poll};
 use crate::websocket::{Accepting, Close, End, Ended, Flushed, Listener, Reading, Response, Utf8Bytes};
 
 /// Limit of the clients at once, those whose handshake is not complete included.
@@ -148,10 +148,9 @@ impl ListeningServer<'_> {
             if connection.has_more { Some(Duration::ZERO) } else { connection.schedule.wait() }
         });
         let cut = self.arrivals.iter().map(|arrival| arrival.cut_at.saturating_duration_since(now));
-        let timeout = due.chain(cut).min().map(|wait| {
+        let wait_max = due.chain(cut).min().map(|wait| {
             // A poll counts whole milliseconds: less would let this loop spin.
-            let wait = if wait.is_zero() { wait } else { wait.max(Duration::from_millis(1)) };
-            Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 })
+            if wait.is_zero() { wait } else { wait.max(Duration::from_millis(1)) }
         });
         let mut fds = vec![
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
@@ -165,7 +164,7 @@ impl ListeningServer<'_> {
             flags.set(PollFlags::OUT, connection.end.wants_write());
             PollFd::from_borrowed_fd(connection.end.as_fd(), flags)
         }));
-        match poll(&mut fds, timeout.as_ref()) {
+        match poll(&mut fds, wait_max) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(ListenError::Poll(errno.into())),
         }

@@ -6,6 +6,9 @@
 //! the accept then looks like the peer.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use crate::os::polling::{PollFlags, poll_one};
 
 /// Clock ticks in a second, as `/proc` counts. Source: `USER_HZ` of the architectures that Rust supports on Linux.
 const TICKS_PER_SECOND: u64 = 100;
@@ -83,9 +86,7 @@ fn ticks_of(stat: &str) -> Option<u64> {
 }
 
 fn is_alive(process: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut ended = [PollFd::new(process, PollFlags::IN)];
-    matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
+    poll_one(process, PollFlags::IN, Some(Duration::ZERO)).is_ok_and(|found| found.is_empty())
 }
 
 #[cfg(test)]

@@ -6,9 +6,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use rustix::net::{SocketAddrUnix, connect};
-
-use crate::descriptors;
+use crate::os::sockets;
 
 /// Age of a file that may be removed. A younger socket may be bound and not listened on yet.
 const AGE_MIN: Duration = Duration::from_hours(1);
@@ -45,11 +43,7 @@ fn is_left_over(entry: &DirEntry, now: SystemTime) -> bool {
 
 /// Whether nobody listens on a socket. A listener that accepts nothing more counts as one.
 fn is_deaf(path: &Path) -> bool {
-    let asked = || -> io::Result<()> {
-        let socket = descriptors::unix_socket()?;
-        Ok(connect(&socket, &SocketAddrUnix::new(path)?)?)
-    };
-    asked().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    sockets::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]

@@ -24,4 +24,4 @@ pub(crate) use callers::{Callers, Refused};
 pub(crate) use endpoint::{Displaced, Endpoint, FaultChange, LOOK_EVERY, LastingSocket, bind_again};
 pub(crate) use occupant::Occupant;
 pub(crate) use own_files::SocketFiles;
-pub(crate) use peer::{Peer, connect};
+pub(crate) use peer::Peer;

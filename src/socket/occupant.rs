@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use super::{SocketError, connect, resolve_at};
+use super::{SocketError, resolve_at};
+use crate::os::sockets::connect;
 
 /// What is at a path.
 #[derive(Debug)]

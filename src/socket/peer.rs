@@ -1,13 +1,7 @@
 //! Who is at the other end of a Unix socket, as the kernel says.
 
 use std::os::fd::{AsFd, AsRawFd as _, RawFd};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::{fmt, io};
-
-use rustix::net::SocketAddrUnix;
-
-use crate::descriptors;
 
 /// The process that called `connect` or `listen` at the other end of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,17 +79,6 @@ pub(super) fn process_descriptor(stream: &impl AsFd) -> io::Result<std::os::fd::
 #[cfg(target_os = "linux")]
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// Connects without waiting.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::WouldBlock`] if too many clients wait there to be accepted.
-pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
-    let socket = descriptors::unix_socket()?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
-}
-
 /// Reads an option of a socket into `value`, a plain number or a struct of such. Returns the number of bytes read.
 #[expect(unsafe_code, reason = "no safe interface reads the credentials of a peer")]
 fn option<T: Copy>(socket: RawFd, level: i32, name: i32, value: &mut T) -> io::Result<usize> {
@@ -108,7 +91,7 @@ fn option<T: Copy>(socket: RawFd, level: i32, name: i32, value: &mut T) -> io::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
     fn peer_is_the_process_that_listens() {

@@ -3,14 +3,13 @@
 use std::io::{self, Cursor};
 use std::os::fd::AsFd;
 
-use rustix::buffer::spare_capacity;
-use rustix::io::{read, retry_on_intr};
 use tungstenite::Utf8Bytes;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 use super::end::Close;
 use super::{CLIENT_MESSAGE_BYTES_MAX, Role, SERVER_MESSAGE_BYTES_MAX};
+use crate::os::descriptors::{append, retry_on_intr};
 
 /// Size of one read in bytes. A payload with at least as many bytes to come is read without a copy.
 const READ_BYTES: usize = 64 << 10;
@@ -118,7 +117,7 @@ impl FrameReader {
                 make_room(&mut message.bytes, frame, self.message_bytes_max);
             }
             let room = message.bytes.capacity() - had;
-            let read = retry_on_intr(|| read(&socket, spare_capacity(&mut message.bytes)))?;
+            let read = retry_on_intr(|| append(&socket, &mut message.bytes))?;
             if read > frame.bytes_to_come {
                 // The allocator gave more room than was asked for.
                 self.input = message.bytes.split_off(had + frame.bytes_to_come);
@@ -130,7 +129,7 @@ impl FrameReader {
         }
         self.input.reserve_exact(READ_BYTES.saturating_sub(self.input.len()));
         let room = self.input.capacity() - self.input.len();
-        let read = retry_on_intr(|| read(&socket, spare_capacity(&mut self.input)))?;
+        let read = retry_on_intr(|| append(&socket, &mut self.input))?;
         Ok(Fill { bytes: read, is_short: read < room })
     }
 

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
-use rustix::io::{Errno, retry_on_intr, writev};
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 use tungstenite::{Bytes, Utf8Bytes};
 
 use super::end::Flushed;
 use super::{Role, SERVER_FRAME_BYTES_MAX};
+use crate::os::descriptors::{retry_on_intr, write_vectored};
+use crate::os::{self, Errno};
 
 /// Limit on the bytes that one flush writes, so that one connection does not hold up the others.
 const FLUSH_BYTES_MAX: usize = 1 << 20;
@@ -169,7 +170,7 @@ impl FrameWriter {
     }
 
     /// Writes as much as one system call takes. A peer that is gone gives an error and no signal: SIGPIPE is ignored.
-    fn write_once(&self, socket: impl AsFd) -> rustix::io::Result<usize> {
+    fn write_once(&self, socket: impl AsFd) -> os::Result<usize> {
         let mut slices = [IoSlice::new(&[]); CHUNKS_PER_WRITE];
         let mut used = 0;
         let mut bytes = 0;
@@ -185,7 +186,7 @@ impl FrameWriter {
                 break;
             }
         }
-        retry_on_intr(|| writev(&socket, &slices[..used]))
+        retry_on_intr(|| write_vectored(&socket, &slices[..used]))
     }
 
     fn advance(&mut self, mut written: usize) {

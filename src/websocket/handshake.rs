@@ -4,8 +4,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::buffer::spare_capacity;
-use rustix::io::{Errno, read, retry_on_intr, write};
 use tungstenite::handshake::machine::TryParse;
 use tungstenite::handshake::{client, derive_accept_key, server};
 use tungstenite::http::header::{
@@ -15,6 +13,8 @@ use tungstenite::http::header::{
 
 use super::Role;
 use super::end::End;
+use crate::os::descriptors::{append, never_block, retry_on_intr, write};
+use crate::os::{self, Errno};
 
 /// Limit on a request or a response, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -105,7 +105,7 @@ pub struct Accepting {
 impl Accepting {
     /// Makes the socket non-blocking.
     pub fn new(socket: UnixStream) -> io::Result<Accepting> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
+        never_block(&socket)?;
         Ok(Accepting { socket, head: Vec::new(), accept_key: String::new() })
     }
 
@@ -187,7 +187,7 @@ impl Connecting {
     /// Makes the socket non-blocking, and asks what the client asks for. Headers of the client's connection are replaced
     /// by our own, and an offer to compress is left out: the hub reads the messages.
     pub fn new(socket: UnixStream, request: &Request) -> io::Result<Connecting> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
+        never_block(&socket)?;
         let key = client::generate_key();
         let mut head = format!("GET {} HTTP/1.1\r\n", request.path).into_bytes();
         if !request.headers.contains_key(HOST) {
@@ -261,9 +261,9 @@ impl AsFd for Connecting {
 }
 
 /// Reads what has come, up to [`HEAD_BYTES_MAX`] in all.
-fn read_head(socket: &UnixStream, head: &mut Vec<u8>) -> rustix::io::Result<usize> {
+fn read_head(socket: &UnixStream, head: &mut Vec<u8>) -> os::Result<usize> {
     head.reserve_exact(HEAD_BYTES_MAX.saturating_sub(head.len()).max(1));
-    retry_on_intr(|| read(socket, spare_capacity(head)))
+    retry_on_intr(|| append(socket, head))
 }
 
 /// Whether there is an empty line, the end of the headers.

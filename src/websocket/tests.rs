@@ -4,13 +4,14 @@ use std::io::{Cursor, Read as _, Write as _};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{CloseCode, Control, Data, OpCode};
 use tungstenite::protocol::{CloseFrame, WebSocketConfig};
 use tungstenite::{Message, WebSocket};
 
 use super::*;
+use crate::os::descriptors::never_block;
+use crate::os::polling::{PollFlags, poll_one};
 use std::os::unix::net::UnixStream;
 
 /// Limit on any wait.
@@ -32,9 +33,7 @@ const OFFER: &str = "x-codex-app-server-compression";
 
 fn wait(fd: &impl std::os::fd::AsFd, is_writable_too: bool) {
     let flags = if is_writable_too { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-    let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
-    let ready = poll(&mut [PollFd::new(fd, flags)], Some(&timeout)).unwrap();
-    assert!(ready > 0, "nothing came");
+    assert!(!poll_one(fd, flags, Some(PATIENCE)).unwrap().is_empty(), "nothing came");
 }
 
 /// Reads and writes until there are this many messages.
@@ -71,8 +70,8 @@ fn flush_all(end: &mut End) {
         match end.flush() {
             Flushed::All => return,
             Flushed::Full => {
-                let timeout = Timespec { tv_sec: 60, tv_nsec: 0 };
-                assert!(poll(&mut [PollFd::new(end, PollFlags::OUT)], Some(&timeout)).unwrap() > 0, "it stays full");
+                let ready = poll_one(end, PollFlags::OUT, Some(PATIENCE)).unwrap();
+                assert!(!ready.is_empty(), "it stays full");
             }
             Flushed::Broken(error) => panic!("{error}"),
         }
@@ -141,7 +140,7 @@ fn against<T: Send + 'static>(
 /// An end of ours and the raw socket of its peer.
 fn raw(role: Role) -> (End, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    rustix::io::ioctl_fionbio(&ours, true).unwrap();
+    never_block(&ours).unwrap();
     theirs.set_read_timeout(Some(PATIENCE)).unwrap();
     (End::new(role, ours, Vec::new(), Vec::new()), theirs)
 }

@@ -24,8 +24,9 @@ use crate::hub::process;
 use crate::hub::sockets::CODEX_SOCKET;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
+use crate::os::sockets::connect;
 use crate::protocol::Method;
-use crate::socket::{connect, resolve_at};
+use crate::socket::resolve_at;
 use crate::wire::Side;
 
 /// The tape: two clients, an approval answered by the second one, and another one over which both connect again.

@@ -5,13 +5,14 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::Outcome;
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
+use crate::os::polling::{PollFlags, poll_one};
+use crate::os::sockets::connect;
 use crate::protocol::Method;
-use crate::socket::{connect, resolve_at};
+use crate::socket::resolve_at;
 use crate::websocket::{Connecting, End, Ended, Flushed, Reading, Request};
 
 /// The path that clients of codex ask for.
@@ -134,8 +135,7 @@ fn wait_for(fd: BorrowedFd<'_>, wants_write: bool, began: Instant) -> Outcome<()
     }
     let mut flags = PollFlags::IN;
     flags.set(PollFlags::OUT, wants_write);
-    let timeout = Timespec::try_from(LOOK_EVERY).ok();
     // A signal may end the wait early.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(fd, flags)], timeout.as_ref());
+    let _ = poll_one(&fd, flags, Some(LOOK_EVERY));
     Ok(())
 }

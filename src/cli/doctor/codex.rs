@@ -20,6 +20,7 @@ use super::super::kept_back::KeptBack;
 use super::Check;
 use crate::config::{Environment, Settings};
 use crate::files;
+use crate::os::descriptors::never_block;
 use crate::protocol::{Method, RESPONSES};
 use crate::relay::locate::{self, Codex};
 
@@ -443,7 +444,7 @@ impl Printed {
     /// Reads the available bytes and never blocks: a process that was left running may hold the other end open.
     fn take(&mut self, stream: Option<&mut (impl Read + AsFd)>) {
         let Some(stream) = stream else { return };
-        let _ = rustix::fs::fcntl_setfl(stream.as_fd(), rustix::fs::OFlags::NONBLOCK);
+        let _ = never_block(&stream);
         let mut buffer = [0; 4096];
         // The limit lets the caller check a program that prints without end.
         for _ in 0..ROUND_READS_MAX {

@@ -27,7 +27,9 @@ use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
 use crate::hub::{self, DefaultSocket, HubOptions, ProcessIdentity};
 use crate::launch;
-use crate::socket::{self, LOOK_EVERY, Peer, connect};
+use crate::os::descriptors::never_block;
+use crate::os::sockets::connect;
+use crate::socket::{self, LOOK_EVERY, Peer};
 use crate::store::Found;
 
 /// Run one codex server for all clients of this machine
@@ -391,7 +393,7 @@ pub(super) fn spawn(flags: &HubFlags, path: Option<&OsStr>, environment: &Enviro
     launch::own_session(&mut command);
     let mut child = command.spawn().map_err(failed)?;
     if let Some(stderr) = &mut child.stderr {
-        rustix::io::ioctl_fionbio(stderr, true).map_err(|error| failed(error.into()))?;
+        never_block(stderr).map_err(|error| failed(error.into()))?;
     }
     Ok(child)
 }

@@ -18,7 +18,8 @@ use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::history::rfc3339_millis;
 use crate::hub::sockets::{Answerer, answerer, default_socket, own_socket};
 use crate::hub::{self, process};
-use crate::socket::{self, LOOK_EVERY, Peer, connect};
+use crate::os::sockets::connect;
+use crate::socket::{self, LOOK_EVERY, Peer};
 
 /// Width of the label column.
 const LABEL_COLUMNS: usize = 9;

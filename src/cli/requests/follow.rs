@@ -8,7 +8,6 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use super::super::screen::{self, Clock, Screen, Tone};
@@ -19,6 +18,7 @@ use super::list::{HasSession, Listed, RequestsArguments, asks_cell, by, may_wait
 use super::{id_of, one, rows, text};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
+use crate::os::polling::{PollFlags, poll_one};
 use crate::store::{Found, WhichRequests};
 
 /// The pause between two rounds, less than a second.
@@ -61,11 +61,8 @@ fn is_unread_within(pause: Duration) -> bool {
     let (stdout, began) = (io::stdout(), Instant::now());
     loop {
         let left = pause.saturating_sub(began.elapsed());
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
-        let mut end = [PollFd::new(&stdout, PollFlags::empty())];
-        match poll(&mut end, Some(&timeout)) {
-            Ok(0) => return false,
-            Ok(_) => return end[0].revents().intersects(PollFlags::ERR | PollFlags::HUP),
+        match poll_one(&stdout, PollFlags::empty(), Some(left)) {
+            Ok(found) => return found.intersects(PollFlags::ERR | PollFlags::HUP),
             Err(_) if left.is_zero() => return false,
             // A signal that does not end us.
             Err(_) => {}

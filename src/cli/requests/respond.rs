@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
@@ -29,6 +27,9 @@ use crate::control::client;
 use crate::control::form::{self, Field};
 use crate::control::request_view::{Choice, Gives, Question, RequestView, ending, own_ending, size_of_changes};
 use crate::engine::RequestType;
+use crate::os;
+use crate::os::Errno;
+use crate::os::polling::{PollFlags, poll_one};
 use crate::protocol::Word;
 use crate::store::Found;
 use crate::tui::Pager;
@@ -538,15 +539,16 @@ fn read_secret(prompt: &str) -> Result<String, String> {
     typed
 }
 
+/// How often a signal that ends us is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// Waits until input can be read or has ended; false if a signal ends us.
-fn has_been_typed(kept_back: &KeptBack) -> rustix::io::Result<bool> {
+fn has_been_typed(kept_back: &KeptBack) -> os::Result<bool> {
     let stdin = std::io::stdin();
-    let look_again = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     while !kept_back.has_come() {
-        let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
-        match poll(&mut typed, Some(&look_again)) {
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(true),
+        match poll_one(&stdin, PollFlags::IN, Some(LOOK_AGAIN)) {
+            Ok(typed) if !typed.is_empty() => return Ok(true),
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }

@@ -18,7 +18,6 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use tungstenite::http::HeaderValue;
 use tungstenite::http::header::HeaderName;
@@ -28,6 +27,7 @@ use super::arrival::handshake_interest;
 use crate::control::Published;
 use crate::engine::Transport;
 use crate::launch::{self, Signals};
+use crate::os::polling::{PollFd, PollFlags, poll};
 use crate::relay::pipes::{PipeSource, ReadEnd as _, ReadOutcome, Sink};
 use crate::relay::{Notices, own_ids};
 use crate::socket::resolve_at;
@@ -174,9 +174,8 @@ fn connect(socket: &Path) -> io::Result<Connecting> {
 }
 
 fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {
-    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     // An error means that a signal interrupted the poll.
-    let _ = poll(fds, limit.as_ref());
+    let _ = poll(fds, limit);
 }
 
 /// A front that runs.
