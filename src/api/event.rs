@@ -119,6 +119,11 @@ impl EventDocument {
     pub(crate) fn payload<T: DeserializeOwned + Default>(&self) -> T {
         serde_json::from_str(self.payload_preview.get()).unwrap_or_default()
     }
+
+    /// What the event says of the start of a run, if it is one.
+    pub(crate) fn starts(&self) -> Option<RunPayload> {
+        (self.event_type == "generation_started").then(|| self.payload())
+    }
 }
 
 /// The payload of a gap: events of a stream, or lines that the journal lacks.

@@ -10,11 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::follow::Reader;
 use super::wire::{EventMessage, Gap};
-use crate::api::{EventDocument, GapPayload, RunPayload};
+use crate::api::{EventDocument, GapPayload};
 use crate::engine::RequestKind;
-use crate::history::{Seen, UiFold};
+use crate::history::{ApprovalDocument, Detail, Seen, UiEvent, UiFold, UiKind};
 use crate::journal::{Generation, Position, Record, SegmentName};
 use crate::protocol::{Listed, Method, PLACE_MEMBERS};
+use crate::sessions::entry::Happening;
 use crate::sessions::timeline::SessionEvent;
 
 /// The end of a text that the host has cut.
@@ -103,26 +104,25 @@ impl Feed {
             if gap.after_epoch.is_some() {
                 self.ui = UiFold::default();
             }
-            let fields = json!({ "type": "gap", "lines": 0, "reason": words(gap, message.seq) });
-            out.push(SessionEvent { at: place(number), at_us, fields });
+            let what = Happening::Gap { lines: 0, reason: words(gap, message.seq) };
+            out.push(SessionEvent { at: place(number), at_us, what });
         }
         let Some(event) = message.document() else { return };
         let at_us = us_of(&event.timestamp);
-        let starts = event.event_type == "generation_started";
-        let run: RunPayload = event.payload();
-        let is_adopted = starts && run.adopted;
+        let starts = event.starts();
+        let is_adopted = starts.as_ref().is_some_and(|run| run.adopted);
         if is_adopted {
             // The server has not ended, and may repeat requests that were open.
             let unsure = self.unsure(at_us);
             self.tell(number, at_us, unsure, out);
         }
-        let mut tell = |fields| out.push(SessionEvent { at: place(number), at_us, fields });
+        let mut tell = |what| out.push(SessionEvent { at: place(number), at_us, what });
         let mut records = Vec::new();
         if let Some(generation) = event.generation.as_ref().filter(|now| self.generation.as_ref() != Some(now)) {
             // A new run ends the requests that were open.
             (self.open, self.ended, self.is_whole) = (Vec::new(), 0, false);
             let before = [self.generation.replace(generation.clone()), self.ids.take_if(|_| !is_adopted)];
-            if starts && !is_adopted {
+            if starts.is_some() && !is_adopted {
                 self.earlier.extend(before.into_iter().flatten());
                 self.earlier.drain(..self.earlier.len().saturating_sub(EARLIER_MAX));
             }
@@ -142,16 +142,16 @@ impl Feed {
             // No request of this run is before it, unless its server is older.
             "generation_started" => {
                 self.is_whole = !is_adopted;
-                self.is_hub = run.pid.map(|_| run.hub);
-                tell(json!({ "type": "run", "generation": event.generation }));
+                self.is_hub = starts.and_then(|run| run.pid.map(|_| run.hub));
+                tell(Happening::Run { generation: event.generation.clone().unwrap_or_default() });
             }
             "event_gap" => {
                 let GapPayload { lines, reason, .. } = event.payload();
-                let reason = reason.as_deref().unwrap_or("the host knows why");
-                tell(json!({ "type": "gap", "lines": lines.unwrap_or(0), "reason": reason }));
+                let reason = reason.unwrap_or_else(|| "the host knows why".to_owned());
+                tell(Happening::Gap { lines: lines.unwrap_or(0), reason });
             }
             "request_resolved" if whose != Whose::Known || self.open.len() != 1 => {
-                tell(outcome(&event.payload()));
+                tell(Happening::Ui(Box::new(outcome(at_us, event.payload()))));
             }
             _ => {}
         }
@@ -169,7 +169,7 @@ impl Feed {
             out.extend(told.into_iter().map(|told| SessionEvent {
                 at: place(number),
                 at_us,
-                fields: serde_json::to_value(&told).unwrap_or(Value::Null),
+                what: Happening::Ui(Box::new(told)),
             }));
         }
     }
@@ -319,17 +319,13 @@ fn ended(at_us: u64, id: &str, mut data: Value) -> Value {
     ours(at_us, "request_resolved", data)
 }
 
-/// The entry of an outcome whose request is not known.
-fn outcome(data: &Value) -> Value {
-    let mut fields = json!({ "type": "approval", "status": "resolved" });
-    for member in ["request_id", "status", "source", "decision", "error_code"] {
-        if let Some(value) = data.get(member) {
-            fields[member] = value.clone();
-        }
-    }
+/// The event of an outcome whose request is not known.
+fn outcome(at_us: u64, mut ended: ApprovalDocument<'static>) -> UiEvent {
+    ended.status.get_or_insert("resolved".into());
     // The title of an outcome without a request.
-    fields["kind"] = json!(format!("request {}", data["request_id"].as_str().unwrap_or_default()));
-    fields
+    ended.kind = format!("request {}", ended.request_id.as_deref().unwrap_or_default()).into();
+    let (kind, detail) = (UiKind::Approval, Detail::Resolved(Box::new(ended)));
+    UiEvent { kind, at_us, thread_id: None, thread_kind: None, turn_id: None, item_id: None, detail }
 }
 
 fn words(gap: &Gap, seq: u64) -> String {

@@ -10,12 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use serde_json::json;
-
 use super::feed::{Feed, place};
 use super::stored::{Start, Stored};
 use super::wire::EventMessage;
-use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Matcher, Spot};
 use crate::sessions::news::{News, Page, Sought, Way};
 use crate::sessions::reader::{Following, Go, Gone, Left, Teller};
 use crate::sessions::source::Recorded;
@@ -295,10 +293,10 @@ impl Recording {
             }
             timeline.has_older |= !is_whole;
             if let Some(left_out) = self.left_out {
-                let fields = json!({ "type": "gap", "lines": 0, "reason": left_out });
+                let what = Happening::Gap { lines: 0, reason: left_out.to_owned() };
                 let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 let at_us = u64::try_from(now.as_micros()).unwrap_or_default();
-                timeline.take(&SessionEvent { at: place(last), at_us, fields });
+                timeline.take(&SessionEvent { at: place(last), at_us, what });
             }
             return Ok(Some((feed, last, timeline)));
         }
@@ -439,6 +437,8 @@ mod tests {
     use std::sync::Mutex;
 
     use serde_json::value::RawValue;
+
+    use serde_json::json;
 
     use super::*;
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::feed::{CUT, whole};
 use super::follow::Reader;
 use super::wire::EventMessage;
-use crate::api::{EventDocument, RunPayload};
+use crate::api::EventDocument;
 use crate::history::{HIDDEN, hides};
 use crate::protocol::Method;
 
@@ -64,11 +64,11 @@ impl Runs {
     }
 
     fn take_event(&mut self, event: &EventDocument) {
-        let Some(run) = event.generation.as_ref().filter(|_| event.event_type == "generation_started") else { return };
-        let RunPayload { adopted, hub, pid } = event.payload();
-        let is_hub = hub || adopted;
-        if is_hub || pid.is_some() {
-            self.0.insert(run.clone(), is_hub);
+        let Some((run, start)) = event.generation.clone().zip(event.starts()) else { return };
+        // At the level `summary` the event says only whether a hub has taken over a server.
+        let is_hub = start.hub || start.adopted;
+        if is_hub || start.pid.is_some() {
+            self.0.insert(run, is_hub);
         }
         if self.0.len() > RUNS_MAX {
             self.0.pop_first();
@@ -100,19 +100,17 @@ impl TurnEvents {
         }
         let event = message.document()?;
         self.runs.take_event(&event);
-        match &*event.event_type {
-            "generation_ended" => {
-                return (self.run.is_some() && self.run == event.generation).then(TurnEvents::stopped);
-            }
+        match event.starts() {
             // The server of a hub outlives the hub, and the turn goes on in the next run.
-            "generation_started" if event.payload::<RunPayload>().adopted => {
+            Some(start) if start.adopted => {
                 self.run = self.run.take().and(event.generation);
                 return None;
             }
-            "generation_started" => {
-                return (self.run.is_some() && self.run != event.generation).then(TurnEvents::stopped);
+            Some(_) => return (self.run.is_some() && self.run != event.generation).then(TurnEvents::stopped),
+            None if event.event_type == "generation_ended" => {
+                return (self.run.is_some() && self.run == event.generation).then(TurnEvents::stopped);
             }
-            _ => {}
+            None => {}
         }
         let is_of_turn = |id: &Option<String>, own: &str| id.as_deref() == Some(own);
         if !is_of_turn(&event.turn_id, &self.turn) || !is_of_turn(&event.thread_id, &self.thread) {
@@ -121,25 +119,21 @@ impl TurnEvents {
         self.run = event.generation.clone();
         let method = Method::of(&event.event_type);
         let payload = whole(event.payload());
+        let text = |path: &str| payload.pointer(path).and_then(Value::as_str);
         match method {
-            Some(Method::ItemCompleted) if payload["item"]["type"] == "agentMessage" => {
-                let item = &payload["item"];
-                let is_hidden = hides(item["moderation"]["display"]["mode"].as_str());
-                let text = item["text"].as_str().map(|text| if is_hidden { HIDDEN } else { text }.to_owned());
-                self.message = text.or(self.message.take());
+            Some(Method::ItemCompleted) if text("/item/type") == Some("agentMessage") => {
+                let said = if hides(text("/item/moderation/display/mode")) { Some(HIDDEN) } else { text("/item/text") };
+                self.message = said.map(str::to_owned).or(self.message.take());
                 None
             }
-            Some(Method::TurnCompleted) => {
-                let (status, error) = (&payload["turn"]["status"], &payload["turn"]["error"]["message"]);
-                Some(match status.as_str() {
-                    Some(status @ ("completed" | "failed" | "interrupted")) => {
-                        let error = error.as_str().map(str::to_owned).filter(|_| status == "failed");
-                        TurnEnded::Told { outcome: status.to_owned(), error }
-                    }
-                    // It may be behind the cut, or in it.
-                    Some(_) | None => TurnEnded::Untold,
-                })
-            }
+            Some(Method::TurnCompleted) => Some(match text("/turn/status") {
+                Some(status @ ("completed" | "failed" | "interrupted")) => {
+                    let error = text("/turn/error/message").filter(|_| status == "failed").map(str::to_owned);
+                    TurnEnded::Told { outcome: status.to_owned(), error }
+                }
+                // It may be behind the cut, or in it.
+                Some(_) | None => TurnEnded::Untold,
+            }),
             Some(_) | None => None,
         }
     }

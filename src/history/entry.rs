@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
@@ -75,14 +76,14 @@ documents! {
 /// What all entries have.
 #[derive(Deserialize)]
 struct Head<'a> {
-    #[serde(borrow, default)]
-    ts: Cow<'a, str>,
+    #[serde(default)]
+    ts: String,
     #[serde(borrow)]
     role: Cow<'a, str>,
-    item_id: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    event: Cow<'a, str>,
-    turn_id: Option<Cow<'a, str>>,
+    item_id: Option<String>,
+    #[serde(default)]
+    event: String,
+    turn_id: Option<String>,
 }
 
 documents! {
@@ -137,10 +138,9 @@ documents! {
 
     #[derive(Debug, Clone, PartialEq, Deserialize)]
     pub(crate) struct TurnDiff<'a> {
-        #[serde(borrow, default)]
+        #[serde(default)]
         diff_id: Cow<'a, str>,
         supersedes?: Cow<'a, str>,
-        #[serde(borrow)]
         text: Cow<'a, str>,
     }
 
@@ -148,7 +148,7 @@ documents! {
     #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
     pub(crate) struct ApprovalDocument<'a> {
         request_id?: Cow<'a, str>,
-        #[serde(borrow, default)]
+        #[serde(default)]
         kind: Cow<'a, str>,
         command?: Cow<'a, str>,
         cwd?: Cow<'a, str>,
@@ -184,12 +184,13 @@ fn nothing<S: Serializer>(_: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_unit()
 }
 
-impl<'a> Entry<'a> {
+impl Entry<'static> {
     /// Reads a line; `None` if it is not an entry.
-    pub(crate) fn read(json: &'a str) -> Option<Entry<'a>> {
+    pub(crate) fn read(json: &str) -> Option<Entry<'static>> {
         let Head { ts, role, item_id, event, turn_id } = serde_json::from_str(json).ok()?;
-        let content = Content::read(&role, json).unwrap_or(Content::Other(role));
-        Some(Entry { ts, item_id, event, turn_id, content })
+        let content = Content::read(&role, json).unwrap_or_else(|| Content::Other(role.into_owned().into()));
+        let [item_id, turn_id] = [item_id, turn_id].map(|id| id.map(Cow::Owned));
+        Some(Entry { ts: ts.into(), item_id, event: event.into(), turn_id, content })
     }
 }
 
@@ -266,9 +267,9 @@ impl<'a> ApprovalDocument<'a> {
     }
 }
 
-impl<'a> Content<'a> {
-    fn read(role: &str, json: &'a str) -> Option<Content<'a>> {
-        fn member<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
+impl Content<'static> {
+    fn read(role: &str, json: &str) -> Option<Content<'static>> {
+        fn member<T: DeserializeOwned>(json: &str) -> Option<T> {
             serde_json::from_str(json).ok()
         }
         Some(match role {
@@ -288,7 +289,9 @@ impl<'a> Content<'a> {
             _ => return None,
         })
     }
+}
 
+impl Content<'_> {
     /// Of an action.
     pub(crate) fn item(&self) -> Option<&ItemDocument> {
         if let Content::Command(item) | Content::FileChange(item) | Content::Tool(item) = self {

@@ -58,7 +58,7 @@ pub(crate) use action::{Action, ActionKind, ActionStatus, KeptTool, action_in_wo
 pub(crate) use activity::ThreadActivity;
 pub use activity::{Activity, SessionActivity};
 pub(crate) use bounded::{cut_value, micros_of, rfc3339_millis};
-pub(crate) use entry::{ApprovalDocument, Content, Entry, ItemDocument, Said};
+pub(crate) use entry::{ApprovalDocument, Content, EndDocument, Entry, ItemDocument, OVERRULED, PlanDocument, Said};
 pub(crate) use event_row::EventRow;
 pub use fold::Fold;
 pub(crate) use fold::Recall;
@@ -66,7 +66,7 @@ pub(crate) use identity::{ThreadClient, ThreadIdentity};
 pub(crate) use item::{HIDDEN, hides};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
-pub(crate) use review::subject as reviewed_action;
+pub(crate) use review::{ReviewDocument, ReviewStatus, subject as reviewed_action};
 pub(crate) use rows::{Phase, ToolEvent, ToolRow};
 pub(crate) use rows_of_record::GapRow;
 pub use rows_of_record::Rows;
@@ -74,8 +74,11 @@ pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
 pub(crate) use searchable::{SearchKind, Searchable};
 pub(crate) use transcript::EntryRow;
 pub use ui::UiFold;
+pub(crate) use ui::{Detail, Ended, Pending, UiEvent, UiKind};
 pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 
+#[cfg(test)]
+pub(crate) mod event_testing;
 #[cfg(test)]
 mod past_tests;
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -12,7 +12,10 @@ use super::activity::{Activity, SessionActivity, ThreadActivity};
 use super::bounded::{Bounded, bounded, rfc3339_millis};
 use super::conversation::{Call, Change, Conversation, Purpose, Step};
 use super::deliveries::Deliveries;
-use super::entry::{ApprovalDocument, EndDocument, ItemDocument, OVERRULED, PlanDocument, Said, TurnDiff};
+use super::entry::{
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Entry, ErrorDocument, ItemDocument, OVERRULED, PlanDocument,
+    Said, TurnDiff,
+};
 use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
@@ -27,7 +30,7 @@ use crate::wire::RpcId;
 const OWN_IDS: &str = "codex-shim:";
 
 /// The kind of a UI event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum UiKind {
     /// The activity of a thread changed.
@@ -65,6 +68,13 @@ pub(crate) enum UiKind {
     RpcResponse,
     /// The client received an error.
     RpcError,
+}
+
+impl UiKind {
+    /// Whether more of the same follows.
+    pub(crate) fn is_piece(self) -> bool {
+        matches!(self, UiKind::AssistantDelta | UiKind::ReasoningDelta | UiKind::ToolDelta)
+    }
 }
 
 documents! {
@@ -159,11 +169,11 @@ documents! {
     }
 
     /// Everything needed to decide on a request.
-    #[derive(Debug, Clone)]
+    #[derive(Debug, Clone, Default)]
     pub(crate) struct Pending {
         status: &'static str,
         request_id?: String,
-        kind: Subject,
+        kind?: Subject,
         command?: String,
         cwd?: String,
         reason?: String,
@@ -186,6 +196,64 @@ named! {
     pub(crate) enum Ended {
         Turn = "turn",
         Compaction = "compaction",
+    }
+}
+
+impl UiEvent {
+    /// The events that an entry repeats: of a request also the one that has opened it. None if it tells of no event.
+    pub(crate) fn of_entry(entry: Entry<'static>, thread_id: &str, at_us: u64) -> Vec<UiEvent> {
+        let Entry { item_id, turn_id, content, .. } = entry;
+        let ended = |subject, end| (UiKind::Status, Detail::Status(Status { subject, end }));
+        let mut opened = None;
+        let (kind, detail) = match content {
+            Content::User(said) => (UiKind::Message, Detail::Message(Message { role: "user", said })),
+            Content::Assistant(said) => (UiKind::AssistantFinalize, Detail::Said(said)),
+            Content::Reasoning(said) => (UiKind::ReasoningFinalize, Detail::Said(said)),
+            Content::Plan(plan) => (UiKind::Plan, Detail::Plan(plan)),
+            Content::Command(item) | Content::FileChange(item) | Content::Tool(item) => {
+                (UiKind::ToolEnd, Detail::Tool(Box::new(item)))
+            }
+            Content::Diff(diff) => (UiKind::Diff, Detail::Diff(diff)),
+            Content::Approval(ApprovalDocument { kind, review, review_id, text: said, .. }) if kind == AUTO_REVIEW => {
+                let text = |text: Option<Cow<'_, str>>| text.unwrap_or_default().into_owned();
+                let (review_id, subject) = (text(review_id), text(said));
+                let detail = match review {
+                    Some(review) => Detail::Review(Box::new(review.into_owned())),
+                    None => Detail::Overruled(Overruling { review_id, status: OVERRULED, subject }),
+                };
+                (UiKind::AutoReview, detail)
+            }
+            Content::Approval(request) => {
+                let own = |text: &Option<Cow<'_, str>>| text.as_deref().map(str::to_owned);
+                opened = Some(Pending {
+                    status: "pending",
+                    request_id: own(&request.request_id),
+                    kind: protocol::of_name(&request.kind),
+                    command: own(&request.command),
+                    reason: own(&request.reason),
+                    ..Pending::default()
+                });
+                (UiKind::Approval, Detail::Resolved(Box::new(request)))
+            }
+            Content::Status(end) => ended(Ended::Turn, end),
+            Content::Compaction => ended(Ended::Compaction, EndDocument::of_status("completed")),
+            Content::Error(ErrorDocument { text, error_code }) => {
+                let (message, error_code) = (text.unwrap_or_default().into_owned(), error_code.map(Cow::into_owned));
+                (UiKind::Error, Detail::Error(Error { message, error_code, will_retry: false }))
+            }
+            Content::Usage(_) | Content::Other(_) => return Vec::new(),
+        };
+        let event = UiEvent {
+            kind,
+            at_us,
+            thread_id: Some(thread_id.to_owned()),
+            thread_kind: None,
+            turn_id: turn_id.map(Cow::into_owned),
+            item_id: item_id.map(Cow::into_owned),
+            detail,
+        };
+        let opened = opened.map(|pending| UiEvent { detail: Detail::Pending(Box::new(pending)), ..event.clone() });
+        opened.into_iter().chain([event]).collect()
     }
 }
 
@@ -493,7 +561,7 @@ impl Pending {
         Pending {
             status: "pending",
             request_id,
-            kind: wanted,
+            kind: Some(wanted),
             command: command.or_else(|| item?.command.clone()),
             cwd: cwd.or_else(|| item?.cwd.clone()),
             reason,

@@ -3,14 +3,15 @@
 //!
 //! Pure. The texts are untrusted; drawing escapes them.
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::control::request_view::{answer_in_words, files};
-use crate::engine::{permissions_in_words, without_shell, without_system_shell};
-use crate::history::action_in_words;
+use crate::engine::{Subject, permissions_in_words, without_shell, without_system_shell};
+use crate::history::{Detail, ItemDocument, Pending, ReviewDocument, ReviewStatus, UiEvent, action_in_words};
 use crate::journal::Position;
-use crate::protocol::change::Form;
-use crate::protocol::{Method, Showing, ThreadKind, of_name};
+use crate::protocol::change::{FileChange, Form};
+use crate::protocol::{Method, Showing, ThreadKind};
 use crate::sessions::diff::{Diff, listed};
 use crate::text::markdown::is_in_code;
 
@@ -215,6 +216,11 @@ impl Entry {
         }
     }
 
+    /// How long it has lasted at this time, in microseconds; `None` if no time has passed.
+    pub(crate) fn lasted_us(&self, at_us: u64) -> Option<u64> {
+        at_us.checked_sub(self.at_us).filter(|us| *us > 0)
+    }
+
     /// Whether title or body contains a text, which must be lower case.
     pub(crate) fn has(&self, text: &str) -> bool {
         self.title.to_lowercase().contains(text) || self.body.to_lowercase().contains(text)
@@ -299,14 +305,30 @@ impl Looking {
 }
 
 /// An event with its position and time.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub(crate) struct SessionEvent {
     /// The record it came from.
     pub at: Position,
     /// In microseconds since the Unix epoch.
     pub at_us: u64,
-    /// The event in its `mode=ui` form, or `run` or `gap`, which exist only in the journal.
-    pub fields: Value,
+    pub what: Happening,
+}
+
+/// What has happened.
+#[derive(Debug, Clone)]
+pub(crate) enum Happening {
+    /// An event of `mode=ui`.
+    Ui(Box<UiEvent>),
+    /// A run of the server began.
+    Run { generation: String },
+    /// So many lines are missing; 0 if that is not known.
+    Gap { lines: u64, reason: String },
+}
+
+impl SessionEvent {
+    pub(crate) fn ui(&self) -> Option<&UiEvent> {
+        if let Happening::Ui(event) = &self.what { Some(event) } else { None }
+    }
 }
 
 /// Most threads with remembered facts.
@@ -335,9 +357,16 @@ pub(crate) struct ThreadFacts {
     pub kind: ThreadKind,
 }
 
-/// What the thread of an event is for. A newer version may know more kinds.
-pub(crate) fn thread_kind(fields: &Value) -> ThreadKind {
-    fields["thread_kind"].as_str().map_or(ThreadKind::User, |name| of_name(name).unwrap_or(ThreadKind::Other))
+/// The result of a call that opens a thread.
+#[derive(Deserialize)]
+struct Opened {
+    model: Option<String>,
+    thread: Option<OpenedThread>,
+}
+
+#[derive(Deserialize)]
+struct OpenedThread {
+    id: Option<String>,
 }
 
 impl Facts {
@@ -357,27 +386,28 @@ impl Facts {
     }
 
     /// Collects the facts in an event.
-    pub(crate) fn take(&mut self, fields: &Value) {
-        let text = |member: &str| fields[member].as_str();
-        let kind = thread_kind(fields);
-        match (text("type"), text("method")) {
-            (Some("token_count"), _) => {
-                if let Some(total) = fields["total"].as_u64() {
-                    self.thread(text("thread_id"), kind).tokens = Some((total, fields["context_window"].as_u64()));
+    pub(crate) fn take(&mut self, event: &UiEvent) {
+        let (thread_id, kind) = (event.thread_id.as_deref(), event.thread_kind.unwrap_or_default());
+        match &event.detail {
+            Detail::Usage(usage) => {
+                if let Some(total) = usage.total {
+                    self.thread(thread_id, kind).tokens = Some((total, usage.context_window));
                 }
             }
-            (Some("rpc_response"), Some(method)) if Method::of(method).is_some_and(Method::opens_thread) => {
-                let result = &fields["result"];
-                if let Some(model) = result["model"].as_str() {
-                    let opened = result["thread"]["id"].as_str().or(text("thread_id"));
-                    self.thread(opened, kind).model = Some(model.to_owned());
+            Detail::Answer(answer)
+                if answer.method.as_deref().and_then(Method::of).is_some_and(Method::opens_thread) =>
+            {
+                let opened = answer.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());
+                if let Some(Opened { model: Some(model), thread }) = opened {
+                    let opened = thread.and_then(|thread| thread.id);
+                    self.thread(opened.as_deref().or(thread_id), kind).model = Some(model);
                 }
             }
-            (Some("message"), _) => {
-                let said = text("text").unwrap_or_default().chars().take(SAID_CHARS_MAX).collect();
-                self.thread(text("thread_id"), kind).said = Some(said);
+            Detail::Message(message) => {
+                let text = message.said.text.as_deref().unwrap_or_default();
+                self.thread(thread_id, kind).said = Some(text.chars().take(SAID_CHARS_MAX).collect());
             }
-            (Some(_) | None, _) => {}
+            _ => {}
         }
     }
 
@@ -403,107 +433,105 @@ pub(crate) struct Range {
 }
 
 /// The subject of a request on one line.
-pub(crate) fn asked(fields: &Value) -> String {
-    let text = |member: &str| fields[member].as_str().filter(|text| !text.is_empty());
+pub(crate) fn asked(request: &Pending) -> String {
+    let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let questions = || {
-        let questions = fields["questions"].as_array()?.iter();
-        Some(questions.filter_map(|question| question["question"].as_str()).collect::<Vec<_>>().join(" / "))
+        let questions = request.questions.as_ref()?.as_array()?.iter();
+        let texts = questions.filter_map(|question| question.get("question")?.as_str());
+        Some(texts.collect::<Vec<_>>().join(" / "))
     };
-    let what = match text("kind") {
-        Some("command") => text("command").map(|command| format!("to run {}", without_system_shell(command))),
-        Some("diff") => Some(format!("to change {}", changed(fields))),
-        Some("permissions") => Some(format!("for {}", permissions_in_words(&fields["permissions"]).join(", "))),
-        Some("questions") => questions(),
-        Some(_) | None => text("message").map(str::to_owned),
+    let what = match request.kind {
+        Some(Subject::Command) => {
+            text(&request.command).map(|command| format!("to run {}", without_system_shell(&command)))
+        }
+        Some(Subject::Diff) => Some(format!("to change {}", changed(request.changes.as_ref()))),
+        Some(Subject::Permissions) => {
+            let permissions = permissions_in_words(request.permissions.as_ref().unwrap_or(&Value::Null));
+            Some(format!("for {}", permissions.join(", ")))
+        }
+        Some(Subject::Questions) => questions(),
+        Some(Subject::Elicitation) | None => text(&request.message),
     };
-    let reason = text("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let reason = text(&request.reason).map(|reason| format!(" ({reason})")).unwrap_or_default();
     format!("{}{reason}", what.unwrap_or_default())
 }
 
 /// Fills in the entry of a review.
-pub(crate) fn describe_review(entry: &mut Entry, fields: &Value, body_bytes_max: usize) {
-    let text = |member: &str| fields[member].as_str().unwrap_or_default();
-    let subject = without_shell(text("subject"));
-    entry.stage = match text("status") {
-        "in_progress" => Stage::Open,
-        "approved" => Stage::Done,
-        "denied" | "aborted" => Stage::Stopped,
-        _ => Stage::Failed,
+pub(crate) fn describe_review(entry: &mut Entry, review: &ReviewDocument, body_bytes_max: usize) {
+    let subject = without_shell(&review.subject);
+    entry.stage = match review.status {
+        ReviewStatus::InProgress => Stage::Open,
+        ReviewStatus::Approved => Stage::Done,
+        ReviewStatus::Denied | ReviewStatus::Aborted => Stage::Stopped,
+        ReviewStatus::TimedOut | ReviewStatus::Unknown => Stage::Failed,
     };
     entry.title = match entry.stage {
         Stage::Open => subject,
-        Stage::Done | Stage::Failed | Stage::Stopped => format!("{subject} → {}", text("status").replace('_', " ")),
+        Stage::Done | Stage::Failed | Stage::Stopped => {
+            format!("{subject} → {}", review.status.name().replace('_', " "))
+        }
     };
-    entry.denial = (text("status") == "denied").then(|| text("review_id").to_owned());
-    let risk = Some(text("risk_level")).filter(|risk| !risk.is_empty()).map(|risk| format!("{risk} risk"));
-    let reason = Some(text("reason").to_owned()).filter(|reason| !reason.is_empty());
-    let body = [risk, reason].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    entry.denial = (review.status == ReviewStatus::Denied).then(|| review.review_id.clone());
+    let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let risk = filled(&review.risk_level).map(|risk| format!("{risk} risk"));
+    let body = [risk, filled(&review.reason)].into_iter().flatten().collect::<Vec<_>>().join(": ");
     entry.set_body(&body, body_bytes_max);
 }
 
 /// The changed file, or the number of files.
-fn changed(fields: &Value) -> String {
-    let changes = fields["changes"].as_array().map_or(&[][..], Vec::as_slice);
-    match changes {
-        [one] => one["path"].as_str().unwrap_or_default().to_owned(),
+pub(crate) fn changed(changes: Option<&Value>) -> String {
+    match &changes.map(FileChange::all).unwrap_or_default()[..] {
+        [one] => one.path.unwrap_or_default().to_owned(),
         more => format!("{} files", more.len()),
     }
 }
 
-pub(crate) fn title(kind: Kind, fields: &Value) -> String {
-    let text = |member: &str| fields[member].as_str().unwrap_or_default();
-    match fields["item_type"].as_str() {
-        Some("commandExecution") => by_status("command", fields, &without_shell(text("command"))),
-        _ if kind == Kind::Change => by_status("file_change", fields, &changed(fields)),
-        Some(_) | None => {
-            let name = [text("server"), text("tool")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-            let name = if name.is_empty() { text("item_type").to_owned() } else { name.join(".") };
-            let given = [&fields["arguments"], &fields["details"]].into_iter().find(|given| !given.is_null());
-            by_status("tool", fields, &given.map_or(name.clone(), |given| format!("{name} {given}")))
+/// Changes as one text, of [`Form::Listed`]; `None` if there are none.
+pub(crate) fn changes_listed(changes: Option<&Value>) -> Option<String> {
+    let changes = listed(&files(changes?))?;
+    Some(changes.strip_suffix('\n').unwrap_or(&changes).to_owned())
+}
+
+pub(crate) fn title(kind: Kind, item: &ItemDocument) -> String {
+    match kind {
+        Kind::Command => by_status("command", item, &without_shell(item.command.as_deref().unwrap_or_default())),
+        Kind::Change => by_status("file_change", item, &changed(item.changes.as_ref())),
+        _ => {
+            let name = item.name();
+            let given = item.arguments.as_ref().or(item.details.as_ref());
+            by_status("tool", item, &given.map_or(name.to_string(), |given| format!("{name} {given}")))
         }
     }
 }
 
 /// An action in words that fit its status.
-fn by_status(kind: &str, fields: &Value, action: &str) -> String {
-    match fields["status"].as_str() {
+fn by_status(kind: &str, item: &ItemDocument, action: &str) -> String {
+    match item.status.as_deref() {
         Some(status @ ("declined" | "cancelled" | "interrupted")) => action_in_words(kind, status, action),
         Some(_) | None => action.to_owned(),
     }
 }
 
 /// The body; `None` keeps the previous one.
-pub(crate) fn body(kind: Kind, fields: &Value) -> Option<String> {
-    let error = fields["error_message"].as_str().map(|error| format!("{error}\n"));
-    let result = match &fields["result"] {
-        Value::Null => None,
-        Value::String(text) => Some(text.clone()),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(fields["result"].to_string()),
-    };
-    let output = fields["output"].as_str().map(in_words);
-    let result = result.map(|text| in_words(&text));
-    match kind == Kind::Change {
-        true => {
-            let changes = listed(&files(&fields["changes"]))?;
-            // No line of the error looks like the beginning of a file.
-            let error = error.map(|error| error.lines().map(|line| format!(" {line}\n")).collect::<String>());
-            Some(format!("{}{}", error.unwrap_or_default(), changes.strip_suffix('\n').unwrap_or(&changes)))
-        }
-        false => match (output, error, result) {
-            (None, None, None) => None,
-            (output, error, result) => Some(format!(
-                "{}{}{}",
-                output.unwrap_or_default(),
-                error.unwrap_or_default(),
-                result.unwrap_or_default()
-            )),
-        },
+pub(crate) fn body(kind: Kind, item: &ItemDocument) -> Option<String> {
+    let error = item.error().map(|error| format!("{error}\n"));
+    if kind == Kind::Change {
+        let changes = changes_listed(item.changes.as_ref())?;
+        // No line of the error looks like the beginning of a file.
+        let error = error.map(|error| error.lines().map(|line| format!(" {line}\n")).collect::<String>());
+        return Some(error.unwrap_or_default() + &changes);
     }
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let [output, result] =
+        [item.output.clone(), item.result.as_ref().map(text)].map(|text| text.as_deref().map(in_words));
+    let parts = [output, error, result];
+    parts.iter().any(Option::is_some).then(|| parts.into_iter().flatten().collect())
 }
 
 /// The answers to questions in words; any other text as it is.
 pub(crate) fn in_words(text: &str) -> String {
-    let answers = serde_json::from_str::<Value>(text).ok().filter(|value| value["answers"].is_object());
+    let answers =
+        serde_json::from_str::<Value>(text).ok().filter(|value| value.get("answers").is_some_and(Value::is_object));
     answers.map_or_else(|| text.to_owned(), |answers| answer_in_words(&answers))
 }
 

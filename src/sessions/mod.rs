@@ -24,3 +24,6 @@ pub(crate) mod rows;
 pub(crate) mod source;
 pub(crate) mod stopped;
 pub(crate) mod timeline;
+
+#[cfg(test)]
+pub(crate) mod event_testing;

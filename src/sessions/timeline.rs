@@ -3,15 +3,20 @@
 //! Pure. Events come in journal order, each with its position, so an entry has the same place whoever reads it and however
 //! often. Entries that are read again fit in where they were.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
 use crate::engine::without_shell;
+use crate::history::{
+    ApprovalDocument, Detail, EndDocument, Ended, ItemDocument, OVERRULED, Pending, PlanDocument, ReviewDocument,
+    UiEvent, UiKind,
+};
 use crate::protocol::Method;
-use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Looking, Matcher, Stage};
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Kind, Looking, Matcher, Stage};
 pub(crate) use crate::sessions::entry::{Facts, Range, SessionEvent};
-use crate::sessions::entry::{asked, body, describe_review, files_of_diff, in_words, thread_kind, title};
+use crate::sessions::entry::{asked, body, changed, changes_listed, describe_review, files_of_diff, in_words, title};
 use crate::text::lasted;
 
 /// Most entries in a window.
@@ -19,9 +24,6 @@ pub(crate) const ENTRIES_MAX: usize = 1_000;
 
 /// Approximate size limit of a window, in bytes.
 pub(crate) const WINDOW_BYTES_MAX: usize = 6 << 20;
-
-/// The outcome of a denial that a person overruled.
-const OVERRULED: &str = "overruled";
 
 /// The outcome of a request whose server exited before there was an answer.
 const ORPHANED: &str = " → orphaned: server_restarted";
@@ -175,61 +177,82 @@ impl Timeline {
     }
 
     pub(crate) fn take(&mut self, event: &SessionEvent) {
-        let fields = &event.fields;
-        let text = |member: &str| fields[member].as_str().unwrap_or_default();
-        self.facts.take(fields);
-        match text("type") {
-            "message" => {
-                let other = fields["content"].as_array().map(|parts| {
-                    let parts: Vec<&str> =
-                        parts.iter().filter_map(Value::as_str).filter(|part| *part != "text").collect();
+        match &event.what {
+            Happening::Ui(ui) => {
+                self.facts.take(ui);
+                self.tell(event, ui);
+            }
+            Happening::Run { generation } => {
+                self.run_ended(event.at_us);
+                self.say(event, Kind::Run, Stage::Done, &format!("run {generation} begins"), "");
+            }
+            Happening::Gap { lines, reason } => {
+                let lines = match lines {
+                    0 => "something".to_owned(),
+                    1 => "1 line".to_owned(),
+                    lines => format!("{lines} lines"),
+                };
+                self.say(event, Kind::Gap, Stage::Failed, &format!("{lines} missing here: {reason}"), "");
+            }
+        }
+    }
+
+    fn tell(&mut self, event: &SessionEvent, ui: &UiEvent) {
+        match (ui.kind, &ui.detail) {
+            (_, Detail::Message(message)) => {
+                let other = message.said.content.as_ref().map(|parts| {
+                    let parts: Vec<&str> = parts.iter().map(|part| &**part).filter(|part| *part != "text").collect();
                     format!("[{}]", parts.join(", "))
                 });
-                self.say(event, Kind::User, Stage::Done, &other.unwrap_or_default(), text("text"));
+                let text = message.said.text.as_deref().unwrap_or_default();
+                self.say(event, Kind::User, Stage::Done, &other.unwrap_or_default(), text);
             }
-            "assistant_delta" => self.grows(event, Kind::Assistant, text("delta")),
-            "assistant_finalize" => self.ends_as(event, Kind::Assistant, text("text")),
-            "reasoning_delta" => self.grows(event, Kind::Reasoning, text("delta")),
-            "reasoning_finalize" => self.ends_as(event, Kind::Reasoning, text("text")),
-            "plan" => self.plan(event),
-            "diff" => self.diff(event, text("text")),
-            "tool_begin" => self.tool(event, Stage::Open),
-            "tool_delta" => self.tool_grows(event),
-            "tool_end" => {
-                let stage = match fields["status"].as_str() {
+            (UiKind::AssistantDelta, Detail::Delta(piece)) => self.grows(event, ui, Kind::Assistant, &piece.delta),
+            (UiKind::ReasoningDelta, Detail::Delta(piece)) => self.grows(event, ui, Kind::Reasoning, &piece.delta),
+            (UiKind::Plan, Detail::Delta(piece)) => self.written_plan(event, ui, &piece.delta, Stage::Open),
+            (_, Detail::Delta(piece)) => self.tool_grows(event, ui, Some(&piece.delta), None),
+            (_, Detail::Progress(progress)) => {
+                let text = progress.delta.as_deref().or(progress.stdin.as_deref());
+                let changes = progress.changes.as_ref().filter(|changes| changes.is_array());
+                self.tool_grows(event, ui, text, changes);
+            }
+            (kind, Detail::Said(said)) => {
+                let kind = if kind == UiKind::ReasoningFinalize { Kind::Reasoning } else { Kind::Assistant };
+                self.ends_as(event, ui, kind, said.text.as_deref().unwrap_or_default());
+            }
+            (_, Detail::Plan(plan)) => self.plan(event, ui, plan),
+            (_, Detail::Diff(diff)) => self.diff(event, ui, &diff.text),
+            (UiKind::ToolEnd, Detail::Tool(item)) => {
+                let stage = match item.status.as_deref() {
                     Some("declined" | "cancelled" | "interrupted") => Stage::Stopped,
-                    _ if fields["is_error"] == true => Stage::Failed,
+                    _ if item.is_error == Some(true) => Stage::Failed,
                     _ => Stage::Done,
                 };
-                self.tool(event, stage);
+                self.tool(event, ui, item, stage);
             }
-            "auto_review" => self.review(event),
-            "approval" if fields["kind"] == "auto_review" => self.kept_review(event),
-            "approval" | "user_input" => self.request(event),
-            "status" => self.status(event),
-            "error" => {
-                let again = if fields["will_retry"] == true { "it is tried again" } else { "" };
+            (_, Detail::Tool(item)) => self.tool(event, ui, item, Stage::Open),
+            (_, Detail::Review(review)) => self.review(event, review),
+            (_, Detail::Overruled(review)) => {
+                let title = format!("{} → {OVERRULED}", without_shell(&review.subject));
+                self.say(event, Kind::Review, Stage::Done, &title, "");
+            }
+            (_, Detail::Pending(request)) => self.opened(event, request),
+            (_, Detail::Resolved(request)) => self.closed(event, request),
+            (_, Detail::Status(status)) => self.status(event, ui, status.subject, &status.end),
+            (_, Detail::Error(error)) => {
+                let again = if error.will_retry { "it is tried again" } else { "" };
                 let stage = if again.is_empty() { Stage::Failed } else { Stage::Done };
-                self.say(event, Kind::Error, stage, text("message"), again);
+                self.say(event, Kind::Error, stage, &error.message, again);
             }
-            "rpc_error" if Method::of(text("method")).is_some_and(Method::reads_pages) => {}
-            "rpc_error" => {
-                let title = format!("{} was refused: {}", text("method"), text("message"));
-                self.say(event, Kind::Error, Stage::Failed, &title, "");
+            (UiKind::RpcError, Detail::Answer(answer)) => {
+                let method = answer.method.as_deref().unwrap_or_default();
+                if !Method::of(method).is_some_and(Method::reads_pages) {
+                    let message = answer.message.as_ref().and_then(Value::as_str).unwrap_or_default();
+                    let title = format!("{method} was refused: {message}");
+                    self.say(event, Kind::Error, Stage::Failed, &title, "");
+                }
             }
-            "run" => {
-                self.run_ended(event.at_us);
-                self.say(event, Kind::Run, Stage::Done, &format!("run {} begins", text("generation")), "");
-            }
-            "gap" => {
-                let lines = match fields["lines"].as_u64() {
-                    Some(0) | None => "something".to_owned(),
-                    Some(1) => "1 line".to_owned(),
-                    Some(lines) => format!("{lines} lines"),
-                };
-                self.say(event, Kind::Gap, Stage::Failed, &format!("{lines} missing here: {}", text("reason")), "");
-            }
-            _ => {}
+            (_, Detail::Answer(_) | Detail::Activity { .. } | Detail::Usage(_)) => {}
         }
     }
 
@@ -251,14 +274,13 @@ impl Timeline {
     fn add(&mut self, event: &SessionEvent, kind: Kind, stage: Stage, handle: Option<String>) -> Option<&mut Entry> {
         let key = self.key(event)?;
         if self.is_held {
-            let is_piece = event.fields["type"].as_str().is_some_and(|name| name.ends_with("_delta"));
-            self.missed += u64::from(!is_piece);
+            self.missed += u64::from(!event.ui().is_some_and(|ui| ui.kind.is_piece()));
             return None;
         }
         let mut entry = Entry::new(key.clone(), kind, event.at_us);
         entry.stage = stage;
-        entry.thread_id = event.fields["thread_id"].as_str().map(str::to_owned);
-        entry.thread_kind = thread_kind(&event.fields);
+        entry.thread_id = event.ui().and_then(|ui| ui.thread_id.clone());
+        entry.thread_kind = event.ui().and_then(|ui| ui.thread_kind).unwrap_or_default();
         entry.handle = handle.clone();
         if let Some(handle) = handle {
             self.open.insert(handle, key);
@@ -280,17 +302,13 @@ impl Timeline {
     }
 
     /// The name that links the events of one thing.
-    fn handle(event: &SessionEvent, kind: Kind) -> String {
-        let part = |member: &str| event.fields[member].as_str().unwrap_or_default();
+    fn handle(ui: &UiEvent, kind: Kind) -> String {
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
         // A turn has one diff and one plan.
         if matches!(kind, Kind::Diff | Kind::Plan) {
-            format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id"))
-        } else if kind == Kind::Request {
-            format!("{}:{}", kind.name(), part("request_id"))
-        } else if kind == Kind::Review {
-            format!("{}:{}", kind.name(), part("review_id"))
+            format!("{}:{}:{}", kind.name(), part(&ui.thread_id), part(&ui.turn_id))
         } else {
-            format!("{}:{}", part("thread_id"), part("item_id"))
+            format!("{}:{}", part(&ui.thread_id), part(&ui.item_id))
         }
     }
 
@@ -316,13 +334,13 @@ impl Timeline {
         self.shrink();
     }
 
-    fn grows(&mut self, event: &SessionEvent, kind: Kind, delta: &str) {
-        let handle = Timeline::handle(event, kind);
+    fn grows(&mut self, event: &SessionEvent, ui: &UiEvent, kind: Kind, delta: &str) {
+        let handle = Timeline::handle(ui, kind);
         self.with_open(event, kind, handle, |entry, max| entry.push(delta, max));
     }
 
-    fn ends_as(&mut self, event: &SessionEvent, kind: Kind, text: &str) {
-        let handle = Timeline::handle(event, kind);
+    fn ends_as(&mut self, event: &SessionEvent, ui: &UiEvent, kind: Kind, text: &str) {
+        let handle = Timeline::handle(ui, kind);
         if text.is_empty() && !self.open.contains_key(&handle) {
             return;
         }
@@ -334,32 +352,18 @@ impl Timeline {
         });
     }
 
-    fn plan(&mut self, event: &SessionEvent) {
-        let fields = &event.fields;
-        let Some(steps) = fields["steps"].as_array() else {
-            return match fields["delta"].as_str() {
-                Some(delta) => self.grows_written_plan(event, delta, Stage::Open),
-                None => self.grows_written_plan(event, fields["text"].as_str().unwrap_or_default(), Stage::Done),
-            };
+    fn plan(&mut self, event: &SessionEvent, ui: &UiEvent, plan: &PlanDocument) {
+        let Some(body) = plan.steps_in_words() else {
+            return self.written_plan(event, ui, plan.text.as_deref().unwrap_or_default(), Stage::Done);
         };
-        let line = |step: &Value| {
-            let mark = match step["status"].as_str() {
-                Some("completed") => "[x]",
-                Some("in_progress") => "[>]",
-                Some(_) | None => "[ ]",
-            };
-            format!("{mark} {}", step["step"].as_str().unwrap_or_default())
-        };
-        let body = steps.iter().map(line).collect::<Vec<_>>().join("\n");
-        let title = fields["explanation"].as_str().unwrap_or_default().to_owned();
-        self.with_open(event, Kind::Plan, Timeline::handle(event, Kind::Plan), |entry, max| {
-            entry.title = title;
+        self.with_open(event, Kind::Plan, Timeline::handle(ui, Kind::Plan), |entry, max| {
+            entry.title = plan.explanation.clone().unwrap_or_default();
             entry.set_body(&body, max);
         });
     }
 
-    fn grows_written_plan(&mut self, event: &SessionEvent, text: &str, stage: Stage) {
-        let handle = format!("written {}", Timeline::handle(event, Kind::Assistant));
+    fn written_plan(&mut self, event: &SessionEvent, ui: &UiEvent, text: &str, stage: Stage) {
+        let handle = format!("written {}", Timeline::handle(ui, Kind::Assistant));
         self.with_open(event, Kind::Plan, handle, |entry, max| {
             entry.stage = stage;
             match stage {
@@ -369,131 +373,102 @@ impl Timeline {
         });
     }
 
-    fn diff(&mut self, event: &SessionEvent, text: &str) {
+    fn diff(&mut self, event: &SessionEvent, ui: &UiEvent, text: &str) {
         let files = files_of_diff(text);
-        self.with_open(event, Kind::Diff, Timeline::handle(event, Kind::Diff), |entry, max| {
+        self.with_open(event, Kind::Diff, Timeline::handle(ui, Kind::Diff), |entry, max| {
             entry.title = if text.is_empty() { "no changes any more".to_owned() } else { files };
             entry.set_body(text, max);
         });
     }
 
-    fn tool(&mut self, event: &SessionEvent, stage: Stage) {
-        let fields = &event.fields;
-        let kind = match fields["item_type"].as_str() {
-            Some("commandExecution") => Kind::Command,
-            Some("fileChange") => Kind::Change,
-            Some(_) | None => Kind::Tool,
+    fn tool(&mut self, event: &SessionEvent, ui: &UiEvent, item: &ItemDocument, stage: Stage) {
+        let kind = match &*item.item_type {
+            "commandExecution" => Kind::Command,
+            "fileChange" => Kind::Change,
+            _ => Kind::Tool,
         };
-        self.with_open(event, kind, Timeline::handle(event, kind), |entry, max| {
+        self.with_open(event, kind, Timeline::handle(ui, kind), |entry, max| {
             entry.stage = stage;
-            entry.title = title(kind, fields);
-            if let Some(body) = body(kind, fields) {
+            entry.title = title(kind, item);
+            if let Some(body) = body(kind, item) {
                 entry.set_body(&body, max);
             }
-            entry.cut_bytes += fields["output_truncated_by_bytes"].as_u64().unwrap_or_default();
-            entry.exit_code = fields["exit_code"].as_i64();
+            entry.cut_bytes += item.output_truncated_by_bytes.unwrap_or_default();
+            entry.exit_code = item.exit_code();
             // A declined action did not run, so it has no duration.
             if matches!(stage, Stage::Done | Stage::Failed) {
-                let measured = fields["duration_ms"].as_u64().map(|ms| ms.saturating_mul(1_000));
-                entry.took_us = measured.or_else(|| event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0));
+                let measured = item.duration_ms().map(|ms| ms.saturating_mul(1_000));
+                entry.took_us = measured.or_else(|| entry.lasted_us(event.at_us));
             }
         });
     }
 
-    fn tool_grows(&mut self, event: &SessionEvent) {
-        let fields = &event.fields;
-        let handle = Timeline::handle(event, Kind::Tool);
-        let kind = if fields["changes"].is_array() { Kind::Change } else { Kind::Command };
-        self.with_open(event, kind, handle, |entry, max| {
-            match (fields["delta"].as_str(), fields["stdin"].as_str()) {
-                (Some(delta), _) => entry.push(delta, max),
-                (None, Some(stdin)) => entry.push(stdin, max),
-                (None, None) => {}
-            }
-            if fields["changes"].is_array() {
-                entry.title = title(Kind::Change, fields);
-                entry.set_body(&body(Kind::Change, fields).unwrap_or_default(), max);
+    /// A piece of output, or the changes so far.
+    fn tool_grows(&mut self, event: &SessionEvent, ui: &UiEvent, text: Option<&str>, changes: Option<&Value>) {
+        let kind = if changes.is_some() { Kind::Change } else { Kind::Command };
+        self.with_open(event, kind, Timeline::handle(ui, Kind::Tool), |entry, max| {
+            entry.push(text.unwrap_or_default(), max);
+            if changes.is_some() {
+                entry.title = changed(changes);
+                entry.set_body(&changes_listed(changes).unwrap_or_default(), max);
             }
         });
     }
 
-    fn request(&mut self, event: &SessionEvent) {
-        let fields = &event.fields;
-        let text = |member: &str| fields[member].as_str().unwrap_or_default();
-        let is_pending = text("status") == "pending";
-        self.with_open(event, Kind::Request, Timeline::handle(event, Kind::Request), |entry, max| {
-            if is_pending {
-                entry.title = asked(fields);
-                entry.set_body(&body(Kind::Change, fields).unwrap_or_default(), max);
-                return;
-            }
-            entry.stage = if text("status") == "orphaned" { Stage::Failed } else { Stage::Done };
-            entry.took_us = event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+    fn request(&mut self, event: &SessionEvent, request_id: Option<&str>, does: impl FnOnce(&mut Entry, usize)) {
+        let handle = format!("{}:{}", Kind::Request.name(), request_id.unwrap_or_default());
+        self.with_open(event, Kind::Request, handle, does);
+    }
+
+    fn opened(&mut self, event: &SessionEvent, request: &Pending) {
+        self.request(event, request.request_id.as_deref(), |entry, max| {
+            entry.title = asked(request);
+            entry.set_body(&changes_listed(request.changes.as_ref()).unwrap_or_default(), max);
+        });
+    }
+
+    fn closed(&mut self, event: &SessionEvent, request: &ApprovalDocument<'_>) {
+        self.request(event, request.request_id.as_deref(), |entry, _| {
+            entry.stage = if request.status.as_deref() == Some("orphaned") { Stage::Failed } else { Stage::Done };
+            entry.took_us = entry.lasted_us(event.at_us);
             if entry.title.is_empty() {
-                entry.title = text("kind").to_owned();
+                entry.title = request.kind.to_string();
             }
-            let by = match text("source") {
-                "" => String::new(),
-                source => format!(" ({source})"),
-            };
-            let word = [text("decision"), text("error_code"), text("status")].into_iter().find(|word| !word.is_empty());
-            entry.title = format!("{} → {}{by}", entry.title, in_words(word.unwrap_or_default()));
+            let filled =
+                |text: &'_ Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+            let by = filled(&request.source).map(|source| format!(" ({source})")).unwrap_or_default();
+            let words = [&request.decision, &request.error_code, &request.status];
+            let word = words.into_iter().find_map(filled).unwrap_or_default();
+            entry.title = format!("{} → {}{by}", entry.title, in_words(&word));
         });
     }
 
-    /// A review begins or ends, or a person overrules it.
-    fn review(&mut self, event: &SessionEvent) {
-        let fields = &event.fields;
-        if fields["status"] == OVERRULED {
-            return self.overruled(event, fields["subject"].as_str().unwrap_or_default());
-        }
-        self.with_open(event, Kind::Review, Timeline::handle(event, Kind::Review), |entry, max| {
-            describe_review(entry, fields, max);
+    /// A review begins or ends.
+    fn review(&mut self, event: &SessionEvent, review: &ReviewDocument) {
+        let handle = format!("{}:{}", Kind::Review.name(), review.review_id);
+        self.with_open(event, Kind::Review, handle, |entry, max| {
+            describe_review(entry, review, max);
             if entry.stage != Stage::Open {
-                entry.took_us = event.at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+                entry.took_us = entry.lasted_us(event.at_us);
             }
         });
     }
 
-    /// A review in a transcript, or that a person overruled it.
-    fn kept_review(&mut self, event: &SessionEvent) {
-        let mut fields = event.fields.clone();
-        if fields["status"] == "pending" {
-            return;
-        }
-        let mut review = fields["review"].take();
-        if review.is_null() {
-            return self.overruled(event, fields["text"].as_str().unwrap_or_default());
-        }
-        review["thread_id"] = fields["thread_id"].take();
-        self.review(&SessionEvent { fields: review, ..event.clone() });
-    }
-
-    fn overruled(&mut self, event: &SessionEvent, subject: &str) {
-        self.say(event, Kind::Review, Stage::Done, &format!("{} → {OVERRULED}", without_shell(subject)), "");
-    }
-
-    fn status(&mut self, event: &SessionEvent) {
-        let fields = &event.fields;
-        let text = |member: &str| fields[member].as_str().unwrap_or_default();
-        let is_turn = text("subject") == "turn";
-        let stage = match text("status") {
-            "in_progress" if is_turn => return,
-            "in_progress" => Stage::Open,
-            "failed" => Stage::Failed,
+    fn status(&mut self, event: &SessionEvent, ui: &UiEvent, subject: Ended, end: &EndDocument) {
+        let stage = match (&*end.status, subject) {
+            ("in_progress", Ended::Turn) => return,
+            ("in_progress", Ended::Compaction) => Stage::Open,
+            ("failed", _) => Stage::Failed,
             _ => Stage::Done,
         };
-        if is_turn {
-            self.turn_ended(fields, event.at_us);
-        }
-        let took = fields["duration_ms"].as_u64().map(|ms| format!(" in {}", lasted(ms * 1_000))).unwrap_or_default();
-        let why = [text("error_message"), text("error_code")].into_iter().find(|why| !why.is_empty());
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        let title = format!("{} {}{took}{why}", text("subject"), text("status").replace('_', " "));
-        if is_turn {
+        let took = end.duration_ms().map(|ms| format!(" in {}", lasted(ms * 1_000))).unwrap_or_default();
+        let why = end.why().map(|why| format!(": {why}")).unwrap_or_default();
+        let title = format!("{subject} {}{took}{why}", end.status.replace('_', " "));
+        if subject == Ended::Turn {
+            self.turn_ended(ui, event.at_us);
             return self.say(event, Kind::Status, stage, &title, "");
         }
-        let handle = format!("compaction:{}", text("thread_id"));
+        let handle = format!("compaction:{}", ui.thread_id.as_deref().unwrap_or_default());
         self.with_open(event, Kind::Status, handle, |entry, _| {
             entry.stage = stage;
             entry.title = title;
@@ -501,10 +476,9 @@ impl Timeline {
     }
 
     /// Closes the entries that belong to the turn as a whole.
-    fn turn_ended(&mut self, fields: &Value, at_us: u64) {
-        let part = |member: &str| fields[member].as_str().unwrap_or_default();
+    fn turn_ended(&mut self, ui: &UiEvent, at_us: u64) {
         for kind in [Kind::Diff, Kind::Plan] {
-            self.close(&format!("{}:{}:{}", kind.name(), part("thread_id"), part("turn_id")), Stage::Done, at_us);
+            self.close(&Timeline::handle(ui, kind), Stage::Done, at_us);
         }
     }
 
@@ -528,7 +502,7 @@ impl Timeline {
         if let Some(entry) = self.index_of(&key).ok().and_then(|index| self.entries.get_mut(index)) {
             entry.stage = stage;
             entry.handle = None;
-            entry.took_us = at_us.checked_sub(entry.at_us).filter(|us| *us > 0);
+            entry.took_us = entry.lasted_us(at_us);
         }
     }
 }

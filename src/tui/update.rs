@@ -15,8 +15,9 @@ use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
 use super::{deciding, layout, mouse, pressed};
 use crate::engine::OverruleFor;
+use crate::history::UiKind;
 use crate::sessions::ask::{Ask, ending, own_ending};
-use crate::sessions::entry::Stage;
+use crate::sessions::entry::{Happening, Stage};
 use crate::sessions::news::{First, News, Page, Sent, SentInto, Sought};
 use crate::sessions::news::{NotOverruled, Overruling};
 use crate::sessions::rows::SessionRow;
@@ -200,7 +201,11 @@ fn take_events(
     let Some(timeline) = &mut session.timeline else { return Vec::new() };
     let mut look = false;
     for event in events {
-        look |= matches!(event.fields["type"].as_str(), Some("approval" | "user_input" | "run" | "activity"));
+        look |= match &event.what {
+            Happening::Ui(ui) => matches!(ui.kind, UiKind::Approval | UiKind::UserInput | UiKind::Activity),
+            Happening::Run { .. } => true,
+            Happening::Gap { .. } => false,
+        };
         timeline.take(&event);
     }
     let mut commands = if look { vec![Command::Look] } else { Vec::new() };

@@ -423,6 +423,7 @@ mod tests {
 
     use super::*;
     use crate::journal::{Generation, Position, SegmentName};
+    use crate::sessions::event_testing::session_event;
     use crate::sessions::source::{AnsweredIn, Home};
     use crate::sessions::timeline::SessionEvent;
 
@@ -440,7 +441,7 @@ mod tests {
 
     fn event(offset: u64, fields: Value) -> SessionEvent {
         let segment = SegmentName { generation: Generation::parse("000000000001").expect("digits"), number: 1 };
-        SessionEvent { at: Position { segment, offset }, at_us: offset, fields }
+        session_event(Position { segment, offset }, offset, fields)
     }
 
     fn said(offset: u64) -> SessionEvent {

@@ -5,15 +5,13 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
-
 use super::first_at_us;
 use super::{journal_dir, segments};
-use crate::history::rfc3339_millis;
+use crate::history::{self, UiEvent, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, JournalGap, Side, TranscriptLine};
 use crate::journal::{Generation, Position, SegmentName};
 use crate::protocol::ThreadKind;
-use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Kind, Matcher, Spot, Stage};
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Kind, Matcher, Spot, Stage};
 use crate::sessions::news::{Page, Way};
 use crate::sessions::timeline::{Range, SessionEvent, Timeline};
 use crate::text::parsed_us;
@@ -193,38 +191,12 @@ pub(super) fn kept_id(spot: &Spot) -> Option<u64> {
 
 /// The entry of a transcript line; `None` if the timeline does not show it.
 pub(super) fn entry_of(said: &TranscriptLine, thread_kind: ThreadKind, body_bytes_max: usize) -> Option<Entry> {
-    let mut fields: Value = serde_json::from_str(&said.entry).ok()?;
-    let role = fields["role"].as_str().unwrap_or_default().to_owned();
-    let kind = match role.as_str() {
-        "user" => "message",
-        "assistant" => "assistant_finalize",
-        "reasoning" => "reasoning_finalize",
-        "diff" | "plan" | "status" | "error" => &role,
-        "approval" => "approval",
-        "context_compacted" => {
-            fields["status"] = json!("completed");
-            fields["subject"] = json!("compaction");
-            "status"
-        }
-        "command" | "file_change" | "tool" => "tool_end",
-        _ => return None,
-    };
-    fields["type"] = json!(kind);
-    fields["thread_id"] = json!(said.thread_id);
-    match role.as_str() {
-        "status" => fields["subject"] = json!("turn"),
-        "error" => fields["message"] = fields["text"].take(),
-        _ => {}
-    }
-    let at_us = fields["ts"].as_str().and_then(parsed_us).unwrap_or_default();
+    let line = history::Entry::read(&said.entry)?;
+    let at_us = parsed_us(&line.ts).unwrap_or_default();
     let mut timeline = Timeline::of(Range::default(), body_bytes_max);
-    if role == "approval" {
-        // The request comes before its outcome.
-        let mut asked = fields.clone();
-        asked["status"] = json!("pending");
-        timeline.take(&SessionEvent { at: nowhere(), at_us, fields: asked });
+    for event in UiEvent::of_entry(line, &said.thread_id, at_us) {
+        timeline.take(&SessionEvent { at: nowhere(), at_us, what: Happening::Ui(Box::new(event)) });
     }
-    timeline.take(&SessionEvent { at: nowhere(), at_us, fields });
     let mut entry = timeline.into_entries().pop()?;
     entry.key = Key { at: Spot::Kept(said.id), nth: 0 };
     entry.handle = None;
@@ -237,9 +209,11 @@ pub(super) fn entry_of(said: &TranscriptLine, thread_kind: ThreadKind, body_byte
 
 /// A gap in the journal; `nth` distinguishes several after the same line.
 pub(super) fn entry_of_lacking(lacking: &JournalGap, nth: u16) -> Option<Entry> {
-    let fields = json!({ "type": "gap", "lines": lacking.lines, "reason": lacking.reason });
+    let what = Happening::Gap { lines: lacking.lines, reason: lacking.reason.clone() };
     let at_us = parsed_us(&lacking.at).unwrap_or_default();
-    let mut entry = alone(at_us, fields)?;
+    let mut timeline = Timeline::default();
+    timeline.take(&SessionEvent { at: nowhere(), at_us, what });
+    let mut entry = timeline.into_entries().pop()?;
     entry.key = Key { at: Spot::Kept(lacking.after_id), nth: nth.saturating_add(1) };
     Some(entry)
 }
@@ -266,12 +240,6 @@ fn marker(key: Key, kind: Kind, at_us: u64, title: &str) -> Entry {
     entry
 }
 
-fn alone(at_us: u64, fields: Value) -> Option<Entry> {
-    let mut timeline = Timeline::default();
-    timeline.take(&SessionEvent { at: nowhere(), at_us, fields });
-    timeline.into_entries().pop()
-}
-
 fn no_run() -> Generation {
     Generation::parse("000000000000").expect("BUG: these are 12 hex digits")
 }
@@ -295,6 +263,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     use std::time::Duration;
+
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -18,14 +18,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use crate::files;
 use crate::files::Access;
-use crate::history::{RecordEvent, Seen, UiFold};
+use crate::history::{RecordEvent, Seen, UiEvent, UiFold};
 use crate::index::{Follower, HISTORY_FILE, History, Next, Patience, shown_line};
 use crate::journal::{Position, Record, SegmentName};
 use crate::protocol::ThreadKind;
+use crate::sessions::entry::Happening;
 use crate::sessions::news::News;
 use crate::sessions::timeline::{SessionEvent, Timeline};
 use kept::Kept;
@@ -254,12 +253,10 @@ impl Kinds {
     }
 
     /// Adds the kind of its thread to an event that does not name it. Without a history nothing is known.
-    pub(super) fn complete(&mut self, fields: &mut Value) {
-        let Some(thread_id) = fields["thread_id"].as_str().filter(|_| fields["thread_kind"].is_null()) else { return };
+    pub(super) fn complete(&mut self, event: &mut UiEvent) {
+        let Some(thread_id) = event.thread_id.as_ref().filter(|_| event.thread_kind.is_none()) else { return };
         let known = self.known.get_or_insert_with(|| self.history.threads_of_no_person(0).unwrap_or_default());
-        if let Some(kind) = known.get(thread_id) {
-            fields["thread_kind"] = json!(kind);
-        }
+        event.thread_kind = known.get(thread_id).copied();
     }
 }
 
@@ -274,9 +271,8 @@ impl Source {
         let (at, bytes, successor) = match self.follower.next(patience)? {
             Next::Record { at, bytes, successor, .. } => (at, bytes, successor),
             Next::Lost { at } => {
-                let told =
-                    json!({ "type": "gap", "lines": 0, "reason": "a part of the journal was removed meanwhile" });
-                events.push(SessionEvent { at: at.clone(), at_us: 0, fields: told });
+                let reason = "a part of the journal was removed meanwhile".to_owned();
+                events.push(SessionEvent { at: at.clone(), at_us: 0, what: Happening::Gap { lines: 0, reason } });
                 return Ok(NextRecord::Record(at));
             }
             Next::End => return Ok(NextRecord::Nothing),
@@ -291,15 +287,15 @@ impl Source {
         // The journal has events that clients never see.
         match &seen.event {
             RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation) => {
-                let begins = json!({ "type": "run", "generation": generation });
                 self.generation = Some(generation.clone());
                 if at.segment.number == 1 {
-                    events.push(SessionEvent { at: at.clone(), at_us, fields: begins });
+                    let what = Happening::Run { generation: generation.clone() };
+                    events.push(SessionEvent { at: at.clone(), at_us, what });
                 }
             }
             RecordEvent::Gap { lines, reason } => {
-                let gap = json!({ "type": "gap", "lines": lines, "reason": reason });
-                events.push(SessionEvent { at: at.clone(), at_us, fields: gap });
+                let what = Happening::Gap { lines: *lines, reason: reason.to_string() };
+                events.push(SessionEvent { at: at.clone(), at_us, what });
             }
             RecordEvent::Generation(_)
             | RecordEvent::Notification(_)
@@ -309,10 +305,9 @@ impl Source {
             | RecordEvent::ShimEvent { .. }
             | RecordEvent::Other => {}
         }
-        for event in told {
-            let mut fields = serde_json::to_value(&event).unwrap_or(Value::Null);
-            self.kinds.complete(&mut fields);
-            events.push(SessionEvent { at: at.clone(), at_us, fields });
+        for mut event in told {
+            self.kinds.complete(&mut event);
+            events.push(SessionEvent { at: at.clone(), at_us, what: Happening::Ui(Box::new(event)) });
         }
         Ok(NextRecord::Record(at))
     }

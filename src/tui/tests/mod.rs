@@ -26,6 +26,7 @@ use crate::history::Activity;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::sessions::ask::of_row;
 use crate::sessions::entry::{Key, Spot};
+use crate::sessions::event_testing::session_event;
 use crate::sessions::news::{First, News, Sent, SentInto};
 use crate::sessions::news::{Link, Live};
 use crate::sessions::timeline::{SessionEvent, Timeline};
@@ -47,7 +48,7 @@ fn offset(key: &Key) -> u64 {
 }
 
 fn recorded(offset: u64, told: Value) -> SessionEvent {
-    SessionEvent { at: position(offset), at_us: NOW_US - 60_000_000 + offset * 1_000_000, fields: told }
+    session_event(position(offset), NOW_US - 60_000_000 + offset * 1_000_000, told)
 }
 
 fn row(id: &str, method: &str, summary: &str, payload: Value) -> Value {

@@ -1,0 +1,74 @@
+//! Events of `mode=ui` from their JSON, for tests of those who read them.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::ui::{Answer, Delta, Detail, Error, Message, Overruling, Pending, Progress, Status, UiEvent, UiKind};
+
+/// The event with this JSON. Members that a test leaves out are absent or empty.
+pub(crate) fn ui_event(mut json: Value) -> UiEvent {
+    let kind: UiKind = of(json["type"].take());
+    let text = |member: &str| json[member].as_str().map(str::to_owned);
+    let whole = |member: &str| Some(json[member].clone()).filter(|value| !value.is_null());
+    let words = |member: &str| text(member).unwrap_or_default();
+    let detail = match kind {
+        UiKind::Activity => Detail::Activity { activity: of(json["activity"].clone()) },
+        UiKind::Message => Detail::Message(Message { role: "user", said: of(json.clone()) }),
+        UiKind::AssistantFinalize | UiKind::ReasoningFinalize => Detail::Said(of(json.clone())),
+        UiKind::ToolDelta if json["stdin"].is_string() || json["changes"].is_array() => {
+            Detail::Progress(Progress { delta: text("delta"), stdin: text("stdin"), changes: whole("changes") })
+        }
+        UiKind::Plan if json["delta"].is_null() => Detail::Plan(of(json.clone())),
+        UiKind::AssistantDelta | UiKind::ReasoningDelta | UiKind::ToolDelta | UiKind::Plan => {
+            Detail::Delta(Delta { part: None, delta: words("delta") })
+        }
+        UiKind::Diff => Detail::Diff(of(json.clone())),
+        UiKind::Approval | UiKind::UserInput if json["status"] == "pending" => Detail::Pending(Box::new(Pending {
+            status: "pending",
+            request_id: text("request_id"),
+            kind: Some(of(json["kind"].clone())),
+            command: text("command"),
+            reason: text("reason"),
+            changes: whole("changes"),
+            permissions: whole("permissions"),
+            questions: whole("questions"),
+            message: text("message"),
+            ..Pending::default()
+        })),
+        UiKind::Approval | UiKind::UserInput => Detail::Resolved(Box::new(of(json.clone()))),
+        UiKind::AutoReview if json["status"] == "overruled" => Detail::Overruled(Overruling {
+            review_id: words("review_id"),
+            status: "overruled",
+            subject: words("subject"),
+        }),
+        UiKind::AutoReview => Detail::Review(Box::new(of(json.clone()))),
+        UiKind::ToolBegin | UiKind::ToolEnd => Detail::Tool(Box::new(of(json.clone()))),
+        UiKind::TokenCount => Detail::Usage(of(json.clone())),
+        UiKind::Status => Detail::Status(Status { subject: of(json["subject"].clone()), end: of(json.clone()) }),
+        UiKind::Error => Detail::Error(Error {
+            message: words("message"),
+            error_code: text("error_code"),
+            will_retry: json["will_retry"] == true,
+        }),
+        UiKind::RpcResponse | UiKind::RpcError => Detail::Answer(Box::new(Answer {
+            id: json["id"].clone(),
+            method: text("method"),
+            code: whole("code"),
+            message: whole("message"),
+            result: whole("result").map(|result| serde_json::value::to_raw_value(&result).expect("plain data")),
+        })),
+    };
+    UiEvent {
+        kind,
+        at_us: 0,
+        thread_id: text("thread_id"),
+        thread_kind: whole("thread_kind").map(of),
+        turn_id: text("turn_id"),
+        item_id: text("item_id"),
+        detail,
+    }
+}
+
+fn of<T: DeserializeOwned>(json: Value) -> T {
+    serde_json::from_value(json.clone()).unwrap_or_else(|error| panic!("{error}: {json}"))
+}
