@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use aho_corasick::AhoCorasick;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -28,61 +27,6 @@ const MARK: &[u8] = b"truncated_by_bytes\":";
 
 /// The name of an item: its turn, if an entry has one, and its id.
 type Name = (Option<String>, String);
-
-/// An item of the protocol: the members of which an entry may have only a part.
-#[derive(Clone, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WholeItem {
-    #[serde(default)]
-    id: String,
-    aggregated_output: Option<String>,
-    arguments: Option<Value>,
-    result: Option<Value>,
-}
-
-/// A message of the server.
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-    #[serde(borrow)]
-    result: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Completed {
-    thread_id: String,
-    turn_id: Option<String>,
-    item: WholeItem,
-}
-
-/// A thread that a client has read.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ThreadRead {
-    thread: Thread,
-    initial_turns_page: Option<Page>,
-}
-
-#[derive(Deserialize)]
-struct Thread {
-    id: String,
-    turns: Option<Vec<Turn>>,
-}
-
-#[derive(Deserialize)]
-struct Page {
-    data: Option<Vec<Turn>>,
-}
-
-#[derive(Deserialize)]
-struct Turn {
-    id: Option<String>,
-    items: Option<Vec<WholeItem>>,
-}
 
 /// The records of the items of which an entry has only a part.
 pub(super) struct WholeItems {
@@ -161,18 +105,11 @@ impl WholeItems {
         if let Some((name, stored)) = cut_entry(json)
             && let Some(item) = self.item(&name, &stored)?
         {
-            let item = serde_json::to_string(&item).expect("BUG: plain data is JSON");
-            let item = serde_json::from_value::<WholeItem>(cleaner.masked(&item)).unwrap_or_default();
+            let item = cleaner.masked(&item.to_string());
             if let Some(members) = entry.as_object_mut() {
-                if let (Some(_), Some(output)) = (stored.output_truncated_by_bytes, item.aggregated_output) {
-                    members.remove("output_truncated_by_bytes");
-                    members.insert("output".to_owned(), output.into());
-                }
-                let parts = [("arguments", &stored.arguments, item.arguments), ("result", &stored.result, item.result)];
-                for (member, stored, whole) in parts {
-                    if let (Some(_), Some(whole)) = (stored.as_ref().and_then(cut_value), whole) {
-                        members.insert(member.to_owned(), whole);
-                    }
+                members.remove("output_truncated_by_bytes");
+                for (member, in_item, _) in cut_members(&stored) {
+                    members.insert(member.to_owned(), item.get(in_item).cloned().unwrap_or_default());
                 }
             }
         }
@@ -183,7 +120,7 @@ impl WholeItems {
         Ok(entry)
     }
 
-    fn item(&self, name: &Name, stored: &ItemDocument) -> io::Result<Option<WholeItem>> {
+    fn item(&self, name: &Name, stored: &ItemDocument) -> io::Result<Option<Value>> {
         let Some(at) = self.at.get(name) else { return Ok(None) };
         match Reader::new(&self.journal, Some(at.clone())).step()? {
             Step::Record { at: read, bytes } if read == *at => {
@@ -208,47 +145,57 @@ fn cut_entry(json: &str) -> Option<(Name, ItemDocument)> {
     memchr::memmem::find(json.as_bytes(), MARK)?;
     let Entry { turn_id, item_id, content, .. } = Entry::read(json)?;
     let (Content::Command(item) | Content::FileChange(item) | Content::Tool(item)) = content else { return None };
-    let is_cut = |value: &Option<Value>| value.as_ref().and_then(cut_value).is_some();
-    let is_cut = item.output_truncated_by_bytes.is_some() || is_cut(&item.arguments) || is_cut(&item.result);
-    is_cut.then_some(((turn_id.map(Cow::into_owned), item_id?.into_owned()), item))
+    let name = (turn_id.map(Cow::into_owned), item_id?.into_owned());
+    (!cut_members(&item).is_empty()).then_some((name, item))
+}
+
+/// The members that were cut, with their names in the protocol and their whole lengths in bytes.
+fn cut_members(entry: &ItemDocument) -> Vec<(&'static str, &'static str, u64)> {
+    let output = entry.output_truncated_by_bytes.zip(entry.output.as_deref());
+    let cut = |value: &'_ Option<Value>| value.as_ref().and_then(cut_value).map(|(cut, tail)| cut + tail.len() as u64);
+    let all = [
+        ("output", "aggregatedOutput", output.map(|(cut, output)| cut + output.len() as u64)),
+        ("arguments", "arguments", cut(&entry.arguments)),
+        ("result", "result", cut(&entry.result)),
+    ];
+    all.into_iter().filter_map(|(member, in_item, bytes)| Some((member, in_item, bytes?))).collect()
 }
 
 /// The completed items of a thread in a record of the server, each with its turn and its id.
-fn for_each_item(record: &[u8], thread: &str, mut take: impl FnMut(Option<&str>, &str, &WholeItem)) {
+fn for_each_item(record: &[u8], thread: &str, mut take: impl FnMut(Option<&str>, &str, &Value)) {
     let Ok(record) = Record::parse(record) else { return };
     let Record::Line { from: Origin::Side(Side::Server), content, .. } = &record else { return };
-    let Some(message) = content.bytes().and_then(|line| serde_json::from_slice::<Message<'_>>(line).ok()) else {
-        return;
-    };
-    if message.method.as_deref().and_then(Method::of) == Some(Method::ItemCompleted) {
-        let completed = message.params.and_then(|params| serde_json::from_str::<Completed>(params.get()).ok());
-        if let Some(Completed { turn_id, item, .. }) = completed.filter(|completed| completed.thread_id == thread) {
-            take(turn_id.as_deref(), &item.id, &item);
+    let Some(line) = content.bytes().and_then(|line| serde_json::from_slice::<Value>(line).ok()) else { return };
+    let text = |path: &str| line.pointer(path).and_then(Value::as_str);
+    if text("/method").and_then(Method::of) == Some(Method::ItemCompleted) {
+        if let (Some(id), Some(item)) = (text("/params/item/id"), line.pointer("/params/item"))
+            && text("/params/threadId") == Some(thread)
+        {
+            take(text("/params/turnId"), id, item);
         }
         return;
     }
-    let read = message.result.and_then(|result| serde_json::from_str::<ThreadRead>(result.get()).ok());
-    let Some(read) = read.filter(|read| read.thread.id == thread) else { return };
-    let page = read.initial_turns_page.and_then(|page| page.data);
-    for turn in [read.thread.turns, page].into_iter().flatten().flatten() {
-        turn.items.iter().flatten().for_each(|item| take(turn.id.as_deref(), &item.id, item));
+    // A client has read the thread.
+    if text("/result/thread/id") != Some(thread) {
+        return;
+    }
+    let lists = ["/result/thread/turns", "/result/initialTurnsPage/data"].map(|path| line.pointer(path));
+    for turn in lists.into_iter().flatten().filter_map(Value::as_array).flatten() {
+        let turn_id = turn.get("id").and_then(Value::as_str);
+        for item in turn.get("items").and_then(Value::as_array).into_iter().flatten() {
+            item.get("id").and_then(Value::as_str).into_iter().for_each(|id| take(turn_id, id, item));
+        }
     }
 }
 
 /// Whether an item is the one that an entry has a part of. Ids of early versions of codex are numbers that come again.
-fn completes(item: &WholeItem, entry: &ItemDocument) -> bool {
+fn completes(item: &Value, entry: &ItemDocument) -> bool {
     // Masks are as long as the secrets, so lengths are comparable.
-    let fits = |whole: Option<&str>, part: Option<&str>, cut_bytes: u64| {
-        whole.zip(part).is_some_and(|(whole, part)| whole.len() as u64 == part.len() as u64 + cut_bytes)
-    };
-    let output = entry
-        .output_truncated_by_bytes
-        .map(|cut_bytes| fits(item.aggregated_output.as_deref(), entry.output.as_deref(), cut_bytes));
-    let member = |(whole, part): (&Option<Value>, &Option<Value>)| {
-        let (cut_bytes, tail) = cut_value(part.as_ref()?)?;
-        Some(fits(whole.as_ref().map(Value::to_string).as_deref(), Some(tail), cut_bytes))
-    };
-    let members = [(&item.arguments, &entry.arguments), (&item.result, &entry.result)];
-    let all: Vec<bool> = output.into_iter().chain(members.into_iter().filter_map(member)).collect();
-    !all.is_empty() && all.into_iter().all(|fits| fits)
+    cut_members(entry).into_iter().all(|(member, in_item, of_whole)| {
+        item.get(in_item).is_some_and(|whole| match (member, whole.as_str()) {
+            ("output", output) => output.map(|output| output.len() as u64) == Some(of_whole),
+            // Values are cut as JSON.
+            _ => whole.to_string().len() as u64 == of_whole,
+        })
+    })
 }
