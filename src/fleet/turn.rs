@@ -122,8 +122,9 @@ impl TurnEvents {
         let text = |path: &str| payload.pointer(path).and_then(Value::as_str);
         match method {
             Some(Method::ItemCompleted) if text("/item/type") == Some("agentMessage") => {
-                let said = if hides(text("/item/moderation/display/mode")) { Some(HIDDEN) } else { text("/item/text") };
-                self.message = said.map(str::to_owned).or(self.message.take());
+                let is_hidden = hides(text("/item/moderation/display/mode"));
+                let said = text("/item/text").map(|said| if is_hidden { HIDDEN } else { said }.to_owned());
+                self.message = said.or(self.message.take());
                 None
             }
             Some(Method::TurnCompleted) => Some(match text("/turn/status") {

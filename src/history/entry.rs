@@ -1,7 +1,7 @@
 //! An entry of a conversation: a message, an action, a request or the end of a turn, as a transcript has it.
 //!
 //! [`super::transcript`] makes it, and its JSON is stored as a line that is never changed; whoever reads a line gets the entry
-//! back. The events of [`super::ui`] have the same contents. The type stands in this room, because the fold writes it; `api`
+//! back. The events of [`super::ui`] have the same contents, where a few members have another name. The type stands in this room, because the fold writes it; `api`
 //! exports it to all others.
 //!
 //! A line that is handed on stays text, so it keeps members that only a later version knows.
@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::review::ReviewDocument;
 use super::turn::Usage;
+use crate::protocol::named;
 
 /// The kind of an approval that codex's own reviewer decided.
 pub(crate) const AUTO_REVIEW: &str = "auto_review";
@@ -90,6 +91,9 @@ documents! {
     /// A message.
     #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
     pub(crate) struct Said<'a> {
+        /// Of the user, in an event of `mode=ui`.
+        #[serde(skip_deserializing)]
+        role?: &'static str,
         text?: Cow<'a, str>,
         /// The types of its parts, unless all are text.
         content?: Vec<Cow<'a, str>>,
@@ -167,6 +171,9 @@ documents! {
     /// The end of a turn.
     #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
     pub(crate) struct EndDocument {
+        /// What has ended, in an event of `mode=ui`.
+        #[serde(skip_deserializing)]
+        subject?: Ended,
         status: String,
         duration_ms?: Value,
         error_code?: String,
@@ -176,7 +183,19 @@ documents! {
     #[derive(Debug, Clone, PartialEq, Deserialize)]
     pub(crate) struct ErrorDocument<'a> {
         text?: Cow<'a, str>,
+        /// The text, in an event of `mode=ui`.
+        message?: Cow<'a, str>,
         error_code?: Cow<'a, str>,
+        /// In an event of `mode=ui`: an entry tells only of errors that are final.
+        will_retry?: bool,
+    }
+}
+
+named! {
+    /// What has ended.
+    pub(crate) enum Ended {
+        Turn = "turn",
+        Compaction = "compaction",
     }
 }
 
@@ -226,6 +245,12 @@ impl EndDocument {
     pub(crate) fn why(&self) -> Option<&str> {
         let texts = [&self.error_message, &self.error_code].into_iter();
         texts.filter_map(Option::as_deref).find(|text| !text.is_empty())
+    }
+}
+
+impl ErrorDocument<'_> {
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().or(self.message.as_deref()).unwrap_or_default()
     }
 }
 
@@ -292,6 +317,15 @@ impl Content<'static> {
 }
 
 impl Content<'_> {
+    /// Whether it is a message of the model without words.
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Content::Assistant(said) | Content::Reasoning(said) => said.text.as_deref() == Some(""),
+            Content::Plan(plan) => plan.text.as_deref() == Some(""),
+            _ => false,
+        }
+    }
+
     /// Of an action.
     pub(crate) fn item(&self) -> Option<&ItemDocument> {
         if let Content::Command(item) | Content::FileChange(item) | Content::Tool(item) = self {

@@ -3,7 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::ui::{Answer, Delta, Detail, Error, Message, Overruling, Pending, Progress, Status, UiEvent, UiKind};
+use super::entry::{Content, EndDocument, PlanDocument};
+use super::ui::{Answer, Delta, Detail, Overruling, Pending, Progress, UiEvent, UiKind};
 
 /// The event with this JSON. Members that a test leaves out are absent or empty.
 pub(crate) fn ui_event(mut json: Value) -> UiEvent {
@@ -11,18 +12,20 @@ pub(crate) fn ui_event(mut json: Value) -> UiEvent {
     let text = |member: &str| json[member].as_str().map(str::to_owned);
     let whole = |member: &str| Some(json[member].clone()).filter(|value| !value.is_null());
     let words = |member: &str| text(member).unwrap_or_default();
+    let entry = |content| Detail::Entry(Box::new(content));
     let detail = match kind {
         UiKind::Activity => Detail::Activity { activity: of(json["activity"].clone()) },
-        UiKind::Message => Detail::Message(Message { role: "user", said: of(json.clone()) }),
-        UiKind::AssistantFinalize | UiKind::ReasoningFinalize => Detail::Said(of(json.clone())),
+        UiKind::Message => entry(Content::User(of(json.clone()))),
+        UiKind::AssistantFinalize => entry(Content::Assistant(of(json.clone()))),
+        UiKind::ReasoningFinalize => entry(Content::Reasoning(of(json.clone()))),
         UiKind::ToolDelta if json["stdin"].is_string() || json["changes"].is_array() => {
             Detail::Progress(Progress { delta: text("delta"), stdin: text("stdin"), changes: whole("changes") })
         }
-        UiKind::Plan if json["delta"].is_null() => Detail::Plan(of(json.clone())),
+        UiKind::Plan if json["delta"].is_null() => entry(Content::Plan(of::<PlanDocument>(json.clone()))),
         UiKind::AssistantDelta | UiKind::ReasoningDelta | UiKind::ToolDelta | UiKind::Plan => {
             Detail::Delta(Delta { part: None, delta: words("delta") })
         }
-        UiKind::Diff => Detail::Diff(of(json.clone())),
+        UiKind::Diff => entry(Content::Diff(of(json.clone()))),
         UiKind::Approval | UiKind::UserInput if json["status"] == "pending" => Detail::Pending(Box::new(Pending {
             status: "pending",
             request_id: text("request_id"),
@@ -35,21 +38,25 @@ pub(crate) fn ui_event(mut json: Value) -> UiEvent {
             message: text("message"),
             ..Pending::default()
         })),
-        UiKind::Approval | UiKind::UserInput => Detail::Resolved(Box::new(of(json.clone()))),
+        UiKind::Approval | UiKind::UserInput => entry(Content::Approval(of(json.clone()))),
         UiKind::AutoReview if json["status"] == "overruled" => Detail::Overruled(Overruling {
             review_id: words("review_id"),
             status: "overruled",
             subject: words("subject"),
         }),
         UiKind::AutoReview => Detail::Review(Box::new(of(json.clone()))),
-        UiKind::ToolBegin | UiKind::ToolEnd => Detail::Tool(Box::new(of(json.clone()))),
-        UiKind::TokenCount => Detail::Usage(of(json.clone())),
-        UiKind::Status => Detail::Status(Status { subject: of(json["subject"].clone()), end: of(json.clone()) }),
-        UiKind::Error => Detail::Error(Error {
-            message: words("message"),
-            error_code: text("error_code"),
-            will_retry: json["will_retry"] == true,
-        }),
+        UiKind::ToolBegin => Detail::Begun(Box::new(of(json.clone()))),
+        UiKind::ToolEnd => match json["item_type"].as_str() {
+            Some("commandExecution") => entry(Content::Command(of(json.clone()))),
+            Some("fileChange") => entry(Content::FileChange(of(json.clone()))),
+            Some(_) | None => entry(Content::Tool(of(json.clone()))),
+        },
+        UiKind::TokenCount => entry(Content::Usage(of(json.clone()))),
+        UiKind::Status => {
+            let subject = Some(of(json["subject"].clone()));
+            entry(Content::Status(EndDocument { subject, ..of::<EndDocument>(json.clone()) }))
+        }
+        UiKind::Error => entry(Content::Error(of(json.clone()))),
         UiKind::RpcResponse | UiKind::RpcError => Detail::Answer(Box::new(Answer {
             id: json["id"].clone(),
             method: text("method"),

@@ -1,11 +1,13 @@
 //! Items of the protocol: their text and kind, their document, and their action as shown in a tool row.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::bounded::{EXCERPT_CHARS_MAX, Weigh, bounded, masked_json, masked_start, tail};
-use super::entry::ItemDocument;
+use super::entry::{Content, ItemDocument, PlanDocument, Said};
 use super::record_event::{Params, name};
 use crate::engine::RequestKind;
 use crate::protocol::change::{ChangeSize, FileChange};
@@ -199,7 +201,7 @@ impl Item {
     }
 
     /// The content types of a user message, unless it is only text.
-    pub(super) fn content_types(&self) -> Option<Vec<&str>> {
+    fn content_types(&self) -> Option<Vec<&str>> {
         let parts = self.members.get("content")?.as_array()?;
         let types: Vec<&str> = parts.iter().map(|part| part["type"].as_str().unwrap_or("unknown")).collect();
         types.iter().any(|part| *part != "text").then_some(types)
@@ -265,6 +267,30 @@ impl Item {
             status: owned(self.status()),
             is_error: self.is_error(),
             error_message: error.filter(|error| !error.is_null()).cloned(),
+        }
+    }
+
+    /// Its content as an entry. Only an item without words has an empty text.
+    pub(super) fn content(&self) -> Content<'static> {
+        let text = || self.text().unwrap_or_default();
+        let said = || Said { text: Some(text().into()), ..Said::default() };
+        match self.kind {
+            ItemKind::User => {
+                let own = |part: &str| Cow::Owned(part.to_owned());
+                let content = self.content_types().map(|types| types.into_iter().map(own).collect());
+                Content::User(Said { content, ..said() })
+            }
+            ItemKind::Assistant => Content::Assistant(said()),
+            ItemKind::Reasoning => Content::Reasoning(said()),
+            ItemKind::Plan => Content::Plan(PlanDocument { text: Some(text()), ..PlanDocument::default() }),
+            ItemKind::Aside => {
+                let (item_type, text) = (self.item_type().to_owned(), self.text());
+                Content::Tool(ItemDocument { item_type, text, ..ItemDocument::default() })
+            }
+            ItemKind::Compaction => Content::Compaction,
+            ItemKind::Command => Content::Command(self.document()),
+            ItemKind::FileChange => Content::FileChange(self.document()),
+            ItemKind::Tool => Content::Tool(self.document()),
         }
     }
 

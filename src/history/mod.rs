@@ -58,7 +58,9 @@ pub(crate) use action::{Action, ActionKind, ActionStatus, KeptTool, action_in_wo
 pub(crate) use activity::ThreadActivity;
 pub use activity::{Activity, SessionActivity};
 pub(crate) use bounded::{cut_value, micros_of, rfc3339_millis};
-pub(crate) use entry::{ApprovalDocument, Content, EndDocument, Entry, ItemDocument, OVERRULED, PlanDocument, Said};
+pub(crate) use entry::{
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ItemDocument, OVERRULED, PlanDocument, Said,
+};
 pub(crate) use event_row::EventRow;
 pub use fold::Fold;
 pub(crate) use fold::Recall;
@@ -74,7 +76,7 @@ pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
 pub(crate) use searchable::{SearchKind, Searchable};
 pub(crate) use transcript::EntryRow;
 pub use ui::UiFold;
-pub(crate) use ui::{Detail, Ended, Pending, UiEvent, UiKind};
+pub(crate) use ui::{Detail, Pending, UiEvent, UiKind};
 pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 
 #[cfg(test)]

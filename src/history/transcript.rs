@@ -16,10 +16,9 @@ use super::bounded::{Met, Recent, masked_json, rfc3339_millis};
 use super::conversation::{Change, Conversation, Step};
 use super::diffs::{Came, Snapshot, digest};
 use super::entry::{
-    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Entry, ErrorDocument, ItemDocument, OVERRULED, PlanDocument,
-    Said, TurnDiff,
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Entry, ErrorDocument, OVERRULED, PlanDocument, TurnDiff,
 };
-use super::item::{Item, ItemKind};
+use super::item::Item;
 use super::past::{Part, Past};
 use super::request::{End, Request};
 use super::review::Overruled;
@@ -168,7 +167,7 @@ impl Transcript {
                 None => format!("/@{}/error", spot.at_us),
             };
             let error_code = failure.code.as_deref().map(Cow::Borrowed);
-            let error = ErrorDocument { text: Some(text.into()), error_code };
+            let error = ErrorDocument { text: Some(text.into()), message: None, error_code, will_retry: None };
             self.push(spot, &identity, None, Content::Error(error), entries);
         } else if let (Change::TurnEnded { end, turn, .. }, Some(turn_id)) = (change, spot.turn_id) {
             if let Some(turn) = turn {
@@ -203,27 +202,11 @@ impl Transcript {
 
     fn item(&mut self, spot: Spot<'_>, item: &Item, entries: &mut Vec<EntryRow>) {
         let item = item.masked();
-        let text = item.text();
         let spot = Spot { at_us: item.at_us().unwrap_or(spot.at_us), ..spot };
-        let said = |text: Option<String>| Said { text: text.map(Cow::Owned), content: None };
-        let content = match item.kind {
-            ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan if text.is_none() => return,
-            ItemKind::Assistant => Content::Assistant(said(text)),
-            ItemKind::Reasoning => Content::Reasoning(said(text)),
-            ItemKind::Plan => Content::Plan(PlanDocument { text, ..PlanDocument::default() }),
-            ItemKind::User => Content::User(Said {
-                text: Some(text.unwrap_or_default().into()),
-                content: item.content_types().map(|types| types.into_iter().map(Cow::Borrowed).collect()),
-            }),
-            ItemKind::Aside => {
-                let item_type = item.item_type().to_owned();
-                Content::Tool(ItemDocument { item_type, text, ..ItemDocument::default() })
-            }
-            ItemKind::Compaction => Content::Compaction,
-            ItemKind::Command => Content::Command(item.document()),
-            ItemKind::FileChange => Content::FileChange(item.document()),
-            ItemKind::Tool => Content::Tool(item.document()),
-        };
+        let content = item.content();
+        if content.is_empty() {
+            return;
+        }
         let identity = format!("{}/{}/{}", spot.turn, item.id().unwrap_or_default(), content.role());
         self.push(spot, &identity, item.id(), content, entries);
     }

@@ -447,7 +447,7 @@ impl TurnEnd {
 
     pub(super) fn document(&self) -> EndDocument {
         let TurnEnd { event: _, status, duration_ms, failure } = self.clone();
-        EndDocument { status, duration_ms, error_code: failure.code, error_message: failure.message }
+        EndDocument { subject: None, status, duration_ms, error_code: failure.code, error_message: failure.message }
     }
 
     /// An end that the server did not report.
@@ -466,6 +466,7 @@ impl EndDocument {
     pub(super) fn stored(self) -> EndDocument {
         let named = |text: String| name(text.into()).into_owned();
         EndDocument {
+            subject: self.subject,
             status: named(self.status),
             duration_ms: self.duration_ms.filter(Value::is_number),
             error_code: self.error_code.map(named),
@@ -474,8 +475,14 @@ impl EndDocument {
     }
 
     /// A status without details.
-    pub(super) fn of_status(status: &str) -> EndDocument {
-        EndDocument { status: status.to_owned(), duration_ms: None, error_code: None, error_message: None }
+    pub(crate) fn of_status(status: &str) -> EndDocument {
+        EndDocument {
+            subject: None,
+            status: status.to_owned(),
+            duration_ms: None,
+            error_code: None,
+            error_message: None,
+        }
     }
 }
 

@@ -13,17 +13,17 @@ use super::bounded::{Bounded, bounded, rfc3339_millis};
 use super::conversation::{Call, Change, Conversation, Purpose, Step};
 use super::deliveries::Deliveries;
 use super::entry::{
-    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Entry, ErrorDocument, ItemDocument, OVERRULED, PlanDocument,
-    Said, TurnDiff,
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ErrorDocument, ItemDocument, OVERRULED,
+    PlanDocument, TurnDiff,
 };
 use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
 use super::review::{Overruled, ReviewDocument};
-use super::turn::{Turn, TurnEnd, Usage};
+use super::turn::{Turn, TurnEnd};
 use crate::engine::{Need, Subject};
 use crate::protocol::change::FileChange;
-use crate::protocol::{self, ItemPlace, Method, ThreadDescription, ThreadKind, named};
+use crate::protocol::{self, ItemPlace, Method, ThreadDescription, ThreadKind};
 use crate::wire::RpcId;
 
 /// Prefix of the ids of our own calls, whose responses are not the client's.
@@ -71,6 +71,21 @@ pub(crate) enum UiKind {
 }
 
 impl UiKind {
+    fn of(content: &Content<'_>) -> UiKind {
+        match content {
+            Content::User(_) => UiKind::Message,
+            Content::Assistant(_) => UiKind::AssistantFinalize,
+            Content::Reasoning(_) => UiKind::ReasoningFinalize,
+            Content::Plan(_) => UiKind::Plan,
+            Content::Command(_) | Content::FileChange(_) | Content::Tool(_) => UiKind::ToolEnd,
+            Content::Diff(_) => UiKind::Diff,
+            Content::Approval(_) => UiKind::Approval,
+            Content::Status(_) | Content::Compaction | Content::Other(_) => UiKind::Status,
+            Content::Error(_) => UiKind::Error,
+            Content::Usage(_) => UiKind::TokenCount,
+        }
+    }
+
     /// Whether more of the same follows.
     pub(crate) fn is_piece(self) -> bool {
         matches!(self, UiKind::AssistantDelta | UiKind::ReasoningDelta | UiKind::ToolDelta)
@@ -98,32 +113,22 @@ documents! {
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Detail {
-    Activity { activity: Activity },
-    Message(Message),
-    Said(Said<'static>),
+    Activity {
+        activity: Activity,
+    },
+    /// What an entry of the transcript tells, too.
+    Entry(Box<Content<'static>>),
+    /// A tool has begun.
+    Begun(Box<ItemDocument>),
     Delta(Delta),
     Progress(Progress),
-    Diff(TurnDiff<'static>),
-    Tool(Box<ItemDocument>),
-    Plan(PlanDocument),
-    Usage(Usage),
-    Status(Status),
-    Error(Error),
     Pending(Box<Pending>),
-    Resolved(Box<ApprovalDocument<'static>>),
     Answer(Box<Answer>),
     Review(Box<ReviewDocument>),
     Overruled(Overruling),
 }
 
 documents! {
-    #[derive(Debug, Clone)]
-    pub(crate) struct Message {
-        role: &'static str,
-        #[serde(flatten)]
-        said: Said<'static>,
-    }
-
     #[derive(Debug, Clone)]
     pub(crate) struct Delta {
         part?: &'static str,
@@ -135,20 +140,6 @@ documents! {
         delta?: String,
         stdin?: String,
         changes?: Value,
-    }
-
-    #[derive(Debug, Clone)]
-    pub(crate) struct Status {
-        subject: Ended,
-        #[serde(flatten)]
-        end: EndDocument,
-    }
-
-    #[derive(Debug, Clone)]
-    pub(crate) struct Error {
-        message: String,
-        error_code?: String,
-        will_retry: bool,
     }
 
     /// A person overruled a denial.
@@ -191,69 +182,14 @@ documents! {
     }
 }
 
-named! {
-    /// What a status is about.
-    pub(crate) enum Ended {
-        Turn = "turn",
-        Compaction = "compaction",
-    }
-}
-
 impl UiEvent {
-    /// The events that an entry repeats: of a request also the one that has opened it. None if it tells of no event.
-    pub(crate) fn of_entry(entry: Entry<'static>, thread_id: &str, at_us: u64) -> Vec<UiEvent> {
+    /// The event that an entry repeats.
+    pub(crate) fn of_entry(entry: Entry<'static>, thread_id: &str, at_us: u64) -> UiEvent {
         let Entry { item_id, turn_id, content, .. } = entry;
-        let ended = |subject, end| (UiKind::Status, Detail::Status(Status { subject, end }));
-        let mut opened = None;
-        let (kind, detail) = match content {
-            Content::User(said) => (UiKind::Message, Detail::Message(Message { role: "user", said })),
-            Content::Assistant(said) => (UiKind::AssistantFinalize, Detail::Said(said)),
-            Content::Reasoning(said) => (UiKind::ReasoningFinalize, Detail::Said(said)),
-            Content::Plan(plan) => (UiKind::Plan, Detail::Plan(plan)),
-            Content::Command(item) | Content::FileChange(item) | Content::Tool(item) => {
-                (UiKind::ToolEnd, Detail::Tool(Box::new(item)))
-            }
-            Content::Diff(diff) => (UiKind::Diff, Detail::Diff(diff)),
-            Content::Approval(ApprovalDocument { kind, review, review_id, text: said, .. }) if kind == AUTO_REVIEW => {
-                let text = |text: Option<Cow<'_, str>>| text.unwrap_or_default().into_owned();
-                let (review_id, subject) = (text(review_id), text(said));
-                let detail = match review {
-                    Some(review) => Detail::Review(Box::new(review.into_owned())),
-                    None => Detail::Overruled(Overruling { review_id, status: OVERRULED, subject }),
-                };
-                (UiKind::AutoReview, detail)
-            }
-            Content::Approval(request) => {
-                let own = |text: &Option<Cow<'_, str>>| text.as_deref().map(str::to_owned);
-                opened = Some(Pending {
-                    status: "pending",
-                    request_id: own(&request.request_id),
-                    kind: protocol::of_name(&request.kind),
-                    command: own(&request.command),
-                    reason: own(&request.reason),
-                    ..Pending::default()
-                });
-                (UiKind::Approval, Detail::Resolved(Box::new(request)))
-            }
-            Content::Status(end) => ended(Ended::Turn, end),
-            Content::Compaction => ended(Ended::Compaction, EndDocument::of_status("completed")),
-            Content::Error(ErrorDocument { text, error_code }) => {
-                let (message, error_code) = (text.unwrap_or_default().into_owned(), error_code.map(Cow::into_owned));
-                (UiKind::Error, Detail::Error(Error { message, error_code, will_retry: false }))
-            }
-            Content::Usage(_) | Content::Other(_) => return Vec::new(),
-        };
-        let event = UiEvent {
-            kind,
-            at_us,
-            thread_id: Some(thread_id.to_owned()),
-            thread_kind: None,
-            turn_id: turn_id.map(Cow::into_owned),
-            item_id: item_id.map(Cow::into_owned),
-            detail,
-        };
-        let opened = opened.map(|pending| UiEvent { detail: Detail::Pending(Box::new(pending)), ..event.clone() });
-        opened.into_iter().chain([event]).collect()
+        let [turn_id, item_id] = [turn_id, item_id].map(|id| id.map(Cow::into_owned));
+        let (kind, thread_id) = (UiKind::of(&content), Some(thread_id.to_owned()));
+        let detail = Detail::Entry(Box::new(content));
+        UiEvent { kind, at_us, thread_id, thread_kind: None, turn_id, item_id, detail }
     }
 }
 
@@ -353,13 +289,17 @@ impl View<'_> {
         Some(self.conversation.identities.kind(thread_id)).filter(|kind| !kind.is_user())
     }
 
+    fn tell(&mut self, content: Content<'static>) {
+        self.emit(UiKind::of(&content), Detail::Entry(Box::new(content)));
+    }
+
     fn activity(&mut self, thread_id: String, turn_id: Option<String>, activity: Activity) {
         let place = ItemPlace { thread_id: Some(thread_id), turn_id, item_id: None };
         self.emit_at(place, UiKind::Activity, Detail::Activity { activity });
     }
 
     fn status(&mut self, subject: Ended, status: &str) {
-        self.emit(UiKind::Status, Detail::Status(Status { subject, end: EndDocument::of_status(status) }));
+        self.tell(Content::Status(EndDocument { subject: Some(subject), ..EndDocument::of_status(status) }));
     }
 
     fn delta(&mut self, kind: UiKind, part: Option<&'static str>, delta: &str) {
@@ -372,8 +312,9 @@ impl View<'_> {
             for (thread_id, turn) in step.lost.turns.iter().filter(|(id, turn)| id.is_some() && turn.is_at_work()) {
                 let Turn { id: Some(turn_id), .. } = &**turn else { continue };
                 let end = TurnEnd::unreported(step.lost_code()).document();
+                let end = Content::Status(EndDocument { subject: Some(Ended::Turn), ..end });
                 let place = ItemPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
-                self.emit_at(place, UiKind::Status, Detail::Status(Status { subject: Ended::Turn, end }));
+                self.emit_at(place, UiKind::Status, Detail::Entry(Box::new(end)));
             }
         } else if let Change::Resolved(request, end) = &step.change {
             self.closed(request, end.clone());
@@ -391,7 +332,7 @@ impl View<'_> {
             Change::None | Change::RunEnded | Change::Answered { .. } => {}
             Change::TurnStarted { .. } => self.status(Ended::Turn, "in_progress"),
             Change::TurnEnded { end, .. } => {
-                self.emit(UiKind::Status, Detail::Status(Status { subject: Ended::Turn, end: end.document() }));
+                self.tell(Content::Status(EndDocument { subject: Some(Ended::Turn), ..end.document() }));
             }
             Change::Piece(delta) => self.piece(message, delta),
             Change::ItemStarted { item, .. } => self.item_started(item),
@@ -406,18 +347,19 @@ impl View<'_> {
             Change::Diff { text, snapshot } => {
                 let (diff_id, supersedes) = (snapshot.diff_id.clone(), snapshot.supersedes.clone());
                 let (diff_id, supersedes) = (diff_id.into(), supersedes.map(Cow::Owned));
-                self.emit(UiKind::Diff, Detail::Diff(TurnDiff { diff_id, supersedes, text: text.clone().into() }));
+                self.tell(Content::Diff(TurnDiff { diff_id, supersedes, text: text.clone().into() }));
             }
             Change::Plan => {
                 let plan: Value = message.params.read().unwrap_or_default();
-                self.emit(UiKind::Plan, Detail::Plan(PlanDocument::of(&plan)));
+                self.tell(Content::Plan(PlanDocument::of(&plan)));
             }
-            Change::Usage(usage) => self.emit(UiKind::TokenCount, Detail::Usage(*usage)),
+            Change::Usage(usage) => self.tell(Content::Usage(*usage)),
             Change::Compacted { by_item: true } => {}
             Change::Compacted { by_item: false } => self.status(Ended::Compaction, "completed"),
             Change::Error { failure, will_retry } => {
-                let (message, error_code) = (failure.message.clone().unwrap_or_default(), failure.code.clone());
-                self.emit(UiKind::Error, Detail::Error(Error { message, error_code, will_retry: *will_retry }));
+                let message = Some(failure.message.clone().unwrap_or_default().into());
+                let (error_code, will_retry) = (failure.code.clone().map(Cow::Owned), Some(*will_retry));
+                self.tell(Content::Error(ErrorDocument { text: None, message, error_code, will_retry }));
             }
             Change::Asked(id) => {
                 if let Some(request) = self.conversation.request(id) {
@@ -448,7 +390,7 @@ impl View<'_> {
             ItemKind::User | ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan | ItemKind::Aside => {}
             ItemKind::Compaction => self.status(Ended::Compaction, "in_progress"),
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.emit(UiKind::ToolBegin, Detail::Tool(Box::new(item.document())));
+                self.emit(UiKind::ToolBegin, Detail::Begun(Box::new(item.document())));
                 // A request may come before the start of its item.
                 if let Some(request) = self.conversation.request_about(&self.place) {
                     self.opened(request, &Value::Null);
@@ -458,23 +400,21 @@ impl View<'_> {
     }
 
     fn item_completed(&mut self, item: &Item) {
-        let said = |content| Said { text: Some(item.text().unwrap_or_default().into()), content };
         match item.kind {
-            ItemKind::User => {
-                let own = |part: &str| Cow::Owned(part.to_owned());
-                let content = item.content_types().map(|types| types.into_iter().map(own).collect());
-                self.emit(UiKind::Message, Detail::Message(Message { role: "user", said: said(content) }));
-            }
-            ItemKind::Assistant => self.emit(UiKind::AssistantFinalize, Detail::Said(said(None))),
-            ItemKind::Reasoning => self.emit(UiKind::ReasoningFinalize, Detail::Said(said(None))),
-            ItemKind::Plan => {
-                let text = Some(item.text().unwrap_or_default());
-                self.emit(UiKind::Plan, Detail::Plan(PlanDocument { text, ..PlanDocument::default() }));
-            }
             ItemKind::Compaction => self.status(Ended::Compaction, "completed"),
             ItemKind::Aside => {}
-            ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.emit(UiKind::ToolEnd, Detail::Tool(Box::new(item.document())));
+            ItemKind::User
+            | ItemKind::Assistant
+            | ItemKind::Reasoning
+            | ItemKind::Plan
+            | ItemKind::Command
+            | ItemKind::FileChange
+            | ItemKind::Tool => {
+                let mut content = item.content();
+                if let Content::User(said) = &mut content {
+                    said.role = Some("user");
+                }
+                self.tell(content);
             }
         }
     }
@@ -539,7 +479,7 @@ impl View<'_> {
             not_sent: not_sent.map(Cow::Owned),
             ..ApprovalDocument::default()
         };
-        self.emit_at(request.place.clone(), kind(request), Detail::Resolved(Box::new(resolved)));
+        self.emit_at(request.place.clone(), kind(request), Detail::Entry(Box::new(Content::Approval(resolved))));
     }
 }
 
@@ -551,6 +491,20 @@ fn kind(request: &Request) -> UiKind {
 }
 
 impl Pending {
+    /// The request of an entry, as far as that has it.
+    pub(crate) fn of_entry(entry: &Entry<'_>) -> Option<Pending> {
+        let Content::Approval(request) = &entry.content else { return None };
+        let own = |text: &Option<Cow<'_, str>>| text.as_deref().map(str::to_owned);
+        (request.kind != AUTO_REVIEW).then(|| Pending {
+            status: "pending",
+            request_id: own(&request.request_id),
+            kind: protocol::of_name(&request.kind),
+            command: own(&request.command),
+            reason: own(&request.reason),
+            ..Pending::default()
+        })
+    }
+
     fn of(request: &Request, params: &Value, item: Option<&ToolDetails>) -> Pending {
         let text = |name: &str| params[name].as_str().map(str::to_owned);
         let member = |name: &str| {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::control::request_view::{answer_in_words, files};
 use crate::engine::{Subject, permissions_in_words, without_shell, without_system_shell};
-use crate::history::{Detail, ItemDocument, Pending, ReviewDocument, ReviewStatus, UiEvent, action_in_words};
+use crate::history::{Content, Detail, ItemDocument, Pending, ReviewDocument, ReviewStatus, UiEvent, action_in_words};
 use crate::journal::Position;
 use crate::protocol::change::{FileChange, Form};
 use crate::protocol::{Method, Showing, ThreadKind};
@@ -389,11 +389,18 @@ impl Facts {
     pub(crate) fn take(&mut self, event: &UiEvent) {
         let (thread_id, kind) = (event.thread_id.as_deref(), event.thread_kind.unwrap_or_default());
         match &event.detail {
-            Detail::Usage(usage) => {
-                if let Some(total) = usage.total {
-                    self.thread(thread_id, kind).tokens = Some((total, usage.context_window));
+            Detail::Entry(content) => match &**content {
+                Content::Usage(usage) => {
+                    if let Some(total) = usage.total {
+                        self.thread(thread_id, kind).tokens = Some((total, usage.context_window));
+                    }
                 }
-            }
+                Content::User(said) => {
+                    let text = said.text.as_deref().unwrap_or_default();
+                    self.thread(thread_id, kind).said = Some(text.chars().take(SAID_CHARS_MAX).collect());
+                }
+                _ => {}
+            },
             Detail::Answer(answer)
                 if answer.method.as_deref().and_then(Method::of).is_some_and(Method::opens_thread) =>
             {
@@ -402,10 +409,6 @@ impl Facts {
                     let opened = thread.and_then(|thread| thread.id);
                     self.thread(opened.as_deref().or(thread_id), kind).model = Some(model);
                 }
-            }
-            Detail::Message(message) => {
-                let text = message.said.text.as_deref().unwrap_or_default();
-                self.thread(thread_id, kind).said = Some(text.chars().take(SAID_CHARS_MAX).collect());
             }
             _ => {}
         }

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::engine::without_shell;
 use crate::history::{
-    ApprovalDocument, Detail, EndDocument, Ended, ItemDocument, OVERRULED, Pending, PlanDocument, ReviewDocument,
-    UiEvent, UiKind,
+    AUTO_REVIEW, ApprovalDocument, Content, Detail, EndDocument, Ended, ItemDocument, OVERRULED, Pending, PlanDocument,
+    ReviewDocument, Said, UiEvent, UiKind,
 };
 use crate::protocol::Method;
 use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Kind, Looking, Matcher, Stage};
@@ -199,14 +199,7 @@ impl Timeline {
 
     fn tell(&mut self, event: &SessionEvent, ui: &UiEvent) {
         match (ui.kind, &ui.detail) {
-            (_, Detail::Message(message)) => {
-                let other = message.said.content.as_ref().map(|parts| {
-                    let parts: Vec<&str> = parts.iter().map(|part| &**part).filter(|part| *part != "text").collect();
-                    format!("[{}]", parts.join(", "))
-                });
-                let text = message.said.text.as_deref().unwrap_or_default();
-                self.say(event, Kind::User, Stage::Done, &other.unwrap_or_default(), text);
-            }
+            (_, Detail::Entry(content)) => self.entry(event, ui, content),
             (UiKind::AssistantDelta, Detail::Delta(piece)) => self.grows(event, ui, Kind::Assistant, &piece.delta),
             (UiKind::ReasoningDelta, Detail::Delta(piece)) => self.grows(event, ui, Kind::Reasoning, &piece.delta),
             (UiKind::Plan, Detail::Delta(piece)) => self.written_plan(event, ui, &piece.delta, Stage::Open),
@@ -216,34 +209,10 @@ impl Timeline {
                 let changes = progress.changes.as_ref().filter(|changes| changes.is_array());
                 self.tool_grows(event, ui, text, changes);
             }
-            (kind, Detail::Said(said)) => {
-                let kind = if kind == UiKind::ReasoningFinalize { Kind::Reasoning } else { Kind::Assistant };
-                self.ends_as(event, ui, kind, said.text.as_deref().unwrap_or_default());
-            }
-            (_, Detail::Plan(plan)) => self.plan(event, ui, plan),
-            (_, Detail::Diff(diff)) => self.diff(event, ui, &diff.text),
-            (UiKind::ToolEnd, Detail::Tool(item)) => {
-                let stage = match item.status.as_deref() {
-                    Some("declined" | "cancelled" | "interrupted") => Stage::Stopped,
-                    _ if item.is_error == Some(true) => Stage::Failed,
-                    _ => Stage::Done,
-                };
-                self.tool(event, ui, item, stage);
-            }
-            (_, Detail::Tool(item)) => self.tool(event, ui, item, Stage::Open),
+            (_, Detail::Begun(item)) => self.tool(event, ui, item, Stage::Open),
             (_, Detail::Review(review)) => self.review(event, review),
-            (_, Detail::Overruled(review)) => {
-                let title = format!("{} → {OVERRULED}", without_shell(&review.subject));
-                self.say(event, Kind::Review, Stage::Done, &title, "");
-            }
+            (_, Detail::Overruled(review)) => self.overruled(event, &review.subject),
             (_, Detail::Pending(request)) => self.opened(event, request),
-            (_, Detail::Resolved(request)) => self.closed(event, request),
-            (_, Detail::Status(status)) => self.status(event, ui, status.subject, &status.end),
-            (_, Detail::Error(error)) => {
-                let again = if error.will_retry { "it is tried again" } else { "" };
-                let stage = if again.is_empty() { Stage::Failed } else { Stage::Done };
-                self.say(event, Kind::Error, stage, &error.message, again);
-            }
             (UiKind::RpcError, Detail::Answer(answer)) => {
                 let method = answer.method.as_deref().unwrap_or_default();
                 if !Method::of(method).is_some_and(Method::reads_pages) {
@@ -252,7 +221,48 @@ impl Timeline {
                     self.say(event, Kind::Error, Stage::Failed, &title, "");
                 }
             }
-            (_, Detail::Answer(_) | Detail::Activity { .. } | Detail::Usage(_)) => {}
+            (_, Detail::Answer(_) | Detail::Activity { .. }) => {}
+        }
+    }
+
+    /// Takes what a transcript tells, too.
+    fn entry(&mut self, event: &SessionEvent, ui: &UiEvent, content: &Content<'_>) {
+        let text = |said: &Said<'_>| said.text.as_deref().unwrap_or_default().to_owned();
+        match content {
+            Content::User(said) => {
+                let other = said.content.as_ref().map(|parts| {
+                    let parts: Vec<&str> = parts.iter().map(|part| &**part).filter(|part| *part != "text").collect();
+                    format!("[{}]", parts.join(", "))
+                });
+                self.say(event, Kind::User, Stage::Done, &other.unwrap_or_default(), &text(said));
+            }
+            Content::Assistant(said) => self.ends_as(event, ui, Kind::Assistant, &text(said)),
+            Content::Reasoning(said) => self.ends_as(event, ui, Kind::Reasoning, &text(said)),
+            Content::Plan(plan) => self.plan(event, ui, plan),
+            Content::Diff(diff) => self.diff(event, ui, &diff.text),
+            Content::Command(item) | Content::FileChange(item) | Content::Tool(item) => {
+                let stage = match item.status.as_deref() {
+                    Some("declined" | "cancelled" | "interrupted") => Stage::Stopped,
+                    _ if item.is_error == Some(true) => Stage::Failed,
+                    _ => Stage::Done,
+                };
+                self.tool(event, ui, item, stage);
+            }
+            Content::Approval(request) if request.kind == AUTO_REVIEW => match &request.review {
+                Some(review) => self.review(event, review),
+                None => self.overruled(event, request.text.as_deref().unwrap_or_default()),
+            },
+            Content::Approval(request) => self.closed(event, request),
+            Content::Status(end) => self.status(event, ui, end.subject.unwrap_or(Ended::Turn), end),
+            Content::Compaction => {
+                self.status(event, ui, Ended::Compaction, &EndDocument::of_status("completed"));
+            }
+            Content::Error(error) => {
+                let will_retry = error.will_retry == Some(true);
+                let (stage, again) = if will_retry { (Stage::Done, "it is tried again") } else { (Stage::Failed, "") };
+                self.say(event, Kind::Error, stage, error.text(), again);
+            }
+            Content::Usage(_) | Content::Other(_) => {}
         }
     }
 
@@ -452,6 +462,10 @@ impl Timeline {
                 entry.took_us = entry.lasted_us(event.at_us);
             }
         });
+    }
+
+    fn overruled(&mut self, event: &SessionEvent, subject: &str) {
+        self.say(event, Kind::Review, Stage::Done, &format!("{} → {OVERRULED}", without_shell(subject)), "");
     }
 
     fn status(&mut self, event: &SessionEvent, ui: &UiEvent, subject: Ended, end: &EndDocument) {

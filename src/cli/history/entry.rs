@@ -65,9 +65,7 @@ pub(super) fn words<'a>(entry: &'a Entry<'_>) -> Words<'a> {
             let why = end.why().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
             Words::TurnEnd { tone, line: format!("turn {}{took}{why}", end.status) }
         }
-        Content::Error(error) => {
-            action(Tone::Bad, format!("error: {}", one_line(error.text.as_deref().unwrap_or_default())))
-        }
+        Content::Error(error) => action(Tone::Bad, format!("error: {}", one_line(error.text()))),
         Content::Usage(usage) => {
             action(Tone::Faint, format!("{} tokens in the last call", usage.total.unwrap_or_default()))
         }
