@@ -10,25 +10,15 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use memchr::memmem;
 
-use super::automaton_of_any_case;
 use super::table::{ENTITIES, ESCAPED_QUOTES};
+use super::{automaton_of_any_case, patterns};
 
 /// A text made of another one.
 #[derive(Debug, Default)]
 pub(super) struct View {
     text: Vec<u8>,
-    pieces: Vec<Piece>,
-}
-
-/// Bytes of a view that stand for as many bytes of the text, or one byte that stands for any number of them.
-#[derive(Debug)]
-struct Piece {
-    /// Its start in the view.
-    at: usize,
-    /// Its start in the text.
-    from: usize,
-    /// Its length in the text.
-    bytes: usize,
+    /// The start and the end in the other text of what each byte stands for.
+    places: Vec<(u32, u32)>,
 }
 
 impl View {
@@ -38,64 +28,27 @@ impl View {
 
     /// Returns the place in the text of a part of the view that is not empty.
     pub(super) fn place(&self, span: &Range<usize>) -> Range<usize> {
-        let (first, last) = (self.piece(span.start), self.piece(span.end - 1));
-        let (start, end) = (&self.pieces[first], &self.pieces[last]);
-        let is_whole = span.end == self.end_of(last);
-        let to = if is_whole { end.from + end.bytes } else { end.from + span.end - end.at };
-        start.from + span.start - start.at..to
-    }
-
-    /// Returns the number of the piece of a byte.
-    fn piece(&self, at: usize) -> usize {
-        self.pieces.partition_point(|piece| piece.at <= at) - 1
-    }
-
-    fn end_of(&self, piece: usize) -> usize {
-        self.pieces.get(piece + 1).map_or(self.text.len(), |next| next.at)
+        self.places[span.start].0 as usize..self.places[span.end - 1].1 as usize
     }
 
     /// Appends a part of the text.
     fn keep(&mut self, text: &[u8], part: Range<usize>) {
-        if part.is_empty() {
-            return;
-        }
-        let at = self.text.len();
         self.text.extend_from_slice(&text[part.clone()]);
-        match self.pieces.last_mut() {
-            Some(last) if last.from + last.bytes == part.start && last.at + last.bytes == at => {
-                last.bytes += part.len()
-            }
-            Some(_) | None => self.pieces.push(Piece { at, from: part.start, bytes: part.len() }),
-        }
+        self.places.extend((part.start as u32..part.end as u32).map(|at| (at, at + 1)));
     }
 
     /// Appends one byte in the place of a part of the text.
     fn put(&mut self, byte: u8, part: Range<usize>) {
-        self.pieces.push(Piece { at: self.text.len(), from: part.start, bytes: part.len() });
         self.text.push(byte);
+        self.places.push((part.start as u32, part.end as u32));
     }
 
     /// The same view of the text that `inner` is a view of.
-    fn through(self, inner: &View) -> View {
-        let mut outer = View { text: Vec::with_capacity(self.text.len()), pieces: Vec::new() };
-        for (number, piece) in self.pieces.iter().enumerate() {
-            let mut at = piece.from;
-            let to = at + self.end_of(number) - piece.at;
-            while at < to {
-                let number = inner.piece(at);
-                let end = inner.end_of(number).min(to);
-                let place = inner.place(&(at..end));
-                match inner.text[at..end] {
-                    [byte] => outer.put(byte, place),
-                    _ => {
-                        outer.pieces.push(Piece { at: outer.text.len(), from: place.start, bytes: place.len() });
-                        outer.text.extend_from_slice(&inner.text[at..end]);
-                    }
-                }
-                at = end;
-            }
+    fn through(mut self, inner: &View) -> View {
+        for (from, to) in &mut self.places {
+            (*from, *to) = (inner.places[*from as usize].0, inner.places[*to as usize - 1].1);
         }
-        outer
+        self
     }
 }
 
@@ -105,19 +58,11 @@ pub(super) fn decoded(text: &[u8]) -> Option<View> {
     if !MARKED.is_match(text) {
         return None;
     }
-    let mut view = View::default();
-    let mut at = 0;
+    let (mut view, mut at) = (View::default(), 0);
     while at < text.len() {
-        let bytes = match escape(&text[at..]) {
-            Some((bytes, byte)) => {
-                view.put(byte, at..at + bytes);
-                bytes
-            }
-            None => {
-                view.keep(text, at..at + 1);
-                1
-            }
-        };
+        let escape = escape(&text[at..]);
+        let (bytes, byte) = escape.unwrap_or((1, text[at]));
+        view.put(byte, at..at + bytes);
         at += bytes;
     }
     Some(view)
@@ -213,28 +158,37 @@ fn marks(line: &[u8], goes_on: bool) -> usize {
     at
 }
 
+patterns! {
+    /// What stands in front of the text of a line, but for the mark of a change.
+    MARK = concat!(
+        "^(?:",
+        // The time of a line of a log.
+        r"\d[\d.,+TZ]*[:/-][\d.,+TZ]*(?:[:/-][\d:.,/+TZ-]*[\d.,/+TZ-]|[/-]) ",
+        // `file:12:`, `file-12-` and `file:` as `grep` writes them.
+        r"|[!#%*+./0-9?@A-Z\\^_a-z~-][!#%*+./0-9?@A-Z\\^_a-z~:-]*?(?::\d{1,10}:|-\d{1,10}-)",
+        r"|[!#%*+./0-9?@A-Z\\^_a-z~-]+:\b",
+        // The number of a line as `cat`, `grep`, `nl` and editors write it.
+        r"|L?\d{1,9}(?:[\t:-]|[.)] | *(?:\||│|┃) ?|→| {2,})",
+        // `web-1  | ` of a service among several.
+        r"|[\w.-]+ {1,64}(?:\||│|┃) ",
+        // `[12.345] `, `[me@host dir]$ `, `(venv) `
+        r#"|(?:\[[^"'`={}\[(,;\]]+\]|\([^"'`={}\[(,;)]+\))(?:[$#%>:]? |[$#%>:])"#,
+        // Signs of prompts and of quotations, with the blank behind them.
+        r"|(?:[$#%<*|]|•|❯|➜|λ|»|›|│|┃|>>>?|\.\.\.|//|\$>) |> ?",
+        // `me@host:~$ `, `bash-5.2$ `, `PS C:\x> `, `C:\x>`
+        r#"|(?:PS )?.:\\[^"'`=;|&<{}>\n]*> ?|(?:[^\s"'`=;|&<{}]+?|[~/][^"'`=;|&<{}\n]*?"#,
+        r#"|[^"'`=;|&<{}\n]+?@[^"'`=;|&<{}\n]*?)(?:[$#%>]|❯|➜) )"#
+    );
+}
+
 /// Returns the length of the mark that a text begins with, which stands behind some blanks.
 fn mark(text: &[u8], blanks: usize, goes_on: bool) -> usize {
     let near = &text[..text.len().min(MARK_BYTES_MAX)];
     match near.first() {
         Some(b'+') if blanks <= 4 => change(near, goes_on),
         Some(b'-') if blanks <= 1 => change(near, goes_on),
-        Some(b'0'..=b'9') => longest([time(near), number(near), place(near)]),
-        Some(b'L') if near.get(1).is_some_and(u8::is_ascii_digit) => {
-            longest([number(&near[1..]).map(|bytes| bytes + 1)])
-        }
-        Some(b'[') => longest([bracket(near, b']')]),
-        Some(b'(') => longest([bracket(near, b')')]),
-        Some(byte) if byte.is_ascii_alphabetic() || b"~/._".contains(byte) => {
-            place(near).or_else(|| service(near)).or_else(|| prompt(near)).unwrap_or_default()
-        }
-        Some(_) => sign(near),
-        None => 0,
+        _ => MARK.find(near).map_or(0, |found| found.len()),
     }
-}
-
-fn longest<const COUNT: usize>(marks: [Option<usize>; COUNT]) -> usize {
-    marks.into_iter().flatten().max().unwrap_or_default()
 }
 
 /// `+`, `-` of a change, `+ ` of `set -x`. `---` is a heading, a rule, or the first line of a key.
@@ -246,105 +200,6 @@ fn change(text: &[u8], goes_on: bool) -> usize {
         bytes if bytes <= 4 && !text.starts_with(b"---") => bytes,
         _ => 0,
     }
-}
-
-/// The number of a line as `cat`, `grep`, `nl` and editors write it.
-fn number(text: &[u8]) -> Option<usize> {
-    let digits = text.iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
-    let rest = &text[digits..];
-    let blanks = rest.iter().take_while(|byte| **byte == b' ').count();
-    let bytes = match rest.first()? {
-        b'\t' | b':' | b'-' => 1,
-        b'.' | b')' if rest.get(1) == Some(&b' ') => 2,
-        _ => match bar(&rest[blanks..]) {
-            0 if rest.starts_with("→".as_bytes()) => "→".len(),
-            0 if blanks >= 2 => blanks,
-            0 => return None,
-            bar => blanks + bar,
-        },
-    };
-    (digits <= 9).then_some(digits + bytes)
-}
-
-/// Returns the length of an upright line at the start of a text, with one blank behind it.
-fn bar(text: &[u8]) -> usize {
-    let bar = ["|", "│", "┃"].into_iter().find(|bar| text.starts_with(bar.as_bytes())).map_or(0, str::len);
-    bar + usize::from(bar > 0 && text.get(bar) == Some(&b' '))
-}
-
-/// The time of a line of a log.
-fn time(text: &[u8]) -> Option<usize> {
-    let is_part = |byte: &&u8| byte.is_ascii_digit() || b":-.,/+TZ".contains(byte);
-    let bytes = text.iter().take(48).take_while(is_part).count();
-    let parts = text[..bytes].iter().filter(|byte| matches!(byte, b':' | b'-' | b'/')).count();
-    (parts >= 2 && text[bytes - 1] != b':' && text.get(bytes) == Some(&b' ')).then_some(bytes + 1)
-}
-
-/// `file:12:`, `file-12-` and `file:` as `grep` writes them.
-fn place(text: &[u8]) -> Option<usize> {
-    let is_part = |byte: &&u8| byte.is_ascii_graphic() && !b"\"'`=(){}[]<>|;,$&".contains(byte);
-    let word = &text[..text.iter().take_while(is_part).count()];
-    let numbered = |at: usize| {
-        let digits = word[at + 1..].iter().take(10).take_while(|byte| byte.is_ascii_digit()).count();
-        (digits > 0 && word.get(at + 1 + digits) == Some(&word[at])).then_some(at + 2 + digits)
-    };
-    let ends = || (1..word.len()).filter(|at| matches!(word[*at], b':' | b'-'));
-    ends().find_map(numbered).or_else(|| {
-        let at = memchr::memchr(b':', word).filter(|at| *at > 0)?;
-        let behind = text.get(at + 1)?;
-        (!behind.is_ascii_whitespace() && !b":/\\=".contains(behind)).then_some(at + 1)
-    })
-}
-
-/// `web-1  | ` of a service among several.
-fn service(text: &[u8]) -> Option<usize> {
-    let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    let name = text.iter().take_while(is_part).count();
-    let blanks = text[name..].iter().take(64).take_while(|byte| **byte == b' ').count();
-    let bar = bar(&text[name + blanks..]);
-    (name > 0 && blanks > 0 && bar > 1).then_some(name + blanks + bar)
-}
-
-/// `[12.345] `, `[me@host dir]$ `, `(venv) `.
-fn bracket(text: &[u8], close: u8) -> Option<usize> {
-    let end = memchr::memchr(close, text)?;
-    let is_part = |byte: &u8| !b"\"'`={}[(,;".contains(byte);
-    let is_closed = matches!(text.get(end + 1), Some(b' ' | b'$' | b'#' | b'%' | b'>' | b':'));
-    (is_closed && end > 1 && text[1..end].iter().all(is_part)).then(|| end + 1 + usize::from(text[end + 1] == b' '))
-}
-
-/// Signs of prompts and of quotations, with the blank behind them.
-const SIGNS: [&str; 21] = [
-    "$ ", "# ", "% ", ">>> ", ">> ", "> ", ">", "< ", "... ", "❯ ", "➜ ", "λ ", "» ", "› ", "• ", "* ", "// ", "| ",
-    "│ ", "┃ ", "$> ",
-];
-
-fn sign(text: &[u8]) -> usize {
-    SIGNS.into_iter().find(|sign| text.starts_with(sign.as_bytes())).map_or(0, str::len)
-}
-
-/// `me@host:~$ `, `bash-5.2$ `, `PS C:\x> `, `C:\x>`.
-fn prompt(text: &[u8]) -> Option<usize> {
-    const ENDS: [&[u8]; 6] = [b"$ ", b"# ", b"% ", b"> ", "❯ ".as_bytes(), "➜ ".as_bytes()];
-    let is_stop = |byte: &u8| b"\"'`=;|&<{}\n".contains(byte);
-    let is_drive = |front: &[u8]| front.strip_prefix(b"PS ").unwrap_or(front).get(1..3) == Some(b":\\");
-    for at in 1..text.len() {
-        if is_stop(&text[at]) {
-            return None;
-        }
-        let front = &text[..at];
-        let end = ENDS.into_iter().find(|end| text[at..].starts_with(end)).map(<[u8]>::len);
-        match end {
-            Some(bytes) => {
-                let is_word = !front.iter().any(u8::is_ascii_whitespace);
-                let is_prompt = is_word || is_drive(front) || front.contains(&b'@') || b"~/".contains(&front[0]);
-                return is_prompt.then_some(at + bytes);
-            }
-            None if text[at] == b'>' && is_drive(front) => return Some(at + 1),
-            None => {}
-        }
-    }
-    None
 }
 
 /// Bytes at which [`decoration`] may find something.
