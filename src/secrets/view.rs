@@ -202,34 +202,64 @@ fn change(text: &[u8], goes_on: bool) -> usize {
     }
 }
 
-/// Bytes at which [`decoration`] may find something.
-static DECORATES: [bool; 256] = {
-    let (mut decorates, mut byte) = ([false; 256], 0);
-    while byte < 256 {
-        let code = byte as u8;
-        let is_control = (code < b' ' && !matches!(code, b'\t' | b'\n' | b'\r')) || code == 0x7f;
-        decorates[byte] =
-            is_control || matches!(code, b'\\' | b'^' | b'`' | b'%' | b'&' | b'[' | 0xc2 | 0xe2 | 0xe3 | 0xef);
-        byte += 1;
-    }
-    decorates
-};
+/// ESC, in spellings that mean nothing else.
+macro_rules! certain_esc {
+    () => {
+        r"(?:\x1b|\\{1,8}(?:u001[bB]|u\{1[bB]\}|x1[bB]|033)|␛|%1[bB]|&#27;|&#x1b;)"
+    };
+}
+
+/// ESC, in any spelling.
+macro_rules! esc {
+    () => {
+        concat!("(?:", certain_esc!(), r"|\\{1,8}[eE]|\^\[|`e)")
+    };
+}
+
+patterns! {
+    /// Escape sequences, and blanks and line ends that are written in another way.
+    DECORATION = concat!(
+        "(?s)(?:", esc!(), r"\[|\xc2\x9b)[0-?]*[ -/]*[@-~]|",
+        // A title or an address with its end. JSON doubles the backslash at the end.
+        esc!(), r"[\]PX^_][^\n\x07\x1b]{0,255}?(?:\x07|\\{1,8}(?:u0007|u\{7\}|x07|007|a)|␇|\^G|%07|\x1b\\",
+        r"|(?:\\(?:u001[bB]|u\{1[bB]\}|x1[bB]|033|[eE])|␛|%1[bB]|&#27;|&#x1b;|\^\[|`e)\\{1,2}",
+        r"|\\{2}(?:u001[bB]|u\{1[bB]\}|x1[bB]|033|[eE])\\{1,4}|\\{4}(?:u001[bB]|u\{1[bB]\}|x1[bB]|033|[eE])\\{1,8})|",
+        esc!(), r"[()*#].|", certain_esc!(), r"[78=>cDEHMNOZ\\]?",
+        // A colour whose ESC was lost.
+        r"|\[\d[\d;]{0,15}m",
+        // Each level of JSON doubles the backslashes. Of three, one stands for itself.
+        r"|(?:\\{8}|\\{4}|\\{1,2})[nrt]|\\{1,8}(?:u00|x)[aA]0",
+        // Blanks that do not break; those without a width are not even blanks.
+        r"|(?:\xc2\xa0)+|\xe2\x80[\x80-\x8f\xaf]|\xe2\x81[\x9f\xa0]|\xe3\x80\x80|\xef\xbb\xbf",
+        r"|&nbsp;|&#160;|&#x[aA]0;|%[cC]2%[aA]0|\\?[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+    );
+    /// Decorations that end a line: among them those that move the cursor elsewhere.
+    ENDS_LINE = r"^(?:\\+[nr]|.{0,12}(?:[^\[^]\[|\^\[\[|\xc2\x9b)(?:[0-?]*[ -/]*[ABEFHJLMSTdf]|[01]?G))$";
+    /// Decorations that stand for a blank.
+    IS_BLANK = concat!(
+        r"^(?:.{0,12}(?:[^\[^]\[|\^\[\[|\xc2\x9b)[0-?]*[ -/]*[CGIa]|\\+(?:u00|x)[aA]0|(?:\xc2\xa0)+|\xe2\x80[\x80-\x8a\xaf]|\xe2\x81\x9f",
+        r"|\xe3\x80\x80|&nbsp;|&#160;|&#x[aA]0;|%[cC]2%[aA]0)$"
+    );
+}
 
 /// A text without escape sequences; `None` if it has none, and no blanks and line ends that are written in another way.
 fn without_escapes(text: &[u8]) -> Option<View> {
-    let mut view = View::default();
-    let (mut at, mut kept_to) = (0, 0);
-    while let Some(found) = text[at..].iter().position(|byte| DECORATES[usize::from(*byte)]) {
-        let from = at + found;
-        at = from + 1;
-        if let Some((bytes, byte)) = decoration(&text[from..]) {
-            at = from + bytes;
-            view.keep(text, kept_to..from);
+    let (mut view, mut kept_to) = (View::default(), 0);
+    for found in DECORATION.find_iter(text) {
+        view.keep(text, kept_to..found.start());
+        kept_to = found.end();
+        match found.as_bytes() {
+            // Most are colours.
+            [.., b'm'] => {}
+            [b'\\', .., b't'] => view.put(b'\t', found.range()),
             // A cursor that moves at the beginning of a line ends none.
-            if let Some(byte) = byte.filter(|byte| *byte != b'\n' || !is_empty_line(&view.text)) {
-                view.put(byte, from..at);
+            written if ENDS_LINE.is_match(written) => {
+                if !is_empty_line(&view.text) {
+                    view.put(b'\n', found.range());
+                }
             }
-            kept_to = at;
+            written if IS_BLANK.is_match(written) => view.put(b' ', found.range()),
+            _ => {}
         }
     }
     view.keep(text, kept_to..text.len());
@@ -241,139 +271,6 @@ fn is_empty_line(text: &[u8]) -> bool {
     let near = &text[text.len().saturating_sub(MARK_BYTES_MAX)..];
     let line = &near[memchr::memrchr(b'\n', near).map_or(0, |end| end + 1)..];
     line.len() < MARK_BYTES_MAX && line[marks(line, false)..].trim_ascii().is_empty()
-}
-
-/// Returns the length of the decoration that a text begins with, and the blank or the line end that it stands for.
-fn decoration(text: &[u8]) -> Option<(usize, Option<u8>)> {
-    match text {
-        [b'[', b'0'..=b'9', ..] => lone_colour(text).map(|bytes| (bytes, None)),
-        [b'[', ..] => None,
-        [0xc2, 0x9b, rest @ ..] => csi(rest).map(|(bytes, byte)| (2 + bytes, byte)),
-        _ => sequence(text).or_else(|| blank(text)),
-    }
-}
-
-/// A colour whose ESC was lost.
-fn lone_colour(text: &[u8]) -> Option<usize> {
-    let codes = text[1..].iter().take(16).take_while(|byte| byte.is_ascii_digit() || **byte == b';').count();
-    (text.get(1 + codes) == Some(&b'm')).then_some(codes + 2)
-}
-
-/// Spellings of ESC behind backslashes.
-const ESCAPED: [&[u8]; 9] = [b"u001b", b"u001B", b"u{1b}", b"u{1B}", b"x1b", b"x1B", b"033", b"e", b"E"];
-
-/// Other spellings of it.
-const WRITTEN: [&[u8]; 7] = ["␛".as_bytes(), b"^[", b"`e", b"%1b", b"%1B", b"&#27;", b"&#x1b;"];
-
-/// Returns the length of ESC in any spelling, and whether that spelling means nothing else.
-fn esc(text: &[u8]) -> Option<(usize, bool)> {
-    if text.first() == Some(&0x1b) {
-        return Some((1, true));
-    }
-    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
-    let (spellings, rest) = if slashes > 0 { (&ESCAPED[..], &text[slashes..]) } else { (&WRITTEN[..], text) };
-    let spelling = spellings.iter().find(|spelling| rest.starts_with(spelling))?;
-    Some((slashes + spelling.len(), !matches!(*spelling, b"e" | b"E" | b"^[" | b"`e")))
-}
-
-/// The escape sequence that a text begins with.
-fn sequence(text: &[u8]) -> Option<(usize, Option<u8>)> {
-    let (esc, is_certain) = esc(text)?;
-    let rest = &text[esc..];
-    let behind = rest.get(1..).unwrap_or_default();
-    let found = match rest.first() {
-        Some(b'[') => csi(behind),
-        Some(b']') => string(behind).map(|bytes| (bytes, None)),
-        Some(b'P' | b'X' | b'^' | b'_') => string(behind).map(|bytes| (bytes, None)),
-        Some(b'(' | b')' | b'*' | b'#') if !behind.is_empty() => Some((1, None)),
-        Some(b'7' | b'8' | b'=' | b'>' | b'c' | b'D' | b'E' | b'H' | b'M' | b'N' | b'O' | b'Z' | b'\\')
-            if is_certain =>
-        {
-            Some((0, None))
-        }
-        Some(_) | None => None,
-    };
-    match found {
-        Some((bytes, byte)) => Some((esc + 1 + bytes, byte)),
-        None => is_certain.then_some((esc, None)),
-    }
-}
-
-/// Returns the length of a control sequence behind its introducer. One that moves the cursor elsewhere ends a line.
-fn csi(text: &[u8]) -> Option<(usize, Option<u8>)> {
-    let run = |from: usize, of: std::ops::RangeInclusive<u8>| {
-        text[from..].iter().take(64).take_while(|byte| of.contains(byte)).count()
-    };
-    let codes = run(0, 0x30..=0x3f);
-    let at = codes + run(codes, 0x20..=0x2f);
-    let byte = match text.get(at)? {
-        b'A' | b'B' | b'E' | b'F' | b'H' | b'J' | b'L' | b'M' | b'S' | b'T' | b'd' | b'f' => Some(b'\n'),
-        b'G' if matches!(text[..codes], [] | [b'0' | b'1']) => Some(b'\n'),
-        b'C' | b'G' | b'I' | b'a' => Some(b' '),
-        0x40..=0x7e => None,
-        _ => return None,
-    };
-    Some((at + 1, byte))
-}
-
-/// Longest text of a title or an address in an escape sequence, in bytes.
-const STRING_BYTES_MAX: usize = 4_096;
-
-/// Returns the length of the text of an escape sequence with its end. Another sequence ends it, too, and it is not one then.
-fn string(text: &[u8]) -> Option<usize> {
-    const BELLS: [&[u8]; 8] = [b"u0007", b"u{7}", b"x07", b"007", b"a", "␇".as_bytes(), b"^G", b"%07"];
-    let near = &text[..text.len().min(STRING_BYTES_MAX)];
-    let mut at = 0;
-    loop {
-        at += near
-            .get(at..)?
-            .iter()
-            .position(|byte| matches!(byte, 7 | 0x1b | b'\\' | b'^' | b'%' | b'`' | b'&' | 0xe2 | b'\n'))?;
-        let rest = &near[at..];
-        let slashes = rest.iter().take(8).take_while(|byte| **byte == b'\\').count();
-        let bell = BELLS.iter().find(|bell| rest[slashes..].starts_with(bell));
-        match rest[0] {
-            7 => return Some(at + 1),
-            b'\n' => return None,
-            _ if bell.is_some_and(|bell| (slashes > 0) == bell[0].is_ascii_alphanumeric()) => {
-                return bell.map(|bell| at + slashes + bell.len());
-            }
-            _ => {}
-        }
-        if let Some((esc, _)) = esc(rest) {
-            // JSON doubles the backslash that belongs to it.
-            let closing_max = if rest[0] == 0x1b { 1 } else { (2 * slashes).max(2) };
-            let closing = rest[esc..].iter().take(closing_max).take_while(|byte| **byte == b'\\').count();
-            return (closing > 0).then_some(at + esc + closing);
-        }
-        at += slashes.max(1);
-    }
-}
-
-/// Blanks that do not break in their spellings.
-const BLANKS: [&[u8]; 6] = [b"&nbsp;", b"&#160;", b"&#xa0;", b"&#xA0;", b"%C2%A0", b"%c2%a0"];
-
-/// Returns the length of a blank or a line end that is written in another way.
-fn blank(text: &[u8]) -> Option<(usize, Option<u8>)> {
-    let slashes = text.iter().take(8).take_while(|byte| **byte == b'\\').count();
-    // Each level of JSON doubles them. Of three, one stands for itself.
-    let is_escape = slashes.is_power_of_two();
-    match &text[slashes..] {
-        [b'n', ..] if is_escape => Some((slashes + 1, Some(b'\n'))),
-        [b'r', ..] if is_escape => Some((slashes + 1, Some(b'\r'))),
-        [b't', ..] if is_escape => Some((slashes + 1, Some(b'\t'))),
-        [b'u', b'0', b'0', b'a' | b'A', b'0', ..] if slashes > 0 => Some((slashes + 5, Some(b' '))),
-        [b'x', b'a' | b'A', b'0', ..] if slashes > 0 => Some((slashes + 3, Some(b' '))),
-        [0xc2, 0xa0, rest @ ..] => {
-            let more = rest.chunks_exact(2).take_while(|sign| **sign == [0xc2, 0xa0]).count();
-            Some((2 + 2 * more, Some(b' ')))
-        }
-        // Those without a width are not even blanks.
-        [0xe2, 0x80, 0x8b..=0x8f, ..] | [0xe2, 0x81, 0xa0, ..] | [0xef, 0xbb, 0xbf, ..] => Some((3, None)),
-        [0xe2, 0x80, 0x80..=0x8a | 0xaf, ..] | [0xe2, 0x81, 0x9f, ..] | [0xe3, 0x80, 0x80, ..] => Some((3, Some(b' '))),
-        [0..=0x08 | 0x0b..=0x1f | 0x7f, ..] => Some((1, None)),
-        rest => BLANKS.iter().find(|blank| rest.starts_with(blank)).map(|blank| (blank.len(), Some(b' '))),
-    }
 }
 
 #[cfg(test)]
