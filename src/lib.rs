@@ -38,13 +38,13 @@
 //! # Rooms
 //!
 //! Imports run one way: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← driver ← text ← history ← api ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← hub ← sessions ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`], [`config`] beside [`history`] and
-//! [`launch`] beside [`control`]. To change a rule, go to:
+//! context_engine} ← relay ← hub ← sessions ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`] and [`config`]
+//! beside [`history`]. To change a rule, go to:
 //!
 //! | room | its rules |
 //! |---|---|
 //! | [`wire`] (pure) | line framing, message parsing, equality of ids |
-//! | [`os`] | what is asked of the system, by what it is for; the only room that knows which system it is |
+//! | [`os`] | what is asked of the system, by what it is for: descriptors, sockets, terminals, processes, clocks; `os::launch`: the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; `os::signals`: signals to a poll loop; the only room that knows which system it is |
 //! | [`protocol`] (pure) | the methods of codex that this program knows: which are secret, which fields are used; the only room with method names |
 //! | [`secrets`] (pure) | what a secret looks like, in one table; masks in texts, JSON and records; the credentials that a message carries |
 //! | [`engine`] (pure) | the effects of each line, how much of it is recorded, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it; `engine::terminal`: the text that a command's output leaves on a screen; `engine::shell_line`: the commands in a line for a shell |
@@ -61,7 +61,6 @@
 //! | [`index`] | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention |
 //! | [`keeping`] | deletion and redaction in stored sessions on the user's request |
 //! | [`control`] | the relay's control socket: its place, access and endpoints; its client; the display of requests and times |
-//! | [`launch`] | the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; signals to a poll loop |
 //! | [`capture`] | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
 //! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
@@ -120,8 +119,6 @@ mod index;
 mod keeping;
 
 mod control;
-
-mod launch;
 
 mod capture;
 

@@ -12,14 +12,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::screen::{Ran, not_started, status_of};
 use super::tail::Tail;
-use crate::launch::{self, Signals, process_group};
 use crate::os::descriptors::{are_same_file, stderr, stdout, write};
+use crate::os::launch;
 use crate::os::polling::{PollFlags, poll_one};
+use crate::os::processes::process_group;
+use crate::os::processes::{self, Pid};
+use crate::os::signals::Signal;
+use crate::os::signals::Signals;
 use crate::os::{self, Errno};
 
 /// Size of one read, in bytes.
@@ -171,7 +174,7 @@ fn pass_signal_on(number: i32, child: Pid) {
         SIGQUIT => Signal::QUIT,
         _ => return,
     };
-    let _ = kill_process(child, signal);
+    let _ = processes::signal(child, signal);
 }
 
 fn is_in_foreground() -> bool {

@@ -5,15 +5,14 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 
-use rustix::process::Pid;
-
 use super::startup::Startup;
+use crate::os::processes;
 
 /// A shell, as the leader of its terminal has started it.
 pub(super) struct Shell {
-    leader: Pid,
+    leader: u32,
     /// Its process, once it is known.
-    process: Option<i32>,
+    process: Option<u32>,
     /// The end of its command line: a wrapper of the shell has the same.
     arguments: Vec<u8>,
     /// Its variables: it removes them before it runs anything of the user's.
@@ -22,7 +21,7 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    pub(super) fn new(leader: Pid, startup: &Startup) -> Shell {
+    pub(super) fn new(leader: u32, startup: &Startup) -> Shell {
         let arguments = startup.words.iter().skip(1).flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
         let variable = |(name, value): &(&str, std::ffi::OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
         let variables = startup.variables.iter().map(variable).collect();
@@ -34,10 +33,10 @@ impl Shell {
         if self.is_told {
             return None;
         }
-        let process = self.process.or_else(|| child_of(self.leader))?;
+        let process = self.process.or_else(|| processes::child(self.leader))?;
         self.process = Some(process);
         // Empty once it has ended.
-        let line = read(process, "cmdline").filter(|line| !line.is_empty())?;
+        let line = processes::arguments(process).filter(|line| !line.is_empty())?;
         if line.ends_with(&self.arguments) && self.has_variables(process) {
             return None;
         }
@@ -47,31 +46,14 @@ impl Shell {
         Some(String::from_utf8_lossy(name).trim_start_matches('-').to_owned())
     }
 
-    fn has_variables(&self, process: i32) -> bool {
+    fn has_variables(&self, process: u32) -> bool {
         if self.variables.is_empty() {
             return true;
         }
-        let Some(environment) = read(process, "environ").filter(|environment| !environment.is_empty()) else {
+        let Some(environment) = processes::environment(process).filter(|environment| !environment.is_empty()) else {
             return true;
         };
         let there: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
         self.variables.iter().all(|variable| there.contains(&variable.as_slice()))
     }
-}
-
-/// The only child of the leader.
-fn child_of(leader: Pid) -> Option<i32> {
-    let leader = leader.as_raw_nonzero();
-    let children = read(leader.get(), &format!("task/{leader}/children"))?;
-    String::from_utf8_lossy(&children).split_whitespace().next()?.parse().ok()
-}
-
-#[cfg(target_os = "linux")]
-fn read(process: i32, file: &str) -> Option<Vec<u8>> {
-    std::fs::read(format!("/proc/{process}/{file}")).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn read(_process: i32, _file: &str) -> Option<Vec<u8>> {
-    None
 }

@@ -17,20 +17,20 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_current_process_group, kill_process, kill_process_group, setsid, waitpid,
-};
 use rustix::pty::{grantpt, ptsname, unlockpt};
 use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetpgrp, tcsetwinsize};
-use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH};
 
 use super::replaced::Shell;
 use super::startup::Startup;
 use super::terminal::{Terminal, TypeAhead, hand_back, received_keys};
 use crate::engine::terminal::Size;
-use crate::launch::{self, Signals};
 use crate::os::descriptors::{self, stderr, stdin};
+use crate::os::launch;
 use crate::os::polling::{PollFd, PollFlags, poll, poll_one};
+use crate::os::processes::{self, Change, Pid};
+use crate::os::signals::Signals;
+use crate::os::signals::{self, Signal};
 use crate::os::{self, Errno};
 
 /// Size of one read, in bytes.
@@ -85,7 +85,8 @@ pub(crate) fn run_in_terminal(
     startup: Option<&Startup>,
     seen: impl FnMut(Happened<'_>),
 ) -> io::Result<Ran> {
-    let signals = Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH])?;
+    let signals =
+        Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH])?;
     let ours = os::terminals::terminal()?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
@@ -101,8 +102,8 @@ pub(crate) fn run_in_terminal(
     terminal.pass_through()?;
     let leader = start_leader(words, variables, &theirs, &unread_to)?;
     drop((theirs, unread_to));
+    let shell = startup.map(|startup| Shell::new(leader.id(), startup));
     let leader = Pid::from_child(&leader);
-    let shell = startup.map(|startup| Shell::new(leader, startup));
     let (typed, hung_up, is_in_background) = (Vec::new(), false, false);
     let mut show = Show { terminal, signals, ours, leader, shell, typed, hung_up, is_in_background, resized: None };
     let mut ran = show.run(seen);
@@ -318,7 +319,7 @@ impl Show<'_> {
     /// Forwards a signal to the foreground of the program's terminal.
     fn pass_on(&self, signal: Signal) {
         if let Ok(group) = tcgetpgrp(&self.ours) {
-            let _ = kill_process_group(group, signal);
+            let _ = processes::signal_group(group, signal);
         }
     }
 
@@ -341,20 +342,17 @@ impl Show<'_> {
 
     /// Stops when the leader has stopped, and returns its status when it has ended.
     fn check_leader(&mut self, unshown: &mut Vec<u8>) -> Leader {
-        match waitpid(Some(self.leader), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-            Ok(Some((_, status))) if status.stopped() => {
+        match processes::change(self.leader) {
+            Ok(Some(Change::Stopped)) => {
                 self.show(unshown);
                 self.terminal.give_back();
                 // The kernel ignores this if no process could continue us.
-                let _ = kill_current_process_group(Signal::TSTP);
+                let _ = signals::raise_in_group(Signal::TSTP);
                 self.take_terminal();
-                let _ = kill_process(self.leader, Signal::CONT);
+                let _ = processes::signal(self.leader, Signal::CONT);
                 Leader::WasStopped
             }
-            Ok(Some((_, status))) => {
-                let ended_by = || status.terminating_signal().map(|signal| 128 + signal);
-                Leader::Ended(Ran::with(status.exit_status().or_else(ended_by).unwrap_or(1)))
-            }
+            Ok(Some(Change::Ended(status))) => Leader::Ended(Ran::with(status)),
             Ok(None) | Err(Errno::INTR) => Leader::Runs,
             // Another thread has already waited for it.
             Err(_) => Leader::Ended(Ran::with(1)),
@@ -410,28 +408,22 @@ pub(crate) fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
 
 fn run_as_leader(words: &[OsString]) -> i32 {
     // Either fails only if it is already so.
-    let _ = setsid();
-    let _ = rustix::process::ioctl_tiocsctty(stdin());
-    ignore_background_output();
+    let _ = processes::begin_session();
+    let _ = os::terminals::control(stdin());
+    // It stops a background process that hands the terminal on.
+    signals::ignore(SIGTTOU);
     let program = match start_program(words) {
         Ok(program) => program,
         Err(error) => return not_started(&words[0], &error),
     };
     loop {
-        match waitpid(Some(program), WaitOptions::UNTRACED) {
-            Ok(Some((_, status))) => {
-                if let Some(code) = status.exit_status() {
-                    return code;
-                }
-                if let Some(signal) = status.terminating_signal() {
-                    return 128 + signal;
-                }
-                if status.stopped() {
-                    let _ = kill_process(getpid(), Signal::STOP);
-                    // Our parent has continued us.
-                    let _ = tcsetpgrp(stdin(), program);
-                    let _ = kill_process_group(program, Signal::CONT);
-                }
+        match processes::wait_for_change(program) {
+            Ok(Some(Change::Ended(status))) => return status,
+            Ok(Some(Change::Stopped)) => {
+                let _ = signals::raise(Signal::STOP);
+                // Our parent has continued us.
+                let _ = tcsetpgrp(stdin(), program);
+                let _ = processes::signal_group(program, Signal::CONT);
             }
             Ok(None) | Err(Errno::INTR) => {}
             Err(_) => return CANNOT_RUN,
@@ -440,29 +432,14 @@ fn run_as_leader(words: &[OsString]) -> i32 {
 }
 
 /// Starts the program in its own process group, which is in the foreground from the start.
-#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
 fn start_program(words: &[OsString]) -> io::Result<Pid> {
     let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).process_group(0);
-    // SAFETY: the closure only makes system calls, which are async-signal-safe, and allocates nothing.
-    unsafe {
-        command.pre_exec(|| {
-            // Without a terminal the program can still run.
-            let _ = tcsetpgrp(stdin(), getpid());
-            Ok(())
-        });
-    }
+    command.args(&words[1..]);
+    launch::foreground_group(&mut command);
     // After the call above, which SIGTTOU must not stop.
     launch::hand_down(&mut command, &[]);
     let child = command.spawn()?;
     Ok(Pid::from_child(&child))
-}
-
-/// Ignores SIGTTOU, which stops a background process that hands the terminal on.
-#[expect(unsafe_code, reason = "no safe interface sets a signal's disposition")]
-fn ignore_background_output() {
-    // SAFETY: SIG_IGN is a valid disposition for SIGTTOU, and no handler of ours is replaced.
-    unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
 }
 
 /// Prints a shell's message for a program that cannot run; returns a shell's status for it.

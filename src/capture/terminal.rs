@@ -16,9 +16,9 @@ use rustix::termios::{
 };
 
 use crate::engine::terminal::Size;
-use crate::launch::process_group;
 use crate::os::descriptors::{self, stdin, stdout};
 use crate::os::polling::{PollFlags, poll_one};
+use crate::os::processes::process_group;
 
 #[derive(Debug)]
 pub(crate) struct Terminal {

@@ -24,7 +24,7 @@ use crate::capture::{
 };
 use crate::config::{ContextScope, Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand};
-use crate::launch;
+use crate::os::launch;
 use crate::secrets::redacted;
 use crate::store::{Found, Otherwise};
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use crate::launch::is_ignored;
+use crate::os::signals::is_ignored;
 
 /// Deferred signals; one instance per process.
 #[derive(Default)]

@@ -52,8 +52,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config::Environment;
+use crate::os::launch;
+use crate::relay;
 use crate::store::Found;
-use crate::{launch, relay};
 use dispatch::Invocation;
 use hub_tool::Down;
 use screen::Screen;

@@ -21,7 +21,7 @@ use super::{FAILED, NO_SUCH_THREAD, complete, say, select_session, tape_export};
 use crate::config::Environment;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Record, SegmentName};
-use crate::launch;
+use crate::os::launch;
 use crate::replay::{
     Difference, ListenNews, ListenOptions, Pace, Strictness, Summary, Survey, Tape, TapeError, TapeReader, TapeStep,
     listen, serve, summary_of,

@@ -13,7 +13,7 @@ use super::select_session;
 use super::table::{Column, Table};
 use super::{CliError, Done, NOT_RUNNING, complete, say};
 use crate::config::Environment;
-use crate::launch;
+use crate::os::launch;
 use crate::sessions::source::{AnsweredIn, Home, Source};
 use crate::store::Otherwise;
 use crate::web::{

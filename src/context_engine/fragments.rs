@@ -12,15 +12,15 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
 use super::calls::Post;
 use super::permit::{Permit, Subject};
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
-use crate::launch;
 use crate::os::descriptors::never_block;
+use crate::os::launch;
 use crate::os::polling::{PollFlags, poll_one};
+use crate::os::processes;
+use crate::os::signals::Signal;
 
 /// Time limit of a command or a file. Source: the contract.
 const FRAGMENT_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -293,7 +293,7 @@ fn wait_for(stdout: Option<&ChildStdout>, wait_max: Duration) {
 
 /// Kills the process group of a child that is not reaped, and reaps the child.
 fn kill(child: &mut Child) {
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = processes::signal_group_of(child, Signal::KILL);
     let _ = child.wait();
 }
 
@@ -339,12 +339,9 @@ mod tests {
         let pid_file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
         assert_eq!(read(&shell(&script), None), Err("it took over 1s, and was killed".to_owned()));
-        let pid: i32 = std::fs::read_to_string(pid_file).expect("it was begun").trim().parse().expect("a number");
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        let pid: u32 = std::fs::read_to_string(pid_file).expect("it was begun").trim().parse().expect("a number");
         let began = Instant::now();
-        while rustix::process::test_kill_process(pid).is_ok()
-            && !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "))
-        {
+        while processes::ProcessIdentity::of(pid).is_some() {
             assert!(began.elapsed() < Duration::from_secs(60), "it runs on");
             std::thread::park_timeout(Duration::from_millis(5));
         }
@@ -358,7 +355,7 @@ mod tests {
         assert_eq!(read(&shell(&script), None), Ok("hi\n".to_owned()));
         let pid: i32 = std::fs::read_to_string(pid_file).expect("it was begun").trim().parse().expect("a number");
         // The process left behind must still run.
-        let left = rustix::process::kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL);
+        let left = processes::signal(processes::Pid::from_raw(pid).expect("a process"), Signal::KILL);
         assert_eq!(left, Ok(()));
     }
 

@@ -14,12 +14,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::launch;
+use crate::os::launch;
+use crate::os::processes;
+use crate::os::signals::Signal;
 use crate::secrets::redacted;
 
 /// Limit of an output line, in bytes.
@@ -214,7 +215,7 @@ impl Process {
 
     /// The child is not reaped yet, so its process id cannot belong to another process.
     fn signal(&self, signal: Signal) {
-        if let Err(error) = kill_process_group(Pid::from_child(&self.child), signal) {
+        if let Err(error) = processes::signal_group_of(&self.child, signal) {
             tracing::debug!(%error, "signal the context engine");
         }
     }

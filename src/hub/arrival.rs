@@ -8,10 +8,10 @@ use super::front;
 use super::link::Link;
 use super::links::{Own, RECONNECT_AFTER};
 use super::on_sockets::{Hub, Reach};
-use super::peer::terminal_of;
 use crate::control::{self, refused_peer};
 use crate::engine::{Effect, Input, Peer, Transport};
 use crate::os::polling::PollFlags;
+use crate::os::processes;
 use crate::socket::{FaultChange, LOOK_EVERY, Refused};
 use crate::websocket::{Accepted, Accepting, Connecting, Request};
 use crate::wire::Side;
@@ -108,7 +108,7 @@ impl Hub {
             if let Some(refused) = &refused {
                 self.core.handle(Input::PeerRefused(refused_peer("hub", refused)), effects);
             }
-            let terminal = peer.pid.and_then(terminal_of);
+            let terminal = peer.pid.and_then(processes::terminal);
             let peer = Peer { transport: Transport::WebSocket, pid: peer.pid, terminal };
             self.arrivals.push(Arrival { peer, since, refused, stage: ArrivalStage::Asks(accepting) });
         }

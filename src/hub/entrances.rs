@@ -9,9 +9,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::options::{DefaultSocket, HubOptions};
-use super::peer::ProcessIdentity;
 use super::sockets::{Claim, ClaimError, bind_own, bind_own_again, default_socket, own_socket};
 use crate::api::SocketDocument;
+use crate::os::processes::ProcessIdentity;
 use crate::socket::{Displaced, FaultChange, LastingSocket, Occupant, Peer, SocketError};
 use crate::websocket::Listener;
 

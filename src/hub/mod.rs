@@ -9,7 +9,6 @@ mod link;
 pub(crate) mod links;
 mod on_sockets;
 mod options;
-mod peer;
 pub(crate) mod process;
 mod published;
 mod run;
@@ -21,7 +20,6 @@ pub(crate) use down::{Down, command};
 pub(crate) use front::Front;
 pub use link::{Link, LinkEnd};
 pub(crate) use options::{DefaultSocket, HubOptions};
-pub(crate) use peer::ProcessIdentity;
 pub(crate) use run::run;
 
 use crate::config::SessionName;

@@ -22,14 +22,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::peer::ProcessIdentity;
 use crate::files::{self, Access, Folder};
-use crate::launch;
 use crate::os::descriptors::never_block;
+use crate::os::launch;
+use crate::os::processes::ProcessIdentity;
+use crate::os::signals::Signal;
 use crate::os::sockets::connect;
 use crate::relay::ServerCommand;
 use crate::socket::{self, Peer, SocketError};

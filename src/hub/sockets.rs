@@ -18,8 +18,8 @@ use std::{fmt, io};
 use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 
-use super::peer::ProcessIdentity;
 use crate::files;
+use crate::os::processes::ProcessIdentity;
 use crate::socket::{self, Displaced, Occupant, Peer, SocketError};
 use crate::store::Found;
 use crate::websocket::Listener;

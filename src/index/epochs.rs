@@ -18,8 +18,9 @@ use super::model::{Reached, first_segment};
 use super::shared::{IndexNotice, IndexSettings};
 use crate::history::Fold;
 use crate::journal::{Position, SegmentName, all_ended, is_whole};
+use crate::os::clocks::{boot_id, booted_unix_s};
 use crate::protocol::of_name;
-use crate::store::{DatabaseError, SeqMark, SeqWish, Witness, WitnessFile, WitnessRead, boot_id, booted_unix_s};
+use crate::store::{DatabaseError, SeqMark, SeqWish, Witness, WitnessFile, WitnessRead};
 
 /// Numbers reserved at a time. Source: the contract.
 pub(super) const RESERVE: u64 = 10_000;
@@ -512,7 +513,7 @@ mod tests {
         fn restart_machine(&self) -> bool {
             let path = self.home().join("marks/s");
             let text = std::fs::read_to_string(&path).expect("it is there");
-            let Some(boot) = crate::store::boot_id() else { return false };
+            let Some(boot) = crate::os::clocks::boot_id() else { return false };
             std::fs::write(&path, text.replace(&boot, "another")).expect("it can be written");
             true
         }

@@ -19,7 +19,8 @@ use crate::config::RetentionBounds;
 use crate::history::{EntryRow, SessionActivity};
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
-use crate::store::{IndexLock, WitnessFile, boot_id, empty_log, expired_sessions, remove_expired, remove_leftovers};
+use crate::os::clocks;
+use crate::store::{IndexLock, WitnessFile, empty_log, expired_sessions, remove_expired, remove_leftovers};
 
 /// The shortest pause between two reads.
 const READ_PAUSE_MIN: Duration = Duration::from_millis(20);
@@ -284,7 +285,7 @@ impl Indexer {
             transcript_fault_reported: false,
             witness,
             witness_fault_told: false,
-            boot: boot_id(),
+            boot: clocks::boot_id(),
             clock: &SYSTEM,
         }
     }

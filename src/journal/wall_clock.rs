@@ -4,6 +4,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::os::clocks::since_boot;
+
 /// A difference that only somebody who sets the clock makes.
 const JUMP_MIN: Duration = Duration::from_secs(3_600);
 
@@ -80,15 +82,6 @@ impl Moment {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Moment { since_epoch, since_boot: since_boot() }
     }
-}
-
-/// Time in which the machine sleeps counts, as it does for the wall clock.
-fn since_boot() -> Duration {
-    #[cfg(target_os = "linux")]
-    let id = rustix::time::ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    let id = rustix::time::ClockId::Monotonic;
-    Duration::try_from(rustix::time::clock_gettime(id)).unwrap_or_default()
 }
 
 /// Clocks that a test sets.

@@ -8,8 +8,12 @@
 //!
 //! Nothing here knows what a descriptor, a process or a file is for.
 
+pub(crate) mod clocks;
 pub(crate) mod descriptors;
+pub(crate) mod launch;
 pub(crate) mod polling;
+pub(crate) mod processes;
+pub(crate) mod signals;
 pub(crate) mod sockets;
 pub(crate) mod terminals;
 

@@ -1,9 +1,11 @@
 //! Terminals.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::pty::OpenptFlags;
+
+use super::Result;
 
 /// Our side of a new terminal, which does not become the one that controls us.
 pub fn terminal() -> io::Result<OwnedFd> {
@@ -16,6 +18,11 @@ pub fn terminal() -> io::Result<OwnedFd> {
         super::descriptors::close_at_exec(&terminal)?;
         Ok(terminal)
     }
+}
+
+/// Makes a terminal the one that controls our session, which we lead and which has none.
+pub(crate) fn control(terminal: impl AsFd) -> Result<()> {
+    rustix::process::ioctl_tiocsctty(terminal)
 }
 
 #[cfg(test)]

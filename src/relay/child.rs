@@ -10,13 +10,14 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal as KernelSignal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::pipes::{PipeSource, Sink};
 use crate::config::DEPTH_VARIABLE;
 use crate::engine::{Exit, Signal};
-use crate::launch;
+use crate::os::launch;
+use crate::os::processes::{self, Pid};
+use crate::os::signals::Signal as KernelSignal;
 use crate::secrets::masked_args;
 
 /// A server command line.
@@ -71,7 +72,7 @@ impl Server {
     /// long as the process calls this.
     pub(super) fn spawn(command: &ServerCommand) -> io::Result<Spawned> {
         // Pipes replace its stdin and stdout, so only a closed stderr has to stay closed.
-        let mut process = command.to_process(&[libc::STDERR_FILENO]);
+        let mut process = command.to_process(&[2]);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         launch::end_with_parent(&mut process, KernelSignal::TERM);
         let mut child = process.spawn()?;
@@ -114,7 +115,7 @@ impl Server {
             Signal::HangUp => KernelSignal::HUP,
         };
         if !self.reaped
-            && let Err(error) = kill_process(Pid::from_child(&self.child), number)
+            && let Err(error) = processes::signal(Pid::from_child(&self.child), number)
         {
             tracing::info!(%error, ?signal, "forward a signal to the server");
         }

@@ -26,7 +26,7 @@ use crate::engine::{
     LiveSettings, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
 };
 use crate::journal::Batch;
-use crate::launch::Signals;
+use crate::os::signals::Signals;
 use crate::wire::{Conn, Side};
 
 /// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.

@@ -12,8 +12,8 @@ use smallvec::SmallVec;
 use super::core::Core;
 use crate::control::{Message, Reply};
 use crate::engine::{ApiCallId, ApiRequest, Effect, Now, earlier};
-use crate::launch::Signals;
 use crate::os::polling::{self, PollFd, PollFlags};
+use crate::os::signals::Signals;
 
 /// Descriptors for which no memory is allocated: more than a relay has.
 const FEW: usize = 5;

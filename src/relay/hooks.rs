@@ -21,7 +21,9 @@ use serde_json::Value;
 use super::deciders::Use;
 use super::guard::Guard;
 use crate::control::with_thread;
-use crate::launch;
+use crate::os::launch;
+use crate::os::processes::{self, Pid};
+use crate::os::signals::Signal;
 use crate::store::Ledger;
 
 /// Time limit of a hook. Source: the contract.
@@ -128,7 +130,7 @@ impl HookRunner {
 
 /// Runs a hook under a supervisor and waits for it.
 fn run(program: &str, args: &[String], session_id: &str, input: &str) {
-    let mut supervisor = Command::new(own_program());
+    let mut supervisor = Command::new(processes::own_program());
     // The name decides which program we are: started as `codex`, we would be the relay.
     supervisor.arg0("codex-shim").arg(SUPERVISOR).arg("--").arg(program).args(args);
     // A codex-shim that the hook starts then uses this session by default.
@@ -142,11 +144,6 @@ fn run(program: &str, args: &[String], session_id: &str, input: &str) {
         Outcome::Ended(status) => tracing::warn!(program, ?status, "the hook has failed"),
         Outcome::NotStarted(error) => tracing::warn!(%error, program, "start the hook's supervisor"),
     }
-}
-
-/// Our executable, even if the file at its path was replaced.
-fn own_program() -> PathBuf {
-    if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe().unwrap_or_default() }
 }
 
 /// Runs `words` with our stdin, and kills its process group if it takes too long. Returns the exit status.
@@ -236,7 +233,7 @@ fn run_piped_within(command: &mut Command, input: &str, wait_max: Duration) -> O
     let writer = std::thread::Builder::new().name("hook-stdin".to_owned()).stack_size(STACK_BYTES).spawn(move || {
         let _ = input.map(|(mut stdin, input)| stdin.write_all(input.as_bytes()));
     });
-    let pid = child.id();
+    let pid = Pid::from_child(&child);
     let waiter = std::thread::Builder::new().name("hook-wait".to_owned()).stack_size(STACK_BYTES).spawn(move || {
         let _ = done.send(wait(&mut child));
     });
@@ -245,10 +242,8 @@ fn run_piped_within(command: &mut Command, input: &str, wait_max: Duration) -> O
     match ended.recv_timeout(waited) {
         Ok(status) => Outcome::Ended(status),
         Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-            if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-                // The process is not reaped, or its thread would have sent the status.
-                let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
-            }
+            // The process is not reaped, or its thread would have sent the status.
+            let _ = processes::signal_group(pid, Signal::KILL);
             // Lets the waiting thread reap it.
             let _ = ended.recv_timeout(REAP_WAIT_MAX);
             Outcome::Killed
@@ -309,12 +304,9 @@ mod tests {
         let pids = std::fs::read_to_string(&pids).expect("it began");
         for pid in pids.split_whitespace() {
             let began = std::time::Instant::now();
-            let is_alive = || {
-                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
-            };
-            while is_alive() {
-                assert!(began.elapsed() < Duration::from_secs(60), "{pid} is_alive on");
+            let pid = pid.parse().expect("a number");
+            while processes::ProcessIdentity::of(pid).is_some() {
+                assert!(began.elapsed() < Duration::from_secs(60), "{pid} lives on");
                 std::thread::yield_now();
             }
         }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Environment, Settings, Source, is_path};
 use crate::files::{self, Folder};
+use crate::os::processes::own_program;
 
 /// Limit of nested relays. An agent may well run a codex within a codex; a wrapper that loops increases the number
 /// forever.
@@ -351,8 +352,7 @@ impl From<&Metadata> for Identity {
 }
 
 fn ourselves() -> Option<Identity> {
-    // `/proc/self/exe` stays right even if our file was replaced.
-    Identity::of(Path::new("/proc/self/exe")).or_else(|| Identity::of(&std::env::current_exe().ok()?))
+    Identity::of(&own_program())
 }
 
 /// The path of this program for a link: its name on PATH, or the path that started it. An upgrade replaces the program

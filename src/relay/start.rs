@@ -33,7 +33,8 @@ use crate::driver::Driver;
 use crate::engine::{Exit, ServerOwner};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
-use crate::launch::{self, Signals};
+use crate::os::launch;
+use crate::os::signals::Signals;
 use crate::store::{Place, Session, StoreError};
 use crate::wire::Side;
 

@@ -17,9 +17,9 @@ use super::script::Script;
 use super::server::{Pace, Schedule};
 use super::socket::{BindError, bind};
 use super::tape::Tape;
-use crate::launch::Signals;
 use crate::os::Errno;
 use crate::os::polling::{PollFd, PollFlags, poll};
+use crate::os::signals::Signals;
 use crate::websocket::{Accepting, Close, End, Ended, Flushed, Listener, Reading, Response, Utf8Bytes};
 
 /// Limit of the clients at once, those whose handshake is not complete included.

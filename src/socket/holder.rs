@@ -8,7 +8,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use crate::os::clocks::since_boot;
 use crate::os::polling::{PollFlags, poll_one};
+use crate::os::processes::started_ticks;
 
 /// Clock ticks in a second, as `/proc` counts. Source: `USER_HZ` of the architectures that Rust supports on Linux.
 const TICKS_PER_SECOND: u64 = 100;
@@ -37,7 +39,7 @@ impl Holder {
         match super::peer::process_descriptor(stream) {
             Ok(descriptor) => Holder::Descriptor(descriptor),
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
-                Holder::Times(Times { accepted: now(), pid, started: started(pid) })
+                Holder::Times(Times { accepted: now(), pid, started: started_ticks(pid) })
             }
             Err(_) => Holder::Gone,
         }
@@ -48,7 +50,7 @@ impl Holder {
     pub(super) fn is_peer(&self, pid: Option<u32>) -> bool {
         match self {
             Holder::Descriptor(process) => is_alive(process),
-            Holder::Times(times) => times.are_of_peer(pid, started(times.pid)),
+            Holder::Times(times) => times.are_of_peer(pid, started_ticks(times.pid)),
             Holder::Gone => false,
         }
     }
@@ -65,24 +67,8 @@ impl Times {
 
 /// The time since the boot, in ticks.
 fn now() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let (seconds, nanos) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
-    seconds * TICKS_PER_SECOND + nanos * TICKS_PER_SECOND / 1_000_000_000
-}
-
-/// When the process with this id started; `None` if there is none, or if it has ended.
-fn started(pid: u32) -> Option<u64> {
-    ticks_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The start time in `/proc/PID/stat`. The name of a process may contain anything, so the fields are counted from its end.
-fn ticks_of(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    // The state is field 3 of proc(5), and the start time field 22.
-    fields.nth(18)?.parse().ok()
+    let now = since_boot();
+    now.as_secs() * TICKS_PER_SECOND + u64::from(now.subsec_nanos()) * TICKS_PER_SECOND / 1_000_000_000
 }
 
 fn is_alive(process: &OwnedFd) -> bool {
@@ -118,25 +104,12 @@ mod tests {
         }
     }
 
-    #[test]
-    fn start_is_read_behind_any_name() {
-        let line = |name: &str, state: &str| {
-            let rest: Vec<String> =
-                (4..30).map(|field| if field == 22 { "4711".to_owned() } else { "1".to_owned() }).collect();
-            format!("7 ({name}) {state} {}", rest.join(" "))
-        };
-        for (name, state, expect) in [("sh", "S", Some(4_711)), (") S 1 (", "R", Some(4_711)), ("sh", "Z", None)] {
-            assert_eq!(ticks_of(&line(name, state)), expect, "{name} {state}");
-        }
-        assert_eq!((ticks_of(""), ticks_of("7 (sh) S 1 2")), (None, None));
-    }
-
     /// As on a kernel before 6.5.
     #[test]
     fn times_of_a_running_process_are_its_own() {
         let mut child = Command::new("sleep").arg("600").spawn().expect("sleep runs");
         let pid = child.id();
-        let times = Times { pid, accepted: now(), started: started(pid) };
+        let times = Times { pid, accepted: now(), started: started_ticks(pid) };
         let holder = Holder::Times(times);
         assert!(holder.is_peer(Some(pid)), "{times:?}");
         // A connection that was accepted before it started.

@@ -42,4 +42,4 @@ pub(crate) use request_table::{RuleUse, WhichRequests};
 pub(crate) use session::IndexLock;
 pub(crate) use session::{Holder, Place, Session, StoreError};
 pub use witness::{SeqMark, SeqWish};
-pub(crate) use witness::{Witness, WitnessFile, WitnessRead, boot_id, booted_unix_s};
+pub(crate) use witness::{Witness, WitnessFile, WitnessRead};

@@ -186,20 +186,6 @@ fn path_of(home: &Path, session_id: &str) -> PathBuf {
     home.join(path_in_home(session_id))
 }
 
-/// The boot id of the machine, if the system has one.
-#[must_use]
-pub(crate) fn boot_id() -> Option<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
-}
-
-/// When the machine was started, in seconds since the Unix epoch, if the system reports it.
-#[must_use]
-pub(crate) fn booted_unix_s() -> Option<u64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
-}
-
 // Reserves event numbers of a session, so that none is issued twice.
 
 pub(super) const SEQ_TABLES: &str = "

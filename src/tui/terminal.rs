@@ -17,7 +17,6 @@ use ratatui::Terminal;
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Rect, Size};
-use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGURG};
 use signal_hook::iterator::Signals;
 
@@ -27,6 +26,7 @@ use super::pointing::{Mouse, Pointing};
 use super::run::Setup;
 use crate::capture::usual_size;
 use crate::config::NoticeSequence;
+use crate::os::signals::{self, Signal, stop_group};
 use crate::text::doc::{Doc, Role};
 use crate::text::plain;
 
@@ -145,7 +145,7 @@ impl OwnedTerminal {
         PAGING.fetch_add(1, Ordering::SeqCst);
         give_back();
         let result = paged(doc, setup);
-        kill_process(getpid(), Signal::URG)?;
+        signals::raise(Signal::URG)?;
         self.retake()?;
         Ok(result)
     }
@@ -322,25 +322,6 @@ fn code(role: Role) -> Option<u8> {
         Role::User => Some(34),
         Role::Model => Some(35),
     }
-}
-
-/// Stops our process group as Ctrl-Z would: with the default action, which stops any program.
-#[expect(unsafe_code, reason = "no safe interface takes a handler away and puts it back")]
-fn stop_group() -> io::Result<()> {
-    // SAFETY: an all-zero `sigaction` is valid and means the default action; both pointers refer to values that live through
-    // the call.
-    let ours = unsafe {
-        let default: libc::sigaction = std::mem::zeroed();
-        let mut ours: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(SIGTSTP, &raw const default, &raw mut ours) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        ours
-    };
-    let stopped = kill_current_process_group(Signal::TSTP);
-    // SAFETY: the value is the one that the kernel returned above.
-    unsafe { libc::sigaction(SIGTSTP, &raw const ours, std::ptr::null_mut()) };
-    Ok(stopped?)
 }
 
 /// Pauses the thread that reads keys.

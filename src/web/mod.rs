@@ -54,7 +54,8 @@ pub(crate) use hosts::HostName;
 
 use crate::control::{self, LastingListener, Places, SharedEndpoint, SocketFault, routes_of_peer, runtime_of_calls};
 use crate::files::{Access as FileAccess, Folder};
-use crate::launch::Signals;
+use crate::os::clocks::since_boot;
+use crate::os::signals::Signals;
 use crate::sessions::source::Source;
 use crate::socket::{self, Callers, Endpoint, Refused, SocketError};
 use access::Access;
@@ -115,11 +116,7 @@ struct BootClock;
 
 impl BootClock {
     fn now(self) -> Duration {
-        #[cfg(target_os = "linux")]
-        let id = rustix::time::ClockId::Boottime;
-        #[cfg(not(target_os = "linux"))]
-        let id = rustix::time::ClockId::Monotonic;
-        Duration::try_from(rustix::time::clock_gettime(id)).unwrap_or_default()
+        since_boot()
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 30] = [
+const ROOMS: [&str; 29] = [
     "wire",
     "os",
     "protocol",
@@ -24,7 +24,6 @@ const ROOMS: [&str; 30] = [
     "index",
     "keeping",
     "control",
-    "launch",
     "capture",
     "replay",
     "context_engine",
@@ -182,11 +181,10 @@ const OPENING: [&str; 14] = [
 ];
 
 /// Files that may use them because their targets are not below the home, the reason, and the number of calls.
-const OPENS: [(&str, &str, usize); 24] = [
+const OPENS: [(&str, &str, usize); 21] = [
     ("files/mod.rs", "this is where it is done", 4),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
-    ("cli/doctor/servers.rs", "/proc", 1),
     ("cli/doctor/state.rs", "connects to what `files` has checked", 1),
     ("relay/pages.rs", "/proc", 1),
     ("keeping/redact.rs", "syncs a folder that it has written into", 1),
@@ -196,16 +194,14 @@ const OPENS: [(&str, &str, usize); 24] = [
     ("cli/complete.rs", "a folder that the user names", 1),
     ("cli/wrap/mod.rs", "the settings of another tool", 2),
     ("cli/doctor/codex.rs", "the schema that codex has written", 1),
-    ("store/witness.rs", "/proc", 2),
+    ("os/clocks.rs", "/proc", 2),
+    ("os/processes.rs", "/proc", 1),
     ("capture/agent_pty.rs", "the outputs beside an events file", 1),
     ("capture/piped.rs", "/dev/tty", 1),
-    ("capture/replaced.rs", "/proc", 1),
     ("capture/screen.rs", "a terminal", 1),
     ("capture/terminal.rs", "a terminal", 1),
     ("os/descriptors.rs", "our own stdio", 2),
-    ("hub/peer.rs", "/proc", 2),
     ("socket/callers.rs", "/proc", 3),
-    ("socket/holder.rs", "/proc", 1),
     ("hub/sockets.rs", "a folder in the home of codex, to lock it", 1),
 ];
 

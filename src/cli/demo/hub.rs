@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
@@ -19,11 +18,12 @@ use super::{Folder, Outcome, PLAYED_TIMES, Stage, at_the_side, holds, without_sh
 use crate::api::{ServerDocument, State};
 use crate::control::client as side;
 use crate::files;
-use crate::hub::ProcessIdentity;
 use crate::hub::process;
 use crate::hub::sockets::CODEX_SOCKET;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
+use crate::os::processes::ProcessIdentity;
+use crate::os::signals::Signal;
 use crate::os::sockets::connect;
 use crate::protocol::Method;
 use crate::socket::resolve_at;

@@ -27,11 +27,12 @@ use crate::api::{
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
 use crate::engine::{self, MARKER_END, MARKER_START, without_shell};
+use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
+use crate::os::launch;
 use crate::protocol::Method;
 use crate::wire::Side;
-use crate::{files, launch};
 
 /// Show what codex-shim does, in a few seconds
 ///

@@ -13,7 +13,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use super::super::kept_back::KeptBack;
@@ -21,6 +20,8 @@ use super::Check;
 use crate::config::{Environment, Settings};
 use crate::files;
 use crate::os::descriptors::never_block;
+use crate::os::processes;
+use crate::os::signals::Signal;
 use crate::protocol::{Method, RESPONSES};
 use crate::relay::locate::{self, Codex};
 
@@ -482,10 +483,8 @@ impl Printed {
 
 /// Kills the process group of a child that has not been reaped, and reaps the child.
 fn kill(child: &mut Child) {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        // It may have exited meanwhile.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
+    // It may have exited meanwhile.
+    let _ = processes::signal_group_of(child, Signal::KILL);
     let _ = child.wait();
 }
 

@@ -18,7 +18,8 @@ use crate::api::{self, ClientDocument, SessionDocument};
 use crate::config::{Environment, ServerChoice, Settings};
 use crate::control::client;
 use crate::hub::sockets::{Answerer, answerer, default_socket};
-use crate::hub::{self, Front, ProcessIdentity};
+use crate::hub::{self, Front};
+use crate::os::processes::ProcessIdentity;
 use crate::store::{Found, label};
 
 /// How long a server may take to answer a handshake. Codex itself waits about 15 s, and exits then.

@@ -5,7 +5,6 @@
 mod codex;
 mod hub;
 mod reach;
-#[cfg(target_os = "linux")]
 mod servers;
 mod state;
 
@@ -24,10 +23,11 @@ use super::select_session::SessionWord;
 use super::wrap::{self, Look, Made};
 use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
+use crate::files;
 use crate::files::{Folder, Refused};
+use crate::os::launch;
 use crate::relay::locate::is_program;
 use crate::store::Otherwise;
-use crate::{files, launch};
 
 /// Check the installation, and say how to fix what is broken
 ///
@@ -122,7 +122,6 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     hub::checks(&settings, environment, &mut checks);
     state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
     checks.extend(reach::checks(&settings, environment));
-    #[cfg(target_os = "linux")]
     checks.extend(servers::left_behind(settings.home.value.as_deref()));
     checks.push(hook_check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::Check;
 use crate::config::{DEPTH_VARIABLE, Environment, resolved};
 use crate::hub::{self, process};
+use crate::os::processes;
 use crate::store::Survey;
 
 const NAME: &str = "servers";
@@ -42,7 +43,7 @@ struct OfHub {
 
 /// Reports servers without a relay or a hub.
 pub(super) fn left_behind(home: Option<&Path>) -> Vec<Check> {
-    let Some(processes) = processes() else { return Vec::new() };
+    let Some(processes) = table() else { return Vec::new() };
     let left = orphans(&processes);
     let home = home.map(resolved);
     let homes = left.iter().filter_map(|pid| processes.get(pid)?.home.as_deref()).map(resolved);
@@ -121,21 +122,17 @@ fn orphans(processes: &HashMap<u32, Process>) -> Vec<u32> {
 }
 
 /// All processes that can be read.
-fn processes() -> Option<HashMap<u32, Process>> {
+fn table() -> Option<HashMap<u32, Process>> {
     let ourselves = std::env::current_exe().ok();
     let mut found = HashMap::new();
-    for entry in std::fs::read_dir("/proc").ok()?.filter_map(Result::ok) {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-        let stat = String::from_utf8_lossy(&read("stat")).into_owned();
-        // The name may contain anything; the state and the parent follow after it.
-        let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
-        let Some(parent) = rest.split(' ').nth(1).and_then(|parent| parent.parse().ok()) else { continue };
-        let program = std::fs::read_link(entry.path().join("exe")).ok();
+    for pid in processes::all()? {
+        let Some(parent) = processes::parent(pid) else { continue };
+        let program = processes::program(pid);
         let has_our_name = |program: &std::path::Path| {
             program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("codex-shim"))
         };
-        let environment = environment(&read("environ"));
+        let environment = environment(&processes::environment(pid).unwrap_or_default());
+        let arguments = processes::arguments(pid).unwrap_or_default();
         let process = Process {
             parent,
             is_shim: program
@@ -143,7 +140,7 @@ fn processes() -> Option<HashMap<u32, Process>> {
                 .is_some_and(|program| Some(program) == ourselves.as_deref() || has_our_name(program)),
             is_marked: environment.get(DEPTH_VARIABLE).is_some(),
             home: environment.shim_home().value,
-            is_server: read("cmdline").split(|byte| *byte == 0).any(|word| word == b"app-server"),
+            is_server: arguments.split(|byte| *byte == 0).any(|word| word == b"app-server"),
         };
         found.insert(pid, process);
     }

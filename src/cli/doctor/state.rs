@@ -7,7 +7,6 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
-use rustix::process::{Pid, test_kill_process};
 
 use super::super::{select_session, status_tool};
 use super::{Check, Verdict};
@@ -16,6 +15,7 @@ use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
+use crate::os::processes;
 use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, full_name, short};
 
 /// Free space below this counts as low, in bytes.
@@ -270,7 +270,7 @@ fn lock(session: &Found, name: &str) -> Option<Check> {
             .live
             .then(|| Check::note(NAME, format!("{name}: held by a process that is not named in it"), remedy));
     };
-    let is_there = Pid::from_raw(holder.pid.cast_signed()).is_some_and(|pid| test_kill_process(pid).is_ok());
+    let is_there = processes::exists(holder.pid);
     (session.live && !is_there && session.is_still_live()).then(|| {
         let lock = session.dir.join("lock");
         let found = format!("{name}: held, but not by pid {}, which it names and which is gone", holder.pid);

@@ -13,7 +13,6 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueHint};
-use rustix::process::Signal;
 
 pub(super) use self::status::{Fault, Status};
 use self::status::{StatusArguments, run_status};
@@ -25,9 +24,11 @@ use crate::control::client::{self, ANSWER_WAIT_MAX};
 pub(super) use crate::hub::Down;
 use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
-use crate::hub::{self, DefaultSocket, HubOptions, ProcessIdentity};
-use crate::launch;
+use crate::hub::{self, DefaultSocket, HubOptions};
 use crate::os::descriptors::never_block;
+use crate::os::launch;
+use crate::os::processes::ProcessIdentity;
+use crate::os::signals::Signal;
 use crate::os::sockets::connect;
 use crate::socket::{self, LOOK_EVERY, Peer};
 use crate::store::Found;

@@ -39,7 +39,7 @@ use super::wire::PendingRow;
 use crate::api::{Cursor as Seen, SessionUsage, UsageQuery};
 use crate::control::runtime_of_calls;
 use crate::files::{Access, Folder};
-use crate::launch::Signals;
+use crate::os::signals::Signals;
 use crate::store::Found;
 use claim::Standing;
 pub(crate) use cursors::NameFile;

@@ -5,31 +5,25 @@
 //! streams. [`hand_down`] restores the state in a child. [`keep_descriptors`] makes inherited descriptors close at each
 //! `exec`, except after [`hand_down`].
 //!
-//! [`Signals`] delivers later signals to a poll loop, or to an asynchronous program.
-//!
 //! Nothing here starts, ends or waits for a process.
 
-use std::io::{self, Read as _};
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::os::unix::net::UnixStream;
+use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIG_UNBLOCK, SIGCHLD};
-use rustix::process::{Pid, Signal, setsid};
+use libc::{SIG_BLOCK, SIG_DFL, SIG_IGN, SIG_SETMASK, SIGCHLD};
+use rustix::process::{getpid, setsid};
 #[cfg(target_os = "linux")]
-use rustix::process::{getpid, getppid, set_parent_process_death_signal};
-use tokio::sync::oneshot;
+use rustix::process::{getppid, set_parent_process_death_signal};
+use rustix::termios::tcsetpgrp;
 
-use crate::os::polling::{PollFlags, poll_one};
+use super::descriptors::{FIRST_OTHER, stdin};
+use super::signals::{self, Signal, is_ignored, set_disposition};
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
-
-/// The first descriptor that is not a standard stream.
-const FIRST_DESCRIPTOR: RawFd = 3;
 
 /// How many descriptors to try on a system that does not list the open ones.
 const DESCRIPTORS_MAX: RawFd = 4_096;
@@ -41,7 +35,7 @@ struct Launch {
     /// Bit n-1 is set if signal n was ignored.
     ignored: u64,
     /// Standard streams that were closed.
-    closed: [bool; FIRST_DESCRIPTOR as usize],
+    closed: [bool; FIRST_OTHER as usize],
 }
 
 static LAUNCH: OnceLock<Launch> = OnceLock::new();
@@ -70,6 +64,11 @@ fn launch() -> &'static Launch {
     })
 }
 
+/// Reads the state before it is changed, on a system without [`READ_BEFORE_MAIN`].
+pub(super) fn remember() {
+    launch();
+}
+
 fn bit(number: i32) -> u64 {
     1 << (number - 1)
 }
@@ -87,104 +86,7 @@ pub(crate) fn wait_for_children() {
     if is_ignored(SIGCHLD) {
         set_disposition(SIGCHLD, SIG_DFL);
     }
-    unblock(&[SIGCHLD]);
-}
-
-/// Unblocks these signals in the calling thread and in the threads that it starts.
-#[expect(unsafe_code, reason = "no safe interface changes the signal mask")]
-pub(crate) fn unblock(numbers: &[i32]) {
-    launch();
-    // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; the numbers are those of signals; the
-    // old mask is not requested.
-    unsafe {
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut set);
-        for number in numbers {
-            libc::sigaddset(&raw mut set, *number);
-        }
-        libc::pthread_sigmask(SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
-    }
-}
-
-/// The process group of a process, or ours. `None` if the process is gone, or if the leader of the group is in another process
-/// namespace, as in a container: the kernel then says 0, which rustix takes for a valid id.
-#[expect(unsafe_code, reason = "the safe interface of rustix is undefined for the id 0")]
-pub(crate) fn process_group(pid: Option<Pid>) -> Option<Pid> {
-    // SAFETY: the call takes a number and returns one.
-    positive(unsafe { libc::getpgid(Pid::as_raw(pid)) })
-}
-
-/// The process that leads the session of this one; `None` as for [`process_group`].
-#[expect(unsafe_code, reason = "the safe interface of rustix is undefined for the id 0")]
-pub(crate) fn session_leader(pid: Pid) -> Option<Pid> {
-    // SAFETY: the call takes a number and returns one.
-    positive(unsafe { libc::getsid(pid.as_raw_pid()) })
-}
-
-fn positive(raw: i32) -> Option<Pid> {
-    Some(raw).filter(|raw| *raw > 0).and_then(Pid::from_raw)
-}
-
-/// Signals to us, as a socket that a loop can poll; other threads wake the loop through the same socket.
-///
-/// A signal that our launcher ignored, as under `nohup`, stays ignored. One that it blocked is unblocked for us.
-#[derive(Debug)]
-pub(crate) struct Signals {
-    wake: UnixStream,
-    /// The write end of `wake`.
-    waking: UnixStream,
-    seen: Vec<(i32, Arc<AtomicBool>)>,
-}
-
-impl Signals {
-    pub(crate) fn listen(numbers: &[i32]) -> io::Result<Signals> {
-        let (wake, waking) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        waking.set_nonblocking(true)?;
-        let mut seen = Vec::new();
-        unblock(numbers);
-        for number in numbers.iter().copied().filter(|number| !is_ignored(*number) || *number == SIGCHLD) {
-            let flag = Arc::new(AtomicBool::new(false));
-            // Handlers run in the order of registration: the flag is set before the loop is woken.
-            signal_hook::flag::register(number, Arc::clone(&flag))?;
-            signal_hook::low_level::pipe::register(number, waking.try_clone()?)?;
-            seen.push((number, flag));
-        }
-        Ok(Signals { wake, waking, seen })
-    }
-
-    /// A write end that wakes the loop; a write to it never blocks.
-    pub(crate) fn waker(&self) -> io::Result<UnixStream> {
-        self.waking.try_clone()
-    }
-
-    /// Takes the signals received since the last call, in the order of `listen`.
-    pub(crate) fn take(&self) -> Vec<i32> {
-        let mut bytes = [0; 64];
-        while matches!((&self.wake).read(&mut bytes), Ok(read) if read == bytes.len()) {}
-        let taken = self.seen.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
-        taken.map(|(number, _)| *number).collect()
-    }
-
-    /// Waits for a signal on a thread of its own, for an asynchronous program; the receiver gets the first one.
-    pub(crate) fn first(self) -> io::Result<oneshot::Receiver<()>> {
-        let (signalled, first) = oneshot::channel();
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            while self.take().is_empty() {
-                // An interrupted wait is repeated.
-                let _ = poll_one(&self, PollFlags::IN, None);
-            }
-            // Without a receiver the program is ending already.
-            let _ = signalled.send(());
-        })?;
-        Ok(first)
-    }
-}
-
-impl AsFd for Signals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
-    }
+    signals::unblock(&[SIGCHLD]);
 }
 
 /// Makes every inherited descriptor close in the programs that we start from now on, except after [`hand_down`]. Call
@@ -192,7 +94,7 @@ impl AsFd for Signals {
 pub(crate) fn keep_descriptors() {
     DESCRIPTORS.get_or_init(|| {
         let inherited = open_descriptors().into_iter().filter(|fd| {
-            *fd >= FIRST_DESCRIPTOR && descriptor_flags(*fd).is_some_and(|flags| flags & libc::FD_CLOEXEC == 0)
+            *fd >= FIRST_OTHER && descriptor_flags(*fd).is_some_and(|flags| flags & libc::FD_CLOEXEC == 0)
         });
         inherited.inspect(|fd| set_descriptor_flags(*fd, libc::FD_CLOEXEC)).collect()
     });
@@ -276,30 +178,23 @@ pub(crate) fn own_session(command: &mut Command) {
     }
 }
 
+/// Starts `command` in a process group of its own, which is in the foreground of the terminal on our stdin from the start. The
+/// caller ignores SIGTTOU. Without a terminal the program can still run.
+#[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
+pub(crate) fn foreground_group(command: &mut Command) {
+    command.process_group(0);
+    // SAFETY: the closure only makes system calls, which are async-signal-safe, and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            let _ = tcsetpgrp(stdin(), getpid());
+            Ok(())
+        });
+    }
+}
+
 /// Ignores SIGXFSZ, so that exceeding a limit on file sizes fails a write and does not kill us.
 pub(crate) fn ignore_file_size_signal() {
-    launch();
-    set_disposition(libc::SIGXFSZ, SIG_IGN);
-}
-
-#[expect(unsafe_code, reason = "no safe interface reads a signal's disposition")]
-pub(crate) fn is_ignored(number: i32) -> bool {
-    // SAFETY: an all-zero `sigaction` is a valid value to be overwritten; with no new action given, the call only reads
-    // the old one into it, and is async-signal-safe.
-    let action = unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(number, std::ptr::null(), &raw mut action) != 0 {
-            return false;
-        }
-        action
-    };
-    action.sa_sigaction == SIG_IGN
-}
-
-#[expect(unsafe_code, reason = "no safe interface sets a signal's disposition")]
-fn set_disposition(number: i32, disposition: libc::sighandler_t) {
-    // SAFETY: `signal` is async-signal-safe, and the disposition is only ever SIG_DFL or SIG_IGN.
-    unsafe { libc::signal(number, disposition) };
+    signals::ignore(libc::SIGXFSZ);
 }
 
 #[expect(unsafe_code, reason = "no safe interface reads a signal mask")]
@@ -332,6 +227,6 @@ fn open_descriptors() -> Vec<RawFd> {
     let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
     match std::fs::read_dir(folder) {
         Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect(),
-        Err(_) => (FIRST_DESCRIPTOR..DESCRIPTORS_MAX).collect(),
+        Err(_) => (FIRST_OTHER..DESCRIPTORS_MAX).collect(),
     }
 }
