@@ -16,6 +16,7 @@ use crate::config::Environment;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Generation, Header, Position, Record, SegmentName};
 use crate::keeping::add_piece;
+use crate::os::identity::host_name;
 use crate::replay::{Anonymizer, Machine, Redaction, Selection, summary_of};
 use crate::secrets::{InPieces, Masker, Pieces};
 use crate::store::Found;
@@ -65,7 +66,7 @@ fn export(
         home: environment.get("HOME").map(|home| home.to_string_lossy().into_owned()),
         shim_home: environment.shim_home().value.map(|home| home.to_string_lossy().into_owned()),
         session: header.session,
-        host: Some(rustix::system::uname().nodename().to_string_lossy().into_owned()),
+        host: Some(host_name()),
         began_us: header.at,
     };
     let redaction = if arguments.redact { Redaction::Masked } else { Redaction::Left };

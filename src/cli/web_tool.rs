@@ -13,6 +13,7 @@ use super::select_session;
 use super::table::{Column, Table};
 use super::{CliError, Done, NOT_RUNNING, complete, say};
 use crate::config::Environment;
+use crate::os::desktop::OPENER;
 use crate::os::launch;
 use crate::sessions::source::{AnsweredIn, Home, Source};
 use crate::store::Otherwise;
@@ -84,9 +85,6 @@ pub(super) struct WebArguments {
     #[command(flatten)]
     times: Times,
 }
-
-/// The program that opens a file in the user's browser.
-const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
 
 pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
     let home = environment.shim_home().value.ok_or_else(CliError::no_home)?;

@@ -24,6 +24,7 @@ use tokio::time::timeout;
 use super::requests::{BY_HEADER, SOURCE_HEADER};
 use super::routes::PROTOCOL;
 use crate::api::Query;
+use crate::os::identity::own_uid;
 use crate::socket::{LOOK_EVERY, Occupant, Peer};
 use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
@@ -516,7 +517,7 @@ async fn probe(socket: &Path, wait_max: Duration) -> Result<(), Cause> {
 pub(super) async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<Incoming>, Cause> {
     let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;
     let server = stream.peer_cred().map_err(Cause::Connect)?;
-    if server.uid() != 0 && server.uid() != rustix::process::geteuid().as_raw() {
+    if server.uid() != 0 && server.uid() != own_uid() {
         return Err(Cause::Stranger(server.uid()));
     }
     let request = request.header(header::HOST, "shim").body(Full::new(body)).map_err(talk)?;

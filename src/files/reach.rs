@@ -14,7 +14,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::io::Errno;
+use crate::os::Errno;
+use crate::os::identity::own_uid;
 
 /// Most links on the way to a file, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -299,10 +300,6 @@ fn parts(path: &Path) -> VecDeque<PathBuf> {
 
 fn shared(folder: &Path) -> String {
     format!("other users can write to {}", folder.display())
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 fn is_trusted_owner(there: &Metadata) -> bool {

@@ -12,6 +12,7 @@ use super::credentials::Credentials;
 use super::subject;
 use crate::config::{FleetChoice, FleetLevel};
 use crate::files;
+use crate::os::identity::host_name;
 
 /// How long one attempt to connect may take.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -286,11 +287,6 @@ fn check_url(url: &str, allow_plain: bool) -> Result<bool, ConnectError> {
 fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// The name of this machine.
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The pause after so many failures in a row: it doubles from [`BACKOFF_MIN`] to [`BACKOFF_MAX`], and is random in its upper half,

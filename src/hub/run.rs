@@ -9,7 +9,6 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use uuid::Uuid;
 
@@ -21,6 +20,7 @@ use super::sockets::{Claim, ClaimError};
 use crate::config::{Complaint, Environment};
 use crate::engine::ServerOwner;
 use crate::os::launch;
+use crate::os::limits;
 use crate::os::signals::Signals;
 use crate::relay::{Clock, OfHub, RelayError, Start};
 use crate::socket::Callers;
@@ -69,7 +69,10 @@ pub(crate) fn run(options: HubOptions, environment: &Environment, complaints: &[
     let set_up = |what| move |source| HubError::SetUp { what, source };
     launch::keep_descriptors();
     launch::ignore_file_size_signal();
-    raise_descriptor_limit();
+    // Each client takes two.
+    if let Err(error) = limits::raise_descriptors() {
+        tracing::info!(%error, "raise the limit of descriptors");
+    }
     let home = options.settings.home.value.clone().ok_or(HubError::NoHome)?;
     let runtime_dir = options.runtime_dir.as_deref();
     let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(set_up("signal handlers"))?;
@@ -189,16 +192,6 @@ fn last_session(home: &Path, codex_home: &Path) -> Option<Found> {
     });
     found.sort_by_key(|found| !found.live && process::recorded(&found.dir).is_none());
     found.into_iter().next()
-}
-
-/// Allows as many descriptors as the system lets us have: each client takes two.
-fn raise_descriptor_limit() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current != maximum
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
-    {
-        tracing::info!(%error, "raise the limit of descriptors");
-    }
 }
 
 /// Starts the server again; `None` if a signal came first.

@@ -20,6 +20,7 @@ use crate::history::{EntryRow, SessionActivity};
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
 use crate::os::clocks;
+use crate::os::limits::lower_thread_priority;
 use crate::store::{IndexLock, WitnessFile, empty_log, expired_sessions, remove_expired, remove_leftovers};
 
 /// The shortest pause between two reads.
@@ -63,7 +64,6 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 512 << 10;
 
 /// The thread's niceness: it yields to the relay, and still gets a quarter of a busy core.
-#[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
 /// A handle to the index's thread.
@@ -563,10 +563,9 @@ impl Indexer {
     }
 }
 
-/// Lowers this thread's priority. Only Linux has one for each thread.
+/// Lowers this thread's priority, where threads have one.
 fn lower_priority() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE) {
+    if let Err(error) = lower_thread_priority(NICE) {
         tracing::debug!(%error, "lower the index's priority");
     }
 }

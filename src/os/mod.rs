@@ -10,7 +10,11 @@
 
 pub(crate) mod clocks;
 pub(crate) mod descriptors;
+pub(crate) mod desktop;
+pub(crate) mod identity;
 pub(crate) mod launch;
+pub(crate) mod limits;
+pub(crate) mod memory;
 pub(crate) mod polling;
 pub(crate) mod processes;
 pub(crate) mod signals;

@@ -20,7 +20,6 @@ mod invocation;
 pub(crate) mod locate;
 mod notices;
 mod on_pipes;
-mod pages;
 mod pair;
 pub(crate) mod pipes;
 mod program_check;

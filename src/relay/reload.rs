@@ -14,11 +14,11 @@ use std::time::{Duration, SystemTime};
 use super::guard::Guard;
 use super::inbox::Outbox;
 use super::notices::Notices;
-use super::pages;
 use crate::api::ConfigDocument;
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
 use crate::files::{Folder, Refused};
+use crate::os::memory;
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox
             std::thread::park_timeout(LOOK_EVERY);
             reload.look();
             if look == LOOKS_OF_START {
-                pages::give_back();
+                memory::give_back();
             }
         }
     });

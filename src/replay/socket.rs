@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::files;
+use crate::os::identity::own_uid;
 use crate::socket::{self, Occupant, Peer, SocketError};
 use crate::websocket::Listener;
 
@@ -87,10 +88,6 @@ fn check_free(path: &Path) -> Result<(), BindError> {
         Occupant::Listener(stream) => answered(stream.and_then(|stream| Peer::of(&stream).ok()?.pid)),
         Occupant::Other(what) => Err(BindError::InTheWay { path: path.to_owned(), what }),
     }
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

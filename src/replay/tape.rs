@@ -182,8 +182,9 @@ impl TapeReader {
             bytes.truncate(room);
             match self.input.get_ref().read_exact_at(&mut bytes, at) {
                 Ok(()) => {}
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ESPIPE)) => return Ok(Vec::new()),
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotSeekable | io::ErrorKind::UnexpectedEof) => {
+                    return Ok(Vec::new());
+                }
                 Err(error) => return Err(error),
             }
             match memchr::memchr(b'\n', &bytes) {

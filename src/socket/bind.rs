@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use super::SocketFiles;
 use super::leftovers::remove_leftovers;
 use crate::files;
+use crate::os::identity::own_uid;
 
 /// Longest path of a socket, in bytes. Systems allow 103 to 107.
 const SOCKET_PATH_BYTES_MAX: usize = 100;
@@ -249,10 +250,6 @@ fn at(path: &Path) -> Result<Option<Metadata>, SocketError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(SocketError::Io { action: "look at", path: path.to_owned(), source }),
     }
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

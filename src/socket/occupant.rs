@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use super::{SocketError, resolve_at};
+use crate::os::identity::own_uid;
 use crate::os::sockets::connect;
 
 /// What is at a path.
@@ -29,7 +30,7 @@ impl Occupant {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Occupant::Nothing),
             Err(error) => return Err(failed("look at")(error)),
         };
-        if there.uid() != rustix::process::geteuid().as_raw() {
+        if there.uid() != own_uid() {
             return Ok(Occupant::Other("another user's file"));
         }
         let mut socket = path.to_owned();

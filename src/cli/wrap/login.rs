@@ -12,6 +12,8 @@ use super::plan::{Plan, Planner};
 use super::{WrapChange, Wrapped};
 use crate::config::Environment;
 use crate::files;
+use crate::os::desktop::HAS_LAUNCHD;
+use crate::os::identity::login_uid;
 
 /// The target of `wrap` and `unwrap`.
 pub(super) const TARGET: &str = "codex";
@@ -19,7 +21,7 @@ pub(super) const TARGET: &str = "codex";
 /// The unit of systemd.
 const UNIT: &str = "codex-shim-hub.service";
 
-const MANAGER: Manager = if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd };
+const MANAGER: Manager = if HAS_LAUNCHD { Manager::Launchd } else { Manager::Systemd };
 
 impl Planner<'_> {
     /// Plans the file that has the hub started at login.
@@ -135,7 +137,7 @@ pub(super) fn stop() -> bool {
     match MANAGER {
         Manager::Systemd => manage(&["is-active", "--quiet", UNIT]) && manage(&["stop", UNIT]),
         Manager::Launchd => {
-            let domain = format!("gui/{}/{LABEL}", rustix::process::getuid().as_raw());
+            let domain = format!("gui/{}/{LABEL}", login_uid());
             manage(&["bootout", &domain])
         }
     }

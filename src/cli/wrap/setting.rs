@@ -10,6 +10,7 @@ use jsonc_parser::errors::ParseError;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use crate::config::Environment;
+use crate::os::desktop::SETTINGS_FOLDER;
 
 /// Why a member cannot be set, with line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -328,11 +329,11 @@ impl Tool {
         }
         let config =
             |home: &PathBuf| environment.get("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), PathBuf::from);
-        let base = match (&self.base, cfg!(target_os = "macos")) {
+        let base = match (&self.base, SETTINGS_FOLDER) {
             (Base::Home, _) => home,
-            (Base::Config, true) => home.join(".config"),
-            (Base::System, true) => home.join("Library/Application Support"),
-            (Base::Config | Base::System, false) => config(&home),
+            (Base::Config, Some(_)) => home.join(".config"),
+            (Base::System, Some(folder)) => home.join(folder),
+            (Base::Config | Base::System, None) => config(&home),
         };
         Ok(self.files.iter().map(|file| base.join(file)).collect())
     }

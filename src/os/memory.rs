@@ -5,9 +5,9 @@
 //! command line leaves more than half a megabyte of free memory in the middle of the heap.
 
 /// Unmaps the program's code and constants, and what is free in the heap. Nothing is lost: no mapping that this program can write
-/// to is touched, but for its heap, whose free pages the allocator knows.
-#[cfg(target_os = "linux")]
-pub(super) fn give_back() {
+/// to is touched, but for its heap, whose free pages the allocator knows. Only Linux says where the program is, and only the GNU
+/// library gives free memory back: elsewhere this does nothing.
+pub(crate) fn give_back() {
     trim_heap();
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     for range in of_program(&maps, give_back as *const () as usize) {
@@ -15,11 +15,7 @@ pub(super) fn give_back() {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-pub(super) fn give_back() {}
-
 /// The read-only mappings of the file that has `code` in one of its mappings, as far as they hold only what is in the file.
-#[cfg(any(target_os = "linux", test))]
 fn of_program(maps: &str, code: usize) -> Vec<std::ops::Range<usize>> {
     let mappings: Vec<Mapping<'_>> = maps.lines().filter_map(Mapping::of).collect();
     // Code without a file, as of a packed program, would be lost.
@@ -36,7 +32,6 @@ fn of_program(maps: &str, code: usize) -> Vec<std::ops::Range<usize>> {
 }
 
 /// One line of proc_pid_maps(5).
-#[cfg(any(target_os = "linux", test))]
 struct Mapping<'a> {
     range: std::ops::Range<usize>,
     access: &'a str,
@@ -45,7 +40,6 @@ struct Mapping<'a> {
     file: (&'a str, &'a str),
 }
 
-#[cfg(any(target_os = "linux", test))]
 impl<'a> Mapping<'a> {
     fn of(line: &'a str) -> Option<Mapping<'a>> {
         let mut fields = line.split_ascii_whitespace();
@@ -64,10 +58,9 @@ fn trim_heap() {
     unsafe { libc::malloc_trim(0) };
 }
 
-#[cfg(all(target_os = "linux", not(target_env = "gnu")))]
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 fn trim_heap() {}
 
-#[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "no safe interface gives pages back")]
 fn unmap(range: std::ops::Range<usize>) {
     // SAFETY: the pages are read-only and as they are in the file, from which the kernel reads them again.
