@@ -9,12 +9,16 @@
 //! Nothing here knows what a descriptor, a process or a file is for.
 
 pub(crate) mod clocks;
+pub(crate) mod confinement;
 pub(crate) mod descriptors;
 pub(crate) mod desktop;
+#[cfg(target_os = "linux")]
+mod holder;
 pub(crate) mod identity;
 pub(crate) mod launch;
 pub(crate) mod limits;
 pub(crate) mod memory;
+pub(crate) mod peers;
 pub(crate) mod polling;
 pub(crate) mod processes;
 pub(crate) mod signals;

@@ -197,19 +197,20 @@ pub(crate) fn started_ticks(pid: u32) -> Option<u64> {
 }
 
 /// What `/proc` has of a process. Other systems have no such folder.
-mod shown {
+pub(super) mod shown {
+    use std::fmt::Display;
     use std::fs::ReadDir;
     use std::path::PathBuf;
 
-    pub(super) fn folder() -> Option<ReadDir> {
+    pub(in crate::os) fn folder() -> Option<ReadDir> {
         std::fs::read_dir("/proc").ok()
     }
 
-    pub(super) fn file(pid: u32, name: &str) -> Option<Vec<u8>> {
+    pub(in crate::os) fn file(pid: impl Display, name: &str) -> Option<Vec<u8>> {
         std::fs::read(format!("/proc/{pid}/{name}")).ok()
     }
 
-    pub(super) fn link(pid: u32, name: &str) -> Option<PathBuf> {
+    pub(in crate::os) fn link(pid: impl Display, name: &str) -> Option<PathBuf> {
         std::fs::read_link(format!("/proc/{pid}/{name}")).ok()
     }
 }

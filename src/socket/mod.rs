@@ -7,16 +7,13 @@
 //! Nothing here accepts connections, or reads or writes them.
 
 mod bind;
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "other systems show no confinement"))]
 mod callers;
 mod endpoint;
-#[cfg(target_os = "linux")]
-mod holder;
 mod leftovers;
 mod occupant;
 mod own_files;
-mod peer;
 
+pub(crate) use crate::os::peers::Peer;
 pub(crate) use bind::{
     Bound, SocketError, bind_at, bind_behind_link, bind_free, fits, hidden_dir, remove_target, resolve_at, short_path,
 };
@@ -24,4 +21,3 @@ pub(crate) use callers::{Callers, Refused};
 pub(crate) use endpoint::{Displaced, Endpoint, FaultChange, LOOK_EVERY, LastingSocket, bind_again};
 pub(crate) use occupant::Occupant;
 pub(crate) use own_files::SocketFiles;
-pub(crate) use peer::Peer;

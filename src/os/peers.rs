@@ -1,7 +1,11 @@
-//! Who is at the other end of a Unix socket, as the kernel says.
+//! Who is at the other end of a Unix socket, as the kernel says, and what it shows of that process later.
+//!
+//! Linux names the process that called `connect` or `listen`. macOS names the user so, and the process that has used the socket last.
 
 use std::os::fd::{AsFd, AsRawFd as _, RawFd};
 use std::{fmt, io};
+
+use super::identity::own_uid;
 
 /// The process that called `connect` or `listen` at the other end of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,7 @@ impl Peer {
 
     /// Whether it runs as our user.
     pub(crate) fn is_ours(&self) -> bool {
-        self.uid == rustix::process::geteuid().as_raw()
+        self.uid == own_uid()
     }
 
     pub(crate) fn is_root(&self) -> bool {

@@ -8,9 +8,9 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use crate::os::clocks::since_boot;
-use crate::os::polling::{PollFlags, poll_one};
-use crate::os::processes::started_ticks;
+use super::clocks::since_boot;
+use super::polling::{PollFlags, poll_one};
+use super::processes::started_ticks;
 
 /// Clock ticks in a second, as `/proc` counts. Source: `USER_HZ` of the architectures that Rust supports on Linux.
 const TICKS_PER_SECOND: u64 = 100;
@@ -36,7 +36,7 @@ pub(super) struct Times {
 impl Holder {
     /// Of the peer of a connection that was just accepted.
     pub(super) fn of(stream: &impl AsFd, pid: u32) -> Holder {
-        match super::peer::process_descriptor(stream) {
+        match super::peers::process_descriptor(stream) {
             Ok(descriptor) => Holder::Descriptor(descriptor),
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
                 Holder::Times(Times { accepted: now(), pid, started: started_ticks(pid) })
