@@ -24,8 +24,8 @@ pub(crate) use context::{
 };
 pub use event::Cursor;
 pub(crate) use event::{
-    EVENTS_MAX, EventDocument, EventPage, EventStreamQuery, EventsQuery, GapPayload, GapReason, RunPayload, StreamMode,
-    Verbatim, gap_event,
+    EVENTS_MAX, EventDocument, EventPage, EventStreamQuery, EventsQuery, GapPayload, GapReason, StreamMode, Verbatim,
+    gap_event,
 };
 pub(crate) use parameter::{EpochId, Limit, Moment, Parameter, Parameters};
 pub(crate) use query::{Query, State};

@@ -10,12 +10,12 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::tail::Tail;
 use crate::engine::{Command, ContextBounds, Label, Origin, Preview, Provenance, PushError, PushedCommand};
 use crate::files;
+use crate::files::open_named;
 
 /// The interval between two reads of the file. Source: the time a person takes between the end of a command and the next
 /// message.
@@ -282,7 +282,7 @@ impl Blocks {
     }
 
     fn read_small(&self, file: &str) -> Option<String> {
-        let file = open_file(&self.dir.join(file))?;
+        let file = open_named(&self.dir.join(file)).ok()?;
         let mut text = String::new();
         file.take(SNAPSHOT_BYTES_MAX).read_to_string(&mut text).ok()?;
         Some(text)
@@ -291,16 +291,8 @@ impl Blocks {
     /// The end of an output file, whatever folder its path is relative to.
     fn tail_of(&self, path: &str) -> Option<Tail> {
         let dirs = self.dir.ancestors().take(FOLDERS_UP_MAX);
-        Tail::of_file(dirs.map(|dir| dir.join(path)).find_map(|path| open_file(&path))?).ok()
+        Tail::of_file(dirs.map(|dir| dir.join(path)).find_map(|path| open_named(&path).ok())?).ok()
     }
-}
-
-/// Opens a regular file; opening any other kind could block.
-fn open_file(path: &Path) -> Option<std::fs::File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut options = std::fs::File::options();
-    let file = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path).ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// Size of one read, in bytes.

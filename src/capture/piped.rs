@@ -19,10 +19,9 @@ use super::tail::Tail;
 use crate::os::descriptors::{are_same_file, stderr, stdout, write};
 use crate::os::launch;
 use crate::os::polling::{PollFlags, poll_one};
-use crate::os::processes::process_group;
 use crate::os::processes::{self, Pid};
-use crate::os::signals::Signal;
-use crate::os::signals::Signals;
+use crate::os::signals::{Signal, Signals};
+use crate::os::terminals::has_us_in_foreground;
 use crate::os::{self, Errno};
 
 /// Size of one read, in bytes.
@@ -179,7 +178,5 @@ fn pass_signal_on(number: i32, child: Pid) {
 
 fn is_in_foreground() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
-    terminal.is_ok_and(|terminal| {
-        rustix::termios::tcgetpgrp(terminal).is_ok_and(|group| process_group(None) == Some(group))
-    })
+    terminal.is_ok_and(|terminal| has_us_in_foreground(terminal).unwrap_or(false))
 }

@@ -10,28 +10,24 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
-use rustix::pty::{grantpt, ptsname, unlockpt};
-use rustix::termios::{OptionalActions, isatty, tcgetpgrp, tcsetattr, tcsetpgrp, tcsetwinsize};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH};
 
 use super::replaced::Shell;
 use super::startup::Startup;
-use super::terminal::{Terminal, TypeAhead, hand_back, received_keys};
+use super::terminal::{Terminal, TypeAhead, received_keys};
 use crate::engine::terminal::Size;
 use crate::os::descriptors::{self, stderr, stdin};
 use crate::os::launch;
 use crate::os::polling::{PollFd, PollFlags, poll, poll_one};
 use crate::os::processes::{self, Change, Pid};
-use crate::os::signals::Signals;
-use crate::os::signals::{self, Signal};
-use crate::os::{self, Errno};
+use crate::os::signals::{self, Signal, Signals};
+use crate::os::{Errno, terminals};
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -87,14 +83,10 @@ pub(crate) fn run_in_terminal(
 ) -> io::Result<Ran> {
     let signals =
         Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH])?;
-    let ours = os::terminals::terminal()?;
-    grantpt(&ours)?;
-    unlockpt(&ours)?;
-    let name = ptsname(&ours, Vec::new())?;
-    let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    tcsetattr(&theirs, OptionalActions::Now, terminal.before())?;
+    let (ours, theirs) = terminals::pair()?;
+    terminals::set_mode(&theirs, terminal.before())?;
     if let Some(size) = terminal.size() {
-        let _ = tcsetwinsize(&theirs, size);
+        let _ = terminals::set_size(&theirs, size);
     }
     descriptors::never_block(&ours)?;
     let (unread, unread_to) = io::pipe()?;
@@ -110,7 +102,7 @@ pub(crate) fn run_in_terminal(
     if !show.hung_up && terminal.is_ours() {
         let mut keys = received_keys(unread);
         keys.append(&mut show.typed);
-        ran.unread_bytes = hand_back(keys, terminal.before());
+        ran.unread_bytes = terminals::hand_back(keys, terminal.before());
     }
     terminal.give_back();
     Ok(ran)
@@ -133,7 +125,7 @@ fn start_leader(
         .args(words)
         .envs(variables.iter().map(|(name, value)| (name, value)));
     command.stdin(theirs(())?).stdout(theirs(())?);
-    if isatty(stderr()) {
+    if stderr().is_terminal() {
         command.stderr(theirs(())?);
     }
     // The leader inherits it, but not the leader's children.
@@ -318,7 +310,7 @@ impl Show<'_> {
 
     /// Forwards a signal to the foreground of the program's terminal.
     fn pass_on(&self, signal: Signal) {
-        if let Ok(group) = tcgetpgrp(&self.ours) {
+        if let Ok(group) = terminals::foreground(&self.ours) {
             let _ = processes::signal_group(group, signal);
         }
     }
@@ -336,7 +328,7 @@ impl Show<'_> {
         self.resized = self.terminal.screen_size();
         if let Some(size) = self.terminal.size() {
             // The kernel sends SIGWINCH to the program.
-            let _ = tcsetwinsize(&self.ours, size);
+            let _ = terminals::set_size(&self.ours, size);
         }
     }
 
@@ -409,7 +401,7 @@ pub(crate) fn lead(words: &[OsString], unread_to: Option<RawFd>) -> i32 {
 fn run_as_leader(words: &[OsString]) -> i32 {
     // Either fails only if it is already so.
     let _ = processes::begin_session();
-    let _ = os::terminals::control(stdin());
+    let _ = terminals::control(stdin());
     // It stops a background process that hands the terminal on.
     signals::ignore(SIGTTOU);
     let program = match start_program(words) {
@@ -422,7 +414,7 @@ fn run_as_leader(words: &[OsString]) -> i32 {
             Ok(Some(Change::Stopped)) => {
                 let _ = signals::raise(Signal::STOP);
                 // Our parent has continued us.
-                let _ = tcsetpgrp(stdin(), program);
+                let _ = terminals::set_foreground(stdin(), program);
                 let _ = processes::signal_group(program, Signal::CONT);
             }
             Ok(None) | Err(Errno::INTR) => {}

@@ -5,20 +5,12 @@
 //! one (`TIOCSTI`). Some systems forbid that; then one message says how many keys were lost.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::time::Duration;
-
-use rustix::fs::{Mode, OFlags};
-use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, Winsize, isatty, tcgetattr, tcgetpgrp,
-    tcgetwinsize, tcsetattr, tcsetpgrp, ttyname,
-};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::engine::terminal::Size;
 use crate::os::descriptors::{self, stdin, stdout};
-use crate::os::polling::{PollFlags, poll_one};
-use crate::os::processes::process_group;
+use crate::os::terminals::{self, Termios, Winsize};
 
 #[derive(Debug)]
 pub(crate) struct Terminal {
@@ -31,14 +23,11 @@ impl Terminal {
     /// The terminal, if stdin and stdout are the same one and we are in its foreground.
     #[must_use]
     pub(crate) fn of_process() -> Option<Terminal> {
-        if !isatty(stdin()) || !isatty(stdout()) || !is_in_foreground() {
+        if !stdin().is_terminal() || !stdout().is_terminal() || !is_in_foreground() {
             return None;
         }
-        let before = tcgetattr(stdin()).ok()?;
-        let again = ttyname(stdout(), Vec::new()).and_then(|name| {
-            rustix::fs::open(name, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
-        });
-        Some(Terminal { before, screen: again.ok() })
+        let before = terminals::mode(stdin()).ok()?;
+        Some(Terminal { before, screen: terminals::open_to_write(stdout()).ok() })
     }
 
     /// The mode that it had.
@@ -64,9 +53,7 @@ impl Terminal {
 
     /// Makes it forward every key and display output unchanged.
     pub(super) fn pass_through(&self) -> io::Result<()> {
-        let mut raw = self.before.clone();
-        raw.make_raw();
-        Ok(tcsetattr(stdin(), OptionalActions::Now, &raw)?)
+        Ok(terminals::set_mode(stdin(), &terminals::raw(&self.before))?)
     }
 
     /// Restores its mode if we are in its foreground: in the background, the kernel would stop us.
@@ -74,7 +61,7 @@ impl Terminal {
         if !self.is_ours() {
             return;
         }
-        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+        let _ = terminals::set_mode(stdin(), &self.before);
     }
 
     /// The descriptor to write to. Only a description of our own may be non-blocking.
@@ -88,7 +75,7 @@ impl Terminal {
 
 /// The size of a terminal; `None` if it is not one. Serial lines and some CI systems report 0 columns and 0 rows.
 pub(crate) fn terminal_size(terminal: impl AsFd) -> Option<Winsize> {
-    let size = tcgetwinsize(terminal).ok()?;
+    let size = terminals::size(terminal).ok()?;
     let (ws_col, ws_row) = usual_size(size.ws_col, size.ws_row);
     Some(Winsize { ws_col, ws_row, ..size })
 }
@@ -102,7 +89,7 @@ pub(crate) fn usual_size(columns: u16, rows: u16) -> (u16, u16) {
 
 /// Whether the terminal on our stdin accepts control calls from us, also because it has no foreground.
 fn is_in_foreground() -> bool {
-    tcgetpgrp(stdin()).map_or(true, |group| process_group(None) == Some(group))
+    terminals::has_us_in_foreground(stdin()).unwrap_or(true)
 }
 
 impl Drop for Terminal {
@@ -126,48 +113,10 @@ impl TypeAhead {
 
     /// Reports the keys left in the terminal on our stdin.
     pub(super) fn report(self) {
-        let unread = unread();
+        let unread = terminals::unread();
         // A pipe holds more than a terminal, so this does not block; an error means that the reader is gone.
         let _ = File::from(self.0).write_all(&unread);
     }
-}
-
-/// Reads the keys left in the terminal on our stdin, which is ours.
-fn unread() -> Vec<u8> {
-    let Ok(mode) = tcgetattr(stdin()) else { return Vec::new() };
-    // Only the foreground may read. SIGTTOU, which this raises in the background, is ignored by the caller.
-    if let Some(group) = process_group(None) {
-        let _ = tcsetpgrp(stdin(), group);
-    }
-    let mut raw = mode.clone();
-    raw.make_raw();
-    raw.special_codes[SpecialCodeIndex::VMIN] = 0;
-    raw.special_codes[SpecialCodeIndex::VTIME] = 0;
-    if tcsetattr(stdin(), OptionalActions::Now, &raw).is_err() {
-        return Vec::new();
-    }
-    let mut unread = read_all();
-    if mode.local_modes.contains(LocalModes::ICANON) {
-        // In line mode the kernel stores the end-of-file key as a 0 byte.
-        let end = mode.special_codes[SpecialCodeIndex::VEOF];
-        unread.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = end);
-    }
-    unread
-}
-
-/// Reads what stdin has without waiting.
-fn read_all() -> Vec<u8> {
-    let mut all = Vec::new();
-    let mut buffer = [0; 4_096];
-    while all.len() < AHEAD_BYTES_MAX
-        && poll_one(&stdin(), PollFlags::IN, Some(Duration::ZERO)).is_ok_and(|found| !found.is_empty())
-    {
-        match descriptors::read(stdin(), &mut buffer) {
-            Ok(read @ 1..) => all.extend_from_slice(&buffer[..read]),
-            Ok(0) | Err(_) => break,
-        }
-    }
-    all
 }
 
 /// The keys that the leader has reported.
@@ -179,25 +128,4 @@ pub(super) fn received_keys(reader: std::io::PipeReader) -> Vec<u8> {
         let _ = reader.take(AHEAD_BYTES_MAX as u64).read_to_end(&mut received);
     }
     received
-}
-
-/// Inserts keys into the input of the user's terminal, which is in raw mode, ahead of later ones. Returns how many bytes it
-/// did not take. `before` is the mode that other readers use.
-pub(super) fn hand_back(mut keys: Vec<u8>, before: &Termios) -> usize {
-    if keys.is_empty() {
-        return 0;
-    }
-    keys.extend(read_all());
-    if before.input_modes.contains(InputModes::ICRNL) {
-        keys.iter_mut().filter(|byte| **byte == b'\r').for_each(|byte| *byte = b'\n');
-    }
-    let refused = keys.iter().position(|key| !is_taken(*key));
-    refused.map_or(0, |at| keys.len() - at)
-}
-
-/// Whether the terminal on stdin takes a byte as typed.
-#[expect(unsafe_code, reason = "no safe interface inserts a key into a terminal")]
-fn is_taken(key: u8) -> bool {
-    // SAFETY: TIOCSTI reads one byte through the pointer, and `key` outlives the call.
-    unsafe { libc::ioctl(stdin().as_raw_fd(), libc::TIOCSTI, &raw const key) == 0 }
 }

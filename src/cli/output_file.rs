@@ -5,11 +5,10 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
-
 use super::kept_back::KeptBack;
 use crate::files;
+use crate::os::Errno;
+use crate::os::fs::rename_to_new;
 
 /// The handling of an existing file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +89,7 @@ const TAKEN: &str = "it exists already; --force replaces it";
 fn put_in_place(target: &Path, path: &Path, existing: Existing) -> Result<(), String> {
     let said = |error: io::Error| error.to_string();
     if existing == Existing::Kept {
-        match renameat_with(CWD, target, CWD, path, RenameFlags::NOREPLACE) {
+        match rename_to_new(target, path) {
             Ok(()) => return Ok(()),
             Err(Errno::EXIST) => return Err(TAKEN.to_owned()),
             // The file system cannot do that.

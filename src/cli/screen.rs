@@ -17,6 +17,7 @@ use crate::control::local_time::Zone;
 use crate::engine::visible;
 use crate::history::Activity;
 use crate::history::micros_of;
+use crate::os::terminals;
 
 /// Emphasis of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,7 +257,7 @@ pub(super) fn forget_typed_ahead() {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         // A terminal that is gone has no answer either.
-        let _ = rustix::termios::tcflush(&stdin, rustix::termios::QueueSelector::IFlush);
+        let _ = terminals::forget_unread(&stdin);
     }
 }
 

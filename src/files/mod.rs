@@ -14,23 +14,16 @@ mod reach;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{fmt, io};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
-use rustix::io::Errno;
-
-use crate::os::descriptors::block;
+use crate::os::fs::{FILE_MODE, Facts, FileType, Links, Mode, Writes};
+use crate::os::identity::own_uid;
+use crate::os::{self, Errno};
 
 pub(crate) use reach::{Executable, InReach, Reach, Whose, is_missing};
-
-/// Mode of a folder of ours.
-const FOLDER_MODE: Mode = Mode::RWXU;
-
-/// Mode of a file of ours.
-const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Bits that let the group or others write.
 const WRITABLE_BY_OTHERS: Mode = Mode::WGRP.union(Mode::WOTH);
@@ -40,12 +33,6 @@ const CREATE_TRIES_MAX: u32 = 100;
 
 /// Suffixes of a database and of SQLite's files beside it; `-journal` exists only before a database is in WAL mode.
 const DATABASE_SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-journal"];
-
-/// A descriptor that only names a folder needs no right to read it.
-#[cfg(target_os = "linux")]
-const NAMES_A_FOLDER: OFlags = OFlags::PATH;
-#[cfg(not(target_os = "linux"))]
-const NAMES_A_FOLDER: OFlags = OFlags::RDONLY;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,11 +50,11 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    fn flags(self) -> OFlags {
+    fn writes(self) -> Writes {
         match self {
-            Access::Read => OFlags::RDONLY,
-            Access::Write | Access::Create => OFlags::RDWR,
-            Access::Append | Access::Replace => OFlags::RDWR | OFlags::APPEND,
+            Access::Read => Writes::Nothing,
+            Access::Write | Access::Create => Writes::Anywhere,
+            Access::Append | Access::Replace => Writes::AtEnd,
         }
     }
 
@@ -93,12 +80,12 @@ impl Folder {
     ///
     /// [`io::ErrorKind::NotFound`] if it does not exist; a [`Refused`] if it cannot be trusted.
     pub(crate) fn home(home: &Path) -> io::Result<Folder> {
-        if let Ok(link) = rustix::fs::lstat(home)
+        if let Ok(link) = os::fs::facts_at(home, Links::Refused)
             && !is_trusted_owner(&link)
         {
-            return Err(Refused::error(home, Why::Foreign(link.st_uid)));
+            return Err(Refused::error(home, Why::Foreign(link.uid)));
         }
-        Folder::opened(home, OFlags::empty())
+        Folder::opened(home, Links::Followed)
     }
 
     /// Opens a folder below the home.
@@ -107,7 +94,7 @@ impl Folder {
     ///
     /// As [`Folder::home`]; a link is refused.
     pub(crate) fn at(path: &Path) -> io::Result<Folder> {
-        Folder::opened(path, OFlags::NOFOLLOW)
+        Folder::opened(path, Links::Refused)
     }
 
     /// Opens the home, or creates it with the folders above it.
@@ -131,23 +118,15 @@ impl Folder {
     ///
     /// As [`Folder::at`].
     pub(crate) fn make(path: &Path) -> io::Result<Folder> {
-        match make_one(path) {
+        match os::fs::create_folder(path) {
             Ok(()) | Err(Errno::EXIST) => Folder::at(path),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn opened(path: &Path, follow: OFlags) -> io::Result<Folder> {
-        let flags = NAMES_A_FOLDER | OFlags::DIRECTORY | OFlags::CLOEXEC | follow;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| not_folder(path, error))?;
-        let stat = rustix::fs::fstat(&fd)?;
-        if !is_trusted_owner(&stat) {
-            return Err(Refused::error(path, Why::Foreign(stat.st_uid)));
-        }
-        let mode = Mode::from_raw_mode(stat.st_mode);
-        if mode.intersects(WRITABLE_BY_OTHERS) {
-            return Err(Refused::error(path, Why::Writable(mode)));
-        }
+    fn opened(path: &Path, links: Links) -> io::Result<Folder> {
+        let fd = os::fs::open_folder(path, links).map_err(|error| not_folder(path, error))?;
+        check_writers(path, &os::fs::facts(&fd)?, WRITABLE_BY_OTHERS)?;
         Ok(Folder { fd, path: path.to_owned() })
     }
 
@@ -197,7 +176,7 @@ impl Folder {
         beside.push(format!(".{}.new", std::process::id()));
         let mut file = self.open(&beside, Access::Replace)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
-        let put = written.and_then(|()| Ok(rustix::fs::renameat(&self.fd, &beside, &self.fd, name)?));
+        let put = written.and_then(|()| Ok(os::fs::rename_in(&self.fd, &beside, name)?));
         if put.is_err() {
             let _ = self.remove(&beside);
         }
@@ -205,7 +184,7 @@ impl Folder {
     }
 
     fn remove(&self, name: &OsStr) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+        match os::fs::remove_in(&self.fd, name) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -213,47 +192,45 @@ impl Folder {
 
     fn open_existing(&self, name: &OsStr, access: Access) -> io::Result<File> {
         // Looked at first: to open a device can do something, and to open a FIFO lets its other end go on.
-        let there = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        self.check_file(name, &there)?;
-        let flags = access.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
-        self.check_file(name, &rustix::fs::fstat(&fd)?)?;
-        block(&fd)?;
-        Ok(fd.into())
+        self.check_file(name, &os::fs::facts_in(&self.fd, name)?)?;
+        let fd = os::fs::open_in(&self.fd, name, access.writes())?;
+        self.check_file(name, &os::fs::facts(&fd)?)?;
+        os::fs::waiting(fd)
     }
 
     /// Creates a file. It gets its name once it has its mode: under a umask that takes away the owner's rights, another thread
     /// could not open it in between.
     fn create(&self, name: &OsStr, access: Access) -> io::Result<File> {
         if access == Access::Replace {
-            return created(&self.fd, name, access);
+            return Ok(os::fs::create_in(&self.fd, name, access.writes())?.into());
         }
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let (file, unnamed) = loop {
             let unnamed = unnamed(name, NUMBER.fetch_add(1, Ordering::Relaxed));
-            match created(&self.fd, &unnamed, access) {
+            match os::fs::create_in(&self.fd, &unnamed, access.writes()) {
                 // Left by a process that had our number.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(Errno::EXIST) => {}
                 made => break (made?, unnamed),
             }
         };
-        let linked = rustix::fs::linkat(&self.fd, &unnamed, &self.fd, name, AtFlags::empty());
+        let linked = os::fs::link_in(&self.fd, &unnamed, name);
         self.remove(&unnamed)?;
         match linked {
-            Ok(()) => Ok(file),
+            Ok(()) => Ok(file.into()),
             // A file system without hard links.
-            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS) => created(&self.fd, name, access),
+            Err(Errno::PERM | Errno::NOTSUP | Errno::NOSYS) => {
+                Ok(os::fs::create_in(&self.fd, name, access.writes())?.into())
+            }
             Err(error) => Err(error.into()),
         }
     }
 
-    fn check_file(&self, name: &OsStr, stat: &Stat) -> io::Result<()> {
+    fn check_file(&self, name: &OsStr, file: &Facts) -> io::Result<()> {
         let refused = |why| Err(Refused::error(&self.path.join(name), why));
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        if kind != FileType::RegularFile {
-            return refused(Why::NotFile(kind_name(kind)));
+        if file.kind != FileType::RegularFile {
+            return refused(Why::NotFile(kind_name(file.kind)));
         }
-        if is_trusted_owner(stat) { Ok(()) } else { refused(Why::Foreign(stat.st_uid)) }
+        if is_trusted_owner(file) { Ok(()) } else { refused(Why::Foreign(file.uid)) }
     }
 }
 
@@ -304,7 +281,7 @@ pub(crate) fn database(path: &Path) -> io::Result<PathBuf> {
     for suffix in DATABASE_SUFFIXES {
         let mut name = name.to_owned();
         name.push(suffix);
-        match rustix::fs::statat(&folder.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+        match os::fs::facts_in(&folder.fd, &name) {
             Ok(there) => folder.check_file(&name, &there)?,
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
@@ -325,10 +302,10 @@ pub(crate) fn repair_beside_database(path: &Path) -> io::Result<()> {
     for suffix in DATABASE_SUFFIXES.iter().filter(|suffix| !suffix.is_empty()) {
         let mut name = name.to_owned();
         name.push(suffix);
-        let Ok(there) = rustix::fs::statat(&folder.fd, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        let is_ours = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile && there.st_uid == own_uid();
-        if is_ours && !Mode::from_raw_mode(there.st_mode).contains(FILE_MODE) {
-            match rustix::fs::chmodat(&folder.fd, &name, FILE_MODE, AtFlags::empty()) {
+        let Ok(there) = os::fs::facts_in(&folder.fd, &name) else { continue };
+        let is_ours = there.kind == FileType::RegularFile && there.uid == own_uid();
+        if is_ours && !there.mode.contains(FILE_MODE) {
+            match os::fs::protect_in(&folder.fd, &name) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -343,17 +320,14 @@ pub(crate) fn repair_beside_database(path: &Path) -> io::Result<()> {
 ///
 /// That of opening it, or a [`Refused`].
 pub(crate) fn open_named(path: &Path) -> io::Result<File> {
-    let check = |stat: &Stat| {
-        let kind = FileType::from_raw_mode(stat.st_mode);
-        let refused = || Refused::error(path, Why::NotFile(kind_name(kind)));
-        if kind == FileType::RegularFile { Ok(()) } else { Err(refused()) }
+    let check = |Facts { kind, .. }| match kind {
+        FileType::RegularFile => Ok(()),
+        kind => Err(Refused::error(path, Why::NotFile(kind_name(kind)))),
     };
-    check(&rustix::fs::stat(path)?)?;
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::empty())?;
-    check(&rustix::fs::fstat(&fd)?)?;
-    block(&fd)?;
-    Ok(fd.into())
+    check(os::fs::facts_at(path, Links::Followed)?)?;
+    let fd = os::fs::open_followed(path)?;
+    check(os::fs::facts(&fd)?)?;
+    os::fs::waiting(fd)
 }
 
 /// Reads a text as [`open_named`] opens it.
@@ -375,15 +349,8 @@ pub(crate) fn read_named(path: &Path) -> io::Result<String> {
 /// As [`read_named`]; a [`Refused`] if another user owns the file or can write to it.
 pub(crate) fn read_trusted(path: &Path) -> io::Result<String> {
     let mut file = open_named(path)?;
-    let stat = rustix::fs::fstat(&file)?;
-    if !is_trusted_owner(&stat) {
-        return Err(Refused::error(path, Why::Foreign(stat.st_uid)));
-    }
-    let mode = Mode::from_raw_mode(stat.st_mode);
-    let writable_by_others = if stat.st_gid == own_uid() { Mode::WOTH } else { WRITABLE_BY_OTHERS };
-    if mode.intersects(writable_by_others) {
-        return Err(Refused::error(path, Why::Writable(mode)));
-    }
+    let facts = os::fs::facts(&file)?;
+    check_writers(path, &facts, if facts.gid == own_uid() { Mode::WOTH } else { WRITABLE_BY_OTHERS })?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     Ok(text)
@@ -397,13 +364,10 @@ pub(crate) fn read_trusted(path: &Path) -> io::Result<String> {
 #[cfg(feature = "fleet")]
 pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
     let mut file = open_named(path)?;
-    let stat = rustix::fs::fstat(&file)?;
-    if !is_trusted_owner(&stat) {
-        return Err(Refused::error(path, Why::Foreign(stat.st_uid)));
-    }
-    let mode = Mode::from_raw_mode(stat.st_mode);
-    if mode.intersects(Mode::RWXG | Mode::RWXO) {
-        return Err(Refused::error(path, Why::Readable(mode)));
+    let facts = os::fs::facts(&file)?;
+    check_writers(path, &facts, Mode::empty())?;
+    if facts.mode.intersects(Mode::RWXG | Mode::RWXO) {
+        return Err(Refused::error(path, Why::Readable(facts.mode)));
     }
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -416,7 +380,7 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 ///
 /// [`io::ErrorKind::AlreadyExists`] if something has its name.
 pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
-    Ok(make_one(path)?)
+    Ok(os::fs::create_folder(path)?)
 }
 
 /// Creates a file that only we can read and write, anywhere, whatever the umask is.
@@ -425,14 +389,18 @@ pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
 ///
 /// [`io::ErrorKind::AlreadyExists`] if something has its name.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
-    created(CWD, path.as_os_str(), Access::Write)
+    Ok(os::fs::create(path, Writes::Anywhere)?.into())
 }
 
-fn created(folder: impl AsFd, name: &OsStr, access: Access) -> io::Result<File> {
-    let flags = access.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(folder, name, flags, FILE_MODE)?;
-    rustix::fs::fchmod(&fd, FILE_MODE)?;
-    Ok(fd.into())
+/// Checks that a file or folder is ours or root's, and that it has none of these rights of others to write.
+fn check_writers(path: &Path, facts: &Facts, of_others: Mode) -> io::Result<()> {
+    if !is_trusted_owner(facts) {
+        return Err(Refused::error(path, Why::Foreign(facts.uid)));
+    }
+    if facts.mode.intersects(of_others) {
+        return Err(Refused::error(path, Why::Writable(facts.mode)));
+    }
+    Ok(())
 }
 
 fn parts(path: &Path) -> io::Result<(&Path, &OsStr)> {
@@ -443,10 +411,10 @@ fn parts(path: &Path) -> io::Result<(&Path, &OsStr)> {
 
 /// Creates a folder, and those above it that are missing.
 fn make_missing(path: &Path) -> io::Result<()> {
-    match make_one(path) {
+    match os::fs::create_folder(path) {
         Err(Errno::NOENT) => {
             make_missing(path.parent().ok_or(io::ErrorKind::NotFound)?)?;
-            Ok(make_one(path).or_else(is_there)?)
+            Ok(os::fs::create_folder(path).or_else(is_there)?)
         }
         made => Ok(made.or_else(is_there)?),
     }
@@ -456,33 +424,16 @@ fn is_there(error: Errno) -> Result<(), Errno> {
     if error == Errno::EXIST { Ok(()) } else { Err(error) }
 }
 
-/// Creates one folder. Its mode is set whatever the umask has left of it.
-fn make_one(path: &Path) -> Result<(), Errno> {
-    rustix::fs::mkdir(path, FOLDER_MODE)?;
-    let made = rustix::fs::lstat(path)?;
-    let is_made = FileType::from_raw_mode(made.st_mode) == FileType::Directory && made.st_uid == own_uid();
-    if is_made && Mode::from_raw_mode(made.st_mode) != FOLDER_MODE {
-        rustix::fs::chmodat(CWD, path, FOLDER_MODE, AtFlags::empty())?;
-    }
-    Ok(())
-}
-
 /// The error of a folder that could not be opened, which may be something else.
 fn not_folder(path: &Path, error: Errno) -> io::Error {
-    match (error, rustix::fs::lstat(path)) {
-        (Errno::NOTDIR | Errno::LOOP, Ok(there)) => {
-            Refused::error(path, Why::NotFolder(kind_name(FileType::from_raw_mode(there.st_mode))))
-        }
+    match (error, os::fs::facts_at(path, Links::Refused)) {
+        (Errno::NOTDIR | Errno::LOOP, Ok(there)) => Refused::error(path, Why::NotFolder(kind_name(there.kind))),
         (error, _) => error.into(),
     }
 }
 
-fn is_trusted_owner(stat: &Stat) -> bool {
-    stat.st_uid == 0 || stat.st_uid == own_uid()
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
+fn is_trusted_owner(facts: &Facts) -> bool {
+    facts.uid == 0 || facts.uid == own_uid()
 }
 
 fn kind_name(kind: FileType) -> &'static str {

@@ -9,16 +9,17 @@
 //!
 //! Nothing here reads or writes a connection.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use rustix::fs::{Mode, OFlags};
 use uuid::Uuid;
 
 use crate::files;
+use crate::os::fs::lock_folder;
+use crate::os::identity::own_uid;
 use crate::os::processes::ProcessIdentity;
 use crate::socket::{self, Displaced, Occupant, Peer, SocketError};
 use crate::store::Found;
@@ -260,23 +261,8 @@ fn check_folder(folder: &Path) -> Result<(), ClaimError> {
     Ok(())
 }
 
-/// Locks a folder; `None` if another process has locked it.
-fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = File::from(rustix::fs::open(folder, flags, Mode::empty())?);
-    match folder.try_lock() {
-        Ok(()) => Ok(Some(folder)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
 fn is_one_of(error: &io::Error, kinds: &[io::ErrorKind]) -> bool {
     kinds.contains(&error.kind())
-}
-
-fn own_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 /// The hub's socket in the folder of its session.

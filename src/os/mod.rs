@@ -12,6 +12,7 @@ pub(crate) mod clocks;
 pub(crate) mod confinement;
 pub(crate) mod descriptors;
 pub(crate) mod desktop;
+pub(crate) mod fs;
 #[cfg(target_os = "linux")]
 mod holder;
 pub(crate) mod identity;

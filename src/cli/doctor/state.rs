@@ -15,7 +15,7 @@ use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
-use crate::os::processes;
+use crate::os::{fs, processes};
 use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, full_name, short};
 
 /// Free space below this counts as low, in bytes.
@@ -142,7 +142,7 @@ fn home_can_be_written(home: &Path) -> Check {
         let remedy = "move that file away, or set CODEX_SHIM_HOME to a folder";
         return Check::broken(NAME, format!("{} is a file, not a folder", there.display()), remedy);
     }
-    match rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
+    match fs::check_use(there, fs::Use::CreateIn) {
         Ok(()) if there == home => Check::ok(NAME, format!("{} is writable", home.display())),
         Ok(()) => Check::ok(NAME, format!("{} will be created", home.display())),
         Err(error) => Check::broken(
@@ -164,8 +164,7 @@ fn open_to_others(folder: &Path) -> Option<Check> {
 
 fn room(home: &Path) -> Option<Check> {
     let there = home.ancestors().find(|folder| folder.exists())?;
-    let disk = rustix::fs::statvfs(there).ok()?;
-    Some(room_of(disk.f_bavail.saturating_mul(disk.f_frsize)))
+    fs::free_bytes(there).ok().map(room_of)
 }
 
 /// The result for an amount of free space.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::{Value, json};
 
 use super::super::complete;
@@ -27,9 +26,8 @@ use crate::control::client;
 use crate::control::form::{self, Field};
 use crate::control::request_view::{Choice, Gives, Question, RequestView, ending, own_ending, size_of_changes};
 use crate::engine::RequestType;
-use crate::os;
-use crate::os::Errno;
 use crate::os::polling::{PollFlags, poll_one};
+use crate::os::{self, Errno, terminals};
 use crate::protocol::Word;
 use crate::store::Found;
 use crate::tui::Pager;
@@ -522,17 +520,15 @@ fn typed_line() -> Result<String, String> {
 fn read_secret(prompt: &str) -> Result<String, String> {
     let stdin = std::io::stdin();
     let failed = |error: Errno| format!("turn off the terminal's echo: {error}");
-    let before: Termios = tcgetattr(&stdin).map_err(failed)?;
-    let mut silent = before.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
+    let before = terminals::mode(&stdin).map_err(failed)?;
     let kept_back = KeptBack::begin().map_err(|error| format!("listen for signals: {error}"))?;
-    tcsetattr(&stdin, OptionalActions::Now, &silent).map_err(failed)?;
+    terminals::set_mode(&stdin, &terminals::silent(&before)).map_err(failed)?;
     let typed = print_prompt(prompt).and_then(|()| match has_been_typed(kept_back) {
         Ok(true) => typed_line(),
         Ok(false) => Err(NO_ANSWER.to_owned()),
         Err(error) => Err(failed(error)),
     });
-    let again = tcsetattr(&stdin, OptionalActions::Now, &before).map_err(failed);
+    let again = terminals::set_mode(&stdin, &before).map_err(failed);
     kept_back.let_go();
     again?;
     may_be_lost(screen::print("\n"));

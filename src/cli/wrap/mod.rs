@@ -15,13 +15,12 @@ mod setting;
 mod taken_back;
 
 use std::ffi::OsString;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -31,6 +30,7 @@ use super::{complete, say, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::files;
 use crate::files::Folder;
+use crate::os::fs::{Use, check_use, has_attributes, open_unlinked};
 use crate::relay::locate::{OwnPath, SHARED_LINK, WRAPPED_FILE};
 pub(super) use login_file::{LoginFileArguments, run as run_login_file};
 pub(super) use plan::{Look, Made, looks};
@@ -401,9 +401,6 @@ const NEW: &str = "codex-shim-new";
 /// Suffix of the backup while a file is written in place.
 const BACKUP: &str = "codex-shim-backup";
 
-/// Buffer for the names of a file's attributes, in bytes.
-const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
-
 /// Whether a file can be rewritten or, if it does not exist, created.
 pub(super) fn check(path: &Path) -> Result<(), String> {
     target(path).map(drop)
@@ -448,7 +445,7 @@ fn target(path: &Path) -> Result<LinkTarget, String> {
     if mode & 0o200 == 0 {
         return Err(format!("{shown} is read-only (mode {mode:04o}): run `chmod u+w {shown}` first, {by_hand}"));
     }
-    match rustix::fs::access(&target, rustix::fs::Access::WRITE_OK) {
+    match check_use(&target, Use::Write) {
         Ok(()) => Ok(LinkTarget { path: target, was: Some(was) }),
         Err(error) => Err(format!("{shown} cannot be written ({error}): check its owner, {by_hand}")),
     }
@@ -456,16 +453,7 @@ fn target(path: &Path) -> Result<LinkTarget, String> {
 
 /// Whether a new file could replace this one without losing anything.
 fn is_plain(path: &Path, was: &Metadata) -> bool {
-    let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
-    let has_attributes = match rustix::fs::listxattr(path, &mut names[..]) {
-        // A new file gets its folder's label, as this one did.
-        Ok(bytes) => {
-            names[..bytes].split(|byte| *byte == 0).any(|name| !name.is_empty() && name != b"security.selinux")
-        }
-        Err(Errno::NOTSUP) => false,
-        Err(_) => true,
-    };
-    was.nlink() == 1 && !has_attributes
+    was.nlink() == 1 && !has_attributes(path)
 }
 
 /// Replaces a file and keeps its mode. Returns false, with nothing changed, if the new file cannot have the same owner or the
@@ -505,9 +493,7 @@ fn in_place(path: &Path, text: &str) -> Result<(), String> {
     let failed = |error: io::Error| format!("write {at}: {error}");
     let backup = path.with_added_extension(OsString::from(BACKUP));
     let kept = backup.display();
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path).map_err(failed)?;
+    let file = open_unlinked(path).map_err(failed)?;
     let before = fs::read(path).map_err(failed)?;
     let saved = files::create_file(&backup).and_then(|mut backup| {
         backup.write_all(&before)?;
