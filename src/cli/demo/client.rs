@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::message::Message;
 use super::{Outcome, line_of, write_line};
 
 /// Timeout of every wait. It only bounds a hang: on a machine that is busy with a build, a relay and its server take many
@@ -78,10 +79,10 @@ impl Client {
     }
 
     /// Waits for a message and skips those before it.
-    pub(super) fn wait(&mut self, wanted: impl Fn(&Value) -> bool) -> Outcome<Value> {
+    pub(super) fn wait(&mut self, wanted: impl Fn(&Message) -> bool) -> Outcome<Message> {
         loop {
             let line = self.next()?;
-            let message: Value = serde_json::from_str(&line).map_err(|error| format!("a line is no JSON: {error}"))?;
+            let message = Message::parse(&line)?;
             self.received.push(line);
             if wanted(&message) {
                 return Ok(message);

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
+use super::message::{CallResult, Message};
 use super::websocket::WebSocketClient;
 use super::{Folder, Outcome, PLAYED_TIMES, Stage, at_the_side, holds, without_shell};
 use crate::api::{ServerDocument, State};
@@ -71,9 +72,9 @@ pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     stage.heading("The hub is back");
     let mut pair = Pair::connect(&hub, stage)?;
     let again = pair.asked_again(&thread, stage)?;
-    holds(again == second, "the request came back under another id")?;
+    holds(again.is_same(&second), "the request came back under another id")?;
     let after = hub.row(&second, "pending")?;
-    stage.row("the request", &format!("id {} as before, in the ledger as {}", again["id"], word(&after["request_id"])));
+    stage.row("the request", &format!("id {} as before, in the ledger as {}", again.id, word(&after["request_id"])));
     holds(after["request_id"] == before.0["request_id"], "the ledger has the request under another name")?;
     pair.answer(&again, EDITOR, stage)?;
     let row = hub.row(&second, "resolved")?;
@@ -189,16 +190,16 @@ impl<'a> Hub<'a> {
     }
 
     /// The only row of a request, once it has this status.
-    fn row(&self, asked: &Value, status: &str) -> Outcome<Value> {
+    fn row(&self, asked: &Message, status: &str) -> Outcome<Value> {
         let began = Instant::now();
         loop {
             let mut rows = self.rows()?;
-            rows.retain(|row| row["rpc_request_id"] == asked["id"]);
+            rows.retain(|row| row["rpc_request_id"] == asked.id);
             match &rows[..] {
                 [row] if row["status"] == status => return Ok(row.clone()),
                 [] | [_] if began.elapsed() < PATIENCE => {}
-                [] | [_] => return Err(format!("request {} does not become {status} in the ledger", asked["id"])),
-                _ => return Err(format!("request {} is in the ledger {} times", asked["id"], rows.len())),
+                [] | [_] => return Err(format!("request {} does not become {status} in the ledger", asked.id)),
+                _ => return Err(format!("request {} is in the ledger {} times", asked.id, rows.len())),
             }
             check_told_to_end()?;
             std::thread::park_timeout(LOOK_EVERY);
@@ -273,11 +274,11 @@ impl Pair {
     fn open_thread(&mut self) -> Outcome<Value> {
         let params = json!({"cwd": "/home/user/project", "approvalPolicy": "on-request", "sandbox": "read-only"});
         let started = self.editor.call(Method::ThreadStart.name(), params)?;
-        Ok(started["thread"]["id"].clone())
+        Ok(started.thread.id)
     }
 
     /// The editor's user writes; returns the request of the server that the editor gets.
-    fn write(&mut self, thread: &Value, words: &str, stage: &mut Stage) -> Outcome<Value> {
+    fn write(&mut self, thread: &Value, words: &str, stage: &mut Stage) -> Outcome<Message> {
         stage.said(self.began.elapsed(), EDITOR, &format!("the user writes: {words}"));
         let input = json!([{"type": "text", "text": words, "text_elements": []}]);
         self.editor.call(Method::TurnStart.name(), json!({"threadId": thread, "input": input}))?;
@@ -285,15 +286,15 @@ impl Pair {
     }
 
     /// Both clients were asked the same.
-    fn asked(&self, asked: &Value, other: &Value, stage: &mut Stage) -> Outcome<()> {
-        let command = without_shell(asked["params"]["command"].as_str().unwrap_or_default());
-        let words = format!("asks both to run: {command}   (request {})", asked["id"]);
+    fn asked(&self, asked: &Message, other: &Message, stage: &mut Stage) -> Outcome<()> {
+        let command = without_shell(&asked.params.command);
+        let words = format!("asks both to run: {command}   (request {})", asked.id);
         stage.said(self.began.elapsed(), "codex", &words);
-        holds(asked == other, "the clients were asked differently")
+        holds(asked.is_same(other), "the clients were asked differently")
     }
 
     /// The terminal joins once the editor is asked.
-    fn asked_both_late(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Value> {
+    fn asked_both_late(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Message> {
         let asked = self.write(thread, "run it", stage)?;
         self.terminal.call(Method::ThreadResume.name(), json!({"threadId": thread, "excludeTurns": true}))?;
         stage.said(self.began.elapsed(), TERMINAL, "joins the thread");
@@ -302,7 +303,7 @@ impl Pair {
         Ok(asked)
     }
 
-    fn asked_both(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Value> {
+    fn asked_both(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Message> {
         // The time starts anew under each heading.
         self.began = Instant::now();
         let asked = self.write(thread, "once more", stage)?;
@@ -312,7 +313,7 @@ impl Pair {
     }
 
     /// Both join the thread again, and are asked again.
-    fn asked_again(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Value> {
+    fn asked_again(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Message> {
         let params = json!({"threadId": thread, "excludeTurns": true});
         self.editor.call(Method::ThreadResume.name(), params.clone())?;
         self.terminal.call(Method::ThreadResume.name(), params)?;
@@ -322,24 +323,24 @@ impl Pair {
     }
 
     /// The client of this name answers, the other one's dialog closes, and the turn ends for both.
-    fn answer(&mut self, asked: &Value, by: &str, stage: &mut Stage) -> Outcome<()> {
+    fn answer(&mut self, asked: &Message, by: &str, stage: &mut Stage) -> Outcome<()> {
         let (winner, other, other_name) = match by {
             EDITOR => (&mut self.editor, &mut self.terminal, TERMINAL),
             _ => (&mut self.terminal, &mut self.editor, EDITOR),
         };
-        winner.send(&json!({"id": asked["id"], "result": {"decision": "accept"}}))?;
+        winner.send(&json!({"id": asked.id, "result": {"decision": "accept"}}))?;
         stage.said(self.began.elapsed(), by, "accepts");
         for client in [winner, other] {
-            let resolved = client.wait(|message| message["method"] == Method::RequestResolved.name())?;
-            holds(resolved["params"]["requestId"] == asked["id"], "another request was resolved")?;
+            let resolved = client.wait(|message| message.is(Method::RequestResolved))?;
+            holds(resolved.params.request_id == asked.id, "another request was resolved")?;
         }
         stage.said(self.began.elapsed(), other_name, "closes its dialog: answered elsewhere");
         let mut ends = Vec::new();
         for client in [&mut self.editor, &mut self.terminal] {
-            let completed = client.wait(|message| message["method"] == Method::TurnCompleted.name())?;
-            ends.push(completed["params"]["turn"]["status"].clone());
+            let completed = client.wait(|message| message.is(Method::TurnCompleted))?;
+            ends.push(completed.params.turn.status);
         }
-        stage.said(self.began.elapsed(), "codex", &format!("tells both: turn {}", word(&ends[0])));
+        stage.said(self.began.elapsed(), "codex", &format!("tells both: turn {}", ends[0]));
         holds(ends.iter().all(|status| status == "completed"), "the turn did not complete")
     }
 
@@ -360,14 +361,12 @@ impl Pair {
 }
 
 /// The version of codex in the result of `initialize`.
-fn version_in(welcome: &Value) -> Outcome<String> {
-    let agent = welcome["userAgent"].as_str().unwrap_or_default();
-    let version = agent.split(' ').next().and_then(|name| name.split('/').nth(1));
-    version.map(str::to_owned).ok_or_else(|| "the server tells no version".to_owned())
+fn version_in(welcome: &CallResult) -> Outcome<String> {
+    welcome.version().map(str::to_owned).ok_or_else(|| "the server tells no version".to_owned())
 }
 
-fn is_asked(message: &Value) -> bool {
-    message["method"] == Method::CommandApproval.name()
+fn is_asked(message: &Message) -> bool {
+    message.is(Method::CommandApproval)
 }
 
 /// How many of the messages that clients have received are not in the journal.

@@ -5,6 +5,7 @@
 
 mod client;
 mod hub;
+mod message;
 mod websocket;
 
 use std::io::Write as _;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use client::{Client, PATIENCE};
+use message::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -217,15 +219,14 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     client
         .send(&json!({"id": 0, "method": Method::Initialize.name(), "params": {"clientInfo": {"name": "test-client",
         "title": null, "version": "1.0"}, "capabilities": {"experimentalApi": true}}}))?;
-    let answer = client.wait(|message| message["id"] == 0)?;
-    let agent = answer["result"]["userAgent"].as_str().unwrap_or_default();
-    let version = agent.split(' ').next().and_then(|name| name.split('/').nth(1)).unwrap_or("of an unknown version");
+    let welcome = client.wait(|message| message.answers(0))?.result.unwrap_or_default();
+    let version = welcome.version().unwrap_or("of an unknown version");
     said("editor", &format!("connects to codex {version}"));
     client.send(&json!({"method": Method::Initialized.name()}))?;
     client.send(&json!({"id": 1, "method": Method::ThreadStart.name(), "params": {"cwd": "/home/user/project",
         "approvalPolicy": "on-request", "sandbox": "read-only"}}))?;
-    let answer = client.wait(|message| message["id"] == 1)?;
-    let thread = answer["result"]["thread"]["id"].clone();
+    let started = client.wait(|message| message.answers(1))?;
+    let thread = started.result.unwrap_or_default().thread.id;
     if let Beside::Terminal(session) = beside {
         said("terminal", "$ cargo test   (fails: test a ... FAILED)");
         let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"});
@@ -234,15 +235,14 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     said("editor", "the user writes: run it");
     client.send(&json!({"id": 2, "method": Method::TurnStart.name(), "params": {"threadId": thread,
         "input": [{"type": "text", "text": "run it", "text_elements": []}]}}))?;
-    let request = client.wait(|message| message["method"] == Method::CommandApproval.name())?;
+    let request = client.wait(|message| message.is(Method::CommandApproval))?;
     if let Beside::Terminal(session) = beside {
         for line in seen_by_model(session)? {
             said("model", &format!("sees: {line}"));
         }
         said("model", "sees: run it");
     }
-    let command = request["params"]["command"].as_str().unwrap_or_default();
-    said("codex", &format!("asks to run: {}", without_shell(command)));
+    said("codex", &format!("asks to run: {}", without_shell(&request.params.command)));
     match beside {
         Beside::Terminal(session) => {
             said("terminal", "$ codex-shim respond latest accept");
@@ -251,12 +251,10 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
         // The tape continues by itself: its client did not answer the request either.
         Beside::Nobody => {}
     }
-    let message = client.wait(|message| {
-        message["method"] == Method::ItemCompleted.name() && message["params"]["item"]["type"] == "agentMessage"
-    })?;
-    said("codex", &format!("says: {}", message["params"]["item"]["text"].as_str().unwrap_or_default()));
-    let completed = client.wait(|message| message["method"] == Method::TurnCompleted.name())?;
-    said("codex", &format!("turn {}", completed["params"]["turn"]["status"].as_str().unwrap_or_default()));
+    let message = client.wait(Message::is_said)?;
+    said("codex", &format!("says: {}", message.params.item.text));
+    let completed = client.wait(|message| message.is(Method::TurnCompleted))?;
+    said("codex", &format!("turn {}", completed.params.turn.status));
     Ok(())
 }
 

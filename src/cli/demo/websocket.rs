@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::Outcome;
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
+use super::message::{CallResult, Message};
 use crate::os::polling::{PollFlags, poll_one};
 use crate::os::sockets::connect;
 use crate::protocol::Method;
@@ -31,7 +32,7 @@ pub(super) struct WebSocketClient {
 
 impl WebSocketClient {
     /// Connects, and introduces itself. Returns the client and the result of `initialize`.
-    pub(super) fn connect(socket: &Path, name: &'static str) -> Outcome<(WebSocketClient, Value)> {
+    pub(super) fn connect(socket: &Path, name: &'static str) -> Outcome<(WebSocketClient, CallResult)> {
         let failed = |error: &dyn std::fmt::Display| format!("connect to {}: {error}", socket.display());
         let stream = resolve_at(socket).and_then(|path| connect(&path)).map_err(|error| failed(&error))?;
         let mut connecting = Connecting::new(stream, &Request::of_path(PATH)).map_err(|error| failed(&error))?;
@@ -56,15 +57,12 @@ impl WebSocketClient {
     }
 
     /// Sends a request and waits for its result.
-    pub(super) fn call(&mut self, method: &str, params: Value) -> Outcome<Value> {
+    pub(super) fn call(&mut self, method: &str, params: Value) -> Outcome<CallResult> {
         let id = self.next_id;
         self.next_id += 1;
         self.send(&json!({"id": id, "method": method, "params": params}))?;
-        let answer = self.wait(|message| message.get("method").is_none() && message["id"] == id)?;
-        match answer.get("result") {
-            Some(result) => Ok(result.clone()),
-            None => Err(format!("{method} of the {}: {}", self.name, answer["error"]["message"])),
-        }
+        let Message { result, error, .. } = self.wait(|message| message.answers(id))?;
+        result.ok_or_else(|| format!("{method} of the {}: {}", self.name, error.message))
     }
 
     pub(super) fn send(&mut self, message: &Value) -> Outcome<()> {
@@ -81,12 +79,11 @@ impl WebSocketClient {
     }
 
     /// Waits for a message and skips those before it.
-    pub(super) fn wait(&mut self, wanted: impl Fn(&Value) -> bool) -> Outcome<Value> {
+    pub(super) fn wait(&mut self, wanted: impl Fn(&Message) -> bool) -> Outcome<Message> {
         let began = Instant::now();
         loop {
             while let Some(text) = self.waiting.pop_front() {
-                let message: Value =
-                    serde_json::from_str(&text).map_err(|error| format!("a message is not JSON: {error}"))?;
+                let message = Message::parse(&text)?;
                 if wanted(&message) {
                     return Ok(message);
                 }
