@@ -1,5 +1,9 @@
 //! The items that the tests, benchmarks and fuzz targets of this repository use. Not an API: it changes without notice.
 
+pub mod api {
+    pub use crate::api::Request;
+}
+
 pub mod capture {
     pub use crate::capture::{Watch, Whose};
 }
@@ -11,7 +15,7 @@ pub mod config {
 }
 
 pub mod control {
-    pub use crate::control::{new_commands, resolve, with_choices};
+    pub use crate::control::{new_commands, resolve};
 
     pub mod client {
         pub use crate::control::client::{get, post};

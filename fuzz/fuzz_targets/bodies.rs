@@ -4,7 +4,8 @@
 
 use std::time::SystemTime;
 
-use codex_shim::testing::control::{new_commands, with_choices};
+use codex_shim::testing::api::Request;
+use codex_shim::testing::control::new_commands;
 use codex_shim::testing::engine::{ContextBounds, GivenAnswer, PushedCommand, RequestKind, decisions, one_line, valid};
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
@@ -35,8 +36,8 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Some(params) = params.as_deref().and_then(|params| serde_json::from_str(params.get()).ok()) {
         let _ = (valid(kind, &params), decisions(kind, &params));
-        let row = serde_json::json!({"request_method": method, "request_payload": params, "summary": null});
-        let _ = with_choices(row);
+        let request_method = method.to_owned();
+        let _ = Request { request_method, request_payload: params, ..Request::default() }.with_choices();
     }
     let _ = one_line(&String::from_utf8_lossy(body));
     if let Ok(pushed) = serde_json::from_slice::<Vec<PushedCommand>>(body) {

@@ -8,6 +8,7 @@ mod context;
 mod event;
 mod parameter;
 mod query;
+mod request;
 mod review;
 mod session;
 mod thread_list;
@@ -29,6 +30,11 @@ pub(crate) use event::{
 };
 pub(crate) use parameter::{EpochId, Limit, Moment, Parameter, Parameters};
 pub(crate) use query::{Query, State};
+pub use request::Request;
+pub(crate) use request::{
+    LEFT_OUT_FOR_SIZE, OneRequest, RequestDocument, RequestList, RequestSession, Requests, Responded, StoredAnswer,
+    WhichRequests,
+};
 pub(crate) use review::{OverruledDocument, REVIEWS_MAX, ReviewDocument, ReviewsDocument, ReviewsQuery};
 pub(crate) use session::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ConnectionDocument,

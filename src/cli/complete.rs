@@ -13,11 +13,12 @@ use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 use clap_complete::env::Shells;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::Done;
 use super::{screen, select_session, threads, wrap};
-use crate::api::{Limit, Query as _, ReviewsDocument, ReviewsQuery, SessionDocument, State, ThreadDocument};
+use crate::api::{
+    Limit, Query as _, Requests, ReviewsDocument, ReviewsQuery, SessionDocument, State, ThreadDocument, WhichRequests,
+};
 use crate::config::Environment;
 use crate::control::{client, recorded_threads};
 use crate::index::{HISTORY_FILE, History};
@@ -168,14 +169,10 @@ fn denial_offers(environment: &Environment) -> Vec<Offer> {
 
 fn request_offers(environment: &Environment) -> Vec<Offer> {
     let rows = live_sessions(environment).flat_map(|session| {
-        let mut document: Value = asked(&session, "/sessions/self/codex-pending-requests").unwrap_or_default();
-        document["requests"].as_array_mut().map(std::mem::take).unwrap_or_default()
+        let listed = client::ask(&session.dir, &Requests(WhichRequests::Pending), ANSWER_WAIT_MAX);
+        listed.map(|list| list.requests).unwrap_or_default()
     });
-    let offer = |row: Value| {
-        let text = |member: &str| row[member].as_str().unwrap_or_default().to_owned();
-        (text("request_id"), text("summary"))
-    };
-    rows.map(offer).collect()
+    rows.map(|row| (row.request_id, row.summary)).collect()
 }
 
 /// The response of a live relay; `None` if none is running or it does not answer in time.

@@ -14,8 +14,8 @@ use super::since::{Since, SinceFlag};
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, FAILED};
 use super::{complete, say, select_session};
+use crate::api::RequestDocument;
 use crate::config::{Complaint, Environment, Flags, Settings, conditions};
-use crate::control::answer::kind_of;
 use crate::engine::{
     Asked, Decides, Does, InThread, Matcher, Miss, RequestKind, Rule, RulePlace, Words, Workspace, asked,
 };
@@ -265,12 +265,10 @@ fn of_request(
     session: Option<&str>,
     environment: &Environment,
 ) -> Result<(String, Result<Asked, String>), CliError> {
-    let (_, document) = named(session, name, environment)?;
-    let row = &document["request"];
-    let member = |name: &str| Some(&row[name]).filter(|value| !value.is_null());
-    let found = asked(kind_of(row), &row["request_payload"], member("item"), member("changes"));
-    let what = row["summary"].as_str().unwrap_or_default().to_owned();
-    Ok((what, found.ok_or_else(|| "no rule decides on this kind of request".to_owned())))
+    let (_, RequestDocument { request, .. }) = named(session, name, environment)?;
+    let [item, changes] = [&request.item, &request.changes].map(|value| Some(value).filter(|value| !value.is_null()));
+    let found = asked(request.kind(), &request.request_payload, item, changes);
+    Ok((request.summary, found.ok_or_else(|| "no rule decides on this kind of request".to_owned())))
 }
 
 /// A command as codex would ask for it.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::Args;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::offline::{self, Door, OfflineSession, Past};
 use super::requests::{asks_cell, print_json};
@@ -19,8 +19,8 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
 use crate::api::{
-    ActionDocument, ActionsDocument, ActionsQuery, Limit, ListedThread, Query as _, SessionDocument, State,
-    ThreadDocument,
+    ActionDocument, ActionsDocument, ActionsQuery, Limit, ListedThread, Query as _, Request, RequestList, Requests,
+    SessionDocument, State, ThreadDocument, WhichRequests,
 };
 use crate::config::{Environment, Flags, Settings};
 use crate::control::{self, SessionRow, client};
@@ -205,7 +205,8 @@ struct Child {
     cwd: Option<String>,
     pending_requests: u64,
     /// Pending requests, oldest first.
-    waits_for: Vec<Value>,
+    #[serde(serialize_with = "briefly")]
+    waits_for: Vec<Request>,
     /// As in `activity-actions`.
     last_action: Option<ActionDocument>,
     /// The threads of persons: the open ones of a hub, and those of the current run of another session.
@@ -324,22 +325,23 @@ fn look(session: &Found, door: Door) -> Child {
     }
 }
 
+/// Writes what tells requests apart.
+fn briefly<S: Serializer>(requests: &[Request], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(requests.iter().map(|row| {
+        json!({
+            "request_id": row.request_id, "request_type": row.request_type, "requested_at": row.requested_at,
+            "summary": row.summary, "thread_id": row.thread_id, "warnings": row.warnings,
+        })
+    }))
+}
+
 /// Queries the relay of a session.
 fn live(session: &Found) -> Result<Child, String> {
     let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.message(session));
     let document: SessionDocument = get(&State.path())?.document()?;
-    let rows = match document.pending_requests {
+    let waits_for = match document.pending_requests {
         0 => Vec::new(),
-        _ => {
-            let listed: Value = get("/sessions/self/codex-pending-requests")?.document()?;
-            listed["requests"].as_array().cloned().unwrap_or_default()
-        }
-    };
-    let brief = |row: Value| {
-        json!({
-            "request_id": row["request_id"], "request_type": row["request_type"], "thread_id": row["thread_id"],
-            "requested_at": row["requested_at"], "summary": row["summary"], "warnings": row["warnings"],
-        })
+        _ => get(&Requests(WhichRequests::Pending).path())?.document::<RequestList>()?.requests,
     };
     // A session without a journal has no actions.
     let last: ActionsDocument = get(&ActionsQuery { limit: Some(Limit(1)) }.path())?.document().unwrap_or_default();
@@ -350,7 +352,7 @@ fn live(session: &Found) -> Result<Child, String> {
         activity_state: Some(document.state),
         since: document.state_since.or(document.started_at),
         pending_requests: document.pending_requests,
-        waits_for: rows.into_iter().map(brief).collect(),
+        waits_for,
         last_action: last.actions.into_iter().next_back(),
         ..Child::of(session)
     })
@@ -384,7 +386,7 @@ fn thread_cells(child: &Child, thread: &ChildThread, now: SystemTime, to: Screen
         Screen::Plain | Screen::Coloured => String::new(),
     };
     let [id, name] = select_session::name_cells(&id, "", &format!("  {name}"), to);
-    let is_its = |row: &&Value| row["thread_id"] == *thread.thread_id;
+    let is_its = |row: &&Request| row.thread_id.as_ref() == Some(&thread.thread_id);
     let asks = child.waits_for.iter().find(is_its).map(|row| asks(row, thread.pending_requests));
     // That it asks for something stands beside it.
     let last_action = thread.last_action.clone().filter(|_| thread.pending_requests == 0);
@@ -404,7 +406,7 @@ fn age_since(at: Option<&str>, now: SystemTime) -> String {
 }
 
 /// A request, and how many others wait.
-fn asks(row: &Value, pending: u64) -> Cell {
+fn asks(row: &Request, pending: u64) -> Cell {
     let (tone, summary) = asks_cell(row, Tone::Warning);
     match pending {
         0 | 1 => (tone, summary),
@@ -617,8 +619,8 @@ mod tests {
             cwd: None,
             pending_requests: 2,
             waits_for: vec![
-                json!({ "thread_id": "t1", "summary": "run make", "warnings": ["it overwrites a device"] }),
-                json!({ "thread_id": "t1", "summary": "x" }),
+                json!({ "thread_id": "t1", "summary": "run make", "warnings": ["it overwrites a device"] }).into(),
+                json!({ "thread_id": "t1", "summary": "x" }).into(),
             ],
             last_action: Some(action("approval", "pending", "Approval requested: make")),
             threads,
@@ -660,7 +662,7 @@ hub      .codex                          waits for permission  7s   -           
         };
         let waiting = Child {
             pending_requests: 2,
-            waits_for: vec![json!({ "summary": "run make" }), json!({ "summary": "x" })],
+            waits_for: vec![json!({ "summary": "run make" }).into(), json!({ "summary": "x" }).into()],
             last_action: Some(action("command", "completed", "Completed: ls")),
             ..child("a", Some(Activity::WaitingPermission))
         };

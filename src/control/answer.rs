@@ -8,14 +8,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::form::{self, FieldError};
+use crate::api::Request;
 use crate::engine::{GivenAnswer, Persist, RequestKind, RequestType, UNANSWERED, answers_nothing};
 use crate::protocol::{Word, of_name};
-
-/// The kind of the request in a ledger row.
-pub(crate) fn kind_of(row: &Value) -> RequestKind {
-    let method = row["request_method"].as_str().unwrap_or_default();
-    RequestKind::asked(method, &row["request_payload"]).unwrap_or(RequestKind::Other)
-}
 
 /// The arguments of `respond` that fill in a form. They fail if they are pasted as they are, because `…` is not a decision.
 const FIELDS: &str = "--answer FIELD=TEXT …";
@@ -29,9 +24,9 @@ pub(crate) fn argument(word: Word) -> &'static str {
 }
 
 /// How much longer than once an accepted request can hold. An answer to a form has more to say than that.
-pub(crate) fn offers(row: &Value) -> Vec<Persist> {
-    let is_elicitation = kind_of(row).request_type() == RequestType::Elicitation;
-    if is_elicitation && form::fields(row).is_empty() { Persist::offered(&row["request_payload"]) } else { Vec::new() }
+pub(crate) fn offers(row: &Request) -> Vec<Persist> {
+    let is_elicitation = row.kind().request_type() == RequestType::Elicitation;
+    if is_elicitation && form::fields(row).is_empty() { Persist::offered(&row.request_payload) } else { Vec::new() }
 }
 
 /// The body that accepts an elicitation for longer than once.
@@ -40,15 +35,15 @@ pub(crate) fn persisting(persist: Persist) -> Value {
 }
 
 /// The body that declines a suggestion for good, if the request offers it.
-pub(crate) fn declining_for_good(row: &Value) -> Option<Value> {
-    let is_elicitation = kind_of(row).request_type() == RequestType::Elicitation;
-    let persist = Persist::offered_to_decline(&row["request_payload"]).filter(|_| is_elicitation)?;
+pub(crate) fn declining_for_good(row: &Request) -> Option<Value> {
+    let is_elicitation = row.kind().request_type() == RequestType::Elicitation;
+    let persist = Persist::offered_to_decline(&row.request_payload).filter(|_| is_elicitation)?;
     Some(json!({ "action": Word::Decline.decision(), "persist": persist }))
 }
 
 /// The decisions that a request takes: those of its kind, and what only this one offers.
-pub(crate) fn words(row: &Value) -> Vec<Word> {
-    let mut words = kind_of(row).words().to_vec();
+pub(crate) fn words(row: &Request) -> Vec<Word> {
+    let mut words = row.kind().words().to_vec();
     if offers(row).contains(&Persist::Session) {
         words.insert(1, Word::AcceptForSession);
     }
@@ -57,8 +52,8 @@ pub(crate) fn words(row: &Value) -> Vec<Word> {
 
 /// What a request takes: `a request of kind `command` takes accept, …`.
 #[must_use]
-pub(crate) fn takes(row: &Value) -> String {
-    let (kind, words) = (kind_of(row), words(row));
+pub(crate) fn takes(row: &Request) -> String {
+    let (kind, words) = (row.kind(), words(row));
     let may_end_turn = words.is_empty() || words.contains(&Word::Cancel);
     let words: Vec<&str> = words.into_iter().map(argument).collect();
     let takes = match (kind.request_type(), &words[..]) {
@@ -78,8 +73,8 @@ pub(crate) fn takes_reason(kind: RequestKind) -> bool {
 /// The ways to answer a request with `respond`, each as one command line: a line that is pasted into a shell does what it says
 /// or fails. A form is offered only if there is one, and a plain `accept` only if no field is required.
 #[must_use]
-pub(crate) fn respond_arguments(row: &Value) -> Vec<&'static str> {
-    let kind = kind_of(row);
+pub(crate) fn respond_arguments(row: &Request) -> Vec<&'static str> {
+    let kind = row.kind();
     let fields = form::fields(row);
     let is_complete = !fields.iter().any(|field| field.is_required);
     match kind.request_type() {
@@ -103,8 +98,8 @@ pub(crate) fn respond_arguments(row: &Value) -> Vec<&'static str> {
 /// # Errors
 ///
 /// The message says what this kind of request accepts.
-pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<Value, String> {
-    let kind = kind_of(row);
+pub(crate) fn of_word(row: &Request, word: Word, reason: Option<&str>) -> Result<Value, String> {
+    let kind = row.kind();
     if !kind.words().is_empty() && !takes_reason(kind) && reason.is_some() {
         let instead = "takes no reason: leave it out, and tell the model with `codex-shim send`";
         return Err(format!("a request of kind `{}` {instead}", kind.name()));
@@ -130,8 +125,8 @@ pub(crate) fn of_word(row: &Value, word: Word, reason: Option<&str>) -> Result<V
 }
 
 /// The requested permissions, without null members.
-fn asked_for(row: &Value) -> Value {
-    let asked = row["request_payload"]["permissions"].as_object().into_iter().flatten();
+fn asked_for(row: &Request) -> Value {
+    let asked = row.request_payload["permissions"].as_object().into_iter().flatten();
     Value::Object(
         asked.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone())).collect(),
     )
@@ -142,8 +137,8 @@ fn asked_for(row: &Value) -> Value {
 /// # Errors
 ///
 /// One error for each invalid field, or one that says what this kind of request accepts.
-pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
-    let kind = kind_of(row);
+pub(crate) fn of_answers(row: &Request, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
+    let kind = row.kind();
     let refused = |message: String| Err(vec![FieldError { field: None, message }]);
     match kind.request_type() {
         RequestType::UserInput => {
@@ -164,12 +159,12 @@ pub(crate) fn of_answers(row: &Value, answers: &[(String, String)]) -> Result<Va
 }
 
 /// Whether `body` is equivalent to the stored answer. An answer that was not stored is never equivalent.
-pub(crate) fn is_stored(row: &Value, body: &Value) -> bool {
+pub(crate) fn is_stored(row: &Request, body: &Value) -> bool {
     let Ok(given) = serde_json::from_value::<GivenAnswer>(body.clone()) else { return false };
-    let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row["request_payload"].to_string()) else { return false };
+    let Ok(payload) = serde_json::from_str::<Box<RawValue>>(&row.request_payload.to_string()) else { return false };
     given
-        .check(kind_of(row), row["request_method"].as_str().unwrap_or_default(), Some(&payload))
-        .is_ok_and(|checked| normalized(&checked.result) == normalized(&row["resolved_payload"]))
+        .check(row.kind(), &row.request_method, Some(&payload))
+        .is_ok_and(|checked| normalized(&checked.result) == normalized(&row.resolved_payload))
 }
 
 /// A result without null members and without the default scope, which some clients leave out.
@@ -215,12 +210,12 @@ pub(crate) fn in_words(payload: &Value) -> String {
 
 /// The outcome of a request in one word: `accepted`, `declined`, `expired`.
 #[must_use]
-pub(crate) fn outcome_word(row: &Value) -> &str {
-    let (status, payload) = (row["status"].as_str().unwrap_or_default(), &row["resolved_payload"]);
-    if row["error_code"] == "withdrawn_by_server" {
-        return "withdrawn";
+pub(crate) fn outcome_word(row: &Request) -> &str {
+    match (row.is_withdrawn(), row.is_resolved()) {
+        (true, _) => "withdrawn",
+        (false, true) => answer_word(&row.resolved_payload),
+        (false, false) => &row.status,
     }
-    if status == "resolved" { answer_word(payload) } else { status }
 }
 
 /// What an answer does, in one word: `accepted`, `declined`, `cancelled`, `unanswered`, or `answered` for all others.
@@ -256,7 +251,7 @@ mod tests {
     fn each_kind_takes_its_own_words() {
         let check = |method: &str, word: Word, expect: Option<Value>| {
             let payload = json!({ "permissions": { "network": { "enabled": true }, "fileSystem": null } });
-            assert_eq!(of_word(&row(method, &payload), word, None).ok(), expect, "{method} {word:?}");
+            assert_eq!(of_word(&Request::from(&row(method, &payload)), word, None).ok(), expect, "{method} {word:?}");
         };
         let network = json!({ "network": { "enabled": true } });
         check(COMMAND, Word::Accept, Some(json!({ "decision": "accept" })));
@@ -272,7 +267,8 @@ mod tests {
             json!({ "_meta": { "codex_approval_kind": "mcp_tool_call", "persist": ["session"] },
             "requestedSchema": { "properties": fields } })
         };
-        let for_session = |payload: &Value| of_word(&row(ELICITATION, payload), Word::AcceptForSession, None).ok();
+        let for_session =
+            |payload: &Value| of_word(&Request::from(&row(ELICITATION, payload)), Word::AcceptForSession, None).ok();
         assert_eq!(for_session(&offered(json!({}))), Some(json!({ "action": "accept", "persist": "session" })));
         assert_eq!(for_session(&offered(json!({ "n": { "type": "string" } }))), None);
         check(QUESTIONS, Word::Accept, None);
@@ -282,7 +278,7 @@ mod tests {
     #[test]
     fn each_way_to_respond_is_one_command() {
         let check = |method: &str, payload: Value, expect: &[&str]| {
-            assert_eq!(respond_arguments(&row(method, &payload)), expect, "{method} {payload}");
+            assert_eq!(respond_arguments(&Request::from(&row(method, &payload))), expect, "{method} {payload}");
         };
         check(COMMAND, json!({}), &["accept", "accept-for-session", "decline", "cancel"]);
         check(PERMISSIONS, json!({}), &["accept", "accept-for-session", "decline"]);
@@ -298,7 +294,7 @@ mod tests {
 
     #[test]
     fn reasons_are_refused_if_the_kind_has_none() {
-        let with = |method: &str| of_word(&row(method, &json!({})), Word::Decline, Some("no"));
+        let with = |method: &str| of_word(&Request::from(&row(method, &json!({}))), Word::Decline, Some("no"));
         assert_eq!(with(COMMAND), Ok(json!({ "decision": "decline", "reason": "no" })));
         assert!(with(PERMISSIONS).is_err() && with(ELICITATION).is_err());
     }
@@ -308,16 +304,17 @@ mod tests {
         let given = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
             pairs.iter().map(|(id, answer)| ((*id).to_owned(), (*answer).to_owned())).collect()
         };
-        let questions = of_answers(&row(QUESTIONS, &json!({})), &given(&[("a", "x"), ("b", "y"), ("a", "z")]));
+        let questions =
+            of_answers(&Request::from(&row(QUESTIONS, &json!({}))), &given(&[("a", "x"), ("b", "y"), ("a", "z")]));
         assert_eq!(questions, Ok(json!({ "answers": { "a": ["x", "z"], "b": ["y"] } })));
         let schema = json!({ "requestedSchema": { "properties": { "n": { "type": "integer" }, "yes": { "type": "boolean" } } } });
-        let elicit = |pairs| of_answers(&row(ELICITATION, &schema), &given(pairs));
+        let elicit = |pairs| of_answers(&Request::from(&row(ELICITATION, &schema)), &given(pairs));
         assert_eq!(
             elicit(&[("n", "3"), ("yes", "no")]),
             Ok(json!({ "action": "accept", "content": { "n": 3, "yes": false } }))
         );
         assert!(elicit(&[("n", "three")]).is_err());
-        assert!(of_answers(&row(COMMAND, &json!({})), &given(&[("a", "x")])).is_err());
+        assert!(of_answers(&Request::from(&row(COMMAND, &json!({}))), &given(&[("a", "x")])).is_err());
     }
 
     #[test]
@@ -325,7 +322,7 @@ mod tests {
         let check = |method: &str, stored: Value, body: Value, expect: bool| {
             let mut row = row(method, &json!({ "questions": [{ "id": "a" }] }));
             row["resolved_payload"] = stored.clone();
-            assert_eq!(is_stored(&row, &body), expect, "{stored} {body}");
+            assert_eq!(is_stored(&Request::from(&row), &body), expect, "{stored} {body}");
         };
         check(COMMAND, json!({ "decision": "accept" }), json!({ "decision": "accept" }), true);
         check(COMMAND, json!({ "decision": "decline" }), json!({ "decision": "accept" }), false);
@@ -359,7 +356,7 @@ mod tests {
 
     #[test]
     fn outcomes_have_one_word() {
-        let check = |row: Value, expect: &str| assert_eq!(outcome_word(&row), expect, "{row}");
+        let check = |row: Value, expect: &str| assert_eq!(outcome_word(&Request::from(&row)), expect, "{row}");
         check(json!({ "status": "pending" }), "pending");
         check(json!({ "status": "orphaned", "error_code": "server_restarted" }), "orphaned");
         check(json!({ "status": "expired", "error_code": "request_expired" }), "expired");

@@ -8,7 +8,8 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::schema::{Rule, violation};
-use crate::engine::{FIELD_ORDER, one_line};
+use crate::api::Request;
+use crate::engine::one_line;
 use crate::secrets::holds_secret;
 
 /// Longest message about one field, in characters.
@@ -58,10 +59,10 @@ pub(crate) struct FieldError {
 }
 
 /// The fields of the form in a ledger row, in the schema's order.
-pub(crate) fn fields(row: &Value) -> Vec<Field> {
-    let schema = &row["request_payload"]["requestedSchema"];
+pub(crate) fn fields(row: &Request) -> Vec<Field> {
+    let schema = row.form();
     let Some(properties) = schema["properties"].as_object() else { return Vec::new() };
-    let order = row[FIELD_ORDER].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let order = row.field_order.iter().flatten().map(String::as_str);
     let named: Vec<&str> = order.filter(|name| properties.contains_key(*name)).collect();
     // Relays of older versions do not store the order.
     let unnamed = properties.keys().map(String::as_str).filter(|name| !named.contains(name));
@@ -255,7 +256,7 @@ fn format_in_words(format: &str) -> String {
 /// # Errors
 ///
 /// One error for each field that cannot be read or violates the schema.
-pub(crate) fn content(row: &Value, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
+pub(crate) fn content(row: &Request, answers: &[(String, String)]) -> Result<Value, Vec<FieldError>> {
     let fields = fields(row);
     let mut errors = Vec::new();
     for (name, _) in answers {
@@ -282,7 +283,7 @@ pub(crate) fn content(row: &Value, answers: &[(String, String)]) -> Result<Value
     }
     let content = Value::Object(content);
     let unread: Vec<Option<String>> = errors.iter().map(|error| error.field.clone()).collect();
-    let broken = check(&row["request_payload"]["requestedSchema"], &content);
+    let broken = check(row.form(), &content);
     errors.extend(broken.into_iter().filter(|error| !unread.contains(&error.field)));
     if errors.is_empty() { Ok(content) } else { Err(errors) }
 }
@@ -360,7 +361,7 @@ mod tests {
     use crate::engine::field_order;
 
     /// A row whose form has one field of each kind.
-    fn row() -> Value {
+    fn row() -> Request {
         let params = r#"{"requestedSchema":{"type":"object","properties":{
             "replicas":{"type":"integer","minimum":1,"maximum":9,"default":3},
             "env":{"type":"string","title":"Environment","enum":["dev","prod"],"enumNames":["Development","Production"]},
@@ -373,8 +374,9 @@ mod tests {
         json!({
             "request_method": "mcpServer/elicitation/request",
             "request_payload": serde_json::from_str::<Value>(params).expect("BUG: test parameters are JSON"),
-            FIELD_ORDER: field_order(raw),
+            "field_order": field_order(raw),
         })
+        .into()
     }
 
     fn given(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -395,7 +397,7 @@ mod tests {
         let names: Vec<String> = fields(&row()).into_iter().map(|field| field.name).collect();
         assert_eq!(names, ["replicas", "env", "owner", "dry", "zones", "api_token"]);
         let mut old = row();
-        old[FIELD_ORDER].take();
+        old.field_order = None;
         assert_eq!(fields(&old).len(), 6, "an older relay names no order");
     }
 

@@ -17,8 +17,9 @@ use super::open_threads::with_repository;
 use super::routes::{AppState, Given, Refusal, Responded, SessionInfo, ThisSession, ok};
 use crate::api::{
     ActionsDocument, ActionsQuery, ActivityDocument, Cursor, EVENTS_MAX, EventPage, EventsQuery, Identities,
-    IndexDocument, Limit, PrunedDocument, ReviewsQuery, SessionDocument, ThreadDocument, ThreadIdentityDocument,
-    ToolRowDocument, ToolRowsQuery, TranscriptDocument, TurnRowDocument, TurnRowsQuery, UsageDocument, UsageQuery,
+    IndexDocument, Limit, PrunedDocument, Request, ReviewsQuery, SessionDocument, ThreadDocument,
+    ThreadIdentityDocument, ToolRowDocument, ToolRowsQuery, TranscriptDocument, TurnRowDocument, TurnRowsQuery,
+    UsageDocument, UsageQuery,
 };
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, ThreadIdentity, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, TableRow};
@@ -175,7 +176,7 @@ impl Historian {
     }
 
     /// Who the threads of these rows are, as the member `thread` of each; `null` if nothing on record says it.
-    pub(super) async fn identify(&self, rows: &mut [Value]) {
+    pub(super) async fn identify(&self, rows: &mut [Request]) {
         let ids = threads_of(rows);
         let opened = self.index.state().borrow().opened;
         let mut found = self.identities(opened, &ids).await;
@@ -188,7 +189,7 @@ impl Historian {
     }
 
     /// The documents of the threads that are known, by their ids.
-    async fn identities(&self, opened: u64, ids: &[String]) -> HashMap<String, Value> {
+    async fn identities(&self, opened: u64, ids: &[String]) -> Identities {
         let wanted = ids.to_vec();
         let found = self.ask(opened, move |history| Ok(documents_of(history, &wanted, opened))).await;
         found.unwrap_or_default()
@@ -220,28 +221,25 @@ impl Historian {
 }
 
 /// Adds to the rows of requests who their threads are, as a history without a relay says.
-pub(crate) fn identify_offline(history: &History, rows: &mut [Value]) {
+pub(crate) fn identify_offline(history: &History, rows: &mut [Request]) {
     put_threads(rows, &documents_of(history, &threads_of(rows), 0));
 }
 
 /// The ids of the threads of these rows, each once.
-fn threads_of(rows: &[Value]) -> Vec<String> {
-    let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row["thread_id"].as_str()).collect();
+fn threads_of(rows: &[Request]) -> Vec<String> {
+    let ids: BTreeSet<&str> = rows.iter().filter_map(|row| row.thread_id.as_deref()).collect();
     ids.into_iter().map(str::to_owned).collect()
 }
 
-fn put_threads(rows: &mut [Value], found: &HashMap<String, Value>) {
+fn put_threads(rows: &mut [Request], found: &Identities) {
     for row in rows {
-        let thread = row["thread_id"].as_str().and_then(|id| found.get(id));
-        row["thread"] = thread.cloned().unwrap_or_default();
+        row.thread = Some(row.thread_id.as_ref().and_then(|id| found.get(id)).cloned());
     }
 }
 
 /// Who threads are, by their ids; those that are not known are left out.
-fn documents_of(history: &History, ids: &[String], opened: u64) -> HashMap<String, Value> {
-    let document = |identity| serde_json::to_value(with_repository(identity));
-    let documents = identities_of(history, ids, opened).into_iter();
-    documents.map(|(id, identity)| (id, document(identity).expect("BUG: plain data is JSON"))).collect()
+fn documents_of(history: &History, ids: &[String], opened: u64) -> Identities {
+    identities_of(history, ids, opened).into_iter().map(|(id, identity)| (id, with_repository(identity))).collect()
 }
 
 /// Who threads are, as a history has it on record, by their ids; those that are not known are left out.

@@ -3,9 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::api::ThreadIdentityDocument;
+use crate::api::{Request, RequestSession, ThreadIdentityDocument};
 use crate::history::Activity;
 use crate::store::{Found, label, short};
 
@@ -61,9 +60,9 @@ pub(crate) struct RequestOrigin {
 }
 
 impl RequestOrigin {
-    /// The origin of the request in this row.
-    pub(crate) fn of(session: &Found, row: &Value) -> RequestOrigin {
-        RequestOrigin::of_thread(session, serde_json::from_value(row["thread"].clone()).unwrap_or_default())
+    /// The origin of a request.
+    pub(crate) fn of(session: &Found, row: &Request) -> RequestOrigin {
+        RequestOrigin::of_thread(session, row.thread().cloned().unwrap_or_default())
     }
 
     /// The origin of what a thread does.
@@ -85,8 +84,8 @@ impl RequestOrigin {
 }
 
 /// The session of a request, as a member of its row, with the folder and the client of its thread.
-pub(crate) fn session_of_request(session: &Found, row: &Value) -> Value {
+pub(crate) fn session_of_request(session: &Found, row: &Request) -> RequestSession {
     let RequestOrigin { name, cwd, client, .. } = RequestOrigin::of(session, row);
     let cwd = Some(cwd).filter(|cwd| !cwd.is_empty());
-    json!({ "name": name, "cwd": cwd, "client": client, "live": session.live })
+    RequestSession { client, cwd, live: session.live, name, session_id: None }
 }

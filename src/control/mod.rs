@@ -41,7 +41,6 @@ pub(crate) use listed::{RequestOrigin, SessionRow, session_of_request};
 pub(crate) use open_threads::open_threads;
 pub(crate) use places::{Places, Stream};
 pub(crate) use published::Published;
-pub use requests::with_choices;
 pub(crate) use routes::{
     Ask, BODY_BYTES_MAX, BodyError, Message, Refusal, Reply, Responded, SessionInfo, Stores, ok, take_body,
 };

@@ -8,13 +8,13 @@ use axum::extract::{Path, RawQuery};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use super::answer::{kind_of, takes};
+use super::answer::takes;
 use super::form;
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
-use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, decisions, valid};
-use crate::protocol::own_changes;
+use crate::api::{self, Request, RequestDocument, RequestList, WhichRequests};
+use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, valid};
 use crate::socket::Peer;
-use crate::store::{KeptRequest, LedgerError, WhichRequests};
+use crate::store::LedgerError;
 
 /// How long the relay may take to decide on an answer and store it.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -37,26 +37,15 @@ fn on_behalf_of(headers: &HeaderMap) -> Option<String> {
     is_user.then(|| by.to_owned())
 }
 
-/// A ledger row with the decisions that the request allows.
-#[must_use]
-pub fn with_choices(mut row: Value) -> Value {
-    let kind = kind_of(&row);
-    row["available_decisions"] = json!(decisions(kind, &row["request_payload"]));
-    if kind == RequestKind::FileChange && row["changes"].is_null() {
-        row["changes"] = own_changes(&row["request_payload"]).clone();
-    }
-    row
-}
-
 pub(super) async fn pending(ThisSession(app): ThisSession, RawQuery(query): RawQuery) -> Responded {
     let which = which(query.as_deref().unwrap_or_default())?;
     let rows = app.ledger()?.requests(which).await?;
-    let mut requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
+    let mut requests: Vec<Request> = rows.into_iter().map(Request::with_choices).collect();
     if let Ok(historian) = app.historian() {
         historian.identify(&mut requests).await;
     }
     app.warned.add(&mut requests);
-    ok(&json!({ "requests": requests }))
+    ok(&RequestList { requests })
 }
 
 fn which(query: &str) -> Result<WhichRequests, Refusal> {
@@ -78,16 +67,16 @@ fn which(query: &str) -> Result<WhichRequests, Refusal> {
 }
 
 pub(super) async fn one(ThisSession(app): ThisSession, Path((_, request_id)): Path<(String, String)>) -> Responded {
-    let kept = kept(&app, request_id).await?;
-    let mut row = with_choices(kept.row);
+    let RequestDocument { request, answers } = kept(&app, request_id).await?;
+    let mut request = request.with_choices();
     if let Ok(historian) = app.historian() {
-        historian.identify(std::slice::from_mut(&mut row)).await;
+        historian.identify(std::slice::from_mut(&mut request)).await;
     }
-    app.warned.add(std::slice::from_mut(&mut row));
-    ok(&json!({ "request": row, "answers": kept.answers }))
+    app.warned.add(std::slice::from_mut(&mut request));
+    ok(&RequestDocument { answers, request })
 }
 
-async fn kept(app: &AppState, request_id: String) -> Result<KeptRequest, Refusal> {
+async fn kept(app: &AppState, request_id: String) -> Result<RequestDocument, Refusal> {
     app.ledger()?.request(request_id).await?.ok_or_else(not_found)
 }
 
@@ -136,8 +125,8 @@ pub(super) async fn respond(
         ApiRequest::Respond { request_id: request_id.clone(), given: Box::new(given), source, by: by.clone() };
     match app.ask(question, DECISION_WAIT_MAX).await {
         Some(ApiReply::Kept) => {
-            let kept = kept(&app, request_id).await?;
-            ok(&json!({ "ok": true, "idempotent": false, "request": kept.row }))
+            let request = kept(&app, request_id).await?.request;
+            ok(&api::Responded { idempotent: false, ok: true, request })
         }
         Some(ApiReply::NotOpen) => answered_before(&app, request_id, value, source, by).await,
         Some(ApiReply::Invalid(invalid)) => Err(invalid_response(invalid.message, invalid.valid)),
@@ -158,16 +147,13 @@ pub(super) async fn respond(
 
 /// Refuses form content that violates the schema of a pending request. It runs outside the relay thread.
 async fn check_form(app: &AppState, request_id: String, content: &Value) -> Result<(), Refusal> {
-    let kept = kept(app, request_id).await?;
-    if kept.row["status"] != "pending" {
-        return Ok(());
-    }
-    let errors = form::check(&kept.row["request_payload"]["requestedSchema"], content);
+    let request = kept(app, request_id).await?.request;
+    let errors = if request.is_pending() { form::check(request.form(), content) } else { Vec::new() };
     if errors.is_empty() {
         return Ok(());
     }
     let named = errors.iter().filter_map(|error| Some((error.field.clone()?, json!(error.message))));
-    let valid = valid(RequestKind::Elicitation, &kept.row["request_payload"]);
+    let valid = valid(RequestKind::Elicitation, &request.request_payload);
     Err(invalid_response(form::in_one_line(&errors), valid).with("fields", Value::Object(named.collect())))
 }
 
@@ -178,10 +164,9 @@ fn invalid_response(message: String, valid: Value) -> Refusal {
 
 /// The refusal for a malformed answer; it says what would be valid.
 async fn unreadable(app: &AppState, request_id: String, why: &str) -> Result<Refusal, Refusal> {
-    let kept = kept(app, request_id).await?;
-    let kind = kind_of(&kept.row);
-    let message = format!("the body is not a valid answer: {}; {}", without_members(why), takes(&kept.row));
-    Ok(invalid_response(message, valid(kind, &kept.row["request_payload"])))
+    let request = kept(app, request_id).await?.request;
+    let message = format!("the body is not a valid answer: {}; {}", without_members(why), takes(&request));
+    Ok(invalid_response(message, valid(request.kind(), &request.request_payload)))
 }
 
 /// An error of serde without its list of all members of all kinds of requests.
@@ -200,11 +185,11 @@ async fn answered_before(
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let at_us = since_epoch.as_micros() as u64;
     let given = GivenRow { request_id, at_us, source, by, payload: value.to_string() };
-    let row = app.ledger()?.answer_late(given).await?.ok_or_else(not_found)?;
-    match row["status"].as_str() {
-        Some("resolved") => ok(&json!({ "ok": true, "idempotent": true, "request": row })),
-        status => {
-            let message = format!("the request is {}", status.unwrap_or("gone"));
+    let request = app.ledger()?.answer_late(given).await?.ok_or_else(not_found)?;
+    match request.is_resolved() {
+        true => ok(&api::Responded { idempotent: true, ok: true, request }),
+        false => {
+            let message = format!("the request is {}", request.status);
             Err(Refusal::new(StatusCode::NOT_FOUND, "request_unavailable", message))
         }
     }

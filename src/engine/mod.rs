@@ -65,8 +65,8 @@ pub use requests::{
     AnswerBefore, GivenAnswer, OpenBefore, RequestKind, RequestSettings, RequestType, decisions, request_digest, valid,
 };
 pub(crate) use requests::{
-    FIELD_ORDER, Need, Persist, Subject, UNANSWERED, answers_nothing, command_line, field_order, kept_result,
-    permissions_in_words, without_shell, without_system_shell,
+    Need, Persist, Subject, UNANSWERED, answers_nothing, command_line, field_order, kept_result, permissions_in_words,
+    without_shell, without_system_shell,
 };
 pub(crate) use rules::{
     Asked, Decides, Does, ExactCommand, InThread, Matcher, Miss, ProgramCheck, RuleAction, RulePlace, Trust, Words,

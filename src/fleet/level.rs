@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::wire::{self, Failure, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, Reply};
+use crate::api::{Request, RequestDocument, RequestSession, Responded, StoredAnswer};
 use crate::config::FleetLevel;
-use crate::control::answer::kind_of;
 use crate::control::request_view::files;
 use crate::engine::{answers_nothing, one_line, without_shell};
 use crate::secrets::{redacted, redacted_json};
@@ -200,7 +200,7 @@ fn at_level(value: &Value, names: &[&str], level: FleetLevel) -> Value {
 
 /// Rows of requests with their sessions, the number of further ones, and the sessions whose requests could not be read.
 pub(crate) fn requests(
-    rows: &[(Value, Value)],
+    rows: &[(Request, RequestSession)],
     left_out: usize,
     silent: &[(String, Failure)],
     level: FleetLevel,
@@ -209,7 +209,7 @@ pub(crate) fn requests(
         .iter()
         .map(|(row, session)| {
             let mut row = request(row, level);
-            row["session"] = at_level(session, &SESSION_OF_REQUEST, level);
+            row["session"] = at_level(&json!(session), &SESSION_OF_REQUEST, level);
             row
         })
         .collect();
@@ -227,16 +227,17 @@ fn problems(silent: &[(String, Failure)], level: FleetLevel) -> Vec<String> {
 }
 
 /// A request with its answers, and its session: the id and the name.
-pub(crate) fn shown((id, name): (&str, &str), row: &Value, answers: &Value, level: FleetLevel) -> Leaving {
-    let answers: Vec<Value> = answers.as_array().into_iter().flatten().map(|given| answer(given, level)).collect();
+pub(crate) fn shown((id, name): (&str, &str), document: &RequestDocument, level: FleetLevel) -> Leaving {
+    let answers: Vec<Value> = document.answers.iter().map(|given| answer(given, level)).collect();
     let session = with_lines(&json!({ "session_id": id, "name": name }), level);
-    let request = request(row, level);
+    let request = request(&document.request, level);
     Leaving(json!({ "session": session, "request": request, "answers": answers, "level": level.to_string() }))
 }
 
 /// The row of a request after an answer.
-pub(crate) fn answered(row: &Value, is_ours: bool, is_repeated: bool, level: FleetLevel) -> Leaving {
-    Leaving(json!({ "ok": is_ours, "idempotent": is_repeated, "request": request(row, level) }))
+pub(crate) fn answered(responded: &Responded, level: FleetLevel) -> Leaving {
+    let Responded { idempotent, ok, request: row } = responded;
+    Leaving(json!({ "ok": ok, "idempotent": idempotent, "request": request(row, level) }))
 }
 
 /// A relay's answer to a message or an interruption.
@@ -349,24 +350,26 @@ fn put(members: &mut Map<String, Value>, path: &str, value: Value) {
 }
 
 /// The row of a request, as it leaves the machine.
-fn request(row: &Value, level: FleetLevel) -> Value {
+fn request(row: &Request, level: FleetLevel) -> Value {
+    let masked = masked(&json!(row));
     match level {
-        FleetLevel::Full => masked(row),
+        FleetLevel::Full => masked,
         FleetLevel::Summary => {
-            let row = &masked(row);
-            let mut kept = picked(row, &REQUEST);
-            kept.insert("request_payload".to_owned(), lines(&row["request_payload"], &REQUEST_PAYLOAD));
-            kept.insert("summary".to_owned(), Value::from(summary(row, level)));
-            let decision = row["resolved_payload"].get("decision").and_then(Value::as_str).filter(|word| is_word(word));
-            let resolved = match (decision, row["resolved_payload"].is_null()) {
+            let mut kept = picked(&masked, &REQUEST);
+            let Ok(row) = serde_json::from_value::<Request>(masked) else { return json!({}) };
+            kept.insert("request_payload".to_owned(), lines(&row.request_payload, &REQUEST_PAYLOAD));
+            kept.insert("summary".to_owned(), Value::from(summary(&row, level)));
+            let answer = &row.resolved_payload;
+            let decision = answer.get("decision").and_then(Value::as_str).filter(|word| is_word(word));
+            let resolved = match (decision, answer.is_null()) {
                 (Some(word), _) => serde_json::json!({ "decision": word }),
                 (None, true) => Value::Null,
-                (None, false) if answers_nothing(&row["resolved_payload"]) => serde_json::json!({ "answers": {} }),
+                (None, false) if answers_nothing(answer) => serde_json::json!({ "answers": {} }),
                 (None, false) => serde_json::json!({}),
             };
             kept.insert("resolved_payload".to_owned(), resolved);
-            let offered = row["available_decisions"].as_array().into_iter().flatten();
-            let words = offered.filter(|offer| offer.as_str().is_some_and(is_word)).cloned();
+            let offered = row.available_decisions.into_iter().flatten();
+            let words = offered.filter(|offer| offer.as_str().is_some_and(is_word));
             kept.insert("available_decisions".to_owned(), words.collect());
             Value::Object(kept)
         }
@@ -375,30 +378,30 @@ fn request(row: &Value, level: FleetLevel) -> Value {
 
 /// The line about a request. At [`FleetLevel::Summary`] it names the command or the files, and has no reason and no question,
 /// which the model or a tool has written.
-pub(crate) fn summary(row: &Value, level: FleetLevel) -> String {
+pub(crate) fn summary(row: &Request, level: FleetLevel) -> String {
     let line = match level {
-        FleetLevel::Full => row["summary"].as_str().unwrap_or_default().to_owned(),
+        FleetLevel::Full => row.summary.clone(),
         FleetLevel::Summary => {
-            let command = row["request_payload"]["command"]
-                .as_str()
-                .map(|command| format!("run {}", without_shell(&hidden(command))));
-            let files = files(&row["changes"]);
+            let command = row.request_payload["command"].as_str();
+            let command = command.map(|command| format!("run {}", without_shell(&hidden(command))));
+            let files = files(&row.changes);
             let changes = match &files[..] {
                 [] => None,
                 [one] => Some(format!("change {}", one.path)),
                 several => Some(format!("change {} files", several.len())),
             };
-            line(&command.or(changes).unwrap_or_else(|| kind_of(row).name().to_owned()), LINE_BYTES_MAX)
+            line(&command.or(changes).unwrap_or_else(|| row.kind().name().to_owned()), LINE_BYTES_MAX)
         }
     };
     hidden(&line)
 }
 
 /// An answer to a request, as it leaves the machine.
-fn answer(answer: &Value, level: FleetLevel) -> Value {
+fn answer(answer: &StoredAnswer, level: FleetLevel) -> Value {
+    let masked = masked(&json!(answer));
     match level {
-        FleetLevel::Full => masked(answer),
-        FleetLevel::Summary => Value::Object(picked(&masked(answer), &ANSWER)),
+        FleetLevel::Full => masked,
+        FleetLevel::Summary => Value::Object(picked(&masked, &ANSWER)),
     }
 }
 
@@ -458,14 +461,14 @@ mod tests {
         let script = format!("bash -lc 'cat > notes.md <<EOF\nSECRETWORD\nEOF\n# {}'", "x".repeat(500));
         let row = json!({ "request_method": "item/commandExecution/requestApproval",
             "request_payload": { "command": script, "cwd": format!("/p/{}", "y".repeat(900)) } });
-        let left = request(&row, FleetLevel::Summary).to_string();
+        let left = request(&Request::from(&row), FleetLevel::Summary).to_string();
         assert!(left.contains("cat > notes.md") && !left.contains("SECRETWORD"), "{left}");
         assert!(left.len() < 3 * LINE_BYTES_MAX, "{left}");
-        assert!(request(&row, FleetLevel::Full).to_string().contains("SECRETWORD"));
+        assert!(request(&Request::from(&row), FleetLevel::Full).to_string().contains("SECRETWORD"));
         // A secret at the place of the cut is masked as a whole.
         let row = json!({ "request_method": "item/commandExecution/requestApproval",
             "request_payload": { "command": format!("echo {} {TOKEN}", "x".repeat(LINE_BYTES_MAX - 14)) } });
-        assert!(!request(&row, FleetLevel::Summary).to_string().contains("ghp_"), "{row}");
+        assert!(!request(&Request::from(&row), FleetLevel::Summary).to_string().contains("ghp_"), "{row}");
     }
 
     #[test]
@@ -528,9 +531,10 @@ mod tests {
         let long = "n".repeat(2 * LINE_BYTES_MAX);
         let session = json!({ "session_id": "s", "name": format!("work {TOKEN}"), "cwd": format!("/p/{TOKEN}/x"),
             "client": format!("ide {TOKEN}\n{long}"), "live": true, "new": "SECRETWORD" });
+        let of_request: RequestSession = serde_json::from_value(session.clone()).expect("BUG: it is a session");
         for level in [FleetLevel::Summary, FleetLevel::Full] {
             let Leaving(all) = sessions(std::slice::from_ref(&session), level);
-            let Leaving(listed) = requests(&[(json!({}), session.clone())], 0, &[], level);
+            let Leaving(listed) = requests(&[(Request::default(), of_request.clone())], 0, &[], level);
             let Leaving(used) = usage(&[json!({ "session_name": format!("x {TOKEN}"), "turns": 1 })], 0, &[], level);
             let waited = vec![waited(TOKEN, "r")];
             let document = described(level, waited);
@@ -570,27 +574,28 @@ mod tests {
         let row = json!({ "request_id": "g-0", "request_method": "item/fileChange/requestApproval", "summary": "change a.rs",
             "changes": [{ "path": "a.rs", "diff": "SECRETWORD" }], "request_payload": { "reason": "SECRETWORD" },
             "available_decisions": ["accept", { "acceptWithExecpolicyAmendment": ["SECRETWORD"] }] });
-        let left = request(&row, FleetLevel::Summary);
+        let left = request(&Request::from(&row), FleetLevel::Summary);
         assert_eq!((&left["summary"], &left["available_decisions"]), (&json!("change a.rs"), &json!(["accept"])));
         assert!(!left.to_string().contains("SECRETWORD"), "{left}");
         let asked = json!({ "request_id": "g-1", "request_method": "item/tool/requestUserInput", "summary": "SECRETWORD?",
             "request_payload": { "questions": [{ "id": "q", "question": "SECRETWORD?" }] } });
-        let left = request(&asked, FleetLevel::Summary);
+        let left = request(&Request::from(&asked), FleetLevel::Summary);
         assert!(!left.to_string().contains("SECRETWORD") && left["summary"] != "", "{left}");
-        assert!(request(&asked, FleetLevel::Full).to_string().contains("SECRETWORD"));
+        assert!(request(&Request::from(&asked), FleetLevel::Full).to_string().contains("SECRETWORD"));
     }
 
     #[test]
     fn summary_of_command_names_the_command() {
         let row = json!({ "request_method": "item/commandExecution/requestApproval", "summary": "run make (to see)",
             "request_payload": { "command": "make", "cwd": "/p", "reason": "to see" } });
-        let left = request(&row, FleetLevel::Summary);
+        let left = request(&Request::from(&row), FleetLevel::Summary);
         assert_eq!(
             (&left["summary"], &left["request_payload"]),
             (&json!("run make"), &json!({ "command": "make", "cwd": "/p" }))
         );
         let given =
             json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true, "payload": { "text": "SECRETWORD" } });
+        let given: StoredAnswer = serde_json::from_value(given).expect("BUG: it is an answer");
         assert_eq!(
             answer(&given, FleetLevel::Summary),
             json!({ "at": "T", "source": "cli", "by": "uid 0", "won": true })
@@ -605,15 +610,15 @@ mod tests {
         let left_event: Value =
             serde_json::from_str(&event(&named(&EVENT).to_string(), FleetLevel::Summary)).expect("JSON");
         assert_eq!(left_event, json!({ "payload_preview": {} }));
-        let mut row = request(&named(&REQUEST), FleetLevel::Summary);
+        let mut row = request(&Request::from(&named(&REQUEST)), FleetLevel::Summary);
         // The name of a user.
         assert_eq!(row["resolved_by"].take(), sentence);
         assert!(!row.to_string().contains("SECRETWORD"), "{row}");
-        assert_eq!(answer(&named(&ANSWER), FleetLevel::Summary), json!({ "by": sentence }));
-        assert_eq!(
-            answer(&json!({ "by": format!("ann {TOKEN}") }), FleetLevel::Summary).to_string().find("ghp_"),
-            None
-        );
+        let (at, source, by) = (sentence.to_owned(), sentence.to_owned(), sentence.to_owned());
+        let given = StoredAnswer { at, source, by, ..StoredAnswer::default() };
+        assert_eq!(answer(&given, FleetLevel::Summary), json!({ "by": sentence, "won": false }));
+        let given = StoredAnswer { by: format!("ann {TOKEN}"), ..StoredAnswer::default() };
+        assert!(!answer(&given, FleetLevel::Summary).to_string().contains("ghp_"));
         let Leaving(turn) = done(&named(&DONE), FleetLevel::Summary);
         assert_eq!(turn, json!({}));
         let Leaving(listed) = sessions(&[named(&SESSION)], FleetLevel::Summary);

@@ -29,8 +29,8 @@ use super::looks::Looks;
 use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
 use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
+use crate::api::{Request, RequestDocument, RequestList, Responded};
 use crate::config::FleetLevel;
-use crate::control::answer::kind_of;
 use crate::control::client::{Answer, ClientError as NoAnswer};
 use crate::engine::RequestType;
 use crate::sessions::reader::{Following, Teller};
@@ -95,9 +95,10 @@ struct Known {
 struct KnownHost {
     host: Host,
     pending: Option<PendingDocument>,
-    /// The rows of its sessions and of their pending requests.
+    /// The rows of its sessions.
     sessions: Vec<Value>,
-    requests: Vec<Value>,
+    /// The pending requests of these.
+    requests: Vec<Request>,
     /// Why it has not replied, if it is online.
     problem: Option<String>,
     asked_at: Option<Instant>,
@@ -111,6 +112,11 @@ impl fmt::Debug for Views {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Views").finish_non_exhaustive()
     }
+}
+
+/// The id of the session of a request, without the host.
+fn session_of(row: &Request) -> &str {
+    row.session.as_ref().and_then(|session| session.session_id.as_deref()).unwrap_or_default()
 }
 
 fn text<'a>(value: &'a Value, member: &str) -> &'a str {
@@ -206,12 +212,11 @@ impl Views {
         let given = Given::Whole(Whole { body });
         let asked = Question::Respond { v: VERSION, session: Some(to.session.clone()), request: id.to_owned(), given };
         let replied = self.ask(to, &asked)?;
-        let Ok(mut document) = replied.document::<Value>() else { return Ok(replied) };
+        let Ok(document) = replied.document::<Responded>() else { return Ok(replied) };
         // The next reply of the host no longer lists it.
         self.shared.known().forget(&to.host, id);
         // Whether the answer counts was decided with the whole row, which may have stayed on the host.
-        document["idempotent"] = json!(document["ok"] != true);
-        Ok(answer(StatusCode::OK, &document))
+        Ok(answer(StatusCode::OK, &json!(Responded { idempotent: !document.ok, ..document })))
     }
 }
 
@@ -408,17 +413,15 @@ impl Known {
         let id = if member == "sessions" { "session_id" } else { "request_id" };
         rows.retain(|row| row.is_object() && subject::is_plain_id(text(row, id)));
         let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
-        let held = match member {
-            "sessions" => &mut known.sessions,
+        let has_changed = match member {
+            "sessions" => std::mem::replace(&mut known.sessions, rows.clone()) != rows,
             _ => {
-                rows.iter_mut().for_each(|row| note_left_out(row, is_summary));
-                &mut known.requests
+                let requests: Vec<Request> =
+                    rows.into_iter().filter_map(|row| with_left_out(row, is_summary)).collect();
+                std::mem::replace(&mut known.requests, requests.clone()) != requests
             }
         };
-        if *held != rows {
-            *held = rows;
-            known.change += 1;
-        }
+        known.change += u64::from(has_changed);
     }
 
     /// The reason why a host cannot be asked, if there is one.
@@ -440,7 +443,7 @@ impl Known {
 
     fn forget(&mut self, host: &str, id: &str) {
         if let Some(known) = self.hosts.get_mut(&front(host)) {
-            known.requests.retain(|row| text(row, "request_id") != id);
+            known.requests.retain(|row| row.request_id != id);
             known.change += 1;
         }
     }
@@ -448,10 +451,10 @@ impl Known {
     /// Whether an answer needs texts that a host at the level `summary` has not sent.
     fn needs_texts(&self, host: &str, id: &str, body: &Value) -> bool {
         let rows = self.hosts.get(&front(host)).map(|known| &known.requests[..]).unwrap_or_default();
-        let row = rows.iter().find(|row| text(row, "request_id") == id);
+        let row = rows.iter().find(|row| row.request_id == id);
         let is_no = ["decline", "cancel"].contains(&text(body, "action"));
         // A row that is not known may be of any type.
-        row.is_none_or(|row| match kind_of(row).request_type() {
+        row.is_none_or(|row| match row.kind().request_type() {
             RequestType::UserInput => true,
             RequestType::Elicitation => !is_no,
             RequestType::Approval | RequestType::Permissions | RequestType::Other => false,
@@ -459,21 +462,20 @@ impl Known {
     }
 }
 
-/// Says in a row what has stayed on the host.
-pub(crate) fn note_left_out(row: &mut Value, is_summary: bool) {
+/// A request of a host, which says what has stayed there; `None` if it is not valid.
+pub(crate) fn with_left_out(row: Value, is_summary: bool) -> Option<Request> {
     const WHOLE_ON_HOST: &str = "a part of the request did not fit into the reply of the host: look at it there";
-    for column in ["request_payload", "changes", "item"] {
-        // A view would ask for the whole row, and hold up the rows of all other hosts.
-        if row[column]["omitted"] == "size" {
-            row[column] = Value::Null;
-            row["left_out"] = json!(WHOLE_ON_HOST);
-        }
-    }
-    if is_summary {
-        row["left_out"] = json!(SUMMARY_OF_REQUEST);
-    } else if is_cut(row) {
-        row["left_out"] = json!(WHOLE_ON_HOST);
-    }
+    let is_cut = is_cut(&row);
+    let mut row: Request = serde_json::from_value(row).ok()?;
+    // A view would ask for the whole row, and hold up the rows of all other hosts.
+    let has_dropped = row.drop_left_out();
+    let left_out = match (is_summary, has_dropped || is_cut) {
+        (true, _) => Some(SUMMARY_OF_REQUEST),
+        (false, true) => Some(WHOLE_ON_HOST),
+        (false, false) => None,
+    };
+    row.left_out = left_out.map(str::to_owned).or(row.left_out);
+    Some(row)
 }
 
 impl KnownHost {
@@ -546,8 +548,8 @@ impl KnownHost {
         }))
     }
 
-    fn requests_of(&self, session: &str) -> impl Iterator<Item = &Value> {
-        self.requests.iter().filter(move |row| text(&row["session"], "session_id") == session)
+    fn requests_of(&self, session: &str) -> impl Iterator<Item = &Request> {
+        self.requests.iter().filter(move |row| session_of(row) == session)
     }
 }
 
@@ -557,7 +559,7 @@ impl Source for Views {
         let mut all = Vec::new();
         for host in known.hosts.values() {
             let is_away = known.away(host).is_some();
-            let waiting: BTreeSet<&str> = host.requests.iter().map(|row| text(&row["session"], "session_id")).collect();
+            let waiting: BTreeSet<&str> = host.requests.iter().map(session_of).collect();
             for row in host.rows(is_away) {
                 all.push((waiting.contains(text(&row, "session_id")), host.found(&row, is_away)));
             }
@@ -596,7 +598,7 @@ impl Source for Views {
         for host in known.hosts.values().filter(|host| known.away(host).is_none()) {
             let front = front(&host.host.document.host);
             for row in &host.requests {
-                *waiting.entry(format!("{front}/{}", text(&row["session"], "session_id"))).or_insert(0) += 1;
+                *waiting.entry(format!("{front}/{}", session_of(row))).or_insert(0) += 1;
             }
         }
         Some(waiting)
@@ -608,11 +610,12 @@ impl Source for Views {
             let asked = Question::Request { v: VERSION, session: Some(to.session.clone()), request: id.to_owned() };
             let replied = self.ask(&to, &asked)?;
             let Ok(mut document) = replied.document::<Value>() else { return Ok(replied) };
-            if !document["request"].is_object() {
+            let request = document.get_mut("request").map(Value::take).filter(Value::is_object);
+            let Some(request) = request.and_then(|row| with_left_out(row, to.is_summary)) else {
                 return Ok(refused(&Failure::new("request_not_found", format!("host {} sent no request", to.host))));
-            }
-            note_left_out(&mut document["request"], to.is_summary);
-            return Ok(answer(StatusCode::OK, &document));
+            };
+            // Views do not show who else has answered.
+            return Ok(answer(StatusCode::OK, &json!(RequestDocument { answers: Vec::new(), request })));
         }
         let known = self.seen();
         let Some(host) = known.hosts.get(&front(&to.host)) else { return Err(NoAnswer::of_host(to.offline())) };
@@ -621,7 +624,7 @@ impl Source for Views {
         }
         let document = match path {
             SESSION => host.document(&to.session).map_err(NoAnswer::of_host)?,
-            PENDING => json!({ "requests": host.requests_of(&to.session).collect::<Vec<_>>() }),
+            PENDING => json!(RequestList { requests: host.requests_of(&to.session).cloned().collect() }),
             _ => return Ok(refused(&Failure::new("not_in_fleet", "this works only on the host itself"))),
         };
         Ok(answer(StatusCode::OK, &document))
@@ -748,7 +751,7 @@ mod tests {
         let needs = |id: &str, body: Value| known.needs_texts("build-7", id, &body);
         assert!(needs("q", json!({ "answers": {} })) && needs("f", json!({ "action": "accept", "content": {} })));
         assert!(!needs("f", json!({ "action": "decline" })) && !needs("c", json!({ "decision": "accept" })));
-        assert!(known.hosts["build-7"].requests.iter().all(|row| row["left_out"] == SUMMARY_OF_REQUEST));
+        assert!(known.hosts["build-7"].requests.iter().all(|row| row.left_out.as_deref() == Some(SUMMARY_OF_REQUEST)));
         assert!(is_cut(&json!([{ "diff": "x… (cut: 9 bytes in all)" }])) && !is_cut(&json!("9 bytes in all)")));
     }
 }

@@ -16,7 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::deciders::Use;
 use super::guard::Guard;
@@ -69,7 +69,7 @@ impl Hooks {
     /// Runs `on_pending`: a request has been pending for a while.
     pub(super) fn pending(&self, request_id: String, ledger: &Ledger, (session_id, dir): (&str, Option<PathBuf>)) {
         let ledger = ledger.clone();
-        let row = move || Some(named(ledger.request_blocking(request_id)?.row, dir.as_deref()));
+        let row = move || Some(named(json!(ledger.request_blocking(request_id)?.request), dir.as_deref()));
         self.runner.run("on_pending", &self.on_pending, session_id, row);
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::api::Request;
 use crate::control::form::{self, FieldError};
 use crate::control::request_view::{self, Choice, Gives, Meant, Question, RequestView, Row, answer_until};
 use crate::control::{RequestOrigin, answer};
@@ -31,7 +32,7 @@ pub(crate) struct Ask {
     pub view: RequestView,
     /// Arrival time, in microseconds since the Unix epoch.
     pub asked_us: u64,
-    pub row: Value,
+    pub row: Request,
 }
 
 /// A question that is answered by an option or by text.
@@ -125,7 +126,7 @@ impl Ask {
     }
 
     pub(crate) fn thread_id(&self) -> Option<&str> {
-        self.row["thread_id"].as_str()
+        self.row.thread_id.as_deref()
     }
 
     /// Whether the request is answered by text or options.
@@ -135,11 +136,9 @@ impl Ask {
 
     /// The subject on one line.
     pub(crate) fn summary(&self) -> String {
-        match self.row["summary"].as_str().filter(|summary| !summary.is_empty()) {
-            Some(summary) => summary.to_owned(),
-            None => {
-                format!("{} {}", self.view.kind.name(), self.row["request_method"].as_str().unwrap_or_default())
-            }
+        match &*self.row.summary {
+            "" => format!("{} {}", self.view.kind.name(), self.row.request_method),
+            summary => summary.to_owned(),
         }
     }
 
@@ -154,12 +153,12 @@ impl Ask {
 
     /// The folder in which its thread works; that of the session if it is not known.
     pub(crate) fn folder<'a>(&'a self, of_session: &'a str) -> &'a str {
-        self.row["thread"]["cwd"].as_str().unwrap_or(of_session)
+        self.row.thread().and_then(|thread| thread.cwd.as_deref()).unwrap_or(of_session)
     }
 
     /// The handle of the entry of the action that waits for it.
     pub(crate) fn handle(&self) -> Option<String> {
-        let payload = &self.row["request_payload"];
+        let payload = &self.row.request_payload;
         let item = item_id(payload)?;
         let thread = self.thread_id().or(payload["threadId"].as_str()).unwrap_or_default();
         Some(format!("{thread}:{item}"))
@@ -167,8 +166,7 @@ impl Ask {
 
     /// The thread that asks, if it works in another folder than the session.
     pub(crate) fn origin(&self, of_session: &str) -> Option<RequestOrigin> {
-        let thread = serde_json::from_value(self.row["thread"].clone()).ok()?;
-        RequestOrigin::elsewhere(thread, of_session)
+        RequestOrigin::elsewhere(self.row.thread()?.clone(), of_session)
     }
 
     /// Everything needed for a decision, with paths relative to a folder.
@@ -328,15 +326,15 @@ fn show(diff: &Diff, doc: &mut Doc) {
 }
 
 /// How a request ended, on one line: who answered first, and how.
-pub(crate) fn ending(row: &Value) -> String {
-    format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), request_view::ending(row))
+pub(crate) fn ending(row: &Request) -> String {
+    format!("request {} was {}", row.request_id, request_view::ending(row))
 }
 
 /// How a request ended that was answered here, on one line.
-pub(crate) fn own_ending(row: &Value) -> String {
-    format!("request {} was {}", row["request_id"].as_str().unwrap_or_default(), request_view::own_ending(row))
+pub(crate) fn own_ending(row: &Request) -> String {
+    format!("request {} was {}", row.request_id, request_view::own_ending(row))
 }
 
-pub(crate) fn of_row(row: Value, asked_us: u64) -> Ask {
-    Ask { id: row["request_id"].as_str().unwrap_or_default().to_owned(), view: RequestView::of(&row), asked_us, row }
+pub(crate) fn of_row(row: Request, asked_us: u64) -> Ask {
+    Ask { id: row.request_id.clone(), view: RequestView::of(&row), asked_us, row }
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use crate::api::SessionDocument;
+use crate::api::{Request, SessionDocument};
 use crate::engine::OverruleFor;
 use crate::sessions::ask::Ask;
 use crate::sessions::entry::{Entry, Key, Matcher};
@@ -42,7 +40,7 @@ pub(crate) enum News {
         /// The requests, oldest first.
         asks: Vec<Arc<Ask>>,
         /// Rows of requests that are not pending any more.
-        ended: Vec<Value>,
+        ended: Vec<Request>,
     },
     /// The last entries of a long journal, shown until the rest is read.
     Glanced(u64, Box<Timeline>),
@@ -69,7 +67,7 @@ pub(crate) enum News {
     Responded {
         request_id: String,
         /// The row and whose answer won, or the error.
-        result: Result<(Value, First), String>,
+        result: Result<(Request, First), String>,
     },
     Said(Result<Sent, String>),
     /// The thread whose turn it was, if the relay says it.

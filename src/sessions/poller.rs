@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, SystemTime};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::{ListedThread, SessionDocument};
+use crate::api::{
+    ListedThread, OneRequest, Query as _, Request, RequestDocument, RequestList, Requests as PendingRequests,
+    Responded, SessionDocument, WhichRequests,
+};
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::with_choices;
 use crate::engine::OverruleFor;
 use crate::hub::Down;
 use crate::sessions::ask::{Ask, of_row};
@@ -175,10 +176,9 @@ impl Requests {
         self.read_at = (rows.len() as u64 == pending).then_some(now);
         let mut known: BTreeMap<String, Arc<Ask>> =
             std::mem::take(&mut self.asks).into_iter().map(|ask| (ask.id.clone(), ask)).collect();
-        let ask = |row: Value| {
-            let known = row["request_id"].as_str().and_then(|id| known.remove(id));
+        let ask = |row: Request| {
             // The files of a change may become known after its request. Its summary names them.
-            let known = known.filter(|known| known.row["summary"] == row["summary"]);
+            let known = known.remove(&row.request_id).filter(|known| known.row.summary == row.summary);
             known.unwrap_or_else(|| Arc::new(ask(whole(source, session, row))))
         };
         self.asks = rows.into_iter().map(ask).collect();
@@ -252,36 +252,27 @@ fn steady(mut document: SessionDocument) -> SessionDocument {
 }
 
 /// The rows of all pending requests; `None` if they cannot be read now.
-fn pending_rows(source: &dyn Source, session: &Found) -> Option<Vec<Value>> {
-    #[derive(Deserialize)]
-    struct Rows {
-        requests: Vec<Value>,
-    }
-    let answer = source.get(session, "/sessions/self/codex-pending-requests").ok()?;
-    let Rows { requests } = answer.document().ok()?;
-    Some(requests)
+fn pending_rows(source: &dyn Source, session: &Found) -> Option<Vec<Request>> {
+    let answer = source.get(session, &PendingRequests(WhichRequests::Pending).path()).ok()?;
+    answer.document::<RequestList>().ok().map(|list| list.requests)
 }
 
 /// The whole row; a list omits large columns.
-fn whole(source: &dyn Source, session: &Found, row: Value) -> Value {
-    // These columns share the room of a list. The whole row has room for all of them.
-    let is_cut = ["request_payload", "changes", "item"].iter().any(|column| row[*column]["omitted"] == "size");
-    match row["request_id"].as_str().filter(|_| is_cut).and_then(|id| ended(source, session, id)) {
-        Some(whole) => with_choices(whole),
-        None => row,
-    }
+fn whole(source: &dyn Source, session: &Found, row: Request) -> Request {
+    // Its large members share the room of a list. The whole row has room for all of them.
+    let whole = row.is_cut().then(|| ended(source, session, &row.request_id)).flatten();
+    whole.map_or(row, Request::with_choices)
 }
 
-fn ask(row: Value) -> Ask {
-    let asked_us = row["requested_at"].as_str().and_then(parsed_us).unwrap_or_default();
+fn ask(row: Request) -> Ask {
+    let asked_us = parsed_us(&row.requested_at).unwrap_or_default();
     of_row(row, asked_us)
 }
 
 /// The row of a request, pending or not.
-pub(crate) fn ended(source: &dyn Source, session: &Found, id: &str) -> Option<Value> {
-    let answer = source.get(session, &format!("/sessions/self/codex-requests/{id}")).ok()?;
-    let mut document: Value = answer.document().ok()?;
-    Some(document["request"].take())
+pub(crate) fn ended(source: &dyn Source, session: &Found, id: &str) -> Option<Request> {
+    let answer = source.get(session, &OneRequest::of(id)?.path()).ok()?;
+    answer.document::<RequestDocument>().ok().map(|document| document.request)
 }
 
 /// A call that runs in its own thread.
@@ -358,19 +349,19 @@ fn thread_in(reply: &Value) -> Option<String> {
     reply["thread_id"].as_str().map(str::to_owned)
 }
 
-fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Value, First), String> {
-    let path = format!("/sessions/self/codex-requests/{request_id}/respond");
+fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Request, First), String> {
+    let one = OneRequest::of(request_id).ok_or("this is not the id of a request")?;
+    let path = one.respond_path();
     let asked = to.0.post(to.1, &path, body.to_string(), DECISION_WAIT_MAX);
     let answer: Answer = asked.map_err(|error| match error.is_unsent() {
         true => format!("nothing was sent: {error}"),
         false => format!("no reply, so the answer may or may not count: {error}"),
     })?;
-    let mut document: Value = answer.document()?;
-    let row = document["request"].take();
-    let first = match (document["idempotent"] == true, is_stored(&row, body)) {
+    let Responded { idempotent, request, .. } = answer.document()?;
+    let first = match (idempotent, is_stored(&request, body)) {
         (false, _) => First::We,
         (true, true) => First::Same,
         (true, false) => First::Other,
     };
-    Ok((row, first))
+    Ok((request, first))
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::door::{Door, SessionError};
+use crate::api::WhichRequests;
 use crate::control::client::{self, Answer, ClientError};
 use crate::files::{Folder, Refused};
 use crate::history::SessionActivity;
@@ -20,7 +21,7 @@ use crate::index::{
     fill_stored_search,
 };
 use crate::journal::{IndexedTo, end_of};
-use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger, WhichRequests};
+use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
 
 /// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);

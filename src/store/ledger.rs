@@ -14,15 +14,14 @@ use std::time::{Duration, SystemTime};
 use std::{fmt, io};
 
 use rusqlite::{Connection, Transaction};
-use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::context_table::{self, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError, Life};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
-use super::request_table::{self, RuleUse, RunIds, WhichRequests};
+use super::request_table::{self, RuleUse, RunIds};
 use super::witness::{self, SeqMark, SeqWish};
-use crate::api::{DeliveryDocument, FragmentDocument};
+use crate::api::{DeliveryDocument, FragmentDocument, Request, RequestDocument, WhichRequests};
 use crate::engine::{GivenRow, Input, Order, WaitingCommand};
 
 pub(crate) const LEDGER_FILE: &str = "ledger.db";
@@ -67,26 +66,26 @@ impl Ledger {
         }
     }
 
-    /// Rows of requests as JSON, oldest first.
-    pub(crate) async fn requests(&self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
+    /// Requests, oldest first.
+    pub(crate) async fn requests(&self, which: WhichRequests) -> Result<Vec<Request>, LedgerError> {
         self.ask(move |transaction, _| request_table::rows(transaction, which)).await
     }
 
     /// One request with its answers; `None` if the id is unknown.
-    pub(crate) async fn request(&self, request_id: String) -> Result<Option<KeptRequest>, LedgerError> {
+    pub(crate) async fn request(&self, request_id: String) -> Result<Option<RequestDocument>, LedgerError> {
         self.ask(move |transaction, _| kept_request(transaction, &request_id)).await
     }
 
     /// Like [`Ledger::request`], for a thread that may block; `None` also if the ledger cannot be read.
     #[must_use]
-    pub(crate) fn request_blocking(&self, request_id: String) -> Option<KeptRequest> {
+    pub(crate) fn request_blocking(&self, request_id: String) -> Option<RequestDocument> {
         let (question, answer) = Question::new(move |transaction, _| kept_request(transaction, &request_id));
         self.queue(Job::Question(question)).ok()?;
         answer.blocking_recv().ok()?.ok()?
     }
 
-    /// Stores an answer that came too late, and returns the request's row.
-    pub(crate) async fn answer_late(&self, given: GivenRow) -> Result<Option<Value>, LedgerError> {
+    /// Stores an answer that came too late, and returns the request.
+    pub(crate) async fn answer_late(&self, given: GivenRow) -> Result<Option<Request>, LedgerError> {
         self.ask(move |transaction, _| request_table::answer_late(transaction, &given)).await
     }
 
@@ -184,14 +183,6 @@ fn ended() -> LedgerError {
 }
 
 // Jobs of the ledger's thread, and their results.
-
-/// A stored request.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KeptRequest {
-    pub row: Value,
-    /// Its answers, as JSON, oldest first.
-    pub answers: Vec<Value>,
-}
 
 /// Why the ledger did not store or return something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -340,7 +331,7 @@ impl OfflineLedger {
     }
 
     /// See [`super::Ledger::requests`].
-    pub fn requests(&mut self, which: WhichRequests) -> Result<Vec<Value>, LedgerError> {
+    pub(crate) fn requests(&mut self, which: WhichRequests) -> Result<Vec<Request>, LedgerError> {
         self.within(|transaction| request_table::rows(transaction, which))
     }
 
@@ -359,7 +350,7 @@ impl OfflineLedger {
     }
 
     /// See [`super::Ledger::request`].
-    pub fn request(&mut self, request_id: &str) -> Result<Option<KeptRequest>, LedgerError> {
+    pub(crate) fn request(&mut self, request_id: &str) -> Result<Option<RequestDocument>, LedgerError> {
         self.within(|transaction| kept_request(transaction, request_id))
     }
 

@@ -11,10 +11,11 @@ use rusqlite::{Connection, Transaction};
 
 use super::context_table::{self, WhichCommands};
 use super::database::{self, DatabaseError, DatabaseForm, Opened};
-use super::ledger::{Job, KeptRequest, LedgerError};
+use super::ledger::{Job, LedgerError};
 use super::overruling_table;
 use super::request_table::{self, RunIds};
 use super::witness;
+use crate::api::RequestDocument;
 use crate::engine::{ContextChange, Input, LedgerEntry, Order, Remembered, RowId, WaitingCommand};
 
 /// Sends input to the engine.
@@ -373,7 +374,10 @@ fn carry_out(
     })
 }
 
-pub(super) fn kept_request(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<KeptRequest>> {
-    let Some(row) = request_table::row(transaction, request_id)? else { return Ok(None) };
-    Ok(Some(KeptRequest { row, answers: request_table::answers(transaction, request_id)? }))
+pub(super) fn kept_request(
+    transaction: &Transaction<'_>,
+    request_id: &str,
+) -> rusqlite::Result<Option<RequestDocument>> {
+    let Some(request) = request_table::row(transaction, request_id)? else { return Ok(None) };
+    Ok(Some(RequestDocument { request, answers: request_table::answers(transaction, request_id)? }))
 }

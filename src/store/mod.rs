@@ -34,11 +34,11 @@ pub(crate) use found::{
     shown_from_elsewhere,
 };
 pub use ledger::OfflineLedger;
-pub(crate) use ledger::{KeptRequest, LEDGER_FILE, Ledger, LedgerError, rule_uses};
+pub(crate) use ledger::{LEDGER_FILE, Ledger, LedgerError, rule_uses};
 pub(crate) use ledger_writer::LEDGER_FORM;
 pub(crate) use log::open_log;
 pub(crate) use removal::{expired_sessions, remove_expired, remove_leftovers};
-pub(crate) use request_table::{RuleUse, WhichRequests};
+pub(crate) use request_table::RuleUse;
 pub(crate) use session::IndexLock;
 pub(crate) use session::{Holder, Place, Session, StoreError};
 pub use witness::{SeqMark, SeqWish};

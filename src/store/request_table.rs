@@ -7,11 +7,12 @@
 use std::time::SystemTime;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use crate::api::{LEFT_OUT_FOR_SIZE, Request, StoredAnswer, WhichRequests};
 use crate::engine::{
-    AnswerBefore, FIELD_ORDER, GivenRow, LedgerEntry, OpenBefore, RequestEnd, RequestKind, RequestRow, RequestSource,
-    RequestType, field_order, kept_result, request_digest,
+    AnswerBefore, GivenRow, LedgerEntry, OpenBefore, RequestEnd, RequestKind, RequestRow, RequestSource, RequestType,
+    field_order, kept_result, request_digest,
 };
 use crate::history::rfc3339_millis;
 use crate::protocol::of_name;
@@ -89,7 +90,7 @@ const WAITING_ROWS_MAX: i64 = 10_000;
 const LIST_BYTES_MAX: usize = 8 << 20;
 
 /// Columns that may be as large as a line.
-const LARGE: [&str; 4] = ["request_payload_json", "changes_json", "item_json", "resolved_payload_json"];
+const LARGE: [&str; 4] = ["request_payload_json", "resolved_payload_json", "changes_json", "item_json"];
 
 /// Applies an entry about requests; returns how many rows changed, 0 for any other entry.
 pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
@@ -329,18 +330,8 @@ pub(super) fn orphan_runs(transaction: &Transaction<'_>, runs: &[String], at_us:
     runs.iter().map(|run| set(transaction, SQL, params![run, rfc3339_millis(at_us)])).sum()
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhichRequests {
-    /// Pending ones.
-    Pending,
-    /// Pending and orphaned ones.
-    PendingAndOrphaned,
-    /// The newest ones, whatever their status.
-    All,
-}
-
-/// Rows as JSON in the order of their arrival, oldest first, whatever the wall clock was set to. Large values are replaced by `{"omitted":"size"}` once newer rows have used up the room.
-pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Value>> {
+/// Requests in the order of their arrival, oldest first, whatever the wall clock was set to. Large values are replaced by `{"omitted":"size"}` once newer rows have used up the room.
+pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Request>> {
     let (wanted, rows_max) = match which {
         WhichRequests::Pending => ("WHERE status = 'pending'", WAITING_ROWS_MAX),
         WhichRequests::PendingAndOrphaned => ("WHERE status IN ('pending', 'orphaned')", WAITING_ROWS_MAX),
@@ -349,77 +340,97 @@ pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusql
     let sql = format!("SELECT * FROM codex_pending_requests {wanted} ORDER BY rowid DESC LIMIT ?1");
     let mut statement = transaction.prepare_cached(&sql)?;
     let mut room = LIST_BYTES_MAX;
-    let mut rows: Vec<Value> =
-        statement.query_map([rows_max], |row| document(row, &mut room))?.collect::<Result<_, _>>()?;
+    let mut rows: Vec<Request> =
+        statement.query_map([rows_max], |row| request(row, &mut room))?.collect::<Result<_, _>>()?;
     rows.reverse();
     Ok(rows)
 }
 
-/// One row as JSON.
-pub(super) fn row(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<Value>> {
+pub(super) fn row(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Option<Request>> {
     const SQL: &str = "SELECT * FROM codex_pending_requests WHERE request_id = ?1";
     let mut room = usize::MAX;
-    transaction.prepare_cached(SQL)?.query_row([request_id], |row| document(row, &mut room)).optional()
+    transaction.prepare_cached(SQL)?.query_row([request_id], |row| request(row, &mut room)).optional()
 }
 
 /// The answers to a request, oldest first.
-pub(super) fn answers(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Vec<Value>> {
+pub(super) fn answers(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<Vec<StoredAnswer>> {
     const SQL: &str =
         "SELECT at, source, by, payload_json, won FROM codex_request_answers WHERE request_id = ?1 ORDER BY id";
-    let mut statement = transaction.prepare_cached(SQL)?;
-    let rows = statement.query_map([request_id], |row| {
-        Ok(json!({
-            "at": row.get::<_, String>(0)?,
-            "source": row.get::<_, String>(1)?,
-            "by": row.get::<_, String>(2)?,
-            "payload": parsed(&row.get::<_, String>(3)?),
-            "won": row.get::<_, bool>(4)?,
-        }))
-    })?;
-    rows.collect()
+    let answer = |row: &Row<'_>| {
+        let (at, source, by) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(StoredAnswer { at, source, by, payload: parsed(&row.get::<_, String>(3)?), won: row.get(4)? })
+    };
+    transaction.prepare_cached(SQL)?.query_map([request_id], answer)?.collect()
 }
 
-/// Stores an answer that came too late; returns the request's row.
-pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> rusqlite::Result<Option<Value>> {
+/// Stores an answer that came too late; returns the request.
+pub(super) fn answer_late(transaction: &Transaction<'_>, given: &GivenRow) -> rusqlite::Result<Option<Request>> {
     let Some(row) = row(transaction, &given.request_id)? else { return Ok(None) };
-    if row["status"] == "resolved" {
-        let kind = row["request_method"].as_str().and_then(RequestKind::of).unwrap_or(RequestKind::Other);
-        let payload = kept_result(kind, &row["request_payload"].to_string(), &given.payload);
+    if row.is_resolved() {
+        let kind = RequestKind::of(&row.request_method).unwrap_or(RequestKind::Other);
+        let payload = kept_result(kind, &row.request_payload.to_string(), &given.payload);
         add_answer(transaction, &GivenRow { payload, ..given.clone() }, false)?;
     }
     Ok(Some(row))
 }
 
-/// A row as JSON. Columns that end in `_json` are parsed and lose that suffix. `room` is the number of bytes left for large
-/// values.
-fn document(row: &Row<'_>, room: &mut usize) -> rusqlite::Result<Value> {
-    let mut members = Map::new();
-    let statement = row.as_ref();
-    for (index, name) in statement.column_names().enumerate() {
-        let value = match row.get_ref(index)? {
-            rusqlite::types::ValueRef::Null => Value::Null,
-            rusqlite::types::ValueRef::Integer(number) if name == "late" => json!(number != 0),
-            rusqlite::types::ValueRef::Integer(number) => json!(number),
-            rusqlite::types::ValueRef::Real(number) => json!(number),
-            rusqlite::types::ValueRef::Text(text) | rusqlite::types::ValueRef::Blob(text) => {
-                let is_large = LARGE.contains(&name);
-                if is_large && text.len() > *room {
-                    json!({ "omitted": "size" })
-                } else {
-                    *room -= if is_large { text.len() } else { 0 };
-                    let text = String::from_utf8_lossy(text);
-                    if name.ends_with("_json") || name == "rpc_request_id" { parsed(&text) } else { json!(text) }
-                }
+/// The request of a row. `room` is the number of bytes left for large values.
+fn request(row: &Row<'_>, room: &mut usize) -> rusqlite::Result<Request> {
+    let text = |name: &str| -> rusqlite::Result<Option<String>> {
+        Ok(row.get_ref(name)?.as_bytes_or_null()?.map(|text| String::from_utf8_lossy(text).into_owned()))
+    };
+    let word = |name: &str| text(name).map(Option::unwrap_or_default);
+    // A ledger of an older version does not have the column.
+    let later = |name: &str| row.as_ref().column_index(name).is_ok().then(|| text(name)).transpose();
+    // Of a list, the columns share the room in this order.
+    let [request_payload, resolved_payload, changes, item] = LARGE;
+    let schema = text(request_payload)?;
+    let mut large = |name: &str| -> rusqlite::Result<Value> {
+        let Some(text) = text(name)? else { return Ok(Value::Null) };
+        Ok(match room.checked_sub(text.len()) {
+            None => json!({ "omitted": LEFT_OUT_FOR_SIZE }),
+            Some(left) => {
+                *room = left;
+                parsed(&text)
             }
-        };
-        if name == "request_payload_json" && !value["requestedSchema"].is_null() {
-            // Parsed JSON has lost the order in which the schema defines its fields.
-            let order = serde_json::from_str(row.get_ref(index)?.as_str()?).map(field_order).unwrap_or_default();
-            members.insert(FIELD_ORDER.to_owned(), json!(order));
-        }
-        members.insert(name.strip_suffix("_json").unwrap_or(name).to_owned(), value);
-    }
-    Ok(Value::Object(members))
+        })
+    };
+    let request_payload = large(request_payload)?;
+    // Parsed JSON has lost the order in which the schema defines its fields.
+    let has_form = request_payload.get("requestedSchema").is_some_and(|schema| !schema.is_null());
+    let order = |payload: String| serde_json::from_str(&payload).map(field_order).unwrap_or_default();
+    Ok(Request {
+        field_order: schema.filter(|_| has_form).map(order),
+        request_payload,
+        resolved_payload: large(resolved_payload)?,
+        changes: large(changes)?,
+        item: large(item)?,
+        confirmed_at: text("confirmed_at")?,
+        dispatched_at: text("dispatched_at")?,
+        error_code: text("error_code")?,
+        error_message: text("error_message")?,
+        expires_at: text("expires_at")?,
+        item_id: text("item_id")?,
+        late: row.get("late")?,
+        process_generation: word("process_generation")?,
+        program: later("program")?,
+        reason: later("reason")?,
+        request_id: word("request_id")?,
+        request_method: word("request_method")?,
+        request_type: word("request_type")?,
+        requested_at: word("requested_at")?,
+        resolution_source: text("resolution_source")?,
+        resolved_at: text("resolved_at")?,
+        resolved_by: text("resolved_by")?,
+        rpc_request_id: parsed(&word("rpc_request_id")?),
+        rule: later("rule")?,
+        session_id: word("session_id")?,
+        status: word("status")?,
+        summary: word("summary")?,
+        thread_id: text("thread_id")?,
+        turn_id: text("turn_id")?,
+        ..Request::default()
+    })
 }
 
 fn parsed(json: &str) -> Value {
@@ -484,20 +495,20 @@ mod tests {
         let told = |connection: &mut Connection| {
             let transaction = connection.transaction().expect("BUG: a transaction");
             let row = row(&transaction, "g-0").expect("it can be read").expect("it is there");
-            let won: Vec<Value> =
-                answers(&transaction, "g-0").expect("they can be read").iter().map(|one| one["won"].clone()).collect();
-            (row["status"].clone(), row["resolved_by"].clone(), row["program"].clone(), won)
+            let won: Vec<bool> =
+                answers(&transaction, "g-0").expect("they can be read").iter().map(|one| one.won).collect();
+            (row.status, row.resolved_by, row.program.flatten(), won)
         };
-        let pending = |won: Vec<Value>| (json!("pending"), Value::Null, Value::Null, won);
+        let pending = |won: Vec<bool>| ("pending".to_owned(), None, None, won);
         // It was not stored.
         assert_eq!(keep_all(&mut connection, &[opened(), reopened()]), 1);
         assert_eq!(told(&mut connection), pending(vec![]));
         assert_eq!(keep_all(&mut connection, &[answered(RequestSource::Policy, "rule:status", false), reopened()]), 2);
-        assert_eq!(told(&mut connection), pending(vec![json!(false)]));
+        assert_eq!(told(&mut connection), pending(vec![false]));
         // Another answer stays.
         assert_eq!(keep_all(&mut connection, &[answered(RequestSource::Client, "ide", true), reopened()]), 1);
-        let won = vec![json!(false), json!(true)];
-        assert_eq!(told(&mut connection), (json!("resolved"), json!("ide"), Value::Null, won));
+        let won = vec![false, true];
+        assert_eq!(told(&mut connection), ("resolved".to_owned(), Some("ide".to_owned()), None, won));
     }
 
     #[test]

@@ -5,8 +5,6 @@
 use crate::sessions::news::Read;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::browse;
 use super::lists::{Destination, ListLine};
 use super::model::{About, Awaited, DocumentSubject, Focus, Model, Session, Tone};
@@ -14,6 +12,7 @@ use super::model::{Command, Event};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
 use super::{deciding, layout, mouse, pressed};
+use crate::api::Request;
 use crate::engine::OverruleFor;
 use crate::history::UiKind;
 use crate::sessions::ask::{Ask, ending, own_ending};
@@ -266,7 +265,7 @@ fn found_entry(model: &mut Model, found: Sought) -> Vec<Command> {
 }
 
 /// Updates the shown request after a change of the pending ones.
-fn pending(model: &mut Model, ended: &[Value]) {
+fn pending(model: &mut Model, ended: &[Request]) {
     let Some(session) = &mut model.session else { return };
     let (id, asks) = (session.id.clone(), session.asks.clone());
     model.begun.retain(|(of, request_id), _| *of != id || asks.iter().any(|ask| ask.id == *request_id));
@@ -278,7 +277,7 @@ fn pending(model: &mut Model, ended: &[Value]) {
     let shown = session.answering.as_ref().map(|answering| (answering.ask.id.clone(), answering.is_sent));
     for row in ended {
         // The reply to our own answer reports the outcome.
-        if shown.as_ref().is_none_or(|(id, is_sent)| row["request_id"] != id.as_str() || !*is_sent) {
+        if shown.as_ref().is_none_or(|(id, is_sent)| row.request_id != *id || !*is_sent) {
             told = Some(ending(row));
         }
     }
@@ -291,7 +290,7 @@ fn pending(model: &mut Model, ended: &[Value]) {
             }
             answering.ask = Arc::clone(ask);
         } else if !answering.is_sent && answering.ended.is_none() {
-            let row = ended.iter().find(|row| row["request_id"] == answering.ask.id.as_str());
+            let row = ended.iter().find(|row| row.request_id == answering.ask.id);
             let told = row.map_or_else(|| format!("request {} is not pending any more", answering.ask.id), ending);
             let is_typed = answering.form.is_touched() || answering.reason.is_some();
             answering.ended = Some(told.clone());
@@ -320,7 +319,7 @@ fn pending(model: &mut Model, ended: &[Value]) {
     }
 }
 
-fn responded(model: &mut Model, request_id: &str, result: Result<(Value, First), String>) -> Vec<Command> {
+fn responded(model: &mut Model, request_id: &str, result: Result<(Request, First), String>) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let is_shown = session.answering.as_ref().is_some_and(|answering| answering.ask.id == request_id);
     match result {

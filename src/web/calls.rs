@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::routes::On;
 use super::shown;
+use crate::api::{self, OneRequest, Query as _, RequestDocument};
 use crate::control::answer::{is_stored, of_word};
 use crate::control::client::{self, Answer, ClientError};
 use crate::control::form::{Field, FieldError, in_one_line};
@@ -23,9 +24,6 @@ use crate::sessions::ask::{Ask, of_row};
 
 /// Timeout for storing an answer: the relay allows itself 10 s.
 const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
-
-/// Longest id of a request.
-const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// The body of an answer.
 #[derive(Debug, Deserialize)]
@@ -81,23 +79,21 @@ pub(super) fn respond(on: On<'_>, request_id: &str, given: &Given) -> Responded 
         Err(refused) => return Ok(refused),
     };
     let body = body(&ask, given)?;
-    let path = format!("{}/respond", path_of(request_id)?);
-    let answer = on.0.post(on.1, &path, body.to_string(), DECISION_WAIT_MAX);
+    let answer = on.0.post(on.1, &one(request_id)?.respond_path(), body.to_string(), DECISION_WAIT_MAX);
     let answer = answer.map_err(|error| no_answer(on, &error))?;
     if !answer.status.is_success() {
         return Ok(passed_on(answer));
     }
-    let document: Value = answer.document().map_err(|why| not_understood(&why))?;
-    let row = &document["request"];
-    let mut told = shown::ending(row);
-    told["won"] = json!(document["idempotent"] != true || is_stored(row, &body));
+    let replied: api::Responded = answer.document().map_err(|why| not_understood(&why))?;
+    let mut told = shown::ending(&replied.request);
+    told["won"] = json!(!replied.idempotent || is_stored(&replied.request, &body));
     ok(&told)
 }
 
 /// Further lines of the diff of a request's file.
 pub(super) fn diff(on: On<'_>, request_id: &str, file: usize, from: usize) -> Responded {
     match ask(on, request_id)? {
-        Ok(ask) if ask.row["status"] == "pending" => {
+        Ok(ask) if ask.row.is_pending() => {
             let no_line = || Refusal::new(StatusCode::NOT_FOUND, "line_not_found", "the diff has no such line");
             ok(&shown::part_of_diff(&ask, file, from).ok_or_else(no_line)?)
         }
@@ -127,25 +123,19 @@ fn post(on: On<'_>, path: &str, body: &Value) -> Responded {
     answer.map(passed_on).map_err(|error| no_answer(on, &error))
 }
 
-/// The path of a request at the control socket. An id that could change the path is refused.
-fn path_of(request_id: &str) -> Result<String, Refusal> {
-    let is_plain = request_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    let is_id = is_plain && !request_id.starts_with('.') && request_id.len() <= REQUEST_ID_BYTES_MAX;
-    if is_id && !request_id.is_empty() {
-        return Ok(format!("/sessions/self/codex-requests/{request_id}"));
-    }
-    Err(Refusal::new(StatusCode::NOT_FOUND, "request_not_found", "unknown request; reload the page"))
+fn one(request_id: &str) -> Result<OneRequest, Refusal> {
+    let unknown = || Refusal::new(StatusCode::NOT_FOUND, "request_not_found", "unknown request; reload the page");
+    OneRequest::of(request_id).ok_or_else(unknown)
 }
 
 /// A request of the ledger, pending or not, or the relay's refusal.
 fn ask(on: On<'_>, request_id: &str) -> Result<Result<Ask, Response>, Refusal> {
-    let path = path_of(request_id)?;
-    let answer = on.0.get(on.1, &path).map_err(|error| no_answer(on, &error))?;
+    let answer = on.0.get(on.1, &one(request_id)?.path()).map_err(|error| no_answer(on, &error))?;
     if !answer.status.is_success() {
         return Ok(Err(passed_on(answer)));
     }
-    let mut document: Value = answer.document().map_err(|why| not_understood(&why))?;
-    Ok(Ok(of_row(document["request"].take(), 0)))
+    let RequestDocument { request, .. } = answer.document().map_err(|why| not_understood(&why))?;
+    Ok(Ok(of_row(request, 0)))
 }
 
 /// The body for the relay.
@@ -177,7 +167,7 @@ fn without_removed_defaults<'a>(ask: &'a Ask, answers: &BTreeMap<String, Vec<Str
         return Cow::Borrowed(ask);
     }
     let mut row = ask.row.clone();
-    let properties = &mut row["request_payload"]["requestedSchema"]["properties"];
+    let properties = &mut row.request_payload["requestedSchema"]["properties"];
     removed.iter().for_each(|field| properties[&field.name]["default"] = Value::Null);
     Cow::Owned(of_row(row, ask.asked_us))
 }
@@ -245,21 +235,12 @@ fn passed_on(answer: Answer) -> Response {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ids_cannot_leave_their_path() {
-        let path = path_of("0a1b2c3d4e5f-s.TEXT_1.2").map_err(drop);
-        assert_eq!(path.as_deref(), Ok("/sessions/self/codex-requests/0a1b2c3d4e5f-s.TEXT_1.2"));
-        for wrong in ["", ".", "..", "../x", "a/b", "a?b", "a#b", "a%2fb", "a b", "a\r\nX: y", "é", &"x".repeat(129)] {
-            assert!(path_of(wrong).is_err(), "{wrong}");
-        }
-    }
-
     fn given(text: &str) -> Option<Given> {
         serde_json::from_str(text).ok()
     }
 
     fn ask_of(method: &str, payload: Value) -> Ask {
-        of_row(json!({ "request_method": method, "request_payload": payload }), 0)
+        of_row(json!({ "request_method": method, "request_payload": payload }).into(), 0)
     }
 
     fn built(ask: &Ask, text: &str) -> Result<Value, Value> {

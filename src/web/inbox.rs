@@ -399,7 +399,7 @@ impl State {
             let pending = Pending {
                 session: found.id.clone(),
                 ask: Arc::clone(ask),
-                since: ask.row["requested_at"].as_str().unwrap_or_default().to_owned(),
+                since: ask.row.requested_at.clone(),
                 json: shown::request(found, client, ask, room).to_string().into(),
                 changed: self.next_change(),
             };
@@ -607,6 +607,7 @@ fn has_problem(shared: &Shared, watch: &Watch, answered_at: Instant, why: String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Request;
     use crate::control::request_view::one_of_each_kind;
     use crate::sessions::ask::of_row;
     use crate::sessions::source::{AnsweredIn, Home};
@@ -624,15 +625,15 @@ mod tests {
     }
 
     fn asks(count: usize, diff_lines: usize) -> Vec<Arc<Ask>> {
-        let wanted = |row: &Value| row["request_type"] == "approval" && row["changes"].is_array();
+        let wanted = |row: &&Request| row.request_type == "approval" && row.changes.is_array();
         let kinds = one_of_each_kind();
-        let like = kinds.iter().find(|row| wanted(row)).unwrap_or(&kinds[0]);
+        let like = kinds.iter().find(wanted).unwrap_or(&kinds[0]);
         let ask = |index: usize| {
             let mut row = like.clone();
-            row["request_id"] = json!(format!("r{index}"));
+            row.request_id = format!("r{index}");
             if diff_lines > 0 {
                 let diff = "+a line of a diff\n".repeat(diff_lines);
-                row["changes"] = json!([{ "path": "/w/a.txt", "kind": { "type": "add" }, "diff": diff }]);
+                row.changes = json!([{ "path": "/w/a.txt", "kind": { "type": "add" }, "diff": diff }]);
             }
             Arc::new(of_row(row, 0))
         };
@@ -719,7 +720,7 @@ mod tests {
     fn requests_are_listed_by_arrival() {
         let asked = |id: &str, at: &str| {
             let mut row = one_of_each_kind()[0].clone();
-            (row["request_id"], row["requested_at"]) = (json!(id), json!(format!("2026-01-02T{at}:00.000Z")));
+            (row.request_id, row.requested_at) = (id.to_owned(), format!("2026-01-02T{at}:00.000Z"));
             Arc::new(of_row(row, 0))
         };
         let mut state = State::default();

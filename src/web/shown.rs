@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::words;
-use crate::api::{ListedThread, SessionDocument, ThreadDocument};
+use crate::api::{ListedThread, Request, SessionDocument, ThreadDocument};
 use crate::control::RequestOrigin;
 use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::{Field, FieldChoice};
@@ -74,16 +74,16 @@ pub(super) fn request(session: &Found, client: Option<&str>, ask: &Ask, room: Ro
         "folder": folder,
         "client": client,
         "request_id": ask.id,
-        "thread_id": row["thread_id"],
-        "turn_id": row["turn_id"],
+        "thread_id": row.thread_id,
+        "turn_id": row.turn_id,
         "handle": ask.handle(),
-        "type": row["request_type"],
+        "type": row.request_type,
         "kind": kind.name(),
         "subject": kind.subject(),
         "heading": words::heading(kind.subject()),
         "title": ask.summary(),
-        "since": row["requested_at"],
-        "expires_at": row["expires_at"],
+        "since": row.requested_at,
+        "expires_at": row.expires_at,
         "until": answer_until(row).map(rfc3339_millis),
         "is_risky": view.choices.iter().any(|choice| choice.key == 'a' && choice.danger.is_some()),
         "is_for_human": ask.is_for_human(),
@@ -307,7 +307,7 @@ pub(super) fn is_offered(ask: &Ask, body: &Value) -> bool {
 }
 
 /// How a request has ended.
-pub(super) fn ending(row: &Value) -> Value {
+pub(super) fn ending(row: &Request) -> Value {
     let outcome = outcome_word(row);
     json!({
         "outcome": outcome,
@@ -315,15 +315,15 @@ pub(super) fn ending(row: &Value) -> Value {
         "verdict": words::verdict(outcome),
         "place": place(row),
         "ending": request_view::ending(row),
-        "source": row["resolution_source"],
-        "by": row["resolved_by"],
+        "source": row.resolution_source,
+        "by": row.resolved_by,
     })
 }
 
 /// The place from which an answer came, or the name of its client, rule or user of the fleet.
-fn place(row: &Value) -> String {
-    let text = |member: &str| row[member].as_str().unwrap_or_default();
-    let (source, by) = (text("resolution_source"), text("resolved_by"));
+fn place(row: &Request) -> String {
+    let source = row.resolution_source.as_deref().unwrap_or_default();
+    let by = row.resolved_by.as_deref().unwrap_or_default();
     match (source, by.split_once(':')) {
         ("client", _) if !by.is_empty() => format!("in {by}"),
         ("policy", Some(("rule", rule))) => format!("by your rule {rule}"),
@@ -559,8 +559,8 @@ mod tests {
     fn command_that_is_cut_takes_a_second_tap() {
         let shown = |bytes: usize, room| {
             let mut row = one_of_each_kind().remove(0);
-            row["request_payload"] = json!({ "threadId": "t", "turnId": "u", "itemId": "i", "cwd": "/w" });
-            row["request_payload"]["command"] = json!(format!("echo {}", "x".repeat(bytes)));
+            row.request_payload = json!({ "threadId": "t", "turnId": "u", "itemId": "i", "cwd": "/w" });
+            row.request_payload["command"] = json!(format!("echo {}", "x".repeat(bytes)));
             let shown = request(&found(), None, &of_row(row, 0), room);
             let accept = shown["choices"].as_array().expect("an array")[0].clone();
             assert_eq!(accept["word"], "accept");
@@ -594,7 +594,7 @@ mod tests {
         let row = json!({ "request_id": "g-1", "request_method": "item/fileChange/requestApproval",
             "request_payload": { "reason": "y".repeat(50) }, "changes": [change, change] });
         let room = Room { diff_lines: 40, diff_bytes: 1_000, text_bytes: 10 };
-        let shown = request(&found(), None, &of_row(row, 0), room);
+        let shown = request(&found(), None, &of_row(row.into(), 0), room);
         let [one, two] = &shown["files"].as_array().expect("an array")[..] else { panic!("{shown}") };
         assert_eq!((&one["cut_lines"], one["lines"].as_array().map(Vec::len)), (&json!(0), Some(31)));
         assert_eq!(
@@ -613,7 +613,7 @@ mod tests {
         let changes: Vec<Value> = changes.iter().map(change).collect();
         let row = json!({ "request_id": "g-1", "request_method": "item/fileChange/requestApproval",
             "request_payload": {}, "changes": changes });
-        let ask = of_row(row, 0);
+        let ask = of_row(row.into(), 0);
         for (file, count) in [(0, 50_001), (1, 4)] {
             let mut read = 0;
             loop {
@@ -633,7 +633,7 @@ mod tests {
         let schema = json!({ "properties": { "api_token": { "type": "string", "default": "hunter2" } } });
         let row = json!({ "request_id": "g-1", "request_method": "mcpServer/elicitation/request",
             "request_payload": { "message": "?", "requestedSchema": schema } });
-        let shown = request(&found(), None, &of_row(row, 0), IN_LIST);
+        let shown = request(&found(), None, &of_row(row.into(), 0), IN_LIST);
         assert_eq!((&shown["fields"][0]["is_secret"], &shown["fields"][0]["starts"]), (&json!(true), &json!([])));
         assert!(!shown.to_string().contains("hunter2"), "{shown}");
     }
@@ -654,7 +654,7 @@ mod tests {
     fn endings_name_the_client_or_the_rule() {
         let check = |source: &str, by: Value, expect: &str| {
             let row = json!({ "status": "resolved", "resolution_source": source, "resolved_by": by });
-            assert_eq!(ending(&row)["place"], expect);
+            assert_eq!(ending(&Request::from(&row))["place"], expect);
         };
         check("client", json!("codex-tui"), "in codex-tui");
         check("client", Value::Null, "in its client");
@@ -699,7 +699,11 @@ mod tests {
         let check = |schema: Value, expect: Value| {
             let row = json!({ "request_id": "g-1", "request_method": "mcpServer/elicitation/request",
                 "request_payload": { "message": "?", "requestedSchema": { "properties": { "constructor": schema } } } });
-            assert_eq!(request(&found(), None, &of_row(row, 0), IN_LIST)["fields"][0]["starts"], expect, "{schema}");
+            assert_eq!(
+                request(&found(), None, &of_row(row.into(), 0), IN_LIST)["fields"][0]["starts"],
+                expect,
+                "{schema}"
+            );
         };
         check(json!({ "type": "string", "default": "true" }), json!(["true"]));
         check(json!({ "type": "string", "default": "one\ntwo" }), json!(["one\ntwo"]));

@@ -3,12 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use serde_json::Value;
 
 use super::super::offline::{self, OfflineSession, Past};
 use super::super::requests::kept_request;
 use super::super::{CliError, Done, say};
-use crate::api::{Cursor, Moment, SessionUsage, UsageQuery};
+use crate::api::{Cursor, Moment, RequestDocument, SessionUsage, UsageQuery};
 use crate::config::{Environment, FleetLevel};
 use crate::fleet::{Agent, AgentError, AgentOptions, ReadPage, ReadStopped};
 use crate::store::Found;
@@ -64,7 +63,7 @@ fn open(session: &Found) -> Result<Option<ReadPage>, String> {
     Ok(Some(Box::new(page)))
 }
 
-fn request(session: &Found, id: &str) -> Result<Option<Value>, String> {
+fn request(session: &Found, id: &str) -> Result<Option<RequestDocument>, String> {
     kept_request(session, id).map_err(|error| error.to_string())
 }
 

@@ -10,12 +10,16 @@ use super::super::requests::{
 };
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
-use super::{Format, Target, ask, complain, connect, failed, host_named, hosts_of, not_read, offline, text, with_host};
+use super::{
+    Format, Target, ask, complain, connect, failed, host_named, hosts_of, not_read, not_valid, offline, read, text,
+    with_host,
+};
+use crate::api::{Request, RequestDocument, Responded};
 use crate::config::{Environment, FleetLevel, parse_duration};
 use crate::control::answer::{of_answers, respond_arguments};
 use crate::control::request_name::{is_short_name, is_whole};
 use crate::fleet::{
-    AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, note_left_out,
+    AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, with_left_out,
 };
 use crate::protocol::Word;
 
@@ -50,8 +54,9 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
     let client = connect(environment)?;
     let Target { host, session, last } = &arguments.request;
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
-    let answered = ask(&client, host, &asked);
-    let id = answered.as_ref().map_or(last.as_str(), |document| text(&document["request"], "request_id"));
+    let answered =
+        ask(&client, host, &asked).and_then(|document| Ok((read::<RequestDocument>(host, &document)?, document)));
+    let id = answered.as_ref().map_or(last.as_str(), |(shown, _)| &shown.request.request_id);
     let described = client.host(host).unwrap_or_else(|error| {
         say(&screen::plain(&format!("what became of answers that had waited is not known: {error}")));
         None
@@ -59,8 +64,8 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
     let waited = described.map_or_else(Vec::new, |host| host.document.waited);
     let waited: Vec<&Waited> = waited.iter().filter(|waited| waited.request == id).collect();
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    let mut document = match answered {
-        Ok(document) => document,
+    let (shown, mut document) = match answered {
+        Ok(answered) => answered,
         Err(error) => {
             // What became of a decision is known even if the request is gone. The error has a status of its own.
             let _ = match arguments.format.as_json {
@@ -74,15 +79,15 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
         document["waited"] = json!(waited);
         return Ok(print_json(&with_host(host, &document)));
     }
-    let row = &document["request"];
+    let row = &shown.request;
     let left_out = match text(&document, "level") {
         "summary" => format!("\n{}\n", to.paint(Tone::Faint, "this host leaves out diffs, questions and reasons")),
         _ => String::new(),
     };
     let became = in_lines(&waited, &clock);
     let asked = with_place(&question(row, &clock, to), host, &document["session"], to);
-    let shown = [asked, left_out, outcome(&document, &clock, to), became, next(host, row)];
-    Ok(screen::print_exactly(&shown.concat()))
+    let text = [asked, left_out, outcome(&shown, &clock, to), became, next(host, row)];
+    Ok(screen::print_exactly(&text.concat()))
 }
 
 /// The host and the session behind the heading of a request. An agent of an earlier version does not name the session.
@@ -123,11 +128,11 @@ fn in_lines(waited: &[&Waited], clock: &Clock) -> String {
 }
 
 /// How to answer a pending request.
-fn next(host: &str, row: &Value) -> String {
-    if row["status"] != "pending" {
+fn next(host: &str, row: &Request) -> String {
+    if !row.is_pending() {
         return String::new();
     }
-    let id = screen::plain(&format!("{host}/{}", text(row, "request_id")));
+    let id = screen::plain(&format!("{host}/{}", row.request_id));
     let ways = respond_arguments(row).into_iter().enumerate();
     ways.map(|(number, way)| {
         let label = if number == 0 { "respond" } else { "or" };
@@ -223,15 +228,15 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
         }
         Err(error) => return Err(failed(host, &error)),
     };
-    let is_ours = document["ok"] == true;
+    let responded: Responded = read(host, &document)?;
     let printed = match as_json {
         true => print_json(&with_host(host, &document)),
         false => {
-            let line = verdict(&document, is_ours, &Clock::of(&arguments.times));
+            let line = verdict(&responded, &Clock::of(&arguments.times));
             screen::print(&format!("{}\n", screen::plain(&format!("host {host}: {line}"))))
         }
     };
-    Ok(if is_ours { printed } else { FAILED })
+    Ok(if responded.ok { printed } else { FAILED })
 }
 
 /// Looks at the request, and asks once more if its answer is risky. Returns its id; `None` if it cannot be looked at and nobody is there
@@ -251,18 +256,17 @@ fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Re
         }
     };
     let is_summary = document["level"] == FleetLevel::Summary.to_string();
-    let row = &mut document["request"];
-    note_left_out(row, is_summary);
-    let id = text(row, "request_id").to_owned();
+    let row = document.get_mut("request").map(Value::take).unwrap_or_default();
+    let row = with_left_out(row, is_summary).ok_or_else(|| not_valid(host, "it has no request"))?;
     let body = match given {
         // Of a request that is only summed up the word alone says that it accepts.
         Given::Decision(decision) => json!({ "decision": decision.word().map(Word::decision) }),
         // The host says what is wrong with an answer.
-        Given::Texts(Texts { answers }) => of_answers(row, answers).unwrap_or_default(),
+        Given::Texts(Texts { answers }) => of_answers(&row, answers).unwrap_or_default(),
         Given::Whole(Whole { body }) => body.clone(),
     };
-    make_sure(&format!("{host}/{id}"), row, &body, by)?;
-    Ok(Some(id))
+    make_sure(&format!("{host}/{}", row.request_id), &row, &body, by)?;
+    Ok(Some(row.request_id))
 }
 
 /// The answer on the command line.

@@ -3,14 +3,14 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::requests::{by, outcome_cell, print_json};
+use super::super::requests::{HasSession, print_json, table};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
-use super::super::table::{Cell, Column, Table};
+use super::super::table::{Column, Table};
 use super::super::{CliError, Done, say};
 use super::{Format, ask, complain, connect, failed, host_named, hosts_of, not_read, text, with_host};
+use crate::api::{Request, WhichRequests};
 use crate::config::Environment;
-use crate::control::answer::kind_of;
 use crate::control::request_name::ShortNames;
 use crate::control::sort_by_arrival;
 use crate::fleet::{AskError, Client, Host, PendingDocument, PendingRow, Question, VERSION};
@@ -216,6 +216,7 @@ pub(super) fn run_requests(arguments: &RequestsArguments, environment: &Environm
     if since.is_some() && !arguments.all {
         return Err(CliError::usage("--since goes with --all: pending requests are listed whatever their age"));
     }
+    let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
     let client = connect(environment)?;
     let host = arguments.host.as_deref();
     let (mut rows, status) = match arguments.all {
@@ -234,7 +235,7 @@ pub(super) fn run_requests(arguments: &RequestsArguments, environment: &Environm
         return Ok(status.max(screen::print(nothing)));
     }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    Ok(status.max(screen::print(&requests_table(&rows, arguments.all, &clock, to, screen::columns(to)))))
+    Ok(status.max(screen::print(&requests_table(&rows, which, &clock, to, screen::columns(to)))))
 }
 
 /// The pending requests of the hosts that are online, from their descriptions.
@@ -285,33 +286,19 @@ fn name_all(rows: &mut [Value]) {
     }
 }
 
-fn requests_table(rows: &[Value], is_all: bool, clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
-    let mut columns = vec![
-        Column::whole("AGE"),
-        Column::whole("REQUEST"),
-        Column::text("SESSION"),
-        Column::whole("KIND").spare(),
-        Column::text("WHAT IT ASKS"),
-    ];
-    if is_all {
-        let more = [Column::whole("OUTCOME"), Column::whole("BY").spare(), Column::whole(clock.head("AT")).spare()];
-        columns.splice(4..4, more);
-    }
-    let cells = |row: &Value| {
-        let mut cells: Vec<Cell> = vec![
-            (Tone::Faint, clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())),
-            (Tone::Warning, text(row, "name").to_owned()),
-            (Tone::Plain, text(&row["session"], "name").to_owned()),
-            (Tone::Faint, kind_of(row).name().to_owned()),
-            (Tone::Strong, text(row, "summary").to_owned()),
-        ];
-        if is_all {
-            let at = (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to));
-            cells.splice(4..4, [outcome_cell(row), (Tone::Faint, by(row)), at]);
-        }
-        cells
-    };
-    Table::within(columns, to, columns_max).add(rows.iter().map(cells).collect())
+fn requests_table(
+    rows: &[Value],
+    which: WhichRequests,
+    clock: &Clock,
+    to: Screen,
+    columns_max: Option<usize>,
+) -> String {
+    let rows: Vec<Request> = rows.iter().filter_map(|row| serde_json::from_value(row.clone()).ok()).collect();
+    let lines = rows.iter().map(|row| {
+        let place = row.session.as_ref().map(|session| &*session.name);
+        (row.name.as_deref().unwrap_or_default(), place.unwrap_or_default(), row)
+    });
+    table(lines, which, HasSession::Yes, clock, to, columns_max)
 }
 
 #[cfg(test)]
@@ -325,7 +312,7 @@ mod tests {
                 session_name: "work".to_owned(),
                 request_id: format!("6b02d1a90c4e-{id}"),
                 request_method: "item/commandExecution/requestApproval".to_owned(),
-                request_type: Value::Null,
+                request_type: json!("approval"),
                 thread_id: None,
                 requested_at: "2026-01-02T03:03:05.000Z".to_owned(),
                 expires_at: None,
@@ -342,8 +329,8 @@ mod tests {
     fn requests_name_their_host() {
         let clock = Clock::stopped("2026-01-02T03:04:07Z");
         let expect = "1m 2s  build-7/0c4e-0  work  command  run make\n1m 2s  build-8/0c4e-1  work  command  run ls\n";
-        assert_eq!(requests_table(&rows(), false, &clock, Screen::None, None), expect);
-        let narrow = requests_table(&rows(), true, &clock, Screen::Plain, Some(40));
+        assert_eq!(requests_table(&rows(), WhichRequests::Pending, &clock, Screen::None, None), expect);
+        let narrow = requests_table(&rows(), WhichRequests::All, &clock, Screen::Plain, Some(40));
         assert!(narrow.contains("build-7/0c4e-0") && narrow.contains("pending"), "{narrow}");
     }
 }

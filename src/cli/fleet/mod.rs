@@ -15,6 +15,7 @@ mod views;
 mod wait;
 
 use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::requests::text;
@@ -142,6 +143,15 @@ fn failed(host: &str, error: &AskError) -> CliError {
         AskError::Broken(_) => (FAILED, format!("host {host}: {error}")),
     };
     CliError::exits(exit, super::screen::plain(&message))
+}
+
+/// A document of a host.
+fn read<T: DeserializeOwned>(host: &str, document: &Value) -> Result<T, CliError> {
+    serde_json::from_value(document.clone()).map_err(|error| not_valid(host, &error.to_string()))
+}
+
+fn not_valid(host: &str, why: &str) -> CliError {
+    failed(host, &AskError::Broken(format!("its reply is not valid: {why}")))
 }
 
 fn exit_of(code: &str) -> i32 {

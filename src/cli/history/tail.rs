@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::offline::Read;
 use super::super::requests::print_json;
@@ -16,7 +16,7 @@ use super::super::select_session::up_to_200;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::Following;
-use crate::api::{ActionDocument, ActionsDocument};
+use crate::api::{ActionDocument, ActionsDocument, Request};
 use crate::config::Environment;
 use crate::control::{RequestOrigin, identify_offline, sort_by_arrival};
 use crate::history::{ActionKind, ActionStatus};
@@ -179,7 +179,8 @@ impl Printer {
 
 /// The folder and the client of the thread of each action.
 fn places(hub: &Found, actions: &[&ActionDocument]) -> Vec<String> {
-    let mut rows: Vec<Value> = actions.iter().map(|action| json!({ "thread_id": action.thread_id })).collect();
+    let of_thread = |action: &&ActionDocument| Request { thread_id: action.thread_id.clone(), ..Request::default() };
+    let mut rows: Vec<Request> = actions.iter().map(of_thread).collect();
     identify_offline(&History::new(&hub.dir.join(HISTORY_FILE)), &mut rows);
     rows.iter().map(|row| RequestOrigin::of(hub, row).name).collect()
 }

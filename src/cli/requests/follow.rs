@@ -8,18 +8,19 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::screen::{self, Clock, Screen, Tone};
 use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::list::{HasSession, Listed, RequestsArguments, asks_cell, by, may_wait, name_all, outcome_cell, sessions};
-use super::{id_of, one, rows, text};
+use super::{one, rows};
+use crate::api::{Request, WhichRequests};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
 use crate::os::polling::{PollFlags, poll_one};
-use crate::store::{Found, WhichRequests};
+use crate::store::Found;
 
 /// The pause between two rounds, less than a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -86,15 +87,15 @@ struct Known {
     /// The place in the order in which requests became known, and so in that of their session.
     number: u64,
     session: Found,
-    row: Value,
+    row: Request,
 }
 
 /// A request that has arrived or ended.
-type Change = (Found, Value);
+type Change = (Found, Request);
 
 /// Puts changes in order, oldest first. Requests of a session stay in their order, whatever the clock was set to.
 fn sort(changed: &mut Vec<Change>) {
-    let ended = |row: &Value| row["resolved_at"].is_string().then(|| id_of(row).to_owned());
+    let ended = |row: &Request| row.resolved_at.is_some().then(|| row.request_id.clone());
     sort_by_arrival(changed, |(session, row)| (session.id.clone(), ended(row)), |(_, row)| changed_at(row).to_owned());
 }
 
@@ -112,7 +113,7 @@ impl Pending {
                 Ok(rows) => {
                     self.silent.remove(&session.id);
                     for row in &rows {
-                        let key = (session.id.clone(), id_of(row).to_owned());
+                        let key = (session.id.clone(), row.request_id.clone());
                         if let Entry::Vacant(entry) = self.known.entry(key) {
                             self.arrivals += 1;
                             let (session, row) = (session.clone(), row.clone());
@@ -135,10 +136,10 @@ impl Pending {
     }
 
     /// The known requests that are not pending any more; forgets them.
-    fn ended(&mut self, all: &[Found], listed: &HashMap<String, Vec<Value>>) -> Vec<Change> {
+    fn ended(&mut self, all: &[Found], listed: &HashMap<String, Vec<Request>>) -> Vec<Change> {
         let mut ended = Vec::new();
         let is_missing = |session: &str, request: &str| match listed.get(session) {
-            Some(rows) => !rows.iter().any(|row| id_of(row) == request),
+            Some(rows) => !rows.iter().any(|row| row.request_id == request),
             // The session has stopped or was deleted.
             None => !all.iter().any(|found| found.id == session && found.live),
         };
@@ -149,13 +150,13 @@ impl Pending {
         for (_, key) in missing {
             let Some(Known { session, row, .. }) = self.known.get(&key) else { continue };
             let row = match all.iter().find(|found| found.id == key.0).map(|found| one(found, &key.1)) {
-                Some(Ok(Some(mut document))) => document["request"].take(),
+                Some(Ok(Some(document))) => document.request,
                 // The relay answers later, or the next one does.
                 Some(Err(_)) => continue,
-                Some(Ok(None)) | None => gone(row),
+                Some(Ok(None)) | None => Request { status: "gone".to_owned(), ..row.clone() },
             };
             // The server of a hub outlives it, and its requests stay pending.
-            if row["status"] != "pending" {
+            if !row.is_pending() {
                 ended.push((session.clone(), row));
                 self.known.remove(&key);
             }
@@ -164,16 +165,9 @@ impl Pending {
     }
 }
 
-/// The row of a request that was deleted with its session.
-fn gone(row: &Value) -> Value {
-    let mut row = row.clone();
-    row["status"] = json!("gone");
-    row
-}
-
 /// When a request ended or, if it is pending, when it arrived.
-fn changed_at(row: &Value) -> &str {
-    row["resolved_at"].as_str().unwrap_or_else(|| text(row, "requested_at"))
+fn changed_at(row: &Request) -> &str {
+    row.resolved_at.as_ref().unwrap_or(&row.requested_at)
 }
 
 /// How changes are printed.
@@ -207,7 +201,7 @@ impl Printer {
             changed.iter().map(|(session, row)| Listed::of(session, row.clone())).collect();
         name_all(&mut listed);
         if self.as_json {
-            return listed.iter().map(|listed| format!("{}\n", listed.document())).collect();
+            return listed.iter().map(|listed| format!("{}\n", json!(listed.document()))).collect();
         }
         self.clock.go_on();
         let cells = listed.iter().map(|listed| self.cells(listed)).collect();
@@ -257,11 +251,11 @@ mod tests {
             let change = |text: &&str| -> Change {
                 let words: Vec<&str> = text.split(' ').collect();
                 let row = json!({ "request_id": words[0], "requested_at": words[1], "resolved_at": words.get(2) });
-                (session(&words[0][..1]), row)
+                (session(&words[0][..1]), row.into())
             };
             let mut changed: Vec<Change> = given.iter().map(change).collect();
             sort(&mut changed);
-            let order: Vec<&str> = changed.iter().map(|(_, row)| id_of(row)).collect();
+            let order: Vec<&str> = changed.iter().map(|(_, row)| &*row.request_id).collect();
             assert_eq!(order.join(" "), expect, "{given:?}");
         }
     }

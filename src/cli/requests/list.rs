@@ -5,7 +5,6 @@
 use std::collections::{BTreeSet, HashMap};
 
 use clap::Args;
-use serde_json::{Value, json};
 
 use super::super::hub_tool::Down;
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
@@ -13,15 +12,16 @@ use super::super::select_session::{self, Common};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done, say};
-use super::{follow, id_of, print_json, rows, text};
+use super::{follow, print_json, rows};
+use crate::api::{Request, RequestList, WhichRequests};
 use crate::config::Environment;
-use crate::control::answer::{kind_of, outcome_word};
+use crate::control::answer::outcome_word;
 use crate::control::request_name::ShortNames;
 use crate::control::request_view::answer_until;
 use crate::control::{RequestOrigin, session_of_request, sort_by_arrival};
 use crate::engine::answers_nothing;
 use crate::hub;
-use crate::store::{ChoiceError, Found, Otherwise, WhichRequests, full_name, label};
+use crate::store::{ChoiceError, Found, Otherwise, full_name, label};
 
 /// List the requests that wait for your answer, in all sessions
 ///
@@ -78,18 +78,18 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let looked = select_session::at_once(&sessions, |session| rows(session, which));
     let (listed, status) = select_session::reported(&sessions, looked.into_iter())?;
     let listed = listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| Listed::of(session, row)));
-    let is_recent = |row: &Value| since.is_none_or(|since| text(row, "requested_at") >= since.rfc3339().as_str());
+    let is_recent = |row: &Request| since.is_none_or(|since| row.requested_at >= since.rfc3339());
     let is_meant = |listed: &Listed<'_>| is_recent(&listed.row) && (!arguments.is_here || listed.is_here());
     let mut listed: Vec<Listed<'_>> = listed.filter(is_meant).collect();
-    sort_by_arrival(&mut listed, |one| one.session.id.clone(), |one| text(&one.row, "requested_at").to_owned());
+    sort_by_arrival(&mut listed, |one| one.session.id.clone(), |one| one.row.requested_at.clone());
     name_all(&mut listed);
     say_if_down(sessions.iter().map(|session| {
-        let is_its = |one: &&Listed<'_>| one.session.id == session.id && one.row["status"] == "pending";
+        let is_its = |one: &&Listed<'_>| one.session.id == session.id && one.row.is_pending();
         (session, listed.iter().filter(is_its).count())
     }));
     if arguments.common.as_json {
-        let documents: Vec<Value> = listed.iter().map(Listed::document).collect();
-        return Ok(status.max(print_json(&json!({ "requests": documents }))));
+        let requests = listed.iter().map(Listed::document).collect();
+        return Ok(status.max(print_json(&RequestList { requests })));
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     if listed.is_empty() && arguments.is_here {
@@ -100,11 +100,9 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
         return Ok(status.max(screen::print(&nothing(&sessions, named, which, screen, environment))));
     }
     let has_session = if named { HasSession::No } else { HasSession::Yes };
-    let (columns, cells) = match which {
-        WhichRequests::All => all_table(&listed, has_session, &clock, screen),
-        WhichRequests::Pending | WhichRequests::PendingAndOrphaned => pending_table(&listed, has_session, &clock),
-    };
-    Ok(status.max(screen::print(&Table::of(columns, cells, screen))))
+    let lines = listed.iter().map(|Listed { name, place, row, .. }| (&**name, &**place, row));
+    let table = table(lines, which, has_session, &clock, screen, screen::columns(screen));
+    Ok(status.max(screen::print(&table)))
 }
 
 /// The sessions whose requests are listed: the named one, or else all live ones. All requests are those of stopped sessions too.
@@ -161,7 +159,7 @@ fn nothing(sessions: &[Found], named: bool, which: WhichRequests, to: Screen, en
 #[derive(Debug, Clone)]
 pub(super) struct Listed<'a> {
     pub(super) session: &'a Found,
-    pub(super) row: Value,
+    pub(super) row: Request,
     /// The short name of the request.
     pub(super) name: String,
     /// The folder and the client that ask.
@@ -171,7 +169,7 @@ pub(super) struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    pub(super) fn of(session: &'a Found, row: Value) -> Listed<'a> {
+    pub(super) fn of(session: &'a Found, row: Request) -> Listed<'a> {
         let origin = RequestOrigin::of(session, &row);
         Listed { session, row, name: String::new(), place: origin.name, exact_place: origin.exact_name }
     }
@@ -182,17 +180,15 @@ impl<'a> Listed<'a> {
     }
 
     /// The row, with its names and its session.
-    pub(super) fn document(&self) -> Value {
-        let mut document = self.row.clone();
-        document["name"] = json!(self.name);
-        document["session"] = session_of_request(self.session, &self.row);
-        document
+    pub(super) fn document(&self) -> Request {
+        let session = Some(session_of_request(self.session, &self.row));
+        Request { name: Some(self.name.clone()), session, ..self.row.clone() }
     }
 }
 
 /// Gives the requests names that are unique among them, and so the sessions.
 pub(super) fn name_all(listed: &mut [Listed<'_>]) {
-    let ids: Vec<String> = listed.iter().map(|listed| id_of(&listed.row).to_owned()).collect();
+    let ids: Vec<String> = listed.iter().map(|listed| listed.row.request_id.clone()).collect();
     let names = ShortNames::among(ids.iter().map(String::as_str));
     let mut sessions: Vec<&Found> = listed.iter().map(|listed| listed.session).collect();
     sessions.sort_by(|one, other| one.id.cmp(&other.id));
@@ -202,7 +198,7 @@ pub(super) fn name_all(listed: &mut [Listed<'_>]) {
     for one in listed.iter() {
         // A session that is named by itself is one place, however many threads it has.
         let by_itself = one.place == label(one.session);
-        let thread = if by_itself { "" } else { text(&one.row, "thread_id") };
+        let thread = one.row.thread_id.as_deref().filter(|_| !by_itself).unwrap_or_default();
         of_place.entry(one.place.clone()).or_default().insert(format!("{} {thread}", one.session.id));
     }
     for session in &all {
@@ -219,111 +215,86 @@ pub(super) fn name_all(listed: &mut [Listed<'_>]) {
 
 /// Whether a table names the session of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HasSession {
+pub(in crate::cli) enum HasSession {
     Yes,
     No,
 }
 
-type Rows = (Vec<Column>, Vec<Vec<Cell>>);
-
-/// Pending requests: age, name, session, kind, summary.
-fn pending_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock) -> Rows {
-    let columns = vec![
-        Column::whole("AGE"),
-        Column::whole("REQUEST"),
-        Column::text("WHO ASKS"),
-        Column::whole("KIND").spare(),
-        Column::text("WHAT IT ASKS"),
-    ];
-    let cells = |listed: &Listed<'_>| {
-        vec![
-            (Tone::Faint, format!("{}{}", age(&listed.row, clock), left(&listed.row, clock))),
-            (Tone::Warning, listed.name.clone()),
-            (Tone::Plain, listed.place.clone()),
-            (Tone::Faint, kind_of(&listed.row).name().to_owned()),
-            asks_cell(&listed.row, Tone::Strong),
-        ]
-    };
-    with_session(columns, listed.iter().map(cells).collect(), has_session)
-}
-
-/// All requests with their outcomes.
-fn all_table(listed: &[Listed<'_>], has_session: HasSession, clock: &Clock, to: Screen) -> Rows {
-    let columns = vec![
-        Column::whole("AGE").spare(),
-        Column::whole("REQUEST"),
-        Column::text("WHO ASKS"),
-        Column::whole("KIND").spare(),
-        Column::whole("OUTCOME"),
-        Column::whole("BY").spare(),
-        Column::whole(clock.head("AT")).spare(),
-        Column::text("WHAT IT ASKS"),
-    ];
-    let cells = |listed: &Listed<'_>| {
-        let row = &listed.row;
-        vec![
-            (Tone::Faint, age(row, clock)),
-            (Tone::Warning, listed.name.clone()),
-            (Tone::Plain, listed.place.clone()),
-            (Tone::Faint, kind_of(row).name().to_owned()),
-            outcome_cell(row),
-            (Tone::Faint, by(row)),
-            (Tone::Faint, clock.cell(row["resolved_at"].as_str().unwrap_or("-"), to)),
-            asks_cell(row, Tone::Strong),
-        ]
-    };
-    with_session(columns, listed.iter().map(cells).collect(), has_session)
-}
-
-/// The position of the session in both tables.
+/// The position of the session in a table.
 const SESSION_COLUMN: usize = 2;
 
-fn with_session(mut columns: Vec<Column>, mut cells: Vec<Vec<Cell>>, has_session: HasSession) -> Rows {
+/// A table of requests, each with its name and the place that asks: pending ones, or all with their outcomes.
+pub(in crate::cli) fn table<'a>(
+    lines: impl Iterator<Item = (&'a str, &'a str, &'a Request)>,
+    which: WhichRequests,
+    has_session: HasSession,
+    clock: &Clock,
+    to: Screen,
+    columns_max: Option<usize>,
+) -> String {
+    let is_all = which == WhichRequests::All;
+    let age = |row: &Request| clock.age(&row.requested_at).unwrap_or_else(|| "-".to_owned());
+    let mut columns = vec![
+        if is_all { Column::whole("AGE").spare() } else { Column::whole("AGE") },
+        Column::whole("REQUEST"),
+        Column::text("WHO ASKS"),
+        Column::whole("KIND").spare(),
+        Column::text("WHAT IT ASKS"),
+    ];
+    if is_all {
+        let more = [Column::whole("OUTCOME"), Column::whole("BY").spare(), Column::whole(clock.head("AT")).spare()];
+        columns.splice(4..4, more);
+    }
+    let cells = |(name, place, row): (&str, &str, &Request)| {
+        let left = if is_all { String::new() } else { left(row, clock) };
+        let mut cells = vec![
+            (Tone::Faint, format!("{}{left}", age(row))),
+            (Tone::Warning, name.to_owned()),
+            (Tone::Plain, place.to_owned()),
+            (Tone::Faint, row.kind().name().to_owned()),
+            asks_cell(row, Tone::Strong),
+        ];
+        if is_all {
+            let at = (Tone::Faint, clock.cell(row.resolved_at.as_deref().unwrap_or("-"), to));
+            cells.splice(4..4, [outcome_cell(row), (Tone::Faint, by(row)), at]);
+        }
+        cells
+    };
+    let mut cells: Vec<Vec<Cell>> = lines.map(cells).collect();
     if has_session == HasSession::No {
         columns.remove(SESSION_COLUMN);
         cells.iter_mut().for_each(|row| drop(row.remove(SESSION_COLUMN)));
     }
-    (columns, cells)
-}
-
-/// How long a pending request has waited, or the age of a resolved one.
-fn age(row: &Value, clock: &Clock) -> String {
-    clock.age(text(row, "requested_at")).unwrap_or_else(|| "-".to_owned())
+    Table::within(columns, to, columns_max).add(cells)
 }
 
 /// How long a request can still be answered, if not for ever: ` (48s left)`.
-fn left(row: &Value, clock: &Clock) -> String {
+fn left(row: &Request, clock: &Clock) -> String {
     answer_until(row).map(|until| format!(" ({} left)", clock.left(until))).unwrap_or_default()
 }
 
 /// What a request asks. One with warnings is marked, because a table may cut off the words that are dangerous.
-pub(in crate::cli) fn asks_cell(row: &Value, otherwise: Tone) -> Cell {
-    match has_warnings(row) {
-        true => (Tone::Bad, format!("! {}", text(row, "summary"))),
-        false => (otherwise, text(row, "summary").to_owned()),
+pub(in crate::cli) fn asks_cell(row: &Request, otherwise: Tone) -> Cell {
+    match row.has_warnings() {
+        true => (Tone::Bad, format!("! {}", row.summary)),
+        false => (otherwise, row.summary.clone()),
     }
 }
 
-/// Whether something about a request makes it riskier than it looks.
-fn has_warnings(row: &Value) -> bool {
-    row["warnings"].as_array().is_some_and(|warnings| !warnings.is_empty())
-}
-
 /// The outcome in one word, which fits the narrowest terminal; `show` prints the whole answer.
-pub(in crate::cli) fn outcome_cell(row: &Value) -> (Tone, String) {
-    let tone = match (text(row, "status"), text(row, "error_code")) {
-        ("pending", _) => Tone::Warning,
-        ("resolved", "withdrawn_by_server") => Tone::Faint,
-        ("resolved", _) if answers_nothing(&row["resolved_payload"]) => Tone::Faint,
-        ("resolved", _) => Tone::Good,
+pub(super) fn outcome_cell(row: &Request) -> (Tone, String) {
+    let tone = match &*row.status {
+        "pending" => Tone::Warning,
+        "resolved" if row.is_withdrawn() || answers_nothing(&row.resolved_payload) => Tone::Faint,
+        "resolved" => Tone::Good,
         _ => Tone::Bad,
     };
     (tone, outcome_word(row).to_owned())
 }
 
 /// The source of the answer, without its process; `show` prints both.
-pub(in crate::cli) fn by(row: &Value) -> String {
-    row["resolution_source"].as_str().unwrap_or("-").to_owned()
+pub(super) fn by(row: &Request) -> String {
+    row.resolution_source.clone().unwrap_or_else(|| "-".to_owned())
 }
 
 #[cfg(test)]
@@ -331,25 +302,26 @@ mod tests {
     use std::path::PathBuf;
     use std::time::SystemTime;
 
+    use serde_json::json;
+
     use super::*;
 
-    fn rows() -> Vec<Value> {
+    fn rows() -> Vec<Request> {
         let row = |id: &str, at: &str, method: &str, summary: &str| {
             json!({
                 "request_id": format!("6b02d1a90c4e-{id}"), "process_generation": "6b02d1a90c4e", "status": "pending",
                 "requested_at": at, "request_method": method, "summary": summary,
             })
+            .into()
         };
-        let mut done = row("1", "2026-01-02T03:04:05.000Z", "item/fileChange/requestApproval", "change a");
-        for (name, value) in [
-            ("status", json!("resolved")),
-            ("resolved_payload", json!({ "decision": "decline" })),
-            ("resolution_source", json!("cli")),
-            ("resolved_by", json!("uid 0")),
-            ("resolved_at", json!("2026-01-02T03:04:06.000Z")),
-        ] {
-            done[name] = value;
-        }
+        let done = Request {
+            status: "resolved".to_owned(),
+            resolved_payload: json!({ "decision": "decline" }),
+            resolution_source: Some("cli".to_owned()),
+            resolved_by: Some("uid 0".to_owned()),
+            resolved_at: Some("2026-01-02T03:04:06.000Z".to_owned()),
+            ..row("1", "2026-01-02T03:04:05.000Z", "item/fileChange/requestApproval", "change a")
+        };
         vec![row("0", "2026-01-02T03:03:05.000Z", "item/commandExecution/requestApproval", "run x\u{1b}[31m"), done]
     }
 
@@ -375,13 +347,21 @@ mod tests {
         listed
     }
 
+    fn drawn(
+        listed: &[Listed<'_>],
+        which: WhichRequests,
+        has_session: HasSession,
+        columns_max: Option<usize>,
+    ) -> String {
+        let lines = listed.iter().map(|listed| (&*listed.name, &*listed.place, &listed.row));
+        let to = if columns_max.is_some() { Screen::Plain } else { Screen::None };
+        table(lines, which, has_session, &now(), to, columns_max)
+    }
+
     #[test]
     fn pending_requests_are_listed() {
         let session = session();
-        let shown = |has_session| {
-            let (columns, cells) = pending_table(&listed(&session), has_session, &now());
-            Table::of(columns, cells, Screen::None)
-        };
+        let shown = |has_session| drawn(&listed(&session), WhichRequests::Pending, has_session, None);
         let expect =
             "1m 2s  0c4e-0  work  command      run x\u{fffd}[31m\n2s     0c4e-1  work  file change  change a\n";
         assert_eq!(shown(HasSession::Yes), expect);
@@ -391,23 +371,21 @@ mod tests {
     #[test]
     fn outcomes_of_all_requests_are_listed() {
         let session = session();
-        let (columns, cells) = all_table(&listed(&session), HasSession::No, &now(), Screen::None);
         let expect = "\
 1m 2s  0c4e-0  command      pending   -    -                     run x\u{fffd}[31m
 2s     0c4e-1  file change  declined  cli  2026-01-02T03:04:06Z  change a
 ";
-        assert_eq!(Table::of(columns, cells, Screen::None), expect);
+        assert_eq!(drawn(&listed(&session), WhichRequests::All, HasSession::No, None), expect);
     }
 
     #[test]
     fn outcomes_stay_whole_on_narrow_terminals() {
         let session = session();
         let mut listed = listed(&session);
-        listed[1].row["summary"] = json!("change ".repeat(20));
-        listed[1].row["resolved_by"] = json!("uid 0, pid 12345");
+        listed[1].row.summary = "change ".repeat(20);
+        listed[1].row.resolved_by = Some("uid 0, pid 12345".to_owned());
         for columns_max in [40, 80] {
-            let (columns, cells) = all_table(&listed, HasSession::Yes, &now(), Screen::Plain);
-            let shown = Table::within(columns, Screen::Plain, Some(columns_max)).add(cells);
+            let shown = drawn(&listed, WhichRequests::All, HasSession::Yes, Some(columns_max));
             assert!(shown.contains("declined") && !shown.contains("uid"), "{shown}");
         }
     }
@@ -417,12 +395,11 @@ mod tests {
         let session = session();
         let mut listed = listed(&session);
         let of_row = |listed: &Listed<'_>| {
-            let (columns, cells) = pending_table(std::slice::from_ref(listed), HasSession::Yes, &now());
-            Table::within(columns, Screen::Plain, Some(60)).add(cells)
+            drawn(std::slice::from_ref(listed), WhichRequests::Pending, HasSession::Yes, Some(60))
         };
-        listed[0].row["summary"] = json!(format!("run cargo build {} | sudo sh", "x".repeat(60)));
+        listed[0].row.summary = format!("run cargo build {} | sudo sh", "x".repeat(60));
         assert!(of_row(&listed[0]).contains(" run cargo"), "{}", of_row(&listed[0]));
-        listed[0].row["warnings"] = json!(["it runs a script from the network as root"]);
+        listed[0].row.warnings = Some(vec!["it runs a script from the network as root".to_owned()]);
         let shown = of_row(&listed[0]);
         assert!(shown.contains("! run cargo") && !shown.contains("sudo"), "{shown}");
     }
@@ -431,7 +408,8 @@ mod tests {
     fn request_has_the_name_of_its_session() {
         let session = session();
         let document = listed(&session)[0].document();
-        assert_eq!((&document["name"], &document["session"]["name"]), (&json!("0c4e-0"), &json!("work")));
-        assert_eq!(document["request_id"], "6b02d1a90c4e-0");
+        let session = document.session.expect("it has a session");
+        assert_eq!((document.name.as_deref(), &*session.name), (Some("0c4e-0"), "work"));
+        assert_eq!(document.request_id, "6b02d1a90c4e-0");
     }
 }

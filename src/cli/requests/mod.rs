@@ -9,21 +9,22 @@ mod respond;
 mod send;
 mod show;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::offline::{self, answered, settle};
 use super::{CliError, Done};
 use super::{screen, select_session};
+use crate::api::{OneRequest, Query as _, Request, RequestDocument, RequestList, Requests, WhichRequests};
 use crate::config::Environment;
 use crate::control::answer as body;
 use crate::control::client::{Answer, ClientError};
-use crate::control::{identify_offline, with_choices, with_warnings};
+use crate::control::{identify_offline, with_warnings};
 use crate::index::{HISTORY_FILE, History};
-use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise, WhichRequests};
-pub(super) use list::{RequestsArguments, asks_cell, run_requests};
+use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
 #[cfg(feature = "fleet")]
-pub(super) use list::{by, outcome_cell};
+pub(super) use list::{HasSession, table};
+pub(super) use list::{RequestsArguments, asks_cell, run_requests};
 use names::NotNamed;
 pub(super) use names::named;
 #[cfg(feature = "fleet")]
@@ -78,25 +79,14 @@ impl Refused {
     }
 }
 
-/// The relay's list of requests.
-#[derive(Default, Deserialize)]
-struct RowsDocument {
-    requests: Vec<Value>,
-}
-
-/// Rows of requests, oldest first.
-fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Value>, CliError> {
-    let path = match which {
-        WhichRequests::Pending => "/sessions/self/codex-pending-requests",
-        WhichRequests::PendingAndOrphaned => "/sessions/self/codex-pending-requests?include_orphaned=true",
-        WhichRequests::All => "/sessions/self/codex-pending-requests?all=true",
-    };
-    let RowsDocument { requests } = offline::ask(session, path, || {
-        let Some(mut ledger) = ledger(session)? else { return Ok::<_, CliError>(Some(RowsDocument::default())) };
+/// Requests, oldest first.
+fn rows(session: &Found, which: WhichRequests) -> Result<Vec<Request>, CliError> {
+    let RequestList { requests } = offline::ask(session, &Requests(which).path(), || {
+        let Some(mut ledger) = ledger(session)? else { return Ok::<_, CliError>(Some(RequestList::default())) };
         let rows = ledger.requests(which).map_err(|error| error.to_string())?;
-        let mut requests: Vec<Value> = rows.into_iter().map(with_choices).collect();
+        let mut requests: Vec<Request> = rows.into_iter().map(Request::with_choices).collect();
         identify(session, &mut requests);
-        Ok(Some(RowsDocument { requests }))
+        Ok(Some(RequestList { requests }))
     })?;
     Ok(requests)
 }
@@ -111,9 +101,9 @@ fn ledger(session: &Found) -> Result<Option<OfflineLedger>, CliError> {
 }
 
 /// The document of a request; `None` if the id is unknown.
-fn one(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
-    let path = format!("/sessions/self/codex-requests/{request_id}");
-    if let Some(answer) = offline::relay_answer(session, &path)? {
+fn one(session: &Found, request_id: &str) -> Result<Option<RequestDocument>, CliError> {
+    let Some(query) = OneRequest::of(request_id) else { return Ok(None) };
+    if let Some(answer) = offline::relay_answer(session, &query.path())? {
         return match answer.status.as_u16() {
             404 => Ok(None),
             _ => Ok(Some(answer.document()?)),
@@ -123,18 +113,18 @@ fn one(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
 }
 
 /// The document of a request in the ledger of a stopped session; `None` if the id is unknown.
-pub(super) fn kept_request(session: &Found, request_id: &str) -> Result<Option<Value>, CliError> {
+pub(super) fn kept_request(session: &Found, request_id: &str) -> Result<Option<RequestDocument>, CliError> {
     let Some(mut ledger) = ledger(session)? else { return Ok(None) };
     let kept = ledger.request(request_id).map_err(|error| CliError::failed(error.to_string()))?;
-    Ok(kept.map(|kept| {
-        let mut row = with_choices(kept.row);
-        identify(session, std::slice::from_mut(&mut row));
-        json!({ "request": row, "answers": kept.answers })
+    Ok(kept.map(|RequestDocument { request, answers }| {
+        let mut request = request.with_choices();
+        identify(session, std::slice::from_mut(&mut request));
+        RequestDocument { answers, request }
     }))
 }
 
 /// Adds who the threads of these rows are, as the history of a session says that has no relay, and what is risky about the requests.
-fn identify(session: &Found, rows: &mut [Value]) {
+fn identify(session: &Found, rows: &mut [Request]) {
     let path = session.dir.join(HISTORY_FILE);
     if path.exists() {
         identify_offline(&History::new(&path), rows);
@@ -151,8 +141,4 @@ pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
 pub(super) fn print_json(document: &impl Serialize) -> i32 {
     let text = serde_json::to_string(document).expect("BUG: plain data is JSON");
     screen::print_exactly(&format!("{text}\n"))
-}
-
-fn id_of(row: &Value) -> &str {
-    row["request_id"].as_str().unwrap_or_default()
 }

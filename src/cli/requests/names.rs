@@ -6,16 +6,15 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde_json::Value;
-
 use super::super::select_session;
 use super::super::{CliError, NO_SUCH_REQUEST};
-use super::{id_of, one, rows};
+use super::{one, rows};
+use crate::api::{Request, RequestDocument, WhichRequests};
 use crate::config::Environment;
 use crate::control::RequestOrigin;
 use crate::control::request_name::{ShortNames, is_short_name, is_whole};
 use crate::hub;
-use crate::store::{Found, WhichRequests};
+use crate::store::Found;
 
 /// The newest pending request.
 const LATEST: &str = "latest";
@@ -28,7 +27,7 @@ pub(in crate::cli) fn named(
     flag: Option<&str>,
     name: &str,
     environment: &Environment,
-) -> Result<(Found, Value), CliError> {
+) -> Result<(Found, RequestDocument), CliError> {
     let (here, elsewhere) = select_session::here_and_elsewhere(flag, environment)?;
     if is_whole(name)
         && let Some(found) = by_id(name, here.iter().chain(&elsewhere))?
@@ -45,7 +44,7 @@ pub(in crate::cli) fn named(
 pub(super) fn may_answer_unseen(
     flag: Option<&str>,
     name: &str,
-    (session, row): (&Found, &Value),
+    (session, row): (&Found, &Request),
     environment: &Environment,
 ) -> Result<(), CliError> {
     if name != LATEST || select_session::is_named(flag, environment) {
@@ -55,7 +54,7 @@ pub(super) fn may_answer_unseen(
     let is_here = here.iter().any(|of| of.id == session.id) && of_others(session, std::slice::from_ref(row)).is_empty();
     match is_here || !here.iter().any(is_open_here) {
         true => Ok(()),
-        false => Err(NotNamed::WaitElsewhere(vec![id_of(row).to_owned()]).into()),
+        false => Err(NotNamed::WaitElsewhere(vec![row.request_id.clone()]).into()),
     }
 }
 
@@ -72,7 +71,10 @@ fn is_open_here(session: &Found) -> bool {
 }
 
 /// The request with this id, which may be older than the lists.
-fn by_id<'a>(id: &str, sessions: impl Iterator<Item = &'a Found>) -> Result<Option<(Found, Value)>, CliError> {
+fn by_id<'a>(
+    id: &str,
+    sessions: impl Iterator<Item = &'a Found>,
+) -> Result<Option<(Found, RequestDocument)>, CliError> {
     let sessions: Vec<&Found> = sessions.collect();
     let documents = select_session::at_once(&sessions, |session| one(session, id));
     let mut silent = None;
@@ -137,13 +139,13 @@ fn look(sessions: &[Found], is_here: IsHere) -> (Vec<Looked<Found>>, Option<CliE
 }
 
 /// The requests of a hub whose threads work in other folders than the caller.
-fn of_others(session: &Found, rows: &[Value]) -> BTreeSet<String> {
+fn of_others(session: &Found, rows: &[Request]) -> BTreeSet<String> {
     if !session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place)) {
         return BTreeSet::new();
     }
-    let is_of_others = |row: &&Value| !select_session::is_here(&RequestOrigin::of(session, row).cwd);
-    let pending = rows.iter().filter(|row| is_pending(row));
-    pending.filter(is_of_others).map(|row| id_of(row).to_owned()).collect()
+    let is_of_others = |row: &&Request| !select_session::is_here(&RequestOrigin::of(session, row).cwd);
+    let pending = rows.iter().filter(|row| row.is_pending());
+    pending.filter(is_of_others).map(|row| row.request_id.clone()).collect()
 }
 
 /// Whether a name has the form of a short name.
@@ -173,7 +175,7 @@ pub(super) struct Looked<S> {
     /// The pending ones of threads that work in other folders than the caller.
     pub(super) of_others: BTreeSet<String>,
     /// The requests, oldest first.
-    pub(super) rows: Vec<Value>,
+    pub(super) rows: Vec<Request>,
 }
 
 /// Whether a session is one of the user's folder, or the one that they named.
@@ -256,8 +258,8 @@ fn find_here<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Option<Name
     if name == LATEST {
         // A session lists its requests in the order of their arrival, whatever its clock was set to.
         let newest = here().filter_map(|of| pending_here(of).last());
-        let newest = newest.max_by_key(|(_, row)| row["requested_at"].as_str().unwrap_or_default());
-        return Ok(newest.map(|(session, row)| (session, id_of(row).to_owned())));
+        let newest = newest.max_by_key(|(_, row)| &row.requested_at);
+        return Ok(newest.map(|(session, row)| (session, row.request_id.clone())));
     }
     only(name, here().flat_map(|of| numbered(name, of)).collect())
 }
@@ -266,19 +268,19 @@ fn find_here<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Option<Name
 /// if no session is here.
 fn find_anywhere<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Named<S>, NotNamed> {
     if name == LATEST {
-        let pending: Vec<(S, &Value)> = sessions.iter().flat_map(pending).collect();
+        let pending: Vec<(S, &Request)> = sessions.iter().flat_map(pending).collect();
         return match &pending[..] {
             [] => Err(NotNamed::NothingWaits),
-            [(session, row)] => Ok((session.clone(), id_of(row).to_owned())),
+            [(session, row)] => Ok((session.clone(), row.request_id.clone())),
             several => {
-                let names = ShortNames::among(several.iter().map(|(_, row)| id_of(row)));
-                let names = several.iter().map(|(_, row)| names.of(id_of(row)).to_owned());
+                let names = ShortNames::among(several.iter().map(|(_, row)| &*row.request_id));
+                let names = several.iter().map(|(_, row)| names.of(&row.request_id).to_owned());
                 Err(NotNamed::WaitElsewhere(names.collect()))
             }
         };
     }
     let by = |is: &dyn Fn(&str) -> bool| -> Vec<Named<S>> {
-        let ids = sessions.iter().flat_map(|of| of.rows.iter().map(move |row| (&of.session, id_of(row))));
+        let ids = sessions.iter().flat_map(|of| of.rows.iter().map(move |row| (&of.session, &*row.request_id)));
         ids.filter(|(_, id)| is(id)).map(|(session, id)| (session.clone(), id.to_owned())).collect()
     };
     let mut by_end = by(&|id| is_short_name(name, id));
@@ -292,8 +294,8 @@ fn find_anywhere<S: Clone>(name: &str, sessions: &[Looked<S>]) -> Result<Named<S
     }
     let among = if sessions.len() == 1 { Among::OneSession } else { Among::Sessions };
     let newest_first = sessions.iter().flat_map(|of| of.rows.iter().rev());
-    let (pending, rest): (Vec<&Value>, Vec<&Value>) = newest_first.partition(|row| is_pending(row));
-    let there_are = pending.into_iter().chain(rest).map(|row| id_of(row).to_owned()).collect();
+    let (pending, rest): (Vec<&Request>, Vec<&Request>) = newest_first.partition(|row| row.is_pending());
+    let there_are = pending.into_iter().chain(rest).map(|row| row.request_id.clone()).collect();
     Err(NotNamed::Unknown { name: name.to_owned(), there_are, among })
 }
 
@@ -310,31 +312,27 @@ fn only<S: Clone>(name: &str, matching: Vec<Named<S>>) -> Result<Option<Named<S>
 }
 
 /// Those of threads that work in the folder of the caller.
-fn pending_here<S: Clone>(of: &Looked<S>) -> impl Iterator<Item = (S, &Value)> {
-    pending(of).filter(|(_, row)| !of.of_others.contains(id_of(row)))
+fn pending_here<S: Clone>(of: &Looked<S>) -> impl Iterator<Item = (S, &Request)> {
+    pending(of).filter(|(_, row)| !of.of_others.contains(&row.request_id))
 }
 
-fn pending<S: Clone>(of: &Looked<S>) -> impl Iterator<Item = (S, &Value)> {
-    of.rows.iter().filter(|row| is_pending(row)).map(|row| (of.session.clone(), row))
+fn pending<S: Clone>(of: &Looked<S>) -> impl Iterator<Item = (S, &Request)> {
+    of.rows.iter().filter(|row| row.is_pending()).map(|row| (of.session.clone(), row))
 }
 
 /// The requests with this number: those of the last run if it has one, because each server counts from the beginning.
 fn numbered<S: Clone>(name: &str, of: &Looked<S>) -> Vec<Named<S>> {
-    let all: Vec<&Value> = of.rows.iter().filter(|row| number(id_of(row)) == name).collect();
-    let last_run = of.rows.last().map(|last| &last["process_generation"]);
-    let is_of_last_run = |row: &&&Value| Some(&row["process_generation"]) == last_run;
-    let of_last_run: Vec<&Value> = all.iter().filter(is_of_last_run).copied().collect();
+    let all: Vec<&Request> = of.rows.iter().filter(|row| number(&row.request_id) == name).collect();
+    let last_run = of.rows.last().map(|last| &last.process_generation);
+    let is_of_last_run = |row: &&&Request| Some(&row.process_generation) == last_run;
+    let of_last_run: Vec<&Request> = all.iter().filter(is_of_last_run).copied().collect();
     let rows = if of_last_run.is_empty() { all } else { of_last_run };
-    rows.into_iter().map(|row| (of.session.clone(), id_of(row).to_owned())).collect()
+    rows.into_iter().map(|row| (of.session.clone(), row.request_id.clone())).collect()
 }
 
 /// The part of an id after the run.
 fn number(id: &str) -> &str {
     if is_whole(id) { id.split_once('-').map_or(id, |(_, number)| number) } else { id }
-}
-
-fn is_pending(row: &Value) -> bool {
-    row["status"] == "pending"
 }
 
 #[cfg(test)]
@@ -343,12 +341,12 @@ mod tests {
 
     use super::*;
 
-    fn row(id: &str, status: &str, at: &str) -> Value {
+    fn row(id: &str, status: &str, at: &str) -> Request {
         let generation = id.split('-').next();
-        json!({"request_id": id, "process_generation": generation, "status": status, "requested_at": at})
+        json!({"request_id": id, "process_generation": generation, "status": status, "requested_at": at}).into()
     }
 
-    fn rows() -> Vec<Value> {
+    fn rows() -> Vec<Request> {
         vec![
             row("1a00aaaaaaaa-0", "orphaned", "2026-01-01"),
             row("1a00aaaaaaaa-7", "resolved", "2026-01-02"),
@@ -364,11 +362,11 @@ mod tests {
         find_here(name, sessions)?.map_or_else(|| find_anywhere(name, sessions), Ok)
     }
 
-    fn here(rows: Vec<Value>) -> Looked<&'static str> {
+    fn here(rows: Vec<Request>) -> Looked<&'static str> {
         Looked { session: "here", is_here: IsHere::Yes, of_others: BTreeSet::new(), rows }
     }
 
-    fn in_session(name: &str, rows: Vec<Value>) -> Result<String, NotNamed> {
+    fn in_session(name: &str, rows: Vec<Request>) -> Result<String, NotNamed> {
         find(name, &[here(rows)]).map(|(_, id)| id)
     }
 
@@ -505,7 +503,7 @@ mod tests {
 
     #[test]
     fn unknown_name_lists_existing_requests() {
-        let told = |name: &str, rows: Vec<Value>| in_session(name, rows).expect_err("there is none").to_string();
+        let told = |name: &str, rows: Vec<Request>| in_session(name, rows).expect_err("there is none").to_string();
         assert_eq!(
             told("9", rows()),
             "unknown request `9`; requests in this session: c000cccccccc-1, c000cccccccc-0, c000cccccccc-s.x, bb00bbbbbbbb-7, \
@@ -519,9 +517,10 @@ mod tests {
     #[test]
     fn listed_names_are_found_again() {
         let rows = rows();
-        let names = ShortNames::among(rows.iter().map(id_of));
+        let names = ShortNames::among(rows.iter().map(|row| &*row.request_id));
         for row in &rows {
-            assert_eq!(in_session(names.of(id_of(row)), rows.clone()).as_deref(), Ok(id_of(row)));
+            let id = &*row.request_id;
+            assert_eq!(in_session(names.of(id), rows.clone()).as_deref(), Ok(id));
         }
     }
 }

@@ -18,7 +18,8 @@ use super::super::select_session::SessionFlag;
 use super::super::{FAILED, NOT_RUNNING};
 use super::NotNamed;
 use super::names::may_answer_unseen;
-use super::{CliError, Done, Refused, body, named, needed, print_json, show, text};
+use super::{CliError, Done, Refused, body, named, needed, print_json, show};
+use crate::api::{OneRequest, Request, RequestDocument, Responded};
 use crate::config::Environment;
 use crate::control::RequestOrigin;
 use crate::control::answer::argument;
@@ -44,8 +45,8 @@ const HEAD_ROWS: usize = 10;
 pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
     let raw = raw(arguments)?;
     let clock = Clock::of(&arguments.times);
-    let (session, mut document) = named(arguments.session.name(), &arguments.request, environment)?;
-    let row = document["request"].take();
+    let (session, RequestDocument { request: row, .. }) =
+        named(arguments.session.name(), &arguments.request, environment)?;
     if !session.live {
         return Err(not_running(&session, &row));
     }
@@ -67,7 +68,7 @@ pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &En
             (false, true) => By::CommandLine,
             (false, false) => By::Prompt,
         };
-        let id = text(&row, "request_id");
+        let id = &*row.request_id;
         let name = match by {
             // What is answered is not on the screen.
             By::CommandLine if by.is_asked() => format!("{id} of {}", RequestOrigin::of(&session, &row).exact_name),
@@ -101,13 +102,13 @@ impl By {
 /// # Errors
 ///
 /// The user does not confirm the answer.
-pub(in crate::cli) fn make_sure(name: &str, row: &Value, body: &Value, by: By) -> Result<(), CliError> {
-    let danger = RequestView::of(row).asked_again(row, body).filter(|_| row["status"] == "pending");
+pub(in crate::cli) fn make_sure(name: &str, row: &Request, body: &Value, by: By) -> Result<(), CliError> {
+    let danger = RequestView::of(row).asked_again(row, body).filter(|_| row.is_pending());
     match danger {
         None => Ok(()),
         Some(danger) if by.is_asked() => {
             if by == By::CommandLine {
-                say(&format!("{name}: {}", text(row, "summary")));
+                say(&format!("{name}: {}", row.summary));
             }
             confirmed(&danger).map_err(CliError::failed)
         }
@@ -133,11 +134,11 @@ fn confirmed(danger: &str) -> Result<(), String> {
 }
 
 /// The session of a request has no relay. The server of a hub that is down still waits for the answer.
-fn not_running(session: &Found, row: &Value) -> CliError {
-    match Down::of(session).filter(|down| down.server.is_some() && row["status"] == "pending") {
+fn not_running(session: &Found, row: &Request) -> CliError {
+    match Down::of(session).filter(|down| down.server.is_some() && row.is_pending()) {
         None => CliError::not_running(session),
         Some(down) => {
-            let told = format!("request {} waits, and nothing was sent: {}", text(row, "request_id"), down.what());
+            let told = format!("request {} waits, and nothing was sent: {}", row.request_id, down.what());
             CliError::exits(NOT_RUNNING, told).with_remedy(format!("{}; then answer again", down.remedy()))
         }
     }
@@ -164,10 +165,10 @@ pub(in crate::cli) fn whole_answer(text: Option<&str>, has_other: bool) -> Resul
 }
 
 /// Shows the whole request and asks the user at the terminal.
-fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment) -> Result<Value, CliError> {
+fn asked(session: &Found, row: &Request, clock: &Clock, environment: &Environment) -> Result<Value, CliError> {
     if !is_there() {
-        let id = text(row, "request_id");
-        if row["status"] != "pending" {
+        let id = &row.request_id;
+        if !row.is_pending() {
             return Err(CliError::usage(format!("no answer given, and request {id} is not pending")));
         }
         let ways = body::respond_arguments(row).into_iter().map(|way| format!("`codex-shim respond {id} {way}`"));
@@ -193,18 +194,18 @@ fn asked(session: &Found, row: &Value, clock: &Clock, environment: &Environment)
     if diff.is_none() {
         may_be_lost(screen::print_exactly(&whole));
     }
-    if row["status"] != "pending" {
-        let id = text(row, "request_id");
+    if !row.is_pending() {
+        let id = &row.request_id;
         return Err(CliError::failed(format!("request {id} is not pending any more; it was {}", ending(row))));
     }
     ask(row, diff.as_ref()).map_err(CliError::failed)
 }
 
 /// Sends the answer and prints who answered first.
-fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bool) -> Done {
-    let id = text(row, "request_id");
-    let path = format!("/sessions/self/codex-requests/{id}/respond");
-    let asked = client::post_within(&session.dir, &path, body.to_string(), DECISION_WAIT_MAX);
+fn answer(session: &Found, row: &Request, body: &Value, clock: &Clock, as_json: bool) -> Done {
+    let id = &row.request_id;
+    let one = OneRequest::of(id).ok_or_else(|| NotNamed::Gone(id.clone()))?;
+    let asked = client::post_within(&session.dir, &one.respond_path(), body.to_string(), DECISION_WAIT_MAX);
     if let Err(error) = &asked
         && !error.is_unsent()
         && session.is_still_live()
@@ -217,7 +218,7 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
     if !answer.status.is_success() {
         let refused = Refused::of(&answer);
         return Err(match refused.code.as_str() {
-            "request_not_found" => CliError::from(NotNamed::Gone(id.to_owned())),
+            "request_not_found" => CliError::from(NotNamed::Gone(id.clone())),
             "invalid_response" => CliError::usage(format!(
                 "{}; nothing was sent; `codex-shim show {id}` lists the valid answers to request {id}",
                 refused.message
@@ -228,29 +229,23 @@ fn answer(session: &Found, row: &Value, body: &Value, clock: &Clock, as_json: bo
             _ => CliError::failed(refused.message),
         });
     }
-    let mut document: Value = answer.document().map_err(CliError::failed)?;
-    let is_ours = is_ours(&document, body);
-    let line = verdict(&document, is_ours, clock);
-    // The relay has answered the call; this tool reports whether the answer counts.
-    document["ok"] = json!(is_ours);
+    let mut document: Responded = answer.document().map_err(CliError::failed)?;
+    // The relay has answered the call; this tool reports whether the answer counts, or an identical one.
+    document.ok = !document.idempotent || body::is_stored(&document.request, body);
+    let is_ours = document.ok;
+    let line = verdict(&document, clock);
     let printed = if as_json { print_json(&document) } else { screen::print(&format!("{}\n", screen::plain(&line))) };
     Ok(if is_ours { printed } else { FAILED })
 }
 
-/// Whether this answer counts, or an identical one.
-fn is_ours(document: &Value, body: &Value) -> bool {
-    document["idempotent"] == json!(false) || body::is_stored(&document["request"], body)
-}
-
-/// Who answered first, in words.
-pub(in crate::cli) fn verdict(document: &Value, is_ours: bool, clock: &Clock) -> String {
-    let row = &document["request"];
-    let id = text(row, "request_id");
-    if document["idempotent"] == json!(false) {
+/// Who answered first, in words; `ok` says whether the answer counts.
+pub(in crate::cli) fn verdict(Responded { idempotent, ok, request: row }: &Responded, clock: &Clock) -> String {
+    let id = &row.request_id;
+    if !idempotent {
         return format!("request {id} {}", own_ending(row));
     }
-    let so = if is_ours { "the same as your answer" } else { "your answer was not sent" };
-    format!("request {id} was {} at {}; {so}", ending(row), clock.text(text(row, "resolved_at")))
+    let so = if *ok { "the same as your answer" } else { "your answer was not sent" };
+    format!("request {id} was {} at {}; {so}", ending(row), clock.text(row.resolved_at.as_deref().unwrap_or_default()))
 }
 
 /// How many times an invalid input may be retried.
@@ -283,21 +278,21 @@ fn is_there() -> bool {
 /// # Errors
 ///
 /// The reason why there is no answer.
-fn ask(row: &Value, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
+fn ask(row: &Request, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
     screen::forget_typed_ahead();
     let request = RequestView::of(row);
     match request.kind.request_type() {
         RequestType::UserInput => questions(row, &request.questions),
         RequestType::Other => Err(format!(
             "codex-shim does not know this method; answer it with `codex-shim respond {} --json '{{\"result\":…}}'`",
-            text(row, "request_id")
+            row.request_id
         )),
         RequestType::Approval | RequestType::Permissions | RequestType::Elicitation => choose(row, &request, diff),
     }
 }
 
 /// Lists the choices and reads one by number, letter or name.
-fn choose(row: &Value, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
+fn choose(row: &Request, request: &RequestView, diff: Option<&LongDiff<'_>>) -> Result<Value, String> {
     let list = || {
         let summary = diff.map(|diff| format!("{}\n", diff.summary)).unwrap_or_default();
         let view = if diff.is_some() { VIEW } else { "" };
@@ -382,7 +377,7 @@ fn numbered<'a, T>(typed: &str, choices: &'a [T]) -> Option<&'a T> {
 }
 
 /// Asks each question; options can be chosen by number.
-fn questions(row: &Value, questions: &[Question]) -> Result<Value, String> {
+fn questions(row: &Request, questions: &[Question]) -> Result<Value, String> {
     let mut answers = Vec::new();
     for question in questions {
         let answer = answer_to(question)?;
@@ -437,7 +432,7 @@ fn answer_to(question: &Question) -> Result<String, String> {
 
 /// Asks for each field of a form in the schema's order. An invalid value is asked for again at once. An empty field gets its
 /// default or is left out.
-fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
+fn fill(row: &Request, fields: &[Field]) -> Result<Value, String> {
     let mut answers: Vec<(String, String)> = Vec::new();
     for field in fields {
         fill_one(row, field, &mut answers)?;
@@ -450,7 +445,7 @@ fn fill(row: &Value, fields: &[Field]) -> Result<Value, String> {
 }
 
 /// Asks for one field until its value is valid, and adds it to the answers.
-fn fill_one(row: &Value, field: &Field, answers: &mut Vec<(String, String)>) -> Result<(), String> {
+fn fill_one(row: &Request, field: &Field, answers: &mut Vec<(String, String)>) -> Result<(), String> {
     for _ in 0..TRIES_MAX {
         for (number, choice) in field.choices.iter().enumerate() {
             say(&format!("  {}  {}", number + 1, choice.label));
@@ -642,14 +637,16 @@ mod tests {
     #[test]
     fn verdict_names_the_winner() {
         let check = |idempotent: bool, code: Value, expect: &str, is_ours: bool| {
-            let document = json!({ "idempotent": idempotent, "request": {
+            let mut document: Responded = serde_json::from_value(json!({ "ok": true, "idempotent": idempotent, "request": {
                 "request_id": "g-0", "status": "resolved", "request_method": "item/commandExecution/requestApproval", "request_payload": {},
                 "resolved_payload": if code.is_null() { json!({ "decision": "accept" }) } else { Value::Null },
                 "resolution_source": "client", "resolved_by": "ide", "resolved_at": "T", "error_code": code,
-            }});
+            }}))
+            .expect("BUG: it is a reply");
             let said = json!({ "decision": if is_ours { "accept" } else { "decline" } });
-            assert_eq!(super::is_ours(&document, &said), is_ours);
-            assert_eq!(verdict(&document, is_ours, &Clock::stopped("2026-01-02T03:04:05Z")), expect);
+            document.ok = !idempotent || body::is_stored(&document.request, &said);
+            assert_eq!(document.ok, is_ours);
+            assert_eq!(verdict(&document, &Clock::stopped("2026-01-02T03:04:05Z")), expect);
         };
         check(false, Value::Null, "request g-0 answered: accept", true);
         let first = "request g-0 was answered by client (ide): accept at T; the same as your answer";
@@ -672,7 +669,7 @@ mod tests {
 
     fn approval(offers: &Value) -> Vec<Choice> {
         let method = "item/commandExecution/requestApproval";
-        RequestView::of(&json!({ "request_method": method, "available_decisions": offers })).choices
+        RequestView::of(&json!({ "request_method": method, "available_decisions": offers }).into()).choices
     }
 
     #[test]

@@ -20,8 +20,8 @@ use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
 use crate::api::{
-    Content, Cursor, Entry, Limit, Query as _, RowPage, SessionDocument, Transcript, TranscriptDocument,
-    TurnRowDocument, TurnRowsQuery,
+    Content, Cursor, Entry, Limit, Query as _, Request, RowPage, SessionDocument, Transcript, TranscriptDocument,
+    TurnRowDocument, TurnRowsQuery, WhichRequests,
 };
 use crate::config::Environment;
 use crate::config::parse_duration;
@@ -29,7 +29,7 @@ use crate::control::{BODY_BYTES_MAX, client};
 use crate::history::Activity;
 use crate::hub;
 use crate::protocol::Method;
-use crate::store::{Found, ThreadUse, WhichRequests};
+use crate::store::{Found, ThreadUse};
 
 /// Sends a message to the model.
 pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environment) -> Done {
@@ -329,7 +329,7 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
         let state = State::of(&document, is_meant);
         let mut rows = super::rows(&session, WhichRequests::Pending)?;
         rows.retain(|row| state.has(row));
-        document["requests"] = Value::from(rows);
+        document["requests"] = json!(rows);
     }
     let printed = match (arguments.common.as_json, has_come) {
         (true, _) => print_json(&document),
@@ -396,8 +396,8 @@ impl State {
     }
 
     /// Whether a request is of what is waited for.
-    fn has(&self, row: &Value) -> bool {
-        self.of_folder.as_ref().is_none_or(|ids| ids.iter().any(|id| row["thread_id"] == **id))
+    fn has(&self, row: &Request) -> bool {
+        self.of_folder.as_ref().is_none_or(|ids| row.thread_id.as_ref().is_some_and(|id| ids.contains(id)))
     }
 
     fn holds(&self, goal: Goal) -> bool {
@@ -607,14 +607,12 @@ fn tell_of_requests(
         return Ok(());
     }
     let rows = super::rows(session, WhichRequests::Pending)?;
-    let pending = rows.iter().find(|row| row["thread_id"].is_null() || text(row, "thread_id") == thread_id);
-    if let Some(row) = pending.filter(|row| told_of.as_deref() != row["request_id"].as_str()) {
-        let id = text(row, "request_id");
-        say(&screen::plain(&format!(
-            "waiting for an answer to: {}; answer with `codex-shim respond {id}`",
-            text(row, "summary")
-        )));
-        *told_of = Some(id.to_owned());
+    let pending = rows.iter().find(|row| row.thread_id.as_ref().is_none_or(|id| id == thread_id));
+    if let Some(Request { request_id: id, summary, .. }) =
+        pending.filter(|row| *told_of != Some(row.request_id.clone()))
+    {
+        say(&screen::plain(&format!("waiting for an answer to: {summary}; answer with `codex-shim respond {id}`")));
+        *told_of = Some(id.clone());
     }
     Ok(())
 }
@@ -678,7 +676,7 @@ mod wait_tests {
             thread("/a", "user", "idle", 0), thread("/a", "title", "working", 0), thread("/b", "user", "working", 0),
             thread("/c", "user", "idle", 0), thread("/c", "subagent", "waiting_permission", 1),
         ] });
-        let row = json!({ "thread_id": "/c subagent" });
+        let row = Request { thread_id: Some("/c subagent".to_owned()), ..Request::default() };
         let cases = [
             ("/a", (true, false)),
             ("/b", (false, false)),

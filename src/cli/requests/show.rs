@@ -2,24 +2,22 @@
 //!
 //! [`RequestView`] decides which rows there are, in which order, and their styles.
 
-use clap::Args;
-use serde_json::Value;
-
 use super::super::complete;
 use super::super::screen::Clock;
 use super::super::screen::Times;
 use super::super::screen::{self, Screen, Tone};
 use super::super::select_session::SessionFlag;
-use super::{Done, body, named, print_json, text};
-use crate::api::ThreadIdentityDocument;
+use super::{Done, body, named, print_json};
+use crate::api::{Request, RequestDocument, StoredAnswer, ThreadIdentityDocument};
 use crate::config::Environment;
 use crate::control::answer::respond_arguments;
 use crate::control::form::Field;
 use crate::control::request_view::{
-    Gives, Meant, Question, RequestView, Row, answer_in_words, answer_until, in_text, size_of_changes, who,
+    Gives, Meant, Question, RequestView, Row, answer_in_words, answer_until, size_of_changes, who,
 };
 use crate::engine::{RequestKind, answers_nothing};
 use crate::history::rfc3339_millis;
+use clap::Args;
 
 /// Width of the label column.
 const LABEL_COLUMNS: usize = 11;
@@ -32,18 +30,15 @@ const TAB: &str = "    ";
 
 pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> Done {
     let (session, document) = named(arguments.session.name(), &arguments.request, environment)?;
-    if document["request"]["status"] == "pending" {
+    let row = &document.request;
+    if row.is_pending() {
         super::list::say_if_down([(&session, 1)].into_iter());
     }
     if arguments.as_json {
         return Ok(print_json(&document));
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    let text = [
-        question(&document["request"], &clock, screen),
-        outcome(&document, &clock, screen),
-        next(&document["request"], screen),
-    ];
+    let text = [question(row, &clock, screen), outcome(&document, &clock, screen), next(row, screen)];
     Ok(screen::print_exactly(&text.concat()))
 }
 
@@ -86,10 +81,10 @@ impl DetailView {
         value.split('\n').enumerate().map(line).collect()
     }
 
-    /// A row, unless the value is empty.
-    fn some(&mut self, label: &str, value: &Value) {
-        if let Some(text) = in_text(value) {
-            self.row(label, &text);
+    /// A row, unless there is no text.
+    fn some(&mut self, label: &str, text: Option<&String>) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.row(label, text);
         }
     }
 
@@ -122,31 +117,30 @@ pub(super) enum Diffs<'a> {
 }
 
 /// The request itself.
-pub(in crate::cli) fn question(row: &Value, clock: &Clock, to: Screen) -> String {
+pub(in crate::cli) fn question(row: &Request, clock: &Clock, to: Screen) -> String {
     question_with(row, Diffs::Whole, clock, to)
 }
 
 /// [`question`] with a part of the changed files.
-pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Screen) -> String {
+pub(super) fn question_with(row: &Request, diffs: Diffs<'_>, clock: &Clock, to: Screen) -> String {
     let mut view = DetailView::new(to);
     let request = RequestView::of(row);
-    view.row("request", &format!("{}, {}", text(row, "request_id"), request.kind.name()));
+    view.row("request", &format!("{}, {}", row.request_id, request.kind.name()));
     if request.kind == RequestKind::Other {
-        view.some("method", &row["request_method"]);
+        view.some("method", Some(&row.request_method));
     }
-    let asked = text(row, "requested_at");
+    let asked = &row.requested_at;
     let age = clock.age(asked).map(|age| format!(" ({age} ago)")).unwrap_or_default();
     view.row("asked", &format!("{}{age}", clock.text(asked)));
-    if let Some(expires) = row["expires_at"].as_str() {
+    if let Some(expires) = &row.expires_at {
         view.row("expires", &clock.text(expires));
     }
     if let Some(until) = answer_until(row) {
         view.row("left", &format!("{}, until {}", clock.left(until), clock.text(&rfc3339_millis(until))));
     }
-    let thread: ThreadIdentityDocument = serde_json::from_value(row["thread"].clone()).unwrap_or_default();
-    thread.in_words().iter().for_each(|words| view.row("from", words));
-    for (label, member) in [("thread", "thread_id"), ("turn", "turn_id"), ("item", "item_id")] {
-        view.some(label, &row[member]);
+    view.some("from", row.thread().and_then(ThreadIdentityDocument::in_words).as_ref());
+    for (label, id) in [("thread", &row.thread_id), ("turn", &row.turn_id), ("item", &row.item_id)] {
+        view.some(label, id.as_ref());
     }
     view.shown(&request.members);
     size_of_changes(&request.files).iter().for_each(|changes| view.row("changes", changes));
@@ -157,7 +151,7 @@ pub(super) fn question_with(row: &Value, diffs: Diffs<'_>, clock: &Clock, to: Sc
     request.warnings.iter().for_each(|warning| view.row("warning", warning));
     request.questions.iter().for_each(|question| a_question(&mut view, question));
     request.fields.iter().for_each(|field| a_field(&mut view, field));
-    let summary = screen::fitted(&screen::plain(text(row, "summary")), screen::columns(to));
+    let summary = screen::fitted(&screen::plain(&row.summary), screen::columns(to));
     format!("{}\n\n{}", to.paint(Tone::Strong, &summary), view.text)
 }
 
@@ -191,61 +185,57 @@ fn a_field(view: &mut DetailView, field: &Field) {
 }
 
 /// The outcome, with every answer that was given.
-pub(in crate::cli) fn outcome(document: &Value, clock: &Clock, to: Screen) -> String {
-    let (row, mut view) = (&document["request"], DetailView::new(to));
+pub(in crate::cli) fn outcome(document: &RequestDocument, clock: &Clock, to: Screen) -> String {
+    let (row, mut view) = (&document.request, DetailView::new(to));
     let (outcome, tone) = status(row);
     view.text.push('\n');
     view.toned("status", &outcome, Some(tone));
-    if !row["resolved_at"].is_null() {
-        view.row("ended", &format!("{} by {}", clock.text(text(row, "resolved_at")), who(row)));
+    if let Some(at) = &row.resolved_at {
+        view.row("ended", &format!("{} by {}", clock.text(at), who(row)));
     }
-    for (label, member) in [("sent", "dispatched_at"), ("confirmed", "confirmed_at")] {
-        if let Some(at) = row[member].as_str() {
-            view.row(label, &clock.text(at));
-        }
+    for (label, at) in [("sent", &row.dispatched_at), ("confirmed", &row.confirmed_at)] {
+        view.some(label, at.as_ref().map(|at| clock.text(at)).as_ref());
     }
-    view.some("because", &row["error_message"]);
-    view.some("rule", &row["rule"]);
-    view.some("program", &row["program"]);
-    view.some("reason", &row["reason"]);
-    if row["late"] == true {
+    view.some("because", row.error_message.as_ref());
+    for (label, text) in [("rule", &row.rule), ("program", &row.program), ("reason", &row.reason)] {
+        view.some(label, text.iter().flatten().next());
+    }
+    if row.late {
         view.row("late", "it was forwarded before it was stored");
     }
-    for answer in document["answers"].as_array().into_iter().flatten() {
-        let label = if answer["won"] == true { "answer" } else { "came later" };
-        let by = format!("{} by {} ({})", clock.text(text(answer, "at")), text(answer, "source"), text(answer, "by"));
-        view.row(label, &format!("{by}: {}", answer_in_words(&answer["payload"])));
+    for StoredAnswer { at, by, payload, source, won } in &document.answers {
+        let label = if *won { "answer" } else { "came later" };
+        view.row(label, &format!("{} by {source} ({by}): {}", clock.text(at), answer_in_words(payload)));
     }
     view.text
 }
 
 /// The status of a row, with its answer.
-fn status(row: &Value) -> (String, Tone) {
-    let code = text(row, "error_code");
-    match (text(row, "status"), code) {
+fn status(row: &Request) -> (String, Tone) {
+    match (&*row.status, row.error_code.as_deref()) {
         ("pending", _) => ("pending".to_owned(), Tone::Warning),
-        ("resolved", "withdrawn_by_server") => ("resolved: withdrawn".to_owned(), Tone::Faint),
-        ("resolved", _) if answers_nothing(&row["resolved_payload"]) => ("resolved: no answer".to_owned(), Tone::Faint),
+        ("resolved", _) if row.is_withdrawn() => ("resolved: withdrawn".to_owned(), Tone::Faint),
+        ("resolved", _) if answers_nothing(&row.resolved_payload) => ("resolved: no answer".to_owned(), Tone::Faint),
         ("resolved", _) => {
-            let mut words = body::in_words(&row["resolved_payload"]);
+            let mut words = body::in_words(&row.resolved_payload);
             // The whole answer follows.
             if words.starts_with('{') {
                 words = "answered".to_owned();
             }
             (format!("resolved: {words}"), Tone::Good)
         }
-        (status, "") => (status.to_owned(), Tone::Bad),
-        (status, code) => (format!("{status}: {code}"), Tone::Bad),
+        (status, None) => (status.to_owned(), Tone::Bad),
+        (status, Some(code)) => (format!("{status}: {code}"), Tone::Bad),
     }
 }
 
 /// How to answer a pending request.
-pub(super) fn next(row: &Value, to: Screen) -> String {
-    if row["status"] != "pending" {
+pub(super) fn next(row: &Request, to: Screen) -> String {
+    if !row.is_pending() {
         return String::new();
     }
     let mut view = DetailView::new(to);
-    let id = text(row, "request_id");
+    let id = &row.request_id;
     let request = RequestView::of(row);
     for (number, arguments) in respond_arguments(row).into_iter().enumerate() {
         view.exact(if number == 0 { "respond" } else { "or" }, &format!("codex-shim respond {id} {arguments}"), None);
@@ -296,7 +286,7 @@ pub(in crate::cli) struct ShowRequestArguments {
 mod tests {
     use crate::control::request_view::ending;
     use crate::control::request_view::{one_of_each_kind, raw_names};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -307,7 +297,7 @@ mod tests {
             "request_id": "g-0", "request_method": "item/commandExecution/requestApproval", "status": "pending",
             "available_decisions": [offer],
         });
-        let shown = next(&row, Screen::None);
+        let shown = next(&Request::from(&row), Screen::None);
         let line = shown.lines().find_map(|line| line.split_once(" --json ")).expect("it is offered").1;
         let output = std::process::Command::new("sh").args(["-c", &format!("printf %s {line}")]).output();
         let read: Value = serde_json::from_slice(&output.expect("sh runs").stdout).expect("one word");
@@ -317,8 +307,6 @@ mod tests {
     #[test]
     fn each_answer_is_a_line_to_paste() {
         for row in one_of_each_kind() {
-            let mut row = row;
-            row["status"] = json!("pending");
             for line in next(&row, Screen::None).lines().filter_map(|line| line.split_once("codex-shim ")) {
                 assert!(!line.1.contains(['|', '>', '<', ';', '&']) || line.1.contains(" --json '"), "{line:?}");
             }
@@ -330,7 +318,7 @@ mod tests {
             "request_id": "g-0", "request_method": method, "summary": "s", "status": "pending", "changes": changes,
             "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "request_payload": payload,
         });
-        question(&row, &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None)
+        question(&Request::from(&row), &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None)
     }
 
     fn check(shown: &str, expect: &[&str]) {
@@ -344,7 +332,7 @@ mod tests {
         let check = |schema: Value, expect: &str| {
             let row = json!({ "request_id": "g-0", "request_method": "mcpServer/elicitation/request", "status": "pending",
                 "request_payload": { "message": "Sure?", "requestedSchema": schema } });
-            let lines = next(&row, Screen::None);
+            let lines = next(&Request::from(&row), Screen::None);
             let offered: Vec<&str> =
                 lines.lines().filter_map(|line| line.split_once("respond g-0 ")).map(|(_, to)| to).collect();
             assert_eq!(
@@ -399,8 +387,12 @@ mod tests {
             "changes": [change("/w/a/b.rs"), change("/w/c.rs"), change("/x/d.rs")], "request_payload": {},
         });
         let clock = Clock::stopped("2026-01-02T03:04:08Z");
-        check(&question(&row, &clock, Screen::None), &["changes     3 files +6 -3", "file        update /w/c.rs"]);
-        let names = question_with(&row, Diffs::Names { below: "/w", names_max: 2 }, &clock, Screen::None);
+        check(
+            &question(&Request::from(&row), &clock, Screen::None),
+            &["changes     3 files +6 -3", "file        update /w/c.rs"],
+        );
+        let names =
+            question_with(&Request::from(&row), Diffs::Names { below: "/w", names_max: 2 }, &clock, Screen::None);
         let expect = [
             "changes     3 files +6 -3",
             "files       update /x/d.rs",
@@ -420,7 +412,8 @@ mod tests {
             "changes": [change("/w/a.rs", "/w/b.rs"), change("/w/c.rs", "/etc/x"), change("d.rs", "../e.rs")], "request_payload": {},
         });
         let clock = Clock::stopped("2026-01-02T03:04:08Z");
-        let names = question_with(&row, Diffs::Names { below: "/w", names_max: 3 }, &clock, Screen::None);
+        let names =
+            question_with(&Request::from(&row), Diffs::Names { below: "/w", names_max: 3 }, &clock, Screen::None);
         let expect =
             ["files       update c.rs → /etc/x", "            update d.rs → ../e.rs", "            update a.rs → b.rs"];
         check(&names, &expect);
@@ -450,7 +443,7 @@ mod tests {
 
     #[test]
     fn outcome_lists_all_answers() {
-        let document = json!({
+        let document: RequestDocument = serde_json::from_value(json!({
             "request": {
                 "status": "resolved", "resolved_payload": {"decision": "accept"}, "resolved_at": "2026-01-02T03:04:05.123Z", "late": true,
                 "resolution_source": "client", "resolved_by": "ide",
@@ -459,7 +452,8 @@ mod tests {
                 {"at": "T", "source": "client", "by": "ide", "payload": {"decision": "accept"}, "won": true},
                 {"at": "U", "source": "cli", "by": "uid 0", "payload": {"decision": "decline"}, "won": false},
             ],
-        });
+        }))
+        .expect("BUG: it is a document");
         let expect = [
             "status      resolved: accept",
             "ended       03:04:05 UTC by client (ide)",
@@ -468,8 +462,8 @@ mod tests {
             "came later  U by cli (uid 0): decline",
         ];
         check(&outcome(&document, &Clock::stopped("2026-01-02T03:04:08Z"), Screen::None), &expect);
-        assert_eq!(ending(&document["request"]), "answered by client (ide): accept");
-        assert_eq!(next(&document["request"], Screen::None), "");
+        assert_eq!(ending(&document.request), "answered by client (ide): accept");
+        assert_eq!(next(&document.request, Screen::None), "");
     }
 
     #[test]
@@ -480,14 +474,14 @@ mod tests {
             // A command to copy contains the body of the answer.
             let is_prose = |line: &&str| !line.contains("codex-shim respond");
             let prose: String = shown.lines().filter(is_prose).map(|line| format!("{line}\n")).collect();
-            let names = raw_names(&row["request_payload"], &prose);
+            let names = raw_names(&row.request_payload, &prose);
             assert!(names.is_empty(), "{names:?}\n{prose}");
         }
     }
 
     #[test]
     fn status_names_the_answer() {
-        let check = |row: Value, expect: &str| assert_eq!(status(&row).0, expect);
+        let check = |row: Value, expect: &str| assert_eq!(status(&row.into()).0, expect);
         check(json!({ "status": "orphaned", "error_code": "server_exited" }), "orphaned: server_exited");
         check(json!({ "status": "resolved", "error_code": "withdrawn_by_server" }), "resolved: withdrawn");
         let answers = |given: Value| json!({ "status": "resolved", "resolved_payload": { "answers": given } });

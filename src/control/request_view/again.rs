@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::danger::{self, Place};
 use super::{ChangedFile, RequestView, is_inside, unseen};
+use crate::api::Request;
 use crate::control::answer::answer_word;
 use crate::engine::{RequestKind, RequestType, Subject, one_line, permissions_in_words};
 use crate::protocol::{CommandText, Word};
@@ -20,12 +21,12 @@ const CHANGES_RULES: &str = "it changes what is asked about from now on";
 impl RequestView {
     /// Why to ask once more before this body answers the request; `None` if it may go at once. A command of which the words say nothing
     /// dangerous may do anything all the same.
-    pub(crate) fn asked_again(&self, row: &Value, body: &Value) -> Option<String> {
+    pub(crate) fn asked_again(&self, row: &Request, body: &Value) -> Option<String> {
         asked_again(row, self.kind, &self.dangers, body)
     }
 }
 
-pub(super) fn asked_again(row: &Value, kind: RequestKind, dangers: &[String], body: &Value) -> Option<String> {
+pub(super) fn asked_again(row: &Request, kind: RequestKind, dangers: &[String], body: &Value) -> Option<String> {
     if kind.request_type() == RequestType::UserInput {
         return None;
     }
@@ -42,8 +43,8 @@ fn refuses_network(answer: &Value) -> bool {
 }
 
 /// What the answer grants beyond what is asked.
-fn more_than_asked(row: &Value, answer: &Value) -> Option<String> {
-    let asked = permissions_in_words(&row["request_payload"]["permissions"]);
+fn more_than_asked(row: &Request, answer: &Value) -> Option<String> {
+    let asked = permissions_in_words(&row.request_payload["permissions"]);
     let granted = permissions_in_words(&answer["permissions"]);
     let more: Vec<String> = granted.into_iter().filter(|one| !asked.contains(one)).collect();
     (!more.is_empty()).then(|| format!("it grants more than what is asked: {}", more.join(", ")))
@@ -63,13 +64,13 @@ fn lasting(answer: &Value) -> Option<String> {
 }
 
 /// The folder in which the thread of a request works, if it is known.
-pub(super) fn folder_of(row: &Value) -> Option<&str> {
-    row["thread"]["cwd"].as_str().filter(|folder| folder.starts_with('/'))
+pub(super) fn folder_of(row: &Request) -> Option<&str> {
+    row.thread()?.cwd.as_deref().filter(|folder| folder.starts_with('/'))
 }
 
 /// Everything in a request that makes accepting it riskier than it looks.
-pub(super) fn dangers(row: &Value, kind: RequestKind, files: &[ChangedFile]) -> Vec<String> {
-    let payload = &row["request_payload"];
+pub(super) fn dangers(row: &Request, kind: RequestKind, files: &[ChangedFile]) -> Vec<String> {
+    let payload = &row.request_payload;
     let mut dangers = Vec::new();
     if let Some(root) = payload["grantRoot"].as_str() {
         dangers.push(format!("all below {root} may be written to from then on"));
@@ -91,13 +92,13 @@ pub(super) fn dangers(row: &Value, kind: RequestKind, files: &[ChangedFile]) -> 
         dangers.extend(unseen(files));
     }
     // Of a request on another machine, a part may have stayed there: other lines of a command, or what it may do.
-    dangers.extend(row["left_out"].as_str().map(str::to_owned));
+    dangers.extend(row.left_out.clone());
     dangers
 }
 
 /// What looks dangerous in the words of the command.
-fn in_words(row: &Value) -> Vec<String> {
-    let payload = &row["request_payload"];
+fn in_words(row: &Request) -> Vec<String> {
+    let payload = &row.request_payload;
     let place = Place { folder: folder_of(row), cwd: payload["cwd"].as_str() };
     match CommandText::of(&payload["command"]) {
         Some(CommandText::Line(line)) => danger::of_line(line, place),
@@ -144,21 +145,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::control::with_choices;
 
     const COMMAND: &str = "item/commandExecution/requestApproval";
     const CHANGE: &str = "item/fileChange/requestApproval";
     const PERMISSIONS: &str = "item/permissions/requestApproval";
     const ELICITATION: &str = "mcpServer/elicitation/request";
 
-    fn row(method: &str, payload: Value) -> Value {
-        with_choices(json!({ "request_method": method, "request_payload": payload, "thread": { "cwd": "/w" } }))
+    fn row(method: &str, payload: Value) -> Request {
+        let row = json!({ "request_method": method, "request_payload": payload, "thread": { "cwd": "/w" } });
+        Request::from(row).with_choices()
     }
 
-    fn change(changes: Value) -> Value {
-        let mut row = row(CHANGE, json!({}));
-        row["changes"] = changes;
-        row
+    fn change(changes: Value) -> Request {
+        Request { changes, ..row(CHANGE, json!({})) }
     }
 
     fn changed(kind: &str, path: &str) -> Value {
@@ -177,7 +176,7 @@ mod tests {
         let host = |action: &str| json!({ "applyNetworkPolicyAmendment": { "network_policy_amendment": { "host": "a.b", "action": action } } });
         let (removing, reaches) = ("it deletes folders with all that is in them", "it reaches the network");
         let both = |one: &str, other: &str| format!("{one}; {other}");
-        let table: Vec<(Value, Value, Option<String>)> = vec![
+        let table: Vec<(Request, Value, Option<String>)> = vec![
             (plain(), json!({ "decision": "accept" }), None),
             (plain(), json!({ "decision": "decline" }), None),
             (plain(), json!({ "decision": "acceptForSession" }), Some(HOLDS.to_owned())),
@@ -226,21 +225,22 @@ mod tests {
             ),
         ];
         for (row, body, expect) in table {
-            let view = RequestView::of(&row);
-            assert_eq!(view.asked_again(&row, &body), expect, "{body} {row}");
+            assert_eq!(RequestView::of(&row).asked_again(&row, &body), expect, "{body} {row:?}");
         }
     }
 
     #[test]
     fn nothing_is_outside_an_unknown_folder() {
         let check = |thread: Value, expect: usize| {
-            let mut row = change(json!([changed("update", "/etc/x")]));
-            row["thread"] = thread;
-            assert_eq!(RequestView::of(&row).warnings.len(), expect, "{row}");
-            let mut row = self::row(COMMAND, json!({ "command": "echo x > /etc/x", "cwd": "/w" }));
-            row["thread"] = change(json!([]))["thread"].clone();
-            assert_eq!(RequestView::of(&row).warnings, ["it writes a file outside the folder"]);
+            let thread = serde_json::from_value(json!({ "thread": thread })).map(|row: Request| row.thread);
+            let row = Request {
+                thread: thread.expect("BUG: it is a thread"),
+                ..change(json!([changed("update", "/etc/x")]))
+            };
+            assert_eq!(RequestView::of(&row).warnings.len(), expect, "{row:?}");
         };
+        let row = row(COMMAND, json!({ "command": "echo x > /etc/x", "cwd": "/w" }));
+        assert_eq!(RequestView::of(&row).warnings, ["it writes a file outside the folder"]);
         check(json!({ "cwd": "/w" }), 1);
         check(json!({ "cwd": "/" }), 0);
         check(json!({ "cwd": null }), 0);

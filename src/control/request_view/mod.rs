@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 pub(crate) use until::answer_until;
 
 use super::answer::{
-    DECLINED_FOR_GOOD, declining_for_good, in_words, kind_of, of_word, offers, persist_in_words, persisting,
-    takes_reason,
+    DECLINED_FOR_GOOD, declining_for_good, in_words, of_word, offers, persist_in_words, persisting, takes_reason,
 };
 use super::form::{self, Field};
+use crate::api::Request;
 use crate::engine::{
     Persist, RequestKind, RequestType, answers_nothing, command_line, one_line, permissions_in_words,
     without_system_shell,
@@ -121,10 +121,10 @@ struct Risks {
 }
 
 impl Risks {
-    fn of(row: &Value) -> Risks {
-        let payload = &row["request_payload"];
-        let files = files(change::of_request(payload, &row["changes"]));
-        let dangers = again::dangers(row, kind_of(row), &files);
+    fn of(row: &Request) -> Risks {
+        let payload = &row.request_payload;
+        let files = files(change::of_request(payload, &row.changes));
+        let dangers = again::dangers(row, row.kind(), &files);
         let mut warnings = dangers.clone();
         warnings.extend(unfitting(&files));
         if payload["url"].is_string() {
@@ -135,14 +135,14 @@ impl Risks {
 }
 
 /// The warnings about a request, without the rest of its view.
-pub(crate) fn warnings_of(row: &Value) -> Vec<String> {
+pub(crate) fn warnings_of(row: &Request) -> Vec<String> {
     Risks::of(row).warnings
 }
 
 impl RequestView {
     /// The view of a ledger row.
-    pub(crate) fn of(row: &Value) -> RequestView {
-        let (kind, payload) = (kind_of(row), &row["request_payload"]);
+    pub(crate) fn of(row: &Request) -> RequestView {
+        let (kind, payload) = (row.kind(), &row.request_payload);
         let Risks { files, dangers, warnings } = Risks::of(row);
         let fields = form::fields(row);
         let choices = choices(row, kind, !fields.is_empty(), &dangers);
@@ -209,7 +209,7 @@ impl Question {
 }
 
 /// The choices of a request, in the order of a list.
-fn choices(row: &Value, kind: RequestKind, has_fields: bool, dangers: &[String]) -> Vec<Choice> {
+fn choices(row: &Request, kind: RequestKind, has_fields: bool, dangers: &[String]) -> Vec<Choice> {
     let choice = |key, label: &str, gives: Gives| {
         let danger = match &gives {
             Gives::Body(body) => again::asked_again(row, kind, dangers, body),
@@ -229,7 +229,7 @@ fn choices(row: &Value, kind: RequestKind, has_fields: bool, dangers: &[String])
             Word::Cancel => choice('c', "cancel, which ends the turn", body),
         })
     };
-    let decisions = row["available_decisions"].as_array().into_iter().flatten().filter(|offer| offer.is_object());
+    let decisions = row.available_decisions.iter().flatten().filter(|offer| offer.is_object());
     let decisions = decisions.map(|offer| (offered(offer), json!({ "decision": offer })));
     let always = offers(row).contains(&Persist::Always).then_some(Persist::Always);
     let always = always.map(|always| (persist_in_words(always).to_owned(), persisting(always)));
@@ -614,8 +614,8 @@ pub(crate) fn answer_in_words(payload: &Value) -> String {
 }
 
 /// Who resolved a ledger row.
-pub(crate) fn who(row: &Value) -> String {
-    match (row["resolution_source"].as_str(), row["resolved_by"].as_str()) {
+pub(crate) fn who(row: &Request) -> String {
+    match (row.resolution_source.as_deref(), row.resolved_by.as_deref()) {
         (Some(source), Some(by)) => format!("{source} ({by})"),
         (Some(source), None) => source.to_owned(),
         (None, _) => "-".to_owned(),
@@ -623,9 +623,9 @@ pub(crate) fn who(row: &Value) -> String {
 }
 
 /// Who answered, in words: the tool, without its process, or whatever else is known.
-fn answerer(row: &Value) -> String {
-    let by = row["resolved_by"].as_str().unwrap_or_default();
-    match (row["resolution_source"].as_str(), by.strip_prefix("fleet:")) {
+fn answerer(row: &Request) -> String {
+    let by = row.resolved_by.as_deref().unwrap_or_default();
+    match (row.resolution_source.as_deref(), by.strip_prefix("fleet:")) {
         (Some("tui"), _) => "the terminal UI".to_owned(),
         (Some("web"), _) => "the web page".to_owned(),
         (Some("cli"), _) => "`codex-shim respond`".to_owned(),
@@ -635,18 +635,17 @@ fn answerer(row: &Value) -> String {
 }
 
 /// How a request ended that the reader has answered, to follow "it was".
-pub(crate) fn own_ending(row: &Value) -> String {
-    format!("answered: {}", answer_in_words(&row["resolved_payload"]))
+pub(crate) fn own_ending(row: &Request) -> String {
+    format!("answered: {}", answer_in_words(&row.resolved_payload))
 }
 
 /// How it was resolved, to follow "it was": by whom, and with which answer.
-pub(crate) fn ending(row: &Value) -> String {
-    let text = |member: &str| row[member].as_str().unwrap_or_default();
-    match (text("status"), text("error_code")) {
-        ("resolved", "withdrawn_by_server") => "withdrawn by the server before there was an answer".to_owned(),
-        ("resolved", _) if answers_nothing(&row["resolved_payload"]) => format!("left unanswered by {}", answerer(row)),
-        ("resolved", _) => format!("answered by {}: {}", answerer(row), answer_in_words(&row["resolved_payload"])),
-        (status, _) => format!("{status}: {}", row["error_message"].as_str().unwrap_or("unknown reason")),
+pub(crate) fn ending(row: &Request) -> String {
+    match &*row.status {
+        "resolved" if row.is_withdrawn() => "withdrawn by the server before there was an answer".to_owned(),
+        "resolved" if answers_nothing(&row.resolved_payload) => format!("left unanswered by {}", answerer(row)),
+        "resolved" => format!("answered by {}: {}", answerer(row), answer_in_words(&row.resolved_payload)),
+        status => format!("{status}: {}", row.error_message.as_deref().unwrap_or("unknown reason")),
     }
 }
 
@@ -655,10 +654,9 @@ pub(crate) use tests::{one_of_each_kind, raw_names};
 
 #[cfg(test)]
 mod tests {
-    use super::super::with_choices;
     use super::*;
 
-    fn rows_of_files(row: &Value) -> Vec<Row> {
+    fn rows_of_files(row: &Request) -> Vec<Row> {
         RequestView::of(row).files.iter().flat_map(ChangedFile::rows).collect()
     }
 
@@ -666,7 +664,7 @@ mod tests {
     fn too_large_diff_is_named_with_its_size() {
         let row =
             json!({"changes": [{"path": "/a", "kind": {"type": "add"}, "omitted": "size", "diff_bytes": 9 << 20}]});
-        let told: Vec<String> = rows_of_files(&row).into_iter().map(|row| row.text).collect();
+        let told: Vec<String> = rows_of_files(&Request::from(&row)).into_iter().map(|row| row.text).collect();
         assert_eq!(told, ["add /a", "(this diff of 9.0 MiB is too large to keep: see it in the client)"]);
     }
 
@@ -676,7 +674,7 @@ mod tests {
         let large = json!({"path": "/b", "kind": {"type": "update"}, "omitted": "size", "diff_bytes": 9 << 20});
         let check = |changes: Value, size: Option<&str>, expect: Option<&str>| {
             let row = json!({ "request_method": "item/fileChange/requestApproval", "changes": changes });
-            let view = RequestView::of(&row);
+            let view = RequestView::of(&Request::from(&row));
             assert_eq!(size_of_changes(&view.files).as_deref(), size);
             let told = expect.map(|lacking| format!("{lacking} in the client before you accept"));
             assert_eq!(view.warnings.first(), told.as_ref());
@@ -700,7 +698,7 @@ mod tests {
         let rows = |meta: Value| -> Vec<(String, String)> {
             let row = json!({ "request_method": "mcpServer/elicitation/request",
                 "request_payload": { "serverName": "lab", "_meta": meta } });
-            RequestView::of(&row).members.into_iter().map(|row| (row.label, row.text)).collect()
+            RequestView::of(&Request::from(&row)).members.into_iter().map(|row| (row.label, row.text)).collect()
         };
         let check = |meta: Value, runs: &str, with: &str, more: Option<&str>| {
             let mut meta = meta;
@@ -743,7 +741,9 @@ mod tests {
             meta["codex_approval_kind"] = json!("tool_suggestion");
             let payload = json!({ "serverName": "codex_apps", "mode": "form", "message": "Install it?", "_meta": meta,
                 "requestedSchema": { "type": "object", "properties": {} } });
-            RequestView::of(&json!({ "request_method": "mcpServer/elicitation/request", "request_payload": payload }))
+            RequestView::of(
+                &json!({ "request_method": "mcpServer/elicitation/request", "request_payload": payload }).into(),
+            )
         };
         let calendar = |persist: Value| {
             json!({ "persist": persist, "tool_type": "connector", "suggest_type": "install",
@@ -795,7 +795,9 @@ mod tests {
                 "tool_params_display": [{ "name": "where_to", "value": "prod", "display_name": "where_to" }] });
             let payload = json!({ "threadId": "t", "turnId": "u", "serverName": "lab", "mode": "form", "_meta": meta,
                 "message": "Allow it?", "requestedSchema": { "type": "object", "properties": {} } });
-            RequestView::of(&json!({ "request_method": "mcpServer/elicitation/request", "request_payload": payload }))
+            RequestView::of(
+                &json!({ "request_method": "mcpServer/elicitation/request", "request_payload": payload }).into(),
+            )
         };
         let check = |persist: Value, expect: &[(char, &str, Option<&str>)]| {
             let view = asked(persist);
@@ -827,12 +829,12 @@ mod tests {
         };
         let long = format!("Plain long: y: {}", "z".repeat(100));
         assert_eq!(
-            rows(&RequestView::of(&row).members),
+            rows(&RequestView::of(&Request::from(&row)).members),
             ["Asked command: ls -l", "Plain cwd: /w", &long, "Plain new: x: 1"]
         );
         let expect =
             ["Asked file: add /a", "Added : +x", "Added : +-y", "Asked file: change /b", "Plain : {\"odd\":1}"];
-        assert_eq!(rows(&rows_of_files(&row)), expect);
+        assert_eq!(rows(&rows_of_files(&Request::from(&row))), expect);
     }
 
     #[test]
@@ -840,7 +842,7 @@ mod tests {
         let check = |kind: &str, diff: &str, size: &str, warnings: usize| {
             let row = json!({ "request_method": "item/fileChange/requestApproval",
                 "changes": [{ "path": "/a", "kind": { "type": kind }, "diff": diff }] });
-            let view = RequestView::of(&row);
+            let view = RequestView::of(&Request::from(&row));
             assert_eq!(
                 (size_of_changes(&view.files).as_deref(), view.warnings.len()),
                 (Some(size), warnings),
@@ -878,7 +880,7 @@ mod tests {
                 "commandActions": [{ "type": "unknown", "command": "make" }], "proposedExecpolicyAmendment": ["make"],
                 "additionalPermissions": permissions,
             });
-            RequestView::of(&json!({ "request_payload": payload })).warnings
+            RequestView::of(&json!({ "request_payload": payload }).into()).warnings
         };
         assert_eq!(asked(Value::Null), [""; 0]);
         let more = json!({ "network": { "enabled": true }, "fileSystem": null });
@@ -888,8 +890,8 @@ mod tests {
     #[test]
     fn non_objects_are_shown_too() {
         let row = json!({ "request_payload": [1, 2], "changes": null });
-        assert_eq!(RequestView::of(&row).members[0].text, "[1,2]");
-        assert_eq!(RequestView::of(&json!({})).members, []);
+        assert_eq!(RequestView::of(&Request::from(&row)).members[0].text, "[1,2]");
+        assert_eq!(RequestView::of(&json!({}).into()).members, []);
     }
 
     #[test]
@@ -908,8 +910,8 @@ mod tests {
         let check = |source: &str, by: &str, expect: &str| {
             let row = json!({ "status": "resolved", "resolution_source": source, "resolved_by": by,
                 "resolved_payload": { "decision": "accept" } });
-            assert_eq!(ending(&row), format!("answered by {expect}: accept"));
-            assert_eq!(own_ending(&row), "answered: accept");
+            assert_eq!(ending(&Request::from(&row)), format!("answered by {expect}: accept"));
+            assert_eq!(own_ending(&Request::from(&row)), "answered: accept");
         };
         let peer = "uid 0, pid 14322";
         check("tui", peer, "the terminal UI");
@@ -931,7 +933,7 @@ mod tests {
     fn proposals_are_shown_unless_they_are_offered() {
         let payload = json!({ "proposedExecpolicyAmendment": ["touch", "x"],
             "proposedNetworkPolicyAmendments": [{ "host": "a.b", "action": "deny" }, { "host": "c.d", "action": "allow" }] });
-        let of = |payload: &Value| RequestView::of(&json!({ "request_payload": payload })).members;
+        let of = |payload: &Value| RequestView::of(&json!({ "request_payload": payload }).into()).members;
         let expect = "no longer ask for `touch x`\nalways refuse a.b\nno longer ask for c.d";
         assert_eq!(of(&payload), [Row { label: "proposes".to_owned(), text: expect.to_owned(), meant: Meant::Plain }]);
         let mut offered = payload;
@@ -940,17 +942,18 @@ mod tests {
     }
 
     /// A request of each kind, with every member of codex's schema. Names with two words are only those of members.
-    pub(crate) fn one_of_each_kind() -> Vec<Value> {
+    pub(crate) fn one_of_each_kind() -> Vec<Request> {
         let ids = json!({ "threadId": "t", "turnId": "u", "itemId": "i", "startedAtMs": 1, "environmentId": "far" });
         let row = |(number, (method, payload)): (usize, (&str, Value))| {
             let mut payload = payload;
             for (name, value) in ids.as_object().into_iter().flatten() {
                 payload[name] = value.clone();
             }
-            with_choices(json!({
+            let row = json!({
                 "request_id": format!("g-{number}"), "request_method": method, "request_payload": payload, "status": "pending",
                 "requested_at": "2026-01-02T03:04:05.000Z", "thread_id": "t", "summary": "s",
-            }))
+            });
+            Request::from(row).with_choices()
         };
         payloads().into_iter().enumerate().map(row).collect()
     }

@@ -358,9 +358,6 @@ fn bounded(text: &str) -> String {
     format!("{cut}…")
 }
 
-/// The member of a ledger row that lists the fields of a form in schema order.
-pub(crate) const FIELD_ORDER: &str = "field_order";
-
 /// The names of the form fields in the order of the elicitation's schema.
 pub(crate) fn field_order(params: &RawValue) -> Vec<String> {
     let schema = Members::of(params).and_then(|params| params.get("requestedSchema")).and_then(Members::of);

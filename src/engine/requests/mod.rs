@@ -53,7 +53,7 @@ use items::About;
 pub(super) use items::{Items, with_item};
 use kind::summary;
 pub(crate) use kind::{
-    FIELD_ORDER, Need, Subject, command_line, field_order, permissions_in_words, without_shell, without_system_shell,
+    Need, Subject, command_line, field_order, permissions_in_words, without_shell, without_system_shell,
 };
 pub use kind::{RequestKind, RequestType};
 use open::{

@@ -6,12 +6,16 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::Shared;
-use crate::api::SessionDocument;
+use crate::api::{
+    OneRequest, Query as _, Request, RequestDocument, RequestList, RequestSession, Requests, Responded,
+    SessionDocument, WhichRequests,
+};
 use crate::control::answer::{is_stored, of_answers, of_word};
-use crate::control::client::{self, Answer, ClientError};
+use crate::control::client::{self, Answer, ClientError, Unanswered};
 use crate::control::form::in_one_line;
 use crate::control::request_name::{is_short_name, is_whole};
 use crate::control::{SessionRow, session_of_request, sort_by_arrival};
@@ -52,12 +56,12 @@ pub(super) fn answer(shared: &Shared, question: &Question, user: &str) -> Answer
         Question::Request { session, request, .. } => {
             let (session, document) = find(shared, session.as_deref(), request)?;
             let (session, level) = ((&*session.id, &*label(&session)), shared.member.level);
-            Ok(level::shown(session, &document["request"], &document["answers"], level))
+            Ok(level::shown(session, &document, level))
         }
         Question::Usage { since, .. } => super::usage::usage(shared, since.as_deref()),
         Question::Respond { session, request, given, .. } => {
-            let Responded { row, is_ours, is_repeated } = respond(shared, session.as_deref(), request, given, user)?;
-            Ok(level::answered(&row, is_ours, is_repeated, shared.member.level))
+            let responded = respond(shared, session.as_deref(), request, given, user)?;
+            Ok(level::answered(&responded, shared.member.level))
         }
         Question::Send { session, text, thread, .. } => {
             let body = with_thread(json!({ "text": text }), thread.as_deref());
@@ -118,39 +122,31 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
         Some(name) => vec![live(shared, name)?],
         None => all_sessions(shared)?.into_iter().filter(|session| session.live).collect(),
     };
+    let which = if all { WhichRequests::All } else { WhichRequests::Pending };
     let mut listed = Vec::new();
     let mut silent = Vec::new();
-    let looked = each(&sessions, |session| rows(&session.dir, all));
+    let looked = each(&sessions, |session| rows(&session.dir, which));
     for (session, rows) in sessions.iter().zip(looked) {
         match rows {
             Ok(rows) => listed.extend(rows.into_iter().map(|row| (session.clone(), row))),
             Err(why) => silent.push((session.id.clone(), why)),
         }
     }
-    sort_by_arrival(&mut listed, |(session, _)| session.id.clone(), |(_, row)| text(row, "requested_at").to_owned());
+    sort_by_arrival(&mut listed, |(session, _)| session.id.clone(), |(_, row)| row.requested_at.clone());
     let left_out = listed.len().saturating_sub(ROWS_MAX);
-    let rows: Vec<(Value, Value)> =
-        listed.into_iter().skip(left_out).map(|(session, row)| (row.clone(), of_session(&session, &row))).collect();
+    let with_session = |(session, row): (Found, Request)| {
+        let of_session = session_of_request(&session, &row);
+        (row, RequestSession { session_id: Some(session.id), ..of_session })
+    };
+    let rows: Vec<(Request, RequestSession)> = listed.into_iter().skip(left_out).map(with_session).collect();
     Ok(level::requests(&rows, left_out, &silent, shared.member.level))
 }
 
-/// A session, as in the list of requests, and its id.
-fn of_session(session: &Found, row: &Value) -> Value {
-    let mut document = session_of_request(session, row);
-    document["session_id"] = json!(session.id);
-    document
-}
-
-pub(super) fn rows(dir: &Path, all: bool) -> Result<Vec<Value>, Failure> {
-    let path = match all {
-        true => "/sessions/self/codex-pending-requests?all=true",
-        false => "/sessions/self/codex-pending-requests",
-    };
-    let answer = client::get_within(dir, path, LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
-    let mut document: Value = answer.document().map_err(|why| Failure::quoted("session_failed", why))?;
-    match document["requests"].take() {
-        Value::Array(rows) => Ok(rows),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Ok(Vec::new()),
+pub(super) fn rows(dir: &Path, which: WhichRequests) -> Result<Vec<Request>, Failure> {
+    match client::ask(dir, &Requests(which), LOOK_WAIT_MAX) {
+        Ok(RequestList { requests }) => Ok(requests),
+        Err(Unanswered::NoAnswer(error)) => Err(no_answer(&error)),
+        Err(Unanswered::Refused(why)) => Err(Failure::quoted("session_failed", why)),
     }
 }
 
@@ -179,7 +175,7 @@ fn live(shared: &Shared, name: &str) -> Result<Found, Failure> {
 
 /// The document of a request, and its session. Without the name of a session all live ones are searched, and for a whole id the stopped
 /// ones too.
-pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found, Value), Failure> {
+pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Result<(Found, RequestDocument), Failure> {
     // One list for both: a session that starts meanwhile would be missing in the live ones of one and the stopped ones of another.
     let (sessions, stopped): (Vec<Found>, Vec<Found>) = match session {
         Some(name) => (vec![live(shared, name)?], Vec::new()),
@@ -200,9 +196,7 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         }
     }
     if request == LATEST {
-        found.sort_by(|(_, one), (_, other)| {
-            text(&one["request"], "requested_at").cmp(text(&other["request"], "requested_at"))
-        });
+        found.sort_by(|(_, one), (_, other)| one.request.requested_at.cmp(&other.request.requested_at));
         found.drain(..found.len().saturating_sub(1));
     }
     let (first, others) = (found.pop(), found.len());
@@ -232,7 +226,7 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
 }
 
 /// A request of a stopped session, by its whole id.
-fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Option<(Found, Value)>, Failure> {
+fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Option<(Found, RequestDocument)>, Failure> {
     if !is_whole(request) {
         return Ok(None);
     }
@@ -261,41 +255,27 @@ fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Optio
 
 /// The ids of the requests that a name may mean.
 fn ids_of(dir: &Path, name: &str) -> Result<Vec<String>, Failure> {
-    let rows = rows(dir, name != LATEST)?;
-    let mut ids = rows.iter().map(|row| text(row, "request_id").to_owned());
+    let rows = rows(dir, if name == LATEST { WhichRequests::Pending } else { WhichRequests::All })?;
+    let mut ids = rows.into_iter().map(|row| row.request_id);
     Ok(match name {
         LATEST => ids.next_back().into_iter().collect(),
         _ => ids.filter(|id| id == name || is_short_name(name, id)).collect(),
     })
 }
 
-fn one(dir: &Path, id: &str) -> Result<Option<Value>, Failure> {
-    let answer = client::get_within(dir, &path_of(id)?, LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
+fn one(dir: &Path, id: &str) -> Result<Option<RequestDocument>, Failure> {
+    let answer = client::get_within(dir, &query(id)?.path(), LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
     match answer.error_code().as_deref() {
         Some("request_not_found") => Ok(None),
         Some(_) | None => answer.document().map(Some).map_err(|why| Failure::quoted("session_failed", why)),
     }
 }
 
-/// The path of a request at the control socket. An id that could change the path is refused.
-fn path_of(id: &str) -> Result<String, Failure> {
-    let is_plain = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    match is_plain && !id.starts_with('.') && !id.is_empty() {
-        true => Ok(format!("/sessions/self/codex-requests/{id}")),
-        false => Err(Failure::new("request_not_found", "this is not the id of a request")),
-    }
+fn query(id: &str) -> Result<OneRequest, Failure> {
+    OneRequest::of(id).ok_or_else(|| Failure::new("request_not_found", "this is not the id of a request"))
 }
 
-/// The row of a request after an answer.
-pub(super) struct Responded {
-    pub(super) row: Value,
-    /// The given answer is the one that counts.
-    pub(super) is_ours: bool,
-    /// The request had an answer before.
-    is_repeated: bool,
-}
-
-/// Answers a request.
+/// Answers a request; `ok` says whether the given answer counts.
 pub(super) fn respond(
     shared: &Shared,
     session: Option<&str>,
@@ -311,31 +291,28 @@ pub(super) fn respond(
 pub(super) fn respond_to(
     shared: &Shared,
     found: &Found,
-    document: &Value,
+    RequestDocument { request: row, .. }: &RequestDocument,
     given: &Given,
     user: &str,
 ) -> Result<Responded, Failure> {
-    let row = &document["request"];
     let body = body(row, given)?;
     if !found.live {
-        return match text(row, "status") {
-            "resolved" => Ok(Responded { row: row.clone(), is_ours: is_stored(row, &body), is_repeated: true }),
+        return match &*row.status {
+            "resolved" => Ok(Responded { idempotent: true, ok: is_stored(row, &body), request: row.clone() }),
             // The server of a hub outlives it.
             "pending" => Err(Failure::new("session_stopped", "the session of this request is not running")),
             status => Err(Failure::new("request_unavailable", format!("the request is {status}"))),
         };
     }
-    let path = format!("{}/respond", path_of(text(row, "request_id"))?);
+    let path = query(&row.request_id)?.respond_path();
     let by = by(user, &shared.member.host);
     let answer = client::post_by_fleet(&found.dir, &path, body.to_string(), &by, RELAY_WAIT_MAX);
-    let mut document: Value = accepted(answer)?;
-    let (row, is_repeated) = (document["request"].take(), document["idempotent"] == true);
-    let is_ours = !is_repeated || is_stored(&row, &body);
-    Ok(Responded { row, is_ours, is_repeated })
+    let replied: Responded = accepted(answer)?;
+    Ok(Responded { ok: !replied.idempotent || is_stored(&replied.request, &body), ..replied })
 }
 
 /// Whether the answer that counts for a request is this one.
-pub(super) fn holds(row: &Value, given: &Given) -> bool {
+pub(super) fn holds(row: &Request, given: &Given) -> bool {
     body(row, given).is_ok_and(|body| is_stored(row, &body))
 }
 
@@ -360,7 +337,7 @@ pub(super) fn is_unsent(failure: &Failure) -> bool {
 }
 
 /// The body for the relay.
-fn body(row: &Value, given: &Given) -> Result<Value, Failure> {
+fn body(row: &Request, given: &Given) -> Result<Value, Failure> {
     let invalid = |why: String| Failure::quoted("invalid_response", why);
     match given {
         Given::Whole(Whole { body }) => Ok(body.clone()),
@@ -383,11 +360,11 @@ fn post(shared: &Shared, session: &Found, path: &str, body: &Value) -> Answered 
 }
 
 /// The document of a success, or the relay's refusal.
-fn accepted(answer: Result<Answer, ClientError>) -> Result<Value, Failure> {
+fn accepted<T: DeserializeOwned>(answer: Result<Answer, ClientError>) -> Result<T, Failure> {
     let answer = answer.map_err(|error| no_answer(&error))?;
     match answer.error_code() {
         Some(code) => {
-            let message = answer.document::<Value>().err().unwrap_or_default();
+            let message = answer.refusal();
             Err(Failure::quoted(&code, message))
         }
         None => answer.document().map_err(|why| Failure::quoted("session_failed", why)),
@@ -402,10 +379,6 @@ fn no_answer(error: &ClientError) -> Failure {
     }
 }
 
-pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
-    value[member].as_str().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -418,16 +391,9 @@ mod tests {
     }
 
     #[test]
-    fn ids_cannot_leave_their_path() {
-        assert!(path_of("0a1b2c3d4e5f-s.T_1").is_ok());
-        for wrong in ["", "..", "a/b", "a?b", "a b", "a%2f", "é"] {
-            assert!(path_of(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn host_makes_the_body_of_an_answer() {
         let row = json!({ "request_method": "item/commandExecution/requestApproval", "request_payload": { "command": "ls" } });
+        let row = Request::from(row);
         let decline = Given::Decision(Decision::new(Word::Decline, Some("no")));
         assert_eq!(body(&row, &decline), Ok(json!({ "decision": "decline", "reason": "no" })));
         let texts = Given::Texts(Texts { answers: vec![("q".to_owned(), "x".to_owned())] });

@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::answers::{Responded, may_pass, text};
+use super::answers::may_pass;
 use super::cursors::{HELD_MAX, Held, Mark};
 use super::told::Trouble;
 use super::{Shared, answers};
+use crate::api::{Request, Responded};
 use crate::control::request_name::is_whole;
 use crate::fleet::connection::backoff;
 use crate::fleet::stored::{self, ReadError, Start, Stored};
@@ -325,10 +325,10 @@ fn give_now(shared: &Shared, later: &Later, user: &str) -> Attempt {
     };
     let given = Given::from(later.given.clone());
     match answers::respond_to(shared, &found, &document, &given, user) {
-        Ok(Responded { is_ours: true, .. }) => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
-        Ok(Responded { row, .. }) => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&row))),
+        Ok(Responded { ok: true, .. }) => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
+        Ok(Responded { request, .. }) => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&request))),
         Err(failure) if failure.code == "request_unavailable" => match answers::find(shared, None, &later.request) {
-            Ok((_, document)) => unavailable(&document["request"], &given),
+            Ok((_, document)) => unavailable(&document.request, &given),
             Err(failure) => Attempt::Again { why: failure.message, may_be_given: false },
         },
         Err(failure) if may_pass(&failure) => {
@@ -347,7 +347,7 @@ fn became(shared: &Shared, held: &Held, given: Option<Given>, may_be_given: bool
     };
     let over = || Attempt::settled(Failure::new(code, &*words));
     let row = match answers::find(shared, None, &held.request) {
-        Ok((_, mut document)) => document["request"].take(),
+        Ok((_, document)) => document.request,
         Err(failure) if may_be_given && may_pass(&failure) => {
             let words = format!("may have been given: its session does not reply, and {words}");
             return Attempt::Settled(UNKNOWN.to_owned(), words);
@@ -362,22 +362,22 @@ fn became(shared: &Shared, held: &Held, given: Option<Given>, may_be_given: bool
 }
 
 /// Whether the answer that counts for a request may be a decision that the stream has no more: its user and its word are known.
-fn may_be_of(row: &Value, held: &Held, host: &str) -> bool {
+fn may_be_of(row: &Request, held: &Held, host: &str) -> bool {
     // A file of an earlier version does not have the word.
     let is_word = held.given.as_ref().is_none_or(|given| answers::holds(row, &given.clone().into()));
-    is_word && text(row, "resolved_by") == answers::by(&held.user, host)
+    is_word && row.resolved_by == Some(answers::by(&held.user, host))
 }
 
 /// Decides about the next attempt if the relay takes no answer to a request. The request may be pending: a hub that has just started takes
 /// answers only once the server has sent it the request again, and the commit of another answer may fail.
-fn unavailable(row: &Value, given: &Given) -> Attempt {
+fn unavailable(row: &Request, given: &Given) -> Attempt {
     let again = || Attempt::Again { why: "its session takes no answer to it yet".to_owned(), may_be_given: false };
     ended(row, answers::holds(row, given)).unwrap_or_else(again)
 }
 
 /// The outcome of a decision on a request that has ended; `None` for one that is pending.
-fn ended(row: &Value, is_ours: bool) -> Option<Attempt> {
-    match text(row, "status") {
+fn ended(row: &Request, is_ours: bool) -> Option<Attempt> {
+    match &*row.status {
         "pending" => None,
         "resolved" if is_ours => Some(Attempt::Settled(GIVEN.to_owned(), "was given".to_owned())),
         "resolved" => Some(Attempt::settled(Failure::new(ANSWERED_BEFORE, before(row)))),
@@ -385,8 +385,8 @@ fn ended(row: &Value, is_ours: bool) -> Option<Attempt> {
     }
 }
 
-fn before(row: &Value) -> String {
-    format!("the answer of {} holds", row["resolved_by"].as_str().unwrap_or("another"))
+fn before(row: &Request) -> String {
+    format!("the answer of {} holds", row.resolved_by.as_deref().unwrap_or("another"))
 }
 
 /// The decision in a message and its expiry, unless it is not valid or too old. Only a decision on one request can wait.
@@ -489,23 +489,24 @@ mod tests {
     }
 
     /// The row of a request that ann has answered.
-    fn row(status: &str, decision: &str) -> Value {
+    fn row(status: &str, decision: &str) -> Request {
         json!({ "request_method": "item/commandExecution/requestApproval", "request_payload": { "command": "ls" },
             "status": status, "resolved_by": "fleet:ann@h", "resolved_payload": { "decision": decision } })
+        .into()
     }
 
     #[test]
     fn pending_request_is_tried_again() {
         let given = Given::from(Decision::new(Word::Accept, None));
-        let outcome = |row: &Value| match unavailable(row, &given) {
+        let outcome = |row: &Request| match unavailable(row, &given) {
             Attempt::Settled(outcome, _) => Some(outcome),
             Attempt::Again { may_be_given, .. } => {
-                assert!(!may_be_given, "{row}");
+                assert!(!may_be_given, "{row:?}");
                 None
             }
         };
-        assert_eq!(outcome(&json!({ "status": "pending" })), None);
-        assert_eq!(outcome(&json!({ "status": "orphaned" })).as_deref(), Some("orphaned"));
+        assert_eq!(outcome(&json!({ "status": "pending" }).into()), None);
+        assert_eq!(outcome(&json!({ "status": "orphaned" }).into()).as_deref(), Some("orphaned"));
         // Another answer was stored meanwhile.
         assert_eq!(outcome(&row("resolved", "decline")).as_deref(), Some(ANSWERED_BEFORE));
         assert_eq!(outcome(&row("resolved", "accept")).as_deref(), Some(GIVEN));

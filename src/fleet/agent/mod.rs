@@ -29,14 +29,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use async_nats::jetstream;
-use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
-use crate::api::{Cursor as Seen, SessionUsage, UsageQuery};
+use crate::api::{Cursor as Seen, RequestDocument, SessionUsage, UsageQuery};
 use crate::control::runtime_of_calls;
 use crate::files::{Access, Folder};
 use crate::os::signals::Signals;
@@ -82,7 +81,7 @@ pub(crate) struct ReadStopped {
     pub(crate) open: fn(&Found) -> Result<Option<ReadPage>, String>,
     pub(crate) usage: fn(&Found, &UsageQuery) -> Result<SessionUsage, String>,
     /// A request by its whole id, with its answers; `None` if the session has no request with this id.
-    pub(crate) request: fn(&Found, &str) -> Result<Option<Value>, String>,
+    pub(crate) request: fn(&Found, &str) -> Result<Option<RequestDocument>, String>,
 }
 
 /// Options of an agent.

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use super::Shared;
-use super::answers::{rows, text};
+use super::answers::rows;
 use super::ship::{Traffic, is_live};
+use crate::api::{Request, WhichRequests};
 use crate::fleet::level;
 use crate::fleet::wire::PendingRow;
 use crate::store::{Found, label};
@@ -33,7 +32,7 @@ pub(super) async fn watch(shared: Arc<Shared>, found: Found) {
 
 async fn refresh(shared: &Arc<Shared>, found: &Found) {
     let session = found.clone();
-    let asked = tokio::task::spawn_blocking(move || rows(&session.dir, false)).await;
+    let asked = tokio::task::spawn_blocking(move || rows(&session.dir, WhichRequests::Pending)).await;
     // A relay that does not answer may still have them.
     if let Ok(Ok(rows)) = asked {
         // The client names itself after the start of the session.
@@ -43,8 +42,7 @@ async fn refresh(shared: &Arc<Shared>, found: &Found) {
     }
 }
 
-fn pending(shared: &Shared, session: &str, name: &str, row: &Value) -> PendingRow {
-    let own = |member: &str| row[member].as_str().map(str::to_owned);
+fn pending(shared: &Shared, session: &str, name: &str, row: &Request) -> PendingRow {
     let mut summary = level::summary(row, shared.member.level);
     if summary.len() > SUMMARY_BYTES_MAX {
         summary.truncate(summary.floor_char_boundary(SUMMARY_BYTES_MAX));
@@ -53,12 +51,12 @@ fn pending(shared: &Shared, session: &str, name: &str, row: &Value) -> PendingRo
     PendingRow {
         session_id: session.to_owned(),
         session_name: name.to_owned(),
-        request_id: text(row, "request_id").to_owned(),
-        request_method: text(row, "request_method").to_owned(),
-        request_type: row["request_type"].clone(),
-        thread_id: own("thread_id"),
-        requested_at: text(row, "requested_at").to_owned(),
-        expires_at: own("expires_at"),
+        request_id: row.request_id.clone(),
+        request_method: row.request_method.clone(),
+        request_type: row.request_type.clone().into(),
+        thread_id: row.thread_id.clone(),
+        requested_at: row.requested_at.clone(),
+        expires_at: row.expires_at.clone(),
         summary,
     }
 }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::super::request_table::{RunIds, WhichRequests, answers, ended_in, keep, open_in, rows};
+use super::super::request_table::{RunIds, answers, ended_in, keep, open_in, rows};
 use super::super::{database, ledger_writer};
+use crate::api::WhichRequests;
 use crate::engine::{
     ApiRequest, AssemblySettings, ContextSettings, Effect, Engine, EngineSettings, Incoming, Input, LedgerEntry,
     LinkEffect, Now, Order, Passage, Peer, Remembered, RequestSettings, RequestSource, RequestType, Rule, ServerOwner,
@@ -249,8 +250,8 @@ impl World {
             let rows = rows(transaction, WhichRequests::All)?;
             rows.into_iter()
                 .map(|row| {
-                    let answers = answers(transaction, row["request_id"].as_str().unwrap_or_default())?;
-                    Ok((row, answers))
+                    let answers = answers(transaction, &row.request_id)?;
+                    Ok((json!(row), answers.into_iter().map(|answer| json!(answer)).collect()))
                 })
                 .collect()
         })

@@ -290,7 +290,7 @@ fn no_kind_shows_names_of_members() {
         play.step("wait 600");
         play.step("key 1");
         shown.push_str(&drawn(&play.model, 120, 60));
-        let names = raw_names(&row["request_payload"], &shown);
+        let names = raw_names(&row.request_payload, &shown);
         assert!(names.is_empty(), "{names:?}\n{shown}");
         play.done.clear();
     }
@@ -401,7 +401,7 @@ fn large() -> Value {
 
 fn asked() -> Play {
     let mut play = Play::new();
-    let asks = vec![Arc::new(of_row(large(), NOW_US))];
+    let asks = vec![Arc::new(of_row(large().into(), NOW_US))];
     play.news(News::Pending { asks, ended: Vec::new() });
     play.step("key ^R");
     play.step("wait 600");
@@ -500,7 +500,7 @@ fn a_patch_without_a_diff_says_so() {
         let mut row = super::patch("g-0");
         row["changes"] = Value::Null;
         let mut play = Play::new();
-        play.news(News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() });
+        play.news(News::Pending { asks: vec![Arc::new(of_row(row.into(), NOW_US))], ended: Vec::new() });
         play.step("key ^R");
         play
     };
@@ -514,7 +514,7 @@ fn a_long_request_scrolls_by_pages() {
     let lines: Vec<String> = (0..100).map(|line| format!("line {line}")).collect();
     row["request_payload"]["command"] = json!(lines.join("\n"));
     let mut play = Play::new();
-    play.news(News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() });
+    play.news(News::Pending { asks: vec![Arc::new(of_row(row.into(), NOW_US))], ended: Vec::new() });
     play.step("key ^R");
     let at = |play: &Play| {
         play.model.session.as_ref().and_then(|session| session.answering.as_ref()).map(|shown| shown.at.line)

@@ -16,7 +16,7 @@ const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 12)];
 /// A request on the screen, long enough to be answered.
 fn shown(row: Value) -> Play {
     let mut play = Play::new();
-    play.news(News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() });
+    play.news(News::Pending { asks: vec![Arc::new(of_row(row.into(), NOW_US))], ended: Vec::new() });
     play.step("key ^R");
     play.step("wait 600");
     play

@@ -21,7 +21,6 @@ use super::model::{Colours, Model};
 use super::model::{Command, Event};
 use super::pressed::attach;
 use super::update::update;
-use crate::engine::FIELD_ORDER;
 use crate::history::Activity;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::sessions::ask::of_row;
@@ -128,7 +127,7 @@ fn form(id: &str) -> Value {
         "token": { "type": "string", "minLength": 4 } } });
     let payload = json!({ "message": "Deploy?", "requestedSchema": schema });
     let mut row = row(id, "mcpServer/elicitation/request", "lab: Deploy?", payload);
-    row[FIELD_ORDER] = json!(["replicas", "env", "token"]);
+    row["field_order"] = json!(["replicas", "env", "token"]);
     row
 }
 
@@ -347,16 +346,17 @@ impl Play {
                 let asks = rest
                     .split(' ')
                     .filter(|name| !name.is_empty())
-                    .map(|name| Arc::new(of_row(asked(name), self.now_us)))
+                    .map(|name| Arc::new(of_row(asked(name).into(), self.now_us)))
                     .collect();
                 self.news(News::Pending { asks, ended: Vec::new() });
             }
             "ended" => {
                 let asks = self.model.session.as_ref().expect("BUG: attached").asks.clone();
                 let asks = asks.into_iter().filter(|ask| ask.id != rest).collect();
-                self.news(News::Pending { asks, ended: vec![resolved(rest)] });
+                self.news(News::Pending { asks, ended: vec![resolved(rest).into()] });
             }
-            "ok" => self.news(News::Responded { request_id: rest.to_owned(), result: Ok((resolved(rest), First::We)) }),
+            "ok" => self
+                .news(News::Responded { request_id: rest.to_owned(), result: Ok((resolved(rest).into(), First::We)) }),
             "fails" => {
                 self.news(News::Responded { request_id: rest.to_owned(), result: Err("ledger is busy".to_owned()) })
             }

@@ -159,7 +159,7 @@ fn long_question() -> Play {
         ],
     }]});
     let row = super::row("g-0", "item/tool/requestUserInput", "The tests need a database.", payload);
-    play.news(News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() });
+    play.news(News::Pending { asks: vec![Arc::new(of_row(row.into(), NOW_US))], ended: Vec::new() });
     play.step("key ^R");
     play.step("wait 600");
     play.step("key Down");
@@ -275,7 +275,7 @@ fn control_characters_never_reach_the_screen() {
     let mut row = command("g-2");
     row["summary"] = json!(hostile);
     row["request_payload"]["command"] = json!(hostile);
-    play.news(News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() });
+    play.news(News::Pending { asks: vec![Arc::new(of_row(row.into(), NOW_US))], ended: Vec::new() });
     play.news(News::Restored { epoch: 0, timeline: Box::new(timeline(told)) });
     for step in ["", "key Enter", "key ^R", "key Tab", "key Up", "key Enter", "key Esc /"] {
         if !step.is_empty() {

@@ -82,7 +82,7 @@ fn row() -> SessionRow {
         name: listed.name,
         short_name: listed.short_name,
     };
-    let ask = of_row(asked_in_beta(), NOW_US);
+    let ask = of_row(asked_in_beta().into(), NOW_US);
     SessionRow {
         id: "work".to_owned(),
         live: true,
@@ -322,7 +322,7 @@ fn requests_are_named_by_their_thread() {
     for thread in [None, Some("one"), Some("two")] {
         let mut play = at_hub(Vec::new());
         play.model.session.as_mut().expect("attached").thread = thread.map(str::to_owned);
-        play.news(News::Pending { asks: vec![Arc::new(of_row(asked_in_beta(), NOW_US))], ended: Vec::new() });
+        play.news(News::Pending { asks: vec![Arc::new(of_row(asked_in_beta().into(), NOW_US))], ended: Vec::new() });
         play.step("key ^R");
         for (width, height) in [(80, 24), (40, 12)] {
             let shown = drawn(&play.model, width, height);

@@ -191,7 +191,7 @@ fn a_thread_can_be_chosen() {
     let waits = |thread: &str| {
         let mut row = command("g-0");
         row["thread_id"] = json!(thread);
-        News::Pending { asks: vec![Arc::new(of_row(row, NOW_US))], ended: Vec::new() }
+        News::Pending { asks: vec![Arc::new(of_row(row.into(), NOW_US))], ended: Vec::new() }
     };
     play.news(waits("thread-0001"));
     play.step("type on");
@@ -224,7 +224,7 @@ fn a_burst_of_events_stays_within_the_window() {
 #[test]
 fn stale_news_are_dropped() {
     let mut play = Play::new();
-    let asks = vec![Arc::new(of_row(command("g-0"), NOW_US))];
+    let asks = vec![Arc::new(of_row(command("g-0").into(), NOW_US))];
     play.event(Event::Of(0, News::Pending { asks, ended: Vec::new() }));
     assert!(!play.model.session.as_ref().expect("attached").is_gated());
     play.step("type draft");
