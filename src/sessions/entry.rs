@@ -475,9 +475,8 @@ pub(crate) fn describe_review(entry: &mut Entry, review: &ReviewDocument, body_b
         }
     };
     entry.denial = (review.status == ReviewStatus::Denied).then(|| review.review_id.clone());
-    let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let risk = filled(&review.risk_level).map(|risk| format!("{risk} risk"));
-    let body = [risk, filled(&review.reason)].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    let risk = review.risk_level.as_ref().map(|risk| format!("{risk} risk"));
+    let body = [risk, review.reason.clone()].into_iter().flatten().collect::<Vec<_>>().join(": ");
     entry.set_body(&body, body_bytes_max);
 }
 

@@ -3,7 +3,6 @@
 //! Pure. Events come in journal order, each with its position, so an entry has the same place whoever reads it and however
 //! often. Entries that are read again fit in where they were.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
@@ -444,12 +443,10 @@ impl Timeline {
             if entry.title.is_empty() {
                 entry.title = request.kind.to_string();
             }
-            let filled =
-                |text: &'_ Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
-            let by = filled(&request.source).map(|source| format!(" ({source})")).unwrap_or_default();
-            let words = [&request.decision, &request.error_code, &request.status];
-            let word = words.into_iter().find_map(filled).unwrap_or_default();
-            entry.title = format!("{} → {}{by}", entry.title, in_words(&word));
+            let by = request.source.as_ref().map(|source| format!(" ({source})")).unwrap_or_default();
+            let word = [&request.decision, &request.error_code, &request.status].into_iter().flatten().next();
+            let word = word.map(|word| in_words(word)).unwrap_or_default();
+            entry.title = format!("{} → {word}{by}", entry.title);
         });
     }
 

@@ -100,19 +100,16 @@ fn decision(request: &ApprovalDocument<'_>) -> String {
         "elicitation" | "questions" => ("User input", "submitted"),
         _ => ("Approval", "given"),
     };
-    let filled = |text: &'_ Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
-    let decision = filled(&request.decision);
-    let code = filled(&request.error_code).or_else(|| filled(&request.status)).filter(|code| code != "resolved");
-    let (verb, outcome) = match code {
-        Some(code) if decision.is_none() => ("requested".to_owned(), format!(": {code}")),
-        Some(_) | None => (decided(decision.as_deref(), accepted), String::new()),
+    let code = request.error_code.as_deref().or(request.status.as_deref()).filter(|code| *code != "resolved");
+    let (verb, outcome) = match (code, request.decision.as_deref()) {
+        (Some(code), None) => ("requested".to_owned(), format!(": {code}")),
+        (_, decision) => (decided(decision, accepted), String::new()),
     };
-    let what = [&request.command, &request.text, &request.reason].into_iter().find_map(filled);
-    let what = what.map_or_else(|| request.kind.clone().into_owned(), |what| one_line(&without_shell(&what)));
-    let by = filled(&request.source).map(|source| format!(", by {source}")).unwrap_or_default();
-    let before = filled(&request.not_sent)
-        .map(|answer| format!(" (the earlier answer, {answer}, was not sent)"))
-        .unwrap_or_default();
+    let what = [&request.command, &request.text, &request.reason].into_iter().flatten().find(|text| !text.is_empty());
+    let what = what.map_or_else(|| request.kind.to_string(), |what| one_line(&without_shell(what)));
+    let by = request.source.as_ref().map(|source| format!(", by {source}")).unwrap_or_default();
+    let before = request.not_sent.as_ref();
+    let before = before.map(|answer| format!(" (the earlier answer, {answer}, was not sent)")).unwrap_or_default();
     format!("{subject} {verb}: {what}{outcome}{by}{before}")
 }
 
