@@ -12,7 +12,7 @@ use super::follow::Reader;
 use super::wire::{EventMessage, Gap};
 use crate::api::{EventDocument, GapPayload};
 use crate::engine::RequestKind;
-use crate::history::{ApprovalDocument, Content, Detail, Seen, UiEvent, UiFold, UiKind};
+use crate::history::{ApprovalDocument, Content, Seen, UiContent, UiEvent, UiFold, UiKind};
 use crate::journal::{Generation, Position, Record, SegmentName};
 use crate::protocol::{Listed, Method, PLACE_MEMBERS};
 use crate::sessions::entry::Happening;
@@ -324,7 +324,7 @@ fn outcome(at_us: u64, mut ended: ApprovalDocument<'static>) -> UiEvent {
     ended.status.get_or_insert("resolved".into());
     // The title of an outcome without a request.
     ended.kind = format!("request {}", ended.request_id.as_deref().unwrap_or_default()).into();
-    let (kind, detail) = (UiKind::Approval, Detail::Entry(Box::new(Content::Approval(ended))));
+    let (kind, detail) = (UiKind::Approval, UiContent::Entry(Box::new(Content::Approval(ended))));
     UiEvent { kind, at_us, thread_id: None, thread_kind: None, turn_id: None, item_id: None, detail }
 }
 

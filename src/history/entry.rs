@@ -12,8 +12,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::review::ReviewDocument;
-use super::turn::Usage;
 use crate::protocol::named;
 
 /// The kind of an approval that codex's own reviewer decided.
@@ -63,7 +61,7 @@ pub(crate) enum Content<'a> {
 
 documents! {
     /// An entry as JSON.
-    struct Document<'a> {
+    struct EntryJson<'a> {
         ts: &'a str,
         role: &'a str,
         item_id?: &'a str,
@@ -191,6 +189,63 @@ documents! {
     }
 }
 
+documents! {
+    /// Tokens of a thread's last model call, which is the used part of its context window. As a document, it has no `all`.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+    pub(crate) struct Usage {
+        total?: u64,
+        input_tokens?: u64,
+        cached_input_tokens?: u64,
+        output_tokens?: u64,
+        reasoning_output_tokens?: u64,
+        context_window?: u64,
+        /// Tokens of all calls of the thread.
+        thread_total?: u64,
+        /// The same, by direction; needed only when it is reported.
+        #[serde(skip)]
+        all: Option<Tokens>,
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tokens {
+    pub(super) input: u64,
+    pub(super) output: u64,
+}
+
+named! {
+    /// The state of a review.
+    pub(crate) enum ReviewStatus {
+        InProgress = "in_progress",
+        Approved = "approved",
+        Denied = "denied",
+        TimedOut = "timed_out",
+        Aborted = "aborted",
+        /// A word that this program does not know.
+        Unknown = "unknown",
+    }
+}
+
+documents! {
+    /// A review as a document.
+    #[derive(Debug, Clone, PartialEq, Deserialize)]
+    pub(crate) struct ReviewDocument {
+        review_id: String,
+        status: ReviewStatus,
+        /// The kind of the action, in the protocol's word.
+        action: String,
+        /// The command, or the action in words.
+        subject: String,
+        cwd?: String,
+        files?: Vec<String>,
+        files_left_out?: usize,
+        reason?: String,
+        risk_level?: String,
+        /// How clearly the user has authorized the action, in the reviewer's opinion.
+        authorized?: String,
+    }
+}
+
 named! {
     /// What has ended.
     pub(crate) enum Ended {
@@ -217,7 +272,7 @@ impl Serialize for Entry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Entry { ts, item_id, event, turn_id, content } = self;
         let (item_id, turn_id) = (item_id.as_deref(), turn_id.as_deref());
-        Document { ts, role: content.role(), item_id, event, turn_id, content }.serialize(serializer)
+        EntryJson { ts, role: content.role(), item_id, event, turn_id, content }.serialize(serializer)
     }
 }
 

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::entry::{Content, EndDocument, PlanDocument};
-use super::ui::{Answer, Delta, Detail, Overruling, Pending, Progress, UiEvent, UiKind};
+use super::ui::{Answer, Delta, Overruling, Pending, Progress, UiContent, UiEvent, UiKind};
 
 /// The event with this JSON. Members that a test leaves out are absent or empty.
 pub(crate) fn ui_event(mut json: Value) -> UiEvent {
@@ -12,21 +12,21 @@ pub(crate) fn ui_event(mut json: Value) -> UiEvent {
     let text = |member: &str| json[member].as_str().map(str::to_owned);
     let whole = |member: &str| Some(json[member].clone()).filter(|value| !value.is_null());
     let words = |member: &str| text(member).unwrap_or_default();
-    let entry = |content| Detail::Entry(Box::new(content));
+    let entry = |content| UiContent::Entry(Box::new(content));
     let detail = match kind {
-        UiKind::Activity => Detail::Activity { activity: of(json["activity"].clone()) },
+        UiKind::Activity => UiContent::Activity { activity: of(json["activity"].clone()) },
         UiKind::Message => entry(Content::User(of(json.clone()))),
         UiKind::AssistantFinalize => entry(Content::Assistant(of(json.clone()))),
         UiKind::ReasoningFinalize => entry(Content::Reasoning(of(json.clone()))),
         UiKind::ToolDelta if json["stdin"].is_string() || json["changes"].is_array() => {
-            Detail::Progress(Progress { delta: text("delta"), stdin: text("stdin"), changes: whole("changes") })
+            UiContent::Progress(Progress { delta: text("delta"), stdin: text("stdin"), changes: whole("changes") })
         }
         UiKind::Plan if json["delta"].is_null() => entry(Content::Plan(of::<PlanDocument>(json.clone()))),
         UiKind::AssistantDelta | UiKind::ReasoningDelta | UiKind::ToolDelta | UiKind::Plan => {
-            Detail::Delta(Delta { part: None, delta: words("delta") })
+            UiContent::Delta(Delta { part: None, delta: words("delta") })
         }
         UiKind::Diff => entry(Content::Diff(of(json.clone()))),
-        UiKind::Approval | UiKind::UserInput if json["status"] == "pending" => Detail::Pending(Box::new(Pending {
+        UiKind::Approval | UiKind::UserInput if json["status"] == "pending" => UiContent::Pending(Box::new(Pending {
             status: "pending",
             request_id: text("request_id"),
             kind: Some(of(json["kind"].clone())),
@@ -39,13 +39,13 @@ pub(crate) fn ui_event(mut json: Value) -> UiEvent {
             ..Pending::default()
         })),
         UiKind::Approval | UiKind::UserInput => entry(Content::Approval(of(json.clone()))),
-        UiKind::AutoReview if json["status"] == "overruled" => Detail::Overruled(Overruling {
+        UiKind::AutoReview if json["status"] == "overruled" => UiContent::Overruled(Overruling {
             review_id: words("review_id"),
             status: "overruled",
             subject: words("subject"),
         }),
-        UiKind::AutoReview => Detail::Review(Box::new(of(json.clone()))),
-        UiKind::ToolBegin => Detail::Begun(Box::new(of(json.clone()))),
+        UiKind::AutoReview => UiContent::Review(Box::new(of(json.clone()))),
+        UiKind::ToolBegin => UiContent::Begun(Box::new(of(json.clone()))),
         UiKind::ToolEnd => match json["item_type"].as_str() {
             Some("commandExecution") => entry(Content::Command(of(json.clone()))),
             Some("fileChange") => entry(Content::FileChange(of(json.clone()))),
@@ -57,7 +57,7 @@ pub(crate) fn ui_event(mut json: Value) -> UiEvent {
             entry(Content::Status(EndDocument { subject, ..of::<EndDocument>(json.clone()) }))
         }
         UiKind::Error => entry(Content::Error(of(json.clone()))),
-        UiKind::RpcResponse | UiKind::RpcError => Detail::Answer(Box::new(Answer {
+        UiKind::RpcResponse | UiKind::RpcError => UiContent::Answer(Box::new(Answer {
             id: json["id"].clone(),
             method: text("method"),
             code: whole("code"),

@@ -59,7 +59,8 @@ pub(crate) use activity::ThreadActivity;
 pub use activity::{Activity, SessionActivity};
 pub(crate) use bounded::{cut_value, micros_of, rfc3339_millis};
 pub(crate) use entry::{
-    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ItemDocument, OVERRULED, PlanDocument, Said,
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ItemDocument, OVERRULED, PlanDocument,
+    ReviewDocument, ReviewStatus, Said,
 };
 pub(crate) use event_row::EventRow;
 pub use fold::Fold;
@@ -68,7 +69,7 @@ pub(crate) use identity::{ThreadClient, ThreadIdentity};
 pub(crate) use item::{HIDDEN, hides};
 pub(crate) use record_event::RecordEvent;
 pub use record_event::Seen;
-pub(crate) use review::{ReviewDocument, ReviewStatus, subject as reviewed_action};
+pub(crate) use review::subject as reviewed_action;
 pub(crate) use rows::{Phase, ToolEvent, ToolRow};
 pub(crate) use rows_of_record::GapRow;
 pub use rows_of_record::Rows;
@@ -76,7 +77,7 @@ pub(crate) use search_query::{Excerpt, SearchQuery, add_words};
 pub(crate) use searchable::{SearchKind, Searchable};
 pub(crate) use transcript::EntryRow;
 pub use ui::UiFold;
-pub(crate) use ui::{Detail, Pending, UiEvent, UiKind};
+pub(crate) use ui::{Pending, UiContent, UiEvent, UiKind};
 pub(crate) use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 
 #[cfg(test)]

@@ -7,12 +7,13 @@ use serde_json::Value;
 
 use super::bounded::{EXCERPT_CHARS_MAX, Weigh, masked_params, masked_start};
 use super::conversation::Purpose;
+use super::entry::{ReviewDocument, ReviewStatus};
 use super::item::{ToolCall, excerpt};
 use super::record_event::{Params, name};
 use super::request::bounded_words;
 use super::rows::ToolEvent;
 use crate::engine::{one_line, permissions_in_words};
-use crate::protocol::{named, of_name};
+use crate::protocol::of_name;
 
 /// The item type in the row of a review, which no item of the protocol has.
 pub(crate) const REVIEW: &str = "autoApprovalReview";
@@ -22,39 +23,6 @@ const LEVELS: [&str; 4] = ["unknown", "low", "medium", "high"];
 
 /// Most files of a change that a document names.
 const FILES_MAX: usize = 64;
-
-named! {
-    /// The state of a review.
-    pub(crate) enum ReviewStatus {
-        InProgress = "in_progress",
-        Approved = "approved",
-        Denied = "denied",
-        TimedOut = "timed_out",
-        Aborted = "aborted",
-        /// A word that this program does not know.
-        Unknown = "unknown",
-    }
-}
-
-documents! {
-    /// A review as a document.
-    #[derive(Debug, Clone, PartialEq, Deserialize)]
-    pub(crate) struct ReviewDocument {
-        review_id: String,
-        status: ReviewStatus,
-        /// The kind of the action, in the protocol's word.
-        action: String,
-        /// The command, or the action in words.
-        subject: String,
-        cwd?: String,
-        files?: Vec<String>,
-        files_left_out?: usize,
-        reason?: String,
-        risk_level?: String,
-        /// How clearly the user has authorized the action, in the reviewer's opinion.
-        authorized?: String,
-    }
-}
 
 /// A review that has begun or ended.
 #[derive(Debug, Clone, PartialEq)]

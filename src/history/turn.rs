@@ -10,7 +10,7 @@ use super::bounded::{
     BEYOND_CUT_BYTES, EXCERPT_CHARS_MAX, PREVIEW_CHARS_MAX, Recent, Weigh, masked_so_far, masked_start, masked_text,
 };
 use super::diffs::Diffs;
-use super::entry::{EndDocument, PlanDocument, PlanStep};
+use super::entry::{EndDocument, PlanDocument, PlanStep, Tokens, Usage};
 use super::item::{Item, ItemKind};
 use super::record_event::{Params, name};
 use crate::engine::Need;
@@ -563,30 +563,6 @@ impl StatusKind {
         });
         Some(StatusKind { kind: status.text("type")?, waits })
     }
-}
-
-documents! {
-    /// Tokens of a thread's last model call, which is the used part of its context window. As a document, it has no `all`.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-    pub(crate) struct Usage {
-        total?: u64,
-        input_tokens?: u64,
-        cached_input_tokens?: u64,
-        output_tokens?: u64,
-        reasoning_output_tokens?: u64,
-        context_window?: u64,
-        /// Tokens of all calls of the thread.
-        thread_total?: u64,
-        /// The same, by direction; needed only when it is reported.
-        #[serde(skip)]
-        all: Option<Tokens>,
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Tokens {
-    pub(super) input: u64,
-    pub(super) output: u64,
 }
 
 impl Usage {

@@ -14,12 +14,12 @@ use super::conversation::{Call, Change, Conversation, Purpose, Step};
 use super::deliveries::Deliveries;
 use super::entry::{
     AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ErrorDocument, ItemDocument, OVERRULED,
-    PlanDocument, TurnDiff,
+    PlanDocument, ReviewDocument, TurnDiff,
 };
 use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
-use super::review::{Overruled, ReviewDocument};
+use super::review::Overruled;
 use super::turn::{Turn, TurnEnd};
 use crate::engine::{Need, Subject};
 use crate::protocol::change::FileChange;
@@ -106,13 +106,13 @@ documents! {
         turn_id?: String,
         item_id?: String,
         #[serde(flatten)]
-        detail: Detail,
+        detail: UiContent,
     }
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Detail {
+pub(crate) enum UiContent {
     Activity {
         activity: Activity,
     },
@@ -188,7 +188,7 @@ impl UiEvent {
         let Entry { item_id, turn_id, content, .. } = entry;
         let [turn_id, item_id] = [turn_id, item_id].map(|id| id.map(Cow::into_owned));
         let (kind, thread_id) = (UiKind::of(&content), Some(thread_id.to_owned()));
-        let detail = Detail::Entry(Box::new(content));
+        let detail = UiContent::Entry(Box::new(content));
         UiEvent { kind, at_us, thread_id, thread_kind: None, turn_id, item_id, detail }
     }
 }
@@ -274,11 +274,11 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn emit(&mut self, kind: UiKind, detail: Detail) {
+    fn emit(&mut self, kind: UiKind, detail: UiContent) {
         self.emit_at(self.place.clone(), kind, detail);
     }
 
-    fn emit_at(&mut self, place: ItemPlace, kind: UiKind, detail: Detail) {
+    fn emit_at(&mut self, place: ItemPlace, kind: UiKind, detail: UiContent) {
         let thread_kind = place.thread_id.as_deref().and_then(|id| self.thread_kind(id));
         let ItemPlace { thread_id, turn_id, item_id } = place;
         self.out.push(UiEvent { kind, at_us: self.at_us, thread_id, thread_kind, turn_id, item_id, detail });
@@ -290,12 +290,12 @@ impl View<'_> {
     }
 
     fn tell(&mut self, content: Content<'static>) {
-        self.emit(UiKind::of(&content), Detail::Entry(Box::new(content)));
+        self.emit(UiKind::of(&content), UiContent::Entry(Box::new(content)));
     }
 
     fn activity(&mut self, thread_id: String, turn_id: Option<String>, activity: Activity) {
         let place = ItemPlace { thread_id: Some(thread_id), turn_id, item_id: None };
-        self.emit_at(place, UiKind::Activity, Detail::Activity { activity });
+        self.emit_at(place, UiKind::Activity, UiContent::Activity { activity });
     }
 
     fn status(&mut self, subject: Ended, status: &str) {
@@ -303,7 +303,7 @@ impl View<'_> {
     }
 
     fn delta(&mut self, kind: UiKind, part: Option<&'static str>, delta: &str) {
-        self.emit(kind, Detail::Delta(Delta { part, delta: delta.to_owned() }));
+        self.emit(kind, UiContent::Delta(Delta { part, delta: delta.to_owned() }));
     }
 
     /// Events of a step that is not of a message of the server.
@@ -314,7 +314,7 @@ impl View<'_> {
                 let end = TurnEnd::unreported(step.lost_code()).document();
                 let end = Content::Status(EndDocument { subject: Some(Ended::Turn), ..end });
                 let place = ItemPlace { thread_id: thread_id.clone(), turn_id: Some(turn_id.clone()), item_id: None };
-                self.emit_at(place, UiKind::Status, Detail::Entry(Box::new(end)));
+                self.emit_at(place, UiKind::Status, UiContent::Entry(Box::new(end)));
             }
         } else if let Change::Resolved(request, end) = &step.change {
             self.closed(request, end.clone());
@@ -341,7 +341,7 @@ impl View<'_> {
             Change::Progress(params) => {
                 let text = |name: &str| params[name].as_str().map(str::to_owned);
                 let changes = params.get("changes").filter(|changes| !changes.is_null()).cloned();
-                let progress = Detail::Progress(Progress { delta: text("message"), stdin: text("stdin"), changes });
+                let progress = UiContent::Progress(Progress { delta: text("message"), stdin: text("stdin"), changes });
                 self.emit(UiKind::ToolDelta, progress);
             }
             Change::Diff { text, snapshot } => {
@@ -367,7 +367,7 @@ impl View<'_> {
                 }
             }
             Change::Review { review, .. } => {
-                self.emit(UiKind::AutoReview, Detail::Review(Box::new(review.document.clone())));
+                self.emit(UiKind::AutoReview, UiContent::Review(Box::new(review.document.clone())));
             }
             Change::Resolved(request, end) => self.closed(request, end.clone()),
         }
@@ -390,7 +390,7 @@ impl View<'_> {
             ItemKind::User | ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan | ItemKind::Aside => {}
             ItemKind::Compaction => self.status(Ended::Compaction, "in_progress"),
             ItemKind::Command | ItemKind::FileChange | ItemKind::Tool => {
-                self.emit(UiKind::ToolBegin, Detail::Begun(Box::new(item.document())));
+                self.emit(UiKind::ToolBegin, UiContent::Begun(Box::new(item.document())));
                 // A request may come before the start of its item.
                 if let Some(request) = self.conversation.request_about(&self.place) {
                     self.opened(request, &Value::Null);
@@ -436,7 +436,7 @@ impl View<'_> {
                 self.emit_at(
                     place,
                     UiKind::RpcError,
-                    Detail::Answer(Box::new(Answer { id, method, code, message, result: None })),
+                    UiContent::Answer(Box::new(Answer { id, method, code, message, result: None })),
                 );
             }
             None => {
@@ -444,7 +444,7 @@ impl View<'_> {
                 let opened = result.filter(|_| is_opened).and_then(ThreadDescription::within);
                 let is_shown = |result: &&RawValue| result.get().len() <= OUTPUT_BYTES_MAX && result.get() != "null";
                 let result = result.filter(is_shown).map(RawValue::to_owned);
-                let answer = Detail::Answer(Box::new(Answer { id, method, code: None, message: None, result }));
+                let answer = UiContent::Answer(Box::new(Answer { id, method, code: None, message: None, result }));
                 self.emit_at(place, UiKind::RpcResponse, answer);
                 if let (Some((thread_id, _)), Some(event)) = (opened, self.out.last_mut()) {
                     let kind = self.conversation.identities.kind(&thread_id);
@@ -457,14 +457,14 @@ impl View<'_> {
     fn overruled(&mut self, thread_id: Option<String>, overruled: &Overruled) {
         let Overruled { review_id, turn_id, text, .. } = overruled.clone();
         let place = ItemPlace { thread_id, turn_id, item_id: None };
-        let detail = Detail::Overruled(Overruling { review_id, status: OVERRULED, subject: text });
+        let detail = UiContent::Overruled(Overruling { review_id, status: OVERRULED, subject: text });
         self.emit_at(place, UiKind::AutoReview, detail);
     }
 
     fn opened(&mut self, request: &Request, params: &Value) {
         let details = self.conversation.tool_at(&request.place).and_then(|tool| tool.details.as_ref());
         let pending = Pending::of(request, params, details);
-        self.emit(kind(request), Detail::Pending(Box::new(pending)));
+        self.emit(kind(request), UiContent::Pending(Box::new(pending)));
     }
 
     fn closed(&mut self, request: &Request, end: End) {
@@ -479,7 +479,7 @@ impl View<'_> {
             not_sent: not_sent.map(Cow::Owned),
             ..ApprovalDocument::default()
         };
-        self.emit_at(request.place.clone(), kind(request), Detail::Entry(Box::new(Content::Approval(resolved))));
+        self.emit_at(request.place.clone(), kind(request), UiContent::Entry(Box::new(Content::Approval(resolved))));
     }
 }
 

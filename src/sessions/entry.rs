@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use crate::control::request_view::{answer_in_words, files};
 use crate::engine::{Subject, permissions_in_words, without_shell, without_system_shell};
-use crate::history::{Content, Detail, ItemDocument, Pending, ReviewDocument, ReviewStatus, UiEvent, action_in_words};
+use crate::history::{
+    Content, ItemDocument, Pending, ReviewDocument, ReviewStatus, UiContent, UiEvent, action_in_words,
+};
 use crate::journal::Position;
 use crate::protocol::change::{FileChange, Form};
 use crate::protocol::{Method, Showing, ThreadKind};
@@ -389,7 +391,7 @@ impl Facts {
     pub(crate) fn take(&mut self, event: &UiEvent) {
         let (thread_id, kind) = (event.thread_id.as_deref(), event.thread_kind.unwrap_or_default());
         match &event.detail {
-            Detail::Entry(content) => match &**content {
+            UiContent::Entry(content) => match &**content {
                 Content::Usage(usage) => {
                     if let Some(total) = usage.total {
                         self.thread(thread_id, kind).tokens = Some((total, usage.context_window));
@@ -401,7 +403,7 @@ impl Facts {
                 }
                 _ => {}
             },
-            Detail::Answer(answer)
+            UiContent::Answer(answer)
                 if answer.method.as_deref().and_then(Method::of).is_some_and(Method::opens_thread) =>
             {
                 let opened = answer.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());

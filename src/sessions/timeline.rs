@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::engine::without_shell;
 use crate::history::{
-    AUTO_REVIEW, ApprovalDocument, Content, Detail, EndDocument, Ended, ItemDocument, OVERRULED, Pending, PlanDocument,
-    ReviewDocument, Said, UiEvent, UiKind,
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, ItemDocument, OVERRULED, Pending, PlanDocument,
+    ReviewDocument, Said, UiContent, UiEvent, UiKind,
 };
 use crate::protocol::Method;
 use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Kind, Looking, Matcher, Stage};
@@ -198,21 +198,21 @@ impl Timeline {
 
     fn tell(&mut self, event: &SessionEvent, ui: &UiEvent) {
         match (ui.kind, &ui.detail) {
-            (_, Detail::Entry(content)) => self.entry(event, ui, content),
-            (UiKind::AssistantDelta, Detail::Delta(piece)) => self.grows(event, ui, Kind::Assistant, &piece.delta),
-            (UiKind::ReasoningDelta, Detail::Delta(piece)) => self.grows(event, ui, Kind::Reasoning, &piece.delta),
-            (UiKind::Plan, Detail::Delta(piece)) => self.written_plan(event, ui, &piece.delta, Stage::Open),
-            (_, Detail::Delta(piece)) => self.tool_grows(event, ui, Some(&piece.delta), None),
-            (_, Detail::Progress(progress)) => {
+            (_, UiContent::Entry(content)) => self.entry(event, ui, content),
+            (UiKind::AssistantDelta, UiContent::Delta(piece)) => self.grows(event, ui, Kind::Assistant, &piece.delta),
+            (UiKind::ReasoningDelta, UiContent::Delta(piece)) => self.grows(event, ui, Kind::Reasoning, &piece.delta),
+            (UiKind::Plan, UiContent::Delta(piece)) => self.written_plan(event, ui, &piece.delta, Stage::Open),
+            (_, UiContent::Delta(piece)) => self.tool_grows(event, ui, Some(&piece.delta), None),
+            (_, UiContent::Progress(progress)) => {
                 let text = progress.delta.as_deref().or(progress.stdin.as_deref());
                 let changes = progress.changes.as_ref().filter(|changes| changes.is_array());
                 self.tool_grows(event, ui, text, changes);
             }
-            (_, Detail::Begun(item)) => self.tool(event, ui, item, Stage::Open),
-            (_, Detail::Review(review)) => self.review(event, review),
-            (_, Detail::Overruled(review)) => self.overruled(event, &review.subject),
-            (_, Detail::Pending(request)) => self.opened(event, request),
-            (UiKind::RpcError, Detail::Answer(answer)) => {
+            (_, UiContent::Begun(item)) => self.tool(event, ui, item, Stage::Open),
+            (_, UiContent::Review(review)) => self.review(event, review),
+            (_, UiContent::Overruled(review)) => self.overruled(event, &review.subject),
+            (_, UiContent::Pending(request)) => self.opened(event, request),
+            (UiKind::RpcError, UiContent::Answer(answer)) => {
                 let method = answer.method.as_deref().unwrap_or_default();
                 if !Method::of(method).is_some_and(Method::reads_pages) {
                     let message = answer.message.as_ref().and_then(Value::as_str).unwrap_or_default();
@@ -220,7 +220,7 @@ impl Timeline {
                     self.say(event, Kind::Error, Stage::Failed, &title, "");
                 }
             }
-            (_, Detail::Answer(_) | Detail::Activity { .. }) => {}
+            (_, UiContent::Answer(_) | UiContent::Activity { .. }) => {}
         }
     }
 

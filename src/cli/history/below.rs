@@ -32,7 +32,7 @@ pub(super) enum More {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TextKind {
     Command,
     Output,
     /// The text of a change; [`lines_of`] has its lines.
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 /// A text below an action: an output as it stood on the screen in the end, all others as they were written.
 #[derive(Debug)]
 pub(super) struct Below<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: TextKind,
     /// May be empty.
     pub(super) title: String,
     /// A note about missing text.
@@ -59,19 +59,21 @@ pub(super) fn below<'a>(entry: &'a Entry<'_>, detail: &Detail) -> Vec<Below<'a>>
         Content::Command(item) if detail.more != More::None => {
             let command = without_shell(item.command.as_deref().unwrap_or_default());
             let is_long = command.trim_end().contains('\n');
-            all.extend(is_long.then(|| below(Kind::Command, "", command.into())));
+            all.extend(is_long.then(|| below(TextKind::Command, "", command.into())));
         }
         Content::Tool(item) if detail.more == More::All => {
             let members = [("arguments", &item.arguments), ("result", &item.result), ("details", &item.details)];
             all.extend(members.into_iter().filter_map(|(name, value)| Some(json_below(name, value.as_ref()?))));
         }
-        Content::Diff(diff) if detail.has_diffs => all.push(below(Kind::Diff(Form::Turn), "", (&*diff.text).into())),
+        Content::Diff(diff) if detail.has_diffs => {
+            all.push(below(TextKind::Diff(Form::Turn), "", (&*diff.text).into()))
+        }
         _ => {}
     }
     let Some(item) = entry.content.item() else { return all };
     all.extend(output(item, detail));
     for change in item.changes.iter().filter(|_| detail.has_diffs).flat_map(FileChange::all) {
-        let (kind, title) = (Kind::Diff(change.form()), change.path.unwrap_or("a file"));
+        let (kind, title) = (TextKind::Diff(change.form()), change.path.unwrap_or("a file"));
         all.extend(change.diff.map(|diff| below(kind, title, diff.into())));
     }
     all
@@ -80,8 +82,8 @@ pub(super) fn below<'a>(entry: &'a Entry<'_>, detail: &Detail) -> Vec<Below<'a>>
 /// The lines of a text, and what they are in a diff.
 pub(super) fn lines_of<'a>(below: &'a Below<'_>) -> Vec<(LineKind, Cow<'a, str>)> {
     match below.kind {
-        Kind::Diff(form) => change::shown(form, &below.text).collect(),
-        Kind::Command | Kind::Output | Kind::Json => {
+        TextKind::Diff(form) => change::shown(form, &below.text).collect(),
+        TextKind::Command | TextKind::Output | TextKind::Json => {
             below.text.lines().map(|line| (LineKind::Outside, Cow::Borrowed(line))).collect()
         }
     }
@@ -106,7 +108,7 @@ fn output<'a>(item: &'a ItemDocument, detail: &Detail) -> Option<Below<'a>> {
         Cow::Borrowed(text) => text[from..].into(),
         Cow::Owned(text) => text[from..].to_owned().into(),
     };
-    Some(Below { kind: Kind::Output, title: String::new(), missing, text })
+    Some(Below { kind: TextKind::Output, title: String::new(), missing, text })
 }
 
 fn json_below<'a>(name: &str, value: &'a Value) -> Below<'a> {
@@ -115,7 +117,7 @@ fn json_below<'a>(name: &str, value: &'a Value) -> Below<'a> {
         (None, Some(text)) => (text.into(), None),
         (None, None) => (serde_json::to_string_pretty(value).expect("BUG: plain data is JSON").into(), None),
     };
-    Below { kind: Kind::Json, title: name.to_owned(), missing, text }
+    Below { kind: TextKind::Json, title: name.to_owned(), missing, text }
 }
 
 fn not_found(cut_bytes: u64) -> String {
@@ -128,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    fn check(entry: &Value, detail: Detail, expect: &[(Kind, &str, Option<&str>, &str)]) {
+    fn check(entry: &Value, detail: Detail, expect: &[(TextKind, &str, Option<&str>, &str)]) {
         let json = entry.to_string();
         let read = Entry::read(&json).expect("BUG: a test gives entries");
         let all = below(&read, &detail);
@@ -152,12 +154,12 @@ mod tests {
     fn outputs_are_cut_to_their_last_lines() {
         let entry =
             json!({"role": "command", "command": "a\nb", "output": "1\n2\n3\n", "output_truncated_by_bytes": 9});
-        check(&entry, BRIEF, &[(Kind::Output, "", Some("… 1 more above"), "2\n3\n")]);
+        check(&entry, BRIEF, &[(TextKind::Output, "", Some("… 1 more above"), "2\n3\n")]);
         let notes = Detail { output_lines_max: Some(3), ..NOTES };
         let cut = "… 9 bytes before this are not shown";
-        check(&entry, notes, &[(Kind::Command, "", None, "a\nb"), (Kind::Output, "", Some(cut), "1\n2\n3\n")]);
+        check(&entry, notes, &[(TextKind::Command, "", None, "a\nb"), (TextKind::Output, "", Some(cut), "1\n2\n3\n")]);
         let lost = "… 9 bytes before this are no longer on record";
-        check(&entry, ALL, &[(Kind::Command, "", None, "a\nb"), (Kind::Output, "", Some(lost), "1\n2\n3\n")]);
+        check(&entry, ALL, &[(TextKind::Command, "", None, "a\nb"), (TextKind::Output, "", Some(lost), "1\n2\n3\n")]);
         check(&json!({"role": "command", "output": ""}), ALL, &[]);
     }
 
@@ -170,7 +172,7 @@ mod tests {
             ("one two\u{8}\u{8}\u{8}six\n", "one six\n"),
             ("x\ty \n", "x\ty \n"),
         ] {
-            check(&json!({"role": "command", "output": output}), BRIEF, &[(Kind::Output, "", None, expect)]);
+            check(&json!({"role": "command", "output": output}), BRIEF, &[(TextKind::Output, "", None, expect)]);
         }
     }
 
@@ -179,7 +181,8 @@ mod tests {
         let entry =
             json!({"role": "file_change", "changes": [{"path": "/a", "diff": "+x"}, {"path": "/b", "diff": ""}]});
         check(&entry, NOTES, &[]);
-        let of_files = [(Kind::Diff(Form::Updated), "/a", None, "+x"), (Kind::Diff(Form::Updated), "/b", None, "")];
+        let of_files =
+            [(TextKind::Diff(Form::Updated), "/a", None, "+x"), (TextKind::Diff(Form::Updated), "/b", None, "")];
         check(&entry, ALL, &of_files);
         let entry = json!({"role": "tool", "arguments": {"a": 1}, "result": {"truncated_by_bytes": 3, "tail": "x"}});
         check(&entry, NOTES, &[]);
@@ -187,7 +190,7 @@ mod tests {
         check(
             &entry,
             ALL,
-            &[(Kind::Json, "arguments", None, "{\n  \"a\": 1\n}"), (Kind::Json, "result", Some(lost), "x")],
+            &[(TextKind::Json, "arguments", None, "{\n  \"a\": 1\n}"), (TextKind::Json, "result", Some(lost), "x")],
         );
     }
 }

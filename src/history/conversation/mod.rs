@@ -14,13 +14,14 @@ use serde_json::value::RawValue;
 
 use super::bounded::{Bounded, Weigh, masked_json};
 use super::diffs::Snapshot;
+use super::entry::Usage;
 use super::identity::Identities;
 use super::item::{Item, ToolCall, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen, call_key, is_adopted};
 use super::request::{End, Request, RequestState};
 use super::review::Review;
 use super::turn::{
-    Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, StatusKind, Thread, Turn, TurnEnd, TurnEvent, Usage, number,
+    Failure, Known, OUTCOME_UNKNOWN, Plan, STREAM_CLOSED, StatusKind, Thread, Turn, TurnEnd, TurnEvent, number,
 };
 use crate::journal::Position;
 use crate::protocol::{ItemPlace, Method};

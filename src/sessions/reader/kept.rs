@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::first_at_us;
 use super::{journal_dir, segments};
-use crate::history::{self, Detail, Pending, UiEvent, rfc3339_millis};
+use crate::history::{self, Pending, UiContent, UiEvent, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, JournalGap, Side, TranscriptLine};
 use crate::journal::{Generation, Position, SegmentName};
 use crate::protocol::ThreadKind;
@@ -196,7 +196,7 @@ pub(super) fn entry_of(said: &TranscriptLine, thread_kind: ThreadKind, body_byte
     let mut timeline = Timeline::of(Range::default(), body_bytes_max);
     let opened = Pending::of_entry(&line);
     let event = UiEvent::of_entry(line, &said.thread_id, at_us);
-    let opened = opened.map(|request| UiEvent { detail: Detail::Pending(Box::new(request)), ..event.clone() });
+    let opened = opened.map(|request| UiEvent { detail: UiContent::Pending(Box::new(request)), ..event.clone() });
     for event in opened.into_iter().chain([event]) {
         timeline.take(&SessionEvent { at: nowhere(), at_us, what: Happening::Ui(Box::new(event)) });
     }

@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 
 use super::super::super::screen::{Clock, Tone};
-use super::super::below::{Below, Detail, Kind, below, lines_of};
+use super::super::below::{Below, Detail, TextKind, below, lines_of};
 use super::super::entry::{Words, Written, words};
 use super::message::{self, Block, Inline};
 use super::shown::{Part, line_shown, parts};
@@ -203,10 +203,10 @@ fn below_did(page: &mut String, below: &Below<'_>) {
         let _ = writeln!(page, "<div class=\"note\">{}</div>", escaped(&line_shown(note)));
     }
     match below.kind {
-        Kind::Output | Kind::Command | Kind::Json => {
+        TextKind::Output | TextKind::Command | TextKind::Json => {
             pre(page, &below.text.lines().map(line_shown).collect::<Vec<_>>().join("\n"))
         }
-        Kind::Diff(_) => {
+        TextKind::Diff(_) => {
             page.push_str("<pre>\n");
             for (kind, line) in lines_of(below) {
                 let text = escaped(&line_shown(&line));

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use super::super::super::screen::Clock;
-use super::super::below::{Below, Detail, Kind, below, lines_of};
+use super::super::below::{Below, Detail, TextKind, below, lines_of};
 use super::super::entry::{Words, Written, words};
 use super::message::{self, Block, Inline};
 use super::shown::{Part, line_shown, parts};
@@ -59,10 +59,10 @@ fn below_did(text: &mut String, below: &Below<'_>) {
     }
     let lines = |shown: fn(&str) -> String| below.text.lines().map(shown).collect::<Vec<_>>();
     match below.kind {
-        Kind::Output => fenced(text, "text", &lines(line_shown)),
-        Kind::Command => fenced(text, "sh", &lines(line_shown)),
-        Kind::Json => fenced(text, "json", &lines(line_shown)),
-        Kind::Diff(_) => {
+        TextKind::Output => fenced(text, "text", &lines(line_shown)),
+        TextKind::Command => fenced(text, "sh", &lines(line_shown)),
+        TextKind::Json => fenced(text, "json", &lines(line_shown)),
+        TextKind::Diff(_) => {
             let lines: Vec<String> = lines_of(below).iter().map(|(_, line)| line_shown(line)).collect();
             fenced(text, "diff", &lines);
         }

@@ -45,11 +45,11 @@ pub(super) fn blocks(text: &str) -> Option<Vec<Block>> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let text: Vec<String> = text.lines().map(line_shown).collect();
     let text = text.join("\n");
-    let mut open = vec![Open::new(Kind::Group)];
+    let mut open = vec![Open::new(TagKind::Group)];
     for event in Parser::new_ext(&text, options) {
         match event {
             Event::Start(tag) => {
-                let kind = Kind::of(&tag);
+                let kind = TagKind::of(&tag);
                 if let (Some(top), true) = (open.last_mut(), kind.is_block()) {
                     top.end_paragraph();
                 }
@@ -82,7 +82,7 @@ pub(super) fn blocks(text: &str) -> Option<Vec<Block>> {
 
 /// What a tag begins.
 #[derive(Debug)]
-enum Kind {
+enum TagKind {
     /// Its parts count for what it is in.
     Group,
     Paragraph,
@@ -100,37 +100,42 @@ enum Kind {
     Link(String),
 }
 
-impl Kind {
-    fn of(tag: &Tag<'_>) -> Kind {
+impl TagKind {
+    fn of(tag: &Tag<'_>) -> TagKind {
         match tag {
-            Tag::Paragraph | Tag::HtmlBlock => Kind::Paragraph,
-            Tag::Heading { level, .. } => Kind::Heading(*level as usize),
-            Tag::BlockQuote(_) => Kind::Quote,
-            Tag::CodeBlock(_) => Kind::Code,
-            Tag::List(first) => Kind::List(*first),
-            Tag::Item => Kind::Item,
-            Tag::Table(_) => Kind::Table,
-            Tag::TableHead | Tag::TableRow => Kind::Row,
-            Tag::TableCell => Kind::Cell,
-            Tag::Emphasis => Kind::Emphasis,
-            Tag::Strong => Kind::Strong,
-            Tag::Strikethrough => Kind::Deleted,
-            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => Kind::Link(dest_url.to_string()),
+            Tag::Paragraph | Tag::HtmlBlock => TagKind::Paragraph,
+            Tag::Heading { level, .. } => TagKind::Heading(*level as usize),
+            Tag::BlockQuote(_) => TagKind::Quote,
+            Tag::CodeBlock(_) => TagKind::Code,
+            Tag::List(first) => TagKind::List(*first),
+            Tag::Item => TagKind::Item,
+            Tag::Table(_) => TagKind::Table,
+            Tag::TableHead | Tag::TableRow => TagKind::Row,
+            Tag::TableCell => TagKind::Cell,
+            Tag::Emphasis => TagKind::Emphasis,
+            Tag::Strong => TagKind::Strong,
+            Tag::Strikethrough => TagKind::Deleted,
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => TagKind::Link(dest_url.to_string()),
             Tag::FootnoteDefinition(_)
             | Tag::DefinitionList
             | Tag::DefinitionListTitle
             | Tag::DefinitionListDefinition
             | Tag::Superscript
             | Tag::Subscript
-            | Tag::MetadataBlock(_) => Kind::Group,
+            | Tag::MetadataBlock(_) => TagKind::Group,
         }
     }
 
     fn is_block(&self) -> bool {
         match self {
-            Kind::Paragraph | Kind::Heading(_) | Kind::Quote | Kind::List(_) | Kind::Item | Kind::Code => true,
-            Kind::Table | Kind::Row | Kind::Cell => true,
-            Kind::Group | Kind::Strong | Kind::Emphasis | Kind::Deleted | Kind::Link(_) => false,
+            TagKind::Paragraph
+            | TagKind::Heading(_)
+            | TagKind::Quote
+            | TagKind::List(_)
+            | TagKind::Item
+            | TagKind::Code => true,
+            TagKind::Table | TagKind::Row | TagKind::Cell => true,
+            TagKind::Group | TagKind::Strong | TagKind::Emphasis | TagKind::Deleted | TagKind::Link(_) => false,
         }
     }
 }
@@ -138,7 +143,7 @@ impl Kind {
 /// What has begun and not ended, with its parts so far.
 #[derive(Debug)]
 struct Open {
-    kind: Kind,
+    kind: TagKind,
     blocks: Vec<Block>,
     inlines: Vec<Inline>,
     items: Vec<Vec<Block>>,
@@ -147,7 +152,7 @@ struct Open {
 }
 
 impl Open {
-    fn new(kind: Kind) -> Open {
+    fn new(kind: TagKind) -> Open {
         let (blocks, inlines, items, rows, cells) = Default::default();
         Open { kind, blocks, inlines, items, rows, cells }
     }
@@ -191,40 +196,50 @@ impl Open {
     /// Ends it, as a part of `top`.
     fn end_in(mut self, top: &mut Open) {
         let inlines = match &self.kind {
-            Kind::Quote | Kind::Item | Kind::Group => Vec::new(),
-            Kind::Paragraph | Kind::Heading(_) | Kind::List(_) | Kind::Code | Kind::Table | Kind::Row | Kind::Cell => {
+            TagKind::Quote | TagKind::Item | TagKind::Group => Vec::new(),
+            TagKind::Paragraph
+            | TagKind::Heading(_)
+            | TagKind::List(_)
+            | TagKind::Code
+            | TagKind::Table
+            | TagKind::Row
+            | TagKind::Cell => trimmed(std::mem::take(&mut self.inlines)),
+            TagKind::Strong | TagKind::Emphasis | TagKind::Deleted | TagKind::Link(_) => {
                 trimmed(std::mem::take(&mut self.inlines))
             }
-            Kind::Strong | Kind::Emphasis | Kind::Deleted | Kind::Link(_) => trimmed(std::mem::take(&mut self.inlines)),
         };
         match self.kind {
-            Kind::Group => {
+            TagKind::Group => {
                 top.inlines.append(&mut self.inlines);
                 top.blocks.append(&mut self.blocks);
             }
-            Kind::Paragraph => top.blocks.extend((!inlines.is_empty()).then_some(Block::Paragraph(inlines))),
-            Kind::Heading(level) => top.blocks.extend((!inlines.is_empty()).then_some(Block::Heading(level, inlines))),
-            Kind::Quote => {
+            TagKind::Paragraph => top.blocks.extend((!inlines.is_empty()).then_some(Block::Paragraph(inlines))),
+            TagKind::Heading(level) => {
+                top.blocks.extend((!inlines.is_empty()).then_some(Block::Heading(level, inlines)))
+            }
+            TagKind::Quote => {
                 self.end_paragraph();
                 top.blocks.extend((!self.blocks.is_empty()).then_some(Block::Quote(self.blocks)));
             }
-            Kind::Item => {
+            TagKind::Item => {
                 self.end_paragraph();
                 top.items.extend((!self.blocks.is_empty()).then_some(self.blocks));
             }
-            Kind::List(first) => top.blocks.extend((!self.items.is_empty()).then_some(Block::List(first, self.items))),
-            Kind::Code => top.blocks.push(Block::Code(code_lines(&inlines))),
-            Kind::Table => top.blocks.extend((!self.rows.is_empty()).then_some(Block::Table(self.rows))),
-            Kind::Row => top.rows.push(self.cells),
-            Kind::Cell => top.cells.push(inlines),
-            Kind::Strong => top.inlines.extend((!inlines.is_empty()).then_some(Inline::Strong(inlines))),
-            Kind::Emphasis => top.inlines.extend((!inlines.is_empty()).then_some(Inline::Emphasis(inlines))),
-            Kind::Deleted => top.inlines.extend((!inlines.is_empty()).then_some(Inline::Deleted(inlines))),
-            Kind::Link(to) if is_allowed(&to) => {
+            TagKind::List(first) => {
+                top.blocks.extend((!self.items.is_empty()).then_some(Block::List(first, self.items)))
+            }
+            TagKind::Code => top.blocks.push(Block::Code(code_lines(&inlines))),
+            TagKind::Table => top.blocks.extend((!self.rows.is_empty()).then_some(Block::Table(self.rows))),
+            TagKind::Row => top.rows.push(self.cells),
+            TagKind::Cell => top.cells.push(inlines),
+            TagKind::Strong => top.inlines.extend((!inlines.is_empty()).then_some(Inline::Strong(inlines))),
+            TagKind::Emphasis => top.inlines.extend((!inlines.is_empty()).then_some(Inline::Emphasis(inlines))),
+            TagKind::Deleted => top.inlines.extend((!inlines.is_empty()).then_some(Inline::Deleted(inlines))),
+            TagKind::Link(to) if is_allowed(&to) => {
                 let text = if inlines.is_empty() { vec![Inline::Text(to.clone())] } else { inlines };
                 top.inlines.push(Inline::Link(to, text));
             }
-            Kind::Link(to) => {
+            TagKind::Link(to) => {
                 let is_named = plain_text(&inlines) == to || to.is_empty();
                 top.inlines.extend(inlines);
                 top.inlines.extend((!is_named).then(|| Inline::Text(line_shown(&format!(" ({to})")))));
