@@ -81,8 +81,7 @@ pub(crate) fn run_in_terminal(
     startup: Option<&Startup>,
     seen: impl FnMut(Happened<'_>),
 ) -> io::Result<Ran> {
-    let signals =
-        Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH])?;
+    let signals = Signals::listen(&[SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH])?;
     let (ours, theirs) = terminals::pair()?;
     terminals::set_mode(&theirs, terminal.before())?;
     if let Some(size) = terminal.size() {
