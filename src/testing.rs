@@ -29,10 +29,6 @@ pub mod driver {
     pub use crate::relay::{Broken, Direction, Pair, ReadEnd, ReadOutcome, WriteEnd};
 }
 
-pub mod descriptors {
-    pub use crate::os::terminals::terminal;
-}
-
 pub mod engine {
     pub use crate::engine::{
         AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ChildEffect, ClientName, ContextBounds,
@@ -100,6 +96,10 @@ pub mod store {
 
 pub mod secrets {
     pub use crate::secrets::{InPieces, Masker, Pieces, redacted, redacted_json};
+}
+
+pub mod terminals {
+    pub use crate::os::terminals::pair;
 }
 
 pub mod websocket {

@@ -16,13 +16,13 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use super::screen::{Ran, not_started, status_of};
 use super::tail::Tail;
-use crate::os::descriptors::{are_same_file, stderr, stdout, write};
+use crate::os::Errno;
+use crate::os::descriptors::{are_same_file, stderr, stdout, write_all};
 use crate::os::launch;
 use crate::os::polling::{PollFlags, poll_one};
 use crate::os::processes::{self, Pid};
 use crate::os::signals::{Signal, Signals};
 use crate::os::terminals::has_us_in_foreground;
-use crate::os::{self, Errno};
 
 /// Size of one read, in bytes.
 const READ_BYTES: usize = 64 << 10;
@@ -126,28 +126,13 @@ fn pass(
                 Err(_) => return None,
             };
             // The reader is gone: closing our end lets the program notice, as it would without us.
+            let to = if to == Stream::Out { stdout() } else { stderr() };
             if write_all(to, &buffer[..read]).is_err() {
                 return None;
             }
             tail.lock().unwrap_or_else(PoisonError::into_inner).take(&buffer[..read]);
         }
     })
-}
-
-/// Writes without buffering.
-fn write_all(to: Stream, bytes: &[u8]) -> os::Result<()> {
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let fd = if to == Stream::Out { stdout() } else { stderr() };
-        match write(fd, rest) {
-            Ok(written) => rest = &rest[written..],
-            Err(Errno::INTR) => {}
-            // Another process has made it non-blocking; wait for room.
-            Err(Errno::AGAIN) => drop(poll_one(&fd, PollFlags::OUT, None)),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// Processes that outlive the program continue to write to the same place: `cat` takes over from us.

@@ -21,9 +21,7 @@ use super::{CliError, Done};
 use crate::config::{Complaint, Environment, Flags, SessionName, Settings, parse_bool, parse_duration};
 use crate::control::client::{self, Attached};
 use crate::engine::Exit;
-use crate::os::Errno;
-use crate::os::descriptors::{read, stdin, stdout, write};
-use crate::os::polling::{PollFlags, poll_one};
+use crate::os::descriptors::{read_waiting, stdin, stdout, write_all};
 use crate::relay::locate::{self, Codex, LocateError};
 use crate::relay::{self, RelayError, ServerCommand};
 use crate::store::Otherwise;
@@ -263,30 +261,11 @@ fn carry(stream: UnixStream, at: &str) -> Done {
 fn copy(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Copied {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let taken = match read(from, &mut chunk) {
-            Ok(0) => return Copied::All,
-            Ok(taken) => taken,
-            Err(error) if may_go_on(error, from, PollFlags::IN) => continue,
+        match read_waiting(from, &mut chunk) {
             // The connection was reset, or the terminal hung up.
-            Err(_) => return Copied::All,
-        };
-        let mut rest = &chunk[..taken];
-        while !rest.is_empty() {
-            match write(to, rest) {
-                Ok(written) => rest = &rest[written..],
-                Err(error) if may_go_on(error, to, PollFlags::OUT) => {}
-                Err(_) => return Copied::Unwanted,
-            }
+            Ok(0) | Err(_) => return Copied::All,
+            Ok(taken) if write_all(to, &chunk[..taken]).is_err() => return Copied::Unwanted,
+            Ok(_) => {}
         }
     }
-}
-
-/// Whether to retry after an error: a signal arrived, or someone else made the descriptor non-blocking. In that case it waits
-/// until the descriptor is ready.
-fn may_go_on(error: Errno, fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
-    if error == Errno::AGAIN {
-        // If this fails, the next read or write reports it.
-        let _ = poll_one(&fd, flags, None);
-    }
-    error == Errno::AGAIN || error == Errno::INTR
 }

@@ -211,15 +211,15 @@ fn run(words: &[String], cwd: Option<&Path>) -> Result<String, String> {
         Ok(CommandState::Ended(status)) if status.success() => Ok(printed(bytes)),
         Ok(CommandState::Ended(status)) => Err(format!("it ended with {status}")),
         Ok(CommandState::TooMuchOutput) => {
-            kill(&mut child);
+            processes::kill_group_of(&mut child);
             Ok(printed(bytes))
         }
         Ok(CommandState::TimedOut) => {
-            kill(&mut child);
+            processes::kill_group_of(&mut child);
             Err(format!("it took over {FRAGMENT_WAIT_MAX:?}, and was killed"))
         }
         Err(error) => {
-            kill(&mut child);
+            processes::kill_group_of(&mut child);
             Err(error.to_string())
         }
     }
@@ -289,12 +289,6 @@ fn wait_for(stdout: Option<&ChildStdout>, wait_max: Duration) {
     if !matches!(polled, Some(Ok(_))) {
         std::thread::park_timeout(wait_max);
     }
-}
-
-/// Kills the process group of a child that is not reaped, and reaps the child.
-fn kill(child: &mut Child) {
-    let _ = processes::signal_group_of(child, Signal::KILL);
-    let _ = child.wait();
 }
 
 #[cfg(test)]

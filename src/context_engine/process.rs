@@ -19,7 +19,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::os::launch;
-use crate::os::processes;
+use crate::os::processes::{Pid, signal_group};
 use crate::os::signals::Signal;
 use crate::secrets::redacted;
 
@@ -215,7 +215,7 @@ impl Process {
 
     /// The child is not reaped yet, so its process id cannot belong to another process.
     fn signal(&self, signal: Signal) {
-        if let Err(error) = processes::signal_group_of(&self.child, signal) {
+        if let Err(error) = signal_group(Pid::from_child(&self.child), signal) {
             tracing::debug!(%error, "signal the context engine");
         }
     }

@@ -12,7 +12,8 @@ use rustix::io::FdFlags;
 pub(crate) use rustix::io::{retry_on_intr, write};
 pub(crate) use rustix::stdio::{stderr, stdin, stdout};
 
-use super::Result;
+use super::polling::{PollFlags, poll_one};
+use super::{Errno, Result};
 
 /// The first descriptor that is not a standard stream.
 pub(crate) const FIRST_OTHER: RawFd = 3;
@@ -41,7 +42,32 @@ pub(crate) fn write_vectored(fd: impl AsFd, slices: &[IoSlice<'_>]) -> Result<us
     rustix::io::writev(fd, slices)
 }
 
-/// Makes reads and writes fail with [`Errno::AGAIN`](super::Errno::AGAIN) instead of waiting, for all that share the open file.
+/// Reads some bytes, and waits for them also if another process that shares the open file has made it non-blocking.
+pub(crate) fn read_waiting(fd: impl AsFd, bytes: &mut [u8]) -> Result<usize> {
+    waiting(&fd, PollFlags::IN, || read(&fd, bytes))
+}
+
+/// Writes all bytes, and waits as [`read_waiting`] does.
+pub(crate) fn write_all(fd: impl AsFd, mut bytes: &[u8]) -> Result<()> {
+    while !bytes.is_empty() {
+        let written = waiting(&fd, PollFlags::OUT, || write(&fd, bytes))?;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}
+
+fn waiting(fd: &impl AsFd, flags: PollFlags, mut attempt: impl FnMut() -> Result<usize>) -> Result<usize> {
+    loop {
+        match attempt() {
+            Err(Errno::INTR) => {}
+            // If this fails, the next attempt does too.
+            Err(Errno::AGAIN) => drop(poll_one(fd, flags, None)),
+            done => return done,
+        }
+    }
+}
+
+/// Makes reads and writes fail with [`Errno::AGAIN`] instead of waiting, for all that share the open file.
 pub(crate) fn never_block(fd: impl AsFd) -> Result<()> {
     rustix::io::ioctl_fionbio(fd, true)
 }

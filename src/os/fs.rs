@@ -9,8 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+/// `check_access` fails if the user may not use a file or a folder so.
+pub(crate) use rustix::fs::{Access, FileType, Mode, access as check_access};
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, Stat};
-pub(crate) use rustix::fs::{FileType, Mode};
 
 use super::identity::own_uid;
 use super::{Errno, Result, descriptors};
@@ -170,28 +171,6 @@ pub(crate) fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }
-}
-
-/// Use of a file or a folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Use {
-    /// Writing to a file, or creating a file in a folder that is named already.
-    Write,
-    /// Running a program.
-    Run,
-    /// Creating a file in a folder.
-    CreateIn,
-}
-
-/// Fails if the user may not use a file or a folder so.
-pub(crate) fn check_use(path: &Path, usage: Use) -> Result<()> {
-    use rustix::fs::Access;
-    let access = match usage {
-        Use::Write => Access::WRITE_OK,
-        Use::Run => Access::EXEC_OK,
-        Use::CreateIn => Access::WRITE_OK | Access::EXEC_OK,
-    };
-    rustix::fs::access(path, access)
 }
 
 /// Whether a file has attributes that a new one in its folder would not get by itself. macOS gives some to files of its own accord,

@@ -30,7 +30,7 @@ const DESCRIPTORS_MAX: RawFd = 4_096;
 
 /// The state at our start.
 #[derive(Clone, Copy)]
-struct Launch {
+pub(super) struct Launch {
     mask: libc::sigset_t,
     /// Bit n-1 is set if signal n was ignored.
     ignored: u64,
@@ -56,17 +56,13 @@ static READ_BEFORE_MAIN: extern "C" fn() = {
     read
 };
 
-fn launch() -> &'static Launch {
+/// The state at our start. It is read now on a system without [`READ_BEFORE_MAIN`], so call this before changing it.
+pub(super) fn launch() -> &'static Launch {
     LAUNCH.get_or_init(|| Launch {
         mask: current_mask(),
         ignored: (1..=SIGNAL_MAX).filter(|number| is_ignored(*number)).map(bit).sum(),
         closed: [0, 1, 2].map(|fd| descriptor_flags(fd).is_none()),
     })
-}
-
-/// Reads the state before it is changed, on a system without [`READ_BEFORE_MAIN`].
-pub(super) fn remember() {
-    launch();
 }
 
 fn bit(number: i32) -> u64 {

@@ -11,26 +11,22 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Child;
 
-pub(crate) use rustix::process::Pid;
-use rustix::process::{WaitOptions, kill_process, kill_process_group, setsid, test_kill_process, waitpid};
+/// Signals go to a process or to the group that it leads. The caller knows that it has not been reaped: otherwise another one may have
+/// its id.
+pub(crate) use rustix::process::{
+    Pid, kill_process as signal, kill_process_group as signal_group, setsid as begin_session,
+};
+use rustix::process::{WaitOptions, test_kill_process, waitpid};
 use serde::{Deserialize, Serialize};
 
 use super::Result;
 use super::signals::Signal;
 
-/// Sends a signal to a process. The caller knows that it has not been reaped: otherwise another one may have its id.
-pub(crate) fn signal(pid: Pid, signal: Signal) -> Result<()> {
-    kill_process(pid, signal)
-}
-
-/// Sends a signal to a process group. Its leader has not been reaped, or another group may have its id.
-pub(crate) fn signal_group(pid: Pid, signal: Signal) -> Result<()> {
-    kill_process_group(pid, signal)
-}
-
-/// Sends a signal to the process group that a child leads. The child has not been reaped.
-pub(crate) fn signal_group_of(child: &Child, signal: Signal) -> Result<()> {
-    kill_process_group(Pid::from_child(child), signal)
+/// Kills the process group that a child leads, which has not been reaped, and reaps the child.
+pub(crate) fn kill_group_of(child: &mut Child) {
+    // It may have exited meanwhile.
+    let _ = signal_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.wait();
 }
 
 /// Whether a process has this id, and is ours to signal.
@@ -67,11 +63,6 @@ fn changed(child: Pid, options: WaitOptions) -> Result<Option<Change>> {
         ended.or(status.stopped().then_some(Change::Stopped))
     });
     Ok(change)
-}
-
-/// Makes this process the leader of a new session, without a terminal.
-pub(crate) fn begin_session() -> Result<()> {
-    setsid().map(drop)
 }
 
 /// The process group of a process, or ours. `None` if the process is gone, or if the leader of the group is in another process
@@ -115,7 +106,7 @@ impl ProcessIdentity {
     /// Signals it, unless it has exited.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         match raw(self.pid).filter(|_| self.is_alive()) {
-            Some(pid) => Ok(kill_process(pid, signal)?),
+            Some(pid) => Ok(self::signal(pid, signal)?),
             None => Ok(()),
         }
     }
@@ -125,7 +116,7 @@ impl ProcessIdentity {
         let Some(pid) = raw(self.pid) else { return Ok(()) };
         match process_group(Some(pid)) {
             Some(group) if process_group(None) != Some(group) && self.is_alive() => {
-                Ok(kill_process_group(group, Signal::KILL)?)
+                Ok(signal_group(group, Signal::KILL)?)
             }
             Some(_) | None => self.signal(Signal::KILL),
         }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{SIG_IGN, SIG_UNBLOCK, SIGCHLD, SIGTSTP};
-pub(crate) use rustix::process::Signal;
-use rustix::process::{getpid, kill_current_process_group, kill_process};
+pub(crate) use rustix::process::{Signal, kill_current_process_group as raise_in_group};
+use rustix::process::{getpid, kill_process};
 use tokio::sync::oneshot;
 
 use super::polling::{PollFlags, poll_one};
@@ -81,7 +81,7 @@ impl AsFd for Signals {
 /// Unblocks these signals in the calling thread and in the threads that it starts.
 #[expect(unsafe_code, reason = "no safe interface changes the signal mask")]
 pub(crate) fn unblock(numbers: &[i32]) {
-    launch::remember();
+    launch::launch();
     // SAFETY: an all-zero `sigset_t` is valid to be initialised by `sigemptyset`; the numbers are those of signals; the
     // old mask is not requested.
     unsafe {
@@ -96,18 +96,13 @@ pub(crate) fn unblock(numbers: &[i32]) {
 
 /// Makes this program, and those that it starts without [`launch::hand_down`], ignore a signal.
 pub(crate) fn ignore(number: i32) {
-    launch::remember();
+    launch::launch();
     set_disposition(number, SIG_IGN);
 }
 
 /// Sends a signal to this process.
 pub(crate) fn raise(signal: Signal) -> Result<()> {
     kill_process(getpid(), signal)
-}
-
-/// Sends a signal to our process group.
-pub(crate) fn raise_in_group(signal: Signal) -> Result<()> {
-    kill_current_process_group(signal)
 }
 
 /// Stops our process group as Ctrl-Z would: with the default action, which stops any program.

@@ -5,38 +5,36 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, ptsname, unlockpt};
+/// Makes a terminal the one that controls our session, which we lead and which has none.
+pub(crate) use rustix::process::ioctl_tiocsctty as control;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, tcflush, tcgetattr, tcgetpgrp,
-    tcgetwinsize, tcsetattr, tcsetpgrp, tcsetwinsize, ttyname,
+    InputModes, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, tcflush, tcsetattr, ttyname,
 };
-pub(crate) use rustix::termios::{Termios, Winsize};
+/// A size is that of a terminal's screen; when it changes, the programs in it get SIGWINCH. The foreground is a process group.
+pub(crate) use rustix::termios::{
+    Termios, Winsize, tcgetattr as mode, tcgetpgrp as foreground, tcgetwinsize as size, tcsetpgrp as set_foreground,
+    tcsetwinsize as set_size,
+};
 
 use super::Result;
 use super::descriptors::{read, stdin};
 use super::polling::{PollFlags, poll_one};
-use super::processes::{Pid, process_group};
+use super::processes::process_group;
 
 /// Most unread keys that are taken, in bytes: a terminal itself holds no more than 4 KiB.
 const UNREAD_BYTES_MAX: usize = 16 << 10;
 
-/// Our side of a new terminal, which does not become the one that controls us. On macOS a program that another thread starts at
-/// this moment inherits it, and holds it until it exits.
-pub fn terminal() -> io::Result<OwnedFd> {
+/// Our side of a new terminal, and the side of the programs in it. It does not become the one that controls us. On macOS a program
+/// that another thread starts at this moment inherits our side, and holds it until it exits.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
     #[cfg(target_os = "linux")]
-    return Ok(rustix::pty::openpt(flags | OpenptFlags::CLOEXEC)?);
+    let ours = openpt(flags | OpenptFlags::CLOEXEC)?;
     #[cfg(not(target_os = "linux"))]
-    {
-        let terminal = rustix::pty::openpt(flags)?;
-        super::descriptors::close_at_exec(&terminal)?;
-        Ok(terminal)
-    }
-}
-
-/// Our side of a new terminal, and the side of the programs in it.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let ours = terminal()?;
+    let ours = openpt(flags)?;
+    #[cfg(not(target_os = "linux"))]
+    super::descriptors::close_at_exec(&ours)?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -48,15 +46,6 @@ pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 pub(crate) fn open_to_write(terminal: impl AsFd) -> Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     rustix::fs::open(ttyname(terminal, Vec::new())?, flags, Mode::empty())
-}
-
-/// Makes a terminal the one that controls our session, which we lead and which has none.
-pub(crate) fn control(terminal: impl AsFd) -> Result<()> {
-    rustix::process::ioctl_tiocsctty(terminal)
-}
-
-pub(crate) fn mode(terminal: impl AsFd) -> Result<Termios> {
-    tcgetattr(terminal)
 }
 
 /// Changes the mode at once. In the background of the terminal, the system stops us.
@@ -76,25 +65,6 @@ pub(crate) fn silent(mode: &Termios) -> Termios {
     let mut silent = mode.clone();
     silent.local_modes.remove(LocalModes::ECHO);
     silent
-}
-
-pub(crate) fn size(terminal: impl AsFd) -> Result<Winsize> {
-    tcgetwinsize(terminal)
-}
-
-/// Changes the size. The programs in it get SIGWINCH.
-pub(crate) fn set_size(terminal: impl AsFd, size: Winsize) -> Result<()> {
-    tcsetwinsize(terminal, size)
-}
-
-/// The process group in the foreground of a terminal.
-pub(crate) fn foreground(terminal: impl AsFd) -> Result<Pid> {
-    tcgetpgrp(terminal)
-}
-
-/// Puts a process group into the foreground of a terminal.
-pub(crate) fn set_foreground(terminal: impl AsFd, group: Pid) -> Result<()> {
-    tcsetpgrp(terminal, group)
 }
 
 /// Whether our process group is in the foreground of a terminal. Fails if it has no foreground.

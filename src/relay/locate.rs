@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{Environment, Settings, Source, is_path};
 use crate::files::{self, Folder};
-use crate::os::fs::{Use, check_use};
+use crate::os::fs::{Access, check_access};
 use crate::os::processes::own_program;
 
 /// Limit of nested relays. An agent may well run a codex within a codex; a wrapper that loops increases the number
@@ -318,7 +318,7 @@ pub(crate) fn is_shared(settings: &Settings, environment: &Environment) -> bool 
 /// Whether the path leads to an executable file.
 pub(crate) fn is_program(candidate: &PathBuf) -> bool {
     let is_file = candidate.metadata().is_ok_and(|metadata| metadata.is_file());
-    is_file && check_use(candidate, Use::Run).is_ok()
+    is_file && check_access(candidate, Access::EXEC_OK).is_ok()
 }
 
 /// The first executable file called `name` in the folders of `path`, except `but`.

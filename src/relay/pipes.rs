@@ -16,7 +16,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::os::descriptors::{self, Kind};
-use crate::os::polling::{PollFlags, poll_one};
 use crate::os::{self, Errno, sockets};
 
 /// Size of one read in bytes: the default capacity of a Linux pipe.
@@ -219,24 +218,13 @@ impl Feeder {
 fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
-        let read = match descriptors::read(from, &mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(read) => read,
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error),
-        };
-        let mut rest = &buffer[..read];
-        while !rest.is_empty() {
-            match descriptors::write(to, &rest[..rest.len().min(FED_BYTES)]) {
-                Ok(written) => {
-                    rest = &rest[written..];
-                    written_bytes.fetch_add(written as u64, Ordering::Relaxed);
-                }
-                Err(Errno::INTR) => {}
-                // Another process that shares the description has set O_NONBLOCK.
-                Err(Errno::AGAIN) => drop(poll_one(to, PollFlags::OUT, None)),
-                Err(error) => return Err(error),
-            }
+        let read = descriptors::read_waiting(from, &mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        for piece in buffer[..read].chunks(FED_BYTES) {
+            descriptors::write_all(to, piece)?;
+            written_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
     }
 }
@@ -244,6 +232,7 @@ fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::polling::{PollFlags, poll_one};
     use std::io::{Read as _, Write as _};
 
     #[test]

@@ -467,8 +467,6 @@ mod tests {
     use std::fs::File;
     use std::io::Read as _;
 
-    use rustix::fs::{Mode, OFlags};
-    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{LocalModes, tcgetattr};
 
     use super::*;
@@ -503,11 +501,7 @@ mod tests {
             let _ = std::thread::spawn(|| panic!("as it was to be")).join();
             return;
         }
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
-        let name = ptsname(&ours, Vec::new()).expect("it has a name");
-        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("it opens");
-        let theirs = File::from(theirs);
+        let (ours, theirs) = crate::os::terminals::pair().expect("a terminal");
         let stdio = || Stdio::from(theirs.try_clone().expect("it is open"));
         let mut child = Command::new(std::env::current_exe().expect("this program"));
         child.args(["--exact", "--nocapture", "--test-threads=1"]);

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -20,8 +20,7 @@ use super::Check;
 use crate::config::{Environment, Settings};
 use crate::files;
 use crate::os::descriptors::never_block;
-use crate::os::processes;
-use crate::os::signals::Signal;
+use crate::os::processes::kill_group_of;
 use crate::protocol::{Method, RESPONSES};
 use crate::relay::locate::{self, Codex};
 
@@ -365,7 +364,7 @@ fn run_in_group(command: &mut Command, wait_max: Duration, kept_back: &KeptBack)
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) if began.elapsed() >= wait_max || kept_back.has_come() => {
-                kill(&mut child);
+                kill_group_of(&mut child);
                 return Ran::TooSlow;
             }
             Ok(None) => std::thread::park_timeout(LOOK_WAIT),
@@ -432,7 +431,7 @@ fn ask_in_group(command: &mut Command, request: &str, wait_max: Duration, kept_b
     };
     drop(written);
     if !is_reaped {
-        kill(&mut child);
+        kill_group_of(&mut child);
     }
     asked
 }
@@ -479,13 +478,6 @@ impl Printed {
         let shown: String = lines.join("; ").chars().take(OUTPUT_CHARS_MAX).collect();
         if shown.is_empty() { status } else { format!("{status}: {shown}") }
     }
-}
-
-/// Kills the process group of a child that has not been reaped, and reaps the child.
-fn kill(child: &mut Child) {
-    // It may have exited meanwhile.
-    let _ = processes::signal_group_of(child, Signal::KILL);
-    let _ = child.wait();
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use crate::config::Settings;
 use crate::control::{SOCKET_FILE, client};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
-use crate::os::{fs, processes};
+use crate::os::fs::{self, Access};
+use crate::os::processes;
 use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, full_name, short};
 
 /// Free space below this counts as low, in bytes.
@@ -142,7 +143,7 @@ fn home_can_be_written(home: &Path) -> Check {
         let remedy = "move that file away, or set CODEX_SHIM_HOME to a folder";
         return Check::broken(NAME, format!("{} is a file, not a folder", there.display()), remedy);
     }
-    match fs::check_use(there, fs::Use::CreateIn) {
+    match fs::check_access(there, Access::WRITE_OK | Access::EXEC_OK) {
         Ok(()) if there == home => Check::ok(NAME, format!("{} is writable", home.display())),
         Ok(()) => Check::ok(NAME, format!("{} will be created", home.display())),
         Err(error) => Check::broken(

@@ -30,7 +30,7 @@ use super::{complete, say, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::files;
 use crate::files::Folder;
-use crate::os::fs::{Use, check_use, has_attributes, open_unlinked};
+use crate::os::fs::{Access, check_access, has_attributes, open_unlinked};
 use crate::relay::locate::{OwnPath, SHARED_LINK, WRAPPED_FILE};
 pub(super) use login_file::{LoginFileArguments, run as run_login_file};
 pub(super) use plan::{Look, Made, looks};
@@ -445,7 +445,7 @@ fn target(path: &Path) -> Result<LinkTarget, String> {
     if mode & 0o200 == 0 {
         return Err(format!("{shown} is read-only (mode {mode:04o}): run `chmod u+w {shown}` first, {by_hand}"));
     }
-    match check_use(&target, Use::Write) {
+    match check_access(&target, Access::WRITE_OK) {
         Ok(()) => Ok(LinkTarget { path: target, was: Some(was) }),
         Err(error) => Err(format!("{shown} cannot be written ({error}): check its owner, {by_hand}")),
     }

@@ -8,7 +8,7 @@ use super::setting::{Tool, setting_of, string_of, with_member};
 use super::{Pinned, WrapChange, Wrapped, check, login, read};
 use crate::config::{Environment, Settings};
 use crate::files;
-use crate::os::fs::{Use, check_use};
+use crate::os::fs::{Access, check_access};
 use crate::relay::locate::{self, OwnPath, SET_ASIDE, SHARED_LINK};
 
 /// A planned change.
@@ -275,8 +275,9 @@ fn folder_ahead(environment: &Environment) -> Result<PathBuf, String> {
     let home = environment.get("HOME").map(PathBuf::from).unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
     let before_codex = folders.iter().take_while(|folder| !folder.join("codex").exists());
-    let is_ours =
-        |folder: &&PathBuf| folder.starts_with(&home) && folder.is_dir() && check_use(folder, Use::Write).is_ok();
+    let is_ours = |folder: &&PathBuf| {
+        folder.starts_with(&home) && folder.is_dir() && check_access(folder.as_path(), Access::WRITE_OK).is_ok()
+    };
     before_codex.into_iter().find(is_ours).cloned().ok_or_else(|| {
         "PATH has no folder of yours before that of the real codex; create one, such as ~/bin, put it first in PATH, and run \
          `codex-shim wrap ~/bin`"

@@ -6,9 +6,7 @@ use std::process::Child;
 use std::sync::{Arc, Mutex};
 
 use codex_shim::testing;
-use rustix::fs::{Mode, OFlags};
 use rustix::process::Pid;
-use rustix::pty::{grantpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use super::eventually;
@@ -39,11 +37,8 @@ impl Pane {
     /// The same, in a terminal of so many lines and columns.
     pub fn start_sized(home: &Home, words: &[&str], variables: &[(&str, &str)], (lines, columns): (u16, u16)) -> Pane {
         home.spares_fish_its_manuals();
-        let ours = testing::descriptors::terminal().expect("a terminal");
-        grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("it can be used");
-        let name = ptsname(&ours, Vec::new()).expect("it has a name");
-        let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty());
-        let theirs = File::from(theirs.expect("it opens"));
+        let (ours, theirs) = testing::terminals::pair().expect("a terminal");
+        let theirs = File::from(theirs);
         // The same session leader as in our own terminals: the program owns the terminal and can be stopped from it.
         let mut command = home.shim(&["terminal-leader", "--"]);
         command.args(words).envs(variables.iter().copied()).current_dir(home.beside());
