@@ -14,9 +14,11 @@ use super::table::{Finds, RULES};
 use super::value::is_open;
 use super::{marks_in, merged, pattern_of, secret_spans};
 
-/// Longest part of a line that is looked at at once, in bytes, and how much of it may stand in front of the mark.
+/// Longest part of a line that is looked at at once, in bytes, how much of it may stand in front of the first mark, and how much
+/// has to stand behind the last one.
 const LINE_BYTES_MAX: usize = 8 << 10;
-const FRONT_BYTES_MAX: usize = LINE_BYTES_MAX / 2;
+const FRONT_BYTES_MAX: usize = LINE_BYTES_MAX / 4;
+const BEHIND_BYTES_MIN: usize = LINE_BYTES_MAX / 4;
 
 /// Adds the places of secrets among a command's arguments. `marks` are the places of marks and their rules, in order. An
 /// apostrophe may open a quotation or not, so the commands are divided both ways.
@@ -25,8 +27,8 @@ pub(super) fn find(text: &[u8], marks: &[(usize, usize)], spans: &mut Vec<Range<
     while let [(first, _), ..] = marks {
         let line = line_around(text, *first);
         let is_cut = line.len() == LINE_BYTES_MAX;
-        let to = if is_cut { line.end - FRONT_BYTES_MAX } else { line.end };
-        let (here, behind) = marks.split_at(marks.partition_point(|(at, _)| at == first || *at < to));
+        let to = if is_cut { line.end - BEHIND_BYTES_MIN } else { line.end };
+        let (here, behind) = marks.split_at(marks.partition_point(|(at, _)| at <= first || *at < to));
         marks = behind;
         let mut rules: Vec<usize> = here.iter().map(|(_, rule)| *rule).collect();
         rules.sort_unstable();

@@ -107,7 +107,7 @@ impl Carrier {
         }
         let mut values: Vec<String> = Vec::new();
         for found in found {
-            let value = String::from_utf8_lossy(&JsonString::of_inner(&line[found.range]).text()).into_owned();
+            let value = unescaped(&line[found.range]).into_owned();
             // As a program prints it that quotes what it does not like.
             let quoted = format!("{value:?}");
             values.push(quoted.trim_matches('"').to_owned());
@@ -151,7 +151,7 @@ impl Values {
         };
         let parsed = JsonString::of_inner(written);
         let said = parsed.text();
-        let spans = values.iter().flat_map(|value| occurrences(&said, value.as_bytes())).collect();
+        let spans = values.iter().flat_map(|value| occurrences(said.as_bytes(), value.as_bytes())).collect();
         parsed.written_spans(&merged(spans))
     }
 }
@@ -291,7 +291,7 @@ impl Walk<'_> {
     /// Adds what looks like a secret within a string.
     fn within(&mut self, inner: Range<usize>) {
         let parsed = JsonString::of_inner(&self.json[inner.clone()]);
-        let spans = secret_spans(&parsed.text());
+        let spans = secret_spans(parsed.text().as_bytes());
         let found = parsed.written_spans(&spans).into_iter();
         self.found.extend(found.map(|span| text_at(inner.start + span.start..inner.start + span.end)));
     }

@@ -82,23 +82,15 @@ const fn name(state: usize) -> u16 {
 
 const CLASSES: usize = classes().1;
 
-const STATES: usize = AUTOMATON.count + 1;
+const STATES: usize = TREE.1 + 1;
 
 const MARKS_MAX: usize = 512;
 
 /// All marks but the short ones; the rest of the array is empty.
 const MARKS: [&[u8]; MARKS_MAX] = marks();
 
-const MARK_BYTES_MAX: usize = {
-    let (marks, mut mark, mut most) = (&MARKS, 0, 0);
-    while !marks[mark].is_empty() {
-        if marks[mark].len() > most {
-            most = marks[mark].len();
-        }
-        mark += 1;
-    }
-    most
-};
+/// No mark is longer.
+const MARK_BYTES_MAX: usize = 48;
 
 /// The marks of all rules.
 const fn marks() -> [&'static [u8]; MARKS_MAX] {
@@ -111,6 +103,7 @@ const fn marks() -> [&'static [u8]; MARKS_MAX] {
                 end += 1;
             }
             let (mark, behind) = rest.split_at(end);
+            assert!(mark.len() <= MARK_BYTES_MAX);
             if !matches!(mark, b"AC" | b"SK") {
                 marks[count] = mark;
                 count += 1;
@@ -151,45 +144,9 @@ const NONE: u16 = u16::MAX;
 /// A mark ends here.
 const MARK: u16 = u16::MAX - 1;
 
-/// The automaton by the beginnings of marks. A mark that has another one in it is left out.
-struct Automaton {
-    next: [[u16; CLASSES]; NODES_MAX],
-    /// The nodes that are ever reached, shortest beginnings first.
-    order: [u16; NODES_MAX],
-    /// How many these are.
-    count: usize,
-}
-
-const AUTOMATON: Automaton = {
-    let mut tree = tree();
-    let mut order = [0; NODES_MAX];
-    // The longest other beginning of a mark that a node's text ends with.
-    let mut fallback = [0; NODES_MAX];
-    let (mut at, mut count) = (0, 1);
-    while at < count {
-        let node = order[at] as usize;
-        let mut class = 0;
-        while class < CLASSES {
-            let elsewhere = if node == 0 { 0 } else { tree[fallback[node] as usize][class] };
-            match tree[node][class] {
-                MARK => {}
-                NONE => tree[node][class] = elsewhere,
-                _ if elsewhere == MARK => tree[node][class] = MARK,
-                child => {
-                    fallback[child as usize] = elsewhere;
-                    order[count] = child;
-                    count += 1;
-                }
-            }
-            class += 1;
-        }
-        at += 1;
-    }
-    Automaton { next: tree, order, count }
-};
-
-/// The marks as a tree of their beginnings, of which the first is empty.
-const fn tree() -> [[u16; CLASSES]; NODES_MAX] {
+/// The marks as a tree of their beginnings, of which the first is empty, and how many these are. Of a mark that has another one in
+/// it, only what leads to that is ever reached.
+const TREE: ([[u16; CLASSES]; NODES_MAX], usize) = {
     let mut tree = [[NONE; CLASSES]; NODES_MAX];
     let classes = classes().0;
     let (marks, mut mark, mut count) = (&MARKS, 0, 1);
@@ -197,10 +154,8 @@ const fn tree() -> [[u16; CLASSES]; NODES_MAX] {
         let (mut node, mut at) = (0, 0);
         while at < marks[mark].len() {
             let next = &mut tree[node][classes[marks[mark][at] as usize] as usize];
-            if *next == MARK {
-                break;
-            }
-            if at + 1 == marks[mark].len() {
+            at += 1;
+            if *next == MARK || at == marks[mark].len() {
                 *next = MARK;
                 break;
             }
@@ -209,33 +164,40 @@ const fn tree() -> [[u16; CLASSES]; NODES_MAX] {
                 count += 1;
             }
             node = *next as usize;
-            at += 1;
         }
         mark += 1;
     }
-    tree
-}
+    (tree, count)
+};
 
+/// The tree with a way for each byte: where no beginning goes on, the longest other one does that the text ends with.
 const fn next() -> [u16; STATES * ROW] {
-    let Automaton { next: rows, order, count } = &AUTOMATON;
-    let mut place = [0; NODES_MAX];
-    let mut state = 0;
-    while state < *count {
-        place[order[state] as usize] = name(state);
-        state += 1;
-    }
+    let mut tree = TREE.0;
+    // Nodes by the length of their beginnings, and the longest other beginning that each ends with.
+    let (mut order, mut fallback) = ([0; STATES], [0; STATES]);
+    let (mut at, mut count) = (0, 1);
     let mut next = [FOUND; STATES * ROW];
-    state = 0;
-    while state < *count {
-        let row = &rows[order[state] as usize];
+    while at < count {
+        let node = order[at] as usize;
         let mut class = 0;
         while class < CLASSES {
-            if row[class] != MARK {
-                next[state * ROW + class] = place[row[class] as usize];
+            let elsewhere = if node == 0 { 0 } else { tree[fallback[node] as usize][class] };
+            let child = tree[node][class];
+            if child == NONE {
+                tree[node][class] = elsewhere;
+            } else if elsewhere == MARK {
+                tree[node][class] = MARK;
+            } else if child != MARK {
+                fallback[child as usize] = elsewhere;
+                order[count] = child;
+                count += 1;
+            }
+            if tree[node][class] != MARK {
+                next[node * ROW + class] = name(tree[node][class] as usize);
             }
             class += 1;
         }
-        state += 1;
+        at += 1;
     }
     next
 }

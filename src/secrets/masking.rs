@@ -93,6 +93,9 @@ struct PieceAt {
 }
 
 impl PieceAt {
+    /// A string that is Base64 from its start to its end.
+    const BASE64: PieceAt = PieceAt { string: 0..0, within_from: None, is_base64: true };
+
     /// Finds the first string that is named as the text of a piece, or the string that is all of `json`. In a truncated excerpt of
     /// parameters or of a text, finds the part that its `preview` holds.
     fn find(json: &str) -> Option<PieceAt> {
@@ -117,31 +120,29 @@ impl PieceAt {
         }
         let string = cut.filter(|_| json.starts_with("{\"truncated\":true,"))?;
         let said = JsonString::of(&json[string.clone()]).text();
-        if said.first() != Some(&b'{') {
+        if !said.starts_with('{') {
             return Some(PieceAt { string, within_from: None, is_base64: false });
         }
-        let behind = |name: &str| Some(memchr::memmem::find(&said, format!("{name}:\"").as_bytes())? + name.len() + 2);
+        let behind = |name: &str| Some(said.find(&format!("{name}:\""))? + name.len() + 2);
         let delta = behind(Encoding::Plain.member());
         let from = delta.or_else(|| behind(Encoding::Base64.member())).or_else(|| behind("\"deltaBase64\""))?;
         Some(PieceAt { string, within_from: Some(from), is_base64: delta.is_none() })
     }
 
-    fn text<'a>(&self, json: &'a str) -> Cow<'a, [u8]> {
+    fn text(&self, json: &str) -> Vec<u8> {
         let said = JsonString::of(&json[self.string.clone()]).text();
-        if self.is_base64 {
-            return Cow::Owned(self.decoded(&said).map_or(Vec::new(), |(_, bytes)| bytes));
-        }
         match self.within_from {
-            None => said,
-            Some(from) => Cow::Owned(JsonString::of_inner(&String::from_utf8_lossy(&said[from..])).text().into_owned()),
+            _ if self.is_base64 => self.decoded(&said).map_or(Vec::new(), |(_, bytes)| bytes),
+            Some(from) => unescaped(&said[from..]).into_owned().into_bytes(),
+            None => said.into_owned().into_bytes(),
         }
     }
 
     /// The range of the Base64 in the decoded string `said`, up to the last complete group of four, and its bytes.
-    fn decoded(&self, said: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
+    fn decoded(&self, said: &str) -> Option<(Range<usize>, Vec<u8>)> {
         let from = self.within_from.unwrap_or(0);
         let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
-        let length = said.get(from..)?.iter().take_while(|byte| is_sign(byte)).count();
+        let length = said.get(from..)?.bytes().take_while(is_sign).count();
         let range = from..from + length / 4 * 4;
         let bytes = BASE64_STANDARD.decode(said.get(range.clone())?).ok()?;
         Some((range, bytes))
@@ -161,10 +162,9 @@ impl PieceAt {
     }
 
     /// Maps `spans` of the text to spans of the decoded string `said`.
-    fn spans_in(&self, said: &[u8], spans: &[Range<usize>]) -> Vec<Range<usize>> {
+    fn spans_in(&self, said: &str, spans: &[Range<usize>]) -> Vec<Range<usize>> {
         let Some(from) = self.within_from else { return spans.to_vec() };
-        let within = String::from_utf8_lossy(&said[from..]);
-        let spans = JsonString::of_inner(&within).written_spans(spans);
+        let spans = JsonString::of_inner(&said[from..]).written_spans(spans);
         spans.into_iter().map(|span| from + span.start..from + span.end).collect()
     }
 }
@@ -244,7 +244,7 @@ impl Masker {
             && let Ok(escaped) = std::str::from_utf8(text)
         {
             let inner = JsonString::of_inner(escaped);
-            let found = self.spans_within(&inner.text(), nested_max - 1);
+            let found = self.spans_within(inner.text().as_bytes(), nested_max - 1);
             spans.extend(inner.written_spans(&found));
         }
         spans.retain(|span| !span.is_empty() && !is_masked(&text[span.clone()]));
@@ -278,23 +278,25 @@ impl Masker {
                 TokenKind::Name if is_of_record || is_kept || is_word(name) => return None,
                 TokenKind::Text if is_of_record => match top {
                     "text" | "line" | "cwd" => {}
-                    "base64" => return self.base64(written),
+                    "base64" => return PieceAt::BASE64.masked_base64(self, written, &[]),
                     _ => return None,
                 },
                 TokenKind::Text if is_kept || KEPT.contains(&name) => return None,
-                TokenKind::Text if name.ends_with("ase64") => return self.base64(written),
+                TokenKind::Text if name.ends_with("ase64") => return PieceAt::BASE64.masked_base64(self, written, &[]),
                 TokenKind::Name | TokenKind::Text => {}
             }
             let text = string.text();
             let is_secret = is_secret && !is_of_record;
             if let Some(piece) = piece.filter(|piece| piece.is_base64 && !is_secret) {
                 // A key may happen to be valid Base64; patterns of the user are not looked for in it.
-                return piece.masked_base64(self, written, in_delta).or_else(|| string.masked(&secret_spans(&text)));
+                return piece
+                    .masked_base64(self, written, in_delta)
+                    .or_else(|| string.masked(&secret_spans(text.as_bytes())));
             }
-            if is_secret && !text.is_empty() && !is_masked(&text) {
+            if is_secret && !text.is_empty() && !is_masked(text.as_bytes()) {
                 return string.masked(std::slice::from_ref(&(0..text.len())));
             }
-            let mut spans = self.spans(&text);
+            let mut spans = self.spans(text.as_bytes());
             spans.extend(piece.map_or(Vec::new(), |piece| piece.spans_in(&text, in_delta)));
             spans.extend(in_lines.remove(&(range.start as u64)).unwrap_or_default());
             string.masked(&merged(spans))
@@ -312,16 +314,11 @@ impl Masker {
                 break;
             }
             let at = json.len() - list.len() + token.range.start;
-            whole.add(at as u64, &JsonString::of(&list[token.range.clone()]).text());
+            whole.add(at as u64, JsonString::of(&list[token.range.clone()]).text().as_bytes());
             whole.text.push(b'\n');
             seen_to = token.range.end;
         }
         whole.divided(&self.spans(&whole.text)).collect()
-    }
-
-    fn base64(&self, written: &str) -> Option<String> {
-        let bytes = BASE64_STANDARD.decode(written.trim_matches('"')).ok()?;
-        Some(format!("\"{}\"", BASE64_STANDARD.encode(self.bytes(&bytes)?)))
     }
 }
 
@@ -393,8 +390,7 @@ pub fn redacted_json(json: &str) -> Option<String> {
     let mut members = Members::of(json);
     rewritten(json, |token, written| {
         let Member { name, is_secret, .. } = members.next(&token);
-        let string = JsonString::of(written).text();
-        let text = String::from_utf8_lossy(&string);
+        let text = JsonString::of(written).text();
         let masked = match token.kind {
             TokenKind::Number | TokenKind::Text if is_secret && !text.is_empty() => Some(MASK.to_owned()),
             TokenKind::Number => None,
@@ -462,23 +458,18 @@ impl<'a> JsonString<'a> {
         })
     }
 
-    pub(super) fn text(&self) -> Cow<'a, [u8]> {
+    pub(super) fn text(&self) -> Cow<'a, str> {
         let backslash = |rest: &str| memchr::memchr(b'\\', rest.as_bytes());
-        let Some(mut at) = backslash(self.written) else { return Cow::Borrowed(self.written.as_bytes()) };
-        let (mut text, mut rest) = (String::with_capacity(self.written.len()), self.written);
-        loop {
+        let (mut text, mut rest) = (String::new(), self.written);
+        while let Some(at) = backslash(rest) {
             let (plain, escaped) = rest.split_at(at);
             let (length, char) = escape(escaped);
+            text.reserve(self.written.len());
             text.push_str(plain);
             text.push(char);
             rest = &escaped[length..];
-            match backslash(rest) {
-                Some(next) => at = next,
-                None => break,
-            }
         }
-        text.push_str(rest);
-        Cow::Owned(text.into_bytes())
+        if rest.len() == self.written.len() { Cow::Borrowed(rest) } else { Cow::Owned(text + rest) }
     }
 
     /// Maps `spans` of the decoded text to spans of the escaped form.
@@ -526,26 +517,7 @@ impl<'a> JsonString<'a> {
 
 /// Decodes JSON escapes anywhere in a text.
 pub(crate) fn unescaped(text: &str) -> Cow<'_, str> {
-    let Some(first) = text.find('\\') else { return Cow::Borrowed(text) };
-    let mut plain = String::with_capacity(text.len());
-    let (before, mut rest) = text.split_at(first);
-    plain.push_str(before);
-    while let Some(escaped) = rest.strip_prefix('\\') {
-        let code = escaped.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex.get(..4)?, 16).ok());
-        let (char, length) = match (code, escaped.chars().next()) {
-            // An unpaired surrogate counts as unreadable.
-            (Some(code), _) => (char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), 5),
-            (None, Some('n' | 'r' | 't' | 'b' | 'f')) => (' ', 1),
-            (None, Some(char)) => (char, char.len_utf8()),
-            (None, None) => ('\\', 0),
-        };
-        plain.push(char);
-        rest = &escaped[length..];
-        let next = rest.find('\\').unwrap_or(rest.len());
-        plain.push_str(&rest[..next]);
-        rest = &rest[next..];
-    }
-    Cow::Owned(plain)
+    JsonString::of_inner(text).text()
 }
 
 /// Length of the escape at the start of `rest`, and the character it encodes.
