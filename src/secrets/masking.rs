@@ -793,9 +793,9 @@ mod tests {
     fn escapes_are_read_wherever_they_stand() {
         let check = |text: &str, expect: &str| assert_eq!(unescaped(text), expect);
         check("plain", "plain");
-        check(r#"a\/b \u0061\n\"\ud800\"#, "a/b a \"\u{fffd}\\");
+        check(r#"a\/b \u0061\n\"\ud800\"#, "a/b a\n\"\u{fffd}\\");
         check(r"\u00", "u00");
-        check(r"\é\", "é\\");
+        check(r"\é\", "\\é\\");
     }
 
     proptest! {

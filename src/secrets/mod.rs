@@ -39,8 +39,7 @@ use table::{Finds, RULES};
 use view::View;
 
 /// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
-#[must_use]
-pub(crate) fn may_hold_secret(text: &[u8]) -> bool {
+fn may_hold_secret(text: &[u8]) -> bool {
     may_hold(text) || (view::may_be_divided(text) && view::undecorated(text).is_some_and(|view| may_hold(view.text())))
 }
 
@@ -52,26 +51,15 @@ fn may_hold(text: &[u8]) -> bool {
 /// Returns the places of all secrets in a text that are not masked yet, in order. No two of them touch.
 #[must_use]
 pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
-    let mut spans = Vec::new();
     if !may_hold_secret(text) {
-        return spans;
+        return Vec::new();
     }
-    find(text, &mut spans);
     let decoded = view::decoded(text);
-    let seen = decoded.as_ref().map_or(text, View::text);
-    let found_in = |view: &View| {
-        let mut found = Vec::new();
-        find(view.text(), &mut found);
-        found.retain(|span| !span.is_empty());
-        found.into_iter().map(|span| view.place(&span)).collect::<Vec<_>>()
-    };
-    let bare = view::undecorated(seen).map(|view| found_in(&view)).unwrap_or_default();
-    match &decoded {
-        Some(view) => {
-            spans.extend(bare.iter().map(|span| view.place(span)));
-            spans.extend(found_in(view));
-        }
-        None => spans.extend(bare),
+    let bare = view::undecorated(decoded.as_ref().map_or(text, View::text));
+    let bare = bare.map(|bare| decoded.iter().fold(bare, View::through));
+    let mut spans = find(text);
+    for view in decoded.iter().chain(&bare) {
+        spans.extend(find(view.text()).into_iter().filter(|span| !span.is_empty()).map(|span| view.place(&span)));
     }
     let mut spans = merged(spans);
     spans.retain(|span| !is_masked(&text[span.clone()]));
@@ -115,9 +103,10 @@ fn pattern(text: &str) -> Regex {
 /// Bytes behind a mark in which its pattern matches.
 const AROUND_BYTES_MAX: usize = 320;
 
-/// Adds the places of secrets in a text that is not a view of another one.
-fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
-    let (mut names, mut keys, mut arguments, mut has_block) = (Names::of(text), Keys::default(), Vec::new(), false);
+/// The places of secrets in a text, without a look at its views.
+fn find(text: &[u8]) -> Vec<Range<usize>> {
+    let (mut names, mut keys, mut spans) = (Names::of(text), Keys::default(), Vec::new());
+    let (mut arguments, mut has_block) = (Vec::new(), false);
     for (mark, number) in marks_in(text) {
         match &RULES[number].finds {
             Finds::Value => names.take(mark, false),
@@ -137,12 +126,13 @@ fn find(text: &[u8], spans: &mut Vec<Range<usize>>) {
     }
     spans.extend(names.found());
     if has_block {
-        keys::private_keys(text, spans);
+        keys::private_keys(text, &mut spans);
     }
-    keys::dotted(text, spans);
-    keys::addresses(text, spans);
-    commands::find(text, &arguments, spans);
-    commands::in_lists(text, spans);
+    keys::dotted(text, &mut spans);
+    keys::addresses(text, &mut spans);
+    commands::find(text, &arguments, &mut spans);
+    commands::in_lists(text, &mut spans);
+    spans
 }
 
 /// Finds any of a few short marks.

@@ -132,6 +132,8 @@ fn parts_of(word: &str) -> Vec<String> {
 }
 
 patterns! {
+    /// The name in the rest of an object.
+    NAME_BEHIND = r#"^[^{}\[\]]*?"(?:name|Name|key|Key|header)"\s*:\s*"([^"]*)""#;
     /// An escape, whose letters are not part of a name.
     ESCAPE = r"^(?:\\(?:u[\da-fA-F]{4}|x[\da-fA-F]{2}|[nrtbfvae0])|%[\da-fA-F]{2})";
     /// What stands behind one dash, if it is the name of an option: `-psecret` is `-p` and its value.
@@ -298,13 +300,14 @@ fn asks_for_secret(text: &str) -> bool {
         let near = words[from.saturating_sub(3)..from].iter().chain(words.get(to));
         near.into_iter().any(|word| ABOUT.contains(word))
     };
-    let is_pair = |pair: &[&str]| {
-        let [first, last] = pair else { return false };
-        matches!(*last, "key" | "token" | "code")
-            && is_secret_name(&format!("{first}{}{}", last[..1].to_uppercase(), &last[1..]))
+    // `API key` is judged as `apiKey`.
+    let is_pair = |words: &[&str]| {
+        matches!(words, [first, last @ ("key" | "token" | "code"), ..]
+            if is_secret_name(&format!("{first}{}{}", last[..1].to_uppercase(), &last[1..])))
     };
-    let of_word = || (0..words.len()).any(|at| SECRETS.contains(&words[at]) && !is_about(at, at + 1));
-    of_word() || words.windows(2).enumerate().any(|(at, pair)| is_pair(pair) && !is_about(at, at + 2))
+    (0..words.len()).any(|at| {
+        (SECRETS.contains(&words[at]) && !is_about(at, at + 1)) || (is_pair(&words[at..]) && !is_about(at, at + 2))
+    })
 }
 
 /// Whether the value of a member of this name is a credential itself: not the name of a variable or a file that holds one.
@@ -462,20 +465,9 @@ fn is_environment(name: &str) -> bool {
 
 /// Whether the rest of an object has a `name` that means a secret.
 fn names_behind(rest: &str) -> bool {
-    let near = &rest[..rest.floor_char_boundary(PAIR_BYTES_MAX)];
-    let near = &near[..near.find(['{', '}', '[', ']']).unwrap_or(near.len())];
-    let mut name = "";
-    for token in tokens(near) {
-        let written = near[token.range.clone()].trim_matches('"');
-        match token.kind {
-            TokenKind::Name => name = written,
-            TokenKind::Text if NAMING.contains(&name) => {
-                return means_secret(written);
-            }
-            TokenKind::Text | TokenKind::Number => {}
-        }
-    }
-    false
+    let near = &rest.as_bytes()[..rest.len().min(PAIR_BYTES_MAX)];
+    let name = NAME_BEHIND.captures(near).and_then(|found| std::str::from_utf8(found.get(1)?.as_bytes()).ok());
+    name.is_some_and(means_secret)
 }
 
 /// Of a path only the last part is a name.

@@ -44,7 +44,7 @@ impl View {
     }
 
     /// The same view of the text that `inner` is a view of.
-    fn through(mut self, inner: &View) -> View {
+    pub(super) fn through(mut self, inner: &View) -> View {
         for (from, to) in &mut self.places {
             (*from, *to) = (inner.places[*from as usize].0, inner.places[*to as usize - 1].1);
         }

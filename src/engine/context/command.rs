@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::terminal::{KEPT_BYTES, Parser, Remains, Screen, without_controls};
 use crate::protocol::named;
-use crate::secrets::{may_hold_secret, redacted};
+use crate::secrets::redacted;
 
 /// Limits on the context of one message. Source: the contract of the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,7 +249,7 @@ impl Preview {
     pub(crate) fn of_remains(remains: &Remains, bounds: &ContextBounds) -> Preview {
         let text = remains.text.strip_suffix('\n').unwrap_or(&remains.text);
         // Masked as a whole, because a secret may span lines.
-        let masked = if may_hold_secret(text.as_bytes()) { redacted(text) } else { None };
+        let masked = redacted(text);
         let text = masked.as_deref().unwrap_or(text);
         let lines = (!text.is_empty()).then(|| text.rsplit('\n')).into_iter().flatten();
         Preview::tail_of(lines.map(str::to_owned), remains.is_cut, bounds)
