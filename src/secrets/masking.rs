@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
-use super::names::{Member, Members};
+use super::members::{Member, Members};
 use super::table::KEPT;
 use super::{may_hold, merged, secret_spans};
 use crate::protocol::Encoding;

@@ -12,6 +12,7 @@ mod credentials;
 mod keys;
 mod marks;
 mod masking;
+mod members;
 mod names;
 mod quote;
 #[rustfmt::skip]
