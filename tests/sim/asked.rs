@@ -6,12 +6,13 @@ use codex_shim::testing::engine::{ApiCallId, RequestSource, RequestStatus, Token
 use serde_json::Value;
 
 use super::rows::Rows;
+use super::rules::{Does, Ruled, Ruling};
 
 /// Whether the client sees a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Shown {
     Yes,
-    /// As soon as the request turns out to be unstorable.
+    /// As soon as the request turns out to be unstorable, or a rule has given up.
     NotYet,
     Never,
 }
@@ -19,7 +20,7 @@ pub enum Shown {
 #[derive(Debug)]
 pub enum State {
     Pending,
-    /// The ledger is storing an answer of an API caller.
+    /// The ledger is storing an answer of an API caller or a rule.
     Deciding(Box<Deciding>),
     Answered,
     /// Policy answers.
@@ -28,15 +29,44 @@ pub enum State {
     PolicySpoke,
 }
 
+/// Who has given an answer that is stored before it counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decider {
+    Caller(ApiCallId),
+    Rule(Does),
+}
+
+impl Decider {
+    pub fn source(self) -> RequestSource {
+        match self {
+            Decider::Caller(_) => RequestSource::Api,
+            Decider::Rule(_) => RequestSource::Policy,
+        }
+    }
+
+    pub fn caller(self) -> Option<ApiCallId> {
+        match self {
+            Decider::Caller(api_call) => Some(api_call),
+            Decider::Rule(_) => None,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct Deciding {
-    pub api_call: ApiCallId,
+    pub by: Decider,
     pub payload: String,
     /// The client's answer and its line.
     pub runner_up: Option<(Vec<u8>, String)>,
     /// When the client's answer has waited long enough.
     pub due: Option<Duration>,
     pub over: Option<Over>,
+}
+
+impl Deciding {
+    pub fn new(by: Decider, payload: String) -> Deciding {
+        Deciding { by, payload, runner_up: None, due: None, over: None }
+    }
 }
 
 /// Why a request is over without an answer.
@@ -53,7 +83,8 @@ pub enum Over {
 #[derive(Debug)]
 pub struct Sent {
     pub payload: String,
-    pub source: RequestSource,
+    /// Nobody has answered in time.
+    pub is_expiry: bool,
     /// The answer may be sent before it is stored.
     pub is_excused: bool,
 }
@@ -86,12 +117,18 @@ pub struct Asked {
     pub line: Vec<u8>,
     pub expires_at: Option<Duration>,
     pub shown: Shown,
+    /// The client is not asked at all.
+    pub is_held: bool,
+    pub ruling: Ruling,
+    pub rule: Option<Ruled>,
     pub state: State,
     /// As far as is known, the server still wants an answer.
     pub is_open: bool,
     /// The request may be shown before it is stored.
     pub is_excused: bool,
     pub sent: Option<Sent>,
+    /// The API caller of the answer that holds.
+    pub told: Option<ApiCallId>,
     /// A part of the answer was written to the server.
     pub is_begun: bool,
     /// The answer was written to the server.
@@ -124,7 +161,12 @@ impl Asked {
     pub fn wins(&mut self, source: RequestSource, payload: String, is_excused: bool) {
         self.state = State::Answered;
         self.end = Some(End { status: RequestStatus::Resolved, source, payload: Some(payload.clone()) });
-        self.sent = Some(Sent { payload, source, is_excused });
+        self.sent = Some(Sent { payload, is_expiry: false, is_excused });
+    }
+
+    /// Whether somebody may still answer, as far as is known.
+    pub fn waits(&self) -> bool {
+        self.is_open && !matches!(self.state, State::Answered)
     }
 
     /// The server receives an answer: it must be the winner, for the first time, and stored.
@@ -139,13 +181,13 @@ impl Asked {
         let is_kept = row.is_some_and(|row| row.payload.as_deref() == Some(payload));
         // Policy's answer is stored once it is written; before it is sent, the ledger stores that policy answers. The
         // server may withdraw the request meanwhile.
-        let is_policys = sent.source == RequestSource::Policy
+        let is_policys = sent.is_expiry
             && row.is_some_and(|row| row.status == RequestStatus::Expired || row.source == Some(RequestSource::Server));
         if !is_kept && !is_policys {
             if !sent.is_excused {
                 return Err(format!("3: the server gets {payload} for {} before it is kept: {row:?}", self.name));
             }
-            self.was_late |= sent.source != RequestSource::Policy;
+            self.was_late |= !sent.is_expiry;
         }
         Ok(())
     }

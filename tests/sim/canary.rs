@@ -85,6 +85,42 @@ pub enum Canary {
     NeverExpires,
     /// Stops forwarding.
     Stalls,
+    /// Takes answers back behind other effects.
+    RecallsLast,
+    /// Sends an answer that was to be sent when the server withdrew its request.
+    HidesInjections,
+    /// Tells the API caller of such an answer that it is sent.
+    PromisesTaken,
+    /// Sends a line of ours inside another line.
+    MixesLines,
+    /// Loses the line end between a last line that has none and a line of ours.
+    GluesLines,
+    /// Sends the fragments behind their turn.
+    CallsAfterTurns,
+    /// Releases lines that waited for their context behind other effects.
+    ReleasesLast,
+    /// Passes the end of the client's input ahead of its lines that wait for their context.
+    EndsBeforeHeld,
+    /// Reports an answer as written when it is queued.
+    ReportsTooEarly,
+    /// Puts what is sent instead of a line on record ahead of that line.
+    RecordsBackwards,
+    /// Does not count the lines for which there is no journal.
+    CountsNoMissing,
+    /// Does not report that the ledger had no room.
+    ForgetsRefused,
+    /// A rule accepts a command whose program has failed its check.
+    AcceptsUnchecked,
+    /// A rule accepts in a thread of which nothing is known.
+    AcceptsUnknown,
+    /// A rule answers what it does not match.
+    AnswersOthers,
+    /// The client sees a request on which a rule decides.
+    ShowsRuled,
+    /// A request that has ended is opened again.
+    Reopens,
+    /// Requests of an earlier run stay open.
+    LeavesEarlierOpen,
     /// Passes a second answer to the server.
     PassesSecondAnswer,
     /// Records neither that a hub has started nor that clients connect, so that the history counts each delivery.
@@ -123,11 +159,46 @@ pub enum Canary {
     ForgetsKinds,
     /// The activity counts threads for titles.
     TakesOthersForPersons,
+    /// Takes answers back behind other effects.
+    HubRecallsLast,
+    /// Sends an answer that was to be sent when the server withdrew its request.
+    HubHidesInjections,
+    /// Tells the API caller of such an answer that it is sent.
+    HubPromisesTaken,
+    /// Reports an answer as written when it is queued.
+    HubReportsTooEarly,
+    /// Does not report that the connection of an answer is gone.
+    ForgetsLostMarks,
+    /// Takes another connection for the one that carries an answer.
+    MisnamesCarrier,
+    /// Sends an answer over a connection that the server has not initialized.
+    AnswersNowhere,
+    /// Keeps what waits for a connection when there is one.
+    NeverSendsUnsent,
+    /// Shows a request to clients that were not asked, because one was asked late.
+    PassesLateToAll,
+    /// Records the lines of several clients on the connection of the first one.
+    RecordsHeldOnOne,
+    /// Loses lines of a client that has left while they waited for their context.
+    LosesHeld,
+    /// Releases what waits for a commit on one connection only.
+    ReleasesOne,
+    /// Keeps a connection that has ended as long as something waits.
+    NeverCuts,
+    /// Reads from a client although the server does not take what it has said.
+    ReadsOn,
+    /// Lets any number of bytes wait for a client.
+    LetsWait,
+    /// Does not pass on how a side has closed its connection.
+    ForgetsCloseFrames,
+    /// Connects to the server ahead of its first client.
+    NamesServer,
 }
 
 impl Canary {
-    /// Each canary, with the beginning of the error that must find it.
-    pub const ALL: [(Canary, &'static str); 39] = [
+    /// Each canary, with the beginning of the error that must find it. If several errors follow from the defect, the seed decides which
+    /// comes first.
+    pub const ALL: [(Canary, &'static str); 57] = [
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the "),
@@ -167,14 +238,32 @@ impl Canary {
         (Canary::ReleasesLate, "6: held"),
         (Canary::NeverExpires, "6: waits past its expiry"),
         (Canary::Stalls, "it does not come to rest"),
+        (Canary::RecallsLast, "3: not the first answer"),
+        (Canary::HidesInjections, "3: not the first answer|3: told wrongly: Kept"),
+        (Canary::PromisesTaken, "3: told wrongly: Kept"),
+        (Canary::MixesLines, "1: the server got"),
+        (Canary::GluesLines, "1: the server got"),
+        (Canary::CallsAfterTurns, "1: what goes ahead of a turn"),
+        (Canary::ReleasesLast, "1: the server got"),
+        (Canary::EndsBeforeHeld, "1: the server never got"),
+        (Canary::ReportsTooEarly, "3: "),
+        (Canary::RecordsBackwards, "2: on record"),
+        (Canary::CountsNoMissing, "2: the "),
+        (Canary::ForgetsRefused, "3: "),
+        (Canary::AcceptsUnchecked, "3: a rule accepts what was not checked"),
+        (Canary::AcceptsUnknown, "3: a rule accepts in a thread of which nothing is known"),
+        (Canary::AnswersOthers, "3: a rule answers what it does not match"),
+        (Canary::ShowsRuled, "1: the client got"),
+        (Canary::Reopens, "3: reopened"),
+        (Canary::LeavesEarlierOpen, "3: open after its run"),
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 20] = [
+    pub const OF_HUBS: [(Canary, &'static str); 37] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
-        (Canary::TrustsEarlierHub, "3: not taken back"),
+        (Canary::TrustsEarlierHub, "3: not taken back|1: the server never got"),
         (Canary::TellsWrongClient, "1: a client sees an envelope"),
         (Canary::MixesThreads, "7: command"),
         (Canary::TellsAgain, "7: the model is told twice"),
@@ -191,5 +280,22 @@ impl Canary {
         (Canary::CrossesFolders, "7: the model in "),
         (Canary::ForgetsKinds, "9: "),
         (Canary::TakesOthersForPersons, "9: "),
+        (Canary::HubRecallsLast, "3: not taken back"),
+        (Canary::HubHidesInjections, "3: not taken back"),
+        (Canary::HubPromisesTaken, "3: told wrongly: Kept"),
+        (Canary::HubReportsTooEarly, "3: "),
+        (Canary::ForgetsLostMarks, "1: the server never got|3: the server waits for ever"),
+        (Canary::MisnamesCarrier, "1: the server got|1: the server never got|3: the server waits for ever"),
+        (Canary::AnswersNowhere, "3: an answer goes where the server does not listen"),
+        (Canary::NeverSendsUnsent, "1: the server never got|3: the server waits for ever"),
+        (Canary::PassesLateToAll, "1: client"),
+        (Canary::RecordsHeldOnOne, "2: the server got on connection"),
+        (Canary::LosesHeld, "1: the server never got"),
+        (Canary::ReleasesOne, "6: held past its deadline"),
+        (Canary::NeverCuts, "6: connection"),
+        (Canary::ReadsOn, "6: connection"),
+        (Canary::LetsWait, "6: "),
+        (Canary::ForgetsCloseFrames, "1: the "),
+        (Canary::NamesServer, "10: the hub connects"),
     ];
 }

@@ -2,7 +2,7 @@
 //! rows.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use codex_shim::testing::engine::RequestStatus;
 use codex_shim::testing::history::{Fold, Rows as HistoryRows, Seen, SessionActivity};
@@ -58,42 +58,83 @@ pub fn life(life: &Life<'_>, journal: &Path) -> Result<(), String> {
 
 /// Promise 2: received lines are on record, or counted as missing.
 fn on_record(life: &Life<'_>, journal: &Path) -> Result<(), String> {
-    let mut on_record: [BTreeMap<Vec<u8>, i64>; 2] = Default::default();
-    let mut missing = life.unmarked_lines;
-    for bytes in records(journal, life.generation) {
-        let text = String::from_utf8_lossy(&bytes);
-        let record = Record::parse(&bytes).map_err(|error| format!("2: {text} is no record: {error}"))?;
-        match record {
-            Record::Gap { lines, .. } => missing += lines,
-            Record::Line { from, to, content, .. } => {
-                let to = match from {
-                    Origin::Side(Side::Client) => Side::Server,
-                    Origin::Side(Side::Server) => Side::Client,
-                    Origin::Shim => to.unwrap_or(Side::Server),
-                };
-                let line = content.bytes().unwrap_or_default().to_vec();
-                *on_record[to as usize].entry(line).or_default() += 1;
+    let mut recorded = Recorded::read(journal, life.generation, life.unmarked_lines)?;
+    let to_client = life.client.ear.heard.iter().enumerate();
+    let to_client = to_client.map(|(index, line)| (line, life.referee.heard_late.contains(&index)));
+    let to_server = life.server.ear.heard.iter().map(|line| (line, false));
+    recorded.has(0, Side::Client, to_client)?;
+    recorded.has(0, Side::Server, to_server)
+}
+
+/// The lines on record for each side of each connection, in order.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    lines: BTreeMap<(u32, Side), Vec<Vec<u8>>>,
+    /// Lines that are counted as missing.
+    missing: u64,
+    /// Lines that were received and are not on record.
+    unrecorded: u64,
+}
+
+impl Recorded {
+    /// Reads a run. A line that was sent in place of another follows that, on the same connection.
+    pub fn read(journal: &Path, generation: &str, missing: u64) -> Result<Recorded, String> {
+        let mut recorded = Recorded { missing, ..Recorded::default() };
+        let mut last = None;
+        for bytes in records(journal, generation) {
+            let text = String::from_utf8_lossy(&bytes);
+            let record = Record::parse(&bytes).map_err(|error| format!("2: {text} is no record: {error}"))?;
+            let mut side = None;
+            match record {
+                Record::Gap { lines, .. } => recorded.missing += lines,
+                Record::Line { conn, from, to, replaces, content, .. } => {
+                    let to = match from {
+                        Origin::Side(Side::Client) => Side::Server,
+                        Origin::Side(Side::Server) => Side::Client,
+                        Origin::Shim => to.unwrap_or(Side::Server),
+                    };
+                    if replaces && last != Some((conn, to)) {
+                        return Err(format!("2: on record ahead of the line that it replaces: {text}"));
+                    }
+                    side = (from != Origin::Shim).then_some((conn, to));
+                    let line = content.bytes().unwrap_or_default().to_vec();
+                    recorded.lines.entry((conn.0, to)).or_default().push(line);
+                }
+                Record::Header(_) | Record::Event { .. } => {}
             }
-            Record::Header(_) | Record::Event { .. } => {}
+            last = side;
         }
+        Ok(recorded)
     }
-    let mut unrecorded = 0;
-    for (side, heard) in [(Side::Client, &life.client.ear.heard), (Side::Server, &life.server.ear.heard)] {
-        for line in heard {
-            match on_record[side as usize].get_mut(line).filter(|left| **left > 0) {
+
+    /// Whether a side has received only what is on record, but for what is missing, and in this order, but for lines that were
+    /// withheld at first.
+    pub fn has<'a>(
+        &mut self,
+        conn: u32,
+        to: Side,
+        got: impl Iterator<Item = (&'a Vec<u8>, bool)>,
+    ) -> Result<(), String> {
+        let recorded = self.lines.get(&(conn, to)).map(Vec::as_slice).unwrap_or_default();
+        let mut left: BTreeMap<&Vec<u8>, i64> = BTreeMap::new();
+        recorded.iter().for_each(|line| *left.entry(line).or_default() += 1);
+        let mut in_order = recorded.iter();
+        for (line, was_withheld) in got {
+            let text = || String::from_utf8_lossy(line);
+            match left.get_mut(line).filter(|left| **left > 0) {
                 Some(left) => *left -= 1,
-                None => unrecorded += 1,
+                None => self.unrecorded += 1,
             }
-            if unrecorded > missing {
-                return Err(format!(
-                    "2: the {} got what is not on record: {}",
-                    side.name(),
-                    String::from_utf8_lossy(line)
-                ));
+            if self.unrecorded > self.missing {
+                let side = to.name();
+                return Err(format!("2: the {side} got on connection {conn} what is not on record: {}", text()));
+            }
+            if self.missing == 0 && !was_withheld && !in_order.any(|recorded| recorded == line) {
+                return Err(format!("2: on record in another order than the {} got it: {}", to.name(), text()));
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Promise 3: each ended row has the referee's end. In a run that came to its end, each request has a row, and each row
@@ -122,13 +163,14 @@ fn rows(life: &Life<'_>) -> Result<(), String> {
     }
 }
 
-/// Promise 3: each answer of the client that was not forwarded is stored as lost, in order of arrival.
+/// Promise 3: each answer of the client that was not forwarded is stored as lost.
 fn lost_answers(life: &Life<'_>) -> Result<(), String> {
     let (kept, due) = (&life.rows.lost, &life.referee.lost);
-    let is_right = match life.ending {
-        Ending::Killed => due.starts_with(kept),
-        Ending::ChildGone | Ending::Rest => due == kept,
-    };
+    // An answer that is read while others wait for their order may be ahead of these.
+    let mut left: Vec<_> = due.iter().collect();
+    let is_due = |one: &_| left.iter().position(|due| *due == one).map(|at| left.swap_remove(at)).is_some();
+    let are_due = kept.iter().map(is_due).filter(|is_due| !is_due).count() == 0;
+    let is_right = are_due && (life.ending == Ending::Killed || kept.len() == due.len());
     if is_right { Ok(()) } else { Err(format!("3: lost answers: {kept:?} are kept, and there were {due:?}")) }
 }
 
@@ -140,13 +182,15 @@ type Indexed = (String, String, Option<u64>);
 pub fn records(journal: &Path, generation: &str) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(journal).expect("the journal can be read").map(|file| file.expect("it is a file"));
     let of_run = files.filter(|file| file.file_name().to_string_lossy().starts_with(generation));
-    let read = |file: std::fs::DirEntry| {
-        let bytes = std::fs::read(file.path()).expect("a segment can be read");
+    let mut of_run: Vec<PathBuf> = of_run.map(|file| file.path()).collect();
+    of_run.sort_unstable();
+    let read = |path: PathBuf| {
+        let bytes = std::fs::read(path).expect("a segment can be read");
         let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         lines.pop();
         lines.into_iter().map(|line| in_full(line, &bytes)).collect::<Vec<_>>()
     };
-    of_run.flat_map(read).collect()
+    of_run.into_iter().flat_map(read).collect()
 }
 
 /// A record, or what it refers to in its segment with its own start.

@@ -36,7 +36,7 @@ impl Client {
     /// Sends a line.
     pub fn speak(&mut self, dice: &mut Dice) {
         let thread = format!("t{}", dice.roll(2));
-        match dice.roll(18) {
+        match dice.roll(19) {
             0..=2 => {
                 let words = ["fix it", "what was that?", "\u{1e}CODEX quoted", "äöü € 😀"][dice.roll(4) as usize];
                 let input = json!([{"type": "text", "text": format!("{words} {}", self.next_id), "text_elements": []}]);
@@ -49,6 +49,7 @@ impl Client {
             4 => self.call(dice, "turn/interrupt", &json!({"threadId": thread})),
             5 => self.mouth.say(junk(dice)),
             6 => self.say(dice, &json!({"method": "initialized"})),
+            8 => self.call(dice, "thread/resume", &json!({"threadId": thread})),
             // An answer to a request that does not exist and never will.
             7 => {
                 let id = 1_000 + dice.roll(40);

@@ -22,6 +22,9 @@ impl World {
         (self.child_lives, self.ledger_works, self.ledger_hangs) = (false, true, false);
         self.tell(Input::ServerExited(Exit::Signal(9)));
         self.drain();
+        if self.run.is_some() {
+            self.client_hears_end();
+        }
         if self.canary != Canary::ForgetsTheEnd {
             self.tell(Input::Closed { from: Side::Server });
         }
@@ -41,7 +44,7 @@ impl World {
 
     /// Ends a run and checks its remains. The next step starts another run.
     fn over(&mut self, ending: Ending) {
-        let Some(Run { writer, .. }) = self.run.take() else { return };
+        let Some(Run { writer, without_journal, .. }) = self.run.take() else { return };
         self.shim = None;
         let bytes = self.pipes[TO_CLIENT].get(usize::MAX);
         self.client_hears(&bytes);
@@ -52,6 +55,7 @@ impl World {
         self.happened.add(Event::Answer, self.server.answers);
         self.happened.add_all(&self.referee.happened);
         let unmarked_lines = if writer.is_whole() { 0 } else { tally.missed_lines };
+        let unmarked_lines = unmarked_lines + without_journal.map_or(0, |missed| missed.lines);
         drop(writer);
         let generation = self.generation.as_ref().map(ToString::to_string).unwrap_or_default();
         let life = Life {
@@ -72,16 +76,38 @@ impl World {
         if self.run.is_none() {
             self.start();
         }
+        self.open_journal();
         self.drain();
         if is_indexed {
             self.look_at_activity();
         }
-        self.tell(Input::Closed { from: Side::Client });
-        self.drain();
+        self.client_ends();
         self.tell(Input::ServerExited(Exit::Code(0)));
         self.tell(Input::Closed { from: Side::Server });
         self.drain();
         self.over(Ending::Rest);
+    }
+
+    /// The client says its last, of which some may wait for its context, and closes its end.
+    fn client_ends(&mut self) {
+        self.fragments_hang = self.dice.once_in(2);
+        for _ in 0..self.dice.roll(4) {
+            self.client.speak(&mut self.dice);
+        }
+        // A relay glues the next line to a last line that has no end if that has waited for its context.
+        let is_cut = self.dice.once_in(2) && !self.referee.habits.gathers;
+        self.client.mouth.end(is_cut);
+        self.drain();
+        self.somebody();
+        self.drain();
+        let is_waited_for = self.canary != Canary::EndsBeforeHeld;
+        if is_waited_for && self.run.as_ref().is_some_and(|run| run.engine.holds_lines()) {
+            self.happened.count(Event::EndBehindHeld);
+            self.tell(Input::ReleaseAllHeld);
+            self.drain();
+        }
+        self.tell(Input::Closed { from: Side::Client });
+        self.drain();
     }
 
     /// Reads and forwards everything until nothing moves.
@@ -101,6 +127,7 @@ impl World {
             let bytes = self.pipes[TO_CLIENT].get(usize::MAX);
             self.client_hears(&bytes);
             self.ledger();
+            self.somebody_else_works();
             self.now.elapsed += Duration::from_millis(1);
             self.now.unix_us += 1_000;
             self.tick();

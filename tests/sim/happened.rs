@@ -86,10 +86,36 @@ pub enum Event {
     Unsent,
     /// A check of a hub's history.
     HubHistory,
+    /// A line of a client that waits for the context of its thread.
+    HeldLine,
+    /// A line that has waited for it, and goes on.
+    ReleasedLine,
+    /// A client closes its end while lines of it wait for their context.
+    EndBehindHeld,
+    /// A fragment goes ahead of a turn.
+    FragmentAhead,
+    /// A rule has answered.
+    AnswerByRule,
+    /// The check of a program has failed.
+    FailedCheck,
+    /// A rule took too long.
+    TiredRule,
+    /// The client gets a request on which a rule has not decided.
+    ShownAfterRule,
+    /// An answer was taken back before it was on its way.
+    UnsentTakenBack,
+    /// The ledger had no room for an answer.
+    RefusedOrder,
+    /// A line that was not recorded because there was no journal yet.
+    LineWithoutJournal,
+    /// Lines of several clients go on together.
+    HeldOfSeveral,
+    /// A close frame of one side reaches the other.
+    CloseFrame,
 }
 
 impl Event {
-    const ALL: [Event; 42] = [
+    const ALL: [Event; 55] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -132,6 +158,19 @@ impl Event {
         Event::StoredAnswerSent,
         Event::OverBefore,
         Event::HubHistory,
+        Event::HeldLine,
+        Event::ReleasedLine,
+        Event::EndBehindHeld,
+        Event::FragmentAhead,
+        Event::AnswerByRule,
+        Event::FailedCheck,
+        Event::TiredRule,
+        Event::ShownAfterRule,
+        Event::UnsentTakenBack,
+        Event::RefusedOrder,
+        Event::LineWithoutJournal,
+        Event::HeldOfSeveral,
+        Event::CloseFrame,
     ];
 }
 

@@ -48,6 +48,13 @@ impl Message<'_> {
         self.result()["thread"].take()
     }
 
+    /// The thread in a response that describes its sandbox, and its folder.
+    pub fn thread_with_sandbox(&self) -> Option<(String, String)> {
+        let result = self.result();
+        let thread = result["thread"]["id"].as_str().filter(|_| result["sandbox"].is_object())?;
+        Some((thread.to_owned(), result["cwd"].as_str()?.to_owned()))
+    }
+
     /// The answered request and the answer.
     pub fn answer(&self) -> Option<(u64, String)> {
         let id = self.id.as_ref()?.as_u64().filter(|_| self.method.is_none())?;

@@ -20,6 +20,14 @@ struct Inside {
     bytes_max: usize,
     /// The last byte of the next read is lost.
     loses: bool,
+    /// Nothing more is written, or read.
+    is_closed: bool,
+    /// The shim has read the end.
+    is_at_end: bool,
+    /// A line end of ours after a line that has none is lost.
+    glues: bool,
+    /// The last byte that the shim has written.
+    last: Option<u8>,
 }
 
 impl Pipe {
@@ -38,6 +46,11 @@ impl Pipe {
         inside.drain(..given).collect()
     }
 
+    /// What is in it.
+    pub fn peek(&self) -> Vec<u8> {
+        self.0.borrow().bytes.iter().copied().collect()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.borrow().bytes.is_empty()
     }
@@ -50,6 +63,23 @@ impl Pipe {
     /// Lets the shim read so many bytes.
     pub fn gives(&self, bytes_max: usize) {
         self.0.borrow_mut().bytes_max = bytes_max;
+    }
+
+    pub fn close(&self) {
+        self.0.borrow_mut().is_closed = true;
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.0.borrow().is_closed
+    }
+
+    /// Whether the shim has read all that comes.
+    pub fn is_read(&self) -> bool {
+        self.is_empty() && self.is_closed() == self.0.borrow().is_at_end
+    }
+
+    pub fn glues(&self, glues: bool) {
+        self.0.borrow_mut().glues = glues;
     }
 
     pub fn loses(&self, loses: bool) {
@@ -67,7 +97,9 @@ impl ReadEnd for Pipe {
         let bytes_max = self.0.borrow().bytes_max;
         let mut bytes = self.get(bytes_max);
         if bytes.is_empty() {
-            return ReadOutcome::Nothing;
+            let has_ended = self.is_closed() && self.is_empty();
+            self.0.borrow_mut().is_at_end = has_ended;
+            return if has_ended { ReadOutcome::End } else { ReadOutcome::Nothing };
         }
         if std::mem::take(&mut self.0.borrow_mut().loses) {
             bytes.pop();
@@ -79,9 +111,18 @@ impl ReadEnd for Pipe {
 
 impl WriteEnd for Pipe {
     fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
+        if self.is_closed() {
+            return Err(Broken);
+        }
+        let is_unended = self.0.borrow().last.is_some_and(|last| last != b'\n');
+        if self.0.borrow().glues && is_unended && bytes.len() > 1 && bytes[0] == b'\n' {
+            return Ok(1);
+        }
         let bytes_max = self.0.borrow().bytes_max;
         let taken = self.put(bytes, bytes_max);
-        self.0.borrow_mut().bytes_max -= taken;
+        let mut inside = self.0.borrow_mut();
+        inside.bytes_max -= taken;
+        inside.last = bytes[..taken].last().copied().or(inside.last);
         Ok(taken)
     }
 }

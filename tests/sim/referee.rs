@@ -3,17 +3,19 @@
 //! It sees the engine's input in the same order. Of the engine's output it reads only the subject of each commit and
 //! the mark behind each line. The actual output is compared with its expectations.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, RequestSource, RequestStatus, Token};
-use codex_shim::testing::wire::Side;
+use codex_shim::testing::wire::{Conn, Side};
 use serde_json::Value;
 
-use super::asked::{Asked, Deciding, End, Over, PassedLate, Sent, Shown, State};
+use super::asked::{Asked, Decider, Deciding, End, Over, PassedLate, Sent, Shown, State};
 use super::happened::{Event, Happened};
+use super::held::Held;
 use super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
 use super::rows::Rows;
+use super::rules::{Does, Ruled, Threads};
 use super::side::Said;
 use super::world::HOLD_MAX;
 
@@ -24,33 +26,27 @@ pub const EXPIRES_AFTER: Duration = Duration::from_millis(400);
 const BY_POLICY: &str = r#"{"decision":"decline"}"#;
 
 /// The subject of a commit.
-#[derive(Debug, Clone, Copy)]
-enum About {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
     Opening,
     Answer,
     Decision,
     Expiry,
 }
 
-impl About {
-    fn is_opening(self) -> bool {
-        matches!(self, About::Opening)
-    }
-}
-
 #[derive(Debug, Default)]
 pub struct Referee {
     pub happened: Happened,
     generation: String,
-    /// Requests are hidden from the client.
-    pub hides: bool,
-    expires: bool,
-    /// The last commit has worked, so the next one is waited for.
-    is_distrusting: bool,
+    pub habits: Habits,
+    pub threads: Threads,
+    pub held: Held,
+    /// The last commit has failed, so the next one is not waited for.
+    pub is_distrusting: bool,
     pub asked: BTreeMap<u64, Asked>,
     /// Rows that a later row of the same request has replaced.
     earlier: Vec<(u64, Asked)>,
-    commits: BTreeMap<Token, (u64, String, About)>,
+    pub commits: BTreeMap<Token, (u64, String, About)>,
     /// Requests and answers that wait for their commit, with their deadlines.
     holds: BTreeMap<Token, Duration>,
     /// Marks behind answers.
@@ -58,9 +54,21 @@ pub struct Referee {
     /// The lines that the server and the client must receive, in order.
     to_server: VecDeque<ToServer>,
     to_client: VecDeque<Due>,
+    /// Answers that are to be sent to the server, and are not on their way.
+    pub ours: Vec<Vec<u8>>,
+    /// Withheld requests that are to be sent to the client, likewise.
+    late: Vec<Due>,
+    /// How many of the lines that the client has received were recorded long before.
+    pub heard_late: BTreeSet<usize>,
+    heard: usize,
+    /// The caller whose answer was taken back last before it was on its way.
+    pub taken_of: Option<ApiCallId>,
+    /// The server gets no more lines.
+    is_deaf: bool,
+    follower: Follower,
     /// Losing answers: the request's name and the answer.
     pub lost: Vec<(String, String)>,
-    replies: BTreeMap<ApiCallId, Reply>,
+    pub replies: BTreeMap<ApiCallId, Reply>,
     /// The number of each side's lines that the engine has received.
     read: [usize; 2],
     /// Answers that were passed on late.
@@ -85,42 +93,110 @@ impl From<Vec<u8>> for ToServer {
 struct Due {
     line: Vec<u8>,
     row: Option<String>,
+    /// It was withheld at first.
+    is_late: bool,
+}
+
+impl Due {
+    fn new(line: Vec<u8>, row: Option<String>) -> Due {
+        Due { line, row, is_late: false }
+    }
 }
 
 /// The reply that an API caller must receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reply {
+pub enum Reply {
     Kept,
     NotKept,
     NotOpen,
     Invalid,
 }
 
+/// The thread of whose turn the server has got what goes ahead of it.
+#[derive(Debug, Default)]
+pub struct Follower(Option<Value>);
+
+impl Follower {
+    /// What goes ahead of a turn is followed by that turn.
+    pub fn follows(&mut self, message: Option<&Message<'_>>, happened: &mut Happened) -> Result<(), String> {
+        let (method, thread) = message
+            .map_or((None, None), |message| (message.method.as_deref(), Some(message.params["threadId"].clone())));
+        if let Some(of) = self.0.take()
+            && (method != Some("turn/start") || thread.as_ref() != Some(&of))
+        {
+            return Err(format!("1: what goes ahead of a turn of {of} is followed by {method:?}"));
+        }
+        if method == Some("thread/inject_items") {
+            happened.count(Event::FragmentAhead);
+            self.0 = thread;
+        }
+        Ok(())
+    }
+}
+
+/// What a run does by its settings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Habits {
+    /// Requests are hidden from the client.
+    pub hides: bool,
+    pub expires: bool,
+    pub has_rules: bool,
+    /// Turns wait for fragments.
+    pub gathers: bool,
+}
+
 impl Referee {
-    pub fn new(generation: String, hides: bool, expires: bool) -> Referee {
-        Referee { generation, hides, expires, ..Referee::default() }
+    pub fn new(generation: String, habits: Habits) -> Referee {
+        Referee { generation, habits, ..Referee::default() }
     }
 
-    /// The engine receives a line of a side, the next that the side has sent.
-    pub fn reads(&mut self, now: Duration, from: Side, line: &[u8], said: &[Said]) -> Result<(), String> {
+    /// The engine receives a line of a side, the next that the side has sent. Returns whether it waits for its context.
+    pub fn reads(
+        &mut self,
+        now: Duration,
+        from: Side,
+        (line, is_last): (&[u8], bool),
+        said: &[Said],
+    ) -> Result<bool, String> {
         let next = &mut self.read[from as usize];
-        let said = said.get(*next).filter(|said| said.bytes == line);
+        let said = said.get(*next);
         *next += 1;
-        let Some(said) = said else {
-            let line = shown(line);
-            return Err(format!("1: the engine got a line that the {} did not say then: {line}", from.name()));
+        let said = match said {
+            Some(said) if said.bytes == line => said,
+            // It has stopped in the middle of the line.
+            Some(said) if is_last && said.bytes.starts_with(line) => &said.cut(line.len()),
+            Some(_) | None => {
+                let line = shown(line);
+                return Err(format!("1: the engine got a line that the {} did not say then: {line}", from.name()));
+            }
         };
         let is_odd = serde_json::from_slice::<Value>(line).is_ok_and(|value| value.to_string().as_bytes() != line);
         self.happened.add(Event::OddLine, u64::from(is_odd));
-        match (from, Message::read(line)) {
+        let message = Message::read(line);
+        let mut waits = false;
+        match (from, &message) {
             (Side::Client, message) => match message.as_ref().and_then(Message::answer) {
                 Some((id, payload)) if self.asked.contains_key(&id) => self.client_answers(now, id, line, payload),
-                Some(_) | None => self.to_server.push_back(line.to_vec().into()),
+                Some(_) | None => {
+                    let is_taken = |message| self.held.takes(now, Conn::OWN, line, message);
+                    waits = self.habits.gathers && message.as_ref().is_some_and(is_taken);
+                    if !waits {
+                        self.to_server.push_back(line.to_vec().into());
+                    }
+                }
             },
-            (Side::Server, None) => self.to_client.push_back(Due { line: line.to_vec(), row: None }),
-            (Side::Server, Some(message)) => self.server_says(now, &message, said),
+            (Side::Server, None) => self.to_client.push_back(Due::new(line.to_vec(), None)),
+            (Side::Server, Some(message)) => self.server_says(now, message, said),
         }
-        Ok(())
+        self.happened.add(Event::HeldLine, u64::from(waits));
+        Ok(waits)
+    }
+
+    /// A queue of lines that waited for their context is released.
+    pub fn released(&mut self, now: Duration, token: Token) {
+        let lines = self.held.release(now, token);
+        self.happened.add(Event::ReleasedLine, lines.len() as u64);
+        self.to_server.extend(lines.into_iter().map(|(_, line)| line.into()));
     }
 
     fn server_says(&mut self, now: Duration, message: &Message<'_>, said: &Said) {
@@ -128,6 +204,7 @@ impl Referee {
         let mut row = None;
         match (message.method.as_deref(), message.id.as_ref().and_then(Value::as_u64)) {
             (None, _) if message.is_ours() => return,
+            (None, _) => self.learns_thread(message),
             (Some("serverRequest/resolved"), _) => {
                 let id = params["requestId"].as_u64().expect("the server names it");
                 self.over(id, Over::Resolved);
@@ -147,18 +224,26 @@ impl Referee {
                 let (unconfirmed, name) = self.next_row(id);
                 row = Some(name.clone());
                 self.happened.count(Event::Request);
-                let is_hidden = self.hides && !self.is_distrusting;
+                let ruling = self.ruling(params);
+                let is_held = (self.habits.hides || ruling.does == Some(Does::Hold)) && !self.is_distrusting;
+                let is_hidden = is_held || ruling.answers();
+                let declines = |does: Does| Deciding::new(Decider::Rule(does), does.payload().to_owned());
+                let declined = ruling.does.filter(|does| *does == Does::Decline).map(declines);
                 let asked = Asked {
                     name,
                     arrival: self.earlier.len() + self.asked.len(),
                     turn: params["turnId"].clone(),
                     line: said.bytes.clone(),
-                    expires_at: self.expires.then(|| now + EXPIRES_AFTER),
+                    expires_at: self.habits.expires.then(|| now + EXPIRES_AFTER),
                     shown: if is_hidden { Shown::NotYet } else { Shown::Yes },
-                    state: State::Pending,
+                    is_held,
+                    rule: Ruled::new(now, &ruling),
+                    ruling,
+                    state: declined.map_or(State::Pending, |deciding| State::Deciding(Box::new(deciding))),
                     is_open: true,
                     is_excused: self.is_distrusting,
                     sent: None,
+                    told: None,
                     is_begun: false,
                     is_written: false,
                     has_reached_server: false,
@@ -177,7 +262,7 @@ impl Referee {
             }
             _ => {}
         }
-        self.to_client.push_back(Due { line: said.plain.as_ref().unwrap_or(&said.bytes).clone(), row });
+        self.to_client.push_back(Due::new(said.plain.as_ref().unwrap_or(&said.bytes).clone(), row));
     }
 
     /// The client answers: the first answer wins, and later ones are stored and not forwarded.
@@ -215,14 +300,15 @@ impl Referee {
         if asked.shown != Shown::Yes {
             return;
         }
-        let opening = self.commits.iter().find(|(_, (_, name, about))| *name == asked.name && about.is_opening());
+        let is_its = |name: &String, about: &About| *name == asked.name && *about == About::Opening;
+        let opening = self.commits.iter().find(|(_, (_, name, about))| is_its(name, about));
         if let Some((token, _)) = opening {
             asked.is_excused |= self.is_distrusting && !self.holds.contains_key(token);
             if !self.is_distrusting {
                 self.holds.entry(*token).or_insert(now + HOLD_MAX);
             }
         }
-        self.to_client.push_back(Due { line: asked.line.clone(), row: Some(asked.name.clone()) });
+        self.to_client.push_back(Due::new(asked.line.clone(), Some(asked.name.clone())));
     }
 
     /// The server asks for something else under the id of a request: nothing is an answer to that any more.
@@ -231,7 +317,7 @@ impl Referee {
         let withdrawn = End { status: RequestStatus::Resolved, source: RequestSource::Server, payload: None };
         match std::mem::replace(&mut asked.state, State::Answered) {
             State::Deciding(deciding) => {
-                self.replies.insert(deciding.api_call, Reply::NotOpen);
+                self.replies.extend(deciding.by.caller().map(|api_call| (api_call, Reply::NotOpen)));
                 self.lost.extend(deciding.runner_up.map(|(_, payload)| (asked.name.clone(), payload)));
                 asked.end = Some(withdrawn);
                 asked.overtaken.push(deciding.payload);
@@ -286,8 +372,7 @@ impl Referee {
             Some(asked) if matches!(asked.state, State::Pending) => match decision {
                 "accept" | "decline" | "cancel" => {
                     let payload = format!("{{\"decision\":\"{decision}\"}}");
-                    let deciding = Deciding { api_call, payload, runner_up: None, due: None, over: None };
-                    asked.state = State::Deciding(Box::new(deciding));
+                    asked.state = State::Deciding(Box::new(Deciding::new(Decider::Caller(api_call), payload)));
                     return;
                 }
                 _ => Reply::Invalid,
@@ -298,15 +383,26 @@ impl Referee {
     }
 
     /// An entry is on its way to the ledger, and its commit will be reported.
-    pub fn ordered(&mut self, now: Duration, token: Token, entry: &LedgerEntry, is_waited_for: bool) {
+    pub fn ordered(
+        &mut self,
+        now: Duration,
+        token: Token,
+        entry: &LedgerEntry,
+        is_waited_for: bool,
+    ) -> Result<(), String> {
         let (name, about) = match entry {
             LedgerEntry::RequestOpened(row) => (&row.request_id, About::Opening),
             LedgerEntry::RequestEnded(end) if is_waited_for => (&end.request_id, About::Decision),
             LedgerEntry::RequestEnded(end) => (&end.request_id, About::Answer),
             LedgerEntry::RequestExpired { request_id, .. } => (request_id, About::Expiry),
-            _ => return,
+            _ => return Ok(()),
         };
-        let Some((id, _)) = self.asked.iter().find(|(_, asked)| asked.name == *name) else { return };
+        let Some((id, asked)) = self.asked.iter().find(|(_, asked)| asked.name == *name) else { return Ok(()) };
+        if let LedgerEntry::RequestEnded(end) = entry
+            && let Some(by) = end.by.as_deref().filter(|by| by.starts_with("rule:"))
+        {
+            asked.ruling.allows(&asked.name, by, end.payload.as_deref())?;
+        }
         self.commits.insert(token, (*id, name.clone(), about));
         let waits = match about {
             About::Opening | About::Answer => !self.is_distrusting,
@@ -316,10 +412,14 @@ impl Referee {
         if waits {
             self.holds.insert(token, now + HOLD_MAX);
         }
+        Ok(())
     }
 
     /// The ledger reports whether an entry is stored.
-    pub fn committed(&mut self, token: Token, done: bool) {
+    pub fn committed(&mut self, now: Duration, token: Token, done: bool) {
+        if self.commits.get(&token).is_some_and(|(.., about)| *about == About::Decision) {
+            self.rules_tire(now);
+        }
         self.is_distrusting = !done;
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((id, name, about)) = self.commits.remove(&token) else { return };
@@ -332,15 +432,22 @@ impl Referee {
         }
         match (about, done) {
             (About::Opening, true) => {
-                let asked = self.asked.get_mut(&id).expect("it was asked");
-                if asked.shown == Shown::NotYet {
-                    asked.shown = Shown::Never;
+                if self.asked[&id].rule.is_none() {
+                    self.settles(id);
                 }
             }
             (About::Opening | About::Answer, false) if was_waited_for => self.goes_on(id, &name, about),
             (About::Opening | About::Answer, _) => {}
             (About::Decision, _) => self.decided(id, done),
             (About::Expiry, _) => self.policy_answers(id, !done),
+        }
+    }
+
+    /// The client gets a withheld request after all.
+    pub fn shows(&mut self, id: u64) {
+        if let Some(asked) = self.asked.get_mut(&id) {
+            asked.shown = Shown::Yes;
+            self.late.push(Due { is_late: true, ..Due::new(asked.line.clone(), Some(asked.name.clone())) });
         }
     }
 
@@ -354,7 +461,7 @@ impl Referee {
                 if asked.shown == Shown::NotYet && asked.is_open {
                     self.happened.count(Event::LateShow);
                     asked.shown = Shown::Yes;
-                    self.to_client.push_back(Due { line: asked.line.clone(), row: Some(asked.name.clone()) });
+                    self.late.push(Due { is_late: true, ..Due::new(asked.line.clone(), Some(asked.name.clone())) });
                 }
             }
             (About::Answer, Some(sent)) => sent.is_excused = true,
@@ -366,15 +473,21 @@ impl Referee {
     fn decided(&mut self, id: u64, done: bool) {
         let asked = self.asked.get_mut(&id).expect("it was asked");
         let State::Deciding(deciding) = std::mem::replace(&mut asked.state, State::Pending) else { return };
-        let Deciding { api_call, payload, runner_up, due: _, over } = *deciding;
-        self.replies.insert(api_call, if done { Reply::Kept } else { Reply::NotKept });
+        let Deciding { by, payload, runner_up, due: _, over } = *deciding;
+        let reply = if done { Reply::Kept } else { Reply::NotKept };
+        self.replies.extend(by.caller().map(|api_call| (api_call, reply)));
         let is_open = over.is_none();
         match (done, over, runner_up) {
             (true, _, runner_up) => {
+                self.happened.add(Event::AnswerByRule, u64::from(by.caller().is_none()));
                 asked.is_open = is_open;
-                asked.wins(RequestSource::Api, payload.clone(), false);
+                asked.wins(by.source(), payload.clone(), false);
+                (asked.told, asked.rule) = (by.caller(), None);
+                if asked.shown == Shown::NotYet {
+                    asked.shown = Shown::Never;
+                }
                 if is_open {
-                    self.to_server.push_back(format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes().into());
+                    self.ours.push(format!("{{\"id\":{id},\"result\":{payload}}}").into_bytes());
                 } else {
                     // It is stored, and the server needs it no more.
                     asked.sent = None;
@@ -384,9 +497,9 @@ impl Referee {
             (false, None, Some((line, payload))) => {
                 self.happened.count(Event::SentRunnerUp);
                 asked.wins(RequestSource::Client, payload, true);
-                self.to_server.push_back(line.into());
+                self.ours.push(line);
             }
-            (false, None, None) => {}
+            (false, None, None) => self.rule_gives_up(id),
             (false, Some(why), runner_up) => {
                 self.over(id, why);
                 runner_up.into_iter().for_each(|(_, payload)| self.loses(id, payload));
@@ -398,8 +511,23 @@ impl Referee {
         let asked = self.asked.get_mut(&id).expect("it was asked");
         if asked.is_open && matches!(asked.state, State::Expired) {
             asked.state = State::PolicySpoke;
-            asked.sent = Some(Sent { payload: BY_POLICY.to_owned(), source: RequestSource::Policy, is_excused });
-            self.to_server.push_back(format!("{{\"id\":{id},\"result\":{BY_POLICY}}}").into_bytes().into());
+            asked.sent = Some(Sent { payload: BY_POLICY.to_owned(), is_expiry: true, is_excused });
+            self.ours.push(format!("{{\"id\":{id},\"result\":{BY_POLICY}}}").into_bytes());
+        }
+    }
+
+    /// A line of ours goes to the server, followed by a mark.
+    pub fn injects(&mut self, mark: Token, line: &[u8]) {
+        if let Some(at) = self.ours.iter().position(|ours| ours == line) {
+            self.to_server.push_back(self.ours.remove(at).into());
+        }
+        self.marked(mark, line);
+    }
+
+    /// A withheld line goes to the client.
+    pub fn shows_late(&mut self, line: &[u8]) {
+        if let Some(at) = self.late.iter().position(|due| due.line == line) {
+            self.to_client.push_back(self.late.remove(at));
         }
     }
 
@@ -434,18 +562,31 @@ impl Referee {
         self.happened.count(Event::TakenBack);
         asked.end = Some(End { status: RequestStatus::Resolved, source: RequestSource::Server, payload: None });
         asked.overtaken.push(payload.clone());
-        self.not_to_server(id, &payload);
+        let caller = asked.told.take();
+        if self.not_to_server(id, &payload)
+            && let Some(reply) = caller.and_then(|api_call| self.replies.get_mut(&api_call))
+        {
+            // The caller has not heard yet that it would be sent.
+            self.taken_of = caller;
+            self.happened.count(Event::UnsentTakenBack);
+            *reply = Reply::NotOpen;
+        }
     }
 
-    /// An answer does not go to the server after all.
-    fn not_to_server(&mut self, id: u64, payload: &str) {
-        let is_its = |due: &ToServer| {
-            let answer = Message::read(&due.line).as_ref().and_then(Message::answer);
-            due.late.is_none() && answer.is_some_and(|(of, answer)| of == id && answer == payload)
+    /// An answer does not go to the server after all. Returns whether it was not on its way.
+    fn not_to_server(&mut self, id: u64, payload: &str) -> bool {
+        let is_its = |line: &[u8]| {
+            let answer = Message::read(line).as_ref().and_then(Message::answer);
+            answer.is_some_and(|(of, answer)| of == id && answer == payload)
         };
-        if let Some(at) = self.to_server.iter().rposition(is_its) {
+        if let Some(at) = self.ours.iter().rposition(|line| is_its(line)) {
+            self.ours.remove(at);
+            return true;
+        }
+        if let Some(at) = self.to_server.iter().rposition(|due| due.late.is_none() && is_its(&due.line)) {
             self.to_server.remove(at);
         }
+        false
     }
 
     /// Everything up to a mark is written.
@@ -472,6 +613,7 @@ impl Referee {
             let (id, name, about) = self.commits[&token].clone();
             self.goes_on(id, &name, about);
         }
+        self.rules_tire(now);
         let tired = |asked: &Asked| match &asked.state {
             State::Deciding(deciding) => deciding.over.is_none() && deciding.due.is_some_and(|due| due <= now),
             _ => false,
@@ -483,10 +625,11 @@ impl Referee {
             let Some((line, payload)) = deciding.runner_up else { continue };
             self.happened.count(Event::TiredRunnerUp);
             self.is_distrusting = true;
-            self.replies.insert(deciding.api_call, Reply::NotKept);
+            self.replies.extend(deciding.by.caller().map(|api_call| (api_call, Reply::NotKept)));
             asked.overtaken.push(deciding.payload);
+            asked.rule = None;
             asked.wins(RequestSource::Client, payload, true);
-            self.to_server.push_back(line.into());
+            self.ours.push(line);
             self.commits.retain(|_, (of, _, about)| of != id || !matches!(about, About::Decision));
         }
         for asked in self.asked.values_mut().filter(|asked| asked.is_overdue(now)) {
@@ -497,6 +640,7 @@ impl Referee {
 
     /// Checks that nothing waits past its deadline.
     pub fn nothing_is_overdue(&self, now: Duration) -> Result<(), String> {
+        self.held.nothing_is_overdue(now)?;
         match self.asked.values().find(|asked| asked.is_overdue(now)) {
             Some(asked) => Err(format!("6: waits past its expiry: {}", asked.name)),
             None => Ok(()),
@@ -537,6 +681,7 @@ impl Referee {
         let all: Vec<u64> = self.asked.keys().copied().collect();
         all.into_iter().for_each(|id| self.over(id, Over::ServerGone));
         self.holds.clear();
+        self.held.clear();
     }
 
     /// An API caller receives a reply.
@@ -557,6 +702,10 @@ impl Referee {
     /// The client has received a line.
     pub fn client_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
         let due = self.to_client.pop_front();
+        if due.as_ref().is_some_and(|due| due.is_late) {
+            self.heard_late.insert(self.heard);
+        }
+        self.heard += 1;
         let row = due.as_ref().filter(|due| due.line == line).and_then(|due| due.row.as_ref());
         let earlier = self.earlier.iter_mut().map(|(_, asked)| asked);
         let mut all = earlier.chain(self.asked.values_mut());
@@ -579,6 +728,7 @@ impl Referee {
     /// The server has received a line.
     pub fn server_got(&mut self, line: &[u8], rows: &Rows) -> Result<(), String> {
         let message = Message::read(line);
+        self.follower.follows(message.as_ref(), &mut self.happened)?;
         if message.as_ref().is_some_and(Message::is_ours) {
             return Ok(());
         }
@@ -620,16 +770,27 @@ impl Referee {
 
     /// Checks that nothing is in flight to the client.
     pub fn client_has_all(&self, said: &[Said]) -> Result<(), String> {
-        let missing =
-            self.to_client.front().map(|due| &due.line).or_else(|| said.get(self.read[1]).map(|said| &said.bytes));
+        let due = self.to_client.front().or(self.late.first()).map(|due| &due.line);
+        let missing = due.or_else(|| said.get(self.read[1]).map(|said| &said.bytes));
         missing.map_or(Ok(()), |line| Err(format!("1: the client never got {}", shown(line))))
     }
 
     /// Checks that nothing is in flight to the server.
     pub fn server_has_all(&self, said: &[Said]) -> Result<(), String> {
-        let missing =
-            self.to_server.front().map(|due| &due.line).or_else(|| said.get(self.read[0]).map(|said| &said.bytes));
+        if self.is_deaf {
+            return Ok(());
+        }
+        let due = self.to_server.front().map(|due| &due.line).or(self.ours.first());
+        let due = due.or_else(|| self.held.lines().map(|(_, line)| line).next());
+        let missing = due.or_else(|| said.get(self.read[0]).map(|said| &said.bytes));
         missing.map_or(Ok(()), |line| Err(format!("1: the server never got {}", shown(line))))
+    }
+
+    /// The server gets no more lines, and must have all that were for it.
+    pub fn server_is_deaf(&mut self, said: &[Said]) -> Result<(), String> {
+        self.server_has_all(said)?;
+        self.is_deaf = true;
+        Ok(())
     }
 
     /// Checks that every API caller has its reply.
@@ -640,6 +801,6 @@ impl Referee {
 
     /// A hidden pending request.
     pub fn hidden(&self) -> Option<u64> {
-        self.asked.iter().rev().find(|(_, asked)| asked.is_open && asked.shown == Shown::Never).map(|(id, _)| *id)
+        self.asked.iter().rev().find(|(_, asked)| asked.is_open && asked.shown != Shown::Yes).map(|(id, _)| *id)
     }
 }

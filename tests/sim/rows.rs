@@ -17,6 +17,8 @@ pub struct Row {
     pub late: bool,
     /// How often it has ended.
     ends: u32,
+    /// Who or what has answered it.
+    by: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -38,21 +40,25 @@ impl Rows {
             .filter(move |(name, _)| name.strip_prefix(generation).is_some_and(|id| id.starts_with('-')))
     }
 
-    /// A run begins: the previous owner of the folder is gone.
-    pub fn begin(&mut self) {
+    /// A run begins: the previous owner of the folder is gone, and no request of an earlier run is open.
+    pub fn begin(&mut self, canary: Canary) -> Result<(), String> {
         self.lost.clear();
-        for row in self.requests.values_mut() {
-            if matches!(row.status, RequestStatus::Pending | RequestStatus::Expired) {
-                row.status = RequestStatus::Orphaned;
-                row.ends += 1;
-            }
+        let is_open = |row: &Row| matches!(row.status, RequestStatus::Pending | RequestStatus::Expired);
+        for row in self.requests.values_mut().filter(|row| is_open(row) && canary != Canary::LeavesEarlierOpen) {
+            row.status = RequestStatus::Orphaned;
+            row.ends += 1;
+        }
+        match self.requests.iter().find(|(_, row)| is_open(row)) {
+            Some((name, row)) => Err(format!("3: open after its run: {name}: {row:?}")),
+            None => Ok(()),
         }
     }
 
     pub fn keep(&mut self, entry: LedgerEntry, canary: Canary) -> Result<(), String> {
         match entry {
             LedgerEntry::RequestOpened(row) => {
-                let kept = Row { status: RequestStatus::Pending, source: None, payload: None, late: row.late, ends: 0 };
+                let (status, late) = (RequestStatus::Pending, row.late);
+                let kept = Row { status, source: None, payload: None, late, ends: 0, by: None };
                 if self.requests.insert(row.request_id.clone(), kept).is_some() {
                     return Err(format!("3: opened twice: {}", row.request_id));
                 }
@@ -61,7 +67,7 @@ impl Rows {
                 Some(row) => {
                     row.ends += u32::from(!end.instead || row.ends == 0);
                     row.late |= end.late;
-                    (row.status, row.source, row.payload) = (end.status, Some(end.source), end.payload);
+                    (row.status, row.source, row.payload, row.by) = (end.status, Some(end.source), end.payload, end.by);
                     if row.ends > 1 {
                         return Err(format!("3: ends twice: {}", end.request_id));
                     }
@@ -72,8 +78,24 @@ impl Rows {
                 Some(row) if row.status == RequestStatus::Pending => row.status = RequestStatus::Expired,
                 Some(_) | None => return Err(format!("3: expires and does not wait: {request_id}")),
             },
-            // It takes back the accept of a rule.
-            LedgerEntry::RequestReopened { .. } => return Err("not to be done here: there are no rules".to_owned()),
+            // It takes back the accept of a rule, if that was stored.
+            LedgerEntry::RequestReopened { request_id, by } => {
+                let row = self.requests.get_mut(&request_id).filter(|row| row.status != RequestStatus::Pending);
+                match row {
+                    Some(row) if row.status == RequestStatus::Resolved && row.by.as_ref() == Some(&by) => {
+                        (row.status, row.source, row.payload, row.by) = (RequestStatus::Pending, None, None, None);
+                        row.ends -= 1;
+                    }
+                    Some(row) => return Err(format!("3: reopened: {request_id}: {row:?}")),
+                    None => {}
+                }
+            }
+            LedgerEntry::RequestDispatched { request_id, .. } => {
+                let row = self.requests.get(&request_id);
+                if row.is_some_and(|row| row.status != RequestStatus::Resolved) {
+                    return Err(format!("3: sent, and has no end: {request_id}: {row:?}"));
+                }
+            }
             LedgerEntry::RequestLate { request_id } => {
                 if let Some(row) = self.requests.get_mut(&request_id) {
                     row.late |= canary != Canary::HidesLateness;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::dice::Dice;
+use super::rules::COMMANDS;
 use super::side::{Ear, Mouth, Said};
 use super::spelling::{Spelling, junk};
 
@@ -27,6 +28,15 @@ pub struct Server {
 /// The user's words without the text before them.
 fn words(text: &str) -> Option<&str> {
     text.strip_prefix("\u{1e}CODEX_META ")?.split_once('\u{1f}').map(|(_, words)| words)
+}
+
+/// A thread with its sandbox: that of the first one lets its model write nowhere.
+fn described(thread: &str) -> Value {
+    let (cwd, sandbox) = match thread {
+        "t0" => ("/w", json!({"type": "readOnly"})),
+        _ => ("/w/t1", json!({"type": "workspaceWrite", "writableRoots": []})),
+    };
+    json!({"thread": {"id": thread}, "cwd": cwd, "sandbox": sandbox})
 }
 
 impl Server {
@@ -52,6 +62,7 @@ impl Server {
         let thread = params["threadId"].as_str().unwrap_or_default().to_owned();
         let result = match method {
             "initialize" => json!({"userAgent": "sim/0.169.0 (Linux; x86_64) sim"}),
+            "thread/resume" => described(&thread),
             "turn/start" => {
                 let turn = self.running.get(&thread).cloned().unwrap_or_else(|| {
                     self.turns += 1;
@@ -168,7 +179,12 @@ impl Server {
             17..=28 => {
                 let id = self.next_request;
                 self.next_request += 1;
-                let params = with(json!({"itemId": format!("c{id}"), "command": "touch x", "cwd": "/w"}));
+                let command = COMMANDS[dice.roll(COMMANDS.len() as u64) as usize];
+                let cwd = if dice.once_in(6) { "/w/x" } else { "/w" };
+                let mut params = with(json!({"itemId": format!("c{id}"), "command": command, "cwd": cwd}));
+                if dice.once_in(8) {
+                    params["networkApprovalContext"] = json!({"host": "example.org"});
+                }
                 self.ask(dice, id, &thread, &params);
             }
             _ => self.end(dice, &thread, "completed"),

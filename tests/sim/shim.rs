@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use codex_shim::testing::driver::{Direction, Driver, Elsewhere, Host, Links as _, Pair, Passed};
 use codex_shim::testing::engine::{
-    ApiCallId, ApiReply, ClientName, Decision, Effect, Engine, Incoming, Input, LedgerEntry, LinkEffect, Now, Order,
-    OwnLine, Passage, Token,
+    ApiCallId, ApiReply, ChildEffect, ClientName, Decision, Effect, Engine, Incoming, Input, LedgerEntry, LinkEffect,
+    Note, Now, Order, OwnLine, Token,
 };
 use codex_shim::testing::journal::{Batch, Writer};
-use codex_shim::testing::wire::{Conn, Line, Side};
+use codex_shim::testing::wire::{Conn, Line, LineEnd, Side};
 use rustix::process::{Resource, Rlimit};
-use serde_json::Value;
 
 use super::canary::Canary;
 use super::happened::Event;
+use super::held::call_about_thread;
+use super::lines::shown;
 use super::pipe::Pipe;
 use super::world::{FROM_CLIENT, FROM_SERVER, HOLD_MAX, STEPS, TO_CLIENT, TO_SERVER, World};
 
@@ -49,12 +50,34 @@ pub struct Run {
     pub started: Duration,
     /// Since when something waits for a token.
     pub held: BTreeMap<Token, Duration>,
+    /// Checks of programs and reads of fragments that have no result.
+    pub checks: Vec<Token>,
+    pub reads: Vec<Token>,
+    /// Orders for which the ledger had no room.
+    refused: Vec<Token>,
+    /// What could not be recorded, because there is no journal yet.
+    pub without_journal: Option<Unrecorded>,
     /// Releases that a canary delays, and until when.
     pub released_late: VecDeque<(Token, Duration)>,
     /// Marks of which a part is written.
-    begun: Vec<Token>,
-    /// A line that a canary lets the next one overtake.
-    overtaken: Option<OwnLine>,
+    pub begun: Vec<Token>,
+    /// A line that a canary lets the next one overtake, or puts into the next one.
+    pub overtaken: Option<OwnLine>,
+    /// A line that a canary sends once more.
+    pub copied: Option<(Side, Vec<u8>)>,
+    /// Effects that a canary delays, and for how many others.
+    pub delayed: (Vec<Effect>, u32),
+    /// Something has been read, and is not passed on.
+    pub is_reading: bool,
+    /// A release of held lines that a canary puts behind all other effects.
+    postponed: Option<Token>,
+}
+
+/// The lines and notes of a run whose journal is not open.
+#[derive(Default)]
+pub struct Unrecorded {
+    pub lines: u64,
+    notes: Vec<Note>,
 }
 
 impl Run {
@@ -65,9 +88,17 @@ impl Run {
             orders: VecDeque::new(),
             started,
             held: BTreeMap::new(),
+            checks: Vec::new(),
+            reads: Vec::new(),
+            refused: Vec::new(),
+            without_journal: None,
             released_late: VecDeque::new(),
             begun: Vec::new(),
             overtaken: None,
+            copied: None,
+            delayed: (Vec::new(), 0),
+            is_reading: false,
+            postponed: None,
         }
     }
 }
@@ -88,6 +119,9 @@ impl World {
         if std::mem::take(&mut self.dies) {
             return self.killed();
         }
+        if let Some((to, line)) = self.run.as_mut().and_then(|run| run.copied.take()) {
+            shim.links.send(Conn::OWN, to, vec![line], None);
+        }
         let begun = shim.links.from_client.begun_marks();
         begun.iter().for_each(|token| self.referee.begun(*token));
         self.run.iter_mut().for_each(|run| run.begun.clone_from(&begun));
@@ -106,8 +140,27 @@ impl World {
         self.drive(|shim, world| {
             let mut effects = Vec::new();
             world.handle(world.now(), input, &mut effects);
-            while shim.carry_out_all(world, &mut effects).is_some() {}
+            world.carry_out_all(shim, &mut effects);
         });
+    }
+
+    /// Carries out all effects, also those that concern the child.
+    fn carry_out_all(&mut self, shim: &mut Shim, effects: &mut Vec<Effect>) {
+        while let Some(effect) = shim.carry_out_all(self, effects) {
+            if effect == ChildEffect::CloseServerInput && !self.dies {
+                self.close_server_input();
+            }
+        }
+    }
+
+    /// The server gets no more lines, and has all that came before.
+    fn close_server_input(&mut self) {
+        let bytes = self.pipes[TO_SERVER].get(usize::MAX);
+        self.server_hears(&bytes);
+        self.server_hears_end();
+        self.pipes[TO_SERVER].close();
+        let checked = self.referee.server_is_deaf(&self.client.mouth.said);
+        self.holds(checked);
     }
 
     /// How many bytes the pipes take from the shim next: at times nothing, or a part of a line.
@@ -134,15 +187,37 @@ impl World {
         self.pipes_take(bytes_max);
         self.pipes[pipe].gives(bytes_max);
         self.pipes[pipe].loses(self.canary == Canary::LosesBytes && self.dice.once_in(20));
+        let is_withdrawal = withdraws(&self.pipes[pipe].peek());
         self.drive(|shim, world| {
             let (now, mut frames, mut effects) = (world.now(), Vec::new(), Vec::new());
             shim.links.direction(from).read(now.elapsed, &mut frames);
+            let is_withdrawal = from == Side::Server && is_withdrawal;
+            world.take_messages(is_withdrawal, &mut effects);
             shim.pass(world, now, (Conn::OWN, from), &mut frames, &mut effects);
             if world.dice.once_in(300) {
                 world.die();
             }
-            while shim.carry_out_all(world, &mut effects).is_some() {}
+            world.carry_out_all(shim, &mut effects);
         });
+    }
+
+    /// What the relay hears of the ledger before it passes what it has read. The effects wait for that.
+    fn take_messages(&mut self, is_withdrawal: bool, effects: &mut Vec<Effect>) {
+        // An answer of a caller is often stored just when the server does not want it any more.
+        let stores_answer = |(told, _): &(Told, LedgerEntry)| matches!(told, Told::Whether(_));
+        let orders = self.run.iter().flat_map(|run| &run.orders);
+        let up_to_answer = orders.into_iter().position(stores_answer).map(|at| at as u64 + 1);
+        let count = match self.dice.roll(15) {
+            0 => self.dice.roll(4),
+            1..=11 if is_withdrawal => up_to_answer.unwrap_or_default(),
+            _ => 0,
+        };
+        for _ in 0..count {
+            let Some(input) = self.store_next() else { break };
+            self.run.iter_mut().for_each(|run| run.is_reading = true);
+            self.handle(self.now(), input, effects);
+        }
+        self.run.iter_mut().for_each(|run| run.is_reading = false);
     }
 
     /// Writes some of the outgoing data.
@@ -153,7 +228,7 @@ impl World {
             let mut effects = Vec::new();
             let to = if from == Side::Client { Side::Server } else { Side::Client };
             shim.flush(world, world.now(), (Conn::OWN, to), &mut effects);
-            while shim.carry_out_all(world, &mut effects).is_some() {}
+            world.carry_out_all(shim, &mut effects);
         });
     }
 
@@ -176,103 +251,64 @@ impl World {
     pub fn is_at_rest(&self) -> bool {
         let (Some(run), Some(shim)) = (&self.run, &self.shim) else { return true };
         let is_idle = shim.links.from_client.is_empty() && shim.links.from_server.is_empty();
-        run.orders.is_empty() && is_idle && self.pipes.iter().all(Pipe::is_empty)
+        let is_heard = self.fragments_hang || run.reads.is_empty();
+        let is_read = self.pipes[FROM_CLIENT].is_read() && self.pipes[FROM_SERVER].is_read();
+        let is_all_here = run.orders.is_empty() && run.checks.is_empty() && is_heard;
+        is_all_here && is_idle && is_read && self.pipes.iter().all(Pipe::is_empty)
     }
 
     fn order(&mut self, order: Order) {
         let now = self.now().elapsed;
-        let Some(run) = &mut self.run else { return };
         let (told, entry) = match order {
             Order::Keep(entry) => (Told::Nothing, entry),
             Order::KeepFirst(token, entry) => {
-                self.referee.ordered(now, token, &entry, false);
+                let checked = self.referee.ordered(now, token, &entry, false);
+                self.holds(checked);
                 (Told::First(token), entry)
             }
             Order::Commit(token, entry) => {
-                self.referee.ordered(now, token, &entry, true);
+                let checked = self.referee.ordered(now, token, &entry, true);
+                self.holds(checked);
                 (Told::Whether(token), entry)
             }
-            Order::Read(..) => return self.broken("what is not to be done here: an order to read".to_owned()),
+            Order::Read(..) => return self.broken("what is not to be done here: an early order".to_owned()),
         };
-        run.orders.push_back((told, entry));
-    }
-
-    /// The change that some canaries make to a decision.
-    fn go_wrong(&mut self, from: Side, line: Line<'_>, decision: &mut Decision) {
-        let is_last = self.happened.times(Event::Step) == STEPS;
-        let answers = from == Side::Client && decision.mark.is_some();
-        let is_copied = match self.canary {
-            Canary::SaysTwice => from == Side::Server && self.dice.once_in(50),
-            Canary::AnswersTwice => answers,
-            _ => false,
-        };
-        let to = if from == Side::Client { Side::Server } else { Side::Client };
-        let Some(form) = decision.record.clone() else { return };
-        let own = |bytes: Vec<u8>| Passage::Replace(OwnLine { to, form: form.clone(), bytes });
-        match self.canary {
-            _ if is_copied && decision.line == Passage::Forward => {
-                decision.line = own([line.bytes, line.bytes].join(&b'\n'));
-            }
-            Canary::LosesTheClientsLast if is_last && from == Side::Client => decision.line = Passage::Withhold,
-            Canary::LosesTheServersLast if is_last && from == Side::Server => decision.line = Passage::Withhold,
-            Canary::AltersAnswers if answers && decision.line == Passage::Forward => {
-                decision.line = own(String::from_utf8_lossy(line.bytes).replace("nth", "9th").into_bytes());
-            }
-            Canary::SwallowsAnswers if answers => decision.line = Passage::Withhold,
-            Canary::SwallowsSecondAnswers if from == Side::Client && self.referee.is_second(line.bytes) => {
-                decision.line = Passage::Withhold;
-            }
-            Canary::ShowsUnkept if from == Side::Server => decision.hold = None,
-            Canary::SendsUnkept if answers => decision.hold = None,
-            Canary::ShowsEnvelopes if from == Side::Server && matches!(decision.line, Passage::Replace(_)) => {
-                decision.line = Passage::Forward;
-            }
-            Canary::PrintsAgain if decision.line == Passage::Forward => {
-                if let Ok(value) = serde_json::from_slice::<Value>(line.bytes) {
-                    decision.line = own(value.to_string().into_bytes());
-                }
-            }
-            Canary::Overtakes if from == Side::Server => self.overtake(line, decision, own),
-            _ => {}
-        }
-    }
-
-    /// Lets a line that should wait behind a request overtake it.
-    fn overtake(&mut self, line: Line<'_>, decision: &mut Decision, own: impl Fn(Vec<u8>) -> Passage) {
+        let is_refused = matches!(told, Told::Whether(_)) && self.dice.once_in(40);
         let Some(run) = &mut self.run else { return };
-        if decision.line != Passage::Forward {
-            return;
-        }
-        match (decision.hold.is_some(), run.overtaken.take()) {
-            (true, None) => {
-                if let Passage::Replace(line) = own(line.bytes.to_vec()) {
-                    run.overtaken = Some(line);
-                    (decision.line, decision.hold) = (Passage::Withhold, None);
-                }
+        match told {
+            Told::Whether(token) if is_refused => {
+                self.happened.count(Event::RefusedOrder);
+                run.refused.push(token);
             }
-            (_, Some(overtaken)) => decision.line = own([line.bytes, &overtaken.bytes].join(&b'\n')),
-            (false, None) => {}
+            told => run.orders.push_back((told, entry)),
         }
+        self.reopened_by_canary();
     }
 
-    /// What some canaries leave out of the effects of a line, or do instead.
-    fn spoil_recalls(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let begins = self.canary == Canary::RecallsBegun;
-        if self.canary != Canary::KeepsAnswers && !begins {
-            return;
-        }
-        let recalls = effects.extract_if(.., |effect| matches!(effect, Effect::Link(LinkEffect::Recall(_))));
-        for recall in recalls.collect::<Vec<Effect>>() {
-            match recall {
-                Effect::Link(LinkEffect::Recall(token))
-                    if begins && self.run.as_ref().is_some_and(|run| run.begun.contains(&token)) =>
-                {
-                    self.handle(now, Input::Recalled(token), effects);
+    /// The referee learns what the engine waits for: the context of a thread, or the check of a program for the request in a line.
+    fn sees(&mut self, effects: &[Effect], line: Option<&[u8]>) {
+        for effect in effects {
+            match effect {
+                Effect::RunFragments(token, _) => self.referee.held.reads(*token),
+                Effect::CheckProgram(token, _) => {
+                    let checked = self.referee.check_begins(*token, line.unwrap_or_default());
+                    self.holds(checked);
                 }
-                recall if begins => effects.push(recall),
                 _ => {}
             }
         }
+    }
+
+    /// Begins the journal of a run that had none so far.
+    pub fn open_journal(&mut self) {
+        let Some(run) = &mut self.run else { return };
+        let Some(Unrecorded { lines, notes }) = run.without_journal.take() else { return };
+        if lines > 0 {
+            run.writer.begin_with_gap(lines, "there was no folder".to_owned());
+        }
+        let mut batch = run.writer.batch(self.now);
+        notes.iter().for_each(|note| batch.push_note(note));
+        commit(&mut run.writer, &mut batch, self.room_bytes);
     }
 }
 
@@ -298,20 +334,32 @@ impl Host for World {
             return None;
         }
         let said = if from == Side::Client { &self.client.mouth.said } else { &self.server.mouth.said };
-        if let Err(what) = self.referee.reads(now.elapsed, from, line.bytes, said) {
-            self.broken(what);
-            return None;
+        let is_last = line.end == LineEnd::EndOfStream;
+        let waits = match self.referee.reads(now.elapsed, from, (line.bytes, is_last), said) {
+            Ok(waits) => waits,
+            Err(what) => {
+                self.broken(what);
+                return None;
+            }
+        };
+        let misread = self.misread(from, line.bytes);
+        let read = misread.as_deref().map_or(line, |bytes| Line { bytes, ..line });
+        let decision = self.run.as_mut()?.engine.read(now, conn, from, Incoming::Line(read), effects);
+        self.sees(effects, Some(line.bytes));
+        if waits == decision.is_some() {
+            self.broken(format!("6: it is {waits} that it waits for its context: {}", shown(line.bytes)));
         }
-        let run = self.run.as_mut()?;
-        let mut decision = run.engine.read(now, conn, from, incoming, effects)?;
+        let mut decision = decision?;
+        self.sees(&decision.then, Some(line.bytes));
         if let Some(mark) = decision.mark {
             self.referee.marked(mark, line.bytes);
         }
         self.go_wrong(from, line, &mut decision);
-        self.spoil_recalls(now, effects);
+        self.spoil(now, effects);
         let mut then = std::mem::take(&mut decision.then);
-        self.spoil_recalls(now, &mut then);
+        self.spoil(now, &mut then);
         decision.then = then;
+        self.reports_too_early(now, &decision, effects);
         if let Some(token) = decision.hold {
             let since = self.now.elapsed;
             self.run.as_mut()?.held.insert(token, since);
@@ -323,8 +371,12 @@ impl Host for World {
         if self.dies {
             return;
         }
+        let before = effects.len();
+        let call = call_about_thread(&input);
         match &input {
-            Input::Committed { token, done } => self.referee.committed(*token, *done),
+            Input::Committed { token, done } => self.referee.committed(now.elapsed, *token, *done),
+            Input::ProgramChecked { token, checked } => self.referee.checked(now.elapsed, *token, checked.is_ok()),
+            Input::ReleaseAllHeld => self.referee.held.give_up(),
             Input::Written(mark) => {
                 self.referee.begun(*mark);
                 self.referee.written(*mark);
@@ -333,21 +385,40 @@ impl Host for World {
             Input::Closed { from: Side::Server } => self.referee.server_ended(),
             _ => {}
         }
+        let (now, input) = self.misheard(now, input);
         if let Some(run) = &mut self.run {
             run.engine.handle(now, input, effects);
         }
+        self.sees(&effects[before..], None);
+        if let Some(call) = call {
+            self.referee.held.called(now.elapsed, &call, &effects[before..]);
+        }
+        self.hides_injections(effects);
     }
 
     fn batch<'a>(&mut self, _: Now, _: Conn) -> Option<Batch<'a>> {
         let now = self.now;
-        self.run.as_mut().map(|run| run.writer.batch(now))
+        let run = self.run.as_mut().filter(|run| run.without_journal.is_none());
+        run.map(|run| run.writer.batch(now))
     }
 
-    fn miss(&mut self, _: usize) {}
+    fn miss(&mut self, lines: usize) {
+        self.happened.add(Event::LineWithoutJournal, lines as u64);
+        let counts = self.canary != Canary::CountsNoMissing;
+        if let Some(missed) = self.run.as_mut().and_then(|run| run.without_journal.as_mut()).filter(|_| counts) {
+            missed.lines += lines as u64;
+        }
+    }
 
     fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect> {
         match (effect, batch) {
             (Effect::Note(note), Some(batch)) => batch.push_note(&note),
+            (Effect::Note(note), None) => {
+                let missed = self.run.as_mut().and_then(|run| run.without_journal.as_mut());
+                if let Some(missed) = missed {
+                    missed.notes.push(note);
+                }
+            }
             (Effect::Order(order), _) => self.order(order),
             (other, _) => return Some(other),
         }
@@ -366,9 +437,10 @@ impl Host for World {
         if let Some(run) = &mut self.run {
             commit(&mut run.writer, batch, self.room_bytes);
         }
+        self.recorded_by_canary();
     }
 
-    fn carry_out(&mut self, effect: Effect, _: &mut Vec<Effect>) -> Option<Elsewhere> {
+    fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Elsewhere> {
         if self.dice.once_in(4_000) {
             self.die();
         }
@@ -376,9 +448,14 @@ impl Host for World {
             return None;
         }
         let now = self.now;
+        let released_at = World::now(self).elapsed;
         let run = self.run.as_mut()?;
         match effect {
             Effect::Note(note) => {
+                if let Some(missed) = &mut run.without_journal {
+                    missed.notes.push(note);
+                    return None;
+                }
                 let mut batch = run.writer.batch(now);
                 batch.push_note(&note);
                 commit(&mut run.writer, &mut batch, self.room_bytes);
@@ -387,27 +464,58 @@ impl Host for World {
             Effect::Link(LinkEffect::Release(token)) if self.canary == Canary::ReleasesLate => {
                 run.released_late.push_back((token, now.elapsed + HOLD_MAX + Duration::from_millis(60)));
             }
-            Effect::Link(LinkEffect::Inject(injection)) => {
+            Effect::Link(LinkEffect::ReleaseHeld(token)) => {
+                if run.postponed != Some(token) {
+                    self.referee.released(released_at, token);
+                    if self.canary == Canary::ReleasesLast {
+                        run.postponed = Some(token);
+                        effects.push(Effect::Link(LinkEffect::ReleaseHeld(token)));
+                        return None;
+                    }
+                }
+                return Some(Elsewhere::Link(LinkEffect::ReleaseHeld(token)));
+            }
+            Effect::Link(LinkEffect::PassLate { conns, line }) => {
+                self.referee.shows_late(&line);
+                return Some(Elsewhere::Link(LinkEffect::PassLate { conns, line }));
+            }
+            Effect::Link(LinkEffect::PassHeld(mut lines)) => {
+                for late in &mut lines {
+                    self.calls_after_turn(&late.bytes, &mut late.decision);
+                }
+                return Some(Elsewhere::Link(LinkEffect::PassHeld(lines)));
+            }
+            Effect::Link(LinkEffect::Inject(mut injection)) => {
                 if let (Some(mark), Some(line)) = (injection.mark, injection.lines.first()) {
-                    self.referee.marked(mark, &line.bytes);
+                    self.referee.injects(mark, &line.bytes);
+                }
+                if self.mixes_lines(&mut injection.lines) {
+                    return None;
                 }
                 return Some(Elsewhere::Link(LinkEffect::Inject(injection)));
             }
             Effect::Link(effect) => return Some(Elsewhere::Link(effect)),
             Effect::Child(effect) => return Some(Elsewhere::Child(effect)),
-            // Nothing is assembled. The simulation leaves out commands run for the user.
+            Effect::RunFragments(token, _) => run.reads.push(token),
+            Effect::CheckProgram(token, _) => run.checks.push(token),
+            // The simulation leaves out commands run for the user and the context engine.
             Effect::NotifyPending(_)
             | Effect::NotifyIdle(_)
             | Effect::Warn(_)
             | Effect::PublishConfigWarning(_)
-            | Effect::Consult(_)
-            | Effect::RunFragments(..)
-            | Effect::CheckProgram(..) => {}
+            | Effect::Consult(_) => {}
         }
         None
     }
 
-    fn report_refused(&mut self, _: &mut Vec<Effect>) {}
+    fn report_refused(&mut self, effects: &mut Vec<Effect>) {
+        let refused = self.run.as_mut().map(|run| std::mem::take(&mut run.refused)).unwrap_or_default();
+        let is_heard = self.canary != Canary::ForgetsRefused;
+        for token in refused.into_iter().filter(|_| is_heard) {
+            self.handle(World::now(self), Input::Committed { token, done: false }, effects);
+        }
+        self.give_back(effects);
+    }
 
     fn introduce(&mut self, _: Conn, _: ClientName) {}
 
@@ -417,6 +525,8 @@ impl Host for World {
         }
         let lies = self.canary == Canary::LiesToCallers && reply == ApiReply::Kept;
         let reply = if lies { ApiReply::NotOpen } else { reply };
+        let promises = self.canary == Canary::PromisesTaken && self.referee.taken_of == Some(api_call);
+        let reply = if promises { ApiReply::Kept } else { reply };
         if let Err(what) = self.referee.replied(api_call, &reply) {
             self.broken(what);
         }
@@ -434,41 +544,45 @@ impl Host for World {
 }
 
 impl World {
-    /// The ledger processes one entry.
+    /// The ledger processes one entry, and the relay hears of it.
     pub fn ledger(&mut self) {
+        if let Some(input) = self.store_next() {
+            self.tell(input);
+        }
+    }
+
+    /// The ledger processes one entry; returns what it reports.
+    fn store_next(&mut self) -> Option<Input> {
         if self.ledger_hangs {
-            return;
+            return None;
         }
-        let Some(run) = &mut self.run else { return };
-        let Some((told, entry)) = run.orders.pop_front() else { return };
+        let (told, entry) = self.run.as_mut()?.orders.pop_front()?;
         let fails = !self.ledger_works || self.dice.once_in(15);
-        match (told, fails) {
-            (Told::Whether(token), true) => self.tell(Input::Committed { token, done: false }),
-            // The entry is retried, but not reported again.
-            (Told::First(token), true) => {
-                run.orders.push_front((Told::Nothing, entry));
-                self.tell(Input::Committed { token, done: false });
-            }
-            (Told::Nothing | Told::Failure(_), true) => run.orders.push_front((Told::Nothing, entry)),
-            (_, false) => {
-                self.keep(entry);
-                if let Told::First(token) | Told::Whether(token) = told {
-                    self.tell(Input::Committed { token, done: true });
-                }
-            }
-        }
         self.happened.add(Event::FailedCommit, u64::from(fails));
+        match told {
+            // The entry is retried, but not reported again.
+            Told::First(_) | Told::Nothing | Told::Failure(_) if fails => {
+                self.run.as_mut()?.orders.push_front((Told::Nothing, entry));
+            }
+            Told::Whether(_) if fails => {}
+            Told::First(_) | Told::Nothing | Told::Failure(_) | Told::Whether(_) => self.keep(entry),
+        }
+        match told {
+            Told::First(token) | Told::Whether(token) => Some(Input::Committed { token, done: !fails }),
+            Told::Nothing | Told::Failure(_) => None,
+        }
     }
 
     fn keep(&mut self, entry: LedgerEntry) {
+        self.say(|| format!("stored {entry:?}"));
         let is_last = self.happened.times(Event::Step) == STEPS;
         let is_unknown = |name: &String| self.rows.get(name).is_none();
         let forgets = match (&entry, self.canary) {
             (LedgerEntry::RequestEnded(end), Canary::ForgetsAnswers) => end.payload.is_some(),
             (LedgerEntry::RequestEnded(end), Canary::LeavesOpen) => end.payload.is_none(),
             (LedgerEntry::AnswerLost(_), Canary::ForgetsLostAnswers) => true,
-            (LedgerEntry::RequestOpened(_), Canary::ForgetsHidden) => self.referee.hides,
-            (LedgerEntry::RequestOpened(_), Canary::ForgetsTheLast) => self.referee.hides && is_last,
+            (LedgerEntry::RequestOpened(_), Canary::ForgetsHidden) => self.referee.habits.hides,
+            (LedgerEntry::RequestOpened(_), Canary::ForgetsTheLast) => self.referee.habits.hides && is_last,
             (LedgerEntry::RequestEnded(end), Canary::ForgetsTheLast) => is_unknown(&end.request_id),
             (LedgerEntry::RequestExpired { request_id, .. }, Canary::ForgetsTheLast) => is_unknown(request_id),
             _ => false,
@@ -488,6 +602,12 @@ impl World {
             }
         }
     }
+}
+
+/// Whether the server says that it does not want an answer any more.
+pub fn withdraws(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    text.contains("serverRequest/resolved") || text.contains("turn/completed")
 }
 
 /// Records a batch, as far as there is space.

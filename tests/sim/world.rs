@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use codex_shim::testing::engine::{
     ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
-    Input, Now, PushedCommand, RequestSettings, RequestSource, RequestType, ServerOwner, WaitingCommand,
+    Input, Now, PushedCommand, RequestSettings, RequestSource, RequestType, ServerOwner, Token, WaitingCommand,
 };
 use codex_shim::testing::journal::{
     Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer,
@@ -23,11 +23,12 @@ use super::client::Client;
 use super::dice::Dice;
 use super::happened::{Event, Happened};
 use super::pipe::Pipe;
-use super::referee::{EXPIRES_AFTER, Referee};
+use super::referee::{EXPIRES_AFTER, Habits, Referee};
 use super::restored::Backup;
 use super::rows::Rows;
+use super::rules;
 use super::server::Server;
-use super::shim::{Run, Shim, shim};
+use super::shim::{Run, Shim, Unrecorded, shim};
 
 /// Longest time that a line may be held. Source: the contract.
 pub const HOLD_MAX: Duration = Duration::from_millis(250);
@@ -91,6 +92,8 @@ pub struct World {
     pub ledger_works: bool,
     /// The ledger neither works nor fails.
     pub ledger_hangs: bool,
+    /// No fragment is read.
+    pub fragments_hang: bool,
     pub child_lives: bool,
     /// The places where the index has stopped.
     pub stops: Vec<Position>,
@@ -138,6 +141,7 @@ impl World {
             room_bytes: None,
             ledger_works: true,
             ledger_hangs: false,
+            fragments_hang: false,
             child_lives: true,
             stops: Vec::new(),
             found: None,
@@ -188,26 +192,16 @@ impl World {
         let seconds = (self.now.unix_us / 1_000_000) as u32;
         let generation = Generation::after(self.generation.as_ref(), seconds, 0);
         self.say(|| format!("start {generation}"));
-        self.rows.begin();
-        let requests = RequestSettings {
-            hold: self.dice.once_in(6),
-            expiry: match self.dice.once_in(3) {
-                true => vec![(RequestType::Approval, EXPIRES_AFTER)],
-                false => Vec::new(),
-            },
-            notify_after: None,
-            rules: Vec::new(),
+        let begun = self.rows.begin(self.canary);
+        self.holds(begun);
+        let habits = Habits {
+            hides: self.dice.once_in(6),
+            expires: self.dice.once_in(3),
+            has_rules: self.dice.once_in(3),
+            gathers: self.dice.once_in(4),
         };
-        self.referee = Referee::new(generation.to_string(), requests.hold, !requests.expiry.is_empty());
-        let engine = Engine::new(EngineSettings {
-            exit_grace: Duration::from_secs(10),
-            context: ContextSettings::default(),
-            assembly: AssemblySettings::default(),
-            requests,
-            server_owner: ServerOwner::Client,
-            own_ids: format!("codex-shim:{generation}:"),
-            tokens_before: 0,
-        });
+        self.referee = Referee::new(generation.to_string(), habits);
+        let engine = self.engine(&generation, habits);
         let header = Header {
             journal: FORMAT,
             session: "s".to_owned(),
@@ -226,7 +220,10 @@ impl World {
         self.generation = Some(generation.clone());
         (self.client, self.server, self.child_lives) = (Client::default(), Server::default(), true);
         self.pipes = std::array::from_fn(|_| Pipe::default());
-        self.run = Some(Run::new(engine, writer, self.now.elapsed));
+        self.pipes[TO_SERVER].glues(self.canary == Canary::GluesLines);
+        let mut run = Run::new(engine, writer, self.now.elapsed);
+        run.without_journal = self.dice.once_in(8).then(Unrecorded::default);
+        self.run = Some(run);
         self.shim = Some(shim(&self.pipes));
         self.client.begin(&mut self.dice);
         self.tell(Input::ServerStarted { pid: 7, adopted: false });
@@ -235,6 +232,21 @@ impl World {
             let waiting = self.commands.clone();
             self.tell(Input::Context(ContextChange::Added(waiting)));
         }
+    }
+
+    fn engine(&self, generation: &Generation, habits: Habits) -> Engine {
+        let settings = rules::settings();
+        let expiry = if habits.expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
+        let rules = if habits.has_rules { settings.requests().rules } else { Vec::new() };
+        Engine::new(EngineSettings {
+            exit_grace: Duration::from_secs(10),
+            context: ContextSettings::default(),
+            assembly: if habits.gathers { settings.assembly() } else { AssemblySettings::default() },
+            requests: RequestSettings { hold: habits.hides, expiry, notify_after: None, rules },
+            server_owner: ServerOwner::Client,
+            own_ids: format!("codex-shim:{generation}:"),
+            tokens_before: 0,
+        })
     }
 
     pub fn journal(&self) -> PathBuf {
@@ -259,7 +271,7 @@ impl World {
             self.start();
         }
         let bytes_max = 1 + self.dice.roll(400) as usize;
-        match self.dice.roll(40) {
+        match self.dice.roll(42) {
             0..=3 => self.client.speak(&mut self.dice),
             4 => self.client_guesses(),
             5..=9 => self.server.work(&mut self.dice),
@@ -275,7 +287,9 @@ impl World {
                 3 => self.ledger_hangs = self.dice.once_in(2),
                 _ => self.ledger_works = !self.dice.once_in(3),
             },
+            39 | 40 => self.somebody_else_works(),
             _ => match self.dice.roll(12) {
+                3 => self.open_journal(),
                 0 => self.killed(),
                 1 => self.child_dies(),
                 2 => {
@@ -289,6 +303,27 @@ impl World {
         // A request that has just started to wait again may be overdue: the relay checks the time before it waits.
         self.tick();
         self.nothing_is_held_too_long();
+    }
+
+    /// A program is checked, or the fragments are read. Now and then that never ends.
+    pub fn somebody_else_works(&mut self) {
+        let rolls = [self.dice.roll(3), self.dice.roll(5), self.dice.roll(4)];
+        let Some(run) = &mut self.run else { return };
+        let some = |tokens: &mut Vec<Token>, roll: u64| {
+            (!tokens.is_empty()).then(|| tokens.swap_remove(roll as usize % tokens.len()))
+        };
+        let check = some(&mut run.checks, rolls[0]);
+        let read = if self.fragments_hang { None } else { some(&mut run.reads, rolls[1]) };
+        if let Some(token) = check.filter(|_| rolls[1] > 0) {
+            let checked = if rolls[0] == 0 { Err("no".to_owned()) } else { Ok("/bin/ls".to_owned()) };
+            self.say(|| format!("checked {token}: {checked:?}"));
+            self.tell(Input::ProgramChecked { token, checked });
+        }
+        if let Some(token) = read.filter(|_| rolls[0] > 0) {
+            let states = vec![(rolls[2] > 0).then(|| format!("state {}", rolls[2]))];
+            self.say(|| format!("fragments of {token} are read: {states:?}"));
+            self.tell(Input::FragmentsRead { token, states });
+        }
     }
 
     /// The client answers a request that it has not seen.
@@ -319,11 +354,13 @@ impl World {
     }
 
     /// An API caller makes a call.
-    fn somebody(&mut self) {
+    pub fn somebody(&mut self) {
         let api_call = self.happened.times(Event::Step);
+        // Without a name, the thread is that of the last turn.
+        let thread_id = Some(format!("t{}", self.dice.roll(2))).filter(|_| self.referee.habits.gathers);
         let request = match self.dice.roll(6) {
-            0 => ApiRequest::Input { text: "from the side".to_owned(), thread_id: None },
-            1 => ApiRequest::Interrupt { thread_id: None },
+            0 => ApiRequest::Input { text: "from the side".to_owned(), thread_id },
+            1 => ApiRequest::Interrupt { thread_id },
             2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None, by: "me".to_owned() },
             _ => {
                 let Some(generation) = &self.generation else { return };
@@ -348,7 +385,8 @@ impl World {
     }
 
     fn time_passes(&mut self) {
-        let passes = Duration::from_millis(self.dice.roll(120));
+        let is_long = self.dice.once_in(15);
+        let passes = Duration::from_millis(self.dice.roll(if is_long { 1_300 } else { 120 }));
         self.now.elapsed += passes;
         self.now.unix_us += passes.as_micros() as u64 + 1;
         self.tick();
@@ -396,12 +434,30 @@ impl World {
         }
     }
 
+    /// The client hears the end, and a last line that has none.
+    pub fn client_hears_end(&mut self) {
+        if let Some(line) = self.client.ear.end() {
+            let checked = self.referee.client_got(&line, &self.rows);
+            self.holds(checked);
+        }
+    }
+
     pub fn server_hears(&mut self, bytes: &[u8]) {
         // A dead server receives nothing.
         for line in self.server.ear.take(if self.child_lives { bytes } else { &[] }) {
-            let checked = self.referee.server_got(&line, &self.rows);
-            self.holds(checked);
-            self.server.hear(&mut self.dice, &line);
+            self.server_hears_line(&line);
         }
+    }
+
+    pub fn server_hears_end(&mut self) {
+        if let Some(line) = self.server.ear.end().filter(|_| self.child_lives) {
+            self.server_hears_line(&line);
+        }
+    }
+
+    fn server_hears_line(&mut self, line: &[u8]) {
+        let checked = self.referee.server_got(line, &self.rows);
+        self.holds(checked);
+        self.server.hear(&mut self.dice, line);
     }
 }

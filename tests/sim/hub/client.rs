@@ -90,7 +90,7 @@ impl Client {
         };
         match (dice.roll(20), thread) {
             (0, _) => {
-                let params = if dice.once_in(3) {
+                let params = if dice.once_in(3) && !server.is_plain {
                     json!({"threadSource": "thread_title", "ephemeral": true})
                 } else {
                     json!({})

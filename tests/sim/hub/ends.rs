@@ -15,7 +15,7 @@ use super::checks::{self, Life};
 use super::client::Client;
 use super::server::Key;
 use super::shim::Hub;
-use super::wire::Wire;
+use super::wire::{HowEnded, Wire};
 use super::world::HubWorld;
 
 /// Rounds within which everything in flight must end.
@@ -86,9 +86,15 @@ impl HubWorld {
         }
         let own = self.key_of(Conn::OWN).filter(|_| self.conns().contains(&Conn::OWN));
         let some = keys[self.dice().roll(keys.len() as u64) as usize];
-        let key = own.filter(|own| self.house.dice.once_in(2) && keys.contains(own)).unwrap_or(some);
+        // Often one that may have taken an answer of ours along.
+        let carrier = self.referee.carrier().and_then(|conn| self.key_of(conn)).filter(|key| keys.contains(key));
+        let own = own.filter(|own| self.house.dice.once_in(2) && keys.contains(own));
+        let key = carrier.filter(|_| self.house.dice.once_in(2)).or(own).unwrap_or(some);
         self.house.say(|| format!("the server closes {key}"));
         self.house.happened.count(Event::ServerCuts);
+        if self.dice().once_in(2) {
+            self.ends.insert((key, Side::Server), HowEnded::Closed(1_010 + (key % 7) as u16));
+        }
         self.server.sessions.remove(&key);
     }
 
@@ -136,17 +142,30 @@ impl HubWorld {
         self.drain();
         self.answers_all(last);
         self.drain();
+        self.callers_answer_held();
         if self.house.found.is_some() || self.hub.is_none() {
             return;
         }
+        let checked = self.referee.all_has_arrived();
+        self.house.holds(checked);
         if let Some(id) = self.server.waits_for().next() {
             return self.house.broken(format!("3: the server waits for ever: request {id}"));
         }
-        let checked = self.referee.all_has_arrived();
-        self.house.holds(checked);
         self.house.happened.add(Event::Answer, self.server.answers);
         self.over(Ending::Rest);
         (self.hub, self.driver) = (None, None);
+    }
+
+    /// Clients are not asked about some requests, so API callers answer these.
+    fn callers_answer_held(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let Some(name) = self.referee.held().map(str::to_owned).filter(|_| self.house.found.is_none()) else {
+                return;
+            };
+            let call = self.call_to_accept(name);
+            self.tell(call);
+            self.drain();
+        }
     }
 
     /// Reads and passes everything until nothing moves.
@@ -169,6 +188,7 @@ impl HubWorld {
             }
             has_moved |= self.clients.values_mut().map(Client::hear).filter(|heard| *heard).count() > 0;
             self.ledger_works();
+            self.somebody_else_works();
             self.house.now.elapsed += Duration::from_millis(1);
             self.house.now.unix_us += 1_000;
             self.go_on();
@@ -180,7 +200,7 @@ impl HubWorld {
     }
 
     fn is_at_rest(&self) -> bool {
-        let Some(driver) = &self.driver else { return false };
+        let (Some(driver), Some(hub)) = (&self.driver, &self.hub) else { return false };
         let is_idle = |(conn, link): (Conn, &Link<Wire>)| {
             let Some(key) = self.key_of(conn) else { return false };
             let client_is_read = self.clients.get(&key).is_none_or(|client| client.read == client.said.len());
@@ -188,7 +208,10 @@ impl HubWorld {
             !link.is_busy() && !link.is_ending() && client_is_read && server_is_read
         };
         let has_unheard = self.clients.values().any(|client| client.has_left || !client.unread.is_empty());
+        let is_at_work = hub.engine.holds_lines() || self.referee.rules_are_at_work();
+        let is_awaited = !hub.checks.is_empty() || !hub.reads.is_empty() || is_at_work;
         self.ledger.jobs.is_empty()
+            && !is_awaited
             && !has_unheard
             && driver.links.iter().all(is_idle)
             && self.server.sessions.values().all(|session| session.unread.is_empty())

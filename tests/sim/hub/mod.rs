@@ -33,12 +33,14 @@
 //! 9. The history knows what each thread is, and one in which no person speaks changes the activity of the session only if it
 //!    waits for a person.
 
+mod asked;
 mod canaries;
 mod checks;
 mod client;
 mod ends;
 mod ledger;
 mod referee;
+mod ruled;
 mod server;
 mod shim;
 mod threads;

@@ -10,14 +10,18 @@ use codex_shim::testing::engine::{ApiCallId, ApiReply, LedgerEntry, OpenBefore, 
 use codex_shim::testing::wire::{Conn, Side};
 use serde_json::Value;
 
-use super::super::asked::End;
+use super::super::asked::{Decider, Shown};
 use super::super::happened::{Event, Happened};
+use super::super::held::Held;
 use super::super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
-use super::super::referee::EXPIRES_AFTER;
+use super::super::referee::{About, EXPIRES_AFTER, Follower};
+use super::super::rules::{Ruling, Threads};
 use super::super::side::Said;
 use super::super::world::HOLD_MAX;
+use super::asked::{Asked, Over, State};
 use super::client::PROBE;
 use super::ledger::Ledger;
+use super::wire::HowEnded;
 
 /// Policy's answer.
 const BY_POLICY: &str = r#"{"decision":"decline"}"#;
@@ -26,36 +30,51 @@ const BY_POLICY: &str = r#"{"decision":"decline"}"#;
 const INITIALIZED: &[u8] = br#"{"method":"initialized"}"#;
 
 /// A row of the ledger, in the order of their opening.
-type RowNumber = usize;
+pub type RowNumber = usize;
+
+/// What a hub does by its settings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Habits {
+    pub expires: bool,
+    pub has_rules: bool,
+    /// Turns wait for fragments.
+    pub gathers: bool,
+    /// It has taken over its server.
+    pub adopts: bool,
+}
 
 #[derive(Debug, Default)]
 pub struct Referee {
     pub happened: Happened,
     /// The run of the server.
     generation: String,
-    expires: bool,
+    habits: Habits,
+    threads: Threads,
+    pub held: Held,
     /// The ledger is open.
     pub is_loaded: bool,
     /// The last commit has failed, so the next one is not waited for.
-    is_distrusting: bool,
+    pub is_distrusting: bool,
     /// The newest connection.
-    newest: u32,
-    rows: Vec<Asked>,
+    pub newest: u32,
+    pub rows: Vec<Asked>,
     /// The current row of each request, by its id.
-    open: BTreeMap<u64, RowNumber>,
+    pub open: BTreeMap<u64, RowNumber>,
     /// Rows of an earlier hub that were open, or whose answers the server may not have got.
     before: BTreeMap<u64, OpenBefore>,
     /// Requests that are over, with their last row.
     over: BTreeMap<u64, RowNumber>,
     ended_turns: BTreeSet<String>,
-    commits: BTreeMap<Token, (RowNumber, About)>,
+    pub commits: BTreeMap<Token, (RowNumber, About)>,
     holds: BTreeMap<Token, Duration>,
     /// What a client still gets of a server that is gone waits for nothing.
     is_server_gone: bool,
     marks: BTreeMap<Token, RowNumber>,
-    wires: BTreeMap<u32, Wire>,
+    pub wires: BTreeMap<u32, Wire>,
     /// Answers of ours on their way to the server, which takes them from any connection.
-    ours: Vec<Ours>,
+    pub ours: Vec<Ours>,
+    /// Withheld requests that are to be sent to clients, and are not on their way.
+    pub late: Vec<Late>,
     /// Rows whose answers are still here, and must be taken back now.
     unwanted: BTreeSet<RowNumber>,
     /// The same of answers that were passed on although another one holds, by their marks.
@@ -63,6 +82,8 @@ pub struct Referee {
     /// Answers that did not win: the row and the answer.
     lost: Vec<(RowNumber, String)>,
     replies: BTreeMap<ApiCallId, Reply>,
+    /// The caller whose answer was taken back last before it was on its way.
+    pub taken_of: Option<ApiCallId>,
     /// The terminal commands in a turn whose response is awaited, by connection and call.
     carried: BTreeMap<(u32, String), BTreeSet<String>>,
     /// Commands that a turn has delivered.
@@ -71,14 +92,20 @@ pub struct Referee {
 
 /// What a connection must carry.
 #[derive(Debug, Default)]
-struct Wire {
+pub struct Wire {
     /// How many messages of each side the engine has received.
     read: [usize; 2],
     to_server: VecDeque<Due>,
     to_client: VecDeque<Due>,
-    got: [Vec<Vec<u8>>; 2],
+    /// What each side has received, and whether it was withheld at first.
+    got: [Vec<(Vec<u8>, bool)>; 2],
     record: OnRecord,
-    has_left: bool,
+    pub has_left: bool,
+    /// The server has answered the client's `initialize`, and the hub has read that.
+    pub is_initialized: bool,
+    follower: Follower,
+    /// The code of a close frame, and the side that is to get it.
+    close: Option<(Side, u16)>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +125,21 @@ struct Due {
     mark: Option<Token>,
     /// The record leaves it out.
     is_unrecorded: bool,
+    /// It was withheld at first.
+    is_late: bool,
+}
+
+/// A withheld request for some clients.
+#[derive(Debug)]
+pub struct Late {
+    pub line: Vec<u8>,
+    pub number: RowNumber,
+    pub conns: Vec<u32>,
 }
 
 /// An answer of ours.
 #[derive(Debug)]
-struct Ours {
+pub struct Ours {
     line: Vec<u8>,
     row: RowNumber,
     /// It waits on a connection, with this mark behind it.
@@ -112,118 +149,8 @@ struct Ours {
 }
 
 impl Ours {
-    fn new(line: Vec<u8>, row: RowNumber) -> Ours {
+    pub fn new(line: Vec<u8>, row: RowNumber) -> Ours {
         Ours { line, row, mark: None, is_lost: false }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum About {
-    Opening,
-    Answer,
-    Decision,
-    Expiry,
-}
-
-#[derive(Debug)]
-enum State {
-    Pending,
-    /// The ledger is storing an answer of an API caller.
-    Deciding {
-        api_call: ApiCallId,
-        payload: String,
-        runner_up: Option<(Vec<u8>, String)>,
-        /// When the client's answer has waited long enough.
-        due: Option<Duration>,
-        is_over: Option<Over>,
-    },
-    Answered,
-    Expired,
-    /// Policy's answer is on its way.
-    PolicySpoke,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Over {
-    ByServer,
-    ServerGone,
-}
-
-/// A request, as one row of the ledger.
-#[derive(Debug)]
-pub struct Asked {
-    id: u64,
-    /// Its name in the ledger, once that is ordered.
-    pub name: Option<String>,
-    turn: String,
-    expires_at: Option<Duration>,
-    state: State,
-    /// The newest connection when it was answered.
-    answered_at: u32,
-    /// The connection that carries the answer.
-    over: Option<u32>,
-    /// Nothing shows that the server got the answer, and its connection is gone.
-    may_be_lost: bool,
-    /// The answer has left the hub.
-    is_written: bool,
-    /// The answer has left an earlier hub.
-    was_sent: bool,
-    /// The request may be passed on before it is stored.
-    is_excused: bool,
-    /// Its answer may.
-    is_answer_excused: bool,
-    payload: Option<String>,
-    /// The server asked before the ledger was open.
-    pub is_early: bool,
-    /// The hub itself has got it first: nothing waits for the row.
-    is_for_hub: bool,
-    has_reached_server: bool,
-    pub was_late: bool,
-    /// Earlier answers that the ledger was slow to store: after a kill, the row may have one of them.
-    pub overtaken: Vec<String>,
-    pub end: Option<End>,
-}
-
-impl Asked {
-    fn new(id: u64, turn: String) -> Asked {
-        Asked {
-            id,
-            name: None,
-            turn,
-            expires_at: None,
-            state: State::Pending,
-            answered_at: 0,
-            over: None,
-            may_be_lost: false,
-            is_written: false,
-            was_sent: false,
-            is_excused: false,
-            is_answer_excused: false,
-            payload: None,
-            is_early: false,
-            is_for_hub: false,
-            has_reached_server: false,
-            was_late: false,
-            overtaken: Vec::new(),
-            end: None,
-        }
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.state, State::Pending | State::Deciding { .. } | State::Expired | State::PolicySpoke)
-    }
-
-    /// The ledger is storing an answer of an API caller.
-    pub fn is_deciding(&self) -> bool {
-        matches!(self.state, State::Deciding { .. })
-    }
-
-    fn is_overdue(&self, now: Duration) -> bool {
-        self.end.is_none() && matches!(self.state, State::Pending) && self.expires_at.is_some_and(|at| at <= now)
-    }
-
-    fn ends(&mut self, status: RequestStatus, source: RequestSource, payload: Option<String>) {
-        self.end = Some(End { status, source, payload });
     }
 }
 
@@ -240,19 +167,20 @@ enum Reply {
 }
 
 impl Referee {
-    pub fn new(generation: String, expires: bool) -> Referee {
-        Referee { generation, expires, ..Referee::default() }
+    pub fn new(generation: String, habits: Habits) -> Referee {
+        let threads = Threads::of(habits.adopts);
+        Referee { generation, habits, threads, ..Referee::default() }
     }
 
     /// The referee of the next server. Clients of the last one still get what waits for them.
-    pub fn next(self, generation: String, expires: bool) -> Referee {
+    pub fn next(self, generation: String, habits: Habits) -> Referee {
         let last = |wire: Wire| {
             let due = |due: Due| Due { row: None, is_unrecorded: true, ..due };
             let to_client = wire.to_client.into_iter().map(due).collect();
-            Wire { to_client, has_left: true, record: wire.record, ..Wire::default() }
+            Wire { to_client, has_left: true, record: wire.record, close: wire.close, ..Wire::default() }
         };
         let wires = self.wires.into_iter().map(|(conn, wire)| (conn, last(wire))).collect();
-        Referee { wires, newest: self.newest, ..Referee::new(generation, expires) }
+        Referee { wires, newest: self.newest, ..Referee::new(generation, habits) }
     }
 
     /// The ledger is open, with these rows. If the server asks again for a request whose answer is stored, it gets that answer, unless
@@ -277,7 +205,7 @@ impl Referee {
         let over: Vec<(u64, OpenBefore)> = self.before.extract_if(.., |id, row| is_over(*id, row)).collect();
         for (id, row) in over {
             self.happened.count(Event::OverBefore);
-            let mut asked = Asked::new(id, row.turn_id.unwrap_or_default());
+            let mut asked = Asked::new(id, Vec::new(), row.turn_id.unwrap_or_default());
             (asked.name, asked.state) = (Some(row.request_id), State::Answered);
             match row.answer {
                 Some(answer) => asked.ends(RequestStatus::Resolved, answer.source, Some(answer.payload)),
@@ -300,8 +228,8 @@ impl Referee {
             }
             // The server has ended it.
             state if asked.end.is_some() => asked.state = state,
-            State::Deciding { api_call, runner_up, is_over, .. } => {
-                self.replies.insert(api_call, Reply::NotOpen);
+            State::Deciding { by, runner_up, is_over, .. } => {
+                self.replies.extend(by.caller().map(|api_call| (api_call, Reply::NotOpen)));
                 runner_up.into_iter().for_each(|(_, payload)| self.loses(number, payload));
                 self.commits.retain(|_, (of, about)| *of != number || *about != About::Decision);
                 self.has_stored(number, row);
@@ -329,6 +257,10 @@ impl Referee {
         asked.state = State::Answered;
         (asked.payload, asked.answered_at) = (Some(answer.payload.clone()), self.newest);
         asked.ends(RequestStatus::Resolved, answer.source, Some(answer.payload.clone()));
+        asked.rule = None;
+        if asked.shown == Shown::NotYet {
+            asked.shown = Shown::Never;
+        }
         // A client's refusal is stored as the only member of an answer.
         let refusal = answer.payload.strip_prefix("{\"error\":").and_then(|rest| rest.strip_suffix('}'));
         let (member, value) = refusal.map_or(("result", &*answer.payload), |error| ("error", error));
@@ -351,21 +283,77 @@ impl Referee {
             asked.may_be_lost |= matches!(asked.state, State::Answered) && asked.over == Some(conn.0);
         }
         self.carried.retain(|(of, _), _| *of != conn.0);
+        if self.held.lines().any(|(of, _)| *of == conn) {
+            // What it has written goes on, and what waits with it.
+            let lines = self.held.take_all();
+            self.go_on(lines);
+        }
         if let Some(wire) = self.wires.get_mut(&conn.0) {
             wire.has_left = true;
         }
     }
 
+    /// A side ends a connection, perhaps with a close frame, which goes to the other side.
+    pub fn ends(&mut self, conn: Conn, from: Side, end: Option<HowEnded>) {
+        if let (Some(wire), Some(HowEnded::Closed(code))) = (self.wires.get_mut(&conn.0), end) {
+            let to = if from == Side::Client { Side::Server } else { Side::Client };
+            wire.close = Some((to, code));
+        }
+    }
+
+    /// A side gets a close frame, behind all messages that were for it.
+    pub fn heard_close(&mut self, conn: Conn, side: Side, code: Option<u16>) -> Result<(), String> {
+        let wire = self.wires.get_mut(&conn.0).expect("BUG: it was connected");
+        let waits = if side == Side::Client { wire.to_client.front() } else { wire.to_server.front() };
+        if let Some(due) = waits {
+            let line = shown(&due.line);
+            return Err(format!("1: the {} gets a close frame and never got {line}", side.name()));
+        }
+        match wire.close.take() {
+            Some((to, due)) if to == side && Some(due) == code => {
+                self.happened.count(Event::CloseFrame);
+                Ok(())
+            }
+            due => Err(format!("1: the {} gets the close frame {code:?} and was to get {due:?}", side.name())),
+        }
+    }
+
     /// Everything that its client had written must have reached the server, unless the server has closed the connection, or
-    /// has not read for too long.
-    pub fn removed(&mut self, conn: Conn, is_delivered: bool) -> Result<(), String> {
+    /// has not read for too long. `hears` says so of the client and of the server.
+    pub fn removed(&mut self, conn: Conn, hears: [bool; 2]) -> Result<(), String> {
         let rows = &self.rows;
         self.ours.retain(|ours| rows[ours.row].over != Some(conn.0));
-        if !is_delivered {
-            return Ok(());
+        let Some(wire) = self.wires.get_mut(&conn.0) else { return Ok(()) };
+        if let Some((to, code)) = wire.close.take().filter(|(to, _)| hears[*to as usize]) {
+            return Err(format!("1: the {} never got the close frame {code}", to.name()));
         }
-        let due = self.wires.get(&conn.0).and_then(|wire| wire.to_server.front());
+        let due = wire.to_server.front().filter(|_| hears[Side::Server as usize]);
         due.map_or(Ok(()), |due| Err(format!("1: the server never got {}", shown(&due.line))))
+    }
+
+    /// Whether the server has answered a client that is on record. It takes its name from the first one.
+    pub fn has_had_client(&self) -> bool {
+        let is_client = |conn: u32, wire: &Wire| conn != Conn::OWN.0 && wire.is_initialized;
+        self.wires.iter().any(|(conn, wire)| is_client(*conn, wire) && wire.record == OnRecord::Yes)
+    }
+
+    /// A client is read only while nothing of it waits for the server.
+    pub fn nothing_waits_for_server(&self, conn: Conn) -> Result<(), String> {
+        let due = self.wires.get(&conn.0).and_then(|wire| wire.to_server.front());
+        due.map_or(Ok(()), |due| {
+            let line = shown(&due.line);
+            Err(format!("6: connection {} is read although the server has not taken {line}", conn.0))
+        })
+    }
+
+    /// A client for which more waits is disconnected. The next message does not count.
+    pub fn client_is_fast_enough(&self, conn: Conn, bytes_max: usize) -> Result<(), String> {
+        let waiting = self.wires.get(&conn.0).into_iter().flat_map(|wire| &wire.to_client);
+        let bytes: usize = waiting.skip(1).map(|due| due.line.len()).sum();
+        match bytes > bytes_max {
+            true => Err(format!("6: {bytes} bytes wait for the client of connection {}", conn.0)),
+            false => Ok(()),
+        }
     }
 
     /// The engine receives a message of a side, the next that the side has sent.
@@ -376,7 +364,7 @@ impl Referee {
         from: Side,
         line: &[u8],
         said: Option<&Said>,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let Some(said) = said.filter(|said| said.bytes == line) else {
             return Err(format!("1: the engine got a message that the {} did not send: {}", from.name(), shown(line)));
         };
@@ -385,40 +373,80 @@ impl Referee {
         let is_odd = serde_json::from_slice::<Value>(line).is_ok_and(|value| value.to_string().as_bytes() != line);
         self.happened.add(Event::OddLine, u64::from(is_odd));
         let message = Message::read(line);
-        if from == Side::Client {
-            let method = message.as_ref().and_then(|message| message.method.as_deref());
-            let is_probes = match (wire.record, method) {
-                (OnRecord::NotYet, Some("initialize")) => {
-                    message.as_ref().is_some_and(|message| message.params["clientInfo"]["name"] == PROBE)
-                }
-                (OnRecord::Probe, Some("initialized")) => true,
-                _ => false,
-            };
-            wire.record = if is_probes { OnRecord::Probe } else { OnRecord::Yes };
-        }
-        let is_unrecorded = wire.record != OnRecord::Yes;
+        let mut waits = false;
         match (from, message) {
             (Side::Client, message) => match message.as_ref().and_then(Message::answer) {
                 Some((id, payload)) if self.open.contains_key(&id) || self.over.contains_key(&id) => {
+                    self.is_unrecorded(conn, None);
                     self.client_answers((now, conn), id, line, payload);
                 }
-                Some(_) | None => self.expect_at_server(conn, line, None, is_unrecorded),
+                Some(_) | None => {
+                    let is_taken = |message| self.held.takes(now, conn, line, message);
+                    waits = self.habits.gathers && message.as_ref().is_some_and(is_taken);
+                    if !waits {
+                        let is_unrecorded = self.is_unrecorded(conn, message.as_ref());
+                        self.expect_at_server(conn, line, None, is_unrecorded);
+                    }
+                }
             },
-            (Side::Server, None) => self.expect_at_client(conn, line, None, is_unrecorded),
-            (Side::Server, Some(message)) => self.server_says(now, conn, &message, said, is_unrecorded),
+            (Side::Server, None) => {
+                let is_unrecorded = self.wires[&conn.0].record != OnRecord::Yes;
+                self.expect_at_client(conn, line, None, is_unrecorded);
+            }
+            (Side::Server, Some(message)) => {
+                let is_unrecorded = self.wires[&conn.0].record != OnRecord::Yes;
+                self.server_says(now, conn, &message, said, is_unrecorded);
+            }
         }
-        Ok(())
+        self.happened.add(Event::HeldLine, u64::from(waits));
+        Ok(waits)
+    }
+
+    /// Whether a client's line is left out of the record: those of a probe are.
+    fn is_unrecorded(&mut self, conn: Conn, message: Option<&Message<'_>>) -> bool {
+        let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
+        let is_probes = match (wire.record, message.and_then(|message| message.method.as_deref())) {
+            (OnRecord::NotYet, Some("initialize")) => {
+                message.is_some_and(|message| message.params["clientInfo"]["name"] == PROBE)
+            }
+            (OnRecord::Probe, Some("initialized")) => true,
+            _ => false,
+        };
+        wire.record = if is_probes { OnRecord::Probe } else { OnRecord::Yes };
+        is_probes
+    }
+
+    /// A queue of lines that waited for their context is released.
+    pub fn released(&mut self, now: Duration, token: Token) {
+        let lines = self.held.release(now, token);
+        self.go_on(lines);
+    }
+
+    /// Lines that waited for their context go to the server.
+    fn go_on(&mut self, lines: Vec<(Conn, Vec<u8>)>) {
+        self.happened.add(Event::ReleasedLine, lines.len() as u64);
+        for (conn, line) in lines {
+            let is_unrecorded = self.is_unrecorded(conn, Message::read(&line).as_ref());
+            self.expect_at_server(conn, &line, None, is_unrecorded);
+        }
     }
 
     fn expect_at_server(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
         let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
-        wire.to_server.push_back(Due { line: line.to_vec(), row, mark: None, is_unrecorded });
+        wire.to_server.push_back(Due { line: line.to_vec(), row, mark: None, is_unrecorded, is_late: false });
     }
 
     fn expect_at_client(&mut self, conn: Conn, line: &[u8], row: Option<RowNumber>, is_unrecorded: bool) {
         if conn != Conn::OWN {
             let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
-            wire.to_client.push_back(Due { line: line.to_vec(), row, mark: None, is_unrecorded });
+            wire.to_client.push_back(Due { line: line.to_vec(), row, mark: None, is_unrecorded, is_late: false });
+        }
+    }
+
+    pub fn expect_late_at_client(&mut self, conn: Conn, line: &[u8], number: RowNumber) {
+        if let Some(wire) = self.wires.get_mut(&conn.0) {
+            let (row, is_unrecorded) = (Some(number), false);
+            wire.to_client.push_back(Due { line: line.to_vec(), row, mark: None, is_unrecorded, is_late: true });
         }
     }
 
@@ -432,6 +460,15 @@ impl Referee {
                 }
                 let thread = message.thread();
                 let waits = thread["status"]["activeFlags"].as_array().is_some_and(|flags| !flags.is_empty());
+                if self.threads.learn(message) {
+                    let rules = self.rows.iter_mut().filter_map(|asked| asked.rule.as_mut());
+                    rules.for_each(|rule| rule.is_moved = true);
+                }
+                if message.names_server()
+                    && let Some(wire) = self.wires.get_mut(&conn.0)
+                {
+                    wire.is_initialized = true;
+                }
                 if thread["status"].is_object() && !waits {
                     self.over_before(|_, row| row.is_for_human && row.thread_id.as_deref() == thread["id"].as_str());
                 }
@@ -457,7 +494,11 @@ impl Referee {
                 }
             }
             (Some(method), Some(id)) if method.ends_with("requestApproval") => {
-                row = self.asks(now, conn, id.as_u64().expect("ids are small"), params);
+                row = self.asks(now, conn, id.as_u64().expect("ids are small"), (params, &said.bytes));
+                if row.is_some_and(|number| self.rows[number].shown != Shown::Yes) {
+                    self.happened.count(Event::HiddenRequest);
+                    return;
+                }
             }
             _ => {}
         }
@@ -465,7 +506,7 @@ impl Referee {
     }
 
     /// The server asks on a connection: for the first time, as one more delivery, or again because it has not got the answer.
-    fn asks(&mut self, now: Duration, conn: Conn, id: u64, params: &Value) -> Option<RowNumber> {
+    fn asks(&mut self, now: Duration, conn: Conn, id: u64, (params, line): (&Value, &[u8])) -> Option<RowNumber> {
         if self.over.contains_key(&id) {
             return None;
         }
@@ -474,7 +515,11 @@ impl Referee {
             let is_here = !asked.is_written && !asked.may_be_lost;
             if asked.is_open() || is_here || conn.0 <= asked.answered_at {
                 self.happened.count(Event::Copy);
-                if conn != Conn::OWN {
+                let asked = &mut self.rows[number];
+                if !asked.conns.contains(&conn.0) {
+                    asked.conns.push(conn.0);
+                }
+                if conn != Conn::OWN && asked.shown == Shown::Yes {
                     self.copied(now, number);
                 }
                 return Some(number);
@@ -483,16 +528,22 @@ impl Referee {
         }
         self.takes_back_late(id);
         self.happened.count(Event::Request);
-        self.rows.push(Asked {
-            expires_at: self.expires.then(|| now + EXPIRES_AFTER),
+        let before = self.before.remove(&id);
+        let is_answered = before.as_ref().is_some_and(|row| row.answer.is_some());
+        let decide = self.habits.has_rules && !self.is_distrusting && !is_answered;
+        let ruling = if decide { Ruling::of(params, &self.threads) } else { Ruling::default() };
+        let asked = Asked {
+            conns: vec![conn.0],
+            expires_at: self.habits.expires.then(|| now + EXPIRES_AFTER),
             is_excused: self.is_distrusting && conn != Conn::OWN,
             is_early: !self.is_loaded,
             is_for_hub: conn == Conn::OWN,
-            ..Asked::new(id, params["turnId"].as_str().unwrap_or_default().to_owned())
-        });
+            ..Asked::new(id, line.to_vec(), params["turnId"].as_str().unwrap_or_default().to_owned())
+        };
+        self.rows.push(asked.ruled(now, ruling));
         let number = self.rows.len() - 1;
         self.open.insert(id, number);
-        if let Some(row) = self.before.remove(&id) {
+        if let Some(row) = before {
             self.has_stored(number, &row);
         }
         Some(number)
@@ -517,14 +568,12 @@ impl Referee {
         let is_excused = self.is_distrusting;
         let asked = &mut self.rows[number];
         match &mut asked.state {
-            State::Pending => {
-                asked.state = State::Answered;
-                asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
-                (asked.payload, asked.over, asked.answered_at) = (Some(payload), Some(conn.0), self.newest);
-                asked.is_answer_excused = is_excused;
+            State::Pending if asked.shown == Shown::Yes => {
+                asked.wins(RequestSource::Client, payload, is_excused, self.newest);
+                asked.over = Some(conn.0);
                 self.expect_at_server(conn, line, Some(number), false);
             }
-            State::Deciding { runner_up, due, .. } if runner_up.is_none() => {
+            State::Deciding { runner_up, due, .. } if runner_up.is_none() && asked.shown == Shown::Yes => {
                 self.happened.count(Event::RunnerUp);
                 *due = Some(now + HOLD_MAX);
                 *runner_up = Some((line.to_vec(), payload));
@@ -580,6 +629,12 @@ impl Referee {
             asked.ends(RequestStatus::Resolved, RequestSource::Server, None);
             asked.overtaken.extend(asked.payload.clone());
         }
+        if let Some(reply) = asked.told.and_then(|api_call| self.replies.get_mut(&api_call)) {
+            // The caller has not heard yet that it would be sent.
+            self.happened.count(Event::UnsentTakenBack);
+            self.taken_of = asked.told;
+            *reply = Reply::NotOpen;
+        }
     }
 
     /// The server asks under this id again: no answer that was passed on late is meant for that.
@@ -608,6 +663,7 @@ impl Referee {
         let all: Vec<u64> = self.open.keys().copied().collect();
         all.into_iter().for_each(|id| self.over(id, Over::ServerGone));
         self.holds.clear();
+        self.held.clear();
         self.is_server_gone = true;
     }
 
@@ -619,6 +675,13 @@ impl Referee {
 
     pub fn last_id(&self) -> u64 {
         self.rows.iter().map(|asked| asked.id).max().unwrap_or_default()
+    }
+
+    /// A connection that carries an answer which the server has not confirmed, other than the hub's own if there is one.
+    pub fn carrier(&self) -> Option<Conn> {
+        let answered = self.open.values().map(|number| &self.rows[*number]);
+        let over = answered.filter(|asked| matches!(asked.state, State::Answered)).filter_map(|asked| asked.over);
+        over.max().map(Conn)
     }
 
     /// An API caller makes another call than an answer.
@@ -635,7 +698,7 @@ impl Referee {
             Some(asked) if matches!(asked.state, State::Pending) => match decision {
                 "accept" | "decline" | "cancel" if server_listens => {
                     let payload = format!("{{\"decision\":\"{decision}\"}}");
-                    asked.state = State::Deciding { api_call, payload, runner_up: None, due: None, is_over: None };
+                    asked.state = State::deciding(Decider::Caller(api_call), payload);
                     return;
                 }
                 "accept" | "decline" | "cancel" => Reply::NotReady,
@@ -690,8 +753,14 @@ impl Referee {
         let Some(number) = self.rows.iter().rposition(|asked| asked.name.as_ref() == Some(name)) else {
             return Err(format!("3: {name} was never asked"));
         };
+        if let LedgerEntry::RequestEnded(end) = entry
+            && let Some(by) = end.by.as_deref().filter(|by| by.starts_with("rule:"))
+        {
+            self.rows[number].ruling.allows(name, by, end.payload.as_deref())?;
+        }
         self.commits.insert(token, (number, about));
         let waits = match about {
+            About::Opening if self.rows[number].shown != Shown::Yes => true,
             About::Opening => !self.is_distrusting && !self.rows[number].is_for_hub,
             About::Answer => !self.is_distrusting,
             About::Decision => false,
@@ -704,13 +773,24 @@ impl Referee {
     }
 
     /// The ledger reports whether an entry is stored.
-    pub fn committed(&mut self, token: Token, done: bool) {
+    pub fn committed(&mut self, now: Duration, token: Token, done: bool) {
+        if self.commits.get(&token).is_some_and(|(_, about)| *about == About::Decision) {
+            self.rules_tire(now);
+        }
         self.is_distrusting = !done;
         let was_waited_for = self.holds.remove(&token).is_some();
         let Some((number, about)) = self.commits.remove(&token) else { return };
         match (about, done) {
+            (About::Opening, true) => {
+                if self.rows[number].rule.is_none() {
+                    self.settles(number);
+                }
+            }
             (About::Opening, false) if was_waited_for || self.rows[number].is_for_hub => {
                 self.rows[number].is_excused = true;
+                if was_waited_for {
+                    self.shows(number);
+                }
             }
             (About::Answer, false) if was_waited_for => self.rows[number].is_answer_excused = true,
             (About::Opening | About::Answer, _) => {}
@@ -721,19 +801,22 @@ impl Referee {
 
     fn decided(&mut self, number: RowNumber, done: bool) {
         let asked = &mut self.rows[number];
-        let State::Deciding { api_call, payload, runner_up, is_over, due: _ } =
+        let State::Deciding { by, payload, runner_up, is_over, due: _ } =
             std::mem::replace(&mut asked.state, State::Pending)
         else {
             return;
         };
         let id = asked.id;
-        self.replies.insert(api_call, if done { Reply::Kept } else { Reply::NotKept });
+        let reply = if done { Reply::Kept } else { Reply::NotKept };
+        self.replies.extend(by.caller().map(|api_call| (api_call, reply)));
         match (done, is_over, runner_up) {
             (true, _, runner_up) => {
-                asked.state = State::Answered;
-                asked.ends(RequestStatus::Resolved, RequestSource::Api, Some(payload.clone()));
-                (asked.payload, asked.is_answer_excused, asked.answered_at) =
-                    (Some(payload.clone()), false, self.newest);
+                self.happened.add(Event::AnswerByRule, u64::from(by.caller().is_none()));
+                asked.wins(by.source(), payload.clone(), false, self.newest);
+                (asked.told, asked.rule) = (by.caller(), None);
+                if asked.shown == Shown::NotYet {
+                    asked.shown = Shown::Never;
+                }
                 if is_over.is_some() {
                     self.open.remove(&id);
                     self.over.insert(id, number);
@@ -744,12 +827,10 @@ impl Referee {
             }
             (false, None, Some((line, payload))) => {
                 self.happened.count(Event::SentRunnerUp);
-                asked.state = State::Answered;
-                asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
-                (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
+                asked.wins(RequestSource::Client, payload, true, self.newest);
                 self.ours.push(Ours::new(line, number));
             }
-            (false, None, None) => {}
+            (false, None, None) => self.rule_gives_up(number),
             (false, Some(why), runner_up) => {
                 self.over(id, why);
                 runner_up.into_iter().for_each(|(_, payload)| self.loses(number, payload));
@@ -832,29 +913,33 @@ impl Referee {
             self.holds.remove(&token);
             let Some((number, about)) = self.commits.get(&token).copied() else { continue };
             match about {
-                About::Opening => self.rows[number].is_excused = true,
+                About::Opening => {
+                    self.rows[number].is_excused = true;
+                    self.shows(number);
+                }
                 About::Answer => self.rows[number].is_answer_excused = true,
                 About::Expiry => self.policy_answers(number, true),
                 About::Decision => {}
             }
         }
+        self.rules_tire(now);
         for number in 0..self.rows.len() {
             let asked = &mut self.rows[number];
             let is_tired = match &asked.state {
                 State::Deciding { due, is_over, .. } => is_over.is_none() && due.is_some_and(|due| due <= now),
                 _ => false,
             };
-            let State::Deciding { api_call, payload: earlier, runner_up: Some((line, payload)), .. } =
+            let State::Deciding { by, payload: earlier, runner_up: Some((line, payload)), .. } =
                 (if is_tired { std::mem::replace(&mut asked.state, State::Answered) } else { continue })
             else {
                 continue;
             };
             self.happened.count(Event::TiredRunnerUp);
             self.is_distrusting = true;
-            self.replies.insert(api_call, Reply::NotKept);
+            self.replies.extend(by.caller().map(|api_call| (api_call, Reply::NotKept)));
             asked.overtaken.push(earlier);
-            asked.ends(RequestStatus::Resolved, RequestSource::Client, Some(payload.clone()));
-            (asked.payload, asked.is_answer_excused, asked.answered_at) = (Some(payload), true, self.newest);
+            asked.rule = None;
+            asked.wins(RequestSource::Client, payload, true, self.newest);
             self.ours.push(Ours::new(line, number));
             self.commits.retain(|_, (of, about)| *of != number || *about != About::Decision);
         }
@@ -865,6 +950,7 @@ impl Referee {
     }
 
     pub fn nothing_is_overdue(&self, now: Duration) -> Result<(), String> {
+        self.held.nothing_is_overdue(now)?;
         match self.rows.iter().find(|asked| asked.is_overdue(now)) {
             Some(asked) => Err(format!("6: waits past its expiry: {:?}", asked.name)),
             None => Ok(()),
@@ -899,7 +985,7 @@ impl Referee {
             return Err(format!("1: client {} got\n    {}\n  and was to get\n    {due}", conn.0, shown(line)));
         };
         if !due.is_unrecorded {
-            wire.got[Side::Client as usize].push(line.to_vec());
+            wire.got[Side::Client as usize].push((line.to_vec(), due.is_late));
         }
         if let Some(number) = due.row {
             let asked = &mut self.rows[number];
@@ -918,18 +1004,22 @@ impl Referee {
     /// The server has received a message on a connection.
     pub fn server_got(&mut self, conn: Conn, line: &[u8], ledger: &Ledger) -> Result<(), String> {
         let wire = self.wires.get_mut(&conn.0).expect("BUG: it was connected");
+        wire.follower.follows(Message::read(line).as_ref(), &mut self.happened)?;
         let is_due = |due: &Due| due.line == line || without_envelope(line).is_some_and(|bare| bare == due.line);
         let row = match wire.to_server.front() {
             Some(due) if is_due(due) => {
                 let due = wire.to_server.pop_front().expect("BUG: it was looked at");
                 if !due.is_unrecorded {
-                    wire.got[Side::Server as usize].push(line.to_vec());
+                    wire.got[Side::Server as usize].push((line.to_vec(), false));
                 }
                 due.row
             }
             due => {
-                wire.got[Side::Server as usize].push(line.to_vec());
+                wire.got[Side::Server as usize].push((line.to_vec(), false));
                 match self.ours.iter().position(|ours| ours.line == line) {
+                    Some(_) if !wire.is_initialized => {
+                        return Err(format!("3: an answer goes where the server does not listen: {}", shown(line)));
+                    }
                     Some(at) => Some(self.ours.remove(at).row),
                     None if Message::read(line).is_some_and(|message| message.is_ours()) => None,
                     None => {
@@ -994,6 +1084,9 @@ impl Referee {
                 return Err(format!("1: the server never got {}", shown(&due.line)));
             }
         }
+        if let Some(late) = self.late.first() {
+            return Err(format!("1: clients never got {}", shown(&late.line)));
+        }
         let ours = self.ours.first();
         ours.map_or(Ok(()), |ours| Err(format!("1: the server never got {}", shown(&ours.line))))
     }
@@ -1014,12 +1107,13 @@ impl Referee {
         self.lost.iter().map(|(number, payload)| (name(number), payload.clone())).collect()
     }
 
-    /// What each side of each connection has received, but for what the record leaves out: connection, side, message.
-    pub fn got(&self) -> impl Iterator<Item = (u32, Side, &Vec<u8>)> {
-        self.wires.iter().flat_map(|(conn, wire)| {
-            let of = |side: Side| wire.got[side as usize].iter().map(move |line| (*conn, side, line));
-            of(Side::Client).chain(of(Side::Server))
-        })
+    /// What each side of each connection has received, but for what the record leaves out: the messages, and whether they were
+    /// withheld at first.
+    pub fn got(&self) -> impl Iterator<Item = (u32, Side, &[(Vec<u8>, bool)])> {
+        let sides = [Side::Client, Side::Server];
+        self.wires
+            .iter()
+            .flat_map(move |(conn, wire)| sides.map(|side| (*conn, side, wire.got[side as usize].as_slice())))
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 
 use super::super::dice::Dice;
+use super::super::rules::COMMANDS;
 use super::super::side::Said;
 use super::super::spelling::Spelling;
 
@@ -102,6 +103,8 @@ pub struct Server {
     waiting: BTreeMap<u64, Waiting>,
     sent: u64,
     pub answers: u64,
+    /// It has only threads in which persons speak.
+    pub is_plain: bool,
 }
 
 /// The user's words without the text before them.
@@ -121,7 +124,7 @@ impl Server {
 
     /// A server that is started after this one. No two threads have the same id.
     pub fn next(&self) -> Server {
-        Server { threads: self.threads, ..Server::default() }
+        Server { threads: self.threads, is_plain: self.is_plain, ..Server::default() }
     }
 
     pub fn folder(&self, thread: &str) -> &str {
@@ -220,10 +223,11 @@ impl Server {
             }
             return None;
         };
+        let is_initialized = session.is_initialized;
         if let Ok(message) = serde_json::from_slice::<Value>(&line) {
             match (message["method"].as_str(), &message["id"]) {
                 (Some(method), id) if !id.is_null() => self.called(dice, key, method, id, &message["params"]),
-                (None, Value::Number(id)) => self.answered(dice, id.as_u64().unwrap_or(u64::MAX)),
+                (None, Value::Number(id)) if is_initialized => self.answered(dice, id.as_u64().unwrap_or(u64::MAX)),
                 _ => {}
             }
         }
@@ -247,7 +251,7 @@ impl Server {
             "thread/resume" => {
                 session.threads.insert(thread.clone());
                 let status = self.status_of(&thread);
-                self.respond(dice, key, id, &json!({"thread": self.described(&thread, &status)}));
+                self.respond(dice, key, id, &self.opened(&thread, &status));
                 let open: Vec<_> = self.waiting.values().filter(|waiting| waiting.thread == thread).collect();
                 let open: Vec<_> = open.into_iter().map(|waiting| waiting.line.clone()).collect();
                 open.into_iter().for_each(|bytes| self.say(key, Said { bytes, plain: None }));
@@ -281,9 +285,15 @@ impl Server {
         if let Some(session) = self.sessions.get_mut(&key) {
             session.threads.insert(thread.clone());
         }
+        self.respond(dice, key, id, &self.opened(&thread, &Value::Null));
         let described = json!({"thread": self.described(&thread, &Value::Null)});
-        self.respond(dice, key, id, &described);
         self.tell_all(dice, "thread/started", &described);
+    }
+
+    /// The answer to a call that opens a thread.
+    fn opened(&self, thread: &str, status: &Value) -> Value {
+        let sandbox = json!({"type": "readOnly"});
+        json!({"thread": self.described(thread, status), "cwd": self.folder(thread), "sandbox": sandbox})
     }
 
     fn new_thread(&mut self, about: About) -> String {
@@ -296,7 +306,7 @@ impl Server {
 
     /// The model of a thread, or the server itself, starts another one, which works at once. Who follows the one follows the other.
     fn spawn(&mut self, dice: &mut Dice, parent: &str) {
-        if self.loaded.len() >= THREADS_MAX {
+        if self.loaded.len() >= THREADS_MAX || self.is_plain {
             return;
         }
         let kind = Kind::OF_SERVER[dice.roll(Kind::OF_SERVER.len() as u64) as usize];
@@ -412,7 +422,8 @@ impl Server {
         let id = self.requests;
         self.requests += 1;
         let item = format!("c{id}");
-        let params = json!({"threadId": thread, "turnId": turn, "itemId": item, "command": "touch x", "cwd": "/w"});
+        let command = COMMANDS[dice.roll(COMMANDS.len() as u64) as usize];
+        let params = json!({"threadId": thread, "turnId": turn, "itemId": item, "command": command, "cwd": "/w"});
         let message = json!({"id": id, "method": "item/commandExecution/requestApproval", "params": params});
         let line = Spelling::by_chance(dice).line(&message);
         self.waiting.insert(id, Waiting { thread: thread.to_owned(), line: line.clone() });

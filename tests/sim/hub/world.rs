@@ -7,9 +7,9 @@ use std::time::Duration;
 use codex_shim::testing::config::ContextScope;
 use codex_shim::testing::driver::{Driver, HubLinks, Own};
 use codex_shim::testing::engine::{
-    ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
-    Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner, Token,
-    WaitingCommand,
+    ApiCallId, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings,
+    GivenAnswer, Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner,
+    Token, WaitingCommand,
 };
 use codex_shim::testing::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
 use codex_shim::testing::store::threads_in_scope;
@@ -20,20 +20,24 @@ use super::super::canary::Canary;
 use super::super::dice::Dice;
 use super::super::happened::Event;
 use super::super::referee::EXPIRES_AFTER;
+use super::super::rules;
 use super::super::world::{HOLD_MAX, STEPS, World};
 use super::client::Client;
 use super::ledger::{Job, Ledger};
-use super::referee::Referee;
+use super::referee::{Habits, Referee};
 use super::server::{FOLDERS, Key, Server};
 use super::shim::{Hub, HubDriver};
 use super::threads;
-use super::wire::{Wire, Written};
+use super::wire::{HowEnded, Wire, Written};
 
 /// Clients at once.
 const CLIENTS_MAX: usize = 4;
 
 /// Bytes that may wait for a client.
-const WAITING_BYTES_MAX: usize = 6_000;
+pub const WAITING_BYTES_MAX: usize = 6_000;
+
+/// How long a connection that ends may take to deliver what waits.
+const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 /// How much moves in a step.
 const MOVES: usize = 20;
@@ -49,6 +53,8 @@ pub struct HubWorld {
     /// The ends of all links.
     pub wires: BTreeMap<(Key, Side), Wire>,
     pub written: Written,
+    /// How ends have closed their connections.
+    pub ends: BTreeMap<(Key, Side), HowEnded>,
     /// Messages of the read under way that the referee has not seen.
     pub left: usize,
     pub referee: Referee,
@@ -60,9 +66,12 @@ pub struct HubWorld {
     /// The generation in which the server was started; `None` if none runs.
     pub server_run: Option<String>,
     keys: Key,
+    calls: ApiCallId,
     answers: u64,
     commands: i64,
-    pub expires: bool,
+    pub habits: Habits,
+    /// Turns wait for fragments in all hubs of this world.
+    gathers: bool,
     /// Nothing fails any more.
     pub rests: bool,
 }
@@ -76,6 +85,7 @@ impl HubWorld {
             dies: false,
             wires: BTreeMap::new(),
             written: Written::default(),
+            ends: BTreeMap::new(),
             left: 0,
             referee: Referee::default(),
             ledger: Ledger::default(),
@@ -84,15 +94,19 @@ impl HubWorld {
             clients: BTreeMap::new(),
             server_run: None,
             keys: 0,
+            calls: 0,
             answers: 0,
             commands: 0,
-            expires: false,
+            habits: Habits::default(),
+            gathers: false,
             rests: false,
         }
     }
 
     /// Runs the world; returns the broken promise.
     pub fn play(&mut self) -> Result<(), String> {
+        self.gathers = self.house.dice.once_in(4);
+        self.server.is_plain = self.gathers;
         while self.house.happened.times(Event::Step) < STEPS && self.house.found.is_none() {
             self.house.happened.count(Event::Step);
             self.step();
@@ -147,14 +161,16 @@ impl HubWorld {
         self.house.say(|| format!("hub {generation} with the server of {server_run}"));
         self.house.happened.add(Event::Adoption, u64::from(adopted));
         let writer = self.writer(&generation, adopted);
-        let engine = self.engine(&generation, 0);
+        let engine = self.engine(&generation, 0, adopted);
         self.house.generation = Some(generation);
-        let own = if adopted { Own::Due(Duration::ZERO) } else { Own::AfterClient };
+        let is_early = adopted || self.house.canary == Canary::NamesServer;
+        let own = if is_early { Own::Due(Duration::ZERO) } else { Own::AfterClient };
         let started = self.house.now.elapsed;
-        self.referee = Referee::new(server_run.clone(), self.expires);
+        self.referee = Referee::new(server_run.clone(), self.habits);
         self.hub = Some(Hub::new(engine, writer, started));
         self.wires.clear();
-        self.driver = Some(Driver::new(HubLinks::new(own, WAITING_BYTES_MAX)));
+        let waiting_bytes_max = if self.house.canary == Canary::LetsWait { usize::MAX } else { WAITING_BYTES_MAX };
+        self.driver = Some(Driver::new(HubLinks::new(own, waiting_bytes_max)));
         self.begin_run(server_run, adopted);
     }
 
@@ -165,12 +181,13 @@ impl HubWorld {
         let Some(last) = self.hub.as_ref().map(|hub| hub.engine.last_token()) else { return };
         self.house.say(|| format!("a server anew: {server_run}"));
         let writer = self.writer(&generation, false);
-        let engine = self.engine(&generation, last);
+        let engine = self.engine(&generation, last, false);
         self.house.generation = Some(generation);
         self.server_run = Some(server_run.clone());
-        self.referee = std::mem::take(&mut self.referee).next(server_run.clone(), self.expires);
+        self.referee = std::mem::take(&mut self.referee).next(server_run.clone(), self.habits);
         if let Some(hub) = &mut self.hub {
             (hub.writer, hub.engine) = (writer, engine);
+            hub.forget();
         }
         self.begin_run(server_run, false);
     }
@@ -186,14 +203,17 @@ impl HubWorld {
         Generation::after(self.house.generation.as_ref(), (self.house.now.unix_us / 1_000_000) as u32, 0)
     }
 
-    fn engine(&mut self, generation: &Generation, tokens_before: Token) -> Engine {
-        self.expires = self.house.dice.once_in(3);
-        let expiry = if self.expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
+    fn engine(&mut self, generation: &Generation, tokens_before: Token, adopts: bool) -> Engine {
+        let (expires, has_rules) = (self.house.dice.once_in(3), self.house.dice.once_in(3));
+        self.habits = Habits { expires, has_rules, gathers: self.gathers, adopts };
+        let settings = rules::settings();
+        let expiry = if expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
+        let rules = if has_rules { settings.requests().rules } else { Vec::new() };
         Engine::new(EngineSettings {
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
-            assembly: AssemblySettings::default(),
-            requests: RequestSettings { hold: false, expiry, notify_after: None, rules: Vec::new() },
+            assembly: if self.gathers { settings.assembly() } else { AssemblySettings::default() },
+            requests: RequestSettings { hold: false, expiry, notify_after: None, rules },
             server_owner: ServerOwner::Hub,
             own_ids: format!("codex-shim:{generation}:"),
             tokens_before,
@@ -218,8 +238,8 @@ impl HubWorld {
         Writer::new(self.house.journal(), generation.clone(), header, bounds, IndexedTo::default())
     }
 
-    /// The ledger is open: the engine learns what it has to know.
-    pub fn load(&mut self, generation: String) {
+    /// The ledger is open: returns what the engine has to know.
+    pub fn load(&mut self, generation: String) -> Vec<Input> {
         let requests = self.ledger.load(generation);
         self.referee.loaded(&self.ledger.open());
         self.house.say(|| format!("the ledger is open: {requests:?} have ended"));
@@ -227,9 +247,9 @@ impl HubWorld {
         if self.house.canary == Canary::ForgetsStoredAnswers {
             open_requests.retain(|row| row.answer.is_none());
         }
-        self.tell(Input::Remembered(Box::new(Remembered { requests, open_requests, ..Remembered::default() })));
+        let remembered = Remembered { requests, open_requests, ..Remembered::default() };
         let waiting = self.ledger.commands.clone();
-        self.tell(Input::Context(ContextChange::Added(waiting)));
+        vec![Input::Remembered(Box::new(remembered)), Input::Context(ContextChange::Added(waiting))]
     }
 
     fn step(&mut self) {
@@ -240,7 +260,7 @@ impl HubWorld {
             }
             self.start();
         }
-        match self.house.dice.roll(48) {
+        match self.house.dice.roll(50) {
             0 | 1 => self.connects(),
             2 if self.house.dice.once_in(3) => self.leaves(),
             2..=9 => self.client_speaks(),
@@ -250,6 +270,7 @@ impl HubWorld {
             41 | 42 => self.somebody(),
             43 | 44 => self.time_passes(),
             45 => self.context(),
+            48 | 49 => self.somebody_else_works(),
             46 => match self.house.dice.roll(5) {
                 0 => self.house.room_bytes = Some(self.house.dice.roll(12_000)),
                 1 | 2 => self.house.room_bytes = None,
@@ -259,7 +280,7 @@ impl HubWorld {
             _ => match self.house.dice.roll(20) {
                 0 | 1 => self.killed(),
                 2 => self.server_dies(),
-                3 => self.server_cuts(),
+                3 | 7 => self.server_cuts(),
                 5 | 6 => self.everybody_leaves(),
                 4 => {
                     if let Some(at) = self.house.some_place() {
@@ -280,6 +301,7 @@ impl HubWorld {
         self.remove_ended();
         self.forget_departed();
         self.nothing_is_held_too_long();
+        self.nothing_ends_for_ever();
     }
 
     fn connects(&mut self) {
@@ -328,6 +350,9 @@ impl HubWorld {
         self.house.happened.count(Event::ClientLeaves);
         client.has_left = true;
         client.unread.clear();
+        if self.house.dice.once_in(2) {
+            self.ends.insert((key, Side::Client), HowEnded::Closed(1_000 + (key % 7) as u16));
+        }
         if self.house.dice.once_in(3) {
             client.said.truncate(client.read);
         }
@@ -379,19 +404,47 @@ impl HubWorld {
         line.is_some()
     }
 
-    /// An API caller makes a call.
+    /// A program is checked, or the fragments are read. Now and then that never ends.
+    pub fn somebody_else_works(&mut self) {
+        let rolls = [self.house.dice.roll(3), self.house.dice.roll(5), self.house.dice.roll(4)];
+        let ends = self.rests || rolls[1] > 0;
+        let Some(hub) = &mut self.hub else { return };
+        let some = |tokens: &mut Vec<Token>, roll: u64| {
+            (!tokens.is_empty()).then(|| tokens.swap_remove(roll as usize % tokens.len()))
+        };
+        let (check, read) = (some(&mut hub.checks, rolls[0]), some(&mut hub.reads, rolls[1]));
+        if let Some(token) = check.filter(|_| ends) {
+            let checked = if rolls[0] == 0 { Err("no".to_owned()) } else { Ok("/bin/ls".to_owned()) };
+            self.tell(Input::ProgramChecked { token, checked });
+        }
+        if let Some(token) = read.filter(|_| ends) {
+            let states = vec![(rolls[2] > 0).then(|| format!("state {}", rolls[2]))];
+            self.tell(Input::FragmentsRead { token, states });
+        }
+    }
+
     fn somebody(&mut self) {
-        let api_call = self.house.happened.times(Event::Step);
-        let server_listens = self.server_listens();
+        let input = self.call(self.server_listens());
+        self.tell(input);
+    }
+
+    /// An API caller makes a call.
+    pub fn call(&mut self, server_listens: bool) -> Input {
+        self.calls += 1;
+        let api_call = self.calls;
+        let persons = self.server.of_persons();
+        let some_thread = persons.get(self.house.dice.roll(persons.len().max(1) as u64) as usize).cloned();
+        // Without a name, the thread is that of the last turn.
+        let named = some_thread.filter(|_| self.gathers);
         let request = match self.house.dice.roll(8) {
             0 => {
                 let speaks_anywhere = self.house.canary == Canary::SpeaksAnywhere;
                 let other =
                     self.server.all_threads().into_iter().rev().find(|thread| !self.server.is_of_person(thread));
-                let thread_id = other.filter(|_| speaks_anywhere);
+                let thread_id = other.filter(|_| speaks_anywhere).or(named);
                 ApiRequest::Input { text: "from the side".to_owned(), thread_id }
             }
-            1 => ApiRequest::Interrupt { thread_id: None },
+            1 => ApiRequest::Interrupt { thread_id: named },
             2 => ApiRequest::Rpc { method: "thread/list".to_owned(), params: None, by: "me".to_owned() },
             _ => {
                 let id = (self.referee.last_id() + 1).saturating_sub(self.house.dice.roll(6));
@@ -407,11 +460,27 @@ impl HubWorld {
             self.referee.calls(api_call);
         }
         self.house.say(|| format!("asked {request:?}"));
-        self.tell(Input::ApiRequest { api_call, request, server_listens });
+        Input::ApiRequest { api_call, request, server_listens }
+    }
+
+    /// An API caller accepts a request.
+    pub fn call_to_accept(&mut self, request_id: String) -> Input {
+        self.calls += 1;
+        let (api_call, server_listens) = (self.calls, self.server_listens());
+        self.referee.api_answers(api_call, &request_id, "accept", server_listens);
+        let given: GivenAnswer = serde_json::from_value(json!({"decision": "accept"})).expect("BUG: an answer");
+        let (given, source, by) = (Box::new(given), RequestSource::Api, "uid 0".to_owned());
+        let request = ApiRequest::Respond { request_id, given, source, by };
+        Input::ApiRequest { api_call, request, server_listens }
     }
 
     fn time_passes(&mut self) {
-        let passes = Duration::from_millis(self.house.dice.roll(120));
+        let most_ms = match self.house.dice.roll(30) {
+            0 => 6_500,
+            1 | 2 => 1_300,
+            _ => 120,
+        };
+        let passes = Duration::from_millis(self.house.dice.roll(most_ms));
         self.house.now.elapsed += passes;
         self.house.now.unix_us += passes.as_micros() as u64 + 1;
     }
@@ -473,6 +542,15 @@ impl HubWorld {
         self.house.holds(checked);
         if let Some(token) = held {
             self.house.broken(format!("6: held past its deadline: token {token}"));
+        }
+    }
+
+    /// A connection that has ended delivers for a while what waits, and is cut then.
+    fn nothing_ends_for_ever(&mut self) {
+        let now = self.now().elapsed;
+        let Some(hub) = &self.hub else { return };
+        if let Some((conn, _)) = hub.ending.iter().find(|(_, since)| **since + CLOSING_MAX <= now) {
+            self.house.broken(format!("6: connection {} has ended, and is not cut", conn.0));
         }
     }
 
