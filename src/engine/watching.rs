@@ -135,7 +135,7 @@ impl Engine {
         if !self.is_initialized(Conn::OWN) {
             return;
         }
-        let running: Vec<String> =
+        let running: BTreeSet<String> =
             self.threads.running().map(str::to_owned).chain(self.watched.active.iter().cloned()).collect();
         running.iter().for_each(|thread_id| self.watch(thread_id, effects));
         for thread_id in self.requests.threads_before() {
@@ -894,6 +894,24 @@ mod tests {
         assert!(!forwards(&mut hub), "the server has an answer");
         hub.handle(Input::Disconnected { conn: Conn(1) });
         assert!(forwards(&mut hub), "the server may have none");
+    }
+
+    #[test]
+    fn unsent_answer_is_not_lost_with_own_connection() {
+        let mut hub = Hub::with(RequestSettings::default());
+        hub.join(1);
+        let params = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        hub.read(&format!(r#"1<{{"id":5,"method":"item/fileChange/requestApproval","params":{params}}}"#));
+        hub.handle(Input::Committed { token: 1, done: true });
+        let given = serde_json::from_str(r#"{"decision":"accept"}"#).expect("BUG: it is an answer");
+        let (source, by) = (RequestSource::Api, "me".to_owned());
+        let request = ApiRequest::Respond { request_id: "g-5".to_owned(), given: Box::new(given), source, by };
+        hub.handle(Input::ApiRequest { api_call: 7, request, server_listens: true });
+        assert_eq!(hub.handle(Input::Committed { token: 2, done: true }), "answer");
+        hub.handle(Input::Disconnected { conn: Conn::OWN });
+        let line = Line { bytes: br#"{"id":5,"result":{"decision":"decline"}}"#, end: LineEnd::Newline };
+        let decision = hub.0.read(NOW, Conn(1), Side::Client, Incoming::Line(line), &mut Vec::new());
+        assert_eq!(decision.expect("BUG: nothing is held").line, Passage::Withhold);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::open::{Replaced, SERVER_EXITED, WITHDRAWN, Why, later_entry};
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::model::{Effect, GivenRow, LedgerEntry, Now, RequestEnd, RequestSource, RequestStatus, Verdict};
 use crate::protocol::ItemPlace;
-use crate::wire::{Conn, Members, Message, RpcId, elements, text};
+use crate::wire::{Members, Message, RpcId, elements, text};
 
 /// Identifies the method and the parameters of a request.
 pub(super) type RequestDigest = [u8; 32];
@@ -123,7 +123,7 @@ impl Requests {
         let end = RequestEnd::answered(given, RequestStatus::Resolved);
         effects.push(resolved_note(&end, true));
         request.end = Some(Box::new(end));
-        request.is_answered(Conn::OWN, last_conn);
+        request.is_answered(None, last_conn);
         request.is_ruled();
         let verdict = request.verdict.clone();
         let (thread_id, turn_id) = (request.row.place.thread_id.clone(), request.row.place.turn_id.clone());

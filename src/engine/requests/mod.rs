@@ -188,7 +188,7 @@ impl Requests {
     /// A connection has closed; the server may not have read the answers that went over it.
     pub(super) fn disconnected(&mut self, conn: Conn) {
         for request in self.open.values_mut() {
-            request.may_be_lost |= request.answered.is_some_and(|answered| answered.over == conn);
+            request.may_be_lost |= request.answered.is_some_and(|answered| answered.over == Some(conn));
         }
     }
 
@@ -367,7 +367,7 @@ impl Requests {
                 return;
             }
         }
-        request.is_answered(seen.conn, self.last_conn);
+        request.is_answered(Some(seen.conn), self.last_conn);
         let request_id = request.row.request_id.clone();
         let end = RequestEnd { late: !self.is_trusted, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
@@ -490,7 +490,7 @@ impl Requests {
         if let Some((_, given)) = runner_up {
             effects.push(Effect::keep(LedgerEntry::AnswerLost(Box::new(given))));
         }
-        request.is_answered(Conn::OWN, self.last_conn);
+        request.is_answered(None, self.last_conn);
         request.is_ruled();
         let row = &request.row;
         effects.push(Effect::Note(Note::RequestResolved {

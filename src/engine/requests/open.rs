@@ -87,7 +87,8 @@ pub(super) struct Request {
 /// How an answer goes to the server of a hub.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnsweredOver {
-    pub(super) over: Conn,
+    /// `None` as long as an answer of ours waits for a connection.
+    pub(super) over: Option<Conn>,
     /// The newest connection at that time.
     newest: Conn,
 }
@@ -105,7 +106,8 @@ pub(super) struct Replaced {
 pub(super) struct ByPolicy {
     pub(super) id: RpcId,
     pub(super) end: RequestEnd,
-    pub(super) over: Conn,
+    /// As in [`AnsweredOver`].
+    pub(super) over: Option<Conn>,
 }
 
 /// A request that the client has not received.
@@ -286,7 +288,7 @@ impl Request {
     }
 
     /// An answer goes to the server over a connection.
-    pub(super) fn is_answered(&mut self, over: Conn, newest: Conn) {
+    pub(super) fn is_answered(&mut self, over: Option<Conn>, newest: Conn) {
         self.state = RequestState::Answered;
         self.answered = Some(AnsweredOver { over, newest });
     }
@@ -550,7 +552,7 @@ impl Requests {
         let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
         self.tokens += 1;
-        self.by_policy.insert(self.tokens, ByPolicy { id: id.clone(), end, over: Conn::OWN });
+        self.by_policy.insert(self.tokens, ByPolicy { id: id.clone(), end, over: None });
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 

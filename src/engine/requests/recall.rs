@@ -92,12 +92,12 @@ impl Requests {
     /// An answer of ours goes to the server over a connection. If that closes, the answer may be lost.
     pub(in crate::engine) fn sent_over(&mut self, token: Token, conn: Conn) {
         if let Some(answer) = self.by_policy.get_mut(&token) {
-            answer.over = conn;
+            answer.over = Some(conn);
         } else if let Some(Dispatch { id, request_id, .. }) = self.dispatches.get(&token)
             && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
             && let Some(answered) = &mut request.answered
         {
-            answered.over = conn;
+            answered.over = Some(conn);
         }
     }
 

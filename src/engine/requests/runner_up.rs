@@ -4,14 +4,14 @@
 use super::open::{Commit, Decider, RequestState};
 use super::{Requests, inject, resolve};
 use crate::engine::model::{ApiReply, Effect, LedgerEntry, Now, RequestEnd, RequestStatus};
-use crate::wire::{Conn, RpcId};
+use crate::wire::RpcId;
 
 impl Requests {
     /// Sends the withheld answer of a client.
     pub(super) fn runner_up_wins(&mut self, id: &RpcId, bytes: Vec<u8>, end: RequestEnd, effects: &mut Vec<Effect>) {
         let Some(request) = self.open.get_mut(id) else { return };
         let end = request.ended(end);
-        request.is_answered(Conn::OWN, self.last_conn);
+        request.is_answered(None, self.last_conn);
         request.end = Some(Box::new(end.clone()));
         resolve(end, effects);
         self.tokens += 1;
