@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::canary::Canary;
 use super::happened::Event;
+use super::rules::Does;
 use super::world::{STEPS, World};
 
 impl World {
@@ -93,17 +94,17 @@ impl World {
                     self.handle(now, Input::Recalled(token), effects);
                 }
                 recall if begins => effects.push(recall),
-                recall if delays => self.delay(recall),
+                recall if delays => self.delay(recall, 3),
                 _ => {}
             }
         }
     }
 
-    /// Another effect is carried out before this one.
-    fn delay(&mut self, effect: Effect) {
+    /// Other effects are carried out before this one.
+    fn delay(&mut self, effect: Effect, effects: u32) {
         if let Some(run) = &mut self.run {
             run.delayed.0.push(effect);
-            run.delayed.1 = 1;
+            run.delayed.1 = effects;
         }
     }
 
@@ -121,7 +122,7 @@ impl World {
     pub fn hides_injections(&mut self, effects: &mut Vec<Effect>) {
         if self.canary == Canary::HidesInjections && self.run.as_ref().is_some_and(|run| run.is_reading) {
             let injections = effects.extract_if(.., |effect| matches!(effect, Effect::Link(LinkEffect::Inject(_))));
-            injections.collect::<Vec<_>>().into_iter().for_each(|injection| self.delay(injection));
+            injections.collect::<Vec<_>>().into_iter().for_each(|injection| self.delay(injection, 1));
         }
     }
 
@@ -175,6 +176,18 @@ impl World {
             input => input,
         };
         (now, input)
+    }
+
+    /// Changes the answer that a rule gives, or lets a rule give one that has none.
+    pub fn ruled_by_canary(&self, entry: &mut LedgerEntry) {
+        let LedgerEntry::RequestEnded(end) = entry else { return };
+        match self.canary {
+            Canary::AnswersOtherwise if end.by.as_deref() == Some(Does::Decline.by()) => {
+                end.payload = Some(Does::Accept.payload().to_owned());
+            }
+            Canary::AnswersHeld if self.referee.is_held(&end.request_id) => end.by = Some(Does::Hold.by().to_owned()),
+            _ => {}
+        }
     }
 
     /// Opens a request again that the client has answered.

@@ -19,6 +19,9 @@ pub struct Client {
 impl Client {
     pub fn begin(&mut self, dice: &mut Dice) {
         self.call(dice, "initialize", &json!({"clientInfo": {"name": "sim", "version": "1"}}));
+        if dice.once_in(2) {
+            self.call(dice, "thread/resume", &json!({"threadId": "t0"}));
+        }
         let input = json!([{"type": "text", "text": "begin", "text_elements": []}]);
         self.call(dice, "turn/start", &json!({"threadId": "t0", "input": input}));
     }

@@ -17,6 +17,11 @@ impl Dice {
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
     }
 
+    /// Removes a random element.
+    pub fn take<T>(&mut self, from: &mut Vec<T>) -> Option<T> {
+        (!from.is_empty()).then(|| from.swap_remove(self.roll(from.len() as u64) as usize))
+    }
+
     /// True once in `times` on average.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.roll(times) == 0

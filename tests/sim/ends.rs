@@ -71,14 +71,14 @@ impl World {
     }
 
     /// Completes everything in flight without faults.
-    pub fn come_to_rest(&mut self, is_indexed: bool) {
+    pub fn come_to_rest(&mut self) {
         (self.room_bytes, self.ledger_works, self.ledger_hangs) = (None, true, false);
         if self.run.is_none() {
             self.start();
         }
         self.open_journal();
         self.drain();
-        if is_indexed {
+        if self.is_indexed {
             self.look_at_activity();
         }
         self.client_ends();

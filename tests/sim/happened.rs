@@ -84,6 +84,10 @@ pub enum Event {
     OpenedAnew,
     /// An answer of ours waits for a connection.
     Unsent,
+    /// An answer of policy or a rule was lost with its connection, and is sent again.
+    SentAgain,
+    /// A connection that ends is cut, because a side does not take what waits for it.
+    CutLink,
     /// A check of a hub's history.
     HubHistory,
     /// A line of a client that waits for the context of its thread.
@@ -115,7 +119,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 55] = [
+    const ALL: [Event; 57] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -157,6 +161,8 @@ impl Event {
         Event::Unsent,
         Event::StoredAnswerSent,
         Event::OverBefore,
+        Event::SentAgain,
+        Event::CutLink,
         Event::HubHistory,
         Event::HeldLine,
         Event::ReleasedLine,

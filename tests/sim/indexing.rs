@@ -10,6 +10,7 @@ use codex_shim::testing::journal::{IndexedTo, Position};
 use super::canary::Canary;
 use super::checks;
 use super::happened::Event;
+use super::hub::Others;
 use super::world::World;
 
 impl World {
@@ -20,8 +21,17 @@ impl World {
         (count > 0).then(|| places.swap_remove(self.dice.roll(count) as usize))
     }
 
+    /// Indexes up to a random record.
+    pub fn index_some(&mut self) {
+        if self.is_indexed
+            && let Some(at) = self.some_place()
+        {
+            self.index(Some(at), None);
+        }
+    }
+
     /// Indexes the recorded lines, up to a record or all of them, and compares with a single reading.
-    pub fn index(&mut self, until: Option<Position>) {
+    pub fn index(&mut self, until: Option<Position>, others: Option<Others>) {
         let is_all = until.is_none();
         let Some(activity) = self.catch_up(until) else { return };
         if !is_all {
@@ -37,7 +47,7 @@ impl World {
         }
         let cut = self.dice.roll(200);
         let activity = if self.canary == Canary::ForgetsActivity { Arc::default() } else { activity };
-        self.holds(checks::history(&self.session(), &activity, &self.stops, cut));
+        self.holds(checks::history(&self.session(), &activity, (&self.stops, cut), others));
     }
 
     /// Checks the activity of a running session with nothing in flight: it agrees with the server.

@@ -68,9 +68,8 @@ impl Message<'_> {
 
 /// The line without the envelope before the user's words, if it has one.
 pub fn without_envelope(line: &[u8]) -> Option<Vec<u8>> {
-    let find = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).position(|window| window == what);
-    let start = find(line, b"\\u001eCODEX_META ")?;
-    let end = start + find(&line[start..], b"\\u001f")? + b"\\u001f".len();
+    let start = memchr::memmem::find(line, b"\\u001eCODEX_META ")?;
+    let end = start + memchr::memmem::find(&line[start..], b"\\u001f")? + b"\\u001f".len();
     Some([&line[..start], &line[end..]].concat())
 }
 
@@ -78,6 +77,11 @@ pub fn without_envelope(line: &[u8]) -> Option<Vec<u8>> {
 pub fn marks_envelope(line: &[u8]) -> bool {
     let value = serde_json::from_slice::<Value>(line).unwrap_or_default();
     value.to_string().contains("\\u001eCODEX_META")
+}
+
+/// Whether a blank follows the first brace of a line, as in most of the odd spellings.
+pub fn is_odd(line: &[u8]) -> bool {
+    matches!(line, [b'{', b' ' | b'\t', ..])
 }
 
 pub fn shown(line: &[u8]) -> String {

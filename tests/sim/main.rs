@@ -46,7 +46,10 @@
 //!    that the relay knows earlier whether its child runs.
 //! 6. No line is held past its deadline, and nothing waits past its expiry.
 //!
-//! Each promise has deliberately broken houses, and its own check must find each of them.
+//! Each promise has deliberately broken houses, and its own check must find each of them. Rules of the user are a part of promise 3: a
+//! rule answers only what it matches, as it says, and accepts a command only once its program is checked, in a thread of which
+//! everything is known. Its answer, and that of policy, is sent again if it is lost with its connection. A request that has ended is
+//! never opened again, and none of an earlier run is open.
 //!
 //! `SIM_SEED=N` plays one seed and prints its steps; `SIM_SEEDS=N` plays N seeds, from `SIM_SEED` on if that is set
 //! (`make sim SEED=… SEEDS=…`).
@@ -84,6 +87,8 @@ mod side;
 mod spelling;
 mod world;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use canary::Canary;
@@ -98,8 +103,11 @@ const SEEDS: u64 = 1_000;
 /// A relay on pipes, and a hub.
 const WORLDS: u64 = 2;
 
-/// Number of seeds among which each canary must be found.
+/// Number of seeds among which each canary must be found. Most are found with one of the first five.
 const CANARY_SEEDS: u64 = 400;
+
+/// The beginning of an error, by which its check is known.
+const CHECK_CHARS: usize = 40;
 
 /// How many failures are looked for before a run stops.
 const FAILURES_MAX: usize = 10;
@@ -177,7 +185,26 @@ fn whatever_happens_no_promise_is_broken() {
     assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
 }
 
-/// Each defect is found by the check that exists for it.
+/// The seed in which the check whose error begins with `finds` finds a canary.
+///
+/// One defect may break several promises, and the seed decides which of their checks comes first. So a seed in which another check does
+/// is passed over; the canary's own check still has to find it, in one of the next seeds.
+fn seed_that_finds(canary: Canary, finds: &str, first: u64) -> Result<u64, String> {
+    let mut others = BTreeMap::new();
+    for seed in (0..CANARY_SEEDS).map(|seed| WORLDS * seed + first) {
+        match play(seed, canary) {
+            Ok(_) => {}
+            Err(found) if found.starts_with(finds) => return Ok(seed),
+            Err(found) => drop(others.entry(found.chars().take(CHECK_CHARS).collect::<String>()).or_insert(seed)),
+        }
+    }
+    match others.is_empty() {
+        true => Err(format!("nobody notices: {canary:?}")),
+        false => Err(format!("{canary:?} is never found by `{finds}`, but by others with these seeds: {others:?}")),
+    }
+}
+
+/// Each defect is found by the check that exists for it. `SIM_CANARY=NAME` looks for one of them.
 #[test]
 fn canaries_die() {
     let Some(share) = Share::given() else {
@@ -186,19 +213,16 @@ fn canaries_die() {
     };
     share.gives_way();
     let _alone = world::alone();
+    let only = std::env::var("SIM_CANARY").ok();
     let on_pipes = Canary::ALL.map(|(canary, finds)| (canary, finds, 0));
     let of_hubs = Canary::OF_HUBS.map(|(canary, finds)| (canary, finds, 1));
-    let canaries = (0..).zip(on_pipes.into_iter().chain(of_hubs)).filter(|(number, _)| share.has(*number));
+    let mut canaries: Vec<_> = on_pipes.into_iter().chain(of_hubs).collect();
+    canaries.retain(|(canary, ..)| only.as_ref().is_none_or(|only| *only == format!("{canary:?}")));
     let mut alive = Vec::new();
-    for (_, (canary, finds, first)) in canaries {
-        let seeds = (0..CANARY_SEEDS).map(|seed| WORLDS * seed + first);
-        let found = seeds.into_iter().find_map(|seed| play(seed, canary).err().map(|found| (seed, found)));
-        match found {
-            Some((seed, found)) if finds.split('|').any(|begins| found.starts_with(begins)) => {
-                println!("{canary:?}: found with seed {seed}");
-            }
-            Some((_, found)) => alive.push(format!("{canary:?} is found by another check than `{finds}`: {found}")),
-            None => alive.push(format!("nobody notices: {canary:?}")),
+    for (_, (canary, finds, first)) in (0..).zip(canaries).filter(|(number, _)| share.has(*number)) {
+        match seed_that_finds(canary, finds, first) {
+            Ok(seed) => println!("{canary:?}: found with seed {seed}"),
+            Err(what) => alive.push(what),
         }
     }
     assert!(alive.is_empty(), "{}", alive.join("\n"));

@@ -43,12 +43,17 @@ impl Pipe {
     pub fn get(&self, bytes_max: usize) -> Vec<u8> {
         let inside = &mut self.0.borrow_mut().bytes;
         let given = inside.len().min(bytes_max);
-        inside.drain(..given).collect()
+        let bytes = inside.make_contiguous()[..given].to_vec();
+        inside.drain(..given);
+        bytes
     }
 
-    /// What is in it.
-    pub fn peek(&self) -> Vec<u8> {
-        self.0.borrow().bytes.iter().copied().collect()
+    /// The lines that the next `bytes_max` bytes complete.
+    pub fn peek(&self, bytes_max: usize) -> Vec<u8> {
+        let inside = &mut self.0.borrow_mut().bytes;
+        let next = inside.len().min(bytes_max);
+        let next = &inside.make_contiguous()[..next];
+        next[..memchr::memrchr(b'\n', next).unwrap_or_default()].to_vec()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::asked::{Asked, Decider, Deciding, End, Over, PassedLate, Sent, Shown, State};
 use super::happened::{Event, Happened};
 use super::held::Held;
-use super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
+use super::lines::{Message, is_odd, marks_envelope, or_nothing, shown, without_envelope};
 use super::rows::Rows;
 use super::rules::{Does, Ruled, Threads};
 use super::side::Said;
@@ -170,8 +170,7 @@ impl Referee {
                 return Err(format!("1: the engine got a line that the {} did not say then: {line}", from.name()));
             }
         };
-        let is_odd = serde_json::from_slice::<Value>(line).is_ok_and(|value| value.to_string().as_bytes() != line);
-        self.happened.add(Event::OddLine, u64::from(is_odd));
+        self.happened.add(Event::OddLine, u64::from(is_odd(line)));
         let message = Message::read(line);
         let mut waits = false;
         match (from, &message) {
@@ -797,6 +796,14 @@ impl Referee {
     pub fn all_are_told(&self) -> Result<(), String> {
         let untold = self.replies.iter().next();
         untold.map_or(Ok(()), |(_, reply)| Err(format!("3: told wrongly: nothing, and it is {reply:?}")))
+    }
+
+    /// A request whose answer is being stored, or of whose answer a part is with the server.
+    pub fn almost_answered(&self) -> Option<u64> {
+        let is_begun = |asked: &Asked| asked.is_begun && !asked.has_reached_server;
+        let is_almost =
+            |asked: &Asked| is_begun(asked) || matches!(&asked.state, State::Deciding(of) if of.over.is_none());
+        self.asked.iter().find(|(_, asked)| asked.is_open && is_almost(asked)).map(|(id, _)| *id)
     }
 
     /// A hidden pending request.

@@ -35,6 +35,11 @@ impl Referee {
         self.threads.are_known("t0") && self.asked_in(line).is_some_and(|asked| asked.ruling.is_unknown)
     }
 
+    /// Whether a rule holds a request back.
+    pub fn is_held(&self, name: &str) -> bool {
+        self.asked.values().any(|asked| asked.name == name && asked.ruling.does == Some(Does::Hold))
+    }
+
     /// The last request that came in this line.
     fn asked_in(&self, line: &[u8]) -> Option<&Asked> {
         let id = Message::read(line).filter(|message| message.method.is_some())?.id?.as_u64()?;

@@ -49,6 +49,9 @@ pub fn settings() -> &'static Settings {
     })
 }
 
+/// A command that a rule declines at once.
+pub const DECLINED: &str = "rm x";
+
 /// Commands that the server asks about.
 pub const COMMANDS: [&str; 12] = [
     "touch x",
@@ -60,7 +63,7 @@ pub const COMMANDS: [&str; 12] = [
     "/bin/ls -l",
     "/bin/ls -l; rm x",
     "/bin/ls -la",
-    "rm x",
+    DECLINED,
     "/bin/bash -lc 'rm -rf x'",
     "make all",
 ];

@@ -131,6 +131,13 @@ impl Server {
         }
     }
 
+    /// The server withdraws a request.
+    pub fn withdraw(&mut self, dice: &mut Dice, id: u64) {
+        if let Some(thread) = self.waiting.remove(&id) {
+            self.tell(dice, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+        }
+    }
+
     fn ask(&mut self, dice: &mut Dice, id: u64, thread: &str, params: &Value) {
         self.waiting.insert(id, thread.to_owned());
         let method = "item/commandExecution/requestApproval";

@@ -136,12 +136,31 @@ impl World {
 
     /// Hands an input to the engine, and carries out what follows.
     pub fn tell(&mut self, input: Input) {
+        self.tell_at_once(vec![input]);
+    }
+
+    fn tell_at_once(&mut self, inputs: Vec<Input>) {
         self.pipes_take(usize::MAX);
         self.drive(|shim, world| {
             let mut effects = Vec::new();
-            world.handle(world.now(), input, &mut effects);
+            inputs.into_iter().for_each(|input| world.handle(world.now(), input, &mut effects));
             world.carry_out_all(shim, &mut effects);
         });
+    }
+
+    /// Fragments are read, often just when an answer is stored.
+    pub fn tell_fragments(&mut self, read: Input) {
+        let orders = if self.dice.once_in(2) { self.orders_up_to_answer() } else { 0 };
+        let mut inputs = vec![read];
+        inputs.extend((0..orders).map_while(|_| self.store_next()));
+        self.tell_at_once(inputs);
+    }
+
+    /// How many orders the ledger processes until an answer is stored; 0 if none waits for that.
+    fn orders_up_to_answer(&self) -> u64 {
+        let stores_answer = |(told, _): &(Told, LedgerEntry)| matches!(told, Told::Whether(_));
+        let orders = self.run.iter().flat_map(|run| &run.orders);
+        orders.into_iter().position(stores_answer).map_or(0, |at| at as u64 + 1)
     }
 
     /// Carries out all effects, also those that concern the child.
@@ -187,11 +206,10 @@ impl World {
         self.pipes_take(bytes_max);
         self.pipes[pipe].gives(bytes_max);
         self.pipes[pipe].loses(self.canary == Canary::LosesBytes && self.dice.once_in(20));
-        let is_withdrawal = withdraws(&self.pipes[pipe].peek());
+        let is_withdrawal = from == Side::Server && withdraws(&self.pipes[pipe].peek(bytes_max));
         self.drive(|shim, world| {
             let (now, mut frames, mut effects) = (world.now(), Vec::new(), Vec::new());
             shim.links.direction(from).read(now.elapsed, &mut frames);
-            let is_withdrawal = from == Side::Server && is_withdrawal;
             world.take_messages(is_withdrawal, &mut effects);
             shim.pass(world, now, (Conn::OWN, from), &mut frames, &mut effects);
             if world.dice.once_in(300) {
@@ -204,14 +222,15 @@ impl World {
     /// What the relay hears of the ledger before it passes what it has read. The effects wait for that.
     fn take_messages(&mut self, is_withdrawal: bool, effects: &mut Vec<Effect>) {
         // An answer of a caller is often stored just when the server does not want it any more.
-        let stores_answer = |(told, _): &(Told, LedgerEntry)| matches!(told, Told::Whether(_));
-        let orders = self.run.iter().flat_map(|run| &run.orders);
-        let up_to_answer = orders.into_iter().position(stores_answer).map(|at| at as u64 + 1);
         let count = match self.dice.roll(15) {
             0 => self.dice.roll(4),
-            1..=11 if is_withdrawal => up_to_answer.unwrap_or_default(),
+            1..=11 if is_withdrawal => self.orders_up_to_answer(),
+            12..=14 => self.orders_up_to_answer(),
             _ => 0,
         };
+        if let Some(input) = (count > 0).then(|| self.read_fragments()).flatten() {
+            self.handle(self.now(), input, effects);
+        }
         for _ in 0..count {
             let Some(input) = self.store_next() else { break };
             self.run.iter_mut().for_each(|run| run.is_reading = true);
@@ -266,14 +285,15 @@ impl World {
                 self.holds(checked);
                 (Told::First(token), entry)
             }
-            Order::Commit(token, entry) => {
+            Order::Commit(token, mut entry) => {
+                self.ruled_by_canary(&mut entry);
                 let checked = self.referee.ordered(now, token, &entry, true);
                 self.holds(checked);
                 (Told::Whether(token), entry)
             }
             Order::Read(..) => return self.broken("what is not to be done here: an early order".to_owned()),
         };
-        let is_refused = matches!(told, Told::Whether(_)) && self.dice.once_in(40);
+        let is_refused = matches!(told, Told::Whether(_)) && self.dice.once_in(15);
         let Some(run) = &mut self.run else { return };
         match told {
             Told::Whether(token) if is_refused => {
@@ -510,9 +530,12 @@ impl Host for World {
 
     fn report_refused(&mut self, effects: &mut Vec<Effect>) {
         let refused = self.run.as_mut().map(|run| std::mem::take(&mut run.refused)).unwrap_or_default();
-        let is_heard = self.canary != Canary::ForgetsRefused;
-        for token in refused.into_iter().filter(|_| is_heard) {
-            self.handle(World::now(self), Input::Committed { token, done: false }, effects);
+        for token in refused {
+            let now = World::now(self);
+            match self.canary {
+                Canary::ForgetsRefused => self.referee.committed(now.elapsed, token, false),
+                _ => self.handle(now, Input::Committed { token, done: false }, effects),
+            }
         }
         self.give_back(effects);
     }

@@ -81,7 +81,7 @@ impl Ear {
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.part.extend_from_slice(bytes);
         let mut lines = Vec::new();
-        while let Some(end) = self.part.iter().position(|byte| *byte == b'\n') {
+        while let Some(end) = memchr::memchr(b'\n', &self.part) {
             let mut line: Vec<u8> = self.part.drain(..=end).collect();
             line.pop();
             lines.push(line);

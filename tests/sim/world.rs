@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use codex_shim::testing::engine::{
     ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings, GivenAnswer,
-    Input, Now, PushedCommand, RequestSettings, RequestSource, RequestType, ServerOwner, Token, WaitingCommand,
+    Input, Now, PushedCommand, RequestSettings, RequestSource, RequestType, ServerOwner, WaitingCommand,
 };
 use codex_shim::testing::journal::{
     Bounds, FORMAT, Generation, Header, IndexedTo, Position, Previous, ServerOrigin, Writer,
@@ -18,7 +18,7 @@ use codex_shim::testing::wire::Side;
 use rustix::fs::FileType;
 use serde_json::json;
 
-use super::canary::Canary;
+use super::canary::{Canary, Need};
 use super::client::Client;
 use super::dice::Dice;
 use super::happened::{Event, Happened};
@@ -97,6 +97,8 @@ pub struct World {
     pub child_lives: bool,
     /// The places where the index has stopped.
     pub stops: Vec<Position>,
+    /// Its history is compared at the end. A database takes longer than everything else, so few worlds have one.
+    pub is_indexed: bool,
     /// Why the world ended.
     pub found: Option<String>,
     said: bool,
@@ -144,6 +146,7 @@ impl World {
             fragments_hang: false,
             child_lives: true,
             stops: Vec::new(),
+            is_indexed: false,
             found: None,
             said: plays_one_seed(),
         }
@@ -151,23 +154,28 @@ impl World {
 
     /// Runs the world; returns the broken promise.
     pub fn play(&mut self) -> Result<(), String> {
+        self.is_indexed = self.has_history();
         while self.happened.times(Event::Step) < STEPS && self.found.is_none() {
             self.happened.count(Event::Step);
             self.step();
         }
-        // A database takes longer than everything else.
-        let is_indexed = self.dice.once_in(3);
         if self.found.is_none() {
-            self.come_to_rest(is_indexed);
+            self.come_to_rest();
         }
-        if self.found.is_none() && is_indexed {
+        if self.found.is_none() && self.is_indexed {
             self.happened.count(Event::History);
-            self.index(None);
+            self.index(None, None);
             if self.found.is_none() {
                 self.harm();
             }
         }
         self.found.take().map_or(Ok(()), Err)
+    }
+
+    /// Whether the history of this world is compared. A defect that does not concern it is found without.
+    pub fn has_history(&mut self) -> bool {
+        let by_chance = self.dice.once_in(3);
+        if self.canary == Canary::None { by_chance } else { self.canary.needs(Need::History) }
     }
 
     pub fn say(&self, what: impl FnOnce() -> String) {
@@ -195,10 +203,10 @@ impl World {
         let begun = self.rows.begin(self.canary);
         self.holds(begun);
         let habits = Habits {
-            hides: self.dice.once_in(6),
-            expires: self.dice.once_in(3),
-            has_rules: self.dice.once_in(3),
-            gathers: self.dice.once_in(4),
+            hides: self.dice.once_in(6) | self.canary.needs(Need::HiddenRequests),
+            expires: self.dice.once_in(3) | self.canary.needs(Need::Expiry),
+            has_rules: self.dice.once_in(3) | self.canary.needs(Need::Rules),
+            gathers: self.dice.once_in(4) | self.canary.needs(Need::Fragments),
         };
         self.referee = Referee::new(generation.to_string(), habits);
         let engine = self.engine(&generation, habits);
@@ -274,7 +282,7 @@ impl World {
         match self.dice.roll(42) {
             0..=3 => self.client.speak(&mut self.dice),
             4 => self.client_guesses(),
-            5..=9 => self.server.work(&mut self.dice),
+            5..=9 => self.server_works(),
             10..=27 => (0..6).for_each(|_| self.something_moves(bytes_max)),
             28..=29 => (0..8).for_each(|_| self.something_moves(usize::MAX)),
             30..=33 => (0..1 + self.dice.roll(6)).for_each(|_| self.ledger()),
@@ -292,11 +300,7 @@ impl World {
                 3 => self.open_journal(),
                 0 => self.killed(),
                 1 => self.child_dies(),
-                2 => {
-                    if let Some(at) = self.some_place() {
-                        self.index(Some(at));
-                    }
-                }
+                2 => self.index_some(),
                 _ => {}
             },
         }
@@ -305,25 +309,36 @@ impl World {
         self.nothing_is_held_too_long();
     }
 
+    /// The server sends something: often it withdraws a request just when its answer is being stored, or a part of that is with it.
+    fn server_works(&mut self) {
+        match self.referee.almost_answered() {
+            Some(id) if self.dice.once_in(2) => self.server.withdraw(&mut self.dice, id),
+            _ => self.server.work(&mut self.dice),
+        }
+    }
+
     /// A program is checked, or the fragments are read. Now and then that never ends.
     pub fn somebody_else_works(&mut self) {
-        let rolls = [self.dice.roll(3), self.dice.roll(5), self.dice.roll(4)];
-        let Some(run) = &mut self.run else { return };
-        let some = |tokens: &mut Vec<Token>, roll: u64| {
-            (!tokens.is_empty()).then(|| tokens.swap_remove(roll as usize % tokens.len()))
-        };
-        let check = some(&mut run.checks, rolls[0]);
-        let read = if self.fragments_hang { None } else { some(&mut run.reads, rolls[1]) };
-        if let Some(token) = check.filter(|_| rolls[1] > 0) {
-            let checked = if rolls[0] == 0 { Err("no".to_owned()) } else { Ok("/bin/ls".to_owned()) };
+        let (fails, ends) = (self.dice.once_in(3), !self.dice.once_in(5));
+        let check = self.run.as_mut().and_then(|run| self.dice.take(&mut run.checks));
+        if let Some(token) = check.filter(|_| ends) {
+            let checked = if fails { Err("no".to_owned()) } else { Ok("/bin/ls".to_owned()) };
             self.say(|| format!("checked {token}: {checked:?}"));
             self.tell(Input::ProgramChecked { token, checked });
         }
-        if let Some(token) = read.filter(|_| rolls[0] > 0) {
-            let states = vec![(rolls[2] > 0).then(|| format!("state {}", rolls[2]))];
-            self.say(|| format!("fragments of {token} are read: {states:?}"));
-            self.tell(Input::FragmentsRead { token, states });
+        if let Some(read) = self.read_fragments() {
+            self.tell_fragments(read);
         }
+    }
+
+    /// The fragments of a thread are read. Now and then that never ends.
+    pub fn read_fragments(&mut self) -> Option<Input> {
+        let (ends, state) = (!self.dice.once_in(3), self.dice.roll(4));
+        let run = self.run.as_mut().filter(|_| !self.fragments_hang)?;
+        let token = self.dice.take(&mut run.reads).filter(|_| ends)?;
+        let states = vec![(state > 0).then(|| format!("state {state}"))];
+        self.say(|| format!("fragments of {token} are read: {states:?}"));
+        Some(Input::FragmentsRead { token, states })
     }
 
     /// The client answers a request that it has not seen.

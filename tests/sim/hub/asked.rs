@@ -133,6 +133,13 @@ impl Asked {
         matches!(self.state, State::Pending | State::Deciding { .. } | State::Expired | State::PolicySpoke)
     }
 
+    /// Policy or a rule has answered.
+    pub fn is_by_policy(&self) -> bool {
+        let has_ended =
+            self.end.as_ref().is_some_and(|end| end.source == RequestSource::Policy && end.payload.is_some());
+        matches!(self.state, State::PolicySpoke) || has_ended
+    }
+
     /// The ledger is storing an answer of an API caller or a rule.
     pub fn is_deciding(&self) -> bool {
         matches!(self.state, State::Deciding { .. })

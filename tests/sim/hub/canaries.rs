@@ -70,8 +70,8 @@ impl HubWorld {
         match (self.house.canary, input) {
             (Canary::ForgetsLostMarks, Input::NotWritten(_)) => None,
             (Canary::MisnamesCarrier, Input::SentOver { mark, conn }) => {
-                let mut others = self.hub.iter().flat_map(|hub| hub.keys.keys().copied());
-                let other = others.rfind(|other| *other != conn).unwrap_or(conn);
+                let conns = self.hub.iter().flat_map(|hub| hub.keys.keys().copied());
+                let other = conns.filter(|other| *other != conn).max().unwrap_or(conn);
                 Some(Input::SentOver { mark, conn: other })
             }
             (_, input) => Some(input),

@@ -34,6 +34,8 @@ pub struct Client {
     threads: Vec<String>,
     /// Requests without a final answer.
     asked: Vec<u64>,
+    /// The last request that it has been asked.
+    last_asked: Option<u64>,
 }
 
 /// Text that is not a message. A WebSocket carries only UTF-8.
@@ -142,6 +144,13 @@ impl Client {
         }
     }
 
+    /// Answers the last request, perhaps once more.
+    pub fn answer_last(&mut self, dice: &mut Dice, answers: &mut u64) {
+        if let Some(id) = self.last_asked {
+            self.answer(dice, id, answers);
+        }
+    }
+
     /// Answers, with different content each time.
     fn answer(&mut self, dice: &mut Dice, id: u64, answers: &mut u64) {
         *answers += 1;
@@ -159,7 +168,10 @@ impl Client {
         let Some(line) = self.unread.pop_front() else { return false };
         let Ok(line) = serde_json::from_slice::<Value>(&line) else { return true };
         match (line["method"].as_str(), line["id"].as_u64()) {
-            (Some(method), Some(id)) if method.ends_with("requestApproval") => self.asked.push(id),
+            (Some(method), Some(id)) if method.ends_with("requestApproval") => {
+                self.asked.push(id);
+                self.last_asked = Some(id);
+            }
             (None, Some(id)) if self.subscribing.remove(&id).is_some() => {
                 self.threads.extend(line["result"]["thread"]["id"].as_str().map(str::to_owned));
             }

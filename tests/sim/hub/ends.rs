@@ -78,6 +78,16 @@ impl HubWorld {
         }
     }
 
+    /// The server reads nothing more on the connection that carries answers of ours, so that some of them are lost with it.
+    pub fn server_hangs(&mut self) {
+        let (Some(hub), Some(driver)) = (&self.hub, &self.driver) else { return };
+        let carrier = driver.links.answers_to(&hub.engine).and_then(|conn| self.key_of(conn));
+        if let Some(key) = carrier.filter(|_| self.server.hanging().is_none()) {
+            self.house.say(|| format!("the server hangs on {key}"));
+            self.server.hangs(&mut self.house.dice, key);
+        }
+    }
+
     /// The server closes a connection.
     pub fn server_cuts(&mut self) {
         let keys: Vec<Key> = self.server.sessions.keys().copied().collect();
@@ -90,6 +100,18 @@ impl HubWorld {
         let carrier = self.referee.carrier().and_then(|conn| self.key_of(conn)).filter(|key| keys.contains(key));
         let own = own.filter(|own| self.house.dice.once_in(2) && keys.contains(own));
         let key = carrier.filter(|_| self.house.dice.once_in(2)).or(own).unwrap_or(some);
+        self.server_closes(key);
+    }
+
+    /// The server closes a connection on which it hangs.
+    pub fn server_closes_hanging(&mut self) {
+        if let Some(key) = self.server.hanging() {
+            self.server_closes(key);
+            self.answer_last();
+        }
+    }
+
+    fn server_closes(&mut self, key: Key) {
         self.house.say(|| format!("the server closes {key}"));
         self.house.happened.count(Event::ServerCuts);
         if self.dice().once_in(2) {
@@ -137,6 +159,7 @@ impl HubWorld {
     pub fn come_to_rest(&mut self) {
         (self.house.room_bytes, self.house.ledger_works, self.house.ledger_hangs) = (None, true, false);
         self.rests = true;
+        self.server_closes_hanging();
         self.drain();
         let last = self.last_client();
         self.drain();

@@ -10,7 +10,9 @@
 //! - the hub is killed between any two effects, and in the middle of an append: the journal ends at any byte that was not
 //!   passed on, and the ledger at its last commit. The server goes on, and the next hub adopts it;
 //! - the hub opens the ledger late, when clients are already connected;
-//! - the server dies, with or without a hub, or closes one connection, also the hub's own.
+//! - the server dies, with or without a hub, or closes one connection, also the hub's own, at once or after it has read nothing more
+//!   on it for a while;
+//! - a side does not take what waits for it, until its connection is cut.
 //!
 //! Not simulated: the bytes of WebSocket frames, handshakes, limits in bytes, and two hubs at once.
 //!
@@ -47,4 +49,5 @@ mod threads;
 mod wire;
 mod world;
 
+pub use threads::Others;
 pub use world::HubWorld;

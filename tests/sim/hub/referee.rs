@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::super::asked::{Decider, Shown};
 use super::super::happened::{Event, Happened};
 use super::super::held::Held;
-use super::super::lines::{Message, marks_envelope, or_nothing, shown, without_envelope};
+use super::super::lines::{Message, is_odd, marks_envelope, or_nothing, shown, without_envelope};
 use super::super::referee::{About, EXPIRES_AFTER, Follower};
 use super::super::rules::{Ruling, Threads};
 use super::super::side::Said;
@@ -101,6 +101,8 @@ pub struct Wire {
     got: [Vec<(Vec<u8>, bool)>; 2],
     record: OnRecord,
     pub has_left: bool,
+    /// The server is gone from it, and nothing waits for it any more.
+    is_deaf: bool,
     /// The server has answered the client's `initialize`, and the hub has read that.
     pub is_initialized: bool,
     follower: Follower,
@@ -293,6 +295,13 @@ impl Referee {
         }
     }
 
+    /// The hub writes to a side that is gone.
+    pub fn is_gone(&mut self, conn: Conn, side: Side) {
+        if let Some(wire) = self.wires.get_mut(&conn.0).filter(|_| side == Side::Server) {
+            wire.is_deaf = true;
+        }
+    }
+
     /// A side ends a connection, perhaps with a close frame, which goes to the other side.
     pub fn ends(&mut self, conn: Conn, from: Side, end: Option<HowEnded>) {
         if let (Some(wire), Some(HowEnded::Closed(code))) = (self.wires.get_mut(&conn.0), end) {
@@ -342,7 +351,7 @@ impl Referee {
         let due = self.wires.get(&conn.0).and_then(|wire| wire.to_server.front());
         due.map_or(Ok(()), |due| {
             let line = shown(&due.line);
-            Err(format!("6: connection {} is read although the server has not taken {line}", conn.0))
+            Err(format!("6: read although the server has not taken what came before, on connection {}: {line}", conn.0))
         })
     }
 
@@ -351,7 +360,7 @@ impl Referee {
         let waiting = self.wires.get(&conn.0).into_iter().flat_map(|wire| &wire.to_client);
         let bytes: usize = waiting.skip(1).map(|due| due.line.len()).sum();
         match bytes > bytes_max {
-            true => Err(format!("6: {bytes} bytes wait for the client of connection {}", conn.0)),
+            true => Err(format!("6: too much waits for the client of connection {}: {bytes} bytes", conn.0)),
             false => Ok(()),
         }
     }
@@ -370,8 +379,7 @@ impl Referee {
         };
         let wire = self.wires.get_mut(&conn.0).expect("BUG: it is connected");
         wire.read[from as usize] += 1;
-        let is_odd = serde_json::from_slice::<Value>(line).is_ok_and(|value| value.to_string().as_bytes() != line);
-        self.happened.add(Event::OddLine, u64::from(is_odd));
+        self.happened.add(Event::OddLine, u64::from(is_odd(line)));
         let message = Message::read(line);
         let mut waits = false;
         match (from, message) {
@@ -616,8 +624,12 @@ impl Referee {
 
     /// The server does not want an answer any more: nothing of it reaches the server, unless it has.
     fn takes_back(&mut self, number: RowNumber) {
-        let is_passed = self.wires.values().flat_map(|wire| &wire.to_server).any(|due| due.row == Some(number));
-        let is_ours = self.ours.iter().any(|ours| ours.row == number && !ours.is_lost);
+        let is_heard =
+            |conn: &Option<u32>| conn.and_then(|conn| self.wires.get(&conn)).is_none_or(|wire| !wire.is_deaf);
+        let heard = self.wires.values().filter(|wire| !wire.is_deaf);
+        let is_passed = heard.flat_map(|wire| &wire.to_server).any(|due| due.row == Some(number));
+        let is_ours = |ours: &Ours| ours.row == number && !ours.is_lost;
+        let is_ours = self.ours.iter().any(is_ours) && is_heard(&self.rows[number].over);
         if !is_passed && !is_ours {
             return;
         }
@@ -671,6 +683,18 @@ impl Referee {
     pub fn name_of(&self, id: u64) -> Option<&str> {
         let number = self.open.get(&id).or_else(|| self.over.get(&id))?;
         self.rows[*number].name.as_deref()
+    }
+
+    /// A request whose answer is being stored.
+    pub fn deciding(&self) -> Option<u64> {
+        let is_deciding = |asked: &Asked| matches!(asked.state, State::Deciding { is_over: None, .. });
+        self.open.iter().find(|(_, number)| is_deciding(&self.rows[**number])).map(|(id, _)| *id)
+    }
+
+    /// A request that waits for an answer and has a row.
+    pub fn pending(&self) -> Option<&str> {
+        let asked = self.open.values().map(|number| &self.rows[*number]);
+        asked.filter(|asked| matches!(asked.state, State::Pending)).find_map(|asked| asked.name.as_deref())
     }
 
     pub fn last_id(&self) -> u64 {
@@ -887,10 +911,20 @@ impl Referee {
         Err(format!("3: taken back {why}: {:?}", asked.name))
     }
 
-    /// The connection is gone on which an answer waited.
-    pub fn not_written(&mut self, mark: Token) {
-        self.ours.iter_mut().filter(|ours| ours.mark == Some(mark)).for_each(|ours| ours.is_lost = true);
+    /// The connection is gone on which an answer waited. Returns whether it is sent again, as that of policy or a rule is.
+    pub fn not_written(&mut self, mark: Token) -> bool {
+        let mut is_sent_again = false;
+        for ours in self.ours.iter_mut().filter(|ours| ours.mark == Some(mark)) {
+            let asked = &mut self.rows[ours.row];
+            if asked.is_by_policy() {
+                self.happened.count(Event::SentAgain);
+                (ours.mark, asked.over, is_sent_again) = (None, None, true);
+            } else {
+                ours.is_lost = true;
+            }
+        }
         self.wires.values_mut().for_each(|wire| wire.to_server.retain(|due| due.mark != Some(mark)));
+        is_sent_again
     }
 
     /// Everything up to a mark is written.

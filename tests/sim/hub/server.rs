@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::{Value, json};
 
 use super::super::dice::Dice;
-use super::super::rules::COMMANDS;
+use super::super::rules::{COMMANDS, DECLINED};
 use super::super::side::Said;
 use super::super::spelling::Spelling;
 
@@ -17,6 +17,9 @@ const THREADS_MAX: usize = 12;
 
 /// Messages that a connection takes before the server reads some.
 pub const UNREAD_MAX: usize = 4;
+
+/// The commands that the server asks about when a connection hangs. Rules and API callers answer, and the answers wait there.
+const ASKS_AT_HANG: [&str; 4] = [DECLINED, "touch x", DECLINED, "touch y"];
 
 /// The server's end of a connection.
 #[derive(Debug, Default)]
@@ -31,6 +34,8 @@ pub struct Session {
     pub unread: VecDeque<Vec<u8>>,
     /// The hub has closed the connection.
     pub is_left: bool,
+    /// The server reads nothing more, and will close the connection. How many more messages its end takes.
+    pub hangs: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -216,7 +221,7 @@ impl Server {
 
     /// Reads the next message of a connection. A connection that the hub has left ends after its last message.
     pub fn read(&mut self, dice: &mut Dice, key: Key) -> Option<Vec<u8>> {
-        let session = self.sessions.get_mut(&key)?;
+        let session = self.sessions.get_mut(&key).filter(|session| session.hangs.is_none())?;
         let Some(line) = session.unread.pop_front() else {
             if session.is_left {
                 self.sessions.remove(&key);
@@ -288,6 +293,10 @@ impl Server {
         self.respond(dice, key, id, &self.opened(&thread, &Value::Null));
         let described = json!({"thread": self.described(&thread, &Value::Null)});
         self.tell_all(dice, "thread/started", &described);
+        if kind == Kind::Title {
+            let turn = self.next_turn();
+            self.begin_turn(dice, &thread, &turn);
+        }
     }
 
     /// The answer to a call that opens a thread.
@@ -387,14 +396,32 @@ impl Server {
         self.status(dice, thread);
     }
 
+    /// A running turn, and its thread.
+    fn some_turn(&self, dice: &mut Dice) -> Option<(String, String)> {
+        let mut running: Vec<_> =
+            self.loaded.iter().filter_map(|(thread, turn)| Some((thread.clone(), turn.clone()?))).collect();
+        (!running.is_empty()).then(|| running.swap_remove(dice.roll(running.len() as u64) as usize))
+    }
+
+    /// It reads nothing more on a connection, and asks on all of them.
+    pub fn hangs(&mut self, dice: &mut Dice, key: Key) {
+        let takes = if dice.once_in(2) { UNREAD_MAX } else { 0 };
+        self.sessions.get_mut(&key).into_iter().for_each(|session| session.hangs = Some(takes));
+        for command in ASKS_AT_HANG {
+            if let Some((thread, turn)) = self.some_turn(dice) {
+                self.ask(dice, &thread, &turn, command);
+            }
+        }
+    }
+
+    /// A connection on which it reads nothing more.
+    pub fn hanging(&self) -> Option<Key> {
+        self.sessions.iter().find(|(_, session)| session.hangs.is_some()).map(|(key, _)| *key)
+    }
+
     /// Sends something unprompted.
     pub fn work(&mut self, dice: &mut Dice) {
-        let running: Vec<_> =
-            self.loaded.iter().filter_map(|(thread, turn)| Some((thread.clone(), turn.clone()?))).collect();
-        if running.is_empty() {
-            return;
-        }
-        let (thread, turn) = running[dice.roll(running.len() as u64) as usize].clone();
+        let Some((thread, turn)) = self.some_turn(dice) else { return };
         match dice.roll(21) {
             20 => self.spawn(dice, &thread),
             0..=8 => {
@@ -408,21 +435,27 @@ impl Server {
             }
             12 => self.tell_all(dice, "thread/name/updated", &json!({"threadId": thread, "threadName": "a name"})),
             13 => {
-                // The server withdraws a request.
-                let Some(id) = self.waiting.keys().next().copied() else { return };
-                let Some(Waiting { thread, .. }) = self.waiting.remove(&id) else { return };
-                self.tell(dice, &thread, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+                let first = self.waiting.keys().next().copied();
+                first.into_iter().for_each(|id| self.withdraw(dice, id));
             }
-            14..=18 => self.ask(dice, &thread, &turn),
+            14..=18 => {
+                let command = COMMANDS[dice.roll(COMMANDS.len() as u64) as usize];
+                self.ask(dice, &thread, &turn, command);
+            }
             _ => self.end_turn(dice, &thread, "completed"),
         }
     }
 
-    fn ask(&mut self, dice: &mut Dice, thread: &str, turn: &str) {
+    pub fn withdraw(&mut self, dice: &mut Dice, id: u64) {
+        if let Some(Waiting { thread, .. }) = self.waiting.remove(&id) {
+            self.tell(dice, &thread, "serverRequest/resolved", &json!({"threadId": thread, "requestId": id}));
+        }
+    }
+
+    fn ask(&mut self, dice: &mut Dice, thread: &str, turn: &str, command: &str) {
         let id = self.requests;
         self.requests += 1;
         let item = format!("c{id}");
-        let command = COMMANDS[dice.roll(COMMANDS.len() as u64) as usize];
         let params = json!({"threadId": thread, "turnId": turn, "itemId": item, "command": command, "cwd": "/w"});
         let message = json!({"id": id, "method": "item/commandExecution/requestApproval", "params": params});
         let line = Spelling::by_chance(dice).line(&message);

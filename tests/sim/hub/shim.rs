@@ -145,7 +145,8 @@ impl HubWorld {
                     .filter(|client| !client.has_left)
                     .map(|to| client::UNREAD_MAX.saturating_sub(to.unread.len())),
                 Side::Server => {
-                    self.server.sessions.get(key).map(|to| server::UNREAD_MAX.saturating_sub(to.unread.len()))
+                    let room = |to: &Session| to.hangs.unwrap_or(server::UNREAD_MAX).saturating_sub(to.unread.len());
+                    self.server.sessions.get(key).map(room)
                 }
             };
             wire.takes(room.map(|room| room.min(messages_max)));
@@ -162,6 +163,10 @@ impl HubWorld {
             let checked = match got {
                 Got::Message(line) => self.hear((conn, key), side, line),
                 Got::Close(code) => self.referee.heard_close(conn, side, code),
+                Got::Nothing => {
+                    self.referee.is_gone(conn, side);
+                    Ok(())
+                }
             };
             self.house.holds(checked);
         }
@@ -294,10 +299,7 @@ impl HubWorld {
             let ended = driver.links.get_mut(conn).and_then(|link| link.read(from, &mut messages));
             let withdraws = |line: &Utf8Bytes| from == Side::Server && withdraws(line.as_bytes());
             let is_withdrawal = messages.iter().any(withdraws);
-            // A hub takes an answer that is not sent yet for one that has gone over its own connection, if that ends now.
-            if conn != Conn::OWN || end.is_none() {
-                world.take_messages(driver, is_withdrawal, &mut effects);
-            }
+            world.take_messages(driver, is_withdrawal, &mut effects);
             driver.pass_messages(world, (conn, from), (messages, ended), &mut effects);
             if !world.dies {
                 let checked = world.referee.all_are_taken_back();
@@ -431,8 +433,9 @@ impl HubWorld {
 
     /// Closes the links that have ended and delivered everything.
     pub fn remove_ended(&mut self) {
-        let is_late = |conn: &Conn| self.driver.as_ref()?.links.get(*conn).map(Link::is_busy);
-        if self.house.canary == Canary::NeverCuts && self.conns().iter().any(|conn| is_late(conn) == Some(true)) {
+        let now = self.now().elapsed;
+        let cuts = |driver: &HubDriver| driver.links.ended(now).iter().any(|(_, is_busy)| *is_busy);
+        if self.house.canary == Canary::NeverCuts && self.driver.as_ref().is_some_and(cuts) {
             return;
         }
         self.drive(|driver, world| {
@@ -447,6 +450,7 @@ impl HubWorld {
                 let checked = world.referee.removed(conn, [hears_client, hears_server]);
                 world.house.holds(checked);
                 world.close(key);
+                world.wires.retain(|(of, _), _| *of != key);
             }
             driver.remove_ended(world, &mut effects);
             driver.carry_out_on_links(world, &mut effects);
@@ -618,7 +622,7 @@ impl Host for HubWorld {
     fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         self.hear_all();
         let Some(hub) = self.hub.as_mut().filter(|_| !self.dies) else { return };
-        let (before, about_thread) = (effects.len(), call_about_thread(&input));
+        let (before, about_thread, mut sent_again) = (effects.len(), call_about_thread(&input), None);
         let call = if let Input::ApiRequest { api_call, .. } = &input { Some(*api_call) } else { None };
         match &input {
             Input::Committed { token, done } => self.referee.committed(now.elapsed, *token, *done),
@@ -628,7 +632,7 @@ impl Host for HubWorld {
                 hub.marks.retain(|of| of != mark);
                 match &input {
                     Input::Written(mark) => self.referee.written(*mark),
-                    _ => self.referee.not_written(*mark),
+                    _ => sent_again = self.referee.not_written(*mark).then_some(*mark),
                 }
             }
             Input::SentOver { mark, conn } => {
@@ -655,6 +659,10 @@ impl Host for HubWorld {
         let input = self.misheard(input);
         if let (Some(hub), Some(input)) = (&mut self.hub, input) {
             hub.engine.handle(now, input, effects);
+        }
+        if let Some(mark) = sent_again.filter(|mark| !effects[before..].iter().any(|effect| injects(effect, *mark))) {
+            self.house
+                .broken(format!("3: not sent again, and was lost with its connection: the answer with mark {mark}"));
         }
         self.see(&effects[before..], None);
         if let Some(about_thread) = about_thread {
@@ -889,6 +897,11 @@ impl HubWorld {
         }
         inputs
     }
+}
+
+/// Whether an effect sends lines of ours with this mark.
+fn injects(effect: &Effect, mark: Token) -> bool {
+    matches!(effect, Effect::Link(LinkEffect::Inject(injection)) if injection.mark == Some(mark))
 }
 
 /// Whether an entry stores the answer of an API caller or a rule, which is stored now or never.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use codex_shim::testing::history::{Activity, Fold, Rows, Seen};
-use codex_shim::testing::index::{Follower, HISTORY_FILE, Next, Patience};
+use codex_shim::testing::history::{Activity, Fold};
+use codex_shim::testing::index::HISTORY_FILE;
 use codex_shim::testing::journal::Record;
 use rusqlite::Connection;
 use serde_json::Value;
@@ -27,49 +27,59 @@ pub fn are_known(session: &Path, server: &Server) -> Result<(), String> {
         let Some(row) = rows.next().expect("rows can be read") else { continue };
         let found: (String, String) = (row.get_unwrap(0), row.get_unwrap(1));
         if (found.0.as_str(), found.1.as_str()) != (kind, folder) {
-            return Err(format!("9: {thread} is {found:?} in the history, and the server says {kind} in {folder}"));
+            return Err(format!("9: in the history {thread} is {found:?}, and the server says {kind} in {folder}"));
         }
     }
     Ok(())
 }
 
 /// Promise 9: a message about a thread of no person leaves the activity of the session as it is, unless the thread waits for a
-/// person.
-pub fn change_nothing(journal: &Path, others: &BTreeSet<String>, canary: Canary) -> Result<(), String> {
-    let mut follower = Follower::new(journal, None);
-    let (mut fold, mut rows) = (Fold::default(), Rows::default());
-    let mut described = BTreeSet::new();
-    loop {
-        let Next::Record { at, bytes, successor, .. } = follower.next(Patience::None).expect("the journal can be read")
-        else {
-            return Ok(());
-        };
-        let bytes = read_by(canary, bytes);
-        let record = Record::parse(&bytes).expect("it was looked at");
-        let successor = successor.map(|bytes| Record::parse(bytes).expect("it was looked at"));
-        let message: Value = record.line_bytes().and_then(|line| serde_json::from_slice(line).ok()).unwrap_or_default();
-        let about = message["params"]["threadId"].as_str().filter(|thread| described.contains(*thread));
-        let before = about.map(|_| fold.activity().session(fold.at_us()).0);
-        fold.take(&at, &Seen::of(&record, successor.as_ref().and_then(Record::line_bytes)), &mut rows);
-        if let (Some(thread), Some(before)) = (about, before) {
-            let after = fold.activity().session(fold.at_us()).0;
-            if after != before && after.max(before) < Activity::WaitingInput {
-                return Err(format!("9: {thread} is of no person and makes {before} to {after}: {message}"));
-            }
-        }
-        let object = [&message["params"]["thread"], &message["result"]["thread"]];
-        let ids = object.into_iter().filter_map(|thread| thread["id"].as_str());
-        described.extend(ids.filter(|id| others.contains(*id)).map(str::to_owned));
-    }
+/// person. It sees a reading of the record, with the fold ahead of each record and after it.
+pub struct Others {
+    threads: BTreeSet<String>,
+    canary: Canary,
+    described: BTreeSet<String>,
+    /// The message of the record that is being read.
+    message: Value,
+    /// The activity ahead of it, if it is about one of the threads.
+    before: Option<Activity>,
 }
 
-/// A record as the canary reads it.
-fn read_by(canary: Canary, record: &[u8]) -> Vec<u8> {
-    match canary {
-        Canary::TakesOthersForPersons => {
-            let text = String::from_utf8_lossy(record).replace("thread_title", "user").replace("ephemeral", "ephemera");
-            text.into_bytes()
+impl Others {
+    pub fn new(threads: BTreeSet<String>, canary: Canary) -> Others {
+        Others { threads, canary, described: BTreeSet::new(), message: Value::Null, before: None }
+    }
+
+    pub fn before(&mut self, record: &Record<'_>, fold: &Fold) {
+        self.message = record.line_bytes().and_then(|line| serde_json::from_slice(line).ok()).unwrap_or_default();
+        let about = self.message["params"]["threadId"].as_str().filter(|thread| self.described.contains(*thread));
+        self.before = about.map(|_| fold.activity().session(fold.at_us()).0);
+    }
+
+    pub fn after(&mut self, fold: &Fold) -> Result<(), String> {
+        if let Some(before) = self.before {
+            let after = fold.activity().session(fold.at_us()).0;
+            if after != before && after.max(before) < Activity::WaitingInput {
+                let (thread, message) = (&self.message["params"]["threadId"], &self.message);
+                return Err(format!(
+                    "9: the activity goes from {before} to {after} by {thread}, which is of no person: {message}"
+                ));
+            }
         }
-        _ => record.to_vec(),
+        let objects = [&self.message["params"]["thread"], &self.message["result"]["thread"]];
+        let ids = objects.into_iter().filter_map(|thread| thread["id"].as_str());
+        self.described.extend(ids.filter(|id| self.threads.contains(*id)).map(str::to_owned));
+        Ok(())
+    }
+
+    /// A record as the canary reads it.
+    pub fn reads(&self, record: &[u8]) -> Vec<u8> {
+        match self.canary {
+            Canary::TakesOthersForPersons => {
+                let text = String::from_utf8_lossy(record).replace("thread_title", "user");
+                text.replace("ephemeral", "ephemera").into_bytes()
+            }
+            _ => record.to_vec(),
+        }
     }
 }

@@ -21,6 +21,8 @@ pub enum Got {
     Message(Vec<u8>),
     /// A close frame with this code.
     Close(Option<u16>),
+    /// Nothing: the side is gone, and whatever waited for it is lost.
+    Nothing,
 }
 
 /// What the hub writes to a side of a link.
@@ -131,7 +133,10 @@ impl LinkEnd for Wire {
                 self.0.room.set(Some(room.saturating_sub(1)));
                 self.write(Got::Message(text.as_bytes().to_vec()));
             }
-            (None, _) => self.0.has_failed.set(true),
+            (None, _) => {
+                self.0.has_failed.set(true);
+                self.write(Got::Nothing);
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use codex_shim::testing::config::ContextScope;
-use codex_shim::testing::driver::{Driver, HubLinks, Own};
+use codex_shim::testing::driver::{Driver, HubLinks, Link, Own};
 use codex_shim::testing::engine::{
     ApiCallId, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings,
     GivenAnswer, Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner,
@@ -16,7 +16,7 @@ use codex_shim::testing::store::threads_in_scope;
 use codex_shim::testing::wire::{Conn, Side};
 use serde_json::json;
 
-use super::super::canary::Canary;
+use super::super::canary::{Canary, Need};
 use super::super::dice::Dice;
 use super::super::happened::Event;
 use super::super::referee::EXPIRES_AFTER;
@@ -27,7 +27,7 @@ use super::ledger::{Job, Ledger};
 use super::referee::{Habits, Referee};
 use super::server::{FOLDERS, Key, Server};
 use super::shim::{Hub, HubDriver};
-use super::threads;
+use super::threads::{self, Others};
 use super::wire::{HowEnded, Wire, Written};
 
 /// Clients at once.
@@ -38,6 +38,9 @@ pub const WAITING_BYTES_MAX: usize = 6_000;
 
 /// How long a connection that ends may take to deliver what waits.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
+
+/// Jobs of the ledger that are done before anything else happens.
+const JOBS_AT_ONCE: usize = 4;
 
 /// How much moves in a step.
 const MOVES: usize = 20;
@@ -105,20 +108,21 @@ impl HubWorld {
 
     /// Runs the world; returns the broken promise.
     pub fn play(&mut self) -> Result<(), String> {
-        self.gathers = self.house.dice.once_in(4);
+        self.house.is_indexed = self.house.has_history();
+        self.gathers = self.house.dice.once_in(4) | self.house.canary.needs(Need::Fragments);
         self.server.is_plain = self.gathers;
         while self.house.happened.times(Event::Step) < STEPS && self.house.found.is_none() {
             self.house.happened.count(Event::Step);
             self.step();
         }
-        // A database takes longer than everything else.
-        let is_indexed = self.house.dice.once_in(3);
         if self.house.found.is_none() {
             self.come_to_rest();
         }
-        if self.house.found.is_none() && is_indexed {
+        if self.house.found.is_none() && self.house.is_indexed {
             self.house.happened.count(Event::HubHistory);
-            self.house.index(None);
+            self.others.extend(self.server.of_no_person());
+            let others = Others::new(self.others.clone(), self.house.canary);
+            self.house.index(None, Some(others));
             if self.house.found.is_none() {
                 let counted = super::checks::counts(&self.house.session());
                 self.house.holds(counted);
@@ -131,16 +135,13 @@ impl HubWorld {
         self.house.found.take().map_or(Ok(()), Err)
     }
 
-    /// The history and the activity know which threads are of no person.
+    /// The history knows which threads are of no person.
     fn threads_are_right(&mut self) {
-        self.others.extend(self.server.of_no_person());
         if self.house.canary == Canary::ForgetsKinds {
             super::super::checks::spoil(&self.house.session(), threads::ALL_OF_PERSONS);
         }
         let known = threads::are_known(&self.house.session(), &self.server);
         self.house.holds(known);
-        let unchanged = threads::change_nothing(&self.house.journal(), &self.others, self.house.canary);
-        self.house.holds(unchanged);
     }
 
     pub fn now(&self) -> Now {
@@ -204,7 +205,8 @@ impl HubWorld {
     }
 
     fn engine(&mut self, generation: &Generation, tokens_before: Token, adopts: bool) -> Engine {
-        let (expires, has_rules) = (self.house.dice.once_in(3), self.house.dice.once_in(3));
+        let expires = self.house.dice.once_in(3) | self.house.canary.needs(Need::Expiry);
+        let has_rules = self.house.dice.once_in(3) | self.house.canary.needs(Need::Rules);
         self.habits = Habits { expires, has_rules, gathers: self.gathers, adopts };
         let settings = rules::settings();
         let expiry = if expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
@@ -281,16 +283,33 @@ impl HubWorld {
                 0 | 1 => self.killed(),
                 2 => self.server_dies(),
                 3 | 7 => self.server_cuts(),
+                8..=10 => self.server_hangs(),
                 5 | 6 => self.everybody_leaves(),
-                4 => {
-                    if let Some(at) = self.house.some_place() {
-                        self.house.index(Some(at));
-                    }
-                }
+                4 => self.house.index_some(),
                 _ => {}
             },
         }
+        if self.server.hanging().is_some() && self.hub.is_some() {
+            match self.house.dice.roll(20) {
+                0 => self.server_closes_hanging(),
+                1..=3 => self.somebody_accepts(),
+                _ => {}
+            }
+        }
+        if self.house.dice.once_in(100) {
+            self.nobody_takes_the_rest();
+        }
         self.go_on();
+    }
+
+    /// If a connection ends, and a side does not take what waits for it, time passes until it is cut.
+    fn nobody_takes_the_rest(&mut self) {
+        let waits = |(_, link): (Conn, &Link<Wire>)| link.is_ending() && link.is_busy();
+        if self.driver.as_ref().is_some_and(|driver| driver.links.iter().any(waits)) {
+            self.house.happened.count(Event::CutLink);
+            self.house.now.elapsed += CLOSING_MAX;
+            self.house.now.unix_us += CLOSING_MAX.as_micros() as u64;
+        }
     }
 
     /// What the hub does before it waits.
@@ -327,7 +346,7 @@ impl HubWorld {
 
     /// Somebody answers, and then no connection is left that could carry the answer.
     fn everybody_leaves(&mut self) {
-        self.somebody();
+        self.somebody_accepts();
         let keys: Vec<Key> = self.clients.keys().copied().collect();
         keys.into_iter().for_each(|key| self.client_leaves(key));
         let own = self.key_of(Conn::OWN);
@@ -335,6 +354,18 @@ impl HubWorld {
         for conn in self.conns() {
             self.pass(conn, Side::Client);
             self.pass(conn, Side::Server);
+        }
+        (0..JOBS_AT_ONCE).for_each(|_| self.ledger_works());
+    }
+
+    /// An API caller accepts a request that waits, if there is one.
+    fn somebody_accepts(&mut self) {
+        match self.referee.pending().map(str::to_owned) {
+            Some(name) if self.hub.is_some() => {
+                let call = self.call_to_accept(name);
+                self.tell(call);
+            }
+            _ => self.somebody(),
         }
     }
 
@@ -365,9 +396,14 @@ impl HubWorld {
         client.speak(&mut self.house.dice, &self.server, &mut self.answers);
     }
 
+    /// The server sends something: often it withdraws a request just when its answer is being stored.
     fn server_works(&mut self) {
-        if self.server_run.is_some() {
-            self.server.work(&mut self.house.dice);
+        if self.server_run.is_none() {
+            return;
+        }
+        match self.referee.deciding() {
+            Some(id) if self.house.dice.once_in(3) => self.server.withdraw(&mut self.house.dice, id),
+            _ => self.server.work(&mut self.house.dice),
         }
     }
 
@@ -550,7 +586,7 @@ impl HubWorld {
         let now = self.now().elapsed;
         let Some(hub) = &self.hub else { return };
         if let Some((conn, _)) = hub.ending.iter().find(|(_, since)| **since + CLOSING_MAX <= now) {
-            self.house.broken(format!("6: connection {} has ended, and is not cut", conn.0));
+            self.house.broken(format!("6: not cut, and has ended: connection {}", conn.0));
         }
     }
 
@@ -569,6 +605,13 @@ impl HubWorld {
     pub fn answers_all(&mut self, key: Key) {
         if let Some(client) = self.clients.get_mut(&key) {
             client.answer_all(&mut self.house.dice, &mut self.answers);
+        }
+    }
+
+    /// Every client answers its last request, of which the server may have lost the answer.
+    pub fn answer_last(&mut self) {
+        for client in self.clients.values_mut().filter(|client| !client.has_left && !client.is_left) {
+            client.answer_last(&mut self.house.dice, &mut self.answers);
         }
     }
 
