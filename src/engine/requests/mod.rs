@@ -23,8 +23,6 @@ mod recall;
 mod ruled;
 mod runner_up;
 mod server_facts;
-#[cfg(test)]
-mod simulation;
 mod unread;
 
 use std::collections::{HashMap, VecDeque};
