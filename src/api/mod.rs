@@ -11,6 +11,7 @@ mod query;
 mod request;
 mod review;
 mod session;
+mod session_list;
 mod thread_list;
 mod transcript;
 mod usage;
@@ -41,6 +42,7 @@ pub(crate) use session::{
     ContextEngineDocument, Counters, Fault, HubDocument, IndexDocument, JournalDocument, PrunedDocument,
     ServerDocument, SessionDocument, SocketDocument, ThreadDocument, ThreadIdentityDocument, is_open,
 };
+pub(crate) use session_list::ListedSession;
 pub(crate) use thread_list::ListedThread;
 pub(crate) use transcript::{Transcript, TranscriptDocument};
 

@@ -19,11 +19,11 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
 use crate::api::{
-    ActionDocument, ActionsDocument, ActionsQuery, Limit, ListedThread, Query as _, Request, RequestList, Requests,
-    SessionDocument, State, ThreadDocument, WhichRequests,
+    ActionDocument, ActionsDocument, ActionsQuery, Limit, ListedSession, ListedThread, Query as _, Request,
+    RequestList, Requests, SessionDocument, State, ThreadDocument, WhichRequests,
 };
 use crate::config::{Environment, Flags, Settings};
-use crate::control::{self, SessionRow, client};
+use crate::control::{self, client};
 use crate::engine::one_line;
 use crate::history::{ActionKind, ActionStatus, Activity};
 use crate::sessions::source::{AnsweredIn, Home, Source};
@@ -57,7 +57,7 @@ struct Listing<'a> {
 #[derive(Debug, Serialize)]
 struct Row {
     #[serde(flatten)]
-    session: SessionRow,
+    session: ListedSession,
     threads: Vec<ThreadRow>,
 }
 
@@ -88,7 +88,7 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
 /// The rows for `found`, with names that are unique in `all`.
 fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
     let states = select_session::at_once(found, state);
-    let row = |(session, (state, threads))| Row { session: SessionRow::of(session, all, state), threads };
+    let row = |(session, (state, threads))| Row { session: control::listed_session(session, all, state), threads };
     found.iter().zip(states).map(row).collect()
 }
 
@@ -134,16 +134,34 @@ fn as_table(rows: &[Row], clock: &Clock, to: Screen) -> String {
 }
 
 fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
-    let columns = vec![
+    let mut columns = columns(clock);
+    columns.insert(2, Column::whole("RELAY").spare());
+    columns.insert(5, Column::number("PID").spare());
+    Table::within(columns, to, columns_max).add(rows.iter().map(|row| as_cells(row, clock, to)).collect())
+}
+
+/// The columns of every table of sessions.
+pub(super) fn columns(clock: &Clock) -> Vec<Column> {
+    vec![
         Column::whole("SESSION"),
         Column::text("NAME"),
-        Column::whole("RELAY").spare(),
         Column::whole("STATE"),
         Column::whole(clock.head("SINCE")).spare(),
-        Column::number("PID").spare(),
         Column::text("FOLDER").spare(),
-    ];
-    Table::within(columns, to, columns_max).add(rows.iter().map(|row| as_cells(row, clock, to)).collect())
+    ]
+}
+
+/// The cells in these columns.
+pub(super) fn cells_of(row: &ListedSession, clock: &Clock, to: Screen) -> Vec<Cell> {
+    let [id, name] = select_session::name_cells(&row.session_id, &row.short_id, &row.name, to);
+    let tone = if row.live { Tone::Good } else { Tone::Faint };
+    vec![
+        id,
+        name,
+        (tone, row.state.map_or("no answer", |state| screen::state(state, to)).to_owned()),
+        (Tone::Faint, clock.cell(&row.since, to)),
+        (Tone::Plain, row.cwd.clone().unwrap_or_else(|| "-".to_owned())),
+    ]
 }
 
 /// Where a session works: of a hub, the folders of its threads.
@@ -157,19 +175,15 @@ fn folders(Row { session, threads }: &Row) -> String {
 
 fn as_cells(whole: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
     let row = &whole.session;
-    let unknown = || "-".to_owned();
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
-    let [id, name] = select_session::name_cells(&row.session_id, &row.short_id, &row.name, to);
-    vec![
-        id,
-        name,
-        (tone, life.to_owned()),
-        (Tone::Plain, row.state.map_or("no answer", |state| screen::state(state, to)).to_owned()),
-        (Tone::Faint, clock.cell(&row.since, to)),
-        (Tone::Faint, row.pid.map_or_else(unknown, |pid| pid.to_string())),
-        // Programs get one folder, because names may contain blanks.
-        (Tone::Plain, if to == Screen::None { row.cwd.clone().unwrap_or_else(unknown) } else { folders(whole) }),
-    ]
+    let mut cells = cells_of(row, clock, to);
+    cells.insert(2, (tone, life.to_owned()));
+    cells.insert(5, (Tone::Faint, row.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string())));
+    // Programs get one folder, because names may contain blanks.
+    if to != Screen::None {
+        cells[6].1 = folders(whole);
+    }
+    cells
 }
 
 /// List all sessions with what they are doing
@@ -530,7 +544,7 @@ mod tests {
     use super::*;
 
     fn row(id: &str, live: bool, pid: Option<u32>) -> Row {
-        let session = SessionRow {
+        let session = ListedSession {
             session_id: format!("0192aaaa-{id}"),
             short_id: id.to_owned(),
             name: "proj (vscode)".to_owned(),

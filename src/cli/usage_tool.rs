@@ -419,9 +419,8 @@ impl Shown<'_> {
     fn columns(&self) -> Vec<Column> {
         let mut columns = self.heads();
         columns.push(Column::whole("").spare());
-        columns.extend(["TURNS", "INPUT", "OUTPUT"].map(Column::number));
-        let spare = ["CACHED", "WORKING", "WAITING", "COMMANDS", "REQUESTS", "REASONING"];
-        columns.extend(spare.map(|head| Column::number(head).spare()));
+        columns.extend(self::columns());
+        columns.push(Column::number("REASONING").spare());
         columns.push(Column::text("ANSWERED BY").spare());
         columns.extend(self.has_kinds().then(|| Column::whole("KIND")));
         columns
@@ -471,29 +470,13 @@ impl Shown<'_> {
 
     /// A row; `kind` names the kind of its threads.
     fn row(&self, heads: Vec<Cell>, bar: String, (used, kind): (&Used, &str), to: Screen) -> Vec<Cell> {
-        let Used { turns, tokens, working_ms, waiting_ms, commands, requests, answered_by } = *used;
-        let count = |count: u64| if to == Screen::None { count.to_string() } else { compact(count) };
-        let time = |ms: u64| match to {
-            Screen::None => format!("{:.3}", ms as f64 / 1_000.0),
-            Screen::Coloured | Screen::Plain => crate::text::lasted(ms.saturating_mul(1_000)),
-        };
-        let answered = answered_by.named().into_iter().filter(|(_, count)| *count > 0);
+        let answered = used.answered_by.named().into_iter().filter(|(_, count)| *count > 0);
         let answered: Vec<String> = answered.map(|(by, count)| format!("{by}:{count}")).collect();
         let mut row = heads;
         row.push((Tone::Good, bar));
-        let numbers = [
-            turns.to_string(),
-            count(tokens.input_tokens),
-            count(tokens.output_tokens),
-            count(tokens.cached_input_tokens),
-            time(working_ms),
-            time(waiting_ms),
-            commands.to_string(),
-            requests.to_string(),
-            count(tokens.reasoning_output_tokens),
-            if answered.is_empty() { "-".to_owned() } else { answered.join(",") },
-        ];
-        row.extend(numbers.map(|number| (Tone::Plain, number)));
+        row.extend(cells(used, to));
+        row.push((Tone::Plain, count(used.tokens.reasoning_output_tokens, to)));
+        row.push((Tone::Plain, if answered.is_empty() { "-".to_owned() } else { answered.join(",") }));
         row.extend(self.has_kinds().then(|| (Tone::Plain, kind.to_owned())));
         row
     }
@@ -535,6 +518,35 @@ impl Shown<'_> {
         let age = self.clock.age(told_at).unwrap_or_default();
         Some(format!("rate limits, as told {age} ago: {}", each.collect::<Vec<_>>().join("; ")))
     }
+}
+
+/// The columns of numbers that every table of usage has.
+pub(super) fn columns() -> Vec<Column> {
+    let spare = ["CACHED", "WORKING", "WAITING", "COMMANDS", "REQUESTS"].map(|head| Column::number(head).spare());
+    ["TURNS", "INPUT", "OUTPUT"].map(Column::number).into_iter().chain(spare).collect()
+}
+
+/// The cells in these columns.
+pub(super) fn cells(used: &Used, to: Screen) -> Vec<Cell> {
+    let time = |ms: u64| match to {
+        Screen::None => format!("{:.3}", ms as f64 / 1_000.0),
+        Screen::Coloured | Screen::Plain => crate::text::lasted(ms.saturating_mul(1_000)),
+    };
+    let numbers = [
+        used.turns.to_string(),
+        count(used.tokens.input_tokens, to),
+        count(used.tokens.output_tokens, to),
+        count(used.tokens.cached_input_tokens, to),
+        time(used.working_ms),
+        time(used.waiting_ms),
+        used.commands.to_string(),
+        used.requests.to_string(),
+    ];
+    numbers.map(|number| (Tone::Plain, number)).into()
+}
+
+fn count(count: u64, to: Screen) -> String {
+    if to == Screen::None { count.to_string() } else { compact(count) }
 }
 
 /// The session and the thread of a group.

@@ -37,7 +37,7 @@ pub use context::new_commands;
 pub(crate) use context::not_waiting;
 pub(crate) use history::{identify_offline, recorded_threads, usage_of, with_thread};
 pub(crate) use lasting::{LastingListener, SharedEndpoint, SocketFault};
-pub(crate) use listed::{RequestOrigin, SessionRow, session_of_request};
+pub(crate) use listed::{RequestOrigin, listed_session, session_of_request};
 pub(crate) use open_threads::open_threads;
 pub(crate) use places::{Places, Stream};
 pub(crate) use published::Published;

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use serde_json::Value;
-
 use super::subject;
+use crate::api::ListedSession;
 use crate::store::{Found, Holder, Place};
 
 /// A host as the beginning of ids of sessions, which stand in paths and addresses.
@@ -18,25 +17,23 @@ pub(crate) fn front(host: &str) -> String {
 }
 
 /// A session of a host, by the row in its reply.
-pub(crate) fn found(host: &str, row: &Value) -> Found {
-    let name = text(row, "name");
+pub(crate) fn found(host: &str, row: &ListedSession) -> Found {
+    let ListedSession { session_id, name, live, since, cwd, pid, .. } = row;
     let client = name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
-    let place = Place { cwd: text(row, "cwd").to_owned(), codex_home: String::new(), server: Vec::new() };
-    let pid = row["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-    let since = text(row, "since");
+    let place = cwd.as_ref().filter(|cwd| !cwd.is_empty()).map(|cwd| Place {
+        cwd: cwd.clone(),
+        codex_home: String::new(),
+        server: Vec::new(),
+    });
     Found {
-        id: format!("{}/{}", front(host), text(row, "session_id")),
+        id: format!("{}/{session_id}", front(host)),
         dir: PathBuf::new(),
-        live: row["live"] == true,
-        holder: (!place.cwd.is_empty()).then(|| Holder { pid, started_at: since.to_owned(), client, place }),
+        live: *live,
+        holder: place.map(|place| Holder { pid: pid.unwrap_or(0), started_at: since.clone(), client, place }),
         repository: None,
         threads: None,
         last_used: time_of(since),
     }
-}
-
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
-    value[member].as_str().unwrap_or_default()
 }
 
 pub(super) fn time_of(text: &str) -> SystemTime {

@@ -46,5 +46,6 @@ pub(crate) use subject::{in_permissions, is_plain_id, name_of};
 pub(crate) use turn::{Runs, TurnEnded, TurnEvents, is_at_rest};
 pub(crate) use views::{Views, with_left_out};
 pub(crate) use wire::{
-    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, VERSION, Waited, Whole,
+    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, UsageSum, VERSION,
+    Waited, Whole, rows,
 };

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::feed::{CUT, whole};
 use super::follow::Reader;
 use super::wire::EventMessage;
-use crate::api::EventDocument;
-use crate::history::{HIDDEN, hides};
+use crate::api::{EventDocument, ListedSession};
+use crate::history::{Activity, HIDDEN, hides};
 use crate::protocol::Method;
 
 /// Why a turn failed whose server has ended, as in the history.
@@ -146,13 +146,13 @@ impl TurnEvents {
 }
 
 /// Whether the state of a session says that no turn runs in it.
-pub(crate) fn is_at_rest(row: &Value) -> bool {
-    row["live"] != true || row["state"] == "idle"
+pub(crate) fn is_at_rest(row: &ListedSession) -> bool {
+    !row.live || row.state == Some(Activity::Idle)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

@@ -28,8 +28,8 @@ use super::found::{found, front, time_of};
 use super::looks::Looks;
 use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
-use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
-use crate::api::{Request, RequestDocument, RequestList, Responded};
+use super::wire::{self, Failure, Given, PendingDocument, Question, VERSION, Whole};
+use crate::api::{ListedSession, Request, RequestDocument, RequestList, Responded};
 use crate::config::FleetLevel;
 use crate::control::client::{Answer, ClientError as NoAnswer};
 use crate::engine::RequestType;
@@ -95,9 +95,8 @@ struct Known {
 struct KnownHost {
     host: Host,
     pending: Option<PendingDocument>,
-    /// The rows of its sessions.
-    sessions: Vec<Value>,
-    /// The pending requests of these.
+    sessions: Vec<ListedSession>,
+    /// Their pending requests.
     requests: Vec<Request>,
     /// Why it has not replied, if it is online.
     problem: Option<String>,
@@ -383,7 +382,7 @@ impl Known {
     /// Takes the reply of a host about its sessions or requests.
     fn replied(&mut self, host: &str, asked: Result<Value, AskError>, member: &str) {
         let Some(known) = self.hosts.get_mut(&front(host)) else { return };
-        let mut document = match asked {
+        let document = match asked {
             Ok(document) => document,
             Err(error) => {
                 if let AskError::Offline = error {
@@ -406,20 +405,19 @@ impl Known {
         if left_out {
             known.problem = Some(format!("host {host} has more than fits into a reply; use the tools there"));
         }
-        let mut rows = match document[member].take() {
-            Value::Array(rows) => rows,
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => return,
-        };
-        let id = if member == "sessions" { "session_id" } else { "request_id" };
-        rows.retain(|row| row.is_object() && subject::is_plain_id(text(row, id)));
-        let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
-        let has_changed = match member {
-            "sessions" => std::mem::replace(&mut known.sessions, rows.clone()) != rows,
-            _ => {
-                let requests: Vec<Request> =
-                    rows.into_iter().filter_map(|row| with_left_out(row, is_summary)).collect();
-                std::mem::replace(&mut known.requests, requests.clone()) != requests
-            }
+        if !document[member].is_array() {
+            return;
+        }
+        let has_changed = if member == "sessions" {
+            let mut rows: Vec<ListedSession> = wire::rows(&document, member);
+            rows.retain(|row| subject::is_plain_id(&row.session_id));
+            std::mem::replace(&mut known.sessions, rows) != known.sessions
+        } else {
+            let mut rows: Vec<Value> = wire::rows(&document, member);
+            rows.retain(|row| row.is_object() && subject::is_plain_id(text(row, "request_id")));
+            let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
+            let rows = rows.into_iter().filter_map(|row| with_left_out(row, is_summary)).collect();
+            std::mem::replace(&mut known.requests, rows) != known.requests
         };
         known.change += u64::from(has_changed);
     }
@@ -493,27 +491,33 @@ impl KnownHost {
     }
 
     /// The rows of the sessions; of a host that was never asked, those with pending requests.
-    fn rows(&self, is_away: bool) -> Vec<Value> {
+    fn rows(&self, is_away: bool) -> Vec<ListedSession> {
         if !self.sessions.is_empty() || !is_away {
             return self.sessions.clone();
         }
-        let mut rows: Vec<Value> = Vec::new();
+        let row = |session_id: &str, name: &str| ListedSession {
+            session_id: session_id.to_owned(),
+            name: name.to_owned(),
+            live: true,
+            ..ListedSession::default()
+        };
+        let mut rows: Vec<ListedSession> = Vec::new();
         for pending in self.pending.iter().flat_map(|pending| &pending.requests) {
             if !subject::is_plain_id(&pending.session_id) {
                 continue;
             }
-            if !rows.iter().any(|row| text(row, "session_id") == pending.session_id) {
-                rows.push(json!({ "session_id": pending.session_id, "name": pending.session_name, "live": true }));
+            if !rows.iter().any(|row| row.session_id == pending.session_id) {
+                rows.push(row(&pending.session_id, &pending.session_name));
             }
         }
         if rows.is_empty() {
             // The host itself, so that a view shows that it is away.
-            rows.push(json!({ "session_id": "offline", "live": true }));
+            rows.push(row("offline", ""));
         }
         rows
     }
 
-    fn found(&self, row: &Value, is_away: bool) -> Found {
+    fn found(&self, row: &ListedSession, is_away: bool) -> Found {
         let mut found = found(&self.host.document.host, row);
         if is_away {
             found.last_used = time_of(&self.host.seen_at);
@@ -524,17 +528,15 @@ impl KnownHost {
     /// The state of a session, as its control socket tells it.
     fn document(&self, session: &str) -> Result<Value, String> {
         let host = &self.host.document.host;
-        let row = self.sessions.iter().find(|row| text(row, "session_id") == session);
-        let row = row.filter(|row| row["live"] == true);
+        let row = self.sessions.iter().find(|row| row.session_id == session && row.live);
         let row = row.ok_or_else(|| format!("no relay runs in this session of host {host}"))?;
-        if row["state"].is_null() {
-            return Err(self.problem.clone().unwrap_or_else(|| format!("its relay on host {host} does not answer")));
-        }
+        let silent = || self.problem.clone().unwrap_or_else(|| format!("its relay on host {host} does not answer"));
+        let state = row.state.ok_or_else(silent)?;
         let client = self.found(row, false).holder.and_then(|holder| holder.client);
         Ok(json!({
             "session_id": session,
-            "state": row["state"],
-            "activity_state": row["state"],
+            "state": state,
+            "activity_state": state,
             "child": {},
             "client": { "name": client },
             "threads": [],
@@ -544,7 +546,7 @@ impl KnownHost {
             "index": { "lag_lines": 0, "lag_ms": 0, "persisted": false },
             "faults": self.problem.iter().map(|what| json!({ "what": what, "since": "" })).collect::<Vec<_>>(),
             "counters": { "server_lines": self.change },
-            "started_at": row["since"],
+            "started_at": row.since,
         }))
     }
 
@@ -561,7 +563,7 @@ impl Source for Views {
             let is_away = known.away(host).is_some();
             let waiting: BTreeSet<&str> = host.requests.iter().map(session_of).collect();
             for row in host.rows(is_away) {
-                all.push((waiting.contains(text(&row, "session_id")), host.found(&row, is_away)));
+                all.push((waiting.contains(&*row.session_id), host.found(&row, is_away)));
             }
         }
         // A view has limited room, so sessions with requests come first.
@@ -575,7 +577,7 @@ impl Source for Views {
         let known = self.seen();
         let (front_of, own) = session.id.split_once('/').unwrap_or_default();
         let Some(host) = known.hosts.get(front_of) else { return false };
-        let is_it = |row: &Value| text(row, "session_id") == own && row["live"] == true;
+        let is_it = |row: &ListedSession| row.session_id == own && row.live;
         match host.sessions.is_empty() {
             true => host.rows(known.away(host).is_some()).iter().any(is_it),
             false => host.sessions.iter().any(is_it),

@@ -3,12 +3,13 @@
 //! All are JSON. A reader of events and documents skips members that it does not know, so that hosts of different versions can be in
 //! one fleet. A question with an unknown member is refused: it may change what the answer means.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::subject::Mode;
-use crate::api::EventDocument;
+use crate::api::{EventDocument, Used};
 use crate::control::answer::argument;
 use crate::protocol::Word;
 
@@ -130,6 +131,25 @@ pub(crate) struct PendingRow {
     #[serde(default)]
     pub expires_at: Option<String>,
     pub summary: String,
+}
+
+/// The use of a session on one day in UTC, by one client and with one model. A day that is not known is `null`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct UsageSum {
+    #[serde(flatten)]
+    pub used: Used,
+    pub session_id: String,
+    pub session_name: String,
+    pub day: Option<String>,
+    pub client: Option<String>,
+    pub model: Option<String>,
+}
+
+/// The valid rows in a member of a reply.
+pub(crate) fn rows<T: DeserializeOwned>(document: &Value, member: &str) -> Vec<T> {
+    let rows = document[member].as_array().into_iter().flatten();
+    rows.filter_map(|row| T::deserialize(row).ok()).collect()
 }
 
 /// A question to a host.

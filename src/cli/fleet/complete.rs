@@ -9,9 +9,9 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCompleter;
 
 use super::super::complete::{Offer, matching};
-use super::text;
+use crate::api::ListedSession;
 use crate::config::{Environment, Flags, Settings};
-use crate::fleet::{Client, Member, Question, VERSION, is_plain_id};
+use crate::fleet::{Client, Member, Question, VERSION, is_plain_id, rows};
 
 /// How long all of it may take.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -36,10 +36,9 @@ pub(super) fn sessions() -> ArgValueCompleter {
         let asked = client.ask_all(&names, &Question::Sessions { v: VERSION });
         let mut offers = Vec::new();
         for (host, document) in names.iter().zip(asked).filter_map(|(host, asked)| Some((host, asked.ok()?))) {
-            let live = document["sessions"].as_array().into_iter().flatten().filter(|row| row["live"] == true);
-            let live = live.filter(|row| is_plain_id(text(row, "session_id")));
-            offers
-                .extend(live.map(|row| (format!("{host}/{}", text(row, "session_id")), text(row, "name").to_owned())));
+            let rows = rows::<ListedSession>(&document, "sessions").into_iter();
+            let live = rows.filter(|row| row.live && is_plain_id(&row.session_id));
+            offers.extend(live.map(|row| (format!("{host}/{}", row.session_id), row.name)));
         }
         offers
     })

@@ -1,15 +1,16 @@
 //! `codex-shim fleet hosts`, `sessions` and `requests`.
 
 use clap::Args;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::requests::{HasSession, print_json, table};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Column, Table};
-use super::super::{CliError, Done, say};
+use super::super::{CliError, Done, say, sessions_tool};
 use super::{Format, ask, complain, connect, failed, host_named, hosts_of, not_read, text, with_host};
-use crate::api::{Request, WhichRequests};
+use crate::api::{ListedSession, Request, WhichRequests};
 use crate::config::Environment;
 use crate::control::request_name::ShortNames;
 use crate::control::sort_by_arrival;
@@ -115,31 +116,23 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
         return Ok(status.max(print_json(&json!({ "sessions": rows }))));
     }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    let columns = vec![
-        Column::whole("HOST"),
-        Column::whole("SESSION"),
-        Column::text("NAME"),
-        Column::whole("STATE"),
-        Column::whole(clock.head("SINCE")).spare(),
-        Column::text("FOLDER").spare(),
-    ];
+    let mut columns = sessions_tool::columns(&clock);
+    columns.insert(0, Column::whole("HOST"));
     let cells = |row: &Value| {
-        let is_live = row["live"] == true;
-        let id = if to == Screen::None { text(row, "session_id") } else { text(row, "short_id") };
-        let state = serde_json::from_value(row["state"].clone()).ok();
-        vec![
-            (Tone::Strong, text(row, "host").to_owned()),
-            (Tone::Strong, id.to_owned()),
-            (Tone::Plain, if to == Screen::None { String::new() } else { text(row, "name").to_owned() }),
-            (
-                if is_live { Tone::Good } else { Tone::Faint },
-                state.map_or("no answer", |state| screen::state(state, to)).to_owned(),
-            ),
-            (Tone::Faint, clock.cell(text(row, "since"), to)),
-            (Tone::Plain, row["cwd"].as_str().unwrap_or("-").to_owned()),
-        ]
+        let HostRow { host, row } = HostRow::<ListedSession>::deserialize(row).ok()?;
+        let mut cells = sessions_tool::cells_of(&row, &clock, to);
+        cells.insert(0, (Tone::Strong, host));
+        Some(cells)
     };
-    Ok(status.max(screen::print(&Table::of(columns, rows.iter().map(cells).collect(), to))))
+    Ok(status.max(screen::print(&Table::of(columns, rows.iter().filter_map(cells).collect(), to))))
+}
+
+/// A row of a host.
+#[derive(Debug, Deserialize)]
+pub(super) struct HostRow<T> {
+    pub(super) host: String,
+    #[serde(flatten)]
+    pub(super) row: T,
 }
 
 /// The rows of all online hosts or of one, each with its host, and the exit status.

@@ -3,20 +3,19 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::super::requests::print_json;
 use super::super::screen::{self, Screen, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
-use super::super::{Done, say};
-use super::list::rows_of;
-use super::{Format, connect, text};
+use super::super::{Done, say, usage_tool};
+use super::list::{HostRow, rows_of};
+use super::{Format, connect};
 use crate::api::Used;
 use crate::config::Environment;
-use crate::fleet::{Question, VERSION};
-use crate::text::short as compact;
+use crate::fleet::{Question, UsageSum, VERSION};
 
 /// Show the tokens, time and requests of turns on all hosts
 ///
@@ -88,10 +87,15 @@ fn members(by: By) -> &'static [&'static str] {
 
 fn groups(rows: &[Value], by: By) -> BTreeMap<Name, Used> {
     let mut groups: BTreeMap<Name, Used> = BTreeMap::new();
-    for row in rows {
-        let Ok(used) = serde_json::from_value::<Used>(row.clone()) else { continue };
-        let name = members(by).iter().map(|member| text(row, member).to_owned()).collect();
-        groups.entry(name).or_default().add(&used);
+    for HostRow { host, row } in rows.iter().filter_map(|row| HostRow::<UsageSum>::deserialize(row).ok()) {
+        let name = match by {
+            By::Host => vec![host],
+            By::Session => vec![host, row.session_id],
+            By::Day => vec![row.day.unwrap_or_default()],
+            By::Client => vec![row.client.unwrap_or_default()],
+            By::Model => vec![row.model.unwrap_or_default()],
+        };
+        groups.entry(name).or_default().add(&row.used);
     }
     groups
 }
@@ -111,8 +115,7 @@ fn table(groups: &BTreeMap<Name, Used>, total: &Used, by: By, to: Screen) -> Str
         other => Column::text(other.to_uppercase()),
     };
     let mut columns: Vec<Column> = members(by).iter().map(head).collect();
-    columns.extend(["TURNS", "INPUT", "OUTPUT"].map(Column::number));
-    columns.extend(["CACHED", "WORKING", "WAITING", "COMMANDS", "REQUESTS"].map(|head| Column::number(head).spare()));
+    columns.extend(usage_tool::columns());
     let mut rows: Vec<Vec<Cell>> = groups.iter().map(|(name, used)| cells(name, used, to)).collect();
     if to != Screen::None && rows.len() > 1 {
         let mut name = vec![String::new(); members(by).len()];
@@ -123,21 +126,6 @@ fn table(groups: &BTreeMap<Name, Used>, total: &Used, by: By, to: Screen) -> Str
 }
 
 fn cells(name: &Name, used: &Used, to: Screen) -> Vec<Cell> {
-    let count = |count: u64| if to == Screen::None { count.to_string() } else { compact(count) };
-    let time = |ms: u64| match to {
-        Screen::None => format!("{:.3}", ms as f64 / 1_000.0),
-        Screen::Coloured | Screen::Plain => crate::text::lasted(ms.saturating_mul(1_000)),
-    };
     let names = name.iter().map(|name| (Tone::Strong, if name.is_empty() { "-".to_owned() } else { name.clone() }));
-    let numbers = [
-        used.turns.to_string(),
-        count(used.tokens.input_tokens),
-        count(used.tokens.output_tokens),
-        count(used.tokens.cached_input_tokens),
-        time(used.working_ms),
-        time(used.waiting_ms),
-        used.commands.to_string(),
-        used.requests.to_string(),
-    ];
-    names.chain(numbers.map(|number| (Tone::Plain, number))).collect()
+    names.chain(usage_tool::cells(used, to)).collect()
 }

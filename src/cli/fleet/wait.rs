@@ -11,8 +11,9 @@ use super::super::requests::TurnEnd;
 use super::super::screen;
 use super::super::{CliError, Done, NOT_RUNNING, say};
 use super::{failed, host_named, hosts_of, not_read, offline, text, with_host};
+use crate::api::ListedSession;
 use crate::config::FleetLevel;
-use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, is_at_rest};
+use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, is_at_rest, rows};
 
 /// Polling interval of the events.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -202,8 +203,8 @@ impl Wait<'_> {
                 return Err(self.given_up(&why));
             }
         };
-        let rows = sessions["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let Some(row) = rows.iter().find(|row| text(row, "session_id") == session) else {
+        let rows: Vec<ListedSession> = rows(&sessions, "sessions");
+        let Some(row) = rows.iter().find(|row| row.session_id == session) else {
             // It may be listed again.
             if is_short(&mut self.silent_since) {
                 return Ok(None);
@@ -220,7 +221,7 @@ impl Wait<'_> {
         if self.at_rest_since.get_or_insert_with(Instant::now).elapsed() < LATE_MAX {
             return Ok(None);
         }
-        if row["live"] == true {
+        if row.live {
             return Err(self.not_told("the session is idle, and how the turn ended is not among its stored events"));
         }
         if self.events.ends_with_session() {

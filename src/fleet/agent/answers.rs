@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use crate::api::{
-    OneRequest, Query as _, Request, RequestDocument, RequestList, RequestSession, Requests, Responded,
-    SessionDocument, WhichRequests,
+    OneRequest, Query as _, Request, RequestDocument, RequestList, RequestSession, Requests, Responded, State,
+    WhichRequests,
 };
 use crate::control::answer::{is_stored, of_answers, of_word};
 use crate::control::client::{self, Answer, ClientError, Unanswered};
 use crate::control::form::in_one_line;
 use crate::control::request_name::{is_short_name, is_whole};
-use crate::control::{SessionRow, session_of_request, sort_by_arrival};
+use crate::control::{listed_session, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
@@ -83,9 +83,7 @@ pub(super) fn by(user: &str, host: &str) -> String {
 /// The sessions, with the members of `codex-shim sessions --json`.
 fn sessions(shared: &Shared) -> Answered {
     let all = all_sessions(shared)?;
-    let rows = each(&all, |session| {
-        serde_json::to_value(SessionRow::of(session, &all, state(session))).expect("BUG: plain data is JSON")
-    });
+    let rows = each(&all, |session| json!(listed_session(session, &all, state(session))));
     Ok(level::sessions(&rows, shared.member.level))
 }
 
@@ -99,8 +97,7 @@ fn state(session: &Found) -> Option<Activity> {
     if !session.live {
         return Some(Activity::Stopped);
     }
-    let answer = client::get_within(&session.dir, "/sessions/self", LOOK_WAIT_MAX).ok()?;
-    answer.document::<SessionDocument>().ok().map(|document| document.state)
+    client::ask(&session.dir, &State, LOOK_WAIT_MAX).ok().map(|document| document.state)
 }
 
 /// The results for all sessions, several at once, so that a silent relay hides no other.

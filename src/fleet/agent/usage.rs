@@ -10,7 +10,7 @@ use super::answers::all_sessions;
 use crate::api::{Moment, Parameter as _, Query as _, SessionUsage, TurnUsage, UsageDocument, UsageQuery, Used};
 use crate::control::client;
 use crate::fleet::level::{self, Leaving};
-use crate::fleet::wire::Failure;
+use crate::fleet::wire::{Failure, UsageSum};
 use crate::store::{Found, label};
 
 /// How long the sessions are read. Those that are left out are counted.
@@ -58,14 +58,10 @@ fn sums(session: &Found, usage: &SessionUsage) -> Vec<Value> {
         let day = began_at.get(..10).filter(|_| !older).map(str::to_owned);
         sums.entry((day, client.clone(), model.clone())).or_default().add(used);
     }
-    let row = |((day, client, model), used): (Key, Used)| {
-        let mut row = serde_json::to_value(used).expect("BUG: plain data is JSON");
-        row["session_id"] = json!(session.id);
-        row["session_name"] = json!(label(session));
-        row["day"] = json!(day);
-        row["client"] = json!(client);
-        row["model"] = json!(model);
-        row
+    let (session_id, session_name) = (&session.id, label(session));
+    let sum = |((day, client, model), used): (Key, Used)| {
+        let (session_id, session_name) = (session_id.clone(), session_name.clone());
+        json!(UsageSum { used, session_id, session_name, day, client, model })
     };
-    sums.into_iter().map(row).collect()
+    sums.into_iter().map(sum).collect()
 }
