@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::complete;
-use super::offline::{self, Door, OfflineSession, Past};
+use super::offline::{self, Read};
 use super::progress::Progress;
 use super::requests::{Refused, print_json};
 use super::screen::{self, Clock, Screen, Times, Tone};
@@ -17,14 +17,11 @@ use super::select_session::{self, SessionFlag, SessionWord};
 use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
-use crate::api::{Moment, OverruledDocument, Query as _, ReviewDocument, ReviewsDocument, ReviewsQuery};
+use crate::api::{Moment, OverruledDocument, ReviewDocument, ReviewsDocument, ReviewsQuery};
 use crate::config::Environment;
 use crate::control::client;
 use crate::engine::{one_line, without_shell};
 use crate::store::Found;
-
-/// Attempts while a session keeps starting or ending.
-const TRIES_MAX: u32 = 10;
 
 /// The newest denial that can be overruled.
 const LATEST: &str = "latest";
@@ -127,7 +124,7 @@ fn read<'a>(
     let door = offline::door(environment);
     let progress = Progress::new("reading sessions", sessions.len() as u64);
     let looked = select_session::at_once(sessions, |session| {
-        let found = reviews_of(session, query, door);
+        let found = Read::through(door, session.clone()).query_recorded(query);
         progress.advance(1);
         found
     });
@@ -135,39 +132,16 @@ fn read<'a>(
     let (mut reviews, mut worst) = (Vec::new(), 0);
     for (session, looked) in sessions.iter().zip(looked) {
         match looked {
-            Ok(found) => reviews.extend(found.into_iter().map(|review| (session, review))),
-            Err(error) if sessions.len() == 1 => return Err(error),
-            Err(error) => worst = worst.max(error.report()),
+            Ok(found) => {
+                let found = found.map(|document| document.reviews).unwrap_or_default();
+                reviews.extend(found.into_iter().map(|review| (session, review)));
+            }
+            Err(error) if sessions.len() == 1 => return Err(error.into()),
+            Err(error) => worst = worst.max(CliError::from(error).report()),
         }
     }
     reviews.sort_by_cached_key(|(_, review)| Reverse(review.changed_at().to_owned()));
     Ok((reviews, worst))
-}
-
-/// The reviews of a session; none if it keeps no history.
-fn reviews_of(session: &Found, query: &ReviewsQuery, door: Door) -> Result<Vec<ReviewDocument>, CliError> {
-    for _ in 0..TRIES_MAX {
-        if let Some(answer) = offline::relay_answer(session, &query.path())? {
-            if answer.status.is_success() {
-                let document: ReviewsDocument = answer.document().map_err(CliError::failed)?;
-                return Ok(document.reviews);
-            }
-            let refused = Refused::of(&answer);
-            return match refused.code() {
-                "not_recorded" => Ok(Vec::new()),
-                _ => Err(CliError::failed(format!("session {}: {}", session.name(), refused.message))),
-            };
-        }
-        match OfflineSession::open(session, door)? {
-            Past::Stopped(past) => {
-                let document = past.history.reviews(query, 0).map_err(|error| CliError::failed(error.to_string()))?;
-                return Ok(document.reviews);
-            }
-            Past::NothingRecorded => return Ok(Vec::new()),
-            Past::Live => {}
-        }
-    }
-    Err(CliError::failed(format!("session {} keeps restarting; try again", session.name())))
 }
 
 fn as_table(reviews: &Listed<'_>, all: &[Found], (clock, is_utc): (&Clock, bool), to: Screen) -> String {

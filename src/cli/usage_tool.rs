@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::offline::{self, Door, OfflineSession, Past};
+use super::offline::{self, Read};
 use super::progress::Progress;
 use super::requests::print_json;
 use super::screen::{self, Clock, Screen, Times, Tone};
@@ -17,11 +17,11 @@ use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, say};
 use crate::api::{
-    Identities, Moment, Query as _, RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, UsageDocument,
-    UsageQuery, Used,
+    Identities, Moment, RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, UsageDocument, UsageQuery,
+    Used,
 };
 use crate::config::Environment;
-use crate::control::{self, RequestOrigin};
+use crate::control::RequestOrigin;
 use crate::hub;
 use crate::protocol::ThreadKind;
 use crate::store::{ChoiceError, Found, label, short, short_id};
@@ -117,7 +117,7 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     let door = offline::door(environment);
     let progress = Progress::new("reading sessions", found.len() as u64);
     let read = select_session::at_once(&found, |session| {
-        let read = usage_of(session, &query, door);
+        let read = Read::through(door, session.clone()).query_recorded(&query);
         progress.advance(1);
         read
     });
@@ -125,9 +125,13 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     let (mut counted, mut worst) = (Vec::new(), 0);
     for (session, read) in found.iter().zip(read) {
         match read {
-            Ok(UsageDocument { usage, identities: threads }) => counted.push(Counted { session, usage, threads }),
-            Err(error) if found.len() == 1 => return Err(error),
-            Err(error) => worst = worst.max(error.report()),
+            Ok(Some(UsageDocument { usage, identities: threads })) => counted.push(Counted { session, usage, threads }),
+            Ok(None) => {
+                let usage = SessionUsage { from_start: true, ..SessionUsage::default() };
+                counted.push(Counted { session, usage, threads: Identities::new() });
+            }
+            Err(error) if found.len() == 1 => return Err(error.into()),
+            Err(error) => worst = worst.max(CliError::from(error).report()),
         }
     }
     let clock = Clock::of(&arguments.times);
@@ -147,20 +151,6 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     let shown = Shown { by: arguments.by, counted: &counted, groups: &groups, all: &all, clock: &clock };
     let to = Screen::of_stdout(environment);
     Ok(worst.max(screen::print(&shown.text(to, screen::columns(to), since.is_none()))))
-}
-
-fn usage_of(session: &Found, query: &UsageQuery, door: Door) -> Result<UsageDocument, CliError> {
-    offline::ask(session, &query.path(), || match OfflineSession::open(session, door)? {
-        Past::Stopped(past) => {
-            let used = control::usage_of(&past.history, query, 0);
-            used.map(Some).map_err(|error| CliError::failed(error.to_string()))
-        }
-        Past::Live => Ok(None),
-        Past::NothingRecorded => {
-            let usage = SessionUsage { from_start: true, ..SessionUsage::default() };
-            Ok(Some(UsageDocument { usage, ..UsageDocument::default() }))
-        }
-    })
 }
 
 /// The turns in groups, in the order of the rows. Threads that no person speaks in have groups of their own.

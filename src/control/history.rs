@@ -8,39 +8,32 @@ use std::time::{Duration, SystemTime};
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::open_threads::with_repository;
-use super::routes::{AppState, Given, Refusal, Responded, SessionInfo, ThisSession, ok};
+use super::routes::{Given, Refusal, Responded, SessionInfo, ThisSession, ok};
 use crate::api::{
-    ActionsDocument, ActionsQuery, ActivityDocument, Cursor, EVENTS_MAX, EventPage, EventsQuery, Identities,
-    IndexDocument, Limit, PrunedDocument, Request, ReviewsQuery, SessionDocument, ThreadDocument,
-    ThreadIdentityDocument, ToolRowDocument, ToolRowsQuery, TranscriptDocument, TurnRowDocument, TurnRowsQuery,
-    UsageDocument, UsageQuery,
+    ActivityDocument, Identities, IndexDocument, PrunedDocument, Request, SessionDocument, ThreadDocument,
+    ThreadIdentityDocument, TranscriptDocument,
 };
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, ThreadIdentity, rfc3339_millis};
-use crate::index::{HISTORY_FILE, History, HistoryError, Index, IndexState, Pruned, TableRow};
+use crate::index::{HISTORY_FILE, History, HistoryError, HistoryQuery, Index, IndexState, Pruned, ReadAt};
 use crate::journal::{Position, end_of, reader};
 
-/// Default number of events in a page. Source: the contract.
-const EVENTS_DEFAULT: u64 = 200;
-
-const ACTIONS_DEFAULT: u64 = 20;
-
-pub(super) async fn events(ThisSession(app): ThisSession, Given(query): Given<EventsQuery>) -> Responded {
-    let EventsQuery { since_seq, since_epoch, limit } = query;
-    let (since, limit) = (Cursor::of(since_seq, since_epoch), limit.map_or(EVENTS_DEFAULT, |Limit(limit)| limit));
+/// Answers a query from the history.
+pub(super) async fn answer<Q: HistoryQuery>(ThisSession(app): ThisSession, Given(query): Given<Q>) -> Responded {
     let historian = app.historian()?;
-    let CaughtUp { opened, is_behind } = historian.catch_up().await;
-    let page = historian.ask(opened, move |history| history.events(since.as_ref(), limit, opened, is_behind)).await;
-    let page = page.unwrap_or_else(|error| {
-        tracing::warn!(%error, "a page of events");
-        EventPage::unreadable(since_seq)
-    });
-    ok(&page)
+    let at = historian.catch_up().await;
+    let unreadable = query.unreadable();
+    match (historian.ask(at.opened, move |history| query.read(history, at)).await, unreadable) {
+        (Err(error), Some(document)) => {
+            tracing::warn!(%error, "the history cannot be read");
+            ok(&document)
+        }
+        (read, _) => ok(&read?),
+    }
 }
 
 pub(super) async fn activity(ThisSession(app): ThisSession) -> Responded {
@@ -50,53 +43,12 @@ pub(super) async fn activity(ThisSession(app): ThisSession) -> Responded {
     ok(&json!(ActivityDocument { activity_state, since, threads }))
 }
 
-pub(super) async fn actions(ThisSession(app): ThisSession, Given(query): Given<ActionsQuery>) -> Responded {
-    let limit = query.limit.map_or(ACTIONS_DEFAULT, |Limit(limit)| limit);
-    let historian = app.historian()?;
-    let CaughtUp { opened, .. } = historian.catch_up().await;
-    ok(&ActionsDocument::from(historian.ask(opened, move |history| history.actions(limit, opened)).await?))
-}
-
-pub(super) async fn reviews(ThisSession(app): ThisSession, Given(query): Given<ReviewsQuery>) -> Responded {
-    let historian = app.historian()?;
-    let CaughtUp { opened, .. } = historian.catch_up().await;
-    ok(&historian.ask(opened, move |history| history.reviews(&query, opened)).await?)
-}
-
-pub(super) async fn tools(ThisSession(app): ThisSession, Given(query): Given<ToolRowsQuery>) -> Responded {
-    let ToolRowsQuery { since_id, since_epoch, limit } = query;
-    rows::<ToolRowDocument>(&app, Cursor::of(since_id, since_epoch), limit).await
-}
-
-pub(super) async fn turns(ThisSession(app): ThisSession, Given(query): Given<TurnRowsQuery>) -> Responded {
-    let TurnRowsQuery { since_id, since_epoch, limit } = query;
-    rows::<TurnRowDocument>(&app, Cursor::of(since_id, since_epoch), limit).await
-}
-
-async fn rows<T: TableRow + Serialize + Send + 'static>(
-    app: &AppState,
-    since: Option<Cursor>,
-    limit: Option<Limit<EVENTS_MAX>>,
-) -> Responded {
-    let limit = limit.map_or(EVENTS_DEFAULT, |Limit(limit)| limit);
-    let historian = app.historian()?;
-    let CaughtUp { opened, is_behind } = historian.catch_up().await;
-    let page = historian.ask(opened, move |history| history.rows::<T>(since.as_ref(), limit, opened, is_behind)).await;
-    ok(&page?)
-}
-
-pub(super) async fn usage(ThisSession(app): ThisSession, Given(query): Given<UsageQuery>) -> Responded {
-    let historian = app.historian()?;
-    let CaughtUp { opened, .. } = historian.catch_up().await;
-    ok(&historian.ask(opened, move |history| usage_of(history, &query, opened)).await?)
-}
-
 pub(super) async fn transcript(
     ThisSession(app): ThisSession,
     Path((_, thread_id)): Path<(String, String)>,
 ) -> Responded {
     let historian = app.historian()?;
-    let CaughtUp { opened, .. } = historian.catch_up().await;
+    let ReadAt { opened, .. } = historian.catch_up().await;
     let of_thread = thread_id.clone();
     let entries = historian.ask(opened, move |history| history.transcript(&of_thread, opened)).await;
     let entries = entries?;
@@ -122,15 +74,6 @@ pub(super) struct Historian {
     lag: LagMeter,
 }
 
-/// Progress of the index when a request was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CaughtUp {
-    /// Identifies the database, see [`IndexState::opened`].
-    pub(super) opened: u64,
-    /// Some lines recorded before the request are not indexed yet.
-    pub(super) is_behind: bool,
-}
-
 impl Historian {
     pub(super) fn new(index: Index, info: &SessionInfo) -> Historian {
         let history = Arc::new(History::new(&info.session_dir.join(HISTORY_FILE)));
@@ -139,7 +82,7 @@ impl Historian {
     }
 
     /// Waits, for a bounded time, until everything recorded so far is indexed.
-    pub(super) async fn catch_up(&self) -> CaughtUp {
+    pub(super) async fn catch_up(&self) -> ReadAt {
         let end = end_of(&self.journal_dir);
         let mut state = self.index.state();
         let is_there = |state: &IndexState| state.opened > 0 && (end.is_none() || state.position >= end);
@@ -151,7 +94,7 @@ impl Historian {
         }
         let state = state.borrow();
         // A fault may hold back lines that were read but not committed.
-        CaughtUp { opened: state.opened, is_behind: !is_there(&state) || state.fault.is_some() }
+        ReadAt { opened: state.opened, is_behind: !is_there(&state) || state.fault.is_some() }
     }
 
     /// Queries the database `opened` on a blocking thread. If the database turns out to be broken, the index rebuilds it.
@@ -239,19 +182,14 @@ fn put_threads(rows: &mut [Request], found: &Identities) {
 
 /// Who threads are, by their ids; those that are not known are left out.
 fn documents_of(history: &History, ids: &[String], opened: u64) -> Identities {
-    identities_of(history, ids, opened).into_iter().map(|(id, identity)| (id, with_repository(identity))).collect()
+    let identities = history.known_identities(ids, opened).into_iter();
+    identities.map(|(id, identity)| (id, with_repository(identity))).collect()
 }
 
-/// Who threads are, as a history has it on record, by their ids; those that are not known are left out.
-fn recorded_identities(history: &History, ids: &[String], opened: u64) -> Identities {
-    let identities = identities_of(history, ids, opened).into_iter();
-    identities.map(|(id, identity)| (id, ThreadIdentityDocument::recorded(identity))).collect()
-}
-
-/// The same for the session in a folder, live or stopped, whose history may be gone.
+/// Who threads are, as it is on record in the session of a folder, live or stopped, whose history may be gone.
 pub(crate) fn recorded_threads(session_dir: &path::Path, ids: &[String]) -> Identities {
     let path = session_dir.join(HISTORY_FILE);
-    if path.exists() { recorded_identities(&History::new(&path), ids, 0) } else { Identities::new() }
+    if path.exists() { History::new(&path).recorded_identities(ids, 0) } else { Identities::new() }
 }
 
 /// Adds to a document that has a `thread_id` who that thread is: `thread`, and `name`, as in `proj (codex-tui)`.
@@ -261,23 +199,6 @@ pub(crate) fn with_thread(mut document: Value, session_dir: Option<&path::Path>)
     document["name"] = json!(thread.as_ref().and_then(ThreadIdentityDocument::folder_and_client));
     document["thread"] = json!(thread);
     document
-}
-
-fn identities_of(history: &History, ids: &[String], opened: u64) -> Vec<(String, ThreadIdentity)> {
-    let identities = history.identities(ids, opened).unwrap_or_else(|error| {
-        tracing::debug!(%error, "who threads are");
-        Vec::new()
-    });
-    ids.iter().zip(identities).filter_map(|(id, identity)| Some((id.clone(), identity?))).collect()
-}
-
-/// The usage of a session, and who its threads are.
-pub(crate) fn usage_of(history: &History, query: &UsageQuery, opened: u64) -> Result<UsageDocument, HistoryError> {
-    let usage = history.usage(query, opened)?;
-    let of_turns = usage.turns.iter().filter_map(|turn| turn.thread_id.clone());
-    let ids: BTreeSet<String> = of_turns.chain(usage.threads.iter().map(|it| it.thread_id.clone())).collect();
-    let ids: Vec<String> = ids.into_iter().collect();
-    Ok(UsageDocument { identities: recorded_identities(history, &ids, opened), usage })
 }
 
 /// The activity and the last action of each thread at `now_us`, with the silence after which its turn counts as stalled. An action that

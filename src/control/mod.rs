@@ -35,7 +35,7 @@ pub(crate) use arrival::sort_by_arrival;
 pub(crate) use client::{Listener, Listening, Received};
 pub use context::new_commands;
 pub(crate) use context::not_waiting;
-pub(crate) use history::{identify_offline, recorded_threads, usage_of, with_thread};
+pub(crate) use history::{identify_offline, recorded_threads, with_thread};
 pub(crate) use lasting::{LastingListener, SharedEndpoint, SocketFault};
 pub(crate) use listed::{RequestOrigin, listed_session, session_of_request};
 pub(crate) use open_threads::open_threads;

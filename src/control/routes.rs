@@ -26,7 +26,10 @@ use super::places::Places;
 use super::published::{Published, Rare};
 use super::warned::Warned;
 use super::{calls, context, history, requests, stream};
-use crate::api::{IndexDocument, JournalDocument, Parameters, SessionDocument};
+use crate::api::{
+    ActionsQuery, EventsQuery, IndexDocument, JournalDocument, Parameters, ReviewsQuery, SessionDocument,
+    ToolRowsQuery, TurnRowsQuery, UsageQuery,
+};
 use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, Input, Unready};
 use crate::history::{Activity, rfc3339_millis};
@@ -46,18 +49,18 @@ pub(super) fn router(app: Arc<AppState>) -> Router {
         .route("/sessions/{id}/codex-pending-requests", get(requests::pending))
         .route("/sessions/{id}/codex-requests/{request_id}", get(requests::one))
         .route("/sessions/{id}/codex-requests/{request_id}/respond", post(requests::respond))
-        .route("/sessions/{id}/codex-events", get(history::events))
+        .route("/sessions/{id}/codex-events", get(history::answer::<EventsQuery>))
         .route("/sessions/{id}/codex-events/stream", get(stream::stream))
         .route("/sessions/{id}/activity", get(history::activity))
-        .route("/sessions/{id}/activity-actions", get(history::actions))
-        .route("/sessions/{id}/tool-events", get(history::tools))
-        .route("/sessions/{id}/turn-events", get(history::turns))
-        .route("/sessions/{id}/usage", get(history::usage))
+        .route("/sessions/{id}/activity-actions", get(history::answer::<ActionsQuery>))
+        .route("/sessions/{id}/tool-events", get(history::answer::<ToolRowsQuery>))
+        .route("/sessions/{id}/turn-events", get(history::answer::<TurnRowsQuery>))
+        .route("/sessions/{id}/usage", get(history::answer::<UsageQuery>))
         .route("/sessions/{id}/threads/{thread}/transcript", get(history::transcript))
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))
         .route("/sessions/{id}/rpc", post(calls::rpc))
-        .route("/sessions/{id}/codex-reviews", get(history::reviews))
+        .route("/sessions/{id}/codex-reviews", get(history::answer::<ReviewsQuery>))
         .route("/sessions/{id}/codex-reviews/{review_id}/overrule", post(calls::overrule))
         .route("/sessions/{id}/attach", post(calls::attach))
         .route("/sessions/{id}/stop", post(calls::stop))

@@ -18,12 +18,12 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::history::{CaughtUp, Historian};
+use super::history::Historian;
 use super::places::Stream;
 use super::routes::{AppState, Given, Refusal, Responded, ThisSession};
 use crate::api::{Cursor, EpochId, EventStreamQuery, GapReason, Parameter as _, StreamMode, gap_event};
 use crate::history::{Seen, UiFold};
-use crate::index::{Follower, IndexState, LiveEvent, Next, Patience, shown_line};
+use crate::index::{Follower, IndexState, LiveEvent, Next, Patience, ReadAt, shown_line};
 use crate::journal::{Generation, Position, Record, SegmentName, end_of};
 
 /// Events read from the history at a time.
@@ -335,7 +335,7 @@ impl Start {
     /// not issued: the beginning, and the reason.
     async fn behind(app: &AppState, cursor: &Cursor) -> Result<(Option<Start>, Option<GapReason>), Refusal> {
         let historian = app.historian()?;
-        let CaughtUp { opened, is_behind } = historian.catch_up().await;
+        let ReadAt { opened, is_behind } = historian.catch_up().await;
         let of_cursor = cursor.clone();
         let asked = historian.ask(opened, move |history| history.events(Some(&of_cursor), 1, opened, is_behind)).await;
         let asked = asked?;

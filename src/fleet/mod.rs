@@ -35,7 +35,7 @@ mod turn;
 mod views;
 mod wire;
 
-pub(crate) use agent::{Agent, AgentError, AgentOptions, NameFile, ReadPage, ReadStopped};
+pub(crate) use agent::{Agent, AgentError, AgentOptions, NameFile};
 pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;

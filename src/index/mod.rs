@@ -15,6 +15,7 @@
 //! *Locking.* SQLite's own; readers and the index never wait for each other. A process that indexes a session or rewrites
 //! its stored data holds its [`crate::store::IndexLock`]; a relay's index starts once it has that lock.
 
+mod answer;
 #[cfg(test)]
 mod checkpoint_tests;
 mod database;
@@ -35,6 +36,7 @@ mod usage;
 #[cfg(test)]
 mod usage_tests;
 
+pub(crate) use answer::{HistoryQuery, ReadAt};
 pub(crate) use database::HISTORY_FORM;
 pub(crate) use follow::shown_line;
 pub use follow::{Follower, Next, Patience};
@@ -44,7 +46,7 @@ pub(crate) use indexer::Stepped;
 pub(crate) use maintenance::{indexed_before, prune_history, redact_history};
 pub(crate) use model::Pruned;
 pub use query::History;
-pub(crate) use query::{HistoryError, TableRow};
+pub(crate) use query::HistoryError;
 pub(crate) use search::{Hit, Hits, Search, fill_stored_search};
 pub use shared::{HISTORY_FILE, IndexSettings};
 pub(crate) use shared::{IndexNotice, IndexState, LiveEvent, Marks, Notify};

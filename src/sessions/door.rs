@@ -15,16 +15,28 @@ pub(crate) struct Door {
 
 /// Why a session could not be read, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SessionError(String);
+pub(crate) struct SessionError {
+    why: String,
+    is_unrecorded: bool,
+}
 
 impl SessionError {
     pub(crate) fn new(why: impl Into<String>) -> SessionError {
-        SessionError(why.into())
+        SessionError { why: why.into(), is_unrecorded: false }
+    }
+
+    /// The session records nothing.
+    pub(super) fn unrecorded(why: impl Into<String>) -> SessionError {
+        SessionError { is_unrecorded: true, ..SessionError::new(why) }
+    }
+
+    pub(super) fn is_unrecorded(&self) -> bool {
+        self.is_unrecorded
     }
 }
 
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.why)
     }
 }

@@ -17,8 +17,8 @@ use crate::control::client::{self, Answer, ClientError};
 use crate::files::{Folder, Refused};
 use crate::history::SessionActivity;
 use crate::index::{
-    HISTORY_FILE, History, HistoryError, Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles,
-    fill_stored_search,
+    HISTORY_FILE, History, HistoryError, HistoryQuery, Index, IndexNotice, IndexSettings, Marks, Notify, ReadAt,
+    TranscriptFiles, fill_stored_search,
 };
 use crate::journal::{IndexedTo, end_of};
 use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
@@ -47,7 +47,10 @@ pub(crate) fn ask<T: DeserializeOwned, E: From<SessionError>>(
 ) -> Result<T, E> {
     for _ in 0..TRIES_MAX {
         if let Some(answer) = relay_answer(session, path)? {
-            return Ok(answer.document().map_err(SessionError::new)?);
+            return Ok(answer.document().map_err(|why| match answer.error_code().as_deref() {
+                Some("not_recorded") => SessionError::unrecorded(why),
+                Some(_) | None => SessionError::new(why),
+            })?);
         }
         if let Some(found) = read()? {
             return Ok(found);
@@ -106,6 +109,19 @@ impl Read {
         })
     }
 
+    /// The answer of the relay or of the files to a query.
+    pub(crate) fn query<Q: HistoryQuery>(&mut self, query: &Q) -> Result<Q::Document, SessionError> {
+        self.ask(&query.path(), |past| query.read(&past.history, ReadAt::WHOLE))
+    }
+
+    /// The same; `None` if the session records nothing.
+    pub(crate) fn query_recorded<Q: HistoryQuery>(&mut self, query: &Q) -> Result<Option<Q::Document>, SessionError> {
+        match self.query(query) {
+            Err(error) if error.is_unrecorded() => Ok(None),
+            answered => answered.map(Some),
+        }
+    }
+
     /// Forgets the opened history, because a relay has written to it since.
     pub(crate) fn forget_past(&mut self) {
         self.past = None;
@@ -119,7 +135,7 @@ impl Read {
                 Past::Live => return Ok(None),
                 Past::NothingRecorded => {
                     let name = self.session.name();
-                    return Err(SessionError::new(format!(
+                    return Err(SessionError::unrecorded(format!(
                         "session {name} has no recording: its setting `record` is false, or it was never used"
                     )));
                 }

@@ -24,8 +24,8 @@ use super::offline::{Read, answered};
 use super::requests::Refused;
 use super::{NO_SUCH_THREAD, select_session, threads};
 use crate::api::{
-    ActionDocument, ActionsDocument, ActionsQuery, Cursor, EventDocument, EventPage, EventStreamQuery, EventsQuery,
-    GapReason, Limit, Query as _, SessionDocument, State, Verbatim, gap_event,
+    ActionDocument, ActionsQuery, Cursor, EventDocument, EventPage, EventStreamQuery, EventsQuery, GapReason, Limit,
+    Query as _, SessionDocument, State, Verbatim, gap_event,
 };
 use crate::config::Environment;
 use crate::control::{Listener, Listening, Received, client};
@@ -44,16 +44,12 @@ type FollowedEvent = Verbatim<EventDocument>;
 impl Read {
     /// At most `limit` events after `since`, or the last ones.
     fn events(&mut self, since: Option<u64>, limit: u64) -> Result<EventPage<FollowedEvent>, CliError> {
-        let since = since.map(Cursor::from);
-        let query = EventsQuery::after(since.as_ref(), limit);
-        Ok(self.ask(&query.path(), |past| Ok(past.history.events(since.as_ref(), limit, 0, false)?.verbatim()))?)
+        Ok(self.query(&EventsQuery::after(since.map(Cursor::from).as_ref(), limit))?)
     }
 
     /// The `limit` most recently changed actions.
     fn actions(&mut self, limit: u64) -> Result<Vec<ActionDocument>, CliError> {
-        let query = ActionsQuery { limit: Some(Limit(limit)) };
-        let document: ActionsDocument = self.ask(&query.path(), |past| Ok(past.history.actions(limit, 0)?.into()))?;
-        Ok(document.actions)
+        Ok(self.query(&ActionsQuery { limit: Some(Limit(limit)) })?.actions)
     }
 }
 

@@ -20,8 +20,8 @@ use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
 use crate::api::{
-    Content, Cursor, Entry, Limit, Query as _, Request, RowPage, SessionDocument, Transcript, TranscriptDocument,
-    TurnRowDocument, TurnRowsQuery, WhichRequests,
+    Content, Entry, Limit, Query as _, Request, SessionDocument, Transcript, TranscriptDocument, TurnRowDocument,
+    TurnRowsQuery, WhichRequests,
 };
 use crate::config::Environment;
 use crate::config::parse_duration;
@@ -573,10 +573,7 @@ impl TurnEnd {
 /// At most `limit` turn rows after `since_id`, or the last ones.
 fn rows(read: &mut Read, since_id: Option<u64>, limit: u64) -> Result<Vec<TurnRowDocument>, CliError> {
     let query = TurnRowsQuery { since_id, since_epoch: None, limit: Some(Limit(limit)) };
-    let since = since_id.map(Cursor::from);
-    let page: RowPage<TurnRowDocument> =
-        read.ask(&query.path(), |past| past.history.rows(since.as_ref(), limit, 0, false))?;
-    Ok(page.events)
+    Ok(read.query(&query)?.events)
 }
 
 /// The model's last message in a turn.

@@ -234,7 +234,7 @@ fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Optio
             return Err(Failure::new("timeout", message));
         }
         // A session that cannot be read hides no other. Its relay may be starting.
-        match (shared.stopped.request)(session, request) {
+        match (shared.read_request)(session, request) {
             Ok(Some(document)) => return Ok(Some((session.clone(), document))),
             Ok(None) => {}
             Err(_) => is_unreadable = true,

@@ -35,15 +35,17 @@ use tokio::task::JoinHandle;
 
 use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
-use crate::api::{Cursor as Seen, RequestDocument, SessionUsage, UsageQuery};
+use crate::api::RequestDocument;
+use crate::config::{Environment, Flags, Settings};
 use crate::control::runtime_of_calls;
 use crate::files::{Access, Folder};
 use crate::os::signals::Signals;
+use crate::sessions::door::Door;
+use crate::sessions::stopped::Read;
 use crate::store::Found;
 use claim::Standing;
 pub(crate) use cursors::NameFile;
 use cursors::{Absent, Cursor, Cursors};
-use page::Page;
 use ship::Ended;
 use told::{Told, Trouble};
 
@@ -71,25 +73,16 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// How long the end waits until the connection has written its messages.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Reads the page of at most so many events after a cursor, as a relay would give it.
-pub(crate) type ReadPage = Box<dyn Fn(&Seen, u64) -> Result<Page, String> + Send>;
-
-/// How stopped sessions are read. The tools know, which stand above this room.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ReadStopped {
-    /// Opens the history of a stopped session; `None` if a relay runs by now, or without a recording.
-    pub(crate) open: fn(&Found) -> Result<Option<ReadPage>, String>,
-    pub(crate) usage: fn(&Found, &UsageQuery) -> Result<SessionUsage, String>,
-    /// A request by its whole id, with its answers; `None` if the session has no request with this id.
-    pub(crate) request: fn(&Found, &str) -> Result<Option<RequestDocument>, String>,
-}
+/// Reads a request of a stopped session by its whole id, with its answers; `None` if the session has no request with this id. The tools
+/// know how, which stand above this room.
+pub(crate) type ReadRequest = fn(&Found, &str) -> Result<Option<RequestDocument>, String>;
 
 /// Options of an agent.
 #[derive(Debug)]
 pub(crate) struct AgentOptions {
     pub(crate) home: PathBuf,
     pub(crate) member: Member,
-    pub(crate) stopped: ReadStopped,
+    pub(crate) read_request: ReadRequest,
     /// Prints a line for the user.
     pub(crate) say: fn(&str),
 }
@@ -113,7 +106,7 @@ struct Shared {
     member: Member,
     connection: Connection,
     jetstream: jetstream::Context,
-    stopped: ReadStopped,
+    read_request: ReadRequest,
     say: fn(&str),
     /// Identifies this agent.
     id: String,
@@ -137,6 +130,12 @@ struct Shared {
 }
 
 impl Shared {
+    /// Reads the history of a session, live or stopped, with the settings as they are now.
+    fn read(&self, session: &Found) -> Read {
+        let (settings, _) = Settings::load(Flags::default(), &Environment::of_process());
+        Read::through(Door { retention: settings.retention(), say: self.say }, session.clone())
+    }
+
     fn cursors(&self) -> MutexGuard<'_, Cursors> {
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -279,7 +278,7 @@ impl Agent {
 }
 
 async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, AgentError> {
-    let AgentOptions { home, member, stopped, say } = options;
+    let AgentOptions { home, member, read_request, say } = options;
     let connection = member.connect(&member.host, AtFirst::Wait).await?;
     let jetstream = jetstream::context::ContextBuilder::new()
         .ack_timeout(ship::ACK_WAIT_MAX)
@@ -291,7 +290,7 @@ async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, Agen
         member,
         connection,
         jetstream,
-        stopped,
+        read_request,
         say,
         id: uuid::Uuid::now_v7().to_string(),
         started_at: SystemTime::now(),

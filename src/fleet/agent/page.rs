@@ -31,7 +31,7 @@ pub(super) struct Of<'a> {
 }
 
 /// A page of a session's history.
-pub(crate) type Page = EventPage<Verbatim<EventDocument>>;
+pub(super) type Page = EventPage<Verbatim<EventDocument>>;
 
 /// The query of the page after a cursor.
 pub(super) fn query(after: Option<&Cursor>) -> EventsQuery {

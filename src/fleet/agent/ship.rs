@@ -11,15 +11,14 @@ use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::Shared;
 use super::cursors::Cursor;
-use super::page::{Of, Outgoing, PAGE_EVENTS_MAX, Page, is_last, is_unreadable, outgoing, query};
+use super::page::{Of, Outgoing, is_last, is_unreadable, outgoing, query};
 use super::told::Trouble;
-use super::{ReadPage, Shared};
-use crate::api::{Cursor as Seen, Query as _};
-use crate::control::client;
 use crate::fleet::connection::{Link, backoff};
 use crate::fleet::subject;
 use crate::journal::SegmentName;
+use crate::sessions::stopped::Read;
 use crate::store::Found;
 
 /// How long the server may take to acknowledge a message.
@@ -64,16 +63,14 @@ enum Failed {
 pub(super) async fn follow(shared: Arc<Shared>, found: Found) -> Ended {
     let mut traffic = Traffic::default();
     let (mut failures, mut unreadable) = (0, 0);
-    let mut stopped: Option<ReadPage> = None;
+    let mut read = Some(shared.read(&found));
     loop {
         traffic.look(&found);
         let is_live = is_live(&found).await;
         if is_gone(&found).await {
             return Ended::Gone;
         }
-        // A history that was opened lacks what a relay has recorded since.
-        stopped = stopped.filter(|_| !is_live);
-        match ship_page(&shared, &found, is_live, &mut stopped).await {
+        match ship_page(&shared, &found, &mut read).await {
             Ok(Shipped::Page) => (failures, unreadable) = (0, 0),
             Ok(Shipped::All) => {
                 shared.mended(&Trouble::Session(found.id.clone()));
@@ -115,24 +112,16 @@ async fn is_gone(found: &Found) -> bool {
 }
 
 /// Reads the page after the cursor and has it stored.
-async fn ship_page(
-    shared: &Arc<Shared>,
-    found: &Found,
-    is_live: bool,
-    stopped: &mut Option<ReadPage>,
-) -> Result<Shipped, Failed> {
+async fn ship_page(shared: &Arc<Shared>, found: &Found, read: &mut Option<Read>) -> Result<Shipped, Failed> {
     // Without a server, or beside another agent of this name, nothing is read, so that nothing waits in memory.
     shared.is_only().await;
     let Ok(_one) = shared.pages.acquire().await else { return Ok(Shipped::All) };
     let after = shared.cursors().of(&found.id).cloned();
-    let (own, session, opened) = (Arc::clone(shared), found.clone(), stopped.take());
-    let cursor = after.clone();
-    let read = tokio::task::spawn_blocking(move || match is_live {
-        true => read_live(&session, cursor.as_ref()).map(|page| (page, None)),
-        false => read_stopped(&own, &session, cursor, opened),
-    });
-    let (page, opened) = read.await.unwrap_or_else(|_| Err("it cannot be read".to_owned())).map_err(Failed::Read)?;
-    *stopped = opened;
+    let (mut own, query) = (read.take().unwrap_or_else(|| shared.read(found)), query(after.as_ref()));
+    let asked = tokio::task::spawn_blocking(move || (own.query_recorded(&query), own)).await;
+    let (page, own) = asked.map_err(|_| Failed::Read("it cannot be read".to_owned()))?;
+    *read = Some(own);
+    let page = page.map_err(|error| Failed::Read(error.to_string()))?;
     let Some(page) = page else { return Ok(Shipped::All) };
     let of = Of { host: &shared.member.host, session: &found.id, level: shared.member.level };
     let (is_unreadable, is_last) = (is_unreadable(&page), is_last(&page));
@@ -154,31 +143,6 @@ async fn ship_page(
         (false, true) => Ok(Shipped::All),
         (false, false) => Ok(Shipped::Page),
     }
-}
-
-/// A page of a live session; `None` if it keeps no history.
-fn read_live(found: &Found, after: Option<&Cursor>) -> Result<Option<Page>, String> {
-    let answer = client::get(&found.dir, &query(after).path()).map_err(|error| error.to_string())?;
-    match answer.error_code().as_deref() {
-        Some("not_recorded") => Ok(None),
-        Some(_) | None => answer.document().map(Some),
-    }
-}
-
-/// A page of a stopped session, and its opened history for the next one; `None` if a relay runs by now, or without a recording.
-fn read_stopped(
-    shared: &Shared,
-    found: &Found,
-    after: Option<Cursor>,
-    opened: Option<ReadPage>,
-) -> Result<(Option<Page>, Option<ReadPage>), String> {
-    let opened = match opened {
-        Some(opened) => Some(opened),
-        None => (shared.stopped.open)(found)?,
-    };
-    let Some(read) = opened else { return Ok((None, None)) };
-    let seen = after.map_or_else(|| Seen::from(0), |Cursor { epoch, seq }| Seen { seq, epoch: Some(epoch) });
-    Ok((Some(read(&seen, PAGE_EVENTS_MAX)?), Some(read)))
 }
 
 /// Publishes messages; returns the cursor of the last one up to which all are stored, and why a later one is not.

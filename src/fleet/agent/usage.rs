@@ -1,7 +1,7 @@
 //! The use of this host's sessions: sums by session, day, client and model, so that a reply stays short.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -49,7 +49,12 @@ fn of_session(shared: &Shared, session: &Found, query: &UsageQuery) -> Result<Se
             Some(_) | None => answer.document::<UsageDocument>().map(|document| document.usage),
         };
     }
-    (shared.stopped.usage)(session, query)
+    let is_before = |Moment(at_us)| session.last_used < SystemTime::UNIX_EPOCH + Duration::from_micros(at_us);
+    if query.since.is_some_and(is_before) {
+        return Ok(SessionUsage::default());
+    }
+    let read = shared.read(session).query_recorded(query).map_err(|error| error.to_string())?;
+    Ok(read.map(|document| document.usage).unwrap_or_default())
 }
 
 fn sums(session: &Found, usage: &SessionUsage) -> Vec<Value> {
