@@ -14,6 +14,7 @@ mod session;
 mod session_list;
 mod thread_list;
 mod transcript;
+mod turn;
 mod usage;
 
 pub(crate) use activity::{
@@ -47,6 +48,7 @@ pub(crate) use thread_list::ListedThread;
 pub(crate) use transcript::{Transcript, TranscriptDocument};
 
 pub(crate) use crate::history::{ApprovalDocument, Content, Entry, ItemDocument, Said};
+pub(crate) use turn::TurnReply;
 pub(crate) use usage::{
     Answered, Identities, RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, UsageDocument, UsageQuery,
     Used,

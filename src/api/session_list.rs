@@ -30,3 +30,11 @@ fn known_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Acti
     let name: Option<String> = Deserialize::deserialize(deserializer)?;
     Ok(name.and_then(|name| of_name(&name)))
 }
+
+#[cfg(feature = "fleet")]
+impl ListedSession {
+    /// Whether no turn runs in it.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.live || self.state == Some(Activity::Idle)
+    }
+}

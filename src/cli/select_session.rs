@@ -3,7 +3,6 @@
 //!
 //! Most tools accept the session as their first word; every tool accepts `--session`.
 
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use crate::config::{ContextScope, Environment};
 use crate::control::{client, open_threads};
 use crate::files::Refused;
 use crate::hub;
+pub(super) use crate::sessions::at_once;
 use crate::store::{
     Choice, ChoiceError, Found, OpenThread, Otherwise, Survey, ThreadChoice, ThreadUse, choose, choose_all,
     choose_thread, full_name, in_scope, label, repository_of, share_repository, short, shown_from_elsewhere,
@@ -54,21 +54,6 @@ pub(super) fn listed(flag: Option<&str>, environment: &Environment) -> Result<Ve
         None => all(environment),
         Some(_) => one(flag, Otherwise::Latest, environment).map(|found| vec![found]),
     }
-}
-
-/// Sessions that are looked at at the same time.
-const AT_ONCE_MAX: usize = 16;
-
-/// Looks at sessions, several at the same time, because each relay may let us wait. Returns the results in the same order.
-pub(super) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T + Sync) -> Vec<T> {
-    let looked = sessions.chunks(AT_ONCE_MAX).flat_map(|some| {
-        std::thread::scope(|scope| {
-            let looks: Vec<_> = some.iter().map(|session| scope.spawn(|| look(session))).collect();
-            let results = looks.into_iter().map(|look| look.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            results.collect::<Vec<_>>()
-        })
-    });
-    looked.collect()
 }
 
 /// The session from `--session`, else from CODEX_SHIM_SESSION, else of the current folder. If a tool that reads shows a session

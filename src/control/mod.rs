@@ -22,7 +22,6 @@ mod metrics;
 mod open_threads;
 mod places;
 mod published;
-pub(crate) mod request_name;
 pub(crate) mod request_view;
 mod requests;
 mod routes;

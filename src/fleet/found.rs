@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use serde::Deserialize as _;
+use serde_json::Value;
+
 use super::subject;
 use crate::api::ListedSession;
 use crate::store::{Found, Holder, Place};
@@ -16,23 +19,27 @@ pub(crate) fn front(host: &str) -> String {
     }
 }
 
-/// A session of a host, by the row in its reply.
+/// The sessions in the reply of a host; those that are not valid are left out.
+pub(crate) fn session_rows(reply: &Value) -> Vec<ListedSession> {
+    let rows = reply.get("sessions").and_then(Value::as_array).into_iter().flatten();
+    let rows = rows.filter_map(|row| ListedSession::deserialize(row).ok());
+    rows.filter(|row| subject::is_plain_id(&row.session_id)).collect()
+}
+
+/// A session of a host, by its row.
 pub(crate) fn found(host: &str, row: &ListedSession) -> Found {
-    let ListedSession { session_id, name, live, since, cwd, pid, .. } = row;
-    let client = name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
-    let place = cwd.as_ref().filter(|cwd| !cwd.is_empty()).map(|cwd| Place {
-        cwd: cwd.clone(),
-        codex_home: String::new(),
-        server: Vec::new(),
-    });
+    let client =
+        row.name.strip_suffix(')').and_then(|name| name.rsplit_once(" (")).map(|(_, client)| client.to_owned());
+    let place = Place { cwd: row.cwd.clone().unwrap_or_default(), codex_home: String::new(), server: Vec::new() };
+    let (pid, started_at) = (row.pid.unwrap_or(0), row.since.clone());
     Found {
-        id: format!("{}/{session_id}", front(host)),
+        id: format!("{}/{}", front(host), row.session_id),
         dir: PathBuf::new(),
-        live: *live,
-        holder: place.map(|place| Holder { pid: pid.unwrap_or(0), started_at: since.clone(), client, place }),
+        live: row.live,
+        holder: (!place.cwd.is_empty()).then(|| Holder { pid, started_at, client, place }),
         repository: None,
         threads: None,
-        last_used: time_of(since),
+        last_used: time_of(&row.since),
     }
 }
 

@@ -39,13 +39,13 @@ pub(crate) use agent::{Agent, AgentError, AgentOptions, NameFile};
 pub(crate) use client::{AskError, Client, ClientError, Host};
 pub(crate) use connection::{ConnectError, Member};
 pub(crate) use follow::Reader;
-pub(crate) use found::{found, front};
+pub(crate) use found::{found, front, session_rows};
 pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
 pub(crate) use stored::Start;
 pub(crate) use subject::{in_permissions, is_plain_id, name_of};
-pub(crate) use turn::{Runs, TurnEnded, TurnEvents, is_at_rest};
+pub(crate) use turn::{Runs, TurnEnded, TurnEvents};
 pub(crate) use views::{Views, with_left_out};
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, UsageSum, VERSION,
-    Waited, Whole, rows,
+    Waited, Whole,
 };

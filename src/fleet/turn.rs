@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::feed::{CUT, whole};
 use super::follow::Reader;
 use super::wire::EventMessage;
-use crate::api::{EventDocument, ListedSession};
-use crate::history::{Activity, HIDDEN, hides};
+use crate::api::EventDocument;
+use crate::history::{HIDDEN, hides};
 use crate::protocol::Method;
 
 /// Why a turn failed whose server has ended, as in the history.
@@ -143,11 +143,6 @@ impl TurnEvents {
     pub(crate) fn stopped() -> TurnEnded {
         TurnEnded::Told { outcome: "failed".to_owned(), error: Some(SERVER_GONE.to_owned()) }
     }
-}
-
-/// Whether the state of a session says that no turn runs in it.
-pub(crate) fn is_at_rest(row: &ListedSession) -> bool {
-    !row.live || row.state == Some(Activity::Idle)
 }
 
 #[cfg(test)]

@@ -21,14 +21,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::client::{AskError, Client, ClientError, Host};
-use super::found::{found, front, time_of};
+use super::found::{found, front, session_rows, time_of};
 use super::looks::Looks;
 use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
-use super::wire::{self, Failure, Given, PendingDocument, Question, VERSION, Whole};
+use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
 use crate::api::{ListedSession, Request, RequestDocument, RequestList, Responded};
 use crate::config::FleetLevel;
 use crate::control::client::{Answer, ClientError as NoAnswer};
@@ -95,8 +96,9 @@ struct Known {
 struct KnownHost {
     host: Host,
     pending: Option<PendingDocument>,
+    /// The rows of its sessions.
     sessions: Vec<ListedSession>,
-    /// Their pending requests.
+    /// The pending requests of these.
     requests: Vec<Request>,
     /// Why it has not replied, if it is online.
     problem: Option<String>,
@@ -405,19 +407,18 @@ impl Known {
         if left_out {
             known.problem = Some(format!("host {host} has more than fits into a reply; use the tools there"));
         }
-        if !document[member].is_array() {
-            return;
-        }
-        let has_changed = if member == "sessions" {
-            let mut rows: Vec<ListedSession> = wire::rows(&document, member);
-            rows.retain(|row| subject::is_plain_id(&row.session_id));
-            std::mem::replace(&mut known.sessions, rows) != known.sessions
-        } else {
-            let mut rows: Vec<Value> = wire::rows(&document, member);
-            rows.retain(|row| row.is_object() && subject::is_plain_id(text(row, "request_id")));
-            let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
-            let rows = rows.into_iter().filter_map(|row| with_left_out(row, is_summary)).collect();
-            std::mem::replace(&mut known.requests, rows) != known.requests
+        let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
+        let has_changed = match (member, document.get(member)) {
+            ("sessions", Some(Value::Array(_))) => {
+                let sessions = session_rows(&document);
+                std::mem::replace(&mut known.sessions, sessions.clone()) != sessions
+            }
+            (_, Some(Value::Array(rows))) => {
+                let rows = rows.iter().filter_map(|row| with_left_out(row, is_summary));
+                let rows: Vec<Request> = rows.filter(|row| subject::is_plain_id(&row.request_id)).collect();
+                std::mem::replace(&mut known.requests, rows.clone()) != rows
+            }
+            (_, _) => false,
         };
         known.change += u64::from(has_changed);
     }
@@ -461,10 +462,10 @@ impl Known {
 }
 
 /// A request of a host, which says what has stayed there; `None` if it is not valid.
-pub(crate) fn with_left_out(row: Value, is_summary: bool) -> Option<Request> {
+pub(crate) fn with_left_out(row: &Value, is_summary: bool) -> Option<Request> {
     const WHOLE_ON_HOST: &str = "a part of the request did not fit into the reply of the host: look at it there";
-    let is_cut = is_cut(&row);
-    let mut row: Request = serde_json::from_value(row).ok()?;
+    let is_cut = is_cut(row);
+    let mut row = Request::deserialize(row).ok()?;
     // A view would ask for the whole row, and hold up the rows of all other hosts.
     let has_dropped = row.drop_left_out();
     let left_out = match (is_summary, has_dropped || is_cut) {
@@ -530,13 +531,14 @@ impl KnownHost {
         let host = &self.host.document.host;
         let row = self.sessions.iter().find(|row| row.session_id == session && row.live);
         let row = row.ok_or_else(|| format!("no relay runs in this session of host {host}"))?;
-        let silent = || self.problem.clone().unwrap_or_else(|| format!("its relay on host {host} does not answer"));
-        let state = row.state.ok_or_else(silent)?;
+        if row.state.is_none() {
+            return Err(self.problem.clone().unwrap_or_else(|| format!("its relay on host {host} does not answer")));
+        }
         let client = self.found(row, false).holder.and_then(|holder| holder.client);
         Ok(json!({
             "session_id": session,
-            "state": state,
-            "activity_state": state,
+            "state": row.state,
+            "activity_state": row.state,
             "child": {},
             "client": { "name": client },
             "threads": [],
@@ -611,9 +613,8 @@ impl Source for Views {
         if let Some(id) = path.strip_prefix(REQUEST) {
             let asked = Question::Request { v: VERSION, session: Some(to.session.clone()), request: id.to_owned() };
             let replied = self.ask(&to, &asked)?;
-            let Ok(mut document) = replied.document::<Value>() else { return Ok(replied) };
-            let request = document.get_mut("request").map(Value::take).filter(Value::is_object);
-            let Some(request) = request.and_then(|row| with_left_out(row, to.is_summary)) else {
+            let Ok(document) = replied.document::<Value>() else { return Ok(replied) };
+            let Some(request) = document.get("request").and_then(|row| with_left_out(row, to.is_summary)) else {
                 return Ok(refused(&Failure::new("request_not_found", format!("host {} sent no request", to.host))));
             };
             // Views do not show who else has answered.

@@ -3,7 +3,6 @@
 //! All are JSON. A reader of events and documents skips members that it does not know, so that hosts of different versions can be in
 //! one fleet. A question with an unknown member is refused: it may change what the answer means.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -144,12 +143,6 @@ pub(crate) struct UsageSum {
     pub day: Option<String>,
     pub client: Option<String>,
     pub model: Option<String>,
-}
-
-/// The valid rows in a member of a reply.
-pub(crate) fn rows<T: DeserializeOwned>(document: &Value, member: &str) -> Vec<T> {
-    let rows = document[member].as_array().into_iter().flatten();
-    rows.filter_map(|row| T::deserialize(row).ok()).collect()
 }
 
 /// A question to a host.

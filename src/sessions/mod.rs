@@ -10,9 +10,10 @@
 //! *A stopped session.* The tools reach a session through the [`door`]: they ask its relay if one runs, and else read its files
 //! ([`stopped`]).
 //!
-//! *Purity.* Everything is pure except `reader`, `poller`, [`source`] and [`stopped`].
+//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`source`] and [`stopped`].
 
 pub(crate) mod ask;
+mod at_once;
 pub(crate) mod diff;
 pub(crate) mod door;
 pub(crate) mod entry;
@@ -20,6 +21,7 @@ pub(crate) mod names;
 pub(crate) mod news;
 pub(crate) mod poller;
 pub(crate) mod reader;
+pub(crate) mod request_names;
 pub(crate) mod rows;
 pub(crate) mod source;
 pub(crate) mod stopped;
@@ -27,3 +29,4 @@ pub(crate) mod timeline;
 
 #[cfg(test)]
 pub(crate) mod event_testing;
+pub(crate) use at_once::at_once;

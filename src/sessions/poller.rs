@@ -5,26 +5,27 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
 use crate::api::{
     ListedThread, OneRequest, Query as _, Request, RequestDocument, RequestList, Requests as PendingRequests,
-    Responded, SessionDocument, WhichRequests,
+    Responded, SessionDocument, TurnReply, WhichRequests,
 };
 use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer, ClientError};
 use crate::engine::OverruleFor;
 use crate::hub::Down;
 use crate::sessions::ask::{Ask, of_row};
+use crate::sessions::at_once;
 use crate::sessions::news::{First, News, NotOverruled, Overruling, Sent, SentInto};
 use crate::sessions::news::{Link, Live};
 use crate::sessions::reader::{Gone, Teller};
 use crate::sessions::rows::{SessionRow, ThreadLine, Waiting};
-use crate::sessions::source::{Polling, Source};
+use crate::sessions::source::Source;
 use crate::store::Found;
 use crate::text::parsed_us;
 
@@ -72,28 +73,14 @@ pub(crate) fn list(
         let found = source.all();
         let ids: HashSet<&str> = found.iter().map(|session| &*session.id).collect();
         known.retain(|id, _| ids.contains(&**id));
-        let mut asked: Vec<(&Found, Requests)> =
-            found.iter().map(|session| (session, known.remove(&session.id).unwrap_or_default())).collect();
-        let rows = match source.polling() {
-            Polling::Known => asked
-                .iter_mut()
-                .map(|(session, requests)| row(session, session.live.then(|| polled(&*source, session, requests))))
-                .collect(),
-            Polling::Relays => std::thread::scope(|scope| {
-                let asked: Vec<_> = asked
-                    .iter_mut()
-                    .map(|(session, requests)| {
-                        let polled = session.live.then(|| scope.spawn(|| polled(&*source, session, requests)));
-                        (*session, polled)
-                    })
-                    .collect();
-                asked
-                    .into_iter()
-                    .map(|(session, polled)| row(session, polled.and_then(|polled| polled.join().ok())))
-                    .collect()
-            }),
-        };
-        known.extend(asked.into_iter().map(|(session, requests)| (session.id.clone(), requests)));
+        let asked: Vec<(&Found, Mutex<Requests>)> =
+            found.iter().map(|session| (session, Mutex::new(known.remove(&session.id).unwrap_or_default()))).collect();
+        let rows = at_once(&asked, |(session, requests)| {
+            let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
+            row(session, session.live.then(|| polled(&*source, session, &mut requests)))
+        });
+        let requests = asked.into_iter().map(|(session, requests)| (session.id.clone(), requests.into_inner()));
+        known.extend(requests.map(|(id, requests)| (id, requests.unwrap_or_else(PoisonError::into_inner))));
         listed(rows)
     })
 }
@@ -299,7 +286,7 @@ pub(crate) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: T
             Call::Say { text, thread_id } => News::Said(say(to, &text, thread_id.as_deref())),
             Call::Interrupt(thread_id) => {
                 let body = in_thread(json!({}), thread_id.as_deref());
-                News::Interrupted(post(to, "/sessions/self/interrupt", &body).map(|reply| thread_in(&reply)))
+                News::Interrupted(post(to, "/sessions/self/interrupt", &body).map(|turn| turn.thread_id))
             }
             Call::Overrule(asked) => {
                 let result = overrule(to, &asked);
@@ -319,14 +306,14 @@ fn overrule(to: To<'_>, asked: &Overruling) -> Result<String, NotOverruled> {
     if answer.error_code().as_deref() == Some("turn_over") {
         return Err(NotOverruled::TurnOver);
     }
-    let document: Value = answer.document().map_err(NotOverruled::Other)?;
-    Ok(match document["turn_id"].is_string() {
+    let turn: TurnReply = answer.document().map_err(NotOverruled::Other)?;
+    Ok(match turn.turn_id.is_some() {
         true => "approved: the running turn learns of it now".to_owned(),
         false => "approved: the model learns of it with your next message".to_owned(),
     })
 }
 
-fn post(to: To<'_>, path: &str, body: &Value) -> Result<Value, String> {
+fn post(to: To<'_>, path: &str, body: &Value) -> Result<TurnReply, String> {
     let asked = to.0.post(to.1, path, body.to_string(), client::TURN_WAIT_MAX);
     asked.map_err(|error| error.to_string())?.document()
 }
@@ -341,12 +328,8 @@ fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
 
 fn say(to: To<'_>, text: &str, thread_id: Option<&str>) -> Result<Sent, String> {
     let turn = post(to, "/sessions/self/input", &in_thread(json!({ "text": text }), thread_id))?;
-    let into = if turn["steered"] == true { SentInto::RunningTurn } else { SentInto::NewTurn };
-    Ok(Sent { thread_id: thread_in(&turn), into })
-}
-
-fn thread_in(reply: &Value) -> Option<String> {
-    reply["thread_id"].as_str().map(str::to_owned)
+    let into = if turn.steered { SentInto::RunningTurn } else { SentInto::NewTurn };
+    Ok(Sent { thread_id: turn.thread_id, into })
 }
 
 fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Request, First), String> {

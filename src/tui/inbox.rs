@@ -9,8 +9,8 @@ use super::model::Command;
 use super::model::{Focus, Model, Tone};
 use super::names::{session_name, with_host};
 use super::pressed::{attach, say, show_request};
-use crate::control::request_name::ShortNames;
 use crate::control::sort_by_arrival;
+use crate::sessions::request_names::ShortNames;
 use crate::sessions::rows::Waiting;
 
 /// A request in the inbox.

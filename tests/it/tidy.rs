@@ -42,7 +42,10 @@ const PURE: [&str; 8] = ["wire", "protocol", "secrets", "engine", "driver", "tex
 
 /// Rooms that are pure but for these parts.
 const PURE_BUT: [(&str, &[&str]); 2] = [
-    ("sessions", &["sessions/poller.rs", "sessions/reader", "sessions/source.rs", "sessions/stopped.rs"]),
+    (
+        "sessions",
+        &["sessions/at_once.rs", "sessions/poller.rs", "sessions/reader", "sessions/source.rs", "sessions/stopped.rs"],
+    ),
     ("tui", &["tui/run.rs", "tui/terminal.rs", "tui/tests"]),
 ];
 

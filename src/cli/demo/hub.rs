@@ -16,8 +16,7 @@ use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
 use super::message::{CallResult, Message};
 use super::websocket::WebSocketClient;
 use super::{Folder, Outcome, PLAYED_TIMES, Stage, at_the_side, holds, without_shell};
-use crate::api::{ServerDocument, State};
-use crate::control::client as side;
+use crate::api::{OneRequest, Request, Requests, ServerDocument, State, WhichRequests};
 use crate::files;
 use crate::hub::process;
 use crate::hub::sockets::CODEX_SOCKET;
@@ -57,8 +56,8 @@ pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     let first = pair.asked_both_late(&thread, stage)?;
     pair.answer(&first, TERMINAL, stage)?;
     let row = hub.row(&first, "resolved")?;
-    stage.row("in the ledger", &format!("1 request, answered by the {}", word(&row["resolved_by"])));
-    holds(row["resolved_by"] == TERMINAL, "the ledger names another winner")?;
+    stage.row("in the ledger", &format!("1 request, answered by the {}", by(&row)));
+    holds(by(&row) == TERMINAL, "the ledger names another winner")?;
 
     stage.heading("kill -9 of the hub, in the middle of an approval");
     let second = pair.asked_both(&thread, stage)?;
@@ -74,13 +73,13 @@ pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     let again = pair.asked_again(&thread, stage)?;
     holds(again.is_same(&second), "the request came back under another id")?;
     let after = hub.row(&second, "pending")?;
-    stage.row("the request", &format!("id {} as before, in the ledger as {}", again.id, word(&after["request_id"])));
-    holds(after["request_id"] == before.0["request_id"], "the ledger has the request under another name")?;
+    stage.row("the request", &format!("id {} as before, in the ledger as {}", again.id, after.request_id));
+    holds(after.request_id == before.0.request_id, "the ledger has the request under another name")?;
     pair.answer(&again, EDITOR, stage)?;
     let row = hub.row(&second, "resolved")?;
     let answers = hub.answers(&row)?;
-    stage.row("in the ledger", &format!("1 row, answered {answers} time by the {}", word(&row["resolved_by"])));
-    holds(answers == 1 && row["resolved_by"] == EDITOR, "the request was not answered once")?;
+    stage.row("in the ledger", &format!("1 row, answered {answers} time by the {}", by(&row)));
+    holds(answers == 1 && by(&row) == EDITOR, "the request was not answered once")?;
     holds(hub.rows()?.len() == 2, "the ledger does not have two requests")?;
     received.extend(pair.received());
     hub.end()?;
@@ -96,8 +95,9 @@ pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
     Ok(())
 }
 
-fn word(value: &Value) -> &str {
-    value.as_str().unwrap_or("nobody")
+/// Who has answered a request.
+fn by(row: &Request) -> &str {
+    row.resolved_by.as_deref().unwrap_or("nobody")
 }
 
 /// The demo's hub. At its end neither it nor its server runs.
@@ -173,30 +173,25 @@ impl<'a> Hub<'a> {
         self.folder.session(HOME)
     }
 
-    fn get(&self, path: &str) -> Outcome<Value> {
-        side::get_within(&self.session(), path, PATIENCE).map_err(|error| error.to_string())?.document()
-    }
-
     /// The server, as the hub tells.
     fn server(&self) -> Outcome<ServerDocument> {
-        let hub = at_the_side(&self.session(), &State)?.hub;
-        hub.map(|hub| hub.server).ok_or_else(|| "the hub tells nothing of its server".to_owned())
+        let document = at_the_side(&self.session(), &State)?;
+        document.hub.map(|hub| hub.server).ok_or_else(|| "the hub tells nothing of its server".to_owned())
     }
 
     /// All requests in the ledger.
-    fn rows(&self) -> Outcome<Vec<Value>> {
-        let listed = self.get("/sessions/self/codex-pending-requests?all=true")?;
-        Ok(listed["requests"].as_array().cloned().unwrap_or_default())
+    fn rows(&self) -> Outcome<Vec<Request>> {
+        at_the_side(&self.session(), &Requests(WhichRequests::All)).map(|list| list.requests)
     }
 
     /// The only row of a request, once it has this status.
-    fn row(&self, asked: &Message, status: &str) -> Outcome<Value> {
+    fn row(&self, asked: &Message, status: &str) -> Outcome<Request> {
         let began = Instant::now();
         loop {
             let mut rows = self.rows()?;
-            rows.retain(|row| row["rpc_request_id"] == asked.id);
+            rows.retain(|row| row.rpc_request_id == asked.id);
             match &rows[..] {
-                [row] if row["status"] == status => return Ok(row.clone()),
+                [row] if row.status == status => return Ok(row.clone()),
                 [] | [_] if began.elapsed() < PATIENCE => {}
                 [] | [_] => return Err(format!("request {} does not become {status} in the ledger", asked.id)),
                 _ => return Err(format!("request {} is in the ledger {} times", asked.id, rows.len())),
@@ -207,9 +202,9 @@ impl<'a> Hub<'a> {
     }
 
     /// How many answers to a request the ledger has.
-    fn answers(&self, row: &Value) -> Outcome<usize> {
-        let document = self.get(&format!("/sessions/self/codex-requests/{}", word(&row["request_id"])))?;
-        Ok(document["answers"].as_array().map_or(0, Vec::len))
+    fn answers(&self, row: &Request) -> Outcome<usize> {
+        let one = OneRequest::of(&row.request_id).ok_or("the request has no id")?;
+        at_the_side(&self.session(), &one).map(|document| document.answers.len())
     }
 
     fn kill(&mut self) -> Outcome<()> {

@@ -24,7 +24,7 @@ use super::requests::print_json;
 use super::screen::{self, Screen, Tone, plain};
 use crate::api::{
     ActionsDocument, ActionsQuery, Cursor, DeliveriesDocument, DeliveriesQuery, EVENTS_MAX, EventPage, EventsQuery,
-    Query,
+    OneRequest, Query, Requests, WhichRequests,
 };
 use crate::config::{Environment, SETTING_VARIABLES};
 use crate::control::client as side;
@@ -199,11 +199,9 @@ fn post_at_the_side(session: &Path, path: &str, body: &Value) -> Outcome<Value> 
 
 /// Accepts the pending request.
 fn answer_at_the_side(session: &Path) -> Outcome<()> {
-    let listed = side::get_within(session, "/sessions/self/codex-pending-requests", PATIENCE);
-    let listed: Value = listed.map_err(|error| error.to_string())?.document()?;
-    let request_id = listed["requests"][0]["request_id"].as_str().unwrap_or_default();
-    let path = format!("/sessions/self/codex-requests/{request_id}/respond");
-    post_at_the_side(session, &path, &json!({"decision": "accept"})).map(drop)
+    let listed = at_the_side(session, &Requests(WhichRequests::Pending))?;
+    let one = listed.requests.first().and_then(|row| OneRequest::of(&row.request_id)).ok_or("no request is pending")?;
+    post_at_the_side(session, &one.respond_path(), &json!({"decision": "accept"})).map(drop)
 }
 
 /// Whether a second terminal takes part.

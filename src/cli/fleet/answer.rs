@@ -17,11 +17,11 @@ use super::{
 use crate::api::{Request, RequestDocument, Responded};
 use crate::config::{Environment, FleetLevel, parse_duration};
 use crate::control::answer::{of_answers, respond_arguments};
-use crate::control::request_name::{is_short_name, is_whole};
 use crate::fleet::{
     AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, with_left_out,
 };
 use crate::protocol::Word;
+use crate::sessions::request_names::{is_short_name, is_whole};
 
 /// How long an answer waits for its host, if the user does not say.
 const VALID_FOR: Duration = Duration::from_secs(3_600);
@@ -245,7 +245,7 @@ fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Re
     let Target { host, session, last } = &arguments.request;
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
     let by = if arguments.json.is_some() { By::Script } else { By::CommandLine };
-    let mut document = match client.ask(host, &asked) {
+    let document = match client.ask(host, &asked) {
         Ok(document) => document,
         Err(AskError::Offline) => return Ok(None),
         Err(error @ AskError::Failed(_)) => return Err(failed(host, &error)),
@@ -256,8 +256,10 @@ fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Re
         }
     };
     let is_summary = document["level"] == FleetLevel::Summary.to_string();
-    let row = document.get_mut("request").map(Value::take).unwrap_or_default();
-    let row = with_left_out(row, is_summary).ok_or_else(|| not_valid(host, "it has no request"))?;
+    let row = document
+        .get("request")
+        .and_then(|row| with_left_out(row, is_summary))
+        .ok_or_else(|| not_valid(host, "it has no request"))?;
     let body = match given {
         // Of a request that is only summed up the word alone says that it accepts.
         Given::Decision(decision) => json!({ "decision": decision.word().map(Word::decision) }),

@@ -9,9 +9,8 @@ use std::time::Duration;
 use clap_complete::engine::ArgValueCompleter;
 
 use super::super::complete::{Offer, matching};
-use crate::api::ListedSession;
 use crate::config::{Environment, Flags, Settings};
-use crate::fleet::{Client, Member, Question, VERSION, is_plain_id, rows};
+use crate::fleet::{Client, Member, Question, VERSION, is_plain_id, session_rows};
 
 /// How long all of it may take.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -36,8 +35,7 @@ pub(super) fn sessions() -> ArgValueCompleter {
         let asked = client.ask_all(&names, &Question::Sessions { v: VERSION });
         let mut offers = Vec::new();
         for (host, document) in names.iter().zip(asked).filter_map(|(host, asked)| Some((host, asked.ok()?))) {
-            let rows = rows::<ListedSession>(&document, "sessions").into_iter();
-            let live = rows.filter(|row| row.live && is_plain_id(&row.session_id));
+            let live = session_rows(&document).into_iter().filter(|row| row.live);
             offers.extend(live.map(|row| (format!("{host}/{}", row.session_id), row.name)));
         }
         offers

@@ -12,9 +12,9 @@ use super::super::{CliError, Done, say, sessions_tool};
 use super::{Format, ask, complain, connect, failed, host_named, hosts_of, not_read, text, with_host};
 use crate::api::{ListedSession, Request, WhichRequests};
 use crate::config::Environment;
-use crate::control::request_name::ShortNames;
 use crate::control::sort_by_arrival;
 use crate::fleet::{AskError, Client, Host, PendingDocument, PendingRow, Question, VERSION};
+use crate::sessions::request_names::ShortNames;
 
 /// List the hosts of the fleet
 ///

@@ -11,9 +11,8 @@ use super::super::{CliError, Done, NO_SUCH_THREAD};
 use super::views::named_among;
 use super::wait::Before;
 use super::{Format, Target, ask, connect, not_answered, text, with_host};
-use crate::api::ListedSession;
 use crate::config::{Environment, parse_duration};
-use crate::fleet::{AskError, Client, Question, VERSION, found, front, is_plain_id, rows};
+use crate::fleet::{AskError, Client, Question, VERSION, found, front, session_rows};
 
 /// Send a message to the model of a session on a host
 ///
@@ -132,8 +131,7 @@ fn called(client: &Client, host: &str, question: &Question, thread: Option<&str>
 /// The id of the session that the user names, and since when it runs.
 fn named(client: &Client, host: &str, name: &str) -> Result<(String, SystemTime), CliError> {
     let document = ask(client, host, &Question::Sessions { v: VERSION })?;
-    let rows = rows::<ListedSession>(&document, "sessions").into_iter();
-    let all: Vec<_> = rows.filter(|row| is_plain_id(&row.session_id)).map(|row| found(host, &row)).collect();
+    let all: Vec<_> = session_rows(&document).iter().map(|row| found(host, row)).collect();
     let since_of: Vec<_> = all.iter().map(|session| (session.id.clone(), session.last_used)).collect();
     let id = named_among(all, &format!("{}/{name}", front(host)))?;
     let since = since_of.into_iter().find(|(of, _)| *of == id).map_or(SystemTime::UNIX_EPOCH, |(_, since)| since);

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::super::requests::TurnEnd;
 use super::super::screen;
 use super::super::{CliError, Done, NOT_RUNNING, say};
-use super::{failed, host_named, hosts_of, not_read, offline, text, with_host};
-use crate::api::ListedSession;
+use super::{failed, host_named, hosts_of, not_read, offline, read, text, with_host};
+use crate::api::RequestList;
 use crate::config::FleetLevel;
-use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, is_at_rest, rows};
+use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, session_rows};
 
 /// Polling interval of the events.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -203,8 +203,7 @@ impl Wait<'_> {
                 return Err(self.given_up(&why));
             }
         };
-        let rows: Vec<ListedSession> = rows(&sessions, "sessions");
-        let Some(row) = rows.iter().find(|row| row.session_id == session) else {
+        let Some(row) = session_rows(&sessions).into_iter().find(|row| row.session_id == session) else {
             // It may be listed again.
             if is_short(&mut self.silent_since) {
                 return Ok(None);
@@ -213,7 +212,7 @@ impl Wait<'_> {
             return Err(self.given_up(&why));
         };
         self.silent_since = None;
-        if !is_at_rest(row) {
+        if !row.is_at_rest() {
             self.at_rest_since = None;
             self.tell_of_requests();
             return Ok(None);
@@ -248,17 +247,15 @@ impl Wait<'_> {
     fn tell_of_requests(&mut self) {
         let (v, session) = (VERSION, Some(self.session.to_owned()));
         let Ok(asked) = self.client.ask(self.host, &Question::Requests { v, all: false, session }) else { return };
-        let thread = &self.turn["thread_id"];
-        let rows = asked["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let pending = rows.iter().find(|row| row["thread_id"].is_null() || row["thread_id"] == *thread);
-        if let Some(row) = pending.filter(|row| self.told_of.as_deref() != row["request_id"].as_str()) {
-            let id = text(row, "request_id");
+        let Ok(RequestList { requests }) = read(self.host, &asked) else { return };
+        let thread = text(&self.turn, "thread_id");
+        let pending = requests.into_iter().find(|row| row.thread_id.as_ref().is_none_or(|id| id == thread));
+        if let Some(row) = pending.filter(|row| self.told_of.as_ref() != Some(&row.request_id)) {
             say(&screen::plain(&format!(
-                "waiting for an answer to: {}; answer with `codex-shim fleet respond {}/{id}`",
-                text(row, "summary"),
-                self.host
+                "waiting for an answer to: {}; answer with `codex-shim fleet respond {}/{}`",
+                row.summary, self.host, row.request_id
             )));
-            self.told_of = Some(id.to_owned());
+            self.told_of = Some(row.request_id);
         }
     }
 

@@ -25,7 +25,6 @@ use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
 #[cfg(feature = "fleet")]
 pub(super) use list::{HasSession, table};
 pub(super) use list::{RequestsArguments, asks_cell, run_requests};
-use names::NotNamed;
 pub(super) use names::named;
 #[cfg(feature = "fleet")]
 pub(super) use respond::{By, SureFlag, make_sure, parse_answer, verdict, whole_answer};

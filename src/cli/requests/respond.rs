@@ -16,7 +16,6 @@ use super::super::screen::Times;
 use super::super::screen::{self, Screen};
 use super::super::select_session::SessionFlag;
 use super::super::{FAILED, NOT_RUNNING};
-use super::NotNamed;
 use super::names::may_answer_unseen;
 use super::{CliError, Done, Refused, body, named, needed, print_json, show};
 use crate::api::{OneRequest, Request, RequestDocument, Responded};
@@ -30,6 +29,7 @@ use crate::engine::RequestType;
 use crate::os::polling::{PollFlags, poll_one};
 use crate::os::{self, Errno, terminals};
 use crate::protocol::Word;
+use crate::sessions::request_names::NotNamed;
 use crate::store::Found;
 use crate::tui::Pager;
 

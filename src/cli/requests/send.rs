@@ -20,12 +20,13 @@ use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
 use crate::api::{
-    Content, Entry, Limit, Query as _, Request, SessionDocument, Transcript, TranscriptDocument, TurnRowDocument,
-    TurnRowsQuery, WhichRequests,
+    Content, Entry, Limit, Query as _, Request, SessionDocument, ThreadDocument, Transcript, TranscriptDocument,
+    TurnReply, TurnRowDocument, TurnRowsQuery, WhichRequests,
 };
 use crate::config::Environment;
 use crate::config::parse_duration;
-use crate::control::{BODY_BYTES_MAX, client};
+use crate::control::BODY_BYTES_MAX;
+use crate::control::client::{self, Answer};
 use crate::history::Activity;
 use crate::hub;
 use crate::protocol::Method;
@@ -56,17 +57,19 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     if !answer.status.is_success() {
         return Err(refusal(&Refused::of(&answer), Call::Send, arguments.thread.as_deref()));
     }
-    let turn: Value = answer.document().map_err(CliError::failed)?;
+    let document: Value = answer.document().map_err(CliError::failed)?;
+    let turn: TurnReply = answer.document().map_err(CliError::failed)?;
     if let Some(watch) = watch {
         let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        return watch.end(&session, turn, left)?.print(arguments.as_json);
+        return watch.end(&session, (document, &turn), left)?.print(arguments.as_json);
     }
     if arguments.as_json {
-        return Ok(print_json(&turn));
+        return Ok(print_json(&document));
     }
-    let (turn_id, thread_id) = (screen::plain(text(&turn, "turn_id")), screen::plain(text(&turn, "thread_id")));
+    let [turn_id, thread_id] =
+        [&turn.turn_id, &turn.thread_id].map(|id| screen::plain(id.as_deref().unwrap_or_default()));
     let sent = in_words(&session, &thread_id).map(|words| format!("sent to {words}\n")).unwrap_or_default();
-    Ok(screen::print(&match turn["steered"] == true {
+    Ok(screen::print(&match turn.steered {
         true => format!("{sent}sent to running turn {turn_id} in thread {thread_id}\n"),
         false => format!("{sent}started turn {turn_id} in thread {thread_id}\n"),
     }))
@@ -194,11 +197,11 @@ pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: 
     if !answer.status.is_success() {
         return Err(refusal(&Refused::of(&answer), Call::Interrupt, arguments.thread.as_deref()));
     }
-    let document: Value = answer.document().map_err(CliError::failed)?;
     if arguments.common.as_json {
-        return Ok(print_json(&document));
+        return Ok(print_json(&answer.document::<Value>().map_err(CliError::failed)?));
     }
-    let words = document["thread_id"].as_str().and_then(|thread_id| in_words(&session, thread_id));
+    let turn: TurnReply = answer.document().map_err(CliError::failed)?;
+    let words = turn.thread_id.and_then(|thread_id| in_words(&session, &thread_id));
     Ok(screen::print(&format!("interrupted{}\n", words.map(|words| format!(" {words}")).unwrap_or_default())))
 }
 
@@ -312,52 +315,53 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
     // A hub has threads in many folders; whoever names it means them all.
     let is_hub = session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place));
     let only_here = is_hub && !select_session::is_named(arguments.common.session.name(), environment);
-    let is_meant = |thread: &Value| only_here && thread["cwd"].as_str().is_some_and(select_session::is_here);
-    let (mut document, has_come) = loop {
-        let document = look(&session, left())?;
-        if State::of(&document, is_meant).holds(arguments.goal) {
-            break (document, true);
+    let is_meant =
+        |thread: &ThreadDocument| only_here && thread.identity.cwd.as_deref().is_some_and(select_session::is_here);
+    let (answer, state, has_come) = loop {
+        let answer = look(&session, left())?;
+        let state = State::of(&answer.document().map_err(CliError::failed)?, is_meant);
+        if state.holds(arguments.goal) {
+            break (answer, state, true);
         }
         let left = left();
         if left.is_some_and(|left| left.is_zero()) {
-            break (document, false);
+            break (answer, state, false);
         }
         std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
     };
+    let mut document: Value = answer.document().map_err(CliError::failed)?;
     let at = select_session::argument_for(&session, arguments.common.session.name(), environment);
     if arguments.common.as_json && has_come && arguments.goal == Goal::Pending {
-        let state = State::of(&document, is_meant);
         let mut rows = super::rows(&session, WhichRequests::Pending)?;
         rows.retain(|row| state.has(row));
         document["requests"] = json!(rows);
     }
     let printed = match (arguments.common.as_json, has_come) {
         (true, _) => print_json(&document),
-        (false, true) => screen::print(&told(arguments.goal, &State::of(&document, is_meant), &at)),
+        (false, true) => screen::print(&told(arguments.goal, &state, &at)),
         (false, false) => 0,
     };
     if has_come {
         return Ok(printed);
     }
-    let state = State::of(&document, is_meant);
     let requests = screen::counted(state.pending, "pending request", "pending requests");
     let whose = if state.of_folder.is_some() { "what works in this folder" } else { "the session" };
     say(&format!(
         "timed out: {whose} {}, with {}",
-        state.activity.map_or("is in an unknown state", screen::sentence),
+        screen::sentence(state.activity),
         requests.as_deref().unwrap_or("no pending requests")
     ));
     Ok(FAILED)
 }
 
-/// The session's document. A relay that does not answer is retried for at most the time left.
-fn look(session: &Found, left: Option<Duration>) -> Result<Value, CliError> {
+/// The answer with the session's document. A relay that does not answer is retried for at most the time left.
+fn look(session: &Found, left: Option<Duration>) -> Result<Answer, CliError> {
     let asked = Instant::now();
     let silence_max = left.map_or(SILENCE_MAX, |left| left.clamp(LAST_LOOK_WAIT_MAX, SILENCE_MAX));
     loop {
         let wait_max = silence_max.saturating_sub(asked.elapsed());
         let why = match client::get_within(&session.dir, "/sessions/self", wait_max) {
-            Ok(answer) => return answer.document().map_err(CliError::failed),
+            Ok(answer) => return Ok(answer),
             Err(_) if !session.is_still_live() => return Err(CliError::not_running(session)),
             Err(why) => why,
         };
@@ -373,26 +377,22 @@ fn look(session: &Found, left: Option<Duration>) -> Result<Value, CliError> {
 struct State {
     /// The ids of the threads that are meant; `None` for the whole session.
     of_folder: Option<Vec<String>>,
-    /// `None` if it is not known.
-    activity: Option<Activity>,
+    activity: Activity,
     pending: u64,
 }
 
 impl State {
-    fn of(document: &Value, is_meant: impl Fn(&Value) -> bool) -> State {
-        let activity = |state: &Value| serde_json::from_value::<Activity>(state.clone()).ok();
-        let threads: Vec<&Value> =
-            document["threads"].as_array().into_iter().flatten().filter(|thread| is_meant(thread)).collect();
+    fn of(document: &SessionDocument, is_meant: impl Fn(&ThreadDocument) -> bool) -> State {
+        let threads: Vec<&ThreadDocument> = document.threads.iter().filter(|thread| is_meant(thread)).collect();
         if threads.is_empty() {
-            let pending = document["pending_requests"].as_u64().unwrap_or_default();
-            return State { of_folder: None, activity: activity(&document["state"]), pending };
+            return State { of_folder: None, activity: document.state, pending: document.pending_requests };
         }
         // A request of an agent waits for a person, too; what it does is its own business.
-        let pending = threads.iter().filter_map(|thread| thread["pending"].as_u64()).sum();
-        let of_persons = threads.iter().filter(|thread| thread["kind"].as_str().is_none_or(|kind| kind == "user"));
-        let busiest = of_persons.filter_map(|thread| activity(&thread["activity_state"])).max();
-        let of_folder = threads.iter().map(|thread| text(thread, "thread_id").to_owned()).collect();
-        State { of_folder: Some(of_folder), activity: busiest.or(Some(Activity::Idle)), pending }
+        let pending = threads.iter().map(|thread| thread.pending).sum();
+        let of_persons = threads.iter().filter(|thread| thread.identity.kind.is_user());
+        let activity = of_persons.map(|thread| thread.activity_state).max().unwrap_or(Activity::Idle);
+        let of_folder = threads.iter().map(|thread| thread.thread_id.clone()).collect();
+        State { of_folder: Some(of_folder), activity, pending }
     }
 
     /// Whether a request is of what is waited for.
@@ -403,7 +403,7 @@ impl State {
     fn holds(&self, goal: Goal) -> bool {
         match goal {
             Goal::Pending => self.pending > 0,
-            Goal::Idle => self.activity == Some(Activity::Idle) && self.pending == 0,
+            Goal::Idle => self.activity == Activity::Idle && self.pending == 0,
         }
     }
 }
@@ -451,7 +451,7 @@ impl TurnWatch {
         let mut read = Read::of(session.clone(), environment);
         let last = rows(&mut read, None, 1)
             .map_err(|why| CliError::failed(format!("--wait needs the history of this session: {why}")))?;
-        let run = run_of(&look(session, None)?);
+        let run = run_of(&look(session, None)?.document().map_err(CliError::failed)?);
         Ok(TurnWatch { read, since_id: last.last().map_or(0, |row| row.id), run, at })
     }
 
@@ -459,10 +459,11 @@ impl TurnWatch {
     pub(super) fn end(
         mut self,
         session: &Found,
-        turn: Value,
+        (document_of_turn, turn): (Value, &TurnReply),
         left: impl Fn() -> Option<Duration>,
     ) -> Result<TurnEnd, CliError> {
         let (mut told_of, mut failing_since) = (None, None);
+        let thread_id = turn.thread_id.as_deref().unwrap_or_default();
         loop {
             let (document, new) = match self.look(session) {
                 Ok(seen) => seen,
@@ -474,26 +475,24 @@ impl TurnWatch {
                 Err(error) => return Err(error),
             };
             failing_since = None;
-            let is_of_turn = |row: &&TurnRowDocument| {
-                turn["turn_id"] == json!(row.turn_id) && turn["thread_id"] == json!(row.thread_id)
-            };
-            let ended = new.iter().filter(is_of_turn).find(|row| row.event_type != "started");
-            if let Some(row) = ended {
+            self.since_id = new.last().map_or(self.since_id, |row| row.id);
+            let is_full = new.len() as u64 == ROWS_MAX;
+            let is_of_turn = |row: &TurnRowDocument| row.turn_id == turn.turn_id && row.thread_id == turn.thread_id;
+            if let Some(row) = new.into_iter().find(|row| is_of_turn(row) && row.event_type != "started") {
                 return Ok(TurnEnd {
-                    outcome: row.event_type.clone(),
-                    error: row.error_message.clone().or_else(|| row.error_code.clone()),
-                    message: last_message(&mut self.read, &turn)?,
-                    turn,
+                    outcome: row.event_type,
+                    error: row.error_message.or(row.error_code),
+                    message: last_message(&mut self.read, turn)?,
+                    turn: document_of_turn,
                 });
             }
-            self.since_id = new.last().map_or(self.since_id, |row| row.id);
             // More rows may wait.
-            if new.len() as u64 == ROWS_MAX {
+            if is_full {
                 continue;
             }
             match &document {
                 Some(document) if self.run.is_none() || run_of(document) == self.run => {
-                    tell_of_requests(session, document, text(&turn, "thread_id"), &mut told_of)?;
+                    tell_of_requests(session, document, thread_id, &mut told_of)?;
                 }
                 None if self.run.is_none() => return Err(CliError::not_running(session)),
                 // The server is gone, and a relay that was killed has recorded no end of the turn.
@@ -501,8 +500,8 @@ impl TurnWatch {
                     return Ok(TurnEnd {
                         outcome: "failed".to_owned(),
                         error: Some(SERVER_GONE.to_owned()),
-                        message: last_message(&mut self.read, &turn)?,
-                        turn,
+                        message: last_message(&mut self.read, turn)?,
+                        turn: document_of_turn,
                     });
                 }
             }
@@ -511,8 +510,7 @@ impl TurnWatch {
                 let at = &self.at;
                 return Err(CliError::failed(format!(
                     "timed out; the turn is still running: `codex-shim wait --for idle{at}` waits for it, \
-                     `codex-shim transcript {}{at}` shows its messages",
-                    text(&turn, "thread_id")
+                     `codex-shim transcript {thread_id}{at}` shows its messages"
                 )));
             }
             std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
@@ -523,13 +521,13 @@ impl TurnWatch {
 impl TurnWatch {
     /// The session's document, and the turn rows that are new. The document comes first: if it is that of another run of the server,
     /// the rows have the end of every turn of the run before.
-    fn look(&mut self, session: &Found) -> Result<(Option<Value>, Vec<TurnRowDocument>), CliError> {
+    fn look(&mut self, session: &Found) -> Result<(Option<SessionDocument>, Vec<TurnRowDocument>), CliError> {
         Ok((current(session)?, rows(&mut self.read, Some(self.since_id), ROWS_MAX)?))
     }
 }
 
 /// The session's document; `None` if no relay runs.
-fn current(session: &Found) -> Result<Option<Value>, CliError> {
+fn current(session: &Found) -> Result<Option<SessionDocument>, CliError> {
     match offline::relay_answer(session, "/sessions/self")? {
         Some(answer) => answer.document().map(Some).map_err(CliError::failed),
         None => Ok(None),
@@ -537,8 +535,8 @@ fn current(session: &Found) -> Result<Option<Value>, CliError> {
 }
 
 /// The run of the server that a document names; `None` for a hub.
-fn run_of(document: &Value) -> Option<String> {
-    document["generation"].as_str().filter(|_| document["hub"].is_null()).map(str::to_owned)
+fn run_of(document: &SessionDocument) -> Option<String> {
+    document.generation.clone().filter(|_| document.hub.is_none())
 }
 
 impl TurnEnd {
@@ -577,14 +575,14 @@ fn rows(read: &mut Read, since_id: Option<u64>, limit: u64) -> Result<Vec<TurnRo
 }
 
 /// The model's last message in a turn.
-fn last_message(read: &mut Read, turn: &Value) -> Result<Option<String>, CliError> {
-    let thread_id = text(turn, "thread_id");
+fn last_message(read: &mut Read, turn: &TurnReply) -> Result<Option<String>, CliError> {
+    let thread_id = turn.thread_id.as_deref().unwrap_or_default();
     let query = Transcript { thread_id: thread_id.to_owned() };
     let answer = read.ask(&query.path(), |past| {
         Ok(TranscriptDocument::of(thread_id.to_owned(), past.history.transcript(thread_id, 0)?))
     });
     let Ok(TranscriptDocument { entries, .. }) = answer else { return Ok(None) };
-    let turn_id = turn["turn_id"].as_str();
+    let turn_id = turn.turn_id.as_deref();
     Ok(entries.iter().rev().find_map(|entry| match Entry::read(entry.get())? {
         Entry { content: Content::Assistant(said), turn_id: of, .. } if of.as_deref() == turn_id => {
             Some(said.text.unwrap_or_default().into_owned())
@@ -596,11 +594,11 @@ fn last_message(read: &mut Read, turn: &Value) -> Result<Option<String>, CliErro
 /// Reports on stderr, once, that a request is pending in the thread: the turn is blocked until someone answers it.
 fn tell_of_requests(
     session: &Found,
-    document: &Value,
+    document: &SessionDocument,
     thread_id: &str,
     told_of: &mut Option<String>,
 ) -> Result<(), CliError> {
-    if document["pending_requests"].as_u64().unwrap_or(0) == 0 {
+    if document.pending_requests == 0 {
         return Ok(());
     }
     let rows = super::rows(session, WhichRequests::Pending)?;
@@ -652,12 +650,20 @@ mod wait_tests {
 
     use super::*;
 
+    fn document(state: &str, pending: u64, threads: Vec<Value>) -> SessionDocument {
+        let document = json!({
+            "session_id": "s", "state": state, "activity_state": state, "pending_requests": pending, "threads": threads,
+            "context_waiting": 0, "child": {}, "client": {}, "journal": { "bytes": 0 }, "counters": {}, "faults": [],
+            "index": { "lag_lines": 0, "lag_ms": 0, "persisted": true },
+        });
+        serde_json::from_value(document).expect("BUG: it is a session")
+    }
+
     #[test]
     fn wait_ends_with_its_condition() {
         let check = |state: &str, pending: u64, expect: (bool, bool)| {
-            let document = json!({ "state": state, "pending_requests": pending });
-            let state = State::of(&document, |_| true);
-            assert_eq!((state.holds(Goal::Idle), state.holds(Goal::Pending)), expect, "{document}");
+            let state = State::of(&document(state, pending, Vec::new()), |_| true);
+            assert_eq!((state.holds(Goal::Idle), state.holds(Goal::Pending)), expect, "{state:?}");
         };
         check("idle", 0, (true, false));
         check("idle", 1, (false, true));
@@ -668,11 +674,15 @@ mod wait_tests {
 
     #[test]
     fn in_a_hub_the_threads_of_the_folder_count() {
-        let thread = |cwd: &str, kind: &str, state: &str, pending: u64| json!({ "thread_id": format!("{cwd} {kind}"), "cwd": cwd, "kind": kind, "activity_state": state, "pending": pending });
-        let document = json!({ "state": "waiting_permission", "pending_requests": 1, "threads": [
-            thread("/a", "user", "idle", 0), thread("/a", "title", "working", 0), thread("/b", "user", "working", 0),
-            thread("/c", "user", "idle", 0), thread("/c", "subagent", "waiting_permission", 1),
-        ] });
+        let thread = |cwd: &str, kind: &str, state: &str, pending: u64| json!({ "thread_id": format!("{cwd} {kind}"), "cwd": cwd, "kind": kind, "activity_state": state, "pending": pending, "since": "" });
+        let threads = vec![
+            thread("/a", "user", "idle", 0),
+            thread("/a", "title", "working", 0),
+            thread("/b", "user", "working", 0),
+            thread("/c", "user", "idle", 0),
+            thread("/c", "subagent", "waiting_permission", 1),
+        ];
+        let document = document("waiting_permission", 1, threads);
         let row = Request { thread_id: Some("/c subagent".to_owned()), ..Request::default() };
         let cases = [
             ("/a", (true, false)),
@@ -682,7 +692,7 @@ mod wait_tests {
             ("/d", (false, true)),
         ];
         for (folder, expect) in cases {
-            let state = State::of(&document, |thread| thread["cwd"] == folder);
+            let state = State::of(&document, |thread| thread.identity.cwd.as_deref() == Some(folder));
             assert_eq!((state.holds(Goal::Idle), state.holds(Goal::Pending)), expect, "{folder}: {state:?}");
             assert_eq!(state.has(&row), expect.1, "{folder}: {state:?}");
         }

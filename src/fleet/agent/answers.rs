@@ -2,7 +2,7 @@
 //!
 //! The relay decides. [`level`] decides how much of its answer leaves the machine.
 
-use std::panic::resume_unwind;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,15 @@ use crate::api::{
 use crate::control::answer::{is_stored, of_answers, of_word};
 use crate::control::client::{self, Answer, ClientError, Unanswered};
 use crate::control::form::in_one_line;
-use crate::control::request_name::{is_short_name, is_whole};
 use crate::control::{listed_session, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
 use crate::history::Activity;
+use crate::sessions::at_once;
+use crate::sessions::request_names::{
+    IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole,
+};
 use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label};
 
 /// How long a relay may take to act: less than the client waits for the host.
@@ -30,9 +33,6 @@ const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
 
 /// How long a relay may take to answer a look.
 const LOOK_WAIT_MAX: Duration = Duration::from_millis(2_000);
-
-/// Relays that one question calls at the same time.
-const LOOKS_MAX: usize = 8;
 
 /// How long stopped sessions are searched for a request.
 const SEARCH_MAX: Duration = Duration::from_millis(2_000);
@@ -42,9 +42,6 @@ const ROWS_MAX: usize = 500;
 
 /// The code of a failure to read sessions.
 const UNREADABLE: &str = "sessions_unreadable";
-
-/// The newest pending request.
-const LATEST: &str = "latest";
 
 type Answered = Result<Leaving, Failure>;
 
@@ -83,7 +80,7 @@ pub(super) fn by(user: &str, host: &str) -> String {
 /// The sessions, with the members of `codex-shim sessions --json`.
 fn sessions(shared: &Shared) -> Answered {
     let all = all_sessions(shared)?;
-    let rows = each(&all, |session| json!(listed_session(session, &all, state(session))));
+    let rows = at_once(&all, |session| json!(listed_session(session, &all, state(session))));
     Ok(level::sessions(&rows, shared.member.level))
 }
 
@@ -100,19 +97,6 @@ fn state(session: &Found) -> Option<Activity> {
     client::ask(&session.dir, &State, LOOK_WAIT_MAX).ok().map(|document| document.state)
 }
 
-/// The results for all sessions, several at once, so that a silent relay hides no other.
-fn each<T: Send>(sessions: &[Found], look: impl Fn(&Found) -> T + Sync) -> Vec<T> {
-    let look = &look;
-    let some = |some: &[Found]| {
-        std::thread::scope(|scope| {
-            let looks: Vec<_> = some.iter().map(|session| scope.spawn(move || look(session))).collect();
-            let results = looks.into_iter().map(|look| look.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            results.collect::<Vec<T>>()
-        })
-    };
-    sessions.chunks(LOOKS_MAX).flat_map(some).collect()
-}
-
 /// The rows of the requests of live sessions, oldest first.
 fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
     let sessions = match session {
@@ -122,7 +106,7 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
     let which = if all { WhichRequests::All } else { WhichRequests::Pending };
     let mut listed = Vec::new();
     let mut silent = Vec::new();
-    let looked = each(&sessions, |session| rows(&session.dir, which));
+    let looked = at_once(&sessions, |session| rows(&session.dir, which));
     for (session, rows) in sessions.iter().zip(looked) {
         match rows {
             Ok(rows) => listed.extend(rows.into_iter().map(|row| (session.clone(), row))),
@@ -178,55 +162,58 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         Some(name) => (vec![live(shared, name)?], Vec::new()),
         None => all_sessions(shared)?.into_iter().partition(|session| session.live),
     };
-    let (mut found, mut silent) = (Vec::new(), None);
-    let looked = each(&sessions, |session| {
-        let ids = match is_whole(request) {
-            true => vec![request.to_owned()],
-            false => ids_of(&session.dir, request)?,
-        };
-        ids.iter().map(|id| one(&session.dir, id)).collect::<Result<Vec<_>, Failure>>()
-    });
-    for (session, documents) in sessions.iter().zip(looked) {
-        match documents {
-            Ok(documents) => found.extend(documents.into_iter().flatten().map(|document| (session.clone(), document))),
+    let unknown = || {
+        let message = format!("no live session of host {} has a request `{request}`", shared.member.host);
+        Failure::new("request_not_found", format!("{message}; see `codex-shim fleet requests --all`"))
+    };
+    if !is_whole(request) {
+        let (session, id) = named(&sessions, request)?.ok_or_else(unknown)?;
+        let document = one(&session.dir, &id)?.ok_or_else(unknown)?;
+        return Ok((session, document));
+    }
+    let mut silent = None;
+    for (session, document) in sessions.iter().zip(at_once(&sessions, |session| one(&session.dir, request))) {
+        match document {
+            Ok(Some(document)) => return Ok((session.clone(), document)),
+            Ok(None) => {}
             Err(why) => silent = Some(why),
         }
     }
-    if request == LATEST {
-        found.sort_by(|(_, one), (_, other)| one.request.requested_at.cmp(&other.request.requested_at));
-        found.drain(..found.len().saturating_sub(1));
-    }
-    let (first, others) = (found.pop(), found.len());
-    match (first, others, silent) {
-        (Some(found), 0, _) => Ok(found),
-        (Some(_), others, _) => {
-            let message = format!(
-                "`{request}` names {} requests of host {}; use a longer part of the id",
-                others + 1,
-                shared.member.host
-            );
-            Err(Failure::new("ambiguous_request", message))
-        }
+    match (in_stopped(shared, &stopped, request), silent) {
+        (Ok(Some(found)), _) => Ok(found),
         // A relay that does not answer hides no stopped session.
-        (None, _, Some(why)) => match in_stopped(shared, &stopped, request) {
-            Ok(Some(found)) => Ok(found),
-            Ok(None) | Err(_) => Err(why),
-        },
-        (None, _, None) => {
-            if let Some(found) = in_stopped(shared, &stopped, request)? {
-                return Ok(found);
-            }
-            let message = format!("no live session of host {} has a request `{request}`", shared.member.host);
-            Err(Failure::new("request_not_found", format!("{message}; see `codex-shim fleet requests --all`")))
+        (Ok(None) | Err(_), Some(why)) | (Err(why), None) => Err(why),
+        (Ok(None), None) => Err(unknown()),
+    }
+}
+
+/// The session and the id of the request that a name means, if there is one. A session that does not answer may have one that a number or
+/// a beginning means too.
+fn named(sessions: &[Found], name: &str) -> Result<Option<(Found, String)>, Failure> {
+    // The newest request may be in any session. A number means a request only if no other has it.
+    let (which, is_here) = match name {
+        LATEST => (WhichRequests::Pending, IsHere::Yes),
+        _ => (WhichRequests::All, IsHere::No),
+    };
+    let (mut read, mut silent) = (Vec::new(), None);
+    for (session, rows) in sessions.iter().zip(at_once(sessions, |session| rows(&session.dir, which))) {
+        match rows {
+            Ok(rows) => read.push(Looked { session: session.clone(), is_here, of_others: BTreeSet::new(), rows }),
+            Err(why) => silent = Some(why),
         }
+    }
+    let found = find_here(name, &read).and_then(|found| found.map_or_else(|| find_anywhere(name, &read), Ok));
+    match (found, silent) {
+        (Ok(_), Some(why)) if name != LATEST && !has_short_form(name) => Err(why),
+        (Ok(found), _) => Ok(Some(found)),
+        (Err(error @ NotNamed::Ambiguous { .. }), _) => Err(Failure::new("ambiguous_request", error.to_string())),
+        (Err(_), Some(why)) => Err(why),
+        (Err(_), None) => Ok(None),
     }
 }
 
 /// A request of a stopped session, by its whole id.
 fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Option<(Found, RequestDocument)>, Failure> {
-    if !is_whole(request) {
-        return Ok(None);
-    }
     let (began, mut is_unreadable) = (Instant::now(), false);
     for session in stopped {
         if began.elapsed() >= SEARCH_MAX {
@@ -248,16 +235,6 @@ fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Optio
         }
         false => Ok(None),
     }
-}
-
-/// The ids of the requests that a name may mean.
-fn ids_of(dir: &Path, name: &str) -> Result<Vec<String>, Failure> {
-    let rows = rows(dir, if name == LATEST { WhichRequests::Pending } else { WhichRequests::All })?;
-    let mut ids = rows.into_iter().map(|row| row.request_id);
-    Ok(match name {
-        LATEST => ids.next_back().into_iter().collect(),
-        _ => ids.filter(|id| id == name || is_short_name(name, id)).collect(),
-    })
 }
 
 fn one(dir: &Path, id: &str) -> Result<Option<RequestDocument>, Failure> {

@@ -19,11 +19,11 @@ use super::cursors::{HELD_MAX, Held, Mark};
 use super::told::Trouble;
 use super::{Shared, answers};
 use crate::api::{Request, Responded};
-use crate::control::request_name::is_whole;
 use crate::fleet::connection::backoff;
 use crate::fleet::stored::{self, ReadError, Start, Stored};
 use crate::fleet::subject::{self, LATER_STREAM};
 use crate::fleet::wire::{Failure, Given, ID_BYTES_MAX, Later, QUESTION_BYTES_MAX, VERSION, Waited};
+use crate::sessions::request_names::is_whole;
 
 /// How often the stream is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
