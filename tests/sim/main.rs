@@ -218,6 +218,7 @@ fn canaries_die() {
     let of_hubs = Canary::OF_HUBS.map(|(canary, finds)| (canary, finds, 1));
     let mut canaries: Vec<_> = on_pipes.into_iter().chain(of_hubs).collect();
     canaries.retain(|(canary, ..)| only.as_ref().is_none_or(|only| *only == format!("{canary:?}")));
+    assert!(!canaries.is_empty(), "no canary is named {only:?}");
     let mut alive = Vec::new();
     for (_, (canary, finds, first)) in (0..).zip(canaries).filter(|(number, _)| share.has(*number)) {
         match seed_that_finds(canary, finds, first) {

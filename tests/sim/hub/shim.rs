@@ -434,8 +434,9 @@ impl HubWorld {
     /// Closes the links that have ended and delivered everything.
     pub fn remove_ended(&mut self) {
         let now = self.now().elapsed;
-        let cuts = |driver: &HubDriver| driver.links.ended(now).iter().any(|(_, is_busy)| *is_busy);
-        if self.house.canary == Canary::NeverCuts && self.driver.as_ref().is_some_and(cuts) {
+        let ended = self.driver.as_ref().map(|driver| driver.links.ended(now)).unwrap_or_default();
+        let cuts = ended.iter().any(|(_, is_busy)| *is_busy);
+        if ended.is_empty() || cuts && self.house.canary == Canary::NeverCuts {
             return;
         }
         self.drive(|driver, world| {
@@ -469,7 +470,8 @@ impl HubWorld {
 
     /// Sends what waited for a connection to the server.
     pub fn send_unsent(&mut self) {
-        if self.house.canary == Canary::NeverSendsUnsent {
+        let waits = self.driver.as_ref().is_some_and(|driver| driver.links.unsent() > 0);
+        if !waits || self.house.canary == Canary::NeverSendsUnsent {
             return;
         }
         self.drive(|driver, world| {

@@ -409,23 +409,20 @@ impl HubWorld {
 
     /// Something moves one step forward.
     fn something_moves(&mut self) {
-        let conns = self.conns();
-        let some_conn = (!conns.is_empty()).then(|| conns[self.house.dice.roll(conns.len() as u64) as usize]);
+        let dice = &mut self.house.dice;
+        let links = self.driver.as_ref().map(|driver| &driver.links);
+        let some_conn = links.and_then(|links| some_of(dice, links.count(), links.iter())).map(|(conn, _)| conn);
         match (self.house.dice.roll(6), some_conn) {
             (0 | 1, Some(conn)) => self.pass(conn, Side::Server),
             (2, Some(conn)) => self.pass(conn, Side::Client),
             (3, Some(conn)) => self.flush(conn, 1),
             (4, _) => {
-                let keys: Vec<Key> = self.clients.keys().copied().collect();
-                if !keys.is_empty() {
-                    let key = keys[self.house.dice.roll(keys.len() as u64) as usize];
-                    self.clients.get_mut(&key).map(Client::hear);
-                }
+                let clients = self.clients.values_mut();
+                some_of(&mut self.house.dice, clients.len(), clients).map(Client::hear);
             }
             _ => {
-                let keys: Vec<Key> = self.server.sessions.keys().copied().collect();
-                if !keys.is_empty() {
-                    let key = keys[self.house.dice.roll(keys.len() as u64) as usize];
+                let keys = self.server.sessions.keys().copied();
+                if let Some(key) = some_of(&mut self.house.dice, keys.len(), keys) {
                     self.server_reads(key);
                 }
             }
@@ -619,4 +616,9 @@ impl HubWorld {
     pub fn dice(&mut self) -> &mut Dice {
         &mut self.house.dice
     }
+}
+
+/// A random one of `count`.
+fn some_of<T>(dice: &mut Dice, count: usize, mut all: impl Iterator<Item = T>) -> Option<T> {
+    if count == 0 { None } else { all.nth(dice.roll(count as u64) as usize) }
 }
