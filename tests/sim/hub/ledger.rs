@@ -25,6 +25,8 @@ pub struct Row {
     pub source: Option<RequestSource>,
     /// The answer, as JSON.
     pub payload: Option<String>,
+    /// Who or what has answered it.
+    by: Option<String>,
     /// The request, or its answer, was passed on before it was stored.
     pub late: bool,
 }
@@ -124,6 +126,7 @@ impl Ledger {
                     status: RequestStatus::Pending,
                     source: None,
                     payload: None,
+                    by: None,
                     late: row.late,
                 };
                 self.rows.entry(row.request_id.clone()).or_insert(kept);
@@ -133,7 +136,7 @@ impl Ledger {
                 let is_due = |row: &&mut Row| row.is_open() || end.instead && row.status == RequestStatus::Resolved;
                 let Some(row) = self.rows.get_mut(&end.request_id).filter(is_due) else { return false };
                 row.late |= end.late;
-                (row.status, row.source, row.payload) = (end.status, Some(end.source), end.payload);
+                (row.status, row.source, row.payload, row.by) = (end.status, Some(end.source), end.payload, end.by);
                 true
             }
             LedgerEntry::RequestExpired { request_id, .. } => {
@@ -148,8 +151,13 @@ impl Ledger {
                 self.rows.get_mut(&request_id).into_iter().for_each(|row| row.is_settled = true);
                 false
             }
-            // It takes back the accept of a rule, and there are no rules here.
-            LedgerEntry::RequestReopened { .. } => false,
+            // It takes back the accept of a rule, if that was stored.
+            LedgerEntry::RequestReopened { request_id, by } => {
+                let is_its = |row: &&mut Row| row.status == RequestStatus::Resolved && row.by.as_ref() == Some(&by);
+                let Some(row) = self.rows.get_mut(&request_id).filter(is_its) else { return false };
+                (row.status, row.source, row.payload, row.by) = (RequestStatus::Pending, None, None, None);
+                true
+            }
             LedgerEntry::RequestLate { request_id } => {
                 self.rows.get_mut(&request_id).map(|row| row.late = true).is_some()
             }
