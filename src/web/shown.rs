@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::words;
-use crate::api::{ListedThread, Request, SessionDocument, ThreadDocument};
+use crate::api::{ClientDocument, ListedThread, Request, SessionDocument, ThreadDocument};
 use crate::control::RequestOrigin;
 use crate::control::answer::{outcome_word, respond_arguments};
 use crate::control::form::{Field, FieldChoice};
@@ -341,74 +341,76 @@ pub(super) fn unknown_ending(ending: &str) -> Value {
 
 /// A session; the document is that of its relay, if that has answered.
 pub(super) fn session(session: &Found, document: Option<&SessionDocument>, problem: Option<&str>) -> Value {
-    let is_hub = session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place));
-    let last_used = (!session.live).then(|| humantime::format_rfc3339_millis(session.last_used).to_string());
+    let document = document.filter(|_| session.live);
+    let state = match session.live {
+        true => document.map(|document| document.state).filter(|_| problem.is_none()),
+        false => Some(Activity::Stopped),
+    };
+    let (words, look) = words::state(state);
+    let clients = document.map(clients).unwrap_or_default();
+    let listed = document.map(SessionDocument::listed_threads).unwrap_or_default();
+    let others = document.iter().flat_map(|document| &document.threads);
+    let others = others.filter(|thread| !thread.identity.kind.is_user());
     let mut told = json!({
         "id": session.id,
         "name": name(session),
         "folder": folder(session),
         "is_live": session.live,
-        "is_hub": is_hub,
-        "state": if session.live { "unknown" } else { "stopped" },
-        "words": null,
-        "look": null,
-        "since": null,
+        "is_hub": session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place)),
+        "state": state.map_or(json!("unknown"), |state| json!(state)),
+        "words": problem.unwrap_or(words),
+        "look": look,
+        "since": document.and_then(|document| document.state_since.as_ref()),
         "problem": problem,
-        "client": null,
-        "clients": [],
-        "codex_version": null,
-        "pending": 0,
-        "last_used": last_used,
-        "threads": [],
-        "others": [],
+        "client": clients.first(),
+        "clients": clients,
+        "codex_version": document.and_then(|document| document.child.codex_version.as_ref()),
+        "pending": document.map_or(0, |document| document.pending_requests),
+        "last_used": (!session.live).then(|| humantime::format_rfc3339_millis(session.last_used).to_string()),
+        "threads": listed.into_iter().map(thread).collect::<Vec<_>>(),
+        "others": others.map(other_thread).collect::<Vec<_>>(),
     });
-    let mut state = if session.live { None } else { Some(Activity::Stopped) };
-    if let Some(document) = document.filter(|_| session.live) {
-        let named = |client: &crate::api::ClientDocument| {
-            let name = client.name.clone()?;
-            Some(client.version.as_ref().map_or(name.clone(), |version| format!("{name} {version}")))
-        };
-        let connected = document.hub.iter().flat_map(|hub| &hub.connections).filter_map(|one| named(&one.client));
-        let clients: Vec<String> = named(&document.client).into_iter().chain(connected).collect();
-        state = Some(document.state).filter(|_| problem.is_none());
-        told["state"] = state.map_or(json!("unknown"), |state| json!(state));
-        told["since"] = json!(document.state_since);
-        told["client"] = json!(clients.first());
-        told["clients"] = json!(clients);
-        told["codex_version"] = json!(document.child.codex_version);
-        told["pending"] = json!(document.pending_requests);
-        let thread = |ListedThread { name, thread, .. }: ListedThread<'_>| {
-            let (words, look) = words::state(Some(thread.activity_state));
-            json!({
-                "thread_id": thread.thread_id,
-                "name": name,
-                "about": thread.about(),
-                "state": thread.activity_state,
-                "words": words,
-                "look": look,
-                "since": thread.since,
-                "turn_id": thread.turn_id,
-                "pending": thread.pending,
-                "last_action": thread.last_action,
-                "stalled_since": thread.stalled_since,
-            })
-        };
+    if let Some(document) = document {
         told["hub"] = json!(document.hub.is_some());
-        told["threads"] = document.listed_threads().into_iter().map(thread).collect();
-        let others = document.threads.iter().filter(|thread| !thread.identity.kind.is_user());
-        let other = |thread: &ThreadDocument| {
-            json!({
-                "thread_id": thread.thread_id,
-                "words": thread.identity.kind.in_words(),
-                "parent": thread.identity.parent,
-            })
-        };
-        told["others"] = others.map(other).collect();
     }
     add_host(&mut told, session);
-    let (words, look) = words::state(state);
-    (told["words"], told["look"]) = (json!(problem.unwrap_or(words)), json!(look));
     told
+}
+
+/// The clients of a session, with their versions.
+fn clients(document: &SessionDocument) -> Vec<String> {
+    let connected = document.hub.iter().flat_map(|hub| &hub.connections).map(|one| &one.client);
+    let named = |client: &ClientDocument| {
+        let name = client.name.as_ref()?;
+        Some(client.version.as_ref().map_or(name.clone(), |version| format!("{name} {version}")))
+    };
+    std::iter::once(&document.client).chain(connected).filter_map(named).collect()
+}
+
+fn thread(ListedThread { name, thread, .. }: ListedThread<'_>) -> Value {
+    let (words, look) = words::state(Some(thread.activity_state));
+    json!({
+        "thread_id": thread.thread_id,
+        "name": name,
+        "about": thread.about(),
+        "state": thread.activity_state,
+        "words": words,
+        "look": look,
+        "since": thread.since,
+        "turn_id": thread.turn_id,
+        "pending": thread.pending,
+        "last_action": thread.last_action,
+        "stalled_since": thread.stalled_since,
+    })
+}
+
+/// A thread that no person speaks in.
+fn other_thread(thread: &ThreadDocument) -> Value {
+    json!({
+        "thread_id": thread.thread_id,
+        "words": thread.identity.kind.in_words(),
+        "parent": thread.identity.parent,
+    })
 }
 
 /// The folder of a session.
