@@ -9,9 +9,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use regex::bytes::Regex;
 
-use super::names::{Name, name_at, sort_of, word_names_secret};
+use super::names::{Label, name_at, sort_of, word_names_secret};
 use super::quote::{Quote, open_in, quote_at};
-use super::table::{BEARER_WORDS, Joined, LABEL_KEYS, QUERY_NAMES, SIGNATURES, SIGNED_PARTS, SPACED, WORDS_OF_CODE};
+use super::table::{BEARER_WORDS, LABEL_KEYS, QUERY_NAMES, SIGNATURES, SIGNED_PARTS, SPACED, Syntax, WORDS_OF_CODE};
 use super::value::{Values, blanks, is_open};
 use super::{is_any, one_of, pattern, patterns};
 
@@ -103,7 +103,7 @@ impl<'a> Names<'a> {
                 let pairs = if value_beside(text, name.range.end).is_some() { PAIRS_MAX } else { 1 };
                 for _ in 1..pairs {
                     let Some(from) = value_beside(text, values.taken_to()) else { break };
-                    values.take(&name, Joined::Within, from, None);
+                    values.take(&name, Syntax::Within, from, None);
                 }
             }
         }
@@ -111,7 +111,7 @@ impl<'a> Names<'a> {
     }
 }
 
-fn means_secret(text: &[u8], name: &Name) -> bool {
+fn means_secret(text: &[u8], name: &Label) -> bool {
     let Ok(word) = std::str::from_utf8(&text[name.range.clone()]) else { return false };
     let front = &text[..name.range.start];
     let is_weak = is_any(word.trim_matches(['_', '-']).as_bytes(), &["pass", "pwd"]);
@@ -131,7 +131,7 @@ fn is_label(front: &[u8]) -> bool {
 }
 
 /// Whether a name is that of a part of an address that opens something: `?key=…`, `&sig=…`.
-fn is_query(text: &[u8], name: &Name, word: &str) -> bool {
+fn is_query(text: &[u8], name: &Label, word: &str) -> bool {
     let is_part = [&b"?"[..], b"&", b"&amp;", b"\\u0026"].iter().any(|mark| text[..name.range.start].ends_with(mark));
     is_part
         && is_any(word.as_bytes(), &QUERY_NAMES)
@@ -144,7 +144,7 @@ fn is_query(text: &[u8], name: &Name, word: &str) -> bool {
 const ADDRESS_BYTES_MAX: usize = 1_024;
 
 /// The signature in a signed address: whatever its value looks like, it opens something.
-fn signature(text: &[u8], name: &Name) -> Option<Range<usize>> {
+fn signature(text: &[u8], name: &Label) -> Option<Range<usize>> {
     if !is_any(&text[name.range.clone()], &SIGNATURES) {
         return None;
     }
@@ -161,7 +161,7 @@ fn signature(text: &[u8], name: &Name) -> Option<Range<usize>> {
 
 /// Whether `PASS:` is the verdict of a test runner: `--- PASS: TestX` of Go, or `PASS: test` of automake at the start of a line.
 /// An environment in YAML is indented.
-fn is_verdict(text: &[u8], name: &Name) -> bool {
+fn is_verdict(text: &[u8], name: &Label) -> bool {
     let (before, behind) = (&text[..name.range.start], &text[name.range.end..]);
     text[name.range.clone()] == *b"PASS"
         && behind.starts_with(b": ")
@@ -169,7 +169,7 @@ fn is_verdict(text: &[u8], name: &Name) -> bool {
 }
 
 /// `Bearer …`, and `Basic …` if that holds a name and a password.
-fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
+fn credential(text: &[u8], name: &Label) -> Option<Range<usize>> {
     let word = &text[name.range.clone()];
     let is_bearer = word.eq_ignore_ascii_case(b"bearer");
     if !is_bearer && !word.eq_ignore_ascii_case(b"basic") {
@@ -191,7 +191,7 @@ fn credential(text: &[u8], name: &Name) -> Option<Range<usize>> {
 }
 
 /// The value in the next cell of a table or below the name of a field of a form.
-fn beside(text: &[u8], name: &Name) -> Option<Range<usize>> {
+fn beside(text: &[u8], name: &Label) -> Option<Range<usize>> {
     let line = line_before(text, name.range.start);
     let near = &text[name.range.end..text.len().min(name.range.end + BESIDE_BYTES_MAX)];
     let value = match near.first()? {
@@ -209,7 +209,7 @@ fn beside(text: &[u8], name: &Name) -> Option<Range<usize>> {
 }
 
 /// The value in a pair that begins with it, `"value": "…", "name": "X"`, and an older one in front of that in a change.
-fn values_before(text: &[u8], name: &Name) -> Vec<Range<usize>> {
+fn values_before(text: &[u8], name: &Label) -> Vec<Range<usize>> {
     let from = name.range.start.saturating_sub(PAIR_BYTES_MAX);
     let front = &text[from..name.range.start];
     // Most names stand behind something else.
@@ -234,70 +234,70 @@ fn value_beside(text: &[u8], end: usize) -> Option<usize> {
 const JOINED_BYTES_MAX: usize = 256;
 
 /// Returns the syntax behind a name and the start of the value.
-fn joined(text: &[u8], name: &Name) -> Option<(Joined, usize)> {
+fn joined(text: &[u8], name: &Label) -> Option<(Syntax, usize)> {
     let end = name.range.end;
     if let Some(pair) = value_beside(text, end) {
-        return Some((Joined::Within, pair));
+        return Some((Syntax::Within, pair));
     }
     let found = JOINED.captures(&text[end..text.len().min(end + JOINED_BYTES_MAX)])?;
     let group = |group| found.get(group).map_or(&[][..], |group| group.as_bytes());
     let (close, gap, mark) = (group(1), group(2), group(3));
     let from = end + found.get_match().end();
     let (is_closed, behind) = (!close.is_empty(), text.get(from));
-    let line = || if is_at_line(text, name) { Joined::Line } else { Joined::Within };
+    let line = || if is_at_line(text, name) { Syntax::Line } else { Syntax::Within };
     let joined = match mark {
-        [b'=' | b'!', b'=', ..] => Joined::Quoted,
-        [b'=' | b':' | b'?' | b'+', b'>' | b'='] | [b'%', ..] => Joined::Within,
-        [b'=', ..] if name.is_option => Joined::Argument,
+        [b'=' | b'!', b'=', ..] => Syntax::Quoted,
+        [b'=' | b':' | b'?' | b'+', b'>' | b'='] | [b'%', ..] => Syntax::Within,
+        [b'=', ..] if name.is_option => Syntax::Argument,
         b"=" => {
             let is_tight = gap.is_empty() && !is_closed && !matches!(behind, Some(b' ' | b'\t'));
             let start = name.range.start;
             let is_at_word =
                 start == 0 || matches!(text[start - 1], b'-' | b'+') || text[start - 1].is_ascii_whitespace();
             // `f(token=token)` is a program.
-            let is_variable = is_tight && is_at_word && (name.is_variable || line() == Joined::Line);
-            if is_variable { Joined::Variable } else { line() }
+            let is_variable = is_tight && is_at_word && (name.is_variable || line() == Syntax::Line);
+            if is_variable { Syntax::Variable } else { line() }
         }
         b"," => {
             let front = &text[..name.range.start - name.open_quote.map_or(0, Quote::bytes)];
             let is_header = text[name.range.clone()].contains(&b'-') && front.ends_with(b"[");
             let is_call = front.iter().rev().take(4).find(|byte| !byte.is_ascii_whitespace()) == Some(&b'(');
-            (is_closed && (name.is_option || is_call || is_header)).then_some(Joined::Quoted)?
+            (is_closed && (name.is_option || is_call || is_header)).then_some(Syntax::Quoted)?
         }
-        b">" => (from == end + 1 && text[..name.range.start].ends_with(b"<")).then_some(Joined::Element)?,
+        b">" => (from == end + 1 && text[..name.range.start].ends_with(b"<")).then_some(Syntax::Element)?,
         [.., b':'] => (behind != Some(&b':')).then(line)?,
         [] => (!gap.is_empty()).then(|| spaced(text, name, from, is_closed))??,
-        _ => Joined::Line,
+        _ => Syntax::Line,
     };
     Some((joined, from))
 }
 
 /// Returns the syntax if only blanks separate a name from its value at `at`. `is_closed` says that a quotation ends behind it.
-fn spaced(text: &[u8], name: &Name, at: usize, is_closed: bool) -> Option<Joined> {
+fn spaced(text: &[u8], name: &Label, at: usize, is_closed: bool) -> Option<Syntax> {
     let line = line_before(text, name.range.start);
     let is_option = text.get(at) == Some(&b'-');
     let sets = || !is_option && SETS.is_match(line);
     if is_closed {
-        return sets().then_some(Joined::Argument);
+        return sets().then_some(Syntax::Argument);
     }
     if name.is_option {
         // Two blanks: the text of a help.
-        return (at == name.range.end + 1 && !is_option).then_some(Joined::Argument);
+        return (at == name.range.end + 1 && !is_option).then_some(Syntax::Argument);
     }
     let word = &text[name.range.clone()];
     let mut rules = SPACED.iter().zip(&*AHEAD);
     let by_words = rules.find(|((names, ..), ahead)| (names.is_empty() || is_any(word, names)) && ahead.is_match(line));
     let by_words = by_words.map(|((.., joined), _)| *joined);
-    by_words.or_else(|| sets().then_some(Joined::Argument)).or_else(|| {
+    by_words.or_else(|| sets().then_some(Syntax::Argument)).or_else(|| {
         let is_netrc = is_any(word, &["password"]) && is_in_netrc(text, name.range.start, line);
         let is_sql = matches!(text.get(at), Some(b'\'' | b'"'))
             && (is_any(word, &["password", "passphrase", "passwd"]) || word.ends_with(b"by") || word.ends_with(b"BY"));
-        is_netrc.then_some(Joined::Argument).or(is_sql.then_some(Joined::Quoted))
+        is_netrc.then_some(Syntax::Argument).or(is_sql.then_some(Syntax::Quoted))
     })
 }
 
 /// Whether a name begins its line, or a string of JSON in it.
-fn is_at_line(text: &[u8], name: &Name) -> bool {
+fn is_at_line(text: &[u8], name: &Label) -> bool {
     let line = line_before(text, name.range.start);
     let string = if name.open_quote.is_none() { BEFORE_STRING.find(line) } else { None };
     let near = &line[string.map_or(0, |found| found.end())..];
@@ -305,14 +305,14 @@ fn is_at_line(text: &[u8], name: &Name) -> bool {
 }
 
 /// Returns the upper bound of a value: the end of the quotation that opens in front of its name, in the same line.
-fn hard_end(text: &[u8], name: &Name, joined: Joined, from: usize) -> Option<usize> {
-    let is_words = matches!(joined, Joined::Words | Joined::Rest);
+fn hard_end(text: &[u8], name: &Label, joined: Syntax, from: usize) -> Option<usize> {
+    let is_words = matches!(joined, Syntax::Words | Syntax::Rest);
     let around = || open_in(line_before(text, name.range.start));
     let quote = match joined {
-        Joined::Words | Joined::Rest => around()?,
-        Joined::Variable | Joined::Line => name.open_quote.or_else(around)?,
-        Joined::Quoted => return None,
-        Joined::Within | Joined::Argument | Joined::Element => name.open_quote?,
+        Syntax::Words | Syntax::Rest => around()?,
+        Syntax::Variable | Syntax::Line => name.open_quote.or_else(around)?,
+        Syntax::Quoted => return None,
+        Syntax::Within | Syntax::Argument | Syntax::Element => name.open_quote?,
     };
     if !is_words && quote_at(&text[name.range.end..]).is_some() {
         return None;

@@ -10,7 +10,7 @@ use regex::bytes::Regex;
 
 use super::names::names_secret;
 use super::quote::{Quotes, command_end, quote_at};
-use super::table::{Finds, RULES};
+use super::table::{RULES, Search};
 use super::value::is_open;
 use super::{marks_in, merged, pattern_of, secret_spans};
 
@@ -34,7 +34,7 @@ pub(super) fn find(text: &[u8], marks: &[(usize, usize)], spans: &mut Vec<Range<
         rules.sort_unstable();
         rules.dedup();
         for rule in rules {
-            let Finds::Argument(names, _) = RULES[rule].finds else { continue };
+            let Search::Argument(names, _) = RULES[rule].finds else { continue };
             if names.is_empty() {
                 add(pattern_of(rule), text, line.clone(), spans);
                 continue;
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn plain_words_are_too_short_for_a_key() {
         for rule in &RULES {
-            let Finds::Key(shape) = &rule.finds else { continue };
+            let Search::Key(shape) = &rule.finds else { continue };
             let shortest = rule.marks().map(str::len).min().unwrap_or_default() + shape.tail_bytes_min;
             assert!(shortest >= KEY_BYTES_MIN, "{}", rule.marks);
         }

@@ -171,7 +171,7 @@ fn occurrences(text: &[u8], value: &[u8]) -> Vec<Range<usize>> {
 
 /// How the values in an object or array are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
+enum Treatment {
     /// The message itself: its members are looked at by their names.
     Message,
     /// Parameters of which only `config` is looked at.
@@ -209,10 +209,10 @@ enum Role {
 /// An object or an array that the walk is in.
 #[derive(Debug)]
 struct Level {
-    role: Role,
+    role: Treatment,
     is_object: bool,
     /// The role of the next value.
-    value: Role,
+    value: Treatment,
     /// The word before it was an option whose value is a credential.
     is_after_option: bool,
 }
@@ -241,7 +241,9 @@ impl Walk<'_> {
                     level.value = member_role(level.role, &unescaped(&self.json[inner]), self.carrier);
                 }
                 TokenKind::Text => self.string(inner),
-                TokenKind::Number if matches!(self.role(), Role::Secret | Role::Limits | Role::Window) => {
+                TokenKind::Number
+                    if matches!(self.role(), Treatment::Secret | Treatment::Limits | Treatment::Window) =>
+                {
                     self.found.push(token)
                 }
                 TokenKind::Number => {}
@@ -264,11 +266,11 @@ impl Walk<'_> {
     }
 
     /// The role of the next value, if that is neither object nor array.
-    fn role(&self) -> Role {
+    fn role(&self) -> Treatment {
         match self.levels.last() {
-            Some(Level { value: Role::Secret | Role::Place | Role::Entry, .. }) => Role::Secret,
+            Some(Level { value: Treatment::Secret | Treatment::Place | Treatment::Entry, .. }) => Treatment::Secret,
             Some(level) => level.value,
-            None => Role::Skipped,
+            None => Treatment::Skipped,
         }
     }
 
@@ -277,13 +279,13 @@ impl Walk<'_> {
             return Err(TooDeep);
         }
         let role = match self.levels.last() {
-            None => Role::Message,
-            Some(Level { role: Role::Place, is_object: false, .. }) if is_object => Role::Entry,
+            None => Treatment::Message,
+            Some(Level { role: Treatment::Place, is_object: false, .. }) if is_object => Treatment::Entry,
             // The entries of a list have no names.
-            Some(Level { value: Role::Named, .. }) if !is_object => Role::Plain,
+            Some(Level { value: Treatment::Named, .. }) if !is_object => Treatment::Plain,
             Some(level) => level.value,
         };
-        let value = if is_object { Role::Plain } else { role };
+        let value = if is_object { Treatment::Plain } else { role };
         self.levels.push(Level { role, is_object, value, is_after_option: false });
         Ok(())
     }
@@ -301,9 +303,9 @@ impl Walk<'_> {
         let written = &self.json[inner.clone()];
         let role = self.role();
         let Some(level) = self.levels.last_mut().filter(|_| !written.is_empty()) else { return };
-        if matches!(role, Role::Secret | Role::Limits | Role::Window | Role::Number) {
+        if matches!(role, Treatment::Secret | Treatment::Limits | Treatment::Window | Treatment::Number) {
             self.found.push(text_at(inner));
-        } else if role == Role::Words {
+        } else if role == Treatment::Words {
             let is_value = std::mem::replace(&mut level.is_after_option, is_secret_option(written));
             let is_given = touches(&self.given, &inner) && !written.contains(char::is_whitespace);
             match if is_value || is_given { Some(0) } else { secret_part(written) } {
@@ -311,7 +313,7 @@ impl Walk<'_> {
                 Some(_) => {}
                 None => self.within(inner),
             }
-        } else if matches!(role, Role::Plain | Role::Named) && written.starts_with(['{', '[']) {
+        } else if matches!(role, Treatment::Plain | Treatment::Named) && written.starts_with(['{', '[']) {
             // JSON in a string.
             self.within(inner);
         }
@@ -323,60 +325,62 @@ fn text_at(range: Range<usize>) -> Token {
 }
 
 /// The role of a member of an object with the role `parent`.
-fn member_role(parent: Role, name: &str, carrier: &Carrier) -> Role {
+fn member_role(parent: Treatment, name: &str, carrier: &Carrier) -> Treatment {
     match parent {
-        Role::Message => match (name, carrier) {
-            ("id" | "method" | "jsonrpc", _) => Role::Skipped,
-            ("params", Carrier::Config) => Role::Params,
-            ("params", Carrier::Limits) => Role::Report,
-            ("result", Carrier::Form(_)) => Role::Answer,
-            ("params" | "result" | "error", _) => Role::Plain,
-            (_, _) => named_role(Role::Plain, name),
+        Treatment::Message => match (name, carrier) {
+            ("id" | "method" | "jsonrpc", _) => Treatment::Skipped,
+            ("params", Carrier::Config) => Treatment::Params,
+            ("params", Carrier::Limits) => Treatment::Report,
+            ("result", Carrier::Form(_)) => Treatment::Answer,
+            ("params" | "result" | "error", _) => Treatment::Plain,
+            (_, _) => named_role(Treatment::Plain, name),
         },
-        Role::Params if name == "config" => Role::Plain,
+        Treatment::Params if name == "config" => Treatment::Plain,
         // Some methods have it there.
-        Role::Params if matches!(name, "overrides" | "params") => Role::Params,
-        Role::Answer if name == "content" => Role::Filled,
-        Role::Params | Role::Answer | Role::Skipped => Role::Skipped,
-        Role::Filled if matches!(carrier, Carrier::Form(fields) if fields.has(name)) || is_secret_name(name) => {
-            Role::Secret
+        Treatment::Params if matches!(name, "overrides" | "params") => Treatment::Params,
+        Treatment::Answer if name == "content" => Treatment::Filled,
+        Treatment::Params | Treatment::Answer | Treatment::Skipped => Treatment::Skipped,
+        Treatment::Filled if matches!(carrier, Carrier::Form(fields) if fields.has(name)) || is_secret_name(name) => {
+            Treatment::Secret
         }
-        Role::Filled => Role::Filled,
-        Role::Report if name == "rate_limits" => Role::Limits,
-        Role::Report if name == EVENT_MEMBER => Role::Report,
-        Role::Report => Role::Skipped,
-        Role::Limits if matches!(name, "primary" | "secondary") => Role::Window,
-        Role::Window if matches!(name, "used_percent" | "window_minutes" | "resets_at" | "resets_in_seconds") => {
-            Role::Number
+        Treatment::Filled => Treatment::Filled,
+        Treatment::Report if name == "rate_limits" => Treatment::Limits,
+        Treatment::Report if name == EVENT_MEMBER => Treatment::Report,
+        Treatment::Report => Treatment::Skipped,
+        Treatment::Limits if matches!(name, "primary" | "secondary") => Treatment::Window,
+        Treatment::Window if matches!(name, "used_percent" | "window_minutes" | "resets_at" | "resets_in_seconds") => {
+            Treatment::Number
         }
-        Role::Limits | Role::Window | Role::Number => Role::Secret,
-        Role::Secret | Role::Place => parent,
-        Role::Entry if matches!(name, "name" | "key") => Role::Skipped,
-        Role::Entry => Role::Secret,
-        Role::Plain | Role::Named | Role::Policy | Role::Words => named_role(parent, name),
+        Treatment::Limits | Treatment::Window | Treatment::Number => Treatment::Secret,
+        Treatment::Secret | Treatment::Place => parent,
+        Treatment::Entry if matches!(name, "name" | "key") => Treatment::Skipped,
+        Treatment::Entry => Treatment::Secret,
+        Treatment::Plain | Treatment::Named | Treatment::Policy | Treatment::Words => named_role(parent, name),
     }
 }
 
 /// The role of a setting, by its name or its path.
-fn named_role(parent: Role, path: &str) -> Role {
+fn named_role(parent: Treatment, path: &str) -> Treatment {
     // A path of a file or an address is the name of nothing that we know.
     if path.contains('/') {
-        return Role::Plain;
+        return Treatment::Plain;
     }
     path.split('.').map(|name| name.trim_matches(['"', '\'', ' '])).fold(parent, |role, name| {
         let plain: String = name.chars().filter(|char| char.is_alphanumeric()).flat_map(char::to_lowercase).collect();
         match (role, &*plain) {
-            (Role::Secret | Role::Place | Role::Skipped, _) => role,
-            (Role::Named, _) => Role::Plain,
-            (Role::Policy, "set") => Role::Place,
-            (_, "env" | "headers" | "httpheaders" | "requestheaders" | "queryparams") => Role::Place,
-            (_, "shellenvironmentpolicy") => Role::Policy,
-            (_, "mcpservers" | "modelproviders" | "profiles" | "projects" | "plugins" | "marketplaces") => Role::Named,
-            (_, "args" | "notify" | "command") => Role::Words,
+            (Treatment::Secret | Treatment::Place | Treatment::Skipped, _) => role,
+            (Treatment::Named, _) => Treatment::Plain,
+            (Treatment::Policy, "set") => Treatment::Place,
+            (_, "env" | "headers" | "httpheaders" | "requestheaders" | "queryparams") => Treatment::Place,
+            (_, "shellenvironmentpolicy") => Treatment::Policy,
+            (_, "mcpservers" | "modelproviders" | "profiles" | "projects" | "plugins" | "marketplaces") => {
+                Treatment::Named
+            }
+            (_, "args" | "notify" | "command") => Treatment::Words,
             // Sources of settings and names of variables.
-            (_, "origins" | "envhttpheaders" | "envvars") => Role::Skipped,
-            _ if is_secret_name(name) => Role::Secret,
-            _ => Role::Plain,
+            (_, "origins" | "envhttpheaders" | "envvars") => Treatment::Skipped,
+            _ if is_secret_name(name) => Treatment::Secret,
+            _ => Treatment::Plain,
         }
     })
 }
@@ -391,8 +395,8 @@ pub(crate) fn writes_credential(path: &str, value: &Value) -> bool {
 pub(crate) fn may_name_credential(text: &str) -> bool {
     let is_part = |char: char| char.is_alphanumeric() || matches!(char, '_' | '-');
     text.split(|char| !is_part(char)).any(|word| {
-        let role = named_role(Role::Plain, word);
-        matches!(role, Role::Secret | Role::Place | Role::Policy | Role::Words)
+        let role = named_role(Treatment::Plain, word);
+        matches!(role, Treatment::Secret | Treatment::Place | Treatment::Policy | Treatment::Words)
     })
 }
 

@@ -96,7 +96,7 @@ impl PieceAt {
     /// A string that is Base64 from its start to its end.
     const BASE64: PieceAt = PieceAt { string: 0..0, within_from: None, is_base64: true };
 
-    /// Finds the first string that is named as the text of a piece, or the string that is all of `json`. In a truncated excerpt of
+    /// Search the first string that is named as the text of a piece, or the string that is all of `json`. In a truncated excerpt of
     /// parameters or of a text, finds the part that its `preview` holds.
     fn find(json: &str) -> Option<PieceAt> {
         let (mut named, mut cut) = ("", None);
@@ -170,7 +170,7 @@ impl PieceAt {
 }
 
 impl Masker {
-    /// Finds the built-in shapes and these patterns. The error says which pattern is not a valid regular expression, and why.
+    /// Search the built-in shapes and these patterns. The error says which pattern is not a valid regular expression, and why.
     pub fn new(patterns: &[String]) -> Result<Masker, String> {
         let compiled = |pattern: &String| {
             Regex::new(pattern).map_err(|why| format!("`{pattern}` is not a valid regular expression:\n{why}"))
@@ -212,7 +212,7 @@ impl Masker {
         self.strings(record, Of::Record, in_delta)
     }
 
-    /// Finds the secrets in joined pieces, and returns their spans in each piece.
+    /// Search the secrets in joined pieces, and returns their spans in each piece.
     #[must_use]
     pub fn in_pieces(&self, pieces: &Pieces) -> InPieces {
         let found = pieces.0.values().flat_map(|whole| whole.divided(&self.spans(&whole.text)).collect::<Vec<_>>());

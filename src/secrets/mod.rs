@@ -1,8 +1,8 @@
-//! Finds secrets in a text, and masks them.
+//! Search secrets in a text, and masks them.
 //!
 //! [`secret_spans`] says where in a text secrets stand; it is the one place that captured output, history, the log, `redact` and
-//! `tape export` ask. Names and beginnings of keys are in one table (`table`). Time grows with the length of a text alone,
-//! whatever the text is.
+//! `tape export` ask. The rules are in one table (`table`), and one pass finds the marks of all of them. Time grows with the length
+//! of a text alone, whatever the text is.
 //!
 //! Nothing here knows what becomes of a secret: [`redacted`] puts a word in its place, [`Masker`] as many signs.
 
@@ -36,7 +36,7 @@ use masking::is_masked;
 pub(crate) use masking::unescaped;
 pub use masking::{InPieces, Masker, Pieces, redacted, redacted_json};
 pub(crate) use names::{holds_secret, names_secret};
-use table::{Finds, RULES};
+use table::{RULES, Search};
 use view::View;
 
 /// Whether a text can hold anything that looks like a secret, or a name that means one. Cheap: most texts cannot.
@@ -81,7 +81,7 @@ fn marks_in(text: &[u8]) -> impl Iterator<Item = (Range<usize>, usize)> {
     let (automaton, marks) = &*MARKS;
     automaton.find_overlapping_iter(text).filter_map(|found| {
         let (mark, rule) = marks[found.pattern().as_usize()];
-        let is_name = matches!(RULES[rule].finds, Finds::Value | Finds::ValueOfMark);
+        let is_name = matches!(RULES[rule].finds, Search::Value | Search::ValueOfMark);
         (is_name || text[found.range()] == *mark.as_bytes()).then_some((found.range(), rule))
     })
 }
@@ -90,8 +90,8 @@ fn marks_in(text: &[u8]) -> impl Iterator<Item = (Range<usize>, usize)> {
 fn pattern_of(rule: usize) -> &'static Regex {
     static PATTERNS: [OnceLock<Regex>; RULES.len()] = [const { OnceLock::new() }; RULES.len()];
     PATTERNS[rule].get_or_init(|| match RULES[rule].finds {
-        Finds::Around(_, text) | Finds::Argument(_, text) => pattern(text),
-        Finds::Value | Finds::ValueOfMark | Finds::Key(_) | Finds::WebToken | Finds::Block | Finds::InJson => {
+        Search::Around(_, text) | Search::Argument(_, text) => pattern(text),
+        Search::Value | Search::ValueOfMark | Search::Key(_) | Search::WebToken | Search::Block | Search::InJson => {
             unreachable!("BUG: the rule has no pattern")
         }
     })
@@ -110,19 +110,19 @@ fn find(text: &[u8]) -> Vec<Range<usize>> {
     let (mut arguments, mut has_block) = (Vec::new(), false);
     for (mark, number) in marks_in(text) {
         match &RULES[number].finds {
-            Finds::Value => names.take(mark, false),
-            Finds::ValueOfMark => names.take(mark, true),
-            Finds::Key(shape) => spans.extend(keys.key(text, mark, shape)),
-            Finds::Around(bytes, _) => {
+            Search::Value => names.take(mark, false),
+            Search::ValueOfMark => names.take(mark, true),
+            Search::Key(shape) => spans.extend(keys.key(text, mark, shape)),
+            Search::Around(bytes, _) => {
                 let from = mark.start.saturating_sub(*bytes);
                 let near = &text[from..text.len().min(mark.end + AROUND_BYTES_MAX)];
                 let key = pattern_of(number).captures(near).and_then(|found| found.name("key"));
                 spans.extend(key.map(|key| from + key.start()..from + key.end()));
             }
-            Finds::Argument(..) => arguments.push((mark.start, number)),
-            Finds::WebToken => spans.extend(keys.web_token(text, mark.start)),
-            Finds::Block => has_block = true,
-            Finds::InJson => {}
+            Search::Argument(..) => arguments.push((mark.start, number)),
+            Search::WebToken => spans.extend(keys.web_token(text, mark.start)),
+            Search::Block => has_block = true,
+            Search::InJson => {}
         }
     }
     spans.extend(names.found());
@@ -136,7 +136,7 @@ fn find(text: &[u8]) -> Vec<Range<usize>> {
     spans
 }
 
-/// Finds any of a few short marks.
+/// Search any of a few short marks.
 fn automaton(marks: impl IntoIterator<Item = &'static str>) -> AhoCorasick {
     AhoCorasick::new(marks).expect("BUG: the marks are few and short")
 }
@@ -190,7 +190,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::masking::redacted_json;
-    use super::table::{Behind, Finds, KeyShape, RULES, Rule, Tail};
+    use super::table::{Behind, KeyShape, RULES, Rule, Search, Tail};
     use super::{Masker, redacted, secret_spans};
     use base64::Engine as _;
     use base64::prelude::BASE64_STANDARD;
@@ -441,7 +441,7 @@ mod tests {
     /// The shapes of keys with their beginnings.
     fn key_shapes() -> impl Iterator<Item = (&'static KeyShape, Vec<&'static str>)> {
         let shape = |rule: &'static Rule| match &rule.finds {
-            Finds::Key(shape) if shape.behind != Behind::Base64Too => Some((shape, rule.marks().collect())),
+            Search::Key(shape) if shape.behind != Behind::Base64Too => Some((shape, rule.marks().collect())),
             _ => None,
         };
         RULES.iter().filter_map(shape)

@@ -151,9 +151,9 @@ pub(super) enum Sort {
     Other,
 }
 
-/// A name in a text.
+/// A name in a text, as far as it may have a value.
 #[derive(Debug, Clone)]
-pub(super) struct Name {
+pub(super) struct Label {
     /// Its place, without the dashes of an option.
     pub(super) range: Range<usize>,
     pub(super) sort: Sort,
@@ -166,7 +166,7 @@ pub(super) struct Name {
 }
 
 /// The word in which a mark stands.
-pub(super) fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Name> {
+pub(super) fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Label> {
     let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let floor = floor.max(mark.start.saturating_sub(NAME_BYTES_MAX)).min(mark.start);
     let mut from = mark.start - text[floor..mark.start].iter().rev().take_while(is_part).count();
@@ -187,7 +187,7 @@ pub(super) fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<N
     let start = end - word;
     let name = &text[start..end];
     let front = text[from..start].iter().rev().take(dashes).take_while(|byte| **byte == b'-').count();
-    (word > 0).then(|| Name {
+    (word > 0).then(|| Label {
         sort: Sort::Other,
         is_variable: !name.iter().any(u8::is_ascii_lowercase) && name.is_ascii(),
         is_option: is_at_word && (dashes == 2 || (dashes == 1 && LONG_OPTION.is_match(name))),

@@ -1,4 +1,5 @@
-//! The one table of secrets: which names mean a secret, and which beginnings keys of well-known services have.
+//! The one table of secrets: the rules, each with its marks and what a secret looks like where one of them stands, and the parts of
+//! names that mean a secret.
 //!
 //! Captured output, history, the log, `redact` and `tape export` all use this table through [`super::secret_spans`] and
 //! [`super::names_secret`]. The table holds data only; the files beside it say how a name or a key is found in a text.
@@ -145,10 +146,10 @@ pub(super) struct KeyShape {
 pub(super) struct Rule {
     /// The marks, with `|` between.
     pub(super) marks: &'static str,
-    pub(super) finds: Finds,
+    pub(super) finds: Search,
 }
 
-pub(super) enum Finds {
+pub(super) enum Search {
     /// The value behind a name that holds the mark; capitals do not count.
     Value,
     /// The value behind the mark, which is a name.
@@ -173,12 +174,12 @@ impl Rule {
 }
 
 const fn names(marks: &'static str) -> Rule {
-    Rule { marks, finds: Finds::Value }
+    Rule { marks, finds: Search::Value }
 }
 
 const fn key(marks: &'static str, tail: Tail, bytes_min: usize, bytes_max: Option<usize>, behind: Behind) -> Rule {
     let shape = KeyShape { tail, tail_bytes_min: bytes_min, tail_bytes_max: bytes_max, behind };
-    Rule { marks, finds: Finds::Key(shape) }
+    Rule { marks, finds: Search::Key(shape) }
 }
 
 const fn shape(starts: &'static str, tail: Tail, bytes_min: usize, behind: Behind) -> Rule {
@@ -194,7 +195,7 @@ const fn within(starts: &'static str, tail: Tail, bytes_min: usize, bytes_max: u
 }
 
 const fn around(marks: &'static str, bytes_before: usize, pattern: &'static str) -> Rule {
-    Rule { marks, finds: Finds::Around(bytes_before, pattern) }
+    Rule { marks, finds: Search::Around(bytes_before, pattern) }
 }
 
 const fn anywhere(marks: &'static str, pattern: &'static str) -> Rule {
@@ -202,7 +203,7 @@ const fn anywhere(marks: &'static str, pattern: &'static str) -> Rule {
 }
 
 const fn of(marks: &'static str, commands: &'static [&'static str], pattern: &'static str) -> Rule {
-    Rule { marks, finds: Finds::Argument(commands, pattern) }
+    Rule { marks, finds: Search::Argument(commands, pattern) }
 }
 
 /// A word of a command that is not an option: in quotation marks, or up to a blank or a separator.
@@ -219,9 +220,9 @@ use Tail::{Alnum, Base64, Capitals, Dashed, Dotted, Hex, Padded, Upper, Uuid, Wo
 pub(super) const RULES: [Rule; 221] = [
     // Marks of which every name of a secret, and every word ahead of a credential, holds one.
     names("token|secret|pass|pwd|credential|auth|cookie|bearer|basic |key|_pat|-pat|contrasena|psk|psw|pw|sig=|signature=|sig%3d|signature%3d|senha|kennwort|mnemonic|phrase|sessid|dockerc"),
-    Rule { marks: "identified by|unseal key", finds: Finds::ValueOfMark },
+    Rule { marks: "identified by|unseal key", finds: Search::ValueOfMark },
     // Names in other alphabets, each of which is a whole name.
-    Rule { marks: NAMES_ELSEWHERE, finds: Finds::Value },
+    Rule { marks: NAMES_ELSEWHERE, finds: Search::Value },
     // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
     shape("sk-", Dashed, 16, WordIfRandom),
     shape("sk-or-v1-", Hex, 32, Anything),
@@ -451,8 +452,8 @@ pub(super) const RULES: [Rule; 221] = [
         r#"^[A-Z]{4}[A-Z0-9]{16}[ \t,:;|"'\r\n]{1,8}(?<key>[A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+]|$)"#),
     // A PEM block in Base64, as secrets of Kubernetes hold it, and other blocks.
     shape("LS0tLS1CRUdJTi", Base64, 0, Base64Too),
-    Rule { marks: "eyJ", finds: Finds::WebToken },
-    Rule { marks: "PRIVATE KEY|Private-Lines:", finds: Finds::Block },
+    Rule { marks: "eyJ", finds: Search::WebToken },
+    Rule { marks: "PRIVATE KEY|Private-Lines:", finds: Search::Block },
     // `-H "X-Key: x"`, `--header 'Authorization: Basic x'`
     anywhere("-H|--header",
         r#"(?<keep>\B(?:-H|--header)[ \t=]*["'](?i:[\w-]*(?:key|token|secret|password|passwd|auth|authorization|cookie)):\s*(?i:(?:basic|bearer|token)\s+)?)[^\s"'][^"'\n]*"#),
@@ -519,7 +520,7 @@ pub(super) const RULES: [Rule; 221] = [
     of("plink|pscp|psftp", &["plink", "pscp", "psftp"], concat!(r"(?<keep>\s-pw[ \t]+)", word!())),
     // An escape, with which a name or a key is visible only in the decoded string, an object whose members are all values of an
     // environment or of headers, and Base64.
-    Rule { marks: "\\u00|\\/|env\"|environment\"|http_headers\"|httpHeaders\"|ase64\"", finds: Finds::InJson },
+    Rule { marks: "\\u00|\\/|env\"|environment\"|http_headers\"|httpHeaders\"|ase64\"", finds: Search::InJson },
 ];
 
 /// Names of secrets in other alphabets.
@@ -580,7 +581,7 @@ pub(super) const BEARER_WORDS: [&str; 8] = [
 
 /// The syntax that joins a name and its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Joined {
+pub(super) enum Syntax {
     /// `NAME=value` with nothing between, at the beginning of a line or a word of its own: up to the next blank all is value.
     Variable,
     /// `name = value`, `name: value` at the beginning of a line.
@@ -601,13 +602,13 @@ pub(super) enum Joined {
 
 /// Names, the words in front of them in their line, and the syntax if only blanks separate such a name from its value. Without
 /// names, it applies to each.
-pub(super) const SPACED: [(&[&str], &str, Joined); 6] = [
-    (&[], r#"(?:^|[\s"'`\\({\[])set\s+(?:-\S*\s+)+$"#, Joined::Words),
-    (&[], r#"(?:^|[\s"'`\\({\[])ENV\s+$"#, Joined::Rest),
-    (&[], r#"(?:^|[\s"'`\\({\[])(?:setx(?:\s+/\S*)?|setenv|ARG|SetEnv|(?:fastcgi|uwsgi|scgi)_param|proxy_set_header|add_header)\s+$"#, Joined::Argument),
-    (&["password", "passwd"], r#"(?:^|[\s"'`\\({\[])(?:login\s+\S+|default)\s+$"#, Joined::Argument),
-    (&["bindpw", "rootpw", "rootbindpw"], r#"(?:^|["'`\\({\[])\s*$"#, Joined::Argument),
-    (&["requirepass", "masterauth"], "", Joined::Argument),
+pub(super) const SPACED: [(&[&str], &str, Syntax); 6] = [
+    (&[], r#"(?:^|[\s"'`\\({\[])set\s+(?:-\S*\s+)+$"#, Syntax::Words),
+    (&[], r#"(?:^|[\s"'`\\({\[])ENV\s+$"#, Syntax::Rest),
+    (&[], r#"(?:^|[\s"'`\\({\[])(?:setx(?:\s+/\S*)?|setenv|ARG|SetEnv|(?:fastcgi|uwsgi|scgi)_param|proxy_set_header|add_header)\s+$"#, Syntax::Argument),
+    (&["password", "passwd"], r#"(?:^|[\s"'`\\({\[])(?:login\s+\S+|default)\s+$"#, Syntax::Argument),
+    (&["bindpw", "rootpw", "rootbindpw"], r#"(?:^|["'`\\({\[])\s*$"#, Syntax::Argument),
+    (&["requirepass", "masterauth"], "", Syntax::Argument),
 ];
 
 /// Members of JSON that classify or identify something: two different values must still differ after masking.

@@ -1,11 +1,11 @@
-//! Finds the start and the end of the value behind a name, and decides if it is a secret, a word, a number, or an expression of a
+//! Search the start and the end of the value behind a name, and decides if it is a secret, a word, a number, or an expression of a
 //! program.
 
 use std::ops::Range;
 
-use super::names::{Name, Sort, names_secret, word_names_secret};
+use super::names::{Label, Sort, names_secret, word_names_secret};
 use super::quote::{Quote, Quotes, command_end, quote_at};
-use super::table::{DESCRIBING, GETTERS, Joined, SECRET_SORTS, SETTING_WORDS, WORDS_OF_CODE};
+use super::table::{DESCRIBING, GETTERS, SECRET_SORTS, SETTING_WORDS, Syntax, WORDS_OF_CODE};
 use super::{one_of, patterns};
 
 /// Bytes of a list or an object behind a name that are read.
@@ -102,44 +102,44 @@ impl<'a> Values<'a> {
     }
 
     /// Adds where the value of `name` stands that begins at `from`, or behind blanks there.
-    pub(super) fn take(&mut self, name: &Name, joined: Joined, from: usize, hard_end: Option<usize>) {
+    pub(super) fn take(&mut self, name: &Label, joined: Syntax, from: usize, hard_end: Option<usize>) {
         let text = self.text;
-        let mut at = from + if joined == Joined::Variable { 0 } else { blanks(&text[from..]) };
+        let mut at = from + if joined == Syntax::Variable { 0 } else { blanks(&text[from..]) };
         if name.open_quote.is_some() && text[..at].trim_ascii_end().ends_with(b":") {
             at += NEXT_LINE.captures(&text[at..]).and_then(|found| found.get(1)).map_or(0, |layout| layout.len());
         }
-        if matches!(joined, Joined::Line | Joined::Within) {
+        if matches!(joined, Syntax::Line | Syntax::Within) {
             at += TYPE.find(&text[at..text.len().min(at + 64)]).map_or(0, |found| found.end());
         }
         at += wrapper(&text[at..text.len().min(at + 2 * JUDGED_BYTES_MAX)]);
         let quote = quote_at(&text[at..]).filter(|_| hard_end.is_none_or(|end| at < end));
         match joined {
-            Joined::Element => {
+            Syntax::Element => {
                 // An element is closed; `<TOKEN>` alone stands for a value.
                 let end = memchr::memchr2(b'<', b'\n', &text[at..]).map(|end| at + end);
                 if let Some(end) = end.filter(|end| text[*end..].starts_with(b"</")) {
                     self.push(name, joined, at..end);
                 }
             }
-            Joined::Words => {
+            Syntax::Words => {
                 let rest = &text[at..hard_end.unwrap_or(text.len()).max(at)];
                 let end = command_end(rest, Quotes::Seen, b";&|)");
                 self.push(name, joined, at..at + rest[..end].trim_ascii_end().len());
             }
-            Joined::Rest if quote.is_none() => {
+            Syntax::Rest if quote.is_none() => {
                 let line = self.line_end(at);
                 let end = hard_end.map_or(line, |end| end.clamp(at, line));
                 self.push(name, joined, at..rest_of_line(text, at, end));
             }
             _ => match quote {
                 Some(quote) => self.quoted(name, joined, at, quote),
-                None if joined == Joined::Quoted => {}
+                None if joined == Syntax::Quoted => {}
                 None => self.bare(name, joined, at, hard_end),
             },
         }
     }
 
-    fn quoted(&mut self, name: &Name, joined: Joined, at: usize, quote: Quote) {
+    fn quoted(&mut self, name: &Label, joined: Syntax, at: usize, quote: Quote) {
         let text = self.text;
         let mark = &text[at..at + quote.bytes()];
         let tripled = mark.repeat(3);
@@ -150,7 +150,7 @@ impl<'a> Values<'a> {
         }
         let from = at + mark.len();
         let line = self.line_end(from);
-        let is_of_shell = matches!(joined, Joined::Variable | Joined::Argument);
+        let is_of_shell = matches!(joined, Syntax::Variable | Syntax::Argument);
         let close = quote.close_in(&text[from..]).map(|(end, bytes)| (from + end, bytes));
         // If the quotation does not end in its line, its value is the rest of the line.
         let (end, close_bytes) = close.filter(|(end, _)| *end <= line || is_of_shell).unwrap_or((line, 0));
@@ -164,7 +164,7 @@ impl<'a> Values<'a> {
     }
 
     /// Takes the text that follows a closing quotation mark without a blank, as in `"a"'b'c`. Returns its end.
-    fn goes_on(&mut self, name: &Name, joined: Joined, mut at: usize) -> usize {
+    fn goes_on(&mut self, name: &Label, joined: Syntax, mut at: usize) -> usize {
         let text = self.text;
         while let Some(byte) = text.get(at) {
             match quote_at(&text[at..]) {
@@ -189,7 +189,7 @@ impl<'a> Values<'a> {
     }
 
     /// Takes the new value of a plan: `"old" -> "new"`.
-    fn changed(&mut self, name: &Name, joined: Joined, at: usize) {
+    fn changed(&mut self, name: &Label, joined: Syntax, at: usize) {
         let behind = at + blanks(&self.text[at..]);
         let Some(rest) = self.text[behind..].strip_prefix(b"->") else { return };
         let at = behind + 2 + blanks(rest);
@@ -209,22 +209,22 @@ impl<'a> Values<'a> {
     }
 
     /// A value without quotation marks.
-    fn bare(&mut self, name: &Name, joined: Joined, at: usize, hard_end: Option<usize>) {
+    fn bare(&mut self, name: &Label, joined: Syntax, at: usize, hard_end: Option<usize>) {
         let text = self.text;
         let line = self.line_end(at);
-        let is_in_line = matches!(joined, Joined::Line | Joined::Within);
+        let is_in_line = matches!(joined, Syntax::Line | Syntax::Within);
         match text.get(at) {
             None => return,
-            Some(b'[' | b'{') if joined != Joined::Variable => return self.bracket(at),
+            Some(b'[' | b'{') if joined != Syntax::Variable => return self.bracket(at),
             Some(b'|' | b'>') if is_in_line && BLOCK.is_match(&text[at..line]) => return self.block(name, line + 1),
             Some(b'|' | b'>') if is_in_line => {
-                return self.push(name, joined, at..at + run(&text[at..line], Joined::Variable));
+                return self.push(name, joined, at..at + run(&text[at..line], Syntax::Variable));
             }
-            Some(b'\n' | b'\r') if joined == Joined::Line => return self.list(name, line + 1),
+            Some(b'\n' | b'\r') if joined == Syntax::Line => return self.list(name, line + 1),
             Some(_) => {}
         }
         let end = hard_end.map_or(line, |end| end.clamp(at, line));
-        if joined != Joined::Variable && matches!(name.sort, Sort::Scheme | Sort::Cookie) {
+        if joined != Syntax::Variable && matches!(name.sort, Sort::Scheme | Sort::Cookie) {
             return self.header(name, joined, at, end);
         }
         let run = at + run(&text[at..end], joined);
@@ -232,26 +232,26 @@ impl<'a> Values<'a> {
         // `name: value`
         let is_told = text[..at].ends_with(b" ") && text[..at].trim_ascii_end().ends_with(b":");
         let is_sentence = || {
-            let may_be_prose = name.sort != Sort::Password || (is_told && joined == Joined::Within);
+            let may_be_prose = name.sort != Sort::Password || (is_told && joined == Syntax::Within);
             let is_remark = || one_of(&text[name.range.clone()], &SECRET_SORTS) && REMARK.is_match(&text[at..run]);
             (may_be_prose && PROSE.is_match(&text[at..end])) || (is_told && !has_more && is_remark())
         };
         let is_whole = |end: usize| name.open_quote.is_some() && WHOLE.is_match(&text[end..text.len().min(end + 16)]);
         let end = match hard_end {
-            Some(hard_end) if joined != Joined::Argument && is_whole(hard_end) => hard_end,
-            _ if joined == Joined::Line && name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
+            Some(hard_end) if joined != Syntax::Argument && is_whole(hard_end) => hard_end,
+            _ if joined == Syntax::Line && name.sort == Sort::Password && has_more => rest_of_line(text, at, end),
             _ if is_in_line && is_sentence() => return,
             _ => run,
         };
         let bytes_min = if name.sort == Sort::Password { PASSWORD_BYTES_MIN } else { WORD_BYTES_MIN };
-        let is_short = joined == Joined::Within && end - at < bytes_min && !name.is_variable;
+        let is_short = joined == Syntax::Within && end - at < bytes_min && !name.is_variable;
         if !is_short && !(is_in_line && is_code(text, name, at..end)) {
             self.push(name, joined, at..end);
         }
     }
 
     /// The value of `Authorization` and `Cookie`.
-    fn header(&mut self, name: &Name, joined: Joined, at: usize, end: usize) {
+    fn header(&mut self, name: &Label, joined: Syntax, at: usize, end: usize) {
         let text = self.text;
         if name.sort == Sort::Cookie {
             // A header without a quotation mark in front ends at the next one: `-H Cookie:a=b "x"`.
@@ -303,7 +303,7 @@ impl<'a> Values<'a> {
     }
 
     /// A block of YAML: `name: |` and all lines that are further in.
-    fn block(&mut self, name: &Name, mut from: usize) {
+    fn block(&mut self, name: &Label, mut from: usize) {
         let text = self.text;
         let near = &text[name.range.start.saturating_sub(256)..name.range.start];
         let own = line_at(&near[memchr::memrchr(b'\n', near).map_or(0, |end| end + 1)..], 0).0;
@@ -319,7 +319,7 @@ impl<'a> Values<'a> {
     }
 
     /// A list of YAML below its name, as far as its values are plain.
-    fn list(&mut self, name: &Name, mut from: usize) {
+    fn list(&mut self, name: &Label, mut from: usize) {
         let text = self.text;
         // The first name took the values, or there are none.
         if from <= self.looked_to {
@@ -331,25 +331,25 @@ impl<'a> Values<'a> {
             let value = text[start..end].strip_prefix(b"- ");
             let Some(value) = value.filter(|value| memchr::memmem::find(value, b": ").is_none()) else { return };
             let at = end - value.len();
-            self.push(name, Joined::Line, at..rest_of_line(text, at, end));
+            self.push(name, Syntax::Line, at..rest_of_line(text, at, end));
             from = end + 1;
         }
     }
 
-    fn push(&mut self, name: &Name, joined: Joined, span: Range<usize>) {
+    fn push(&mut self, name: &Label, joined: Syntax, span: Range<usize>) {
         let value = &self.text[span.clone()];
         self.taken_to = self.taken_to.max(span.end);
         let is_count = || SMALL_NUMBER.is_match(value);
         let is_other = match name.sort {
             Sort::Password | Sort::Scheme => false,
             Sort::Weak => is_count() || value.first().is_some_and(|first| b"/~.".contains(first)),
-            Sort::Cookie | Sort::Other => (joined != Joined::Argument && is_count()) || one_of(value, &SETTING_WORDS),
+            Sort::Cookie | Sort::Other => (joined != Syntax::Argument && is_count()) || one_of(value, &SETTING_WORDS),
         };
         // `--api-key API_KEY` in the text of a help.
         let is_name = |word: &str| {
             !word.bytes().any(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()) && names_secret(word)
         };
-        let is_stand_in = || joined == Joined::Argument && std::str::from_utf8(value).is_ok_and(is_name);
+        let is_stand_in = || joined == Syntax::Argument && std::str::from_utf8(value).is_ok_and(is_name);
         if span.is_empty() || is_other || is_open(value) || is_stand_in() {
             return;
         }
@@ -359,8 +359,8 @@ impl<'a> Values<'a> {
 }
 
 /// Returns the length of a value that ends at a blank or at another mark that fits its syntax.
-fn run(text: &[u8], joined: Joined) -> usize {
-    let is_variable = joined == Joined::Variable;
+fn run(text: &[u8], joined: Syntax) -> usize {
+    let is_variable = joined == Syntax::Variable;
     let found = if is_variable { WORD_END.find(text) } else { VALUE_END.find(text) };
     let end = found.map_or(text.len(), |found| found.start());
     let trailing = |signs: &[u8]| text[..end].iter().rev().take_while(|byte| signs.contains(byte)).count();
@@ -413,7 +413,7 @@ pub(super) fn is_open(value: &[u8]) -> bool {
 }
 
 /// Whether a value without quotation marks is an expression of a program.
-fn is_code(text: &[u8], name: &Name, span: Range<usize>) -> bool {
+fn is_code(text: &[u8], name: &Label, span: Range<usize>) -> bool {
     let value = &text[span.clone()];
     let plain = value.strip_prefix(b"&").unwrap_or(value);
     let is_other_name = || {
