@@ -169,10 +169,10 @@ pub(super) struct Label {
 pub(super) fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<Label> {
     let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let floor = floor.max(mark.start.saturating_sub(NAME_BYTES_MAX)).min(mark.start);
-    let mut from = mark.start - text[floor..mark.start].iter().rev().take_while(is_part).count();
-    if let Some(at) = from.checked_sub(1).filter(|at| matches!(text[*at], b'\\' | b'%')) {
-        from = ESCAPE.find(&text[at..mark.start]).map_or(from, |escape| at + escape.end());
-    }
+    let from = mark.start - text[floor..mark.start].iter().rev().take_while(is_part).count();
+    let escape = from.checked_sub(1).filter(|at| matches!(text[*at], b'\\' | b'%'));
+    let escape = escape.and_then(|at| ESCAPE.find(&text[at..mark.start]).map(|escape| at + escape.end()));
+    let from = escape.unwrap_or(from);
     let end = match &text[mark.clone()] {
         [.., b' ' | b'='] => mark.end - 1,
         [.., b'%', b'3', b'D' | b'd'] => mark.end - 3,
@@ -180,7 +180,7 @@ pub(super) fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<L
         _ => mark.end,
     };
     let dashes = text[from..end].iter().take_while(|byte| **byte == b'-').count();
-    let is_at_word = from == 0 || b" \t\n\r\"'`[(=,".contains(&text[from - 1]);
+    let is_at_word = from == 0 || escape.is_some() || b" \t\n\r\"'`[(=,".contains(&text[from - 1]);
     // A sentence may end behind it, and a range may.
     let end = end - text[from + dashes..end].iter().rev().take_while(|byte| matches!(byte, b'.' | b'-')).count();
     let word = last_segment(&text[from + dashes..end]);
