@@ -292,6 +292,8 @@ mod tests {
         check("curl --password abc https://x.y", "curl --password [redacted] https://x.y");
         check("tool --api-key=abc --user me", "tool --api-key=[redacted] --user me");
         check("go \\n--password abc", "go \\n--password [redacted]");
+        check("\u{1b}[1;31m--api-key 'abc'", "\u{1b}[1;31m--api-key '[redacted]'");
+        check("a.diff:+set -gx API_KEY abc", "a.diff:+set -gx API_KEY [redacted]");
         check("tool --auth-token 'a b' now", "tool --auth-token '[redacted]' now");
         check("mysql -u root -p'se cret' db", "mysql -u root -p[redacted] db");
         check("mysqldump -uroot -psecret db", "mysqldump -uroot -p[redacted] db");

@@ -130,8 +130,8 @@ fn parts_of(word: &str) -> Vec<String> {
 }
 
 patterns! {
-    /// An escape, whose letters are not part of a name.
-    ESCAPE = r"^(?:\\(?:u[\da-fA-F]{4}|x[\da-fA-F]{2}|[nrtbfvae0])|%[\da-fA-F]{2})";
+    /// An escape or the end of a colour, whose letters are not part of a name.
+    ESCAPE = r"^(?:[\[;]\d{1,3}[A-Za-z]|\\(?:u[\da-fA-F]{4}|x[\da-fA-F]{2}|[nrtbfvae0])|%[\da-fA-F]{2})";
     /// What stands behind one dash, if it is the name of an option: `-psecret` is `-p` and its value.
     LONG_OPTION = r"^(?i:pass|passwd|password|passphrase|token|secret|apikey|storepass|keypass|credentials)$|-|^.+[A-Z]";
 }
@@ -170,7 +170,7 @@ pub(super) fn name_at(text: &[u8], mark: Range<usize>, floor: usize) -> Option<L
     let is_part = |byte: &&u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let floor = floor.max(mark.start.saturating_sub(NAME_BYTES_MAX)).min(mark.start);
     let from = mark.start - text[floor..mark.start].iter().rev().take_while(is_part).count();
-    let escape = from.checked_sub(1).filter(|at| matches!(text[*at], b'\\' | b'%'));
+    let escape = from.checked_sub(1).filter(|at| b"\\%[;".contains(&text[*at]));
     let escape = escape.and_then(|at| ESCAPE.find(&text[at..mark.start]).map(|escape| at + escape.end()));
     let from = escape.unwrap_or(from);
     let end = match &text[mark.clone()] {

@@ -166,7 +166,7 @@ patterns! {
         r"\d[\d.,+TZ]*[:/-][\d.,+TZ]*(?:[:/-][\d:.,/+TZ-]*[\d.,/+TZ-]|[/-]) ",
         // `file:12:`, `file-12-` and `file:` as `grep` writes them.
         r"|[!#%*+./0-9?@A-Z\\^_a-z~-][!#%*+./0-9?@A-Z\\^_a-z~:-]*?(?::\d{1,10}:|-\d{1,10}-)",
-        r"|[!#%*+./0-9?@A-Z\\^_a-z~-]+:\b",
+        r"|[!#%*+./0-9?@A-Z\\^_a-z~-]+:(?:\b|[+-]{1,3})",
         // The number of a line as `cat`, `grep`, `nl` and editors write it.
         r"|L?\d{1,9}(?:[\t:-]|[.)] | *(?:\||│|┃) ?|→| {2,})",
         // `web-1  | ` of a service among several.
