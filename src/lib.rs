@@ -37,7 +37,7 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← driver ← text ← history ← api ← store ← index ← {keeping, control} ← {capture, replay,
+//! Imports run one way: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← driver ← text ← history ← api ← requests ← store ← index ← {keeping, control} ← {capture, replay,
 //! context_engine} ← relay ← hub ← sessions ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`] and [`config`]
 //! beside [`history`]. To change a rule, go to:
 //!
@@ -56,11 +56,12 @@
 //! | [`text`] (pure) | text for people: what a terminal may be sent, Markdown, documents that are scrolled |
 //! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
 //! | [`api`] (pure) | what a session is asked and what it answers: one struct for each document of the control socket |
+//! | [`requests`] (pure) | a request for people: what it asks, in words; what is risky about it; the answers that it takes, and its form |
 //! | [`config`] | every setting, its sources and its default |
 //! | [`store`] | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
 //! | [`index`] | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention |
 //! | [`keeping`] | deletion and redaction in stored sessions on the user's request |
-//! | [`control`] | the relay's control socket: its place, access and endpoints; its client; the display of requests and times |
+//! | [`control`] | the relay's control socket: its place, access and endpoints; its client; the display of times |
 //! | [`capture`] | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
 //! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
 //! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
@@ -74,7 +75,7 @@
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire`, `protocol`, `secrets`, `engine`, `driver`, `text`, `history` and `api` know no file, socket, thread, process, environment or clock.
+//! - `wire`, `protocol`, `secrets`, `engine`, `driver`, `text`, `history`, `api` and `requests` know no file, socket, thread, process, environment or clock.
 //! - Nothing owed to one attached client ever reaches the next: no queue, no half of a line, and no answer to a call,
 //!   unless the next client reuses the id of a call in progress.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a
@@ -111,6 +112,8 @@ mod config;
 mod history;
 
 mod api;
+
+mod requests;
 
 mod store;
 

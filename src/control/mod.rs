@@ -8,12 +8,10 @@
 //! copy. It never stops the relay: a socket that cannot be created is a fault like any other. It never serves another user or a
 //! web page, nor a process that is confined more than the relay ([`crate::socket::Callers`]).
 
-pub(crate) mod answer;
 mod arrival;
 mod calls;
 pub(crate) mod client;
 mod context;
-pub(crate) mod form;
 mod history;
 mod lasting;
 mod listed;
@@ -22,10 +20,8 @@ mod metrics;
 mod open_threads;
 mod places;
 mod published;
-pub(crate) mod request_view;
 mod requests;
 mod routes;
-mod schema;
 mod server;
 mod stream;
 mod warned;

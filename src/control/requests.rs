@@ -8,11 +8,11 @@ use axum::extract::{Path, RawQuery};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
-use super::answer::takes;
-use super::form;
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
 use crate::api::{self, Request, RequestDocument, RequestList, WhichRequests};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, valid};
+use crate::requests::answer::takes;
+use crate::requests::form;
 use crate::socket::Peer;
 use crate::store::LedgerError;
 

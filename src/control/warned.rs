@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Mutex, PoisonError};
 
-use super::request_view::{answer_until, warnings_of};
 use crate::api::Request;
 use crate::history::rfc3339_millis;
+use crate::requests::view::{answer_until, warnings_of};
 
 /// Most requests whose warnings are remembered.
 const WARNED_MAX: usize = 1_024;

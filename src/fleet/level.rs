@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::wire::{self, Failure, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, Reply};
 use crate::api::{Request, RequestDocument, RequestSession, Responded, StoredAnswer};
 use crate::config::FleetLevel;
-use crate::control::request_view::files;
 use crate::engine::{answers_nothing, one_line, without_shell};
+use crate::requests::view::files;
 use crate::secrets::{redacted, redacted_json};
 
 /// Members of an event.

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::subject::Mode;
 use crate::api::{EventDocument, Used};
-use crate::control::answer::argument;
 use crate::protocol::Word;
+use crate::requests::answer::argument;
 
 /// The version of all messages.
 pub(crate) const VERSION: u8 = 1;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::Request;
-use crate::control::form::{self, FieldError};
-use crate::control::request_view::{self, Choice, Gives, Meant, Question, RequestView, Row, answer_until};
-use crate::control::{RequestOrigin, answer};
+use crate::control::RequestOrigin;
 use crate::engine::RequestType;
 use crate::protocol::change::Form;
 use crate::protocol::{Word, item_id};
+use crate::requests::answer;
+use crate::requests::form::{self, FieldError};
+use crate::requests::view::{self, Choice, Gives, Meant, Question, RequestView, Row, answer_until};
 use crate::sessions::diff::{Diff, listed, relative};
 use crate::text::doc::{Doc, Role};
 use crate::text::{exact, exact_lines};
@@ -327,12 +328,12 @@ fn show(diff: &Diff, doc: &mut Doc) {
 
 /// How a request ended, on one line: who answered first, and how.
 pub(crate) fn ending(row: &Request) -> String {
-    format!("request {} was {}", row.request_id, request_view::ending(row))
+    format!("request {} was {}", row.request_id, view::ending(row))
 }
 
 /// How a request ended that was answered here, on one line.
 pub(crate) fn own_ending(row: &Request) -> String {
-    format!("request {} was {}", row.request_id, request_view::own_ending(row))
+    format!("request {} was {}", row.request_id, view::own_ending(row))
 }
 
 pub(crate) fn of_row(row: Request, asked_us: u64) -> Ask {

@@ -3,8 +3,8 @@
 //! Pure. [`crate::protocol::change`] says what each line is; here the lines become a document that is indexed once. No byte of
 //! a line is left out: characters that cannot be seen appear as their code points.
 
-use crate::control::request_view::ChangedFile;
 use crate::protocol::change::{self, Fate, Form, LineKind};
+use crate::requests::view::ChangedFile;
 use crate::sessions::entry::Kind;
 use crate::text::doc::{Doc, Role};
 use crate::text::exact;
@@ -152,7 +152,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::control::request_view::files as files_of;
+    use crate::requests::view::files as files_of;
 
     fn shown(diff: &Diff) -> Vec<String> {
         (0..diff.doc.len())

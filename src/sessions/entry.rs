@@ -6,7 +6,6 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::control::request_view::{answer_in_words, files};
 use crate::engine::{Subject, permissions_in_words, without_shell, without_system_shell};
 use crate::history::{
     Content, ItemDocument, Pending, ReviewDocument, ReviewStatus, UiContent, UiEvent, action_in_words,
@@ -14,6 +13,7 @@ use crate::history::{
 use crate::journal::Position;
 use crate::protocol::change::{FileChange, Form};
 use crate::protocol::{Method, Showing, ThreadKind};
+use crate::requests::view::{answer_in_words, files};
 use crate::sessions::diff::{Diff, listed};
 use crate::text::markdown::is_in_code;
 

@@ -15,10 +15,10 @@ use crate::api::{
     ListedThread, OneRequest, Query as _, Request, RequestDocument, RequestList, Requests as PendingRequests,
     Responded, SessionDocument, TurnReply, WhichRequests,
 };
-use crate::control::answer::is_stored;
 use crate::control::client::{self, Answer, ClientError};
 use crate::engine::OverruleFor;
 use crate::hub::Down;
+use crate::requests::answer::is_stored;
 use crate::sessions::ask::{Ask, of_row};
 use crate::sessions::at_once;
 use crate::sessions::news::{First, News, NotOverruled, Overruling, Sent, SentInto};

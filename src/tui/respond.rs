@@ -14,8 +14,8 @@ use super::model::Command;
 use super::model::{Answering, Focus, Model, Session, Tone};
 use super::pressed::{next_request, put_aside, say};
 use super::review;
-use crate::control::form::in_one_line;
-use crate::control::request_view::Gives;
+use crate::requests::form::in_one_line;
+use crate::requests::view::Gives;
 use crate::text::doc::At;
 
 /// The keys that answer the request, if keys do.

@@ -15,11 +15,11 @@ use std::time::Duration;
 use super::routes::On;
 use super::shown;
 use crate::api::{self, OneRequest, Query as _, RequestDocument};
-use crate::control::answer::{is_stored, of_word};
 use crate::control::client::{self, Answer, ClientError};
-use crate::control::form::{Field, FieldError, in_one_line};
 use crate::control::{Refusal, Responded, ok};
 use crate::protocol::Word;
+use crate::requests::answer::{is_stored, of_word};
+use crate::requests::form::{Field, FieldError, in_one_line};
 use crate::sessions::ask::{Ask, of_row};
 
 /// Timeout for storing an answer: the relay allows itself 10 s.
@@ -98,8 +98,7 @@ pub(super) fn diff(on: On<'_>, request_id: &str, file: usize, from: usize) -> Re
             ok(&shown::part_of_diff(&ask, file, from).ok_or_else(no_line)?)
         }
         Ok(ask) => {
-            let message =
-                format!("the request no longer waits: it was {}", crate::control::request_view::ending(&ask.row));
+            let message = format!("the request no longer waits: it was {}", crate::requests::view::ending(&ask.row));
             Err(Refusal::new(StatusCode::NOT_FOUND, "request_unavailable", message))
         }
         Err(refused) => Ok(refused),

@@ -608,7 +608,7 @@ fn has_problem(shared: &Shared, watch: &Watch, answered_at: Instant, why: String
 mod tests {
     use super::*;
     use crate::api::Request;
-    use crate::control::request_view::one_of_each_kind;
+    use crate::requests::view::one_of_each_kind;
     use crate::sessions::ask::of_row;
     use crate::sessions::source::{AnsweredIn, Home};
 

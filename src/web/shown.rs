@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use super::words;
 use crate::api::{ClientDocument, ListedThread, Request, SessionDocument, ThreadDocument};
 use crate::control::RequestOrigin;
-use crate::control::answer::{outcome_word, respond_arguments};
-use crate::control::form::{Field, FieldChoice};
-use crate::control::request_view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, answer_until};
 use crate::engine::{RequestType, Subject};
 use crate::history::{Activity, rfc3339_millis};
 use crate::hub;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::protocol::ThreadKind;
 use crate::protocol::change::{self, ChangeSize, Form, LineKind};
+use crate::requests::answer::{outcome_word, respond_arguments};
+use crate::requests::form::{Field, FieldChoice};
+use crate::requests::view::{self, ChangedFile, Choice, Gives, Meant, Question, Row, answer_until};
 use crate::sessions::ask::Ask;
 use crate::sessions::diff::form_of;
 use crate::sessions::entry::{Entry, Key, Kind, Spot, Stage};
@@ -314,7 +314,7 @@ pub(super) fn ending(row: &Request) -> Value {
         "look": words::look(outcome),
         "verdict": words::verdict(outcome),
         "place": place(row),
-        "ending": request_view::ending(row),
+        "ending": view::ending(row),
         "source": row.resolution_source,
         "by": row.resolved_by,
     })
@@ -512,7 +512,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::control::request_view::one_of_each_kind;
+    use crate::requests::view::one_of_each_kind;
     use crate::sessions::ask::of_row;
 
     fn found() -> Found {

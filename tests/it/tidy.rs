@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 29] = [
+const ROOMS: [&str; 30] = [
     "wire",
     "os",
     "protocol",
@@ -20,6 +20,7 @@ const ROOMS: [&str; 29] = [
     "config",
     "history",
     "api",
+    "requests",
     "store",
     "index",
     "keeping",
@@ -38,7 +39,7 @@ const ROOMS: [&str; 29] = [
 ];
 
 /// Rooms without access to files, clock, environment or processes.
-const PURE: [&str; 8] = ["wire", "protocol", "secrets", "engine", "driver", "text", "history", "api"];
+const PURE: [&str; 9] = ["wire", "protocol", "secrets", "engine", "driver", "text", "history", "api", "requests"];
 
 /// Rooms that are pure but for these parts.
 const PURE_BUT: [(&str, &[&str]); 2] = [

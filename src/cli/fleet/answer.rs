@@ -16,11 +16,11 @@ use super::{
 };
 use crate::api::{Request, RequestDocument, Responded};
 use crate::config::{Environment, FleetLevel, parse_duration};
-use crate::control::answer::{of_answers, respond_arguments};
 use crate::fleet::{
     AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, with_left_out,
 };
 use crate::protocol::Word;
+use crate::requests::answer::{of_answers, respond_arguments};
 use crate::sessions::request_names::{is_short_name, is_whole};
 
 /// How long an answer waits for its host, if the user does not say.

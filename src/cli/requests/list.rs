@@ -15,11 +15,11 @@ use super::super::{CliError, Done, say};
 use super::{follow, print_json, rows};
 use crate::api::{Request, RequestList, WhichRequests};
 use crate::config::Environment;
-use crate::control::answer::outcome_word;
-use crate::control::request_view::answer_until;
 use crate::control::{RequestOrigin, session_of_request, sort_by_arrival};
 use crate::engine::answers_nothing;
 use crate::hub;
+use crate::requests::answer::outcome_word;
+use crate::requests::view::answer_until;
 use crate::sessions::request_names::ShortNames;
 use crate::store::{ChoiceError, Found, Otherwise, full_name, label};
 

@@ -17,10 +17,10 @@ use super::{CliError, Done};
 use super::{screen, select_session};
 use crate::api::{OneRequest, Query as _, Request, RequestDocument, RequestList, Requests, WhichRequests};
 use crate::config::Environment;
-use crate::control::answer as body;
 use crate::control::client::{Answer, ClientError};
 use crate::control::{identify_offline, with_warnings};
 use crate::index::{HISTORY_FILE, History};
+use crate::requests::answer as body;
 use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
 #[cfg(feature = "fleet")]
 pub(super) use list::{HasSession, table};

@@ -10,13 +10,13 @@ use super::super::select_session::SessionFlag;
 use super::{Done, body, named, print_json};
 use crate::api::{Request, RequestDocument, StoredAnswer, ThreadIdentityDocument};
 use crate::config::Environment;
-use crate::control::answer::respond_arguments;
-use crate::control::form::Field;
-use crate::control::request_view::{
-    Gives, Meant, Question, RequestView, Row, answer_in_words, answer_until, size_of_changes, who,
-};
 use crate::engine::{RequestKind, answers_nothing};
 use crate::history::rfc3339_millis;
+use crate::requests::answer::respond_arguments;
+use crate::requests::form::Field;
+use crate::requests::view::{
+    Gives, Meant, Question, RequestView, Row, answer_in_words, answer_until, size_of_changes, who,
+};
 use clap::Args;
 
 /// Width of the label column.
@@ -284,8 +284,8 @@ pub(in crate::cli) struct ShowRequestArguments {
 
 #[cfg(test)]
 mod tests {
-    use crate::control::request_view::ending;
-    use crate::control::request_view::{one_of_each_kind, raw_names};
+    use crate::requests::view::ending;
+    use crate::requests::view::{one_of_each_kind, raw_names};
     use serde_json::{Value, json};
 
     use super::*;

@@ -14,14 +14,14 @@ use crate::api::{
     OneRequest, Query as _, Request, RequestDocument, RequestList, RequestSession, Requests, Responded, State,
     WhichRequests,
 };
-use crate::control::answer::{is_stored, of_answers, of_word};
 use crate::control::client::{self, Answer, ClientError, Unanswered};
-use crate::control::form::in_one_line;
 use crate::control::{listed_session, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
 use crate::history::Activity;
+use crate::requests::answer::{is_stored, of_answers, of_word};
+use crate::requests::form::in_one_line;
 use crate::sessions::at_once;
 use crate::sessions::request_names::{
     IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole,

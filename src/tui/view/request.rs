@@ -10,7 +10,7 @@ use super::super::layout;
 use super::super::model::{Answering, Mode, Model, Session};
 use super::super::pointing::Target;
 use super::paint::{Canvas, one, row_width, title, typed};
-use crate::control::request_view::Choice;
+use crate::requests::view::Choice;
 use crate::sessions::ask::{Ask, Step};
 use crate::text::doc::{At, Doc, Role, Room, Row};
 use crate::text::{cut, cut_words, lasted, plain, width, wrap};

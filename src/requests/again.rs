@@ -6,11 +6,11 @@
 use serde_json::Value;
 
 use super::danger::{self, Place};
-use super::{ChangedFile, RequestView, is_inside, unseen};
+use super::view::{ChangedFile, RequestView, is_inside, unseen};
 use crate::api::Request;
-use crate::control::answer::answer_word;
 use crate::engine::{RequestKind, RequestType, Subject, one_line, permissions_in_words};
 use crate::protocol::{CommandText, Word};
+use crate::requests::answer::answer_word;
 
 /// Holds longer than the turn.
 const HOLDS: &str = "it holds for the whole session";

@@ -5,15 +5,11 @@
 //! below the second level as JSON, because that is data and not protocol. The texts are untrusted; the caller escapes them
 //! before they reach a terminal.
 
-mod again;
-mod danger;
-mod until;
-
 use std::path::{Component, Path};
 
 use serde_json::{Value, json};
 
-pub(crate) use until::answer_until;
+pub(crate) use super::until::answer_until;
 
 use super::answer::{
     DECLINED_FOR_GOOD, declining_for_good, in_words, of_word, offers, persist_in_words, persisting, takes_reason,
@@ -124,7 +120,7 @@ impl Risks {
     fn of(row: &Request) -> Risks {
         let payload = &row.request_payload;
         let files = files(change::of_request(payload, &row.changes));
-        let dangers = again::dangers(row, row.kind(), &files);
+        let dangers = super::again::dangers(row, row.kind(), &files);
         let mut warnings = dangers.clone();
         warnings.extend(unfitting(&files));
         if payload["url"].is_string() {
@@ -146,14 +142,14 @@ impl RequestView {
         let Risks { files, dangers, warnings } = Risks::of(row);
         let fields = form::fields(row);
         let choices = choices(row, kind, !fields.is_empty(), &dangers);
-        let folder = again::folder_of(row).map(str::to_owned);
+        let folder = super::again::folder_of(row).map(str::to_owned);
         let questions = payload["questions"].as_array().into_iter().flatten().map(Question::of).collect();
         RequestView { kind, members: members(payload), files, warnings, questions, fields, choices, folder, dangers }
     }
 }
 
 /// A warning if a change to decide on is not on record.
-fn unseen(files: &[ChangedFile]) -> Option<String> {
+pub(super) fn unseen(files: &[ChangedFile]) -> Option<String> {
     let (lacking, them) = match (files.len(), lacking_diffs(files)) {
         (0, _) | (1, 1) => ("the diff is".to_owned(), "it"),
         (_, 0) => return None,
@@ -212,9 +208,9 @@ impl Question {
 fn choices(row: &Request, kind: RequestKind, has_fields: bool, dangers: &[String]) -> Vec<Choice> {
     let choice = |key, label: &str, gives: Gives| {
         let danger = match &gives {
-            Gives::Body(body) => again::asked_again(row, kind, dangers, body),
+            Gives::Body(body) => super::again::asked_again(row, kind, dangers, body),
             Gives::Reason => None,
-            Gives::Form => again::asked_again(row, kind, dangers, &json!({ "action": Word::Accept.decision() })),
+            Gives::Form => super::again::asked_again(row, kind, dangers, &json!({ "action": Word::Accept.decision() })),
         };
         Choice { key, label: label.to_owned(), gives, danger }
     };
@@ -243,7 +239,7 @@ fn choices(row: &Request, kind: RequestKind, has_fields: bool, dangers: &[String
 }
 
 /// Whether a path of a permission is surely inside a folder.
-fn is_inside(path: &Value, cwd: &str) -> bool {
+pub(super) fn is_inside(path: &Value, cwd: &str) -> bool {
     if path["value"]["kind"].as_str().or(path["kind"].as_str()) == Some("project_roots") {
         return true;
     }
@@ -544,7 +540,7 @@ impl ChangedFile {
     pub(crate) fn is_outside(&self, folder: Option<&str>) -> bool {
         let Some(folder) = folder.map(Path::new) else { return false };
         let is_outside =
-            |path: &String| danger::resolved(Some(folder), path).is_some_and(|path| !path.starts_with(folder));
+            |path: &String| super::danger::resolved(Some(folder), path).is_some_and(|path| !path.starts_with(folder));
         [Some(&self.path), self.moved_to.as_ref()].into_iter().flatten().any(is_outside)
     }
 
