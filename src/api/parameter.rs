@@ -123,7 +123,7 @@ impl fmt::Display for Moment {
 
 impl Parameter for Moment {
     fn read(text: &str) -> Result<Moment, String> {
-        micros_of(text).map(Moment).ok_or_else(|| "it must be a time as in RFC 3339".to_owned())
+        micros_of(text).map(Moment).ok_or_else(|| "it must be a time in UTC, such as 2026-11-01T09:30:00Z".to_owned())
     }
 }
 

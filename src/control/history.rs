@@ -15,15 +15,18 @@ use tokio::time::{Instant, timeout};
 use super::open_threads::with_repository;
 use super::routes::{Given, Refusal, Responded, SessionInfo, ThisSession, ok};
 use crate::api::{
-    ActivityDocument, Identities, IndexDocument, PrunedDocument, Request, SessionDocument, ThreadDocument,
-    ThreadIdentityDocument, TranscriptDocument,
+    ActivityDocument, Identities, IndexDocument, Parameters, PrunedDocument, Request, SessionDocument, ThreadDocument,
+    ThreadIdentityDocument, Transcript,
 };
 use crate::history::{Action, Activity, SessionActivity, ThreadActivity, ThreadIdentity, rfc3339_millis};
 use crate::index::{HISTORY_FILE, History, HistoryError, HistoryQuery, Index, IndexState, Pruned, ReadAt};
 use crate::journal::{Position, end_of, reader};
 
 /// Answers a query from the history.
-pub(super) async fn answer<Q: HistoryQuery>(ThisSession(app): ThisSession, Given(query): Given<Q>) -> Responded {
+pub(super) async fn answer<Q: HistoryQuery + Parameters>(
+    ThisSession(app): ThisSession,
+    Given(query): Given<Q>,
+) -> Responded {
     let historian = app.historian()?;
     let at = historian.catch_up().await;
     let unreadable = query.unreadable();
@@ -48,16 +51,15 @@ pub(super) async fn transcript(
     Path((_, thread_id)): Path<(String, String)>,
 ) -> Responded {
     let historian = app.historian()?;
-    let ReadAt { opened, .. } = historian.catch_up().await;
-    let of_thread = thread_id.clone();
-    let entries = historian.ask(opened, move |history| history.transcript(&of_thread, opened)).await;
-    let entries = entries?;
+    let at = historian.catch_up().await;
+    let query = Transcript { thread_id: thread_id.clone() };
+    let document = historian.ask(at.opened, move |history| query.read(history, at)).await?;
     let is_known = || historian.index.activity().threads(now_us()).iter().any(|thread| thread.thread_id == thread_id);
-    if entries.is_empty() && !is_known() {
+    if document.entries.is_empty() && !is_known() {
         let message = "unknown thread: this session has no messages of it";
         return Err(Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message));
     }
-    ok(&TranscriptDocument::of(thread_id, entries))
+    ok(&document)
 }
 
 // Access of the routes to the history.

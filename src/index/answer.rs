@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::query::{History, HistoryError, TableRow};
 use crate::api::{
-    ActionsQuery, Cursor, EventPage, EventsQuery, Identities, Limit, Parameters, Query, ReviewsQuery, RowPage,
-    ThreadIdentityDocument, ToolRowsQuery, TurnRowsQuery, UsageDocument, UsageQuery,
+    ActionsQuery, Cursor, EventPage, EventsQuery, Identities, Limit, Query, ReviewsQuery, RowPage,
+    ThreadIdentityDocument, ToolRowsQuery, Transcript, TranscriptDocument, TurnRowsQuery, UsageDocument, UsageQuery,
 };
 use crate::history::ThreadIdentity;
 
@@ -31,9 +31,7 @@ impl ReadAt {
 }
 
 /// A query that a history answers.
-pub(crate) trait HistoryQuery:
-    Parameters + Query<Document: Serialize + Send + 'static> + Send + 'static
-{
+pub(crate) trait HistoryQuery: Query<Document: Serialize + Send + 'static> + Send + 'static {
     /// Reads the document.
     fn read(&self, history: &History, at: ReadAt) -> Result<Self::Document, HistoryError>;
 
@@ -96,6 +94,12 @@ impl HistoryQuery for UsageQuery {
         let ids: BTreeSet<String> = of_turns.chain(usage.threads.iter().map(|it| it.thread_id.clone())).collect();
         let ids: Vec<String> = ids.into_iter().collect();
         Ok(UsageDocument { identities: history.recorded_identities(&ids, at.opened), usage })
+    }
+}
+
+impl HistoryQuery for Transcript {
+    fn read(&self, history: &History, at: ReadAt) -> Result<TranscriptDocument, HistoryError> {
+        Ok(TranscriptDocument::of(self.thread_id.clone(), history.transcript(&self.thread_id, at.opened)?))
     }
 }
 

@@ -94,7 +94,7 @@ impl Read {
     }
 
     /// The relay's response to `GET path`, or the result of `read` if none is running.
-    pub(crate) fn ask<T: DeserializeOwned>(
+    fn ask<T: DeserializeOwned>(
         &mut self,
         path: &str,
         read: impl Fn(&OfflineSession) -> Result<T, HistoryError>,

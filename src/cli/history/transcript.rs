@@ -15,7 +15,7 @@ use super::below::{Below, Detail, More, below, lines_of};
 use super::entry::{Words, words};
 use super::export::{self, Format};
 use super::{LATEST, NotAThread, find, known, latest_of_all, read_of};
-use crate::api::{Entry, Query as _, Transcript, TranscriptDocument};
+use crate::api::{Entry, Transcript, TranscriptDocument};
 use crate::config::Environment;
 use crate::control::recorded_threads;
 use crate::store::{Found, label};
@@ -87,9 +87,7 @@ const BRIEF: Detail = Detail { output_lines_max: Some(OUTPUT_LINES_MAX), has_dif
 /// Prints or exports a transcript.
 pub(in crate::cli) fn run_transcript(arguments: &TranscriptArguments, environment: &Environment) -> Done {
     let (mut read, thread) = chosen(arguments, environment)?;
-    let query = Transcript { thread_id: thread.clone() };
-    let TranscriptDocument { entries, .. } = read
-        .ask(&query.path(), |past| Ok(TranscriptDocument::of(thread.clone(), past.history.transcript(&thread, 0)?)))?;
+    let TranscriptDocument { entries, .. } = read.query(&Transcript { thread_id: thread.clone() })?;
     if entries.is_empty() {
         return Err(CliError::failed(format!("no messages in thread {thread} yet")));
     }

@@ -20,8 +20,8 @@ use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
 use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
 use crate::api::{
-    Content, Entry, Limit, Query as _, Request, SessionDocument, ThreadDocument, Transcript, TranscriptDocument,
-    TurnReply, TurnRowDocument, TurnRowsQuery, WhichRequests,
+    Content, Entry, Limit, Request, SessionDocument, ThreadDocument, Transcript, TranscriptDocument, TurnReply,
+    TurnRowDocument, TurnRowsQuery, WhichRequests,
 };
 use crate::config::Environment;
 use crate::config::parse_duration;
@@ -577,10 +577,7 @@ fn rows(read: &mut Read, since_id: Option<u64>, limit: u64) -> Result<Vec<TurnRo
 /// The model's last message in a turn.
 fn last_message(read: &mut Read, turn: &TurnReply) -> Result<Option<String>, CliError> {
     let thread_id = turn.thread_id.as_deref().unwrap_or_default();
-    let query = Transcript { thread_id: thread_id.to_owned() };
-    let answer = read.ask(&query.path(), |past| {
-        Ok(TranscriptDocument::of(thread_id.to_owned(), past.history.transcript(thread_id, 0)?))
-    });
+    let answer = read.query(&Transcript { thread_id: thread_id.to_owned() });
     let Ok(TranscriptDocument { entries, .. }) = answer else { return Ok(None) };
     let turn_id = turn.turn_id.as_deref();
     Ok(entries.iter().rev().find_map(|entry| match Entry::read(entry.get())? {
