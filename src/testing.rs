@@ -105,7 +105,7 @@ pub mod terminals {
 pub mod websocket {
     pub use crate::websocket::{
         Accepting, CLIENT_MESSAGE_BYTES_MAX, Close, ConnectError, Connecting, End, Ended, Flushed, Reading, Refusal,
-        Request, Response, SERVER_FRAME_BYTES_MAX, SERVER_MESSAGE_BYTES_MAX, Utf8Bytes, Violation,
+        Response, SERVER_FRAME_BYTES_MAX, SERVER_MESSAGE_BYTES_MAX, UpgradeRequest, Utf8Bytes, Violation,
     };
 }
 

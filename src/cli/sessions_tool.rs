@@ -50,12 +50,12 @@ pub(super) struct SessionsArguments {
 
 #[derive(Serialize)]
 struct Listing<'a> {
-    sessions: &'a [Row],
+    sessions: &'a [SessionLine],
 }
 
 /// A session, with the threads of persons that are open in it.
 #[derive(Debug, Serialize)]
-struct Row {
+struct SessionLine {
     #[serde(flatten)]
     session: ListedSession,
     threads: Vec<ThreadRow>,
@@ -86,9 +86,10 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
 }
 
 /// The rows for `found`, with names that are unique in `all`.
-fn rows(found: &[Found], all: &[Found]) -> Vec<Row> {
+fn rows(found: &[Found], all: &[Found]) -> Vec<SessionLine> {
     let states = select_session::at_once(found, state);
-    let row = |(session, (state, threads))| Row { session: control::listed_session(session, all, state), threads };
+    let row =
+        |(session, (state, threads))| SessionLine { session: control::listed_session(session, all, state), threads };
     found.iter().zip(states).map(row).collect()
 }
 
@@ -129,11 +130,11 @@ fn open_threads(document: &SessionDocument) -> Vec<ThreadRow> {
     threads
 }
 
-fn as_table(rows: &[Row], clock: &Clock, to: Screen) -> String {
+fn as_table(rows: &[SessionLine], clock: &Clock, to: Screen) -> String {
     table_within(rows, clock, to, screen::columns(to))
 }
 
-fn table_within(rows: &[Row], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
+fn table_within(rows: &[SessionLine], clock: &Clock, to: Screen, columns_max: Option<usize>) -> String {
     let mut columns = columns(clock);
     columns.insert(2, Column::whole("RELAY").spare());
     columns.insert(5, Column::number("PID").spare());
@@ -165,7 +166,7 @@ pub(super) fn cells_of(row: &ListedSession, clock: &Clock, to: Screen) -> Vec<Ce
 }
 
 /// Where a session works: of a hub, the folders of its threads.
-fn folders(Row { session, threads }: &Row) -> String {
+fn folders(SessionLine { session, threads }: &SessionLine) -> String {
     let folders: BTreeSet<&str> = threads.iter().filter_map(|thread| thread.cwd.as_deref()).collect();
     match folders.len() {
         0 => session.cwd.clone().unwrap_or_else(|| "-".to_owned()),
@@ -173,7 +174,7 @@ fn folders(Row { session, threads }: &Row) -> String {
     }
 }
 
-fn as_cells(whole: &Row, clock: &Clock, to: Screen) -> Vec<Cell> {
+fn as_cells(whole: &SessionLine, clock: &Clock, to: Screen) -> Vec<Cell> {
     let row = &whole.session;
     let (life, tone) = if row.live { ("live", Tone::Good) } else { ("stopped", Tone::Faint) };
     let mut cells = cells_of(row, clock, to);
@@ -543,7 +544,7 @@ pub(super) fn run_tui(arguments: &TuiArguments, environment: &Environment) -> Do
 mod tests {
     use super::*;
 
-    fn row(id: &str, live: bool, pid: Option<u32>) -> Row {
+    fn row(id: &str, live: bool, pid: Option<u32>) -> SessionLine {
         let session = ListedSession {
             session_id: format!("0192aaaa-{id}"),
             short_id: id.to_owned(),
@@ -554,7 +555,7 @@ mod tests {
             cwd: Some("/home/proj".to_owned()),
             pid,
         };
-        Row { session, threads: Vec::new() }
+        SessionLine { session, threads: Vec::new() }
     }
 
     fn action(kind: &str, status: &str, summary: &str) -> ActionDocument {
@@ -574,7 +575,7 @@ mod tests {
             cwd: Some(cwd.to_owned()),
             last_used_at: None,
         };
-        let hub = Row { threads: vec![thread("/b"), thread("/a"), thread("/b")], ..row("ab01", true, Some(7)) };
+        let hub = SessionLine { threads: vec![thread("/b"), thread("/a"), thread("/b")], ..row("ab01", true, Some(7)) };
         let shown = |to| as_table(std::slice::from_ref(&hub), &Clock::stopped("2026-01-02T03:04:07Z"), to);
         assert!(shown(Screen::Plain).ends_with("  /a, /b\n") && shown(Screen::None).ends_with("  /home/proj\n"));
     }

@@ -148,7 +148,7 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     }
     notes.iter().for_each(|note| say(note));
     let all = select_session::all_quietly(environment)?;
-    let shown = Shown { by: arguments.by, counted: &counted, groups: &groups, all: &all, clock: &clock };
+    let shown = UsageTable { by: arguments.by, counted: &counted, groups: &groups, all: &all, clock: &clock };
     let to = Screen::of_stdout(environment);
     Ok(worst.max(screen::print(&shown.text(to, screen::columns(to), since.is_none()))))
 }
@@ -156,7 +156,7 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
 /// The turns in groups, in the order of the rows. Threads that no person speaks in have groups of their own.
 fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    let mut known: HashMap<Key<'_>, usize> = HashMap::new();
+    let mut known: HashMap<GroupKey<'_>, usize> = HashMap::new();
     for (number, of_session) in counted.iter().enumerate() {
         for turn in &of_session.usage.turns {
             let kind = of_session.kind(turn);
@@ -185,7 +185,7 @@ fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
 /// What turns of one group have in common, besides the kind of their threads.
 type Parts<'a> = [Option<Cow<'a, str>>; 2];
 
-type Key<'a> = (ThreadKind, Parts<'a>);
+type GroupKey<'a> = (ThreadKind, Parts<'a>);
 
 /// The key of the group of a turn; `None` if each turn is a group.
 fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Option<Parts<'a>> {
@@ -346,7 +346,7 @@ fn last_limits<'a>(counted: &'a [Counted<'_>]) -> Vec<&'a RateLimitDocument> {
 }
 
 /// All that is printed for a person or a program that reads columns.
-struct Shown<'a> {
+struct UsageTable<'a> {
     by: By,
     counted: &'a [Counted<'a>],
     groups: &'a [Group],
@@ -354,7 +354,7 @@ struct Shown<'a> {
     clock: &'a Clock,
 }
 
-impl Shown<'_> {
+impl UsageTable<'_> {
     /// `of_all_time` adds the rows of tokens outside of the record, which have no time.
     fn text(&self, to: Screen, columns_max: Option<usize>, of_all_time: bool) -> String {
         let most = self.groups.iter().map(|group| group.used.tokens.total_tokens).max().unwrap_or(0);
@@ -659,7 +659,7 @@ mod tests {
         let clock = Clock::stopped("2026-11-02T12:00:00Z");
         let groups = groups(&counted, by, &clock);
         let all = [session.clone()];
-        Shown { by, counted: &counted, groups: &groups, all: &all, clock: &clock }.text(to, columns_max, true)
+        UsageTable { by, counted: &counted, groups: &groups, all: &all, clock: &clock }.text(to, columns_max, true)
     }
 
     fn check(by: By, to: Screen, columns_max: Option<usize>, expect: &str) {
@@ -720,7 +720,7 @@ mod tests {
         assert_eq!(names(By::Thread), [["\"proj (tui)\"", "\"work\""], ["\"hub\"", "\"work\""]]);
         let groups = groups(&counted, By::Session, &clock);
         let all = [session.clone()];
-        let shown = Shown { by: By::Session, counted: &counted, groups: &groups, all: &all, clock: &clock };
+        let shown = UsageTable { by: By::Session, counted: &counted, groups: &groups, all: &all, clock: &clock };
         let text = shown.text(Screen::Plain, Some(120), true);
         let row = text.lines().find(|line| line.starts_with("work ")).expect("its row");
         assert_eq!(row.split_whitespace().nth(1), Some("hub"), "{text}");

@@ -137,7 +137,7 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
 }
 
 /// The sessions to show, and the only one of them, if the user names one.
-fn shown(arguments: &WebArguments, home: &Path, environment: &Environment) -> Result<Shown, CliError> {
+fn shown(arguments: &WebArguments, home: &Path, environment: &Environment) -> Result<ServedSource, CliError> {
     let named = arguments.session.as_deref();
     #[cfg(feature = "fleet")]
     if arguments.fleet {
@@ -150,7 +150,7 @@ fn shown(arguments: &WebArguments, home: &Path, environment: &Environment) -> Re
     Ok((Arc::new(home), session.map(|found| found.id)))
 }
 
-type Shown = (Arc<dyn Source>, Option<String>);
+type ServedSource = (Arc<dyn Source>, Option<String>);
 
 fn print(document: &impl Serialize, text: &str, as_json: bool) -> i32 {
     match as_json {

@@ -96,13 +96,13 @@ pub trait Host {
 /// The queues between clients and the server.
 pub trait Links {
     /// A line as it was read, or a piece of one.
-    type Item;
+    type Unit;
 
     /// The line of an item, and what the engine reads.
-    fn line<'a>(&'a self, from: Side, item: &'a Self::Item) -> (Line<'a>, Incoming<'a>);
+    fn line<'a>(&'a self, from: Side, item: &'a Self::Unit) -> (Line<'a>, Incoming<'a>);
 
     /// Queues what was decided; returns how many bytes of the line go on.
-    fn queue(&mut self, conn: Conn, from: Side, item: Self::Item, decided: Decided) -> Option<usize>;
+    fn queue(&mut self, conn: Conn, from: Side, item: Self::Unit, decided: Decided) -> Option<usize>;
 
     /// Queues lines for an end, between two others of its link.
     fn send(&mut self, conn: Conn, to: Side, lines: Vec<Vec<u8>>, mark: Option<Token>);
@@ -175,7 +175,7 @@ impl<L: Links> Driver<L> {
         host: &mut impl Host,
         now: Now,
         (conn, from): (Conn, Side),
-        items: &mut Vec<L::Item>,
+        items: &mut Vec<L::Unit>,
         effects: &mut Vec<Effect>,
     ) {
         let waiting = host.engine().context_waiting();

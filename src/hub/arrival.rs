@@ -13,7 +13,7 @@ use crate::engine::{Effect, Input, Peer, Transport};
 use crate::os::polling::PollFlags;
 use crate::os::processes;
 use crate::socket::{FaultChange, LOOK_EVERY, Refused};
-use crate::websocket::{Accepted, Accepting, Connecting, Request};
+use crate::websocket::{Accepted, Accepting, Connecting, UpgradeRequest};
 use crate::wire::Side;
 
 /// Clients whose handshake is not complete. A further one takes the place of the one that has taken longest to send its request.
@@ -233,7 +233,7 @@ impl Hub {
         }
     }
 
-    fn connect(&self, request: &Request) -> std::io::Result<Connecting> {
+    fn connect(&self, request: &UpgradeRequest) -> std::io::Result<Connecting> {
         Connecting::new(super::connect(&self.server.socket)?, request)
     }
 
@@ -241,7 +241,7 @@ impl Hub {
     pub(super) fn advance_own(&mut self, is_ready: bool, effects: &mut Vec<Effect>) {
         let now = self.core.clock.elapsed();
         match self.driver.links.own {
-            Own::Due(due) if due <= now => match self.connect(&Request::of_path("/rpc")) {
+            Own::Due(due) if due <= now => match self.connect(&UpgradeRequest::of_path("/rpc")) {
                 Ok(connecting) => {
                     self.own_handshake = Some(connecting);
                     self.driver.links.own = Own::Connecting(now);

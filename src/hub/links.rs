@@ -127,7 +127,7 @@ fn is_answer(line: &[u8]) -> bool {
 }
 
 impl<E: LinkEnd> Links for HubLinks<E> {
-    type Item = Utf8Bytes;
+    type Unit = Utf8Bytes;
 
     fn line<'a>(&'a self, _: Side, message: &'a Utf8Bytes) -> (Line<'a>, Incoming<'a>) {
         let line = Line { bytes: message.as_bytes(), end: LineEnd::Newline };

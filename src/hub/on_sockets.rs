@@ -271,7 +271,7 @@ impl Hub {
 }
 
 impl Session for Hub {
-    type End = Polls;
+    type Polled = Polls;
     type Ending = Ending;
 
     fn core(&self) -> &Core {

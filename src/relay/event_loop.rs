@@ -21,7 +21,7 @@ const FEW: usize = 5;
 /// A relay, or a hub.
 pub(crate) trait Session {
     /// An end that is polled.
-    type End: Copy;
+    type Polled: Copy;
     /// Why the loop ends.
     type Ending;
 
@@ -33,13 +33,13 @@ pub(crate) trait Session {
     fn settle(&mut self, effects: &mut Vec<Effect>) -> Option<Self::Ending>;
 
     /// The ends that can be read or written now.
-    fn interests<'a>(&'a self, polled: &mut Polled<'a, Self::End>);
+    fn interests<'a>(&'a self, polled: &mut Polled<'a, Self::Polled>);
 
     /// When something is due, besides what is due in the core. It does not wait if that is now.
     fn next_deadline(&self) -> Option<Duration>;
 
     /// The wait is over, and nothing has been read yet.
-    fn woken(&mut self, woken: &Woken<Self::End>, effects: &mut Vec<Effect>);
+    fn woken(&mut self, woken: &Woken<Self::Polled>, effects: &mut Vec<Effect>);
 
     fn signalled(&mut self, numbers: Vec<i32>, now: Now, effects: &mut Vec<Effect>) -> Option<Self::Ending>;
 
@@ -50,7 +50,7 @@ pub(crate) trait Session {
     fn attach(&mut self, admission: ApiCallId, client: Option<UnixStream>, now: Now, effects: &mut Vec<Effect>);
 
     /// Reads and writes what can be read and written.
-    fn pass(&mut self, woken: &Woken<Self::End>, now: Now, effects: &mut Vec<Effect>) -> Option<Self::Ending>;
+    fn pass(&mut self, woken: &Woken<Self::Polled>, now: Now, effects: &mut Vec<Effect>) -> Option<Self::Ending>;
 
     /// Does what is due, besides the engine's own deadlines.
     fn finish_round(&mut self, now: Now, effects: &mut Vec<Effect>) -> Option<Self::Ending>;
@@ -116,7 +116,7 @@ pub(crate) fn step<S: Session>(
 }
 
 /// Polls until an end is ready, a signal or a message comes, or something is due.
-fn wait<S: Session>(session: &S, until: Option<Duration>) -> Woken<S::End> {
+fn wait<S: Session>(session: &S, until: Option<Duration>) -> Woken<S::Polled> {
     let core = session.core();
     let mut polled = Polled::new(&core.signals);
     session.interests(&mut polled);

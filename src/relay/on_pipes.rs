@@ -40,7 +40,7 @@ pub(super) struct Relay {
 
 /// What the loop polls for a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum RelayEnd {
     /// The direction from this side: what it reads from, or what it writes to.
     Of(Side),
     /// Only shows that the client is gone.
@@ -163,7 +163,7 @@ impl Relay {
 }
 
 impl Session for Relay {
-    type End = End;
+    type Polled = RelayEnd;
     type Ending = Exit;
 
     fn core(&self) -> &Core {
@@ -182,15 +182,15 @@ impl Session for Relay {
         exit
     }
 
-    fn interests<'a>(&'a self, polled: &mut Polled<'a, End>) {
+    fn interests<'a>(&'a self, polled: &mut Polled<'a, RelayEnd>) {
         if let Some(interest) = self.driver.links.from_client.interest() {
-            polled.add(End::Of(Side::Client), interest);
+            polled.add(RelayEnd::Of(Side::Client), interest);
         }
         if let Some(interest) = self.driver.links.from_server.interest() {
-            polled.add(End::Of(Side::Server), interest);
+            polled.add(RelayEnd::Of(Side::Server), interest);
         }
         if let Some(interest) = self.hang_up_poll() {
-            polled.add(End::HungUp, interest);
+            polled.add(RelayEnd::HungUp, interest);
         }
     }
 
@@ -200,8 +200,8 @@ impl Session for Relay {
         earlier(earlier(self.delivery_due(), self.client_stalled_at()), ended)
     }
 
-    fn woken(&mut self, woken: &Woken<End>, effects: &mut Vec<Effect>) {
-        self.report_output_after_wait(woken.has(End::Of(Side::Server)), effects);
+    fn woken(&mut self, woken: &Woken<RelayEnd>, effects: &mut Vec<Effect>) {
+        self.report_output_after_wait(woken.has(RelayEnd::Of(Side::Server)), effects);
     }
 
     fn signalled(&mut self, numbers: Vec<i32>, now: Now, effects: &mut Vec<Effect>) -> Option<Exit> {
@@ -224,18 +224,18 @@ impl Session for Relay {
         self.attach_client(admission, client, now, effects);
     }
 
-    fn pass(&mut self, woken: &Woken<End>, now: Now, effects: &mut Vec<Effect>) -> Option<Exit> {
-        if woken.has(End::HungUp) {
+    fn pass(&mut self, woken: &Woken<RelayEnd>, now: Now, effects: &mut Vec<Effect>) -> Option<Exit> {
+        if woken.has(RelayEnd::HungUp) {
             self.handle_disconnect(now, effects);
         }
-        if woken.has(End::Of(Side::Client)) {
+        if woken.has(RelayEnd::Of(Side::Client)) {
             self.advance(Side::Client, now, effects);
             // Our own answers to a client's request come before the server's next lines.
             if let Some(exit) = self.carry_out_all(effects) {
                 return Some(exit);
             }
         }
-        if woken.has(End::Of(Side::Server)) {
+        if woken.has(RelayEnd::Of(Side::Server)) {
             self.advance(Side::Server, now, effects);
         }
         None

@@ -32,7 +32,7 @@ impl<S: ReadEnd, K: WriteEnd> Pair<S, K> {
 }
 
 impl<S: ReadEnd, K: WriteEnd> Links for Pair<S, K> {
-    type Item = Frame;
+    type Unit = Frame;
 
     fn line<'a>(&'a self, from: Side, frame: &'a Frame) -> (Line<'a>, Incoming<'a>) {
         match frame {

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::danger::{self, Place};
+use super::danger::{self, CommandPlace};
 use super::view::{ChangedFile, RequestView, is_inside, unseen};
 use crate::api::Request;
 use crate::engine::{RequestKind, RequestType, Subject, one_line, permissions_in_words};
@@ -99,7 +99,7 @@ pub(super) fn dangers(row: &Request, kind: RequestKind, files: &[ChangedFile]) -
 /// What looks dangerous in the words of the command.
 fn in_words(row: &Request) -> Vec<String> {
     let payload = &row.request_payload;
-    let place = Place { folder: folder_of(row), cwd: payload["cwd"].as_str() };
+    let place = CommandPlace { folder: folder_of(row), cwd: payload["cwd"].as_str() };
     match CommandText::of(&payload["command"]) {
         Some(CommandText::Line(line)) => danger::of_line(line, place),
         Some(CommandText::Words(words)) => danger::of_words(&words, place),

@@ -19,7 +19,7 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const WORDS_MAX: usize = 100_000;
 
 /// Programs with the words that make them dangerous.
-struct Row {
+struct ProgramRow {
     /// A name that ends with `*` stands for all that begin so.
     programs: &'static [&'static str],
     /// The first argument that is not an option; empty if any will do.
@@ -37,13 +37,13 @@ const fn row(
     under: &'static [&'static str],
     with: &'static [&'static str],
     reason: &'static str,
-) -> Row {
-    Row { programs, under, with, without: &[], reason }
+) -> ProgramRow {
+    ProgramRow { programs, under, with, without: &[], reason }
 }
 
-impl Row {
-    const fn without(self, without: &'static [&'static str]) -> Row {
-        Row { without, ..self }
+impl ProgramRow {
+    const fn without(self, without: &'static [&'static str]) -> ProgramRow {
+        ProgramRow { without, ..self }
     }
 }
 
@@ -61,7 +61,7 @@ const ANY: &[&str] = &[""];
 const ADDRESSES: &[&str] = &["://", "git@", "github:", "gitlab:", "bitbucket:"];
 
 #[rustfmt::skip]
-const TABLE: &[Row] = &[
+const TABLE: &[ProgramRow] = &[
     row(&["rm"], &[], &["-r", "-R", "--recursive"], "deletes folders with all that is in them"),
     row(&["find"], &[], &["-delete"], "deletes all that it finds"),
     row(&["shred"], &[], &[], "destroys the content of files"),
@@ -154,7 +154,7 @@ const ABBREVIATE: [&str; 5] = ["rm", "chmod", "chown", "chgrp", "wget"];
 
 /// Where a command starts, as far as it is known.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place<'a> {
+pub(super) struct CommandPlace<'a> {
     /// The folder of its thread.
     pub(super) folder: Option<&'a str>,
     /// The folder in which it starts.
@@ -162,7 +162,7 @@ pub(super) struct Place<'a> {
 }
 
 /// Why a line for a shell looks dangerous: each reason once.
-pub(super) fn of_line(line: &str, place: Place<'_>) -> Vec<String> {
+pub(super) fn of_line(line: &str, place: CommandPlace<'_>) -> Vec<String> {
     let mut look = Look::at(place);
     let looked_at = &line[..line.floor_char_boundary(LINE_BYTES_MAX)];
     look.line(looked_at, User::Own);
@@ -173,7 +173,7 @@ pub(super) fn of_line(line: &str, place: Place<'_>) -> Vec<String> {
 }
 
 /// The same for a command that is given as its words.
-pub(super) fn of_words(words: &[&str], place: Place<'_>) -> Vec<String> {
+pub(super) fn of_words(words: &[&str], place: CommandPlace<'_>) -> Vec<String> {
     let mut look = Look::at(place);
     let words: Vec<ShellWord> = words.iter().map(|word| ShellWord::plain(word)).collect();
     look.program(&words, &Input::default(), User::Own);
@@ -214,7 +214,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn at(place: Place<'_>) -> Look<'_> {
+    fn at(place: CommandPlace<'_>) -> Look<'_> {
         let path = |text: Option<&'_ str>| text.map(Path::new).filter(|path| path.is_absolute()).map(Path::to_path_buf);
         let folder = place.folder.map(Path::new).filter(|path| path.is_absolute());
         Look {
@@ -592,7 +592,7 @@ fn below<'a>(name: &str, under: &[&str], said: &'a [&'a str]) -> Option<&'a [&'a
     said.get(at).is_some_and(|first| under.contains(first)).then(|| &said[at + 1..])
 }
 
-/// Whether one of the arguments is one of these; see [`Row::with`].
+/// Whether one of the arguments is one of these; see [`ProgramRow::with`].
 fn has(name: &str, arguments: &[&str], wanted: &[&str]) -> bool {
     let values = letters_with_value(name);
     let mut has_options = true;
@@ -643,7 +643,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place<'static> = Place { folder: Some("/w/proj"), cwd: Some("/w/proj/src") };
+    const PLACE: CommandPlace<'static> = CommandPlace { folder: Some("/w/proj"), cwd: Some("/w/proj/src") };
 
     const RM: &str = "deletes folders with all that is in them";
     const OUTSIDE: &str = "writes a file outside the folder";
@@ -757,9 +757,9 @@ mod tests {
     #[test]
     fn unknown_folders_have_no_outside() {
         for (folder, cwd) in [(None, None), (None, Some("/w")), (Some(""), Some("/w")), (Some("w"), None)] {
-            assert_eq!(of_line("x > /etc/y > ../../z", Place { folder, cwd }), [""; 0], "{folder:?} {cwd:?}");
+            assert_eq!(of_line("x > /etc/y > ../../z", CommandPlace { folder, cwd }), [""; 0], "{folder:?} {cwd:?}");
         }
-        let root = Place { folder: Some("/"), cwd: None };
+        let root = CommandPlace { folder: Some("/"), cwd: None };
         assert_eq!(of_line("x > /etc/y", root), [""; 0]);
     }
 
@@ -784,7 +784,7 @@ mod tests {
         #[test]
         fn any_text_can_be_looked_at(text in "\\PC{0,80}", words in prop::collection::vec("\\PC{0,12}", 0..8)) {
             of_line(&text, PLACE);
-            of_words(&words.iter().map(String::as_str).collect::<Vec<_>>(), Place::default());
+            of_words(&words.iter().map(String::as_str).collect::<Vec<_>>(), CommandPlace::default());
         }
 
         /// Texts of the marks and words that mean something.

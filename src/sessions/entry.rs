@@ -341,7 +341,7 @@ const SAID_CHARS_MAX: usize = 120;
 
 /// Facts that are not entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct EntryFacts {
     /// By thread; the most recently active thread is last.
     threads: Vec<(String, ThreadFacts)>,
 }
@@ -371,7 +371,7 @@ struct OpenedThread {
     id: Option<String>,
 }
 
-impl Facts {
+impl EntryFacts {
     /// The facts of a thread, or of the most recently active one of a person.
     pub(crate) fn of(&self, thread_id: Option<&str>) -> Option<&ThreadFacts> {
         let is_it = |(id, facts): &&(String, ThreadFacts)| match thread_id {

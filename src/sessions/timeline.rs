@@ -14,7 +14,7 @@ use crate::history::{
 };
 use crate::protocol::Method;
 use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Kind, Looking, Matcher, Stage};
-pub(crate) use crate::sessions::entry::{Facts, Range, SessionEvent};
+pub(crate) use crate::sessions::entry::{EntryFacts, Range, SessionEvent};
 use crate::sessions::entry::{asked, body, changed, changes_listed, describe_review, files_of_diff, in_words, title};
 use crate::text::lasted;
 
@@ -42,7 +42,7 @@ pub(crate) struct Timeline {
     pub missed: u64,
     /// Whether there are entries before the first.
     pub has_older: bool,
-    pub facts: Facts,
+    pub facts: EntryFacts,
     /// The search among entries that leave the window.
     looking: Option<Looking>,
 }
@@ -66,7 +66,7 @@ impl Timeline {
             is_held: false,
             missed: 0,
             has_older: false,
-            facts: Facts::default(),
+            facts: EntryFacts::default(),
             looking: None,
         }
     }

@@ -6,7 +6,7 @@ use super::folds::{Sieve, matcher};
 use super::form::Field;
 use super::keys::{Action, AnswerKey, Browse, Move};
 use super::model::Command;
-use super::model::{About, Awaited, Focus, Model, Note, Session, Tone, Unfolded};
+use super::model::{About, AwaitedRead, Focus, Model, Note, Session, Tone, Unfolded};
 use super::pressed::{ask_journal, follow, say};
 use super::review;
 use crate::engine::OverruleFor;
@@ -143,7 +143,7 @@ fn cursor_index(session: &Session, timeline: &Timeline) -> usize {
 /// Moves to the start of the session, which is read again if it is outside the window.
 fn first(session: &mut Session) -> Vec<Command> {
     match session.timeline.as_ref().is_some_and(|timeline| timeline.has_older) {
-        true => ask_journal(session, Awaited::Page, Command::Read(Read::Start)),
+        true => ask_journal(session, AwaitedRead::Page, Command::Read(Read::Start)),
         false => to_first(session),
     }
 }
@@ -162,7 +162,7 @@ pub(super) fn to_first(session: &mut Session) -> Vec<Command> {
             let last = timeline.entries().back().map(|entry| entry.key.clone()).filter(|_| timeline.is_held);
             let matcher = matcher(session);
             last.map_or_else(Vec::new, |from| {
-                ask_journal(session, Awaited::Match, Command::Read(Read::Find { matcher, from, way: Way::Forward }))
+                ask_journal(session, AwaitedRead::Match, Command::Read(Read::Find { matcher, from, way: Way::Forward }))
             })
         }
     }
@@ -189,10 +189,10 @@ fn back(session: &mut Session, by: usize) -> Vec<Command> {
     }
     let first = timeline.entries().front().map_or(Key::JOURNAL_BEGINS, |entry| entry.key.clone());
     match (session.filter, &session.thread) {
-        (None, None) => ask_journal(session, Awaited::Page, Command::Read(Read::Older(first))),
+        (None, None) => ask_journal(session, AwaitedRead::Page, Command::Read(Read::Older(first))),
         (Some(_), _) | (_, Some(_)) => {
             let matcher = matcher(session);
-            ask_journal(session, Awaited::Match, Command::Read(Read::Find { matcher, from: first, way: Way::Back }))
+            ask_journal(session, AwaitedRead::Match, Command::Read(Read::Find { matcher, from: first, way: Way::Back }))
         }
     }
 }
@@ -214,7 +214,7 @@ fn forward(session: &mut Session, by: usize) -> Vec<Command> {
         return Vec::new();
     }
     match timeline.entries().back().map(|entry| entry.key.clone()).filter(|_| timeline.is_held) {
-        Some(last) => ask_journal(session, Awaited::Page, Command::Read(Read::Newer(last))),
+        Some(last) => ask_journal(session, AwaitedRead::Page, Command::Read(Read::Newer(last))),
         None => {
             session.cursor = None;
             Vec::new()
@@ -328,7 +328,7 @@ fn find(model: &mut Model, matcher: Matcher, way: Way) -> Vec<Command> {
             if session.reading.is_none() {
                 session.missing = Some(missing);
             }
-            ask_journal(session, Awaited::Match, Command::Read(Read::Find { matcher, from, way }))
+            ask_journal(session, AwaitedRead::Match, Command::Read(Read::Find { matcher, from, way }))
         }
         None => {
             say(model, Tone::Plain, missing);

@@ -244,7 +244,7 @@ pub(crate) struct Session {
     /// The note if the search in progress finds nothing.
     pub missing: Option<String>,
     /// The reason of the read in progress.
-    pub reading: Option<Awaited>,
+    pub reading: Option<AwaitedRead>,
     /// The part of the screen that receives keys.
     pub focus: Focus,
     /// The request on the screen.
@@ -258,7 +258,7 @@ pub(crate) struct Session {
 
 /// The purpose of a read of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum AwaitedRead {
     Page,
     Match,
 }

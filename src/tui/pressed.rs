@@ -12,7 +12,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::form::{Field, Form};
 use super::keys::{Action, Global, KeyPlace, Letters, Move, action, valid};
 use super::lists::Destination;
-use super::model::{About, Answering, Awaited, DocumentSubject, Focus, Mode, Model, NOTE_US, Note, Session, Tone};
+use super::model::{About, Answering, AwaitedRead, DocumentSubject, Focus, Mode, Model, NOTE_US, Note, Session, Tone};
 use super::model::{Command, UiEnd};
 use super::pointing::Mouse;
 use super::{browse, inbox, list, respond, review, threads};
@@ -381,7 +381,7 @@ pub(super) fn keep(model: &mut Model) {
 /// Restarts the timeline at its end.
 pub(super) fn follow(session: &mut Session) -> Vec<Command> {
     session.epoch += 1;
-    session.reading = Some(Awaited::Page);
+    session.reading = Some(AwaitedRead::Page);
     vec![Command::Follow { epoch: session.epoch }]
 }
 
@@ -428,7 +428,7 @@ pub(super) fn next_request(model: &mut Model) {
 }
 
 /// Starts a read of the journal, one at a time.
-pub(super) fn ask_journal(session: &mut Session, awaited: Awaited, command: Command) -> Vec<Command> {
+pub(super) fn ask_journal(session: &mut Session, awaited: AwaitedRead, command: Command) -> Vec<Command> {
     if session.reading.is_some() {
         return Vec::new();
     }

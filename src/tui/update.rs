@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::browse;
 use super::lists::{Destination, ListLine};
-use super::model::{About, Awaited, DocumentSubject, Focus, Model, Session, Tone};
+use super::model::{About, AwaitedRead, DocumentSubject, Focus, Model, Session, Tone};
 use super::model::{Command, Event};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
@@ -109,7 +109,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
                 timeline.facts = before.facts;
             }
             session.timeline = Some(timeline);
-            session.reading = Some(Awaited::Page);
+            session.reading = Some(AwaitedRead::Page);
         }
         News::Events { epoch, events } if epoch == session.epoch => return take_events(session, events, model.now_us),
         News::Glanced(..) | News::Restored { .. } | News::Events { .. } => {}

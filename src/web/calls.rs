@@ -58,7 +58,7 @@ pub(super) struct Answers {
 /// A message to codex.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Message {
+pub(super) struct SentMessage {
     text: String,
     #[serde(default)]
     thread_id: Option<String>,
@@ -105,7 +105,7 @@ pub(super) fn diff(on: On<'_>, request_id: &str, file: usize, from: usize) -> Re
     }
 }
 
-pub(super) fn send(on: On<'_>, message: &Message) -> Responded {
+pub(super) fn send(on: On<'_>, message: &SentMessage) -> Responded {
     let mut body = json!({ "text": message.text });
     message.thread_id.iter().for_each(|thread_id| body["thread_id"] = json!(thread_id));
     post(on, "/sessions/self/input", &body)

@@ -19,7 +19,7 @@ use tokio::time::{interval, sleep};
 use super::access::Visitor;
 use super::inbox::{self, Changes};
 use super::routes::App;
-use super::timeline::{Reader, Told, Wanted};
+use super::timeline::{TimelineReader, Told, Wanted};
 use crate::control;
 use crate::store::Found;
 
@@ -44,7 +44,7 @@ type Sender = mpsc::Sender<Event>;
 pub(super) enum Timeline {
     /// The tab shows the inbox only.
     None,
-    Read(Reader),
+    Read(TimelineReader),
     /// Tabs show too many other sessions. The tab has the inbox, and the timeline as soon as there is room.
     TooMany(Box<Found>, Wanted),
 }
@@ -68,7 +68,7 @@ async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -
     };
     let _open = app.inbox.reader();
     let mut inbox_changed = app.inbox.changed();
-    let mut timeline_changed = timeline.as_ref().map(Reader::changed);
+    let mut timeline_changed = timeline.as_ref().map(TimelineReader::changed);
     let mut signed_out = app.signed_out.subscribe();
     let mut alive = interval(ALIVE_EVERY);
     alive.reset();
@@ -87,7 +87,7 @@ async fn run(app: &App, visitor: &Visitor, timeline: Timeline, sender: Sender) -
         inbox_changed.borrow_and_update();
         timeline_changed.iter_mut().for_each(|changed| drop(changed.borrow_and_update()));
         seen = send_inbox(app, seen, &sender).await?;
-        for told in timeline.iter_mut().flat_map(Reader::take) {
+        for told in timeline.iter_mut().flat_map(TimelineReader::take) {
             send(&sender, event_of(told)).await?;
         }
         sleep(TOGETHER).await;

@@ -122,14 +122,14 @@ pub(super) enum Told {
 
 /// A tab that shows the session.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct TimelineReader {
     follow: Arc<Follow>,
     wanted: Wanted,
     /// The last change that the tab has.
     seen: u64,
 }
 
-impl Drop for Reader {
+impl Drop for TimelineReader {
     fn drop(&mut self) {
         let mut window = self.follow.window();
         window.readers -= 1;
@@ -147,7 +147,7 @@ impl Follows {
     }
 
     /// A reader of the session, after the change that `last_id` names. `None` if tabs show too many other sessions.
-    pub(super) fn reader(&self, session: &Found, wanted: Wanted, last_id: Option<&str>) -> Option<Reader> {
+    pub(super) fn reader(&self, session: &Found, wanted: Wanted, last_id: Option<&str>) -> Option<TimelineReader> {
         let mut all = self.all();
         let follow = match all.get(&session.id) {
             Some(follow) => Arc::clone(follow),
@@ -170,7 +170,7 @@ impl Follows {
         let resumed = last_id.and_then(|id| follow.change_of(id));
         let seen = resumed.filter(|seen| (window.replaced..=window.change).contains(seen)).unwrap_or(0);
         drop(window);
-        Some(Reader { follow, wanted, seen })
+        Some(TimelineReader { follow, wanted, seen })
     }
 }
 
@@ -228,7 +228,7 @@ impl Follow {
     }
 }
 
-impl Reader {
+impl TimelineReader {
     pub(super) fn changed(&self) -> watch::Receiver<u64> {
         self.follow.changed.subscribe()
     }
@@ -448,13 +448,13 @@ mod tests {
         event(offset, json!({ "type": "message", "text": format!("m{offset}") }))
     }
 
-    fn reader(follow: &Arc<Follow>, seen: u64) -> Reader {
+    fn reader(follow: &Arc<Follow>, seen: u64) -> TimelineReader {
         follow.window().readers += 1;
-        Reader { follow: Arc::clone(follow), wanted: Wanted::default(), seen }
+        TimelineReader { follow: Arc::clone(follow), wanted: Wanted::default(), seen }
     }
 
     /// The bodies that a reader gets, and whether they replace all.
-    fn taken(reader: &mut Reader) -> Vec<(bool, Vec<String>)> {
+    fn taken(reader: &mut TimelineReader) -> Vec<(bool, Vec<String>)> {
         let told = reader.take().into_iter().map(|told| match told {
             Told::Timeline { json, .. } => (true, json),
             Told::Entries { json, .. } => (false, json),
@@ -583,7 +583,7 @@ mod tests {
         for number in 0..2 * FOLLOWED_MAX {
             assert!(open(number).is_some(), "{number}");
         }
-        let open_tabs: Vec<Reader> = (0..FOLLOWED_MAX).filter_map(open).collect();
+        let open_tabs: Vec<TimelineReader> = (0..FOLLOWED_MAX).filter_map(open).collect();
         assert_eq!(open_tabs.len(), FOLLOWED_MAX);
         assert!(open(FOLLOWED_MAX).is_none() && open(0).is_some());
     }

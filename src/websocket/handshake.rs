@@ -24,17 +24,17 @@ const CODEX_COMPRESSION: HeaderName = HeaderName::from_static("x-codex-app-serve
 
 /// The request of a client's handshake.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct UpgradeRequest {
     /// The path and query, as sent.
     pub path: String,
     /// All headers. Names are in lower case, and their order is kept.
     pub headers: HeaderMap,
 }
 
-impl Request {
+impl UpgradeRequest {
     /// A request of our own.
-    pub fn of_path(path: &str) -> Request {
-        Request { path: path.to_owned(), headers: HeaderMap::new() }
+    pub fn of_path(path: &str) -> UpgradeRequest {
+        UpgradeRequest { path: path.to_owned(), headers: HeaderMap::new() }
     }
 }
 
@@ -110,7 +110,7 @@ impl Accepting {
     }
 
     /// Reads on. Returns the request once it is complete: stop polling then until [`Accepting::accept`].
-    pub fn read(&mut self) -> Result<Option<Request>, Refusal> {
+    pub fn read(&mut self) -> Result<Option<UpgradeRequest>, Refusal> {
         loop {
             match read_head(&self.socket, &mut self.head) {
                 Ok(0) => return Err(Refusal::Eof),
@@ -124,7 +124,7 @@ impl Accepting {
         }
     }
 
-    fn parse(&mut self) -> Result<Option<Request>, Refusal> {
+    fn parse(&mut self) -> Result<Option<UpgradeRequest>, Refusal> {
         let method = b"GET ";
         if !self.head.iter().zip(method).all(|(sent, expected)| sent == expected) {
             return Err(Refusal::NotHttp);
@@ -143,7 +143,7 @@ impl Accepting {
         let accept_key = response.headers().get(SEC_WEBSOCKET_ACCEPT).ok_or(Refusal::NotWebSocket)?;
         accept_key.to_str().map_err(|_| Refusal::NotWebSocket)?.clone_into(&mut self.accept_key);
         self.head.drain(..length);
-        Ok(Some(Request { path, headers: request.into_parts().0.headers }))
+        Ok(Some(UpgradeRequest { path, headers: request.into_parts().0.headers }))
     }
 
     /// Accepts the client with the headers of the server's response, after [`Accepting::read`] returned the request.
@@ -186,7 +186,7 @@ pub struct Connecting {
 impl Connecting {
     /// Makes the socket non-blocking, and asks what the client asks for. Headers of the client's connection are replaced
     /// by our own, and an offer to compress is left out: the hub reads the messages.
-    pub fn new(socket: UnixStream, request: &Request) -> io::Result<Connecting> {
+    pub fn new(socket: UnixStream, request: &UpgradeRequest) -> io::Result<Connecting> {
         never_block(&socket)?;
         let key = client::generate_key();
         let mut head = format!("GET {} HTTP/1.1\r\n", request.path).into_bytes();

@@ -21,7 +21,7 @@ mod listener;
 
 pub use end::{Close, End, Ended, Flushed, Reading};
 pub use frame_reader::Violation;
-pub use handshake::{Accepting, ConnectError, Connecting, Refusal, Request, Response};
+pub use handshake::{Accepting, ConnectError, Connecting, Refusal, Response, UpgradeRequest};
 pub(crate) use listener::{Accepted, Listener};
 pub use tungstenite::Utf8Bytes;
 

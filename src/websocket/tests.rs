@@ -78,7 +78,7 @@ fn flush_all(end: &mut End) {
     }
 }
 
-fn accepting(socket: UnixStream) -> (Accepting, Request) {
+fn accepting(socket: UnixStream) -> (Accepting, UpgradeRequest) {
     let mut accepting = Accepting::new(socket).unwrap();
     loop {
         if let Some(request) = accepting.read().unwrap() {
@@ -93,11 +93,11 @@ fn response(headers: &[(&'static str, &'static str)]) -> Response {
     Response { status: 101, headers }
 }
 
-fn request() -> Request {
-    Request { path: "/rpc".to_owned(), headers: response(&[("host", "localhost")]).headers }
+fn request() -> UpgradeRequest {
+    UpgradeRequest { path: "/rpc".to_owned(), headers: response(&[("host", "localhost")]).headers }
 }
 
-fn connected(socket: UnixStream, request: &Request) -> (End, Response) {
+fn connected(socket: UnixStream, request: &UpgradeRequest) -> (End, Response) {
     let mut connecting = Connecting::new(socket, request).unwrap();
     loop {
         if let Some(response) = connecting.advance().unwrap() {
@@ -229,7 +229,7 @@ fn server_gets_the_clients_request_without_compression() {
         (OFFER, "zstd-stream-v1"),
         ("user-agent", "codex"),
     ]);
-    let (_, response) = connected(ours, &Request { path: "/rpc?x".to_owned(), headers: of_client.headers });
+    let (_, response) = connected(ours, &UpgradeRequest { path: "/rpc?x".to_owned(), headers: of_client.headers });
     assert!(response.is_accepted());
     assert_eq!(response.headers.get("x-codex-a").unwrap(), "b");
     let seen = thread.join().unwrap();

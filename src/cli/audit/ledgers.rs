@@ -23,7 +23,7 @@ const OPEN_MAX: usize = 64;
 
 /// A time at which something happens in a session, and what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Moment {
+pub(super) struct AuditTime {
     at_us: u64,
     /// The number of the session in order of ids.
     session: u32,
@@ -35,7 +35,7 @@ pub(super) struct Ledgers {
     /// In order of their ids.
     sessions: Vec<AuditedSession>,
     /// In total order.
-    places: Vec<(Moment, AuditPlace)>,
+    places: Vec<(AuditTime, AuditPlace)>,
     open: HashMap<u32, AuditLedger>,
     masker: Masker,
 }
@@ -93,7 +93,7 @@ impl Ledgers {
         let number = self.sessions.len() as u32;
         let from = self.places.len();
         let read = ledger.places(period, |at, place| {
-            let moment = Moment { at_us: micros_of(at).unwrap_or_default(), session: number, kind: place.kind };
+            let moment = AuditTime { at_us: micros_of(at).unwrap_or_default(), session: number, kind: place.kind };
             self.places.push((moment, place));
         });
         if let Err(error) = read {
@@ -126,14 +126,14 @@ impl Ledgers {
     }
 
     /// The moment of the entry with this number.
-    pub(super) fn moment(&self, number: usize) -> Option<Moment> {
+    pub(super) fn moment(&self, number: usize) -> Option<AuditTime> {
         self.places.get(number).map(|(moment, _)| *moment)
     }
 
     /// The moment of a line; `None` if its session is not one of these.
-    pub(super) fn moment_of(&self, line: &AuditLine) -> Option<Moment> {
+    pub(super) fn moment_of(&self, line: &AuditLine) -> Option<AuditTime> {
         let session = self.number_of(line.get("session")?)?;
-        Some(Moment { at_us: micros_of(line.get("at")?)?, session, kind: of_name(line.get("kind")?)? })
+        Some(AuditTime { at_us: micros_of(line.get("at")?)?, session, kind: of_name(line.get("kind")?)? })
     }
 
     fn number_of(&self, session: &str) -> Option<u32> {

@@ -14,7 +14,7 @@ use super::super::progress::Progress;
 use super::super::requests::print_json;
 use super::super::screen::{self, counted};
 use super::super::{CliError, Done, FAILED, select_session};
-use super::ledgers::{Ledgers, Moment};
+use super::ledgers::{AuditTime, Ledgers};
 use super::line::{AuditLine, COLUMNS, FOOTER, FORMAT, HEADER, NO_HASH, columns_of};
 use super::{VerifyArguments, csv};
 use crate::config::Environment;
@@ -314,7 +314,7 @@ struct Comparison {
     next: usize,
     /// The entries of the current moment that no line has been yet.
     open: Vec<AuditLine>,
-    moment: Option<Moment>,
+    moment: Option<AuditTime>,
     until: String,
     /// Entries from then on may have been stored after the export.
     stored_later_from: String,
@@ -384,7 +384,7 @@ impl Comparison {
     }
 
     /// Reads the entries of a moment; those of earlier ones that no line has been are lacking.
-    fn go_to(&mut self, moment: Moment, verified: &mut Verified) -> Result<(), Stopped> {
+    fn go_to(&mut self, moment: AuditTime, verified: &mut Verified) -> Result<(), Stopped> {
         if self.moment.is_some_and(|current| current >= moment) {
             return Ok(());
         }

@@ -27,7 +27,7 @@ pub(super) struct Params {
     pub(super) command: String,
     pub(super) request_id: Value,
     pub(super) turn: Turn,
-    pub(super) item: Item,
+    pub(super) item: SaidItem,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -38,7 +38,7 @@ pub(super) struct Turn {
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub(super) struct Item {
+pub(super) struct SaidItem {
     r#type: String,
     pub(super) text: String,
 }

@@ -14,7 +14,7 @@ use crate::os::polling::{PollFlags, poll_one};
 use crate::os::sockets::connect;
 use crate::protocol::Method;
 use crate::socket::resolve_at;
-use crate::websocket::{Connecting, End, Ended, Flushed, Reading, Request};
+use crate::websocket::{Connecting, End, Ended, Flushed, Reading, UpgradeRequest};
 
 /// The path that clients of codex ask for.
 const PATH: &str = "/rpc";
@@ -35,7 +35,7 @@ impl WebSocketClient {
     pub(super) fn connect(socket: &Path, name: &'static str) -> Outcome<(WebSocketClient, CallResult)> {
         let failed = |error: &dyn std::fmt::Display| format!("connect to {}: {error}", socket.display());
         let stream = resolve_at(socket).and_then(|path| connect(&path)).map_err(|error| failed(&error))?;
-        let mut connecting = Connecting::new(stream, &Request::of_path(PATH)).map_err(|error| failed(&error))?;
+        let mut connecting = Connecting::new(stream, &UpgradeRequest::of_path(PATH)).map_err(|error| failed(&error))?;
         let began = Instant::now();
         loop {
             match connecting.advance().map_err(|error| failed(&error))? {

@@ -11,7 +11,7 @@ use super::super::requests::{
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
 use super::{
-    Format, Target, ask, complain, connect, failed, host_named, hosts_of, not_read, not_valid, offline, read, text,
+    Format, HostTarget, ask, complain, connect, failed, host_named, hosts_of, not_read, not_valid, offline, read, text,
     with_host,
 };
 use crate::api::{Request, RequestDocument, Responded};
@@ -43,7 +43,7 @@ Examples:
 pub(in crate::cli) struct ShowArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
     #[arg(value_name = "REQUEST", add = super::complete::requests())]
-    request: Target,
+    request: HostTarget,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(in crate::cli) struct ShowArguments {
 
 pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> Done {
     let client = connect(environment)?;
-    let Target { host, session, last } = &arguments.request;
+    let HostTarget { host, session, last } = &arguments.request;
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
     let answered =
         ask(&client, host, &asked).and_then(|document| Ok((read::<RequestDocument>(host, &document)?, document)));
@@ -166,7 +166,7 @@ Examples:
 pub(in crate::cli) struct RespondArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
     #[arg(value_name = "REQUEST", add = super::complete::requests())]
-    request: Target,
+    request: HostTarget,
     /// accept, accept-for-session, decline or cancel
     #[arg(value_name = "DECISION", value_enum, hide_possible_values = true)]
     word: Option<Word>,
@@ -201,7 +201,7 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
         );
     }
     let client = connect(environment)?;
-    let Target { host, session, last } = &arguments.request;
+    let HostTarget { host, session, last } = &arguments.request;
     let as_json = arguments.json.is_some();
     // The request that was looked at is the one that is answered.
     let is_no = matches!(arguments.word, Some(Word::Decline | Word::Cancel));
@@ -242,7 +242,7 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
 /// Looks at the request, and asks once more if its answer is risky. Returns its id; `None` if it cannot be looked at and nobody is there
 /// to be asked, or if the host is offline.
 fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Result<Option<String>, CliError> {
-    let Target { host, session, last } = &arguments.request;
+    let HostTarget { host, session, last } = &arguments.request;
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
     let by = if arguments.json.is_some() { By::Script } else { By::CommandLine };
     let document = match client.ask(host, &asked) {
@@ -288,8 +288,8 @@ fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
 
 /// The whole id of a request of a host that is offline. A short name may mean another request once the host is back, so it counts among
 /// the requests that were pending when the host went.
-fn whole_id(client: &Client, target: &Target) -> Result<String, CliError> {
-    let Target { host, session, last } = target;
+fn whole_id(client: &Client, target: &HostTarget) -> Result<String, CliError> {
+    let HostTarget { host, session, last } = target;
     if is_whole(last) {
         return Ok(last.clone());
     }

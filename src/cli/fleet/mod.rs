@@ -166,16 +166,16 @@ fn exit_of(code: &str) -> i32 {
 
 /// A session or request of a host: `HOST/SESSION`, `HOST/REQUEST` or `HOST/SESSION/REQUEST`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Target {
+struct HostTarget {
     host: String,
     session: Option<String>,
     last: String,
 }
 
-impl std::str::FromStr for Target {
+impl std::str::FromStr for HostTarget {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Target, String> {
+    fn from_str(text: &str) -> Result<HostTarget, String> {
         let parts: Vec<&str> = text.split('/').collect();
         let (host, session, last) = match parts[..] {
             [host, last] => (host, None, last),
@@ -187,7 +187,7 @@ impl std::str::FromStr for Target {
         }
         // The page and the terminal UI write a host like this if its name has other characters than those of a host name.
         let host = name_of(host).unwrap_or_else(|| host.to_owned());
-        Ok(Target { host, session: session.map(str::to_owned), last: last.to_owned() })
+        Ok(HostTarget { host, session: session.map(str::to_owned), last: last.to_owned() })
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn targets_begin_with_their_host() {
         let check = |text: &str, expect: Option<(&str, Option<&str>, &str)>| {
-            let target = text.parse::<Target>().ok();
+            let target = text.parse::<HostTarget>().ok();
             let found = target.as_ref().map(|target| (&*target.host, target.session.as_deref(), &*target.last));
             assert_eq!(found, expect, "{text}");
         };

@@ -10,7 +10,7 @@ use super::super::screen;
 use super::super::{CliError, Done, NO_SUCH_THREAD};
 use super::views::named_among;
 use super::wait::Before;
-use super::{Format, Target, ask, connect, not_answered, text, with_host};
+use super::{Format, HostTarget, ask, connect, not_answered, text, with_host};
 use crate::config::{Environment, parse_duration};
 use crate::fleet::{AskError, Client, Question, VERSION, found, front, session_rows};
 
@@ -36,7 +36,7 @@ Examples:
 pub(in crate::cli) struct SendArguments {
     /// Session: HOST/SESSION
     #[arg(value_name = "SESSION", add = super::complete::sessions())]
-    session: Target,
+    session: HostTarget,
     /// The message
     #[arg(value_name = "TEXT")]
     text: String,
@@ -91,7 +91,7 @@ Examples:
 pub(in crate::cli) struct InterruptArguments {
     /// Session: HOST/SESSION
     #[arg(value_name = "SESSION", add = super::complete::sessions())]
-    session: Target,
+    session: HostTarget,
     /// Id of the thread [default: that of the last turn]
     #[arg(long, value_name = "THREAD")]
     thread: Option<String>,
@@ -138,9 +138,11 @@ fn named(client: &Client, host: &str, name: &str) -> Result<(String, SystemTime)
     Ok((id.split_once('/').map_or(id.clone(), |(_, own)| own.to_owned()), since))
 }
 
-fn of_session(target: &Target) -> Result<(&str, String), CliError> {
+fn of_session(target: &HostTarget) -> Result<(&str, String), CliError> {
     match target {
-        Target { host, session: None, last } => Ok((host, last.clone())),
-        Target { .. } => Err(CliError::usage("a session is named by its host and its own name, as in HOST/SESSION")),
+        HostTarget { host, session: None, last } => Ok((host, last.clone())),
+        HostTarget { .. } => {
+            Err(CliError::usage("a session is named by its host and its own name, as in HOST/SESSION"))
+        }
     }
 }

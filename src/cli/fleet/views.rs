@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::super::CliError;
 use super::super::screen;
-use super::{NO_SUCH_SESSION, Target, connect, not_read};
+use super::{HostTarget, NO_SUCH_SESSION, connect, not_read};
 use crate::config::Environment;
 use crate::fleet::{Views, front};
 use crate::sessions::source::Source;
@@ -23,7 +23,7 @@ pub(in crate::cli) fn session_named(views: &Views, name: &str) -> Result<String,
 
 /// The id of a session among these, which the user names as HOST/SESSION.
 pub(super) fn named_among(all: Vec<Found>, name: &str) -> Result<String, CliError> {
-    let Target { host, session: None, last } = name.parse::<Target>().map_err(CliError::usage)? else {
+    let HostTarget { host, session: None, last } = name.parse::<HostTarget>().map_err(CliError::usage)? else {
         return Err(CliError::usage("a session is named by its host and its own name, as in HOST/SESSION"));
     };
     let front = front(&host);

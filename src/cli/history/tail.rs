@@ -84,7 +84,7 @@ pub(in crate::cli) fn run_tail(arguments: &TailArguments, environment: &Environm
             text.push_str(&select_session::section(session, to));
         }
         text.push_str(&match is_alone {
-            _ if !actions.is_empty() => Printer::new(arguments, session, to).text(&actions),
+            _ if !actions.is_empty() => ActionPrinter::new(arguments, session, to).text(&actions),
             true => {
                 let name = select_session::heading(session, to, environment);
                 format!("no actions in session {} yet\n", screen::plain(&name))
@@ -114,9 +114,9 @@ fn follow(arguments: &TailArguments, environment: &Environment) -> Done {
     let all = read.actions(LOOKED_THROUGH)?;
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
     let last = &all[all.len().saturating_sub(limit)..];
-    let mut printer = Printer::new(arguments, &read.session, Screen::of_stdout(environment));
+    let mut printer = ActionPrinter::new(arguments, &read.session, Screen::of_stdout(environment));
     screen::put(&printer.text(&last.iter().collect::<Vec<_>>()))?;
-    let mut known = Known::default();
+    let mut known = KnownActions::default();
     known.learn(&all);
     let mut following = Following::new(&mut read, cursor);
     loop {
@@ -127,7 +127,7 @@ fn follow(arguments: &TailArguments, environment: &Environment) -> Done {
 }
 
 /// How actions are printed.
-struct Printer {
+struct ActionPrinter {
     clock: Clock,
     as_json: bool,
     when: When,
@@ -146,13 +146,13 @@ enum When {
     Time,
 }
 
-impl Printer {
-    fn new(arguments: &TailArguments, session: &Found, to: Screen) -> Printer {
+impl ActionPrinter {
+    fn new(arguments: &TailArguments, session: &Found, to: Screen) -> ActionPrinter {
         let clock = Clock::of(&arguments.times);
         let when = if arguments.follow || arguments.times.is_utc() { When::Time } else { When::Ago };
         let hub = session.holder.as_ref().is_some_and(|holder| hub::is_hub(&holder.place)).then(|| session.clone());
         let as_json = arguments.common.as_json;
-        Printer {
+        ActionPrinter {
             table: table(when, hub.as_ref().map(|_| Column::text("WHERE")), &clock, to),
             clock,
             as_json,
@@ -209,9 +209,9 @@ fn settled(following: &mut Following<'_>) -> Result<(), CliError> {
 
 /// The printed status of each action. Another change, such as more output, is not worth a new line.
 #[derive(Debug, Default)]
-struct Known(HashMap<Identity, ActionStatus>);
+struct KnownActions(HashMap<ActionIdentity, ActionStatus>);
 
-impl Known {
+impl KnownActions {
     /// The actions that are new or have changed.
     fn learn<'a>(&mut self, actions: &'a [ActionDocument]) -> Vec<&'a ActionDocument> {
         let is_new = |action: &&ActionDocument| self.0.get(&identity(action)) != Some(&action.status);
@@ -223,11 +223,11 @@ impl Known {
 }
 
 /// The kind, thread, turn, item and start of an action.
-type Identity = (&'static str, [Option<String>; 4]);
+type ActionIdentity = (&'static str, [Option<String>; 4]);
 
 /// The identity of an action. The start of an item can be corrected later, so it does not count; one item can have several
 /// requests, so their start does.
-fn identity(action: &ActionDocument) -> Identity {
+fn identity(action: &ActionDocument) -> ActionIdentity {
     let ActionDocument { action_kind, thread_id, turn_id, item_id, started_at, .. } = action;
     let is_item = matches!(action_kind, ActionKind::Command | ActionKind::FileChange | ActionKind::Tool);
     let began = (!is_item || item_id.is_none()).then(|| started_at.clone());
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn each_state_is_printed_once() {
-        let mut known = Known::default();
+        let mut known = KnownActions::default();
         let mut check = |actions: &[ActionDocument], expect: &[&str]| {
             let new: Vec<&str> = known.learn(actions).iter().map(|action| &*action.summary_text).collect();
             assert_eq!(new, expect);

@@ -14,7 +14,9 @@ use super::super::screen::{self, Clock, Screen, Tone};
 use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
-use super::list::{HasSession, Listed, RequestsArguments, asks_cell, by, may_wait, name_all, outcome_cell, sessions};
+use super::list::{
+    HasSession, ListedRequest, RequestsArguments, asks_cell, by, may_wait, name_all, outcome_cell, sessions,
+};
 use super::{one, rows};
 use crate::api::{Request, WhichRequests};
 use crate::config::Environment;
@@ -43,7 +45,7 @@ pub(super) fn follow(arguments: &RequestsArguments, environment: &Environment) -
     let mut pending = Pending::default();
     loop {
         let mut changed = pending.look(found, environment)?;
-        changed.retain(|(session, row)| !arguments.is_here || Listed::of(session, row.clone()).is_here());
+        changed.retain(|(session, row)| !arguments.is_here || ListedRequest::of(session, row.clone()).is_here());
         screen::put(&printer.text(&changed))?;
         if is_unread_within(LOOK_EVERY) {
             return Ok(0);
@@ -91,17 +93,17 @@ struct Known {
 }
 
 /// A request that has arrived or ended.
-type Change = (Found, Request);
+type RequestChange = (Found, Request);
 
 /// Puts changes in order, oldest first. Requests of a session stay in their order, whatever the clock was set to.
-fn sort(changed: &mut Vec<Change>) {
+fn sort(changed: &mut Vec<RequestChange>) {
     let ended = |row: &Request| row.resolved_at.is_some().then(|| row.request_id.clone());
     sort_by_arrival(changed, |(session, row)| (session.id.clone(), ended(row)), |(_, row)| changed_at(row).to_owned());
 }
 
 impl Pending {
     /// The requests of these sessions that are new, and all that have ended, oldest first.
-    fn look(&mut self, found: Vec<Found>, environment: &Environment) -> Result<Vec<Change>, CliError> {
+    fn look(&mut self, found: Vec<Found>, environment: &Environment) -> Result<Vec<RequestChange>, CliError> {
         let all = select_session::all_quietly(environment)?;
         self.silent.retain(|id, _| all.iter().any(|session| session.id == *id && session.live));
         let is_due = |session: &Found| self.silent.get(&session.id).is_none_or(|at| *at <= Instant::now());
@@ -136,7 +138,7 @@ impl Pending {
     }
 
     /// The known requests that are not pending any more; forgets them.
-    fn ended(&mut self, all: &[Found], listed: &HashMap<String, Vec<Request>>) -> Vec<Change> {
+    fn ended(&mut self, all: &[Found], listed: &HashMap<String, Vec<Request>>) -> Vec<RequestChange> {
         let mut ended = Vec::new();
         let is_missing = |session: &str, request: &str| match listed.get(session) {
             Some(rows) => !rows.iter().any(|row| row.request_id == request),
@@ -196,9 +198,9 @@ impl Printer {
         Printer { table: Table::new(columns, to), clock, as_json: arguments.common.as_json, has_session, to }
     }
 
-    fn text(&mut self, changed: &[Change]) -> String {
-        let mut listed: Vec<Listed<'_>> =
-            changed.iter().map(|(session, row)| Listed::of(session, row.clone())).collect();
+    fn text(&mut self, changed: &[RequestChange]) -> String {
+        let mut listed: Vec<ListedRequest<'_>> =
+            changed.iter().map(|(session, row)| ListedRequest::of(session, row.clone())).collect();
         name_all(&mut listed);
         if self.as_json {
             return listed.iter().map(|listed| format!("{}\n", json!(listed.document()))).collect();
@@ -208,7 +210,7 @@ impl Printer {
         self.table.add(cells)
     }
 
-    fn cells(&self, listed: &Listed<'_>) -> Vec<Cell> {
+    fn cells(&self, listed: &ListedRequest<'_>) -> Vec<Cell> {
         let row = &listed.row;
         let mut cells =
             vec![(Tone::Faint, self.clock.cell(changed_at(row), self.to)), (Tone::Warning, listed.name.clone())];
@@ -248,12 +250,12 @@ mod tests {
             (&["a1 10:00", "a2 18:00", "a3 10:01", "b1 10:00", "b2 10:02"], "a1 b1 a2 a3 b2"),
             (&["a1 12:00", "a2 09:00", "b1 08:00", "a0 07:00 11:00"], "b1 a1 a2 a0"),
         ] {
-            let change = |text: &&str| -> Change {
+            let change = |text: &&str| -> RequestChange {
                 let words: Vec<&str> = text.split(' ').collect();
                 let row = json!({ "request_id": words[0], "requested_at": words[1], "resolved_at": words.get(2) });
                 (session(&words[0][..1]), row.into())
             };
-            let mut changed: Vec<Change> = given.iter().map(change).collect();
+            let mut changed: Vec<RequestChange> = given.iter().map(change).collect();
             sort(&mut changed);
             let order: Vec<&str> = changed.iter().map(|(_, row)| &*row.request_id).collect();
             assert_eq!(order.join(" "), expect, "{given:?}");

@@ -77,18 +77,19 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let sessions = sessions(name, which, environment)?;
     let looked = select_session::at_once(&sessions, |session| rows(session, which));
     let (listed, status) = select_session::reported(&sessions, looked.into_iter())?;
-    let listed = listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| Listed::of(session, row)));
+    let listed =
+        listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| ListedRequest::of(session, row)));
     let is_recent = |row: &Request| since.is_none_or(|since| row.requested_at >= since.rfc3339());
-    let is_meant = |listed: &Listed<'_>| is_recent(&listed.row) && (!arguments.is_here || listed.is_here());
-    let mut listed: Vec<Listed<'_>> = listed.filter(is_meant).collect();
+    let is_meant = |listed: &ListedRequest<'_>| is_recent(&listed.row) && (!arguments.is_here || listed.is_here());
+    let mut listed: Vec<ListedRequest<'_>> = listed.filter(is_meant).collect();
     sort_by_arrival(&mut listed, |one| one.session.id.clone(), |one| one.row.requested_at.clone());
     name_all(&mut listed);
     say_if_down(sessions.iter().map(|session| {
-        let is_its = |one: &&Listed<'_>| one.session.id == session.id && one.row.is_pending();
+        let is_its = |one: &&ListedRequest<'_>| one.session.id == session.id && one.row.is_pending();
         (session, listed.iter().filter(is_its).count())
     }));
     if arguments.common.as_json {
-        let requests = listed.iter().map(Listed::document).collect();
+        let requests = listed.iter().map(ListedRequest::document).collect();
         return Ok(status.max(print_json(&RequestList { requests })));
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
@@ -100,7 +101,7 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
         return Ok(status.max(screen::print(&nothing(&sessions, named, which, screen, environment))));
     }
     let has_session = if named { HasSession::No } else { HasSession::Yes };
-    let lines = listed.iter().map(|Listed { name, place, row, .. }| (&**name, &**place, row));
+    let lines = listed.iter().map(|ListedRequest { name, place, row, .. }| (&**name, &**place, row));
     let table = table(lines, which, has_session, &clock, screen, screen::columns(screen));
     Ok(status.max(screen::print(&table)))
 }
@@ -157,7 +158,7 @@ fn nothing(sessions: &[Found], named: bool, which: WhichRequests, to: Screen, en
 
 /// A request in a list.
 #[derive(Debug, Clone)]
-pub(super) struct Listed<'a> {
+pub(super) struct ListedRequest<'a> {
     pub(super) session: &'a Found,
     pub(super) row: Request,
     /// The short name of the request.
@@ -168,10 +169,10 @@ pub(super) struct Listed<'a> {
     exact_place: String,
 }
 
-impl<'a> Listed<'a> {
-    pub(super) fn of(session: &'a Found, row: Request) -> Listed<'a> {
+impl<'a> ListedRequest<'a> {
+    pub(super) fn of(session: &'a Found, row: Request) -> ListedRequest<'a> {
         let origin = RequestOrigin::of(session, &row);
-        Listed { session, row, name: String::new(), place: origin.name, exact_place: origin.exact_name }
+        ListedRequest { session, row, name: String::new(), place: origin.name, exact_place: origin.exact_name }
     }
 
     /// Whether the thread that asks works in the folder of the caller.
@@ -187,7 +188,7 @@ impl<'a> Listed<'a> {
 }
 
 /// Gives the requests names that are unique among them, and so the sessions.
-pub(super) fn name_all(listed: &mut [Listed<'_>]) {
+pub(super) fn name_all(listed: &mut [ListedRequest<'_>]) {
     let ids: Vec<String> = listed.iter().map(|listed| listed.row.request_id.clone()).collect();
     let names = ShortNames::among(ids.iter().map(String::as_str));
     let mut sessions: Vec<&Found> = listed.iter().map(|listed| listed.session).collect();
@@ -341,14 +342,15 @@ mod tests {
         }
     }
 
-    fn listed(session: &Found) -> Vec<Listed<'_>> {
-        let mut listed: Vec<Listed<'_>> = rows().into_iter().map(|row| Listed::of(session, row)).collect();
+    fn listed(session: &Found) -> Vec<ListedRequest<'_>> {
+        let mut listed: Vec<ListedRequest<'_>> =
+            rows().into_iter().map(|row| ListedRequest::of(session, row)).collect();
         name_all(&mut listed);
         listed
     }
 
     fn drawn(
-        listed: &[Listed<'_>],
+        listed: &[ListedRequest<'_>],
         which: WhichRequests,
         has_session: HasSession,
         columns_max: Option<usize>,
@@ -394,7 +396,7 @@ mod tests {
     fn dangerous_requests_are_marked_where_their_words_are_cut_off() {
         let session = session();
         let mut listed = listed(&session);
-        let of_row = |listed: &Listed<'_>| {
+        let of_row = |listed: &ListedRequest<'_>| {
             drawn(std::slice::from_ref(listed), WhichRequests::Pending, HasSession::Yes, Some(60))
         };
         listed[0].row.summary = format!("run cargo build {} | sudo sh", "x".repeat(60));

@@ -25,11 +25,11 @@ pub(in crate::history) struct RecordedEnds {
     /// The ledger names of the requests, oldest first.
     names: VecDeque<String>,
     /// Those of them that had an answer, oldest first.
-    answered: VecDeque<Answered>,
+    answered: VecDeque<AnswerOnWay>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Answered {
+struct AnswerOnWay {
     request: Request,
     answer: String,
 }
@@ -78,7 +78,7 @@ impl RecordedEnds {
         }
         let answer = end.answer();
         // A hub that has not read its ledger may give another request the same name; the same answer twice is one end.
-        let is_before = |of: &Answered| {
+        let is_before = |of: &AnswerOnWay| {
             let is_named = of.request.request_id.as_deref() == Some(request_id);
             let is_same = open.as_ref().is_none_or(|open| open.asks_the_same(&of.request));
             is_named && is_same && answer.as_ref() != Some(&of.answer)
@@ -87,9 +87,9 @@ impl RecordedEnds {
         end.not_sent = before.as_ref().map(|of| of.answer.clone());
         let request = open.or_else(|| before.map(|of| of.request))?;
         if let Some(answer) = answer {
-            self.answered.push_back(Answered { request: request.clone(), answer });
+            self.answered.push_back(AnswerOnWay { request: request.clone(), answer });
         }
-        let weight = |all: &VecDeque<Answered>| all.iter().map(|of| of.request.weight()).sum::<usize>();
+        let weight = |all: &VecDeque<AnswerOnWay>| all.iter().map(|of| of.request.weight()).sum::<usize>();
         while self.answered.len() > ANSWERED_MAX || weight(&self.answered) > ANSWERED_BYTES_MAX {
             self.answered.pop_front();
         }

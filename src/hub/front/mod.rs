@@ -32,7 +32,9 @@ use crate::os::signals::Signals;
 use crate::relay::pipes::{PipeSource, ReadEnd as _, ReadOutcome, Sink};
 use crate::relay::{Notices, own_ids};
 use crate::socket::resolve_at;
-use crate::websocket::{CLIENT_MESSAGE_BYTES_MAX, Close, Connecting, End, Ended, Flushed, Reading, Request, Utf8Bytes};
+use crate::websocket::{
+    CLIENT_MESSAGE_BYTES_MAX, Close, Connecting, End, Ended, Flushed, Reading, UpgradeRequest, Utf8Bytes,
+};
 use crate::wire::{Frame, Framer};
 use memory::{Memory, Reaction};
 use output::Output;
@@ -65,15 +67,15 @@ const RESTORE_MAX: Duration = Duration::from_secs(10);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes the header of a front out of a request.
-pub(super) fn take_transport(request: &mut Request) -> Transport {
+pub(super) fn take_transport(request: &mut UpgradeRequest) -> Transport {
     match request.headers.remove(TRANSPORT) {
         Some(value) if value == STDIO => Transport::Stdio,
         Some(_) | None => Transport::WebSocket,
     }
 }
 
-fn request() -> Request {
-    let mut request = Request::of_path("/rpc");
+fn request() -> UpgradeRequest {
+    let mut request = UpgradeRequest::of_path("/rpc");
     request.headers.insert(TRANSPORT, STDIO);
     request
 }

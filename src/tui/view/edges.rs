@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use ratatui::layout::Rect;
 
 use super::super::keys::{BINDINGS, KeyPlace, names};
-use super::super::model::{Awaited, DocumentSubject, Focus, Model, Session};
+use super::super::model::{AwaitedRead, DocumentSubject, Focus, Model, Session};
 use super::super::names::session_id;
 use super::super::pointing::Target;
 use super::super::{layout, pressed, respond, threads};
@@ -169,8 +169,8 @@ fn facts(session: &Session) -> Row {
         parts.push((plain(&text), role));
     };
     match session.reading {
-        Some(Awaited::Page) => add("reading…".to_owned(), Role::Info),
-        Some(Awaited::Match) => add("searching…".to_owned(), Role::Info),
+        Some(AwaitedRead::Page) => add("reading…".to_owned(), Role::Info),
+        Some(AwaitedRead::Match) => add("searching…".to_owned(), Role::Info),
         None => {}
     }
     match &session.link {

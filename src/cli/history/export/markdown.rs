@@ -94,14 +94,14 @@ fn rows_of(blocks: &[Block]) -> Vec<String> {
         }
         match block {
             Block::Paragraph(inlines) => {
-                let lines = inline(inlines, &Row::Several);
+                let lines = inline(inlines, &TableLine::Several);
                 let last = lines.len().saturating_sub(1);
                 let row = |(number, line)| format!("{line}{}", if number < last { "\\" } else { "" });
                 rows.extend(lines.into_iter().enumerate().map(row));
             }
             Block::Heading(level, inlines) => {
                 let signs = "#".repeat((level + OUR_LEVELS).min(6));
-                rows.push(format!("{signs} {}", inline(inlines, &Row::One).concat()));
+                rows.push(format!("{signs} {}", inline(inlines, &TableLine::One).concat()));
             }
             Block::Quote(blocks) => rows.extend(rows_of(blocks).iter().map(|row| format!("> {row}"))),
             Block::List(first, items) => {
@@ -116,7 +116,7 @@ fn rows_of(blocks: &[Block]) -> Vec<String> {
             Block::Code(lines) => rows.extend(between_fences("", lines)),
             Block::Table(table) => {
                 for (number, row) in table.iter().enumerate() {
-                    let cells = row.iter().map(|cell| format!(" {} |", inline(cell, &Row::Cell).concat()));
+                    let cells = row.iter().map(|cell| format!(" {} |", inline(cell, &TableLine::Cell).concat()));
                     rows.push(format!("|{}", cells.collect::<String>()));
                     rows.extend((number == 0).then(|| format!("|{}", "---|".repeat(row.len()))));
                 }
@@ -140,7 +140,7 @@ fn hanging(mark: &str, rows: &[String]) -> Vec<String> {
 
 /// Where a text stands.
 #[derive(Debug, PartialEq, Eq)]
-enum Row {
+enum TableLine {
     /// In a paragraph: a line break begins another line.
     Several,
     /// In a heading.
@@ -150,15 +150,15 @@ enum Row {
 }
 
 /// The lines of a text.
-fn inline(inlines: &[Inline], row: &Row) -> Vec<String> {
+fn inline(inlines: &[Inline], row: &TableLine) -> Vec<String> {
     let mut lines = vec![String::new()];
     put_inline(&mut lines, inlines, row);
     let lines = lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
-    lines.map(|line| if *row == Row::Several { unlike_block(line) } else { line.to_owned() }).collect()
+    lines.map(|line| if *row == TableLine::Several { unlike_block(line) } else { line.to_owned() }).collect()
 }
 
-fn put_inline(lines: &mut Vec<String>, inlines: &[Inline], row: &Row) {
-    fn between(lines: &mut Vec<String>, of: &[Inline], row: &Row, begin: &str, end: &str) {
+fn put_inline(lines: &mut Vec<String>, inlines: &[Inline], row: &TableLine) {
+    fn between(lines: &mut Vec<String>, of: &[Inline], row: &TableLine, begin: &str, end: &str) {
         put(lines, begin);
         put_inline(lines, of, row);
         put(lines, end);
@@ -171,9 +171,9 @@ fn put_inline(lines: &mut Vec<String>, inlines: &[Inline], row: &Row) {
     for part in inlines {
         match part {
             Inline::Text(text) => put(lines, &signs_escaped(text)),
-            Inline::Code(code) if *row == Row::Cell => put(lines, &code_span(code).replace('|', "\\|")),
+            Inline::Code(code) if *row == TableLine::Cell => put(lines, &code_span(code).replace('|', "\\|")),
             Inline::Code(code) => put(lines, &code_span(code)),
-            Inline::Break if *row == Row::Several => lines.push(String::new()),
+            Inline::Break if *row == TableLine::Several => lines.push(String::new()),
             Inline::Break => put(lines, " "),
             Inline::Strong(of) => between(lines, of, row, "**", "**"),
             Inline::Emphasis(of) => between(lines, of, row, "*", "*"),
