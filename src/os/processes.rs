@@ -9,7 +9,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::Child;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
 /// Signals go to a process or to the group that it leads. The caller knows that it has not been reaped: otherwise another one may have
 /// its id.
@@ -27,6 +28,22 @@ pub(crate) fn kill_group_of(child: &mut Child) {
     // It may have exited meanwhile.
     let _ = signal_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
+}
+
+/// How often [`end`] looks whether a child has ended. The system offers no wait with a limit.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Asks a child to end, kills it after `wait_max`, and reaps it.
+pub(crate) fn end(child: &mut Child, wait_max: Duration) -> Option<ExitStatus> {
+    let began = Instant::now();
+    if matches!(child.try_wait(), Ok(None)) {
+        let _ = signal(Pid::from_child(child), Signal::TERM);
+    }
+    while matches!(child.try_wait(), Ok(None)) && began.elapsed() < wait_max {
+        std::thread::park_timeout(LOOK_EVERY);
+    }
+    let _ = child.kill();
+    child.wait().ok()
 }
 
 /// Whether a process has this id, and is ours to signal.

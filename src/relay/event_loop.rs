@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::core::Core;
 use crate::control::{Message, Reply};
 use crate::engine::{ApiCallId, ApiRequest, Effect, Now, earlier};
-use crate::os::polling::{self, PollFd, PollFlags};
+use crate::os::polling::{PollFd, PollFlags, poll, poll_one};
 use crate::os::signals::Signals;
 
 /// Descriptors for which no memory is allocated: more than a relay has.
@@ -122,7 +122,8 @@ fn wait<S: Session>(session: &S, until: Option<Duration>) -> Woken<S::Polled> {
     session.interests(&mut polled);
     let due = earlier(earlier(core.next_deadline(), session.next_deadline()), until);
     let Polled { mut fds, ends } = polled;
-    let interrupted = !poll(&mut fds, due.map(|due| due.saturating_sub(core.clock.elapsed())));
+    // By a signal, which is then handled like any other.
+    let interrupted = poll(&mut fds, due.map(|due| due.saturating_sub(core.clock.elapsed()))).is_err();
     let mut woken = Woken { signals: interrupted, ends: SmallVec::new() };
     if !interrupted {
         woken.signals = !fds[0].revents().is_empty();
@@ -138,13 +139,7 @@ fn wait<S: Session>(session: &S, until: Option<Duration>) -> Woken<S::Polled> {
 
 /// Waits for a signal or a message, for `wait` at most.
 pub(crate) fn wait_for_core(core: &Core, wait: Option<Duration>) {
-    poll(&mut [PollFd::new(&core.signals, PollFlags::IN)], wait);
-}
-
-/// Returns whether the descriptors say what is ready. They do not if a signal has interrupted the poll, which is then handled like
-/// any other.
-fn poll(fds: &mut [PollFd<'_>], wait: Option<Duration>) -> bool {
-    polling::poll(fds, wait).is_ok()
+    let _ = poll_one(&core.signals, PollFlags::IN, wait);
 }
 
 /// Takes all messages out of the inbox.

@@ -22,8 +22,7 @@ use crate::hub::process;
 use crate::hub::sockets::CODEX_SOCKET;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
-use crate::os::processes::ProcessIdentity;
-use crate::os::signals::Signal;
+use crate::os::processes;
 use crate::os::sockets::connect;
 use crate::protocol::Method;
 use crate::socket::resolve_at;
@@ -225,19 +224,7 @@ impl<'a> Hub<'a> {
 
     /// The exit status of the hub, if one runs.
     fn end_hub(&mut self) -> Option<std::process::ExitStatus> {
-        let mut child = self.process.take()?;
-        if let Some(process) = ProcessIdentity::of(child.id()) {
-            let _ = process.signal(Signal::TERM);
-        }
-        let began = Instant::now();
-        while began.elapsed() < END_WAIT_MAX {
-            if let Ok(Some(status)) = child.try_wait() {
-                return Some(status);
-            }
-            std::thread::park_timeout(LOOK_EVERY);
-        }
-        let _ = child.kill();
-        child.wait().ok()
+        processes::end(&mut self.process.take()?, END_WAIT_MAX)
     }
 }
 

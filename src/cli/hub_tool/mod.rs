@@ -27,7 +27,7 @@ use crate::hub::sockets::{CODEX_SOCKET, default_socket};
 use crate::hub::{self, DefaultSocket, HubOptions};
 use crate::os::descriptors::never_block;
 use crate::os::launch;
-use crate::os::processes::ProcessIdentity;
+use crate::os::processes::{self, ProcessIdentity};
 use crate::os::signals::Signal;
 use crate::os::sockets::connect;
 use crate::socket::{self, LOOK_EVERY, Peer};
@@ -343,7 +343,8 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
             return Ok(screen::print(&format!("{} listens{}\n", hub.name(), places(&hub, flags, environment))));
         }
         if began.elapsed() >= START_WAIT_MAX {
-            end_child(&mut child);
+            // It does not listen.
+            let _ = processes::end(&mut child, END_WAIT_MAX);
             let told = said_by(stderr.as_mut());
             return Err(CliError::failed(format!("the hub did not listen within {START_WAIT_MAX:?}: {told}")));
         }
@@ -426,19 +427,6 @@ pub(super) fn said_by(stderr: Option<&mut ChildStderr>) -> String {
     let text = String::from_utf8_lossy(&bytes);
     let lines = text.lines().map(|line| line.strip_prefix("codex-shim: ").unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n")
-}
-
-/// Ends a hub that does not listen.
-fn end_child(child: &mut Child) {
-    if let Some(process) = ProcessIdentity::of(child.id()) {
-        let _ = process.signal(Signal::TERM);
-    }
-    let began = Instant::now();
-    while matches!(child.try_wait(), Ok(None)) && began.elapsed() < END_WAIT_MAX {
-        std::thread::park_timeout(LOOK_PAUSE);
-    }
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 /// Ends the hub and the server.

@@ -143,7 +143,8 @@ impl Front {
             if left.is_zero() {
                 return Err(JoinError::TooSlow { socket });
             }
-            wait_for(&mut [poll_fd(&connecting)], Some(left));
+            // An error means that a signal interrupted the poll.
+            let _ = poll(&mut [poll_fd(&connecting)], Some(left));
         }
     }
 
@@ -174,11 +175,6 @@ impl Front {
 
 fn connect(socket: &Path) -> io::Result<Connecting> {
     Connecting::new(super::connect(&resolve_at(socket)?)?, &request())
-}
-
-fn wait_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) {
-    // An error means that a signal interrupted the poll.
-    let _ = poll(fds, limit);
 }
 
 /// A front that runs.
@@ -273,7 +269,7 @@ impl RunningFront {
             fds.push(PollFd::new(sink, PollFlags::OUT));
         }
         let limit = if self.has_more && self.output.is_empty() { Some(Duration::ZERO) } else { self.limit() };
-        wait_for(&mut fds, limit);
+        let _ = poll(&mut fds, limit);
         let found = |from: usize, to: usize| fds[from..to].iter().any(|fd| !fd.revents().is_empty());
         let client = found(client_at, server_at);
         let is_open = matches!(self.upstream, Upstream::Open(_));
