@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use codex_shim::testing::websocket::{
-    Accepting, Connecting, End, Ended, Flushed, Reading, Request, Response, Utf8Bytes,
+    Accepting, Connecting, End, Ended, Flushed, Reading, UpgradeRequest, Response, Utf8Bytes,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -60,7 +60,7 @@ fn response(pieces: &[&[u8]]) -> String {
 }
 
 fn connecting(socket: UnixStream) -> Connecting {
-    let request = Request { path: "/rpc".to_owned(), headers: Default::default() };
+    let request = UpgradeRequest { path: "/rpc".to_owned(), headers: Default::default() };
     let mut connecting = Connecting::new(socket, &request).expect("it is made non-blocking");
     assert!(matches!(connecting.advance(), Ok(None)), "nobody has answered");
     connecting
