@@ -1,5 +1,4 @@
-//! The conversations of a session: threads with their turns, items in progress, open requests and calls, folded from the
-//! records.
+//! The conversations of a session, folded from its records: threads with their turns, items in progress, open requests and calls.
 //!
 //! This is the only place that decides what a record changes. A [`Step`] says what has changed; the rows, transcripts,
 //! UI events and activities are views of a step and of this state, and have no tables of these things.
@@ -524,8 +523,8 @@ impl Conversation {
     fn tools_over(&mut self, place: &ItemPlace) -> Vec<(ItemPlace, Tool)> {
         let is_meant = |key: &ItemPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
         let over = self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key));
-        for (key, Tool { started_us, .. }) in &over {
-            let ended = Tool { started_us: *started_us, does: ToolCall::default(), is_ended: true, details: None };
+        for (key, &Tool { started_us, .. }) in &over {
+            let ended = Tool { started_us, does: ToolCall::default(), is_ended: true, details: None };
             self.tools.insert(key.clone(), ended);
         }
         over
