@@ -82,6 +82,7 @@
 //!   reader of the journal.
 //! - The control socket never makes the relay wait: the two share counters and a lock that is held only for a copy.
 //! - No queue grows with the traffic: a direction holds only the chunk that was read last.
+//! - Only [`os`] names a system, `rustix` or `libc`. Pure rooms know nothing of it.
 //! - Only [`files`] opens files below the home: never through a link or in a folder that another user can write to.
 //! - The journal never retracts a whole record that a reader may have seen.
 
