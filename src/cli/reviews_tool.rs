@@ -268,7 +268,7 @@ fn find<'a>(
         };
     }
     let of_id = |is: &dyn Fn(&str) -> bool| -> Vec<(&'a Found, &'a ReviewDocument)> {
-        each(here).chain(each(elsewhere)).filter(|(_, review)| is(&*review.review_id)).collect()
+        each(here).chain(each(elsewhere)).filter(|(_, review)| is(&review.review_id)).collect()
     };
     let exact = of_id(&|id| id == name);
     let matching = if exact.is_empty() { of_id(&|id| !name.is_empty() && id.starts_with(name)) } else { exact };
@@ -281,7 +281,7 @@ fn find<'a>(
 
 /// The refusal of a relay, and the next step.
 fn refusal(refused: &Refused, review: &ReviewDocument) -> CliError {
-    let id = screen::plain(&*review.review_id);
+    let id = screen::plain(&review.review_id);
     match refused.code() {
         "turn_over" => CliError::failed("the turn of this denial is over, so the model would not learn of it now")
             .with_remedy(format!("`codex-shim overrule {id} --next-turn` approves it for the next message")),

@@ -90,7 +90,15 @@ fn message(entry: &Entry<'_>) -> Option<Value> {
             let output = [("result", json!(item.result)), ("status", json!(item.status))];
             ("tool", vec![did(name, &input), gave(&output)])
         }
-        _ => return None,
+        Content::Reasoning(_)
+        | Content::Plan(_)
+        | Content::Diff(_)
+        | Content::Approval(_)
+        | Content::Status(_)
+        | Content::Error(_)
+        | Content::Usage(_)
+        | Content::Compaction
+        | Content::Other(_) => return None,
     };
     if content.is_empty() {
         return None;

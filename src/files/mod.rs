@@ -320,9 +320,8 @@ pub(crate) fn repair_beside_database(path: &Path) -> io::Result<()> {
 ///
 /// That of opening it, or a [`Refused`].
 pub(crate) fn open_named(path: &Path) -> io::Result<File> {
-    let check = |Facts { kind, .. }| match kind {
-        FileType::RegularFile => Ok(()),
-        kind => Err(Refused::error(path, Why::NotFile(kind_name(kind)))),
+    let check = |Facts { kind, .. }| {
+        if kind == FileType::RegularFile { Ok(()) } else { Err(Refused::error(path, Why::NotFile(kind_name(kind)))) }
     };
     check(os::fs::facts_at(path, Links::Followed)?)?;
     let fd = os::fs::open_followed(path)?;

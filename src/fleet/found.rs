@@ -36,7 +36,7 @@ pub(crate) fn found(host: &str, row: &ListedSession) -> Found {
         id: format!("{}/{}", front(host), row.session_id),
         dir: PathBuf::new(),
         live: row.live,
-        holder: (!place.cwd.is_empty()).then(|| Holder { pid, started_at, client, place }),
+        holder: Some(Holder { pid, started_at, client, place }).filter(|holder| !holder.place.cwd.is_empty()),
         repository: None,
         threads: None,
         last_used: time_of(&row.since),

@@ -377,7 +377,17 @@ impl Content<'_> {
         match self {
             Content::Assistant(said) | Content::Reasoning(said) => said.text.as_deref() == Some(""),
             Content::Plan(plan) => plan.text.as_deref() == Some(""),
-            _ => false,
+            Content::User(_)
+            | Content::Command(_)
+            | Content::FileChange(_)
+            | Content::Tool(_)
+            | Content::Diff(_)
+            | Content::Approval(_)
+            | Content::Status(_)
+            | Content::Error(_)
+            | Content::Usage(_)
+            | Content::Compaction
+            | Content::Other(_) => false,
         }
     }
 

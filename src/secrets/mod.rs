@@ -443,9 +443,9 @@ mod tests {
 
     /// The shapes of keys with their beginnings.
     fn key_shapes() -> impl Iterator<Item = (&'static KeyShape, Vec<&'static str>)> {
-        let shape = |rule: &'static Rule| match &rule.finds {
-            Search::Key(shape) if shape.behind != Behind::Base64Too => Some((shape, rule.marks().collect())),
-            _ => None,
+        let shape = |rule: &'static Rule| {
+            let Search::Key(shape) = &rule.finds else { return None };
+            (shape.behind != Behind::Base64Too).then(|| (shape, rule.marks().collect()))
         };
         RULES.iter().filter_map(shape)
     }

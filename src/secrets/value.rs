@@ -131,11 +131,13 @@ impl<'a> Values<'a> {
                 let end = hard_end.map_or(line, |end| end.clamp(at, line));
                 self.push(name, joined, at..rest_of_line(text, at, end));
             }
-            _ => match quote {
-                Some(quote) => self.quoted(name, joined, at, quote),
-                None if joined == Syntax::Quoted => {}
-                None => self.bare(name, joined, at, hard_end),
-            },
+            Syntax::Variable | Syntax::Line | Syntax::Within | Syntax::Argument | Syntax::Rest | Syntax::Quoted => {
+                match quote {
+                    Some(quote) => self.quoted(name, joined, at, quote),
+                    None if joined == Syntax::Quoted => {}
+                    None => self.bare(name, joined, at, hard_end),
+                }
+            }
         }
     }
 
@@ -245,7 +247,8 @@ impl<'a> Values<'a> {
         };
         let bytes_min = if name.sort == Sort::Password { PASSWORD_BYTES_MIN } else { WORD_BYTES_MIN };
         let is_short = joined == Syntax::Within && end - at < bytes_min && !name.is_variable;
-        if !is_short && !(is_in_line && is_code(text, name, at..end)) {
+        let is_program = is_in_line && is_code(text, name, at..end);
+        if !is_short && !is_program {
             self.push(name, joined, at..end);
         }
     }

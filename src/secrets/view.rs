@@ -253,11 +253,8 @@ fn without_escapes(text: &[u8]) -> Option<View> {
             [.., b'm'] => {}
             [b'\\', .., b't'] => view.put(b'\t', found.range()),
             // A cursor that moves at the beginning of a line ends none.
-            written if ENDS_LINE.is_match(written) => {
-                if !is_empty_line(&view.text) {
-                    view.put(b'\n', found.range());
-                }
-            }
+            written if ENDS_LINE.is_match(written) && !is_empty_line(&view.text) => view.put(b'\n', found.range()),
+            written if ENDS_LINE.is_match(written) => {}
             written if IS_BLANK.is_match(written) => view.put(b' ', found.range()),
             _ => {}
         }

@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn silent_session_holds_up_no_other() {
         let all: Vec<usize> = (0..100).collect();
-        let (tell, told) = mpsc::channel();
+        let (tell, told) = mpsc::sync_channel(1);
         let told = Mutex::new(told);
         let looked = at_once(&all, |one| match one {
             0 => told.lock().map(|told| told.recv_timeout(Duration::from_secs(30)).is_ok()).expect("BUG: no panic"),

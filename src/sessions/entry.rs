@@ -390,29 +390,23 @@ impl EntryFacts {
     /// Collects the facts in an event.
     pub(crate) fn take(&mut self, event: &UiEvent) {
         let (thread_id, kind) = (event.thread_id.as_deref(), event.thread_kind.unwrap_or_default());
-        match &event.detail {
-            UiContent::Entry(content) => match &**content {
-                Content::Usage(usage) => {
-                    if let Some(total) = usage.total {
-                        self.thread(thread_id, kind).tokens = Some((total, usage.context_window));
-                    }
-                }
-                Content::User(said) => {
-                    let text = said.text.as_deref().unwrap_or_default();
-                    self.thread(thread_id, kind).said = Some(text.chars().take(SAID_CHARS_MAX).collect());
-                }
-                _ => {}
-            },
-            UiContent::Answer(answer)
-                if answer.method.as_deref().and_then(Method::of).is_some_and(Method::opens_thread) =>
+        if let UiContent::Entry(content) = &event.detail {
+            if let Content::Usage(usage) = &**content
+                && let Some(total) = usage.total
             {
-                let opened = answer.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());
-                if let Some(Opened { model: Some(model), thread }) = opened {
-                    let opened = thread.and_then(|thread| thread.id);
-                    self.thread(opened.as_deref().or(thread_id), kind).model = Some(model);
-                }
+                self.thread(thread_id, kind).tokens = Some((total, usage.context_window));
+            } else if let Content::User(said) = &**content {
+                let text = said.text.as_deref().unwrap_or_default();
+                self.thread(thread_id, kind).said = Some(text.chars().take(SAID_CHARS_MAX).collect());
             }
-            _ => {}
+        } else if let UiContent::Answer(answer) = &event.detail
+            && answer.method.as_deref().and_then(Method::of).is_some_and(Method::opens_thread)
+        {
+            let opened = answer.result.as_ref().and_then(|result| serde_json::from_str(result.get()).ok());
+            if let Some(Opened { model: Some(model), thread }) = opened {
+                let opened = thread.and_then(|thread| thread.id);
+                self.thread(opened.as_deref().or(thread_id), kind).model = Some(model);
+            }
         }
     }
 
@@ -500,7 +494,18 @@ pub(crate) fn title(kind: Kind, item: &ItemDocument) -> String {
     match kind {
         Kind::Command => by_status("command", item, &without_shell(item.command.as_deref().unwrap_or_default())),
         Kind::Change => by_status("file_change", item, &changed(item.changes.as_ref())),
-        _ => {
+        Kind::User
+        | Kind::Assistant
+        | Kind::Reasoning
+        | Kind::Plan
+        | Kind::Diff
+        | Kind::Tool
+        | Kind::Request
+        | Kind::Review
+        | Kind::Status
+        | Kind::Error
+        | Kind::Gap
+        | Kind::Run => {
             let name = item.name();
             let given = item.arguments.as_ref().or(item.details.as_ref());
             by_status("tool", item, &given.map_or(name.to_string(), |given| format!("{name} {given}")))

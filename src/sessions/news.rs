@@ -67,7 +67,7 @@ pub(crate) enum News {
     Responded {
         request_id: String,
         /// The row and whose answer won, or the error.
-        result: Result<(Request, First), String>,
+        result: Result<(Box<Request>, First), String>,
     },
     Said(Result<Sent, String>),
     /// The thread whose turn it was, if the relay says it.

@@ -332,7 +332,7 @@ fn say(to: To<'_>, text: &str, thread_id: Option<&str>) -> Result<Sent, String> 
     Ok(Sent { thread_id: turn.thread_id, into })
 }
 
-fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Request, First), String> {
+fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Box<Request>, First), String> {
     let one = OneRequest::of(request_id).ok_or("this is not the id of a request")?;
     let path = one.respond_path();
     let asked = to.0.post(to.1, &path, body.to_string(), DECISION_WAIT_MAX);
@@ -346,5 +346,5 @@ fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Request, First
         (true, true) => First::Same,
         (true, false) => First::Other,
     };
-    Ok((request, first))
+    Ok((Box::new(request), first))
 }

@@ -85,8 +85,6 @@ impl Callers {
 
 #[cfg(test)]
 mod tests {
-    #![cfg(target_os = "linux")]
-
     use super::*;
     use std::io::{self, Write as _};
     use std::os::unix::net::{UnixListener, UnixStream};

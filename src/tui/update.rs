@@ -319,7 +319,7 @@ fn pending(model: &mut Model, ended: &[Request]) {
     }
 }
 
-fn responded(model: &mut Model, request_id: &str, result: Result<(Request, First), String>) -> Vec<Command> {
+fn responded(model: &mut Model, request_id: &str, result: Result<(Box<Request>, First), String>) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let is_shown = session.answering.as_ref().is_some_and(|answering| answering.ask.id == request_id);
     match result {

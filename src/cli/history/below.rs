@@ -68,7 +68,20 @@ pub(super) fn below<'a>(entry: &'a Entry<'_>, detail: &Detail) -> Vec<Below<'a>>
         Content::Diff(diff) if detail.has_diffs => {
             all.push(below(TextKind::Diff(Form::Turn), "", (&*diff.text).into()))
         }
-        _ => {}
+        Content::User(_)
+        | Content::Assistant(_)
+        | Content::Reasoning(_)
+        | Content::Plan(_)
+        | Content::Command(_)
+        | Content::FileChange(_)
+        | Content::Tool(_)
+        | Content::Diff(_)
+        | Content::Approval(_)
+        | Content::Status(_)
+        | Content::Error(_)
+        | Content::Usage(_)
+        | Content::Compaction
+        | Content::Other(_) => {}
     }
     let Some(item) = entry.content.item() else { return all };
     all.extend(output(item, detail));

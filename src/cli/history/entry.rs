@@ -77,19 +77,19 @@ pub(super) fn words<'a>(entry: &'a Entry<'_>) -> Words<'a> {
 /// An action in words that fit its status.
 fn done(content: &Content<'_>, item: &ItemDocument) -> String {
     let status = item.status.as_deref().filter(|status| !status.is_empty());
-    let what = match content {
-        Content::Command(_) => {
-            let command = one_line(&without_shell(item.command.as_deref().unwrap_or_default()));
-            if !matches!(status, Some("declined" | "cancelled")) {
-                return format!("$ {command}");
-            }
-            command
+    let what = if let Content::Command(_) = content {
+        let command = one_line(&without_shell(item.command.as_deref().unwrap_or_default()));
+        if !matches!(status, Some("declined" | "cancelled")) {
+            return format!("$ {command}");
         }
-        Content::FileChange(_) => item.changes.as_ref().map(changes).unwrap_or_default().join(", "),
-        _ => match item.text.as_deref().filter(|text| !text.is_empty()) {
+        command
+    } else if let Content::FileChange(_) = content {
+        item.changes.as_ref().map(changes).unwrap_or_default().join(", ")
+    } else {
+        match item.text.as_deref().filter(|text| !text.is_empty()) {
             Some(text) => format!("{}: {}", item.name(), one_line(text)),
             None => item.name().into_owned(),
-        },
+        }
     };
     action_in_words(content.role(), status.unwrap_or("completed"), &what)
 }

@@ -247,10 +247,7 @@ fn cells(action: &ActionDocument, when: When, clock: &Clock, to: Screen) -> Vec<
 /// An action in words without a status in front, for a row that has the status in a cell of its own.
 fn words_beside_status(action: &ActionDocument) -> String {
     let words = action.words();
-    let status = match action.status {
-        ActionStatus::Timeout => "timed out",
-        status => status.name(),
-    };
+    let status = if action.status == ActionStatus::Timeout { "timed out" } else { action.status.name() };
     let bare = words.strip_prefix(status).and_then(|rest| rest.strip_prefix(": "));
     bare.map(str::to_owned).unwrap_or(words)
 }

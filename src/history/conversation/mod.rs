@@ -523,8 +523,8 @@ impl Conversation {
     fn tools_over(&mut self, place: &ItemPlace) -> Vec<(ItemPlace, Tool)> {
         let is_meant = |key: &ItemPlace| key.thread_id == place.thread_id && key.turn_id == place.turn_id;
         let over = self.tools.take_if(|key, tool| !tool.is_ended && is_meant(key));
-        for (key, &Tool { started_us, .. }) in &over {
-            let ended = Tool { started_us, does: ToolCall::default(), is_ended: true, details: None };
+        for (key, Tool { started_us, .. }) in &over {
+            let ended = Tool { started_us: *started_us, does: ToolCall::default(), is_ended: true, details: None };
             self.tools.insert(key.clone(), ended);
         }
         over

@@ -355,8 +355,10 @@ impl Play {
                 let asks = asks.into_iter().filter(|ask| ask.id != rest).collect();
                 self.news(News::Pending { asks, ended: vec![resolved(rest).into()] });
             }
-            "ok" => self
-                .news(News::Responded { request_id: rest.to_owned(), result: Ok((resolved(rest).into(), First::We)) }),
+            "ok" => self.news(News::Responded {
+                request_id: rest.to_owned(),
+                result: Ok((Box::new(resolved(rest).into()), First::We)),
+            }),
             "fails" => {
                 self.news(News::Responded { request_id: rest.to_owned(), result: Err("ledger is busy".to_owned()) })
             }

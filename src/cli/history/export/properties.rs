@@ -110,7 +110,7 @@ fn check_html(text: &str) {
 /// Parses the Markdown with all extensions and checks the events.
 fn check_markdown(text: &str) {
     let facts = vec![("folder", text.to_owned())];
-    let entries: String = entries(text).iter().map(|entry| in_markdown(entry)).collect();
+    let entries: String = entries(text).iter().map(in_markdown).collect();
     let file = markdown::head(&facts) + &entries;
     for event in Parser::new_ext(&file, Options::all()) {
         let is_allowed = matches!(
@@ -132,7 +132,7 @@ fn check_markdown(text: &str) {
         let parser = Parser::new_ext(file, Options::all());
         parser.filter(|event| matches!(event, Event::Start(Tag::Heading { .. } | Tag::List(_) | Tag::Item))).count()
     };
-    let plain: String = self::entries("x").iter().map(|entry| in_markdown(entry)).collect();
+    let plain: String = self::entries("x").iter().map(in_markdown).collect();
     assert_eq!(
         outline(&file),
         outline(&(markdown::head(&[("folder", "x".to_owned())]) + &plain)),
