@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 
 use codex_shim::testing::websocket::{
-    Accepting, Connecting, End, Ended, Flushed, Reading, UpgradeRequest, Response, Utf8Bytes,
+    Accepting, Connecting, End, Ended, Flushed, Reading, Response, UpgradeRequest, Utf8Bytes,
 };
 use libfuzzer_sys::fuzz_target;
 

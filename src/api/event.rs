@@ -121,6 +121,7 @@ impl EventDocument {
     }
 
     /// What the event says of the start of a run, if it is one.
+    #[cfg(feature = "fleet")]
     pub(crate) fn starts(&self) -> Option<RunPayload> {
         (self.event_type == "generation_started").then(|| self.payload())
     }
@@ -138,6 +139,7 @@ pub(crate) struct GapPayload {
 }
 
 /// The payload of `generation_started`. At the level `summary` of a fleet it says only whether a hub has taken over a server.
+#[cfg(feature = "fleet")]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct RunPayload {
