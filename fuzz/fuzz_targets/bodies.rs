@@ -36,8 +36,9 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Some(params) = params.as_deref().and_then(|params| serde_json::from_str(params.get()).ok()) {
         let _ = (valid(kind, &params), decisions(kind, &params));
-        let request_method = method.to_owned();
-        let _ = Request { request_method, request_payload: params, ..Request::default() }.with_choices();
+        let mut request = Request::default();
+        (request.request_method, request.request_payload) = (method.to_owned(), params);
+        let _ = request.with_choices();
     }
     let _ = one_line(&String::from_utf8_lossy(body));
     if let Ok(pushed) = serde_json::from_slice::<Vec<PushedCommand>>(body) {
