@@ -911,12 +911,14 @@ impl Referee {
         Err(format!("3: taken back {why}: {:?}", asked.name))
     }
 
-    /// The connection is gone on which an answer waited. Returns whether it is sent again, as that of policy or a rule is.
+    /// The connection is gone on which an answer waited. Returns whether it is sent again, as that of policy or a rule is while the
+    /// server wants it.
     pub fn not_written(&mut self, mark: Token) -> bool {
         let mut is_sent_again = false;
         for ours in self.ours.iter_mut().filter(|ours| ours.mark == Some(mark)) {
             let asked = &mut self.rows[ours.row];
-            if asked.is_by_policy() {
+            let is_wanted = self.open.get(&asked.id) == Some(&ours.row);
+            if asked.is_by_policy() && is_wanted {
                 self.happened.count(Event::SentAgain);
                 (ours.mark, asked.over, is_sent_again) = (None, None, true);
             } else {
