@@ -66,6 +66,8 @@ pub struct Referee {
     over: BTreeMap<u64, RowNumber>,
     ended_turns: BTreeSet<String>,
     pub commits: BTreeMap<Token, (RowNumber, About)>,
+    /// All entries that were ordered.
+    ordered: BTreeSet<Token>,
     holds: BTreeMap<Token, Duration>,
     /// What a client still gets of a server that is gone waits for nothing.
     is_server_gone: bool,
@@ -750,8 +752,8 @@ impl Referee {
         entry: &LedgerEntry,
         is_waited_for: bool,
     ) -> Result<(), String> {
-        // The order for an entry follows once the ledger is read.
-        if self.commits.contains_key(&token) {
+        // The order for an entry follows once the ledger is read, whether or not its commit is still waited for.
+        if !self.ordered.insert(token) {
             return Ok(());
         }
         let (name, about) = match entry {
