@@ -207,6 +207,12 @@ named! {
     }
 }
 
+/// For a reason that only a newer relay knows, something is missing all the same.
+fn known_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GapReason>, D::Error> {
+    let name: Option<String> = Deserialize::deserialize(deserializer)?;
+    Ok(name.map(|name| of_name(&name).unwrap_or(GapReason::JournalGap)))
+}
+
 impl GapReason {
     /// Whether the cursor is not of this history, so that its reader gets all of its events.
     pub(crate) fn is_other_history(self) -> bool {
@@ -226,7 +232,9 @@ pub struct EventPage<E = EventDocument> {
     /// One more than the next cursor.
     pub next_seq: u64,
     /// The page lacks something after the cursor.
+    #[serde(default)]
     pub history_gap: bool,
+    #[serde(default, deserialize_with = "known_reason")]
     pub gap_reason: Option<GapReason>,
     /// The epoch of all numbers of this history; `null` if it cannot be read, and relays of older versions omit it.
     pub epoch: Option<String>,
@@ -246,5 +254,22 @@ impl EventPage {
             gap_reason: self.gap_reason,
             epoch: self.epoch,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reason_of_a_newer_relay_is_a_gap() {
+        let page = |reason: &str| {
+            let text =
+                format!(r#"{{"events":[],"earliest_seq":null,"latest_seq":null,"next_seq":1,"gap_reason":{reason}}}"#);
+            serde_json::from_str::<EventPage<EventDocument>>(&text).expect("it can be read").gap_reason
+        };
+        assert_eq!(page("null"), None);
+        assert_eq!(page(r#""new_epoch""#), Some(GapReason::NewEpoch));
+        assert_eq!(page(r#""of-tomorrow""#), Some(GapReason::JournalGap));
     }
 }

@@ -53,7 +53,9 @@ pub struct Request {
     pub request_method: String,
     /// What codex asks.
     pub request_payload: Value,
+    #[serde(deserialize_with = "text_or_null")]
     pub request_type: String,
+    #[serde(deserialize_with = "text_or_null")]
     pub requested_at: String,
     pub resolution_source: Option<String>,
     pub resolved_at: Option<String>,
@@ -68,8 +70,10 @@ pub struct Request {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<RequestSession>,
     pub session_id: String,
+    #[serde(deserialize_with = "text_or_null")]
     pub status: String,
     /// What it asks, on one line.
+    #[serde(deserialize_with = "text_or_null")]
     pub summary: String,
     /// Who the thread is; `Some(None)` if nothing on record says it.
     #[serde(deserialize_with = "present", serialize_with = "sorted", skip_serializing_if = "Option::is_none")]
@@ -81,6 +85,11 @@ pub struct Request {
     pub warnings: Option<Vec<String>>,
     #[serde(flatten)]
     pub more: Map<String, Value>,
+}
+
+/// A row of a fleet may have `null` for what its host does not send.
+fn text_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// A member that is there, if only as `null`.
@@ -286,6 +295,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_only_another_version_says_hides_no_request() {
+        let row = json!({ "request_id": "r", "request_type": null, "summary": null, "thread": { "kind": "of-tomorrow" }, "x": 1 });
+        let read: Request = serde_json::from_value(row).expect("it can be read");
+        assert_eq!((&*read.request_id, &*read.request_type), ("r", ""));
+        assert_eq!(read.thread.flatten().map(|thread| thread.kind), Some(crate::protocol::ThreadKind::Other));
+        assert_eq!(read.more["x"], 1);
+    }
 
     #[test]
     fn rows_are_written_as_they_were_read() {

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::thread_list::ListedThread;
 use crate::engine::{ContextSettings, Transport, one_line};
 use crate::history::{Activity, ThreadClient, ThreadIdentity, rfc3339_millis};
-use crate::protocol::ThreadKind;
+use crate::protocol::{ThreadKind, of_name};
 use crate::wire::Conn;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
@@ -95,6 +95,7 @@ impl ThreadDocument {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ThreadIdentityDocument {
+    #[serde(deserialize_with = "known_kind")]
     pub kind: ThreadKind,
     pub title: Option<String>,
     /// The working folder.
@@ -175,6 +176,12 @@ impl SessionDocument {
 
 pub(crate) fn is_open(thread: &ThreadDocument, held: &BTreeSet<&String>) -> bool {
     held.contains(&thread.thread_id) || thread.runs()
+}
+
+/// A kind that only a newer relay knows is one of those that nobody speaks in.
+fn known_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThreadKind, D::Error> {
+    let name: Option<String> = Deserialize::deserialize(deserializer)?;
+    Ok(name.map_or_else(ThreadKind::default, |name| of_name(&name).unwrap_or(ThreadKind::Other)))
 }
 
 impl ThreadIdentityDocument {

@@ -137,7 +137,11 @@ fn read<'a>(
                 reviews.extend(found.into_iter().map(|review| (session, review)));
             }
             Err(error) if sessions.len() == 1 => return Err(error.into()),
-            Err(error) => worst = worst.max(CliError::from(error).report()),
+            Err(error) => {
+                let (name, why) = (session.name(), error.to_string());
+                let why = if why.contains(&name) { why } else { format!("session {name}: {why}") };
+                worst = worst.max(CliError::failed(why).report());
+            }
         }
     }
     reviews.sort_by_cached_key(|(_, review)| Reverse(review.changed_at().to_owned()));

@@ -171,13 +171,21 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         let document = one(&session.dir, &id)?.ok_or_else(unknown)?;
         return Ok((session, document));
     }
-    let mut silent = None;
+    let (mut found, mut silent) = (Vec::new(), None);
     for (session, document) in sessions.iter().zip(at_once(&sessions, |session| one(&session.dir, request))) {
         match document {
-            Ok(Some(document)) => return Ok((session.clone(), document)),
-            Ok(None) => {}
+            Ok(document) => found.extend(document.map(|document| (session.clone(), document))),
             Err(why) => silent = Some(why),
         }
+    }
+    match (found.pop(), found.is_empty()) {
+        (Some(found), true) => return Ok(found),
+        // A copy of a session's folder has its requests too.
+        (Some(_), false) => {
+            let message = format!("several sessions of host {} have a request `{request}`", shared.member.host);
+            return Err(Failure::new("ambiguous_request", message));
+        }
+        (None, _) => {}
     }
     match (in_stopped(shared, &stopped, request), silent) {
         (Ok(Some(found)), _) => Ok(found),
@@ -187,13 +195,13 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
     }
 }
 
-/// The session and the id of the request that a name means, if there is one. A session that does not answer may have one that a number or
-/// a beginning means too.
+/// The session and the id of the request that a name means, if there is one.
 fn named(sessions: &[Found], name: &str) -> Result<Option<(Found, String)>, Failure> {
-    // The newest request may be in any session. A number means a request only if no other has it.
+    // The newest request may be in any session. A number alone would soon name a request that the user has not seen.
     let (which, is_here) = match name {
         LATEST => (WhichRequests::Pending, IsHere::Yes),
-        _ => (WhichRequests::All, IsHere::No),
+        _ if has_short_form(name) => (WhichRequests::All, IsHere::No),
+        _ => return Ok(None),
     };
     let (mut read, mut silent) = (Vec::new(), None);
     for (session, rows) in sessions.iter().zip(at_once(sessions, |session| rows(&session.dir, which))) {
@@ -204,7 +212,6 @@ fn named(sessions: &[Found], name: &str) -> Result<Option<(Found, String)>, Fail
     }
     let found = find_here(name, &read).and_then(|found| found.map_or_else(|| find_anywhere(name, &read), Ok));
     match (found, silent) {
-        (Ok(_), Some(why)) if name != LATEST && !has_short_form(name) => Err(why),
         (Ok(found), _) => Ok(Some(found)),
         (Err(error @ NotNamed::Ambiguous { .. }), _) => Err(Failure::new("ambiguous_request", error.to_string())),
         (Err(_), Some(why)) => Err(why),
