@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use codex_shim::testing::history::{Activity, Fold};
+use codex_shim::testing::history::{Activity, Fold, SessionActivity};
 use codex_shim::testing::index::HISTORY_FILE;
 use codex_shim::testing::journal::Record;
 use rusqlite::Connection;
@@ -42,7 +42,7 @@ pub struct Others {
     /// The message of the record that is being read.
     message: Value,
     /// The activity ahead of it, if it is about one of the threads.
-    before: Option<Activity>,
+    before: Option<SessionActivity>,
 }
 
 impl Others {
@@ -53,12 +53,13 @@ impl Others {
     pub fn before(&mut self, record: &Record<'_>, fold: &Fold) {
         self.message = record.line_bytes().and_then(|line| serde_json::from_slice(line).ok()).unwrap_or_default();
         let about = self.message["params"]["threadId"].as_str().filter(|thread| self.described.contains(*thread));
-        self.before = about.map(|_| fold.activity().session(fold.at_us()).0);
+        self.before = about.map(|_| fold.activity());
     }
 
     pub fn after(&mut self, fold: &Fold) -> Result<(), String> {
-        if let Some(before) = self.before {
-            let after = fold.activity().session(fold.at_us()).0;
+        if let Some(before) = &self.before {
+            // Both at the time of the message: a turn of a person that falls silent ahead of it does so without it.
+            let (before, after) = (before.session(fold.at_us()).0, fold.activity().session(fold.at_us()).0);
             if after != before && after.max(before) < Activity::WaitingInput {
                 let (thread, message) = (&self.message["params"]["threadId"], &self.message);
                 return Err(format!(
