@@ -53,11 +53,24 @@ pub(super) fn find(text: &[u8], marks: &[(usize, usize)], spans: &mut Vec<Range<
 /// The line at a place, with those that go on behind a `\\`; of one that is too long, what is near.
 fn line_around(text: &[u8], at: usize) -> Range<usize> {
     let is_end = |end: &usize| !text[..*end].ends_with(b"\\");
-    let from = at.saturating_sub(FRONT_BYTES_MAX);
-    let from =
-        memchr::memrchr_iter(b'\n', &text[from..at]).map(|end| from + end).find(is_end).map_or(from, |end| end + 1);
-    let to = text.len().min(from + LINE_BYTES_MAX);
-    from..memchr::memchr_iter(b'\n', &text[at..to]).map(|end| at + end).find(is_end).unwrap_or(to)
+    let begin = |from: usize| {
+        let mut ends = memchr::memrchr_iter(b'\n', &text[from..at]).map(|end| from + end);
+        ends.find(is_end).map(|end| end + 1).or((from == 0).then_some(0))
+    };
+    let end = |from: usize| {
+        let to = text.len().min(from + LINE_BYTES_MAX);
+        let end = memchr::memchr_iter(b'\n', &text[at.min(to)..to]).map(|end| at + end).find(is_end);
+        (end.or((to == text.len()).then_some(to)), to)
+    };
+    if let Some(from) = begin(at.saturating_sub(LINE_BYTES_MAX))
+        && let (Some(end), _) = end(from)
+    {
+        return from..end;
+    }
+    let near = at.saturating_sub(FRONT_BYTES_MAX);
+    let from = begin(near).unwrap_or(near);
+    let (end, to) = end(from);
+    from..end.unwrap_or(to)
 }
 
 fn add(pattern: &Regex, text: &[u8], part: Range<usize>, spans: &mut Vec<Range<usize>>) {

@@ -27,7 +27,9 @@ pub(super) struct Keys {
 impl Keys {
     /// The key that begins with a mark.
     pub(super) fn key(&mut self, text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<Range<usize>> {
-        if start.start < self.end {
+        // What a key may be in is read once, however many beginnings are in it.
+        let is_in_base64_too = shape.behind != Behind::Base64Too && start.start < self.base64_to;
+        if start.start < self.end || is_in_base64_too {
             return None;
         }
         let end = tail_of(text, start.clone(), shape)?;

@@ -388,6 +388,7 @@ mod tests {
             (format!("{}\nAAAA\n", repeated("Private-Lines:")), 1),
             (repeated("token:\r"), 0),
             (format!("{}\n{}", "token:\r".repeat(half / 7), " ".repeat(half)), 0),
+            (format!("base64,{}", repeated("AIza")), 0),
         ] {
             assert_eq!(secret_spans(text.as_bytes()).len(), secrets, "{:?}", &text[..20]);
         }
@@ -398,6 +399,24 @@ mod tests {
         let check = |text: &str, expect: &str| assert_eq!(redacted(text).as_deref().unwrap_or(text), expect, "{text}");
         check("token:\r\n  - abcdef1\n  - abcdef2\nx: y", "token:\r\n  - [redacted]\n  - [redacted]\nx: y");
         check("token:\n  - abcdef1\n\ntoken:\n  - abcdef2", "token:\n  - [redacted]\n\ntoken:\n  - [redacted]");
+        // An earlier bracket that nothing closes hides none.
+        check("token: [\nx\ntoken:\n  - abcdef1\n", "token: [\nx\ntoken:\n  - [redacted]\n");
+    }
+
+    #[test]
+    fn long_front_of_a_command_hides_nothing() {
+        let key = "aGVsbG8gd29ybGQ".repeat(200);
+        let masked =
+            redacted(&format!("echo {key} | docker login -u _json_key_base64 --password-stdin https://gcr.io"));
+        assert!(masked.is_some_and(|masked| !masked.contains(&key[..60])), "it is masked");
+    }
+
+    #[test]
+    fn long_path_is_no_open_value() {
+        let path = format!("/home/{}", "Zm9vYmFy/".repeat(40));
+        let masked = redacted(&format!("SECRET_KEY={path}"));
+        assert!(masked.is_some_and(|masked| !masked.contains(&path)), "it is masked");
+        assert_eq!(redacted("SECRET_KEY=/home/me/key"), None);
     }
 
     #[test]

@@ -58,13 +58,17 @@ patterns! {
         r"|&?(?:self|this|os|env|config|settings|var|local|module|secrets|args|req|request|ctx|params|opts|options|props|vars)\.|&?process\.env)"
     );
     /// A value that refers to a secret or stands for its absence: a row of one sign, a word, a variable, a placeholder, a version of
-    /// a package, the path of a file, an entry of the system (`passwd:x:1000`, `passwd: files systemd`).
+    /// a package, an entry of the system (`passwd:x:1000`, `passwd: files systemd`).
     OPEN = concat!(
         r"(?s)^(?:\*{3,}|\.{3,}|-{3,}|x{3,}|X{3,}|#{3,}|(?:•){3,}",
         r"|(?i:inherit|read|write|true|false|null|none|nil|undefined|yes|no|on|off|redacted|hidden|sensitive|required|optional|\(\))",
         r"|\$\{[^}:]*\}|\$\{\{.*|\{\{.*\}\}|\$[A-Z\d_]{2,}|%[A-Z\d_]{2,}%|\$\(.*|<[A-Za-z _.-]*>|\(sensitive.*",
         r"|\s*[\^~>=<v]*\d{1,4}(?:\.\d{1,4}){1,3}|[*!x]:\d.*|(?:files|compat)(?: .*)?",
-        r"|/(?:etc|var|home|Users|usr|opt|root|run|tmp)/[\w./~-]*",
+        r")$"
+    );
+    /// The path of a file.
+    FILE = concat!(
+        r"^(?:/(?:etc|var|home|Users|usr|opt|root|run|tmp)/[\w./~-]*",
         r"|[\w./~-]*/[\w./~-]*\.(?:pem|key|crt|cer|cert|p12|pfx|jks|der|ppk|gpg|asc|pub|age|json|yaml|yml|toml|txt|env|conf|ini))$"
     );
 }
@@ -79,6 +83,8 @@ pub(super) struct Values<'a> {
     text: &'a [u8],
     /// Lists and objects up to here were looked through. Several names can precede the same line if `\r` ends theirs.
     looked_to: usize,
+    /// The same for lists of YAML.
+    listed_to: usize,
     /// The end of the last value.
     taken_to: usize,
     /// The line that was searched last, from the place of the search on.
@@ -88,7 +94,7 @@ pub(super) struct Values<'a> {
 
 impl<'a> Values<'a> {
     pub(super) fn of(text: &'a [u8]) -> Values<'a> {
-        Values { text, looked_to: 0, taken_to: 0, line: 0..0, spans: Vec::new() }
+        Values { text, looked_to: 0, listed_to: 0, taken_to: 0, line: 0..0, spans: Vec::new() }
     }
 
     /// Adds a value that was found in another way.
@@ -325,10 +331,10 @@ impl<'a> Values<'a> {
     fn list(&mut self, name: &Label, mut from: usize) {
         let text = self.text;
         // The first name took the values, or there are none.
-        if from <= self.looked_to {
+        if from <= self.listed_to {
             return;
         }
-        self.looked_to = from;
+        self.listed_to = from;
         while from < text.len() {
             let (_, start, end) = line_at(text, from);
             let value = text[start..end].strip_prefix(b"- ");
@@ -412,7 +418,8 @@ fn wrapper(text: &[u8]) -> usize {
 
 /// Whether a value only refers to a secret or stands for its absence.
 pub(super) fn is_open(value: &[u8]) -> bool {
-    OPEN.is_match(value)
+    // A longer path is a secret with slashes.
+    OPEN.is_match(value) || value.len() <= JUDGED_BYTES_MAX && FILE.is_match(value)
 }
 
 /// Whether a value without quotation marks is an expression of a program.

@@ -113,7 +113,12 @@ impl Requests {
             && let Some(request) = self.open.get_mut(id).filter(|request| request.row.request_id == *request_id)
         {
             match request.ruled_answer() {
-                Some(bytes) => effects.push(inject(bytes, &Verdict::Open, token)),
+                Some(bytes) => {
+                    // The server has not read all of it, and it is here again.
+                    request.may_be_lost = false;
+                    request.answered.iter_mut().for_each(|answered| answered.over = None);
+                    effects.push(inject(bytes, &Verdict::Open, token));
+                }
                 None => request.may_be_lost = true,
             }
         }
