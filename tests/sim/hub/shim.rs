@@ -253,7 +253,11 @@ impl HubWorld {
             self.house.holds(checked);
             self.close(earlier);
         }
-        self.hub.iter_mut().for_each(|hub| hub.keys.extend([(Conn::OWN, key)]));
+        self.hub.iter_mut().for_each(|hub| {
+            // The one before, if it has not been removed yet, gives way.
+            hub.ending.remove(&Conn::OWN);
+            hub.keys.extend([(Conn::OWN, key)]);
+        });
         self.drive(|driver, world| {
             let mut effects = Vec::new();
             driver.own_connected(world, (peer, end), &mut effects);
