@@ -158,6 +158,11 @@ impl Ours {
     }
 }
 
+/// Whether an answer is sent again if it is lost with its connection: that of policy or a rule is, while the server wants it.
+fn is_resent(rows: &[Asked], open: &BTreeMap<u64, RowNumber>, number: RowNumber) -> bool {
+    rows[number].is_by_policy() && open.get(&rows[number].id) == Some(&number)
+}
+
 /// The reply that an API caller must receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reply {
@@ -332,8 +337,12 @@ impl Referee {
     /// Everything that its client had written must have reached the server, unless the server has closed the connection, or
     /// has not read for too long. `hears` says so of the client and of the server.
     pub fn removed(&mut self, conn: Conn, hears: [bool; 2]) -> Result<(), String> {
-        let rows = &self.rows;
-        self.ours.retain(|ours| rows[ours.row].over != Some(conn.0));
+        let (rows, open, marks) = (&self.rows, &self.open, &self.marks);
+        self.ours.retain(|ours| {
+            // The hub hears next that it was not written.
+            let is_lost_now = ours.mark.is_some_and(|mark| marks.contains_key(&mark));
+            rows[ours.row].over != Some(conn.0) || is_lost_now && is_resent(rows, open, ours.row)
+        });
         let Some(wire) = self.wires.get_mut(&conn.0) else { return Ok(()) };
         if let Some((to, code)) = wire.close.take().filter(|(to, _)| hears[*to as usize]) {
             return Err(format!("1: the {} never got the close frame {code}", to.name()));
@@ -918,9 +927,9 @@ impl Referee {
     pub fn not_written(&mut self, mark: Token) -> bool {
         let mut is_sent_again = false;
         for ours in self.ours.iter_mut().filter(|ours| ours.mark == Some(mark)) {
+            let is_resent = is_resent(&self.rows, &self.open, ours.row);
             let asked = &mut self.rows[ours.row];
-            let is_wanted = self.open.get(&asked.id) == Some(&ours.row);
-            if asked.is_by_policy() && is_wanted {
+            if is_resent {
                 self.happened.count(Event::SentAgain);
                 (ours.mark, asked.over, is_sent_again) = (None, None, true);
             } else {
