@@ -139,10 +139,28 @@ impl Outgoing {
             OutputPiece::Hold(_) | OutputPiece::Mark(..) => return false,
         };
         self.0.remove(at);
+        self.drop_line_end(at);
         if is_empty {
             self.0.remove(before);
         }
         true
+    }
+
+    /// A line that had no end is taken back: a line of ours that begins here does not end it any more.
+    fn drop_line_end(&mut self, at: usize) {
+        if let Some(OutputPiece::Own { bytes, taken: 0 }) = self.0.get_mut(at)
+            && bytes.first() == Some(&b'\n')
+        {
+            bytes.remove(0);
+            if bytes.is_empty() {
+                self.0.remove(at);
+            }
+        }
+    }
+
+    /// Whether nothing follows what a mark is about.
+    fn ends_with(&self, token: Token) -> bool {
+        matches!(self.0.back(), Some(OutputPiece::Mark(last, _)) if *last == token)
     }
 
     fn release(&mut self, token: Token) {
@@ -440,7 +458,14 @@ impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
     pub(super) fn recall(&mut self, token: Token) -> bool {
         let late = self.seam.injected_late.len();
         self.seam.injected_late.retain(|(_, mark)| *mark != Some(token));
-        self.seam.injected_late.len() < late || self.outgoing.recall(token)
+        if self.seam.injected_late.len() < late {
+            return true;
+        }
+        let is_last = self.outgoing.ends_with(token);
+        let is_taken_back = self.outgoing.recall(token);
+        // The line before it has its end.
+        self.seam.lacks_line_end &= !(is_last && is_taken_back);
+        is_taken_back
     }
 
     /// Inserts own bytes between two lines: at once, or after the long line in progress.
@@ -584,6 +609,41 @@ mod tests {
         check(after_unended, 0, Some("own [10], 20..25"));
         check(after_unended, 1, Some("20..25"));
         check(after_unended, 2, None);
+    }
+
+    #[derive(Debug)]
+    struct Idle;
+
+    impl ReadEnd for Idle {
+        fn read(&self, _: &mut Vec<u8>) -> ReadOutcome {
+            ReadOutcome::Nothing
+        }
+    }
+
+    impl WriteEnd for Idle {
+        fn write(&self, _: &[u8]) -> Result<usize, Broken> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn last_line_without_an_end_is_taken_back_with_the_end_of_ours() {
+        for is_behind in [false, true] {
+            let mut direction = Direction::new(Side::Client, Idle, Idle);
+            let frame = Frame::Line { range: 0..3, end: LineEnd::EndOfStream };
+            direction.outgoing.add(0..3);
+            direction.outgoing.mark(7, 3);
+            direction.seam.frame_queued(&frame, &mut direction.outgoing);
+            if is_behind {
+                direction.inject(b"ours\n".to_vec(), None);
+                assert!(direction.recall(7));
+            } else {
+                assert!(direction.recall(7));
+                direction.inject(b"ours\n".to_vec(), None);
+            }
+            let Front::Bytes(waits) = direction.outgoing.front(&direction.framer) else { panic!("nothing waits") };
+            assert_eq!(waits, b"ours\n");
+        }
     }
 
     #[test]
