@@ -207,7 +207,7 @@ named! {
     }
 }
 
-/// For a reason that only a newer relay knows, something is missing all the same.
+/// Reads an unknown reason, as a newer relay may send, as [`GapReason::JournalGap`]: something is missing.
 fn known_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GapReason>, D::Error> {
     let name: Option<String> = Deserialize::deserialize(deserializer)?;
     Ok(name.map(|name| of_name(&name).unwrap_or(GapReason::JournalGap)))

@@ -1,4 +1,4 @@
-//! What a session is asked, and what it answers: one struct for each document, one type for each query.
+//! The documents of a session, with a struct for each, and the queries that return them, with a type for each.
 //!
 //! Pure. `control` writes these documents and its client reads them, so that both sides of the socket have the same types.
 //! A relay of an older version leaves members out, which is why those that came later have a default.

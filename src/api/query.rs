@@ -1,4 +1,4 @@
-//! What a session can be asked: one type for each query, with its path at the control socket and the document that answers it.
+//! The queries to a session: a type for each, with its path at the control socket and the type of the document that it returns.
 
 use serde::de::DeserializeOwned;
 

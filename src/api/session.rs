@@ -178,7 +178,7 @@ pub(crate) fn is_open(thread: &ThreadDocument, held: &BTreeSet<&String>) -> bool
     held.contains(&thread.thread_id) || thread.runs()
 }
 
-/// A kind that only a newer relay knows is one of those that nobody speaks in.
+/// Reads an unknown kind, as a newer relay may send, as [`ThreadKind::Other`].
 fn known_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThreadKind, D::Error> {
     let name: Option<String> = Deserialize::deserialize(deserializer)?;
     Ok(name.map_or_else(ThreadKind::default, |name| of_name(&name).unwrap_or(ThreadKind::Other)))

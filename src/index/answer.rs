@@ -104,7 +104,7 @@ impl HistoryQuery for Transcript {
 }
 
 impl History {
-    /// Who threads are, as it is on record, by their ids; those that are not known are left out.
+    /// The recorded identities of threads, by their ids. Threads without a record are left out.
     pub(crate) fn recorded_identities(&self, ids: &[String], opened: u64) -> Identities {
         let identities = self.known_identities(ids, opened).into_iter();
         identities.map(|(id, identity)| (id, ThreadIdentityDocument::recorded(identity))).collect()

@@ -3,8 +3,8 @@
 //!
 //! Pure. An id is the run of the server, 12 hex digits of which the last 4 are random, and the number that the server gave the
 //! request. Each server counts from the beginning, so the number alone would soon name a request that the user has not seen. The
-//! end of the run tells the requests of all sessions of a home apart. `latest` and the number mean a request of the sessions here. All other names must be
-//! unique among the requests of all sessions, answered and stopped ones too.
+//! end of the run tells the requests of all sessions of a home apart. `latest` and the number mean a request of the sessions here.
+//! All other names must be unique among the requests of all sessions, answered and stopped ones too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;

@@ -218,7 +218,7 @@ const SOCKET_WAIT_MAX: Duration = Duration::from_secs(3);
 /// Pause between two attempts.
 const SOCKET_LOOK_WAIT: Duration = Duration::from_millis(50);
 
-/// The state of the hub. It is asked again while nobody listens on its socket.
+/// Asks the hub for its state, and repeats that while nobody listens on its socket.
 fn asked(hub: &Hub) -> Result<SessionDocument, Unanswered> {
     let began = Instant::now();
     loop {
