@@ -592,6 +592,7 @@ mod tests {
                         LedgerEntry::RequestReopened { request_id, by } => {
                             Some(format!("reopens {request_id} of {by}"))
                         }
+                        LedgerEntry::RequestUncertain { request_id, .. } => Some(format!("is unsure of {request_id}")),
                         LedgerEntry::RequestEnded(end) => {
                             Some(format!("ends {} {}", end.request_id, end.error.map_or("answered", |(code, _)| code)))
                         }
@@ -656,6 +657,24 @@ mod tests {
                 "{line}"
             );
         }
+    }
+
+    /// The server has asked twice under an id, and may have got neither answer.
+    #[test]
+    fn only_the_newest_answer_under_an_id_is_sent() {
+        const PARAMS: &str = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        let answer = |word: &str| format!(r#"{{"decision":"{word}"}}"#);
+        let of = |word: &str| stored(ASKED, PARAMS, &answer(word), RequestSource::Api);
+        let mut remembered = of("decline");
+        remembered.open_requests[0].request_id = "g-5.2".to_owned();
+        remembered.open_requests.extend(of("accept").open_requests);
+        let mut hub = Hub::new();
+        let mut effects = Vec::new();
+        hub.0.handle(NOW, Input::Remembered(Box::new(remembered)), &mut effects);
+        assert_eq!(follow(effects).1, ["is unsure of g-5"]);
+        let (sent, _) = asked(&mut hub, &format!(r#"{{"id":5,"method":"{ASKED}","params":{PARAMS}}}"#));
+        assert_eq!(sent, [format!(r#"{{"id":5,"result":{}}}"#, answer("decline"))]);
+        assert_eq!(hub.0.requests.threads_before(), [""; 0]);
     }
 
     /// The ledger is read after the server has asked again.

@@ -6,12 +6,13 @@
 //! has not got that answer, which is then sent. An answer that the ledger does not have whole cannot be sent: its row is open
 //! again. If it asks before the ledger is read, see [`super::unread`].
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::open::{Replaced, SERVER_EXITED, WITHDRAWN, Why, later_entry};
+use super::open::{Replaced, SERVER_EXITED, Why, later_entry};
+use super::unread::withdrawn;
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::model::{Effect, GivenRow, LedgerEntry, Now, RequestEnd, RequestSource, RequestStatus, Verdict};
 use crate::protocol::ItemPlace;
@@ -207,13 +208,8 @@ impl Requests {
                 Some(Again::Pending(request_id))
             }
             None if is_same => Some(Again::Pending(request_id)),
-            None => {
-                let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
-                resolve(RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN), effects);
-                None
-            }
-            Some(answer) => {
-                effects.extend(answer.later_entry(None, request_id, now.unix_us));
+            answer => {
+                unwanted(now, None, request_id, answer, effects);
                 None
             }
         }
@@ -240,14 +236,37 @@ impl Requests {
             if let Some(id) = row.rpc_id().filter(|id| !self.open.contains_key(id)) {
                 self.ended.add_before(id, &row);
             }
-            let OpenBefore { request_id, answer, .. } = row;
-            if let Some(answer) = answer {
-                effects.extend(answer.later_entry(why, request_id, now.unix_us));
-                continue;
-            }
-            let (status, source) = (RequestStatus::Resolved, RequestSource::Server);
-            resolve(RequestEnd::unanswered(request_id, now.unix_us, status, source, WITHDRAWN), effects);
+            unwanted(now, why, row.request_id, row.answer, effects);
         }
+    }
+
+    /// Takes the rows of the ledger, newest first, but for those of requests that the server has asked for by now. Of the rows with
+    /// the same id only the newest counts: the server had asked for it when it was done with the others.
+    pub(super) fn take_before(
+        &mut self,
+        now: Now,
+        rows: Vec<OpenBefore>,
+        is_asked: impl Fn(&RpcId) -> bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut ids = HashSet::new();
+        for row in rows {
+            let Some(id) = row.rpc_id() else { continue };
+            let is_asked = is_asked(&id);
+            match ids.insert(id) {
+                true if is_asked => {}
+                true => self.before.push(row),
+                false => unwanted(now, None, row.request_id, row.answer, effects),
+            }
+        }
+    }
+}
+
+/// The server needs no answer to the request of this row any more.
+fn unwanted(now: Now, why: Option<Why>, request_id: String, answer: Option<AnswerBefore>, effects: &mut Vec<Effect>) {
+    match answer {
+        Some(answer) => effects.extend(answer.later_entry(why, request_id, now.unix_us)),
+        None => resolve(withdrawn(request_id, now), effects),
     }
 }
 

@@ -285,7 +285,7 @@ impl Requests {
         &mut self,
         now: Now,
         ended: &[String],
-        mut rows: Vec<OpenBefore>,
+        rows: Vec<OpenBefore>,
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
@@ -321,8 +321,7 @@ impl Requests {
             self.place_open(now, &id, is_renamed, found, clients, effects);
         }
         let asked: HashSet<&RpcId> = unread.asked.iter().map(|asked| &asked.id).collect();
-        rows.retain(|row| row.rpc_id().is_some_and(|id| !asked.contains(&id)));
-        self.before = rows;
+        self.take_before(now, rows, |id| asked.contains(id), effects);
     }
 
     /// The rows of the requests, by the names that these had until now.
