@@ -1,9 +1,11 @@
-//! The documents of a session, with a struct for each, and the queries that return them, with a type for each.
+//! The documents of a session, with a struct for each; the queries that return them, with a type for each; and the commands to a
+//! session, with one type for all.
 //!
 //! Pure. `control` writes these documents and its client reads them, so that both sides of the socket have the same types.
 //! A relay of an older version leaves members out, which is why those that came later have a default.
 
 mod activity;
+mod command;
 mod context;
 mod event;
 mod parameter;
@@ -21,6 +23,7 @@ pub(crate) use activity::{
     ActionDocument, ActionsDocument, ActionsQuery, ActivityDocument, RowPage, ToolRowDocument, ToolRowsQuery,
     TurnRowDocument, TurnRowsQuery,
 };
+pub(crate) use command::{Command, CommandCall, InputBody, InterruptBody, OverruleBody};
 pub(crate) use context::{
     ContextCommand, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, DeliveryDocument,
     FittedContext, FragmentDocument, FragmentsDocument, FragmentsQuery, WaitingDocument,

@@ -262,9 +262,9 @@ impl OneRequest {
         is_id.then(|| OneRequest(id.to_owned()))
     }
 
-    /// The path of `POST` for an answer to it.
-    pub(crate) fn respond_path(&self) -> String {
-        format!("{}/respond", self.path())
+    #[cfg(feature = "fleet")]
+    pub(crate) fn id(&self) -> &str {
+        &self.0
     }
 }
 

@@ -138,6 +138,32 @@ pub(crate) struct ThreadClientDocument {
 }
 
 impl SessionDocument {
+    /// A session of which nothing is known but its state.
+    pub(crate) fn new(session_id: String, state: Activity) -> SessionDocument {
+        SessionDocument {
+            session_id,
+            state,
+            activity_state: state,
+            state_since: None,
+            generation: None,
+            socket: None,
+            child: ChildDocument::default(),
+            client: ClientDocument::default(),
+            threads: Vec::new(),
+            pending_requests: 0,
+            context_waiting: 0,
+            journal: JournalDocument::default(),
+            index: IndexDocument::NONE,
+            context_engine: None,
+            config: None,
+            config_warnings: Vec::new(),
+            hub: None,
+            faults: Vec::new(),
+            counters: Counters::default(),
+            started_at: None,
+        }
+    }
+
     /// The name of the client of a session that has one; none for a hub.
     pub(crate) fn only_client(&self) -> Option<&str> {
         self.client.name.as_deref().filter(|_| self.hub.is_none())

@@ -19,8 +19,8 @@ mod terminal;
 use std::ffi::OsString;
 use std::time::{Duration, SystemTime};
 
-use crate::api::WaitingDocument;
-use crate::control::client::{self, Answer, ClientError};
+use crate::api::{Command, WaitingDocument};
+use crate::control::client::{self, Caller, Unanswered};
 use crate::control::new_commands;
 use crate::engine::{ContextBounds, PushedCommand};
 use crate::store::{Found, OfflineLedger};
@@ -31,12 +31,6 @@ pub(crate) use screen::{Happened, Ran, lead, run_in_terminal, why_not_started};
 pub(crate) use startup::Startup;
 pub(crate) use tail::Tail;
 pub(crate) use terminal::{Terminal, terminal_size, usual_size};
-
-const PATH: &str = "/sessions/self/context";
-
-/// How long a relay may take to store a command: it answers after the commit to disk, which takes seconds on a machine busy
-/// with a build.
-pub(crate) const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Attempts to reach a relay that was just started, until its socket exists.
 const ATTEMPTS_MAX: u32 = 40;
@@ -54,11 +48,11 @@ pub(crate) fn keep(
     pushed: &[PushedCommand],
     bounds: &ContextBounds,
 ) -> Result<WaitingDocument, String> {
+    let push = |commands| client::command(&session.dir, &Command::Push(commands), Caller::Tool);
     if session.live {
-        let body = serde_json::to_string(pushed).expect("BUG: plain data is JSON");
-        match client::post_within(&session.dir, PATH, body, KEEP_WAIT_MAX) {
-            Ok(answer) => return answer.document(),
-            Err(_) if !session.is_still_live() => {}
+        match push(pushed.to_vec()).and_then(|reply| reply.document()) {
+            Ok(waiting) => return Ok(waiting),
+            Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => {}
             Err(error) => return Err(error.message(session)),
         }
     }
@@ -67,7 +61,7 @@ pub(crate) fn keep(
     let waiting = ledger.push_context(commands).map_err(|error| error.to_string())?;
     drop(ledger);
     // A relay may have started after our check, and read the ledger before our commit.
-    notify_started(session, || client::post(&session.dir, PATH, "[]".to_owned()))?;
+    notify_started(session, || push(Vec::new()).map(drop))?;
     Ok(WaitingDocument { waiting: waiting as u64 })
 }
 
@@ -76,9 +70,9 @@ pub(crate) fn keep(
 /// # Errors
 ///
 /// A message for the user: the relay does not answer.
-pub(crate) fn notify_started(session: &Found, notify: impl Fn() -> Result<Answer, ClientError>) -> Result<(), String> {
+pub(crate) fn notify_started(session: &Found, notify: impl Fn() -> Result<(), Unanswered>) -> Result<(), String> {
     for _ in 0..ATTEMPTS_MAX {
-        if !session.is_still_live() || notify().is_ok() {
+        if !session.is_still_live() || !matches!(notify(), Err(Unanswered::NoAnswer(_))) {
             return Ok(());
         }
         std::thread::park_timeout(ATTEMPT_PAUSE);

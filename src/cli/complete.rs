@@ -12,13 +12,10 @@ use clap::{Args, Command, ValueHint};
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter as _};
 use clap_complete::env::Shells;
-use serde::de::DeserializeOwned;
 
 use super::Done;
 use super::{screen, select_session, threads, wrap};
-use crate::api::{
-    Limit, Query as _, Requests, ReviewsDocument, ReviewsQuery, SessionDocument, State, ThreadDocument, WhichRequests,
-};
+use crate::api::{Limit, Query, Requests, ReviewsQuery, State, ThreadDocument, WhichRequests};
 use crate::config::Environment;
 use crate::control::{client, recorded_threads};
 use crate::index::{HISTORY_FILE, History};
@@ -129,7 +126,7 @@ fn session_in(words: &[String]) -> Option<String> {
 
 fn thread_offers(environment: &Environment) -> Vec<Offer> {
     let Some(session) = session(environment) else { return Vec::new() };
-    let live = asked::<SessionDocument>(&session, &State.path()).map(|document| document.threads).unwrap_or_default();
+    let live = asked(&session, &State).map(|document| document.threads).unwrap_or_default();
     let mut offers: Vec<Offer> = Vec::new();
     for ThreadDocument { thread_id, activity_state, last_action, identity, .. } in live.into_iter().rev() {
         let who = identity.in_words().unwrap_or_default();
@@ -161,24 +158,21 @@ fn live_sessions(environment: &Environment) -> impl Iterator<Item = Found> {
 fn denial_offers(environment: &Environment) -> Vec<Offer> {
     let query = ReviewsQuery { limit: Some(Limit(50)), ..ReviewsQuery::default() };
     let denials = live_sessions(environment)
-        .flat_map(|session| asked::<ReviewsDocument>(&session, &query.path()).map(|document| document.reviews))
+        .flat_map(|session| asked(&session, &query).map(|document| document.reviews))
         .flatten();
     let open = denials.filter(|denial| denial.overruled_at.is_none());
     open.map(|denial| (denial.review_id, denial.subject.unwrap_or_default())).collect()
 }
 
 fn request_offers(environment: &Environment) -> Vec<Offer> {
-    let rows = live_sessions(environment).flat_map(|session| {
-        let listed = client::ask(&session.dir, &Requests(WhichRequests::Pending), ANSWER_WAIT_MAX);
-        listed.map(|list| list.requests).unwrap_or_default()
-    });
+    let listed = live_sessions(environment).flat_map(|session| asked(&session, &Requests(WhichRequests::Pending)));
+    let rows = listed.flat_map(|list| list.requests);
     rows.map(|row| (row.request_id, row.summary)).collect()
 }
 
-/// The response of a live relay; `None` if none is running or it does not answer in time.
-fn asked<T: DeserializeOwned>(session: &Found, path: &str) -> Option<T> {
-    let answer = session.live.then(|| client::get_within(&session.dir, path, ANSWER_WAIT_MAX).ok()).flatten()?;
-    answer.document().ok()
+/// The answer of a live relay; `None` if none is running or it does not answer in time.
+fn asked<Q: Query>(session: &Found, query: &Q) -> Option<Q::Document> {
+    session.live.then(|| client::ask(&session.dir, query, ANSWER_WAIT_MAX).ok()).flatten()
 }
 
 /// Names the shell that calls for a completion.

@@ -8,9 +8,9 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, say, select_session};
-use crate::api::{ConfigDocument, SessionDocument};
+use crate::api::{ConfigDocument, State};
 use crate::config::{Environment, Flags, SettingRow, Settings};
-use crate::control::client;
+use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
 use crate::store::{Found, full_name};
@@ -90,12 +90,18 @@ fn waiting(environment: &Environment) -> Vec<LaggingSession> {
 
 /// What of the config file a session has not applied; `None` if there is nothing, or if it does not answer.
 fn waits(session: &Found, all: &[Found]) -> Option<LaggingSession> {
-    let answer = match client::get(&session.dir, "/sessions/self") {
-        Ok(answer) => answer.document::<SessionDocument>().map_err(|why| format!("session {}: {why}", session.name())),
-        Err(_) if !session.is_still_live() => return None,
-        Err(error) => Err(error.message(session)),
+    let config = match client::ask(&session.dir, &State, ANSWER_WAIT_MAX) {
+        Ok(document) => document.config?,
+        Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => return None,
+        Err(Unanswered::NoAnswer(error)) => {
+            say(&error.message(session));
+            return None;
+        }
+        Err(why @ (Unanswered::Refused(_) | Unanswered::Invalid(_))) => {
+            say(&format!("session {}: {why}", session.name()));
+            return None;
+        }
     };
-    let config = answer.map_err(|why| say(&why)).ok()?.config?;
     let is_waiting = config.error.is_some() || !config.restart_needed.is_empty();
     is_waiting.then(|| LaggingSession { session_id: session.id.clone(), name: full_name(session, all), config })
 }

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand, ValueHint};
 use serde_json::{Value, json};
 
 use super::history::thread_or_id;
-use super::offline::{self, answered};
+use super::offline;
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone, counted};
 use super::screen::{Clock, Times};
@@ -23,13 +23,14 @@ use super::{CliError, Done};
 use super::{complete, select_session, threads};
 use crate::api::{
     ContextCommand, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, DeliveryDocument,
-    FittedContext, FragmentsDocument, FragmentsQuery, Query, SessionDocument, WaitingDocument,
+    FittedContext, FragmentsDocument, FragmentsQuery, State,
 };
-use crate::capture::{Tail, keep, notify_started};
+use crate::capture::{Tail, keep};
 use crate::config::{Environment, Flags, Settings};
-use crate::control::{client, not_waiting, recorded_threads};
+use crate::control::client::{self, ANSWER_WAIT_MAX};
+use crate::control::{not_waiting, recorded_threads};
 use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand};
-use crate::store::{Found, LEDGER_FILE, LedgerError, OfflineLedger, Otherwise, WhichCommands};
+use crate::store::{Found, Otherwise, WhichCommands};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ContextTool {
@@ -166,8 +167,7 @@ fn run_show(arguments: &ContextShowArguments, environment: &Environment) -> Done
         return Ok(sessions.iter().map(shown).max().unwrap_or(0));
     }
     let session = select_session::latest(arguments.session.name(), Otherwise::Latest, environment)?;
-    let read = |ledger: &mut OfflineLedger| Ok(DeliveriesDocument { deliveries: ledger.deliveries()? });
-    let DeliveriesDocument { deliveries } = look(&session, &DeliveriesQuery {}, read)?;
+    let DeliveriesDocument { deliveries } = offline::query(&session, &DeliveriesQuery {})?;
     let Some(last) = deliveries.last() else {
         if arguments.json {
             // The error below has a status of its own.
@@ -195,7 +195,7 @@ fn together(listed: Vec<(&Found, ContextDocument)>) -> Value {
 
 /// The waiting commands of a session.
 fn waiting(session: &Found) -> Result<ContextDocument, CliError> {
-    look(session, &ContextQuery {}, |ledger| Ok(ContextDocument::of(ledger.waiting_context()?)))
+    Ok(offline::query(session, &ContextQuery {})?)
 }
 
 /// Prints the waiting commands of one session.
@@ -222,25 +222,10 @@ fn name_of(session: &Found, environment: &Environment) -> String {
 /// The settings that the next message is sent with: those of the running relay, which may come from its own environment.
 fn settings_of(session: &Found, environment: &Environment) -> ContextSettings {
     let of_relay = || {
-        let answer = session.live.then(|| client::get(&session.dir, "/sessions/self").ok()).flatten()?;
-        answer.document::<SessionDocument>().ok()?.config?.context
+        let answer = session.live.then(|| client::ask(&session.dir, &State, ANSWER_WAIT_MAX));
+        answer?.ok()?.config?.context
     };
     of_relay().unwrap_or_else(|| Settings::load(Flags::default(), environment).0.context())
-}
-
-/// The response of the relay, or what `read` finds in the ledger of a stopped session.
-fn look<Q: Query<Document: Default>>(
-    session: &Found,
-    query: &Q,
-    read: impl Fn(&mut OfflineLedger) -> Result<Q::Document, LedgerError>,
-) -> Result<Q::Document, CliError> {
-    offline::ask(session, &query.path(), || {
-        if !session.dir.join(LEDGER_FILE).exists() {
-            return Ok(Some(Q::Document::default()));
-        }
-        let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| error.to_string())?;
-        Ok(Some(read(&mut ledger).map_err(|error| error.to_string())?))
-    })
 }
 
 fn show_last(last: &DeliveryDocument, json: bool, to: Screen) -> Done {
@@ -431,8 +416,7 @@ fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> Done
         _ => waiting.commands.iter().find(is_meant),
     };
     let dropped = dropped.ok_or_else(|| not_waiting(&arguments.command))?;
-    let path = format!("/sessions/self/context/{}", dropped.id);
-    let (document, count) = removed(&session, &path, WhichCommands::One(dropped.id))?;
+    let (document, count) = offline::remove_commands(&session, WhichCommands::One(dropped.id))?;
     if count == 0 {
         return Err(not_waiting(&dropped.id.to_string()).into());
     }
@@ -442,27 +426,9 @@ fn run_drop(arguments: &ContextDropArguments, environment: &Environment) -> Done
     })
 }
 
-/// Removes waiting commands, through the relay if one is running. Returns what still waits, and how many were removed; the relay
-/// has removed at least one.
-fn removed(session: &Found, path: &str, which: WhichCommands) -> Result<(WaitingDocument, usize), CliError> {
-    let ask = || client::delete(&session.dir, path);
-    if session.live
-        && let Some(answer) = answered(session, ask())?
-    {
-        return Ok((answer.document()?, 1));
-    }
-    let failed = |error: LedgerError| error.to_string();
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
-    let count = ledger.clear_context(which).map_err(failed)?;
-    let waiting = ledger.waiting_context().map_err(failed)?.len() as u64;
-    drop(ledger);
-    notify_started(session, ask)?;
-    Ok((WaitingDocument { waiting }, count))
-}
-
 fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> Done {
     let session = select_session::one(arguments.session.name(), Otherwise::None, environment)?;
-    let (document, _) = removed(&session, "/sessions/self/context", WhichCommands::All)?;
+    let (document, _) = offline::remove_commands(&session, WhichCommands::All)?;
     if arguments.json {
         return Ok(print_json(&document));
     }
@@ -472,8 +438,8 @@ fn run_clear(arguments: &ContextClearArguments, environment: &Environment) -> Do
 
 pub(super) fn run_fragments(arguments: &FragmentsArguments, environment: &Environment) -> Done {
     let sessions = select_session::several(arguments.session.name(), Otherwise::Latest, environment)?;
-    let read = |ledger: &mut OfflineLedger| Ok(FragmentsDocument::of(ledger.fragments()?));
-    let (listed, status) = select_session::each(&sessions, |session| look(session, &FragmentsQuery {}, read))?;
+    let sent = |session: &Found| Ok(offline::query(session, &FragmentsQuery {})?);
+    let (listed, status) = select_session::each(&sessions, sent)?;
     if arguments.json {
         let threads = listed.into_iter().flat_map(|(_, document)| document.threads).collect();
         return Ok(status.max(print_json(&FragmentsDocument { threads })));

@@ -1,13 +1,34 @@
 //! Sessions as the tools read them, live or stopped: see [`crate::sessions::stopped`].
 
+use serde::de::DeserializeOwned;
+
 use super::{CliError, say, select_session};
+use crate::api::Command;
 use crate::config::{Environment, Flags, Settings};
+use crate::control::client::{self, Caller, Unanswered};
 pub(super) use crate::sessions::door::Door;
 use crate::sessions::door::SessionError;
 pub(super) use crate::sessions::stopped::{
-    OfflineSession, Past, Read, answered, ask, complete_search, pending, relay_answer, settle,
+    OfflineSession, Past, Read, answered, complete_search, of_relay, pending, query, remove_commands, request, requests,
 };
 use crate::store::{Found, Otherwise};
+
+/// Sends a command to a session whose relay must run; `in_words` has the tool's own words for some errors.
+pub(super) fn command<T: DeserializeOwned>(
+    session: &Found,
+    command: &Command,
+    in_words: impl FnOnce(&Unanswered) -> Option<CliError>,
+) -> Result<T, CliError> {
+    let sent = client::command(&session.dir, command, Caller::Tool).and_then(|reply| reply.document());
+    sent.map_err(|error| {
+        in_words(&error).unwrap_or_else(|| match &error {
+            Unanswered::NoAnswer(_) if !session.is_still_live() => CliError::not_running(session),
+            Unanswered::NoAnswer(_) | Unanswered::Refused(_) | Unanswered::Invalid(_) => {
+                CliError::failed(error.message(session))
+            }
+        })
+    })
+}
 
 /// With the settings of the user.
 pub(super) fn door(environment: &Environment) -> Door {

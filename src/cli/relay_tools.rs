@@ -223,9 +223,8 @@ pub(super) fn run_attach(arguments: &AttachArguments, environment: &Environment)
         Ok(Attached::Lines(stream)) => {
             carry(stream, &select_session::argument_for(&session, arguments.session.name(), environment))
         }
-        Ok(Attached::Refused(answer)) => {
-            let why = answer.document::<serde_json::Value>().err().unwrap_or_else(|| answer.status.to_string());
-            Err(CliError::failed(format!("session {} refused the client: {why}", session.name())))
+        Ok(Attached::Refused(refused)) => {
+            Err(CliError::failed(format!("session {} refused the client: {}", session.name(), refused.message)))
         }
         Err(_) if !session.is_still_live() => not_running(),
         Err(error) => Err(CliError::failed(error.message(&session))),

@@ -6,21 +6,20 @@
 use std::cmp::Reverse;
 
 use clap::Args;
-use serde_json::json;
 
 use super::complete;
 use super::offline::{self, Read};
 use super::progress::Progress;
-use super::requests::{Refused, print_json};
+use super::requests::print_json;
 use super::screen::{self, Clock, Screen, Times, Tone};
 use super::select_session::{self, SessionFlag, SessionWord};
 use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
-use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
-use crate::api::{Moment, OverruledDocument, ReviewDocument, ReviewsDocument, ReviewsQuery};
+use super::{CliError, Done, NO_SUCH_REQUEST, say};
+use crate::api::{Command, Moment, OverruledDocument, ReviewDocument, ReviewsDocument, ReviewsQuery};
 use crate::config::Environment;
-use crate::control::client;
-use crate::engine::{one_line, without_shell};
+use crate::control::client::Unanswered;
+use crate::engine::{OverruleFor, one_line, without_shell};
 use crate::store::Found;
 
 /// The newest denial that can be overruled.
@@ -220,17 +219,12 @@ pub(super) fn run_overrule(arguments: &OverruleArguments, environment: &Environm
     let denials_of = |sessions| read(sessions, &ReviewsQuery::default(), environment).map(|(denials, _)| denials);
     let (here, elsewhere) = (denials_of(&here)?, denials_of(&elsewhere)?);
     let (session, review) = find(&arguments.review, &here, &elsewhere)?;
-    let review_id = &review.review_id;
     if !session.is_still_live() {
         return Err(CliError::not_running(session));
     }
-    let body = json!({ "next_turn": arguments.next_turn }).to_string();
-    let asked = client::post_within(&session.dir, &client::overrule_path(review_id), body, client::TURN_WAIT_MAX);
-    let answer = offline::answered(session, asked)?.ok_or_else(|| CliError::not_running(session))?;
-    if !answer.status.is_success() {
-        return Err(refusal(&Refused::of(&answer), review));
-    }
-    let document: OverruledDocument = answer.document().map_err(CliError::failed)?;
+    let applies = if arguments.next_turn { OverruleFor::NextTurn } else { OverruleFor::ThisTurn };
+    let overrule = Command::Overrule(review.review_id.clone(), applies);
+    let document: OverruledDocument = offline::command(session, &overrule, |error| refusal(error, review))?;
     if arguments.as_json {
         return Ok(print_json(&document));
     }
@@ -283,10 +277,10 @@ fn find<'a>(
     }
 }
 
-/// The refusal of a relay, and the next step.
-fn refusal(refused: &Refused, review: &ReviewDocument) -> CliError {
+/// The words for a refusal, with the next step.
+fn refusal(error: &Unanswered, review: &ReviewDocument) -> Option<CliError> {
     let id = screen::plain(&review.review_id);
-    match refused.code() {
+    Some(match error.code() {
         "turn_over" => CliError::failed("the turn of this denial is over, so the model would not learn of it now")
             .with_remedy(format!("`codex-shim overrule {id} --next-turn` approves it for the next message")),
         "review_not_found" => CliError::failed(
@@ -294,13 +288,16 @@ fn refusal(refused: &Refused, review: &ReviewDocument) -> CliError {
         )
         .with_remedy("ask the model to try again, and overrule the new denial"),
         "already_overruled" => CliError::failed("this denial was overruled before"),
-        _ => CliError::exits(FAILED, screen::plain(&refused.message)),
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::control::client::Refused;
 
     fn live(id: &str) -> Found {
         let (dir, last_used) = (id.into(), std::time::SystemTime::UNIX_EPOCH);
@@ -341,19 +338,12 @@ mod tests {
     #[test]
     fn refusals_name_the_next_step() {
         let check = |code: &str, expect: &str| {
-            let refused = Refused::with_code(code);
-            let error = refusal(&refused, &review("r")).to_string();
+            let refused = Unanswered::Refused(Refused::coded(code, &json!({})));
+            let error = refusal(&refused, &review("r")).expect("it has words").to_string();
             assert!(error.contains(expect), "{error}");
         };
         check("turn_over", "overrule r --next-turn");
         check("review_not_found", "earlier run");
         check("already_overruled", "before");
-        check("timeout", "m");
-    }
-
-    #[test]
-    fn ids_are_safe_in_paths() {
-        assert_eq!(client::overrule_path("8adf-b_.~"), "/sessions/self/codex-reviews/8adf-b_.~/overrule");
-        assert_eq!(client::overrule_path("a/b?ä"), "/sessions/self/codex-reviews/a%2Fb%3F%C3%A4/overrule");
     }
 }

@@ -19,14 +19,15 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
 use crate::api::{
-    ActionDocument, ActionsDocument, ActionsQuery, Limit, ListedSession, ListedThread, Query as _, Request,
-    RequestList, Requests, SessionDocument, State, ThreadDocument, WhichRequests,
+    ActionDocument, ActionsQuery, Limit, ListedSession, ListedThread, Request, Requests, SessionDocument, State,
+    ThreadDocument, WhichRequests,
 };
 use crate::config::{Environment, Flags, Settings};
-use crate::control::{self, client};
+use crate::control;
+use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, Unanswered};
 use crate::engine::one_line;
 use crate::history::{ActionKind, ActionStatus, Activity};
-use crate::sessions::source::{AnsweredIn, Home, Source};
+use crate::sessions::source::{Home, Source};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
 use crate::tui::{self, Bell, FirstScreen, Pager, Setup, UiEnd};
@@ -98,16 +99,15 @@ fn state(session: &Found) -> (Option<Activity>, Vec<ThreadRow>) {
     if !session.live {
         return (Some(Activity::Stopped), Vec::new());
     }
-    let answer = match client::get(&session.dir, &State.path()) {
-        Ok(answer) => answer,
-        Err(_) if !session.is_still_live() => return (Some(Activity::Stopped), Vec::new()),
-        Err(error) => {
+    match client::ask(&session.dir, &State, ANSWER_WAIT_MAX) {
+        Ok(document) => (Some(document.state), open_threads(&document)),
+        Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => (Some(Activity::Stopped), Vec::new()),
+        Err(Unanswered::NoAnswer(error)) => {
             say(&error.message(session));
-            return (None, Vec::new());
+            (None, Vec::new())
         }
-    };
-    let document: Option<SessionDocument> = serde_json::from_slice(&answer.body).ok();
-    document.map_or((None, Vec::new()), |document| (Some(document.state), open_threads(&document)))
+        Err(Unanswered::Refused(_) | Unanswered::Invalid(_)) => (None, Vec::new()),
+    }
 }
 
 fn open_threads(document: &SessionDocument) -> Vec<ThreadRow> {
@@ -352,14 +352,20 @@ fn briefly<S: Serializer>(requests: &[Request], to: S) -> Result<S::Ok, S::Error
 
 /// Queries the relay of a session.
 fn live(session: &Found) -> Result<Child, String> {
-    let get = |path: &str| client::get(&session.dir, path).map_err(|error| error.message(session));
-    let document: SessionDocument = get(&State.path())?.document()?;
+    let in_words = |error: Unanswered| error.message(session);
+    let document = client::ask(&session.dir, &State, ANSWER_WAIT_MAX).map_err(in_words)?;
     let waits_for = match document.pending_requests {
         0 => Vec::new(),
-        _ => get(&Requests(WhichRequests::Pending).path())?.document::<RequestList>()?.requests,
+        _ => {
+            let listed = client::ask(&session.dir, &Requests(WhichRequests::Pending), ANSWER_WAIT_MAX);
+            listed.map_err(in_words)?.requests
+        }
     };
-    // A session without a journal has no actions.
-    let last: ActionsDocument = get(&ActionsQuery { limit: Some(Limit(1)) }.path())?.document().unwrap_or_default();
+    let last = match client::ask(&session.dir, &ActionsQuery { limit: Some(Limit(1)) }, ANSWER_WAIT_MAX) {
+        Err(error @ Unanswered::NoAnswer(_)) => return Err(in_words(error)),
+        // A session without a journal has no actions.
+        answered => answered.unwrap_or_default(),
+    };
     Ok(Child {
         live: true,
         threads: ChildThread::all(&document),
@@ -507,7 +513,7 @@ fn shown_first(
     }
     let session = named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)).transpose()?;
     let path = environment.shim_home().value.ok_or_else(CliError::no_home)?;
-    let home = Home { path, answered_in: AnsweredIn::Tui };
+    let home = Home { path, caller: Caller::Tui };
     Ok((Arc::new(home), session.map_or(FirstScreen::List, |found| FirstScreen::Session(found.id))))
 }
 

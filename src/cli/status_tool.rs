@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use bytesize::ByteSize;
 use clap::Args;
+use serde_json::value::RawValue;
 
 use super::Done;
 use super::hub_tool::Down;
@@ -13,11 +14,11 @@ use super::screen::{Clock, Times};
 use super::select_session::SessionWord;
 use super::{FAILED, say, select_session};
 use crate::api::{
-    ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters, Fault,
-    IndexDocument, JournalDocument, SessionDocument, ThreadDocument,
+    ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters, Fault, IndexDocument, JournalDocument,
+    SessionDocument, State, ThreadDocument, Verbatim,
 };
 use crate::config::Environment;
-use crate::control::client::{self, Answer};
+use crate::control::client::{self, Unanswered};
 use crate::history::{Activity, rfc3339_millis};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, Position, Record, size_bytes};
@@ -103,7 +104,7 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
             }
         }
         texts.push(match (arguments.json, as_sent) {
-            (true, Some(as_sent)) => as_sent.trim_end().to_owned(),
+            (true, Some(as_sent)) => as_sent.get().to_owned(),
             (true, None) => serde_json::to_string(&report.document).expect("BUG: plain data is JSON"),
             (false, _) => {
                 let to = Screen::of_stdout(environment);
@@ -124,7 +125,7 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
 }
 
 /// Queries a live session, or reads the files of a stopped one. Also returns the response as it was received.
-fn look(session: &Found, door: Door) -> (Report, Option<String>) {
+fn look(session: &Found, door: Door) -> (Report, Option<Box<RawValue>>) {
     let from_files = |life: Life| {
         let mut document = document_of_files(session);
         if life == Life::Stopped {
@@ -136,51 +137,21 @@ fn look(session: &Found, door: Door) -> (Report, Option<String>) {
     if !session.live {
         return from_files(Life::Stopped);
     }
-    let answer = match client::get(&session.dir, "/sessions/self") {
-        Ok(answer) => answer,
+    match client::ask_verbatim(&session.dir, &State, client::ANSWER_WAIT_MAX) {
+        Ok(Verbatim { text, document }) => (Report { document, life: Life::Live, down: None }, Some(text)),
         // It may have exited since it was found.
-        Err(_) if !session.is_still_live() => return from_files(Life::Stopped),
-        Err(error) => return from_files(Life::Silent(error.why(session))),
-    };
-    match document_in(&answer) {
-        Ok(document) => {
-            let as_sent = String::from_utf8_lossy(&answer.body).into_owned();
-            (Report { document, life: Life::Live, down: None }, Some(as_sent))
-        }
-        Err(why) => from_files(Life::Silent(why)),
+        Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => from_files(Life::Stopped),
+        Err(error) => from_files(Life::Silent(error.why(session))),
     }
-}
-
-fn document_in(answer: &Answer) -> Result<SessionDocument, String> {
-    if !answer.status.is_success() {
-        return Err(format!("it answered {}: {}", answer.status, String::from_utf8_lossy(&answer.body).trim_end()));
-    }
-    serde_json::from_slice(&answer.body).map_err(|error| format!("its answer is not a session document: {error}"))
 }
 
 /// The state of a session from its files, without its relay.
 fn document_of_files(session: &Found) -> SessionDocument {
     SessionDocument {
-        session_id: session.id.clone(),
-        state: Activity::Stopped,
-        activity_state: Activity::Stopped,
-        state_since: None,
         generation: session.last_segment().map(|segment| segment.generation.to_string()),
-        socket: None,
-        child: ChildDocument::default(),
-        client: ClientDocument::default(),
-        threads: Vec::new(),
-        pending_requests: 0,
-        context_waiting: 0,
         journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
-        index: IndexDocument::NONE,
-        context_engine: None,
-        hub: None,
-        config: None,
-        config_warnings: Vec::new(),
-        faults: Vec::new(),
-        counters: Counters::default(),
         started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
+        ..SessionDocument::new(session.id.clone(), Activity::Stopped)
     }
 }
 

@@ -13,9 +13,10 @@ use super::select_session;
 use super::table::{Column, Table};
 use super::{CliError, Done, NOT_RUNNING, complete, say};
 use crate::config::Environment;
+use crate::control::client::Caller;
 use crate::os::desktop::OPENER;
 use crate::os::launch;
-use crate::sessions::source::{AnsweredIn, Home, Source};
+use crate::sessions::source::{Home, Source};
 use crate::store::Otherwise;
 use crate::web::{
     self, Browsers, ConsoleError, HostName, Links, Options, PageDocument, Server, SignedIn, SignedOut, WebError,
@@ -146,7 +147,7 @@ fn shown(arguments: &WebArguments, home: &Path, environment: &Environment) -> Re
         return Ok((views, session));
     }
     let session = named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)).transpose()?;
-    let home = Home { path: home.to_owned(), answered_in: AnsweredIn::Web };
+    let home = Home { path: home.to_owned(), caller: Caller::Web };
     Ok((Arc::new(home), session.map(|found| found.id)))
 }
 

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use super::requests::source_of;
 use super::routes::{AppState, Message, PROTOCOL, Refusal, Responded, ThisSession, ok};
 use super::server::Unstalled;
-use crate::api::OverruledDocument;
+use crate::api::{InputBody, InterruptBody, OverruleBody, OverruledDocument};
 use crate::engine::{ApiReply, ApiRequest, OverruleFor, Unready};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
@@ -35,29 +35,6 @@ const RPC_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest timeout of a call.
 const RPC_WAIT_MAX: Duration = Duration::from_secs(600);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InputBody {
-    text: String,
-    #[serde(default)]
-    thread_id: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct InterruptBody {
-    #[serde(default)]
-    thread_id: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct OverruleBody {
-    /// The approval may wait for the next turn of the thread.
-    #[serde(default)]
-    next_turn: bool,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

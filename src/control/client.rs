@@ -15,15 +15,14 @@ use hyper::client::conn::http1;
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
+pub(crate) use super::reply::{Answer, PendingRequest, RawReply, Refused, Unanswered};
 use super::requests::{BY_HEADER, SOURCE_HEADER};
 use super::routes::PROTOCOL;
-use crate::api::Query;
+use crate::api::{Command, CommandCall, Query, Verbatim};
 use crate::os::identity::own_uid;
 use crate::socket::{LOOK_EVERY, Occupant, Peer};
 use crate::store::{Found, Holder};
@@ -31,9 +30,6 @@ use crate::wire::LINE_BYTES_MAX;
 
 /// How long a relay may take to answer.
 pub(crate) const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// How long a relay may take to answer if it waits for the server: longer than it waits itself.
-pub(crate) const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
 
 /// How long to wait for an answer before probing `/healthz`.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
@@ -46,65 +42,6 @@ const ATTACH_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Longest accepted answer, in bytes: a request and its answer may each be as long as a line.
 const ANSWER_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
-
-/// Codes with which a relay refuses a path or a method that it does not know.
-const UNKNOWN_CALL: [&str; 2] = ["not_found", "method_not_allowed"];
-
-/// What a tool says when the relay refuses with such a code.
-const OLDER_RELAY: &str = "the relay was started by an older codex-shim, which cannot do this; start its client again \
-                           (`codex-shim status` names both versions)";
-
-/// An HTTP response of a relay.
-#[derive(Debug)]
-pub struct Answer {
-    pub status: StatusCode,
-    pub body: Bytes,
-}
-
-impl Answer {
-    /// The code of a refusal; `None` for a success.
-    #[must_use]
-    pub(crate) fn error_code(&self) -> Option<String> {
-        let document: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
-        document["detail"]["error_code"].as_str().map(str::to_owned)
-    }
-
-    /// Parses the body of a success.
-    ///
-    /// # Errors
-    ///
-    /// The message of a refusal, or the reason why the body is not valid.
-    pub fn document<T: DeserializeOwned>(&self) -> Result<T, String> {
-        if self.status.is_success() {
-            let of_another = "if another codex-shim started the relay, start its client again \
-                              (`codex-shim status` names both versions)";
-            return serde_json::from_slice(&self.body)
-                .map_err(|error| format!("its answer is not valid: {error}; {of_another}"));
-        }
-        Err(self.refusal())
-    }
-
-    /// The message of a refusal.
-    #[must_use]
-    pub(crate) fn refusal(&self) -> String {
-        #[derive(Deserialize)]
-        struct Refused {
-            detail: Detail,
-        }
-        #[derive(Deserialize)]
-        struct Detail {
-            #[serde(default)]
-            error_code: String,
-            message: String,
-        }
-        match serde_json::from_slice::<Refused>(&self.body) {
-            // Our tools ask only for what a relay of their own version has.
-            Ok(Refused { detail }) if UNKNOWN_CALL.contains(&&*detail.error_code) => OLDER_RELAY.to_owned(),
-            Ok(Refused { detail }) => detail.message,
-            Err(_) => format!("it answered {}: {}", self.status, String::from_utf8_lossy(&self.body).trim_end()),
-        }
-    }
-}
 
 /// Why a call got no answer.
 #[derive(Debug)]
@@ -266,43 +203,16 @@ pub fn get(dir: &Path, path: &str) -> Result<Answer, ClientError> {
     ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
-/// Asks the relay whose session folder is `dir`.
+/// Checks that a relay answers.
 ///
 /// # Errors
 ///
-/// No complete response, or a refusal: both in words.
-pub(crate) fn ask<Q: Query>(dir: &Path, query: &Q, wait_max: Duration) -> Result<Q::Document, Unanswered> {
-    let answer = get_within(dir, &query.path(), wait_max).map_err(Unanswered::NoAnswer)?;
-    answer.document().map_err(Unanswered::Refused)
+/// It does not.
+pub(crate) fn check(dir: &Path) -> Result<(), ClientError> {
+    get(dir, "/healthz").map(drop)
 }
 
-/// Why a query has no document.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    NoAnswer(ClientError),
-    /// The relay refuses, or its document is of another version; in words.
-    Refused(String),
-}
-
-impl fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unanswered::NoAnswer(error) => error.fmt(f),
-            Unanswered::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-/// [`get`] with another timeout.
-///
-/// # Errors
-///
-/// As for [`get`].
-pub(crate) fn get_within(dir: &Path, path: &str, wait_max: Duration) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::GET, path, Bytes::new(), Caller::Tool, wait_max)
-}
-
-/// `POST`s JSON.
+/// `POST`s JSON to it.
 ///
 /// # Errors
 ///
@@ -311,54 +221,38 @@ pub fn post(dir: &Path, path: &str, json: String) -> Result<Answer, ClientError>
     ask_at(dir, Method::POST, path, json.into(), Caller::Tool, ANSWER_WAIT_MAX)
 }
 
-/// [`post`] with another timeout, for calls during which the relay waits for the server.
-///
-/// # Errors
-///
-/// As for [`get`].
-pub(crate) fn post_within(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::POST, path, json.into(), Caller::Tool, wait_max)
+/// Asks the relay whose session folder is `dir`.
+pub(crate) fn ask<Q: Query>(dir: &Path, query: &Q, wait_max: Duration) -> Result<Q::Document, Unanswered> {
+    asked(dir, query, wait_max)?.document()
 }
 
-/// The path of the call that overrules a denial.
-pub(crate) fn overrule_path(review_id: &str) -> String {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    let encoded = |byte: u8| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    format!("/sessions/self/codex-reviews/{}/overrule", review_id.bytes().map(encoded).collect::<String>())
-}
-
-/// [`post_within`] for the terminal UI, which the ledger then records as the source.
-///
-/// # Errors
-///
-/// As for [`get`].
-pub(crate) fn post_by_tui(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::POST, path, json.into(), Caller::Tui, wait_max)
-}
-
-/// [`post_within`] for the web page, which the ledger then records as the source.
-///
-/// # Errors
-///
-/// As for [`get`].
-pub(crate) fn post_by_web(dir: &Path, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::POST, path, json.into(), Caller::Web, wait_max)
-}
-
-/// [`post_within`] for the agent of a fleet, on behalf of the user in `by`, whom the ledger then records.
-///
-/// # Errors
-///
-/// As for [`get`].
-#[cfg(feature = "fleet")]
-pub(crate) fn post_by_fleet(
+/// [`ask`] that keeps the text of the document.
+pub(crate) fn ask_verbatim<Q: Query>(
     dir: &Path,
-    path: &str,
-    json: String,
-    by: &str,
+    query: &Q,
     wait_max: Duration,
-) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::POST, path, json.into(), Caller::Fleet(by), wait_max)
+) -> Result<Verbatim<Q::Document>, Unanswered> {
+    asked(dir, query, wait_max)?.document()
+}
+
+fn asked(dir: &Path, query: &impl Query, wait_max: Duration) -> Result<RawReply, Unanswered> {
+    ask_at(dir, Method::GET, &query.path(), Bytes::new(), Caller::Tool, wait_max)?.reply()
+}
+
+/// Sends a command to the relay whose session folder is `dir`.
+pub(crate) fn command(dir: &Path, command: &Command, caller: Caller<'_>) -> Result<RawReply, Unanswered> {
+    command_within(dir, command, caller, command.call().wait_max)
+}
+
+/// [`command`] with another timeout.
+pub(crate) fn command_within(
+    dir: &Path,
+    command: &Command,
+    caller: Caller<'_>,
+    wait_max: Duration,
+) -> Result<RawReply, Unanswered> {
+    let CommandCall { method, path, body, .. } = command.call();
+    ask_at(dir, method, &path, body.into(), caller, wait_max)?.reply()
 }
 
 /// Sends a request without a body to a socket that is not that of a session.
@@ -366,22 +260,13 @@ pub(crate) fn post_by_fleet(
 /// # Errors
 ///
 /// No complete response. A refusal is a response.
-pub(crate) fn ask_socket(socket: &Path, method: Method, path: &str) -> Result<Answer, ClientError> {
+pub(crate) fn ask_socket(socket: &Path, method: Method, path: &str) -> Result<RawReply, Unanswered> {
     let failed = |cause| ClientError { socket: socket.to_owned(), cause, reached: Reached::Sent };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(Cause::Connect(error)))?;
     let ask = async { whole(send(socket, Request::builder().method(method).uri(path), Bytes::new()).await?).await };
     let asked = runtime.block_on(async { timeout(ANSWER_WAIT_MAX, ask).await });
-    asked.unwrap_or(Err(Cause::TooSlow(ANSWER_WAIT_MAX))).map_err(failed)
-}
-
-/// `DELETE`s a path.
-///
-/// # Errors
-///
-/// As for [`get`].
-pub(crate) fn delete(dir: &Path, path: &str) -> Result<Answer, ClientError> {
-    ask_at(dir, Method::DELETE, path, Bytes::new(), Caller::Tool, ANSWER_WAIT_MAX)
+    asked.unwrap_or(Err(Cause::TooSlow(ANSWER_WAIT_MAX))).map_err(failed)?.reply()
 }
 
 /// The result of [`attach`].
@@ -390,7 +275,7 @@ pub(crate) enum Attached {
     /// Admitted: the connection now carries lines.
     Lines(std::os::unix::net::UnixStream),
     /// The relay's reason for the refusal.
-    Refused(Answer),
+    Refused(Refused),
 }
 
 /// Attaches the caller as the client of the server at the session folder `dir`.
@@ -404,7 +289,7 @@ pub(crate) fn attach(dir: &Path) -> Result<Attached, ClientError> {
         let request = request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, PROTOCOL);
         let response = send(socket, request, Bytes::new()).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(Attached::Refused(whole(response).await?));
+            return Ok(Attached::Refused(Refused::of(whole(response).await?)));
         }
         let upgraded = hyper::upgrade::on(response).await.map_err(talk)?;
         let parts =
@@ -418,8 +303,9 @@ pub(crate) fn attach(dir: &Path) -> Result<Attached, ClientError> {
     })
 }
 
+/// Who calls. The ledger records it as the source of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Caller<'a> {
+pub(crate) enum Caller<'a> {
     Tool,
     Tui,
     Web,
@@ -589,7 +475,7 @@ impl Listener {
 pub(crate) enum Listening {
     Begun(Listener),
     /// The relay's reason for the refusal.
-    Refused(Answer),
+    Refused(Refused),
 }
 
 impl Listener {
@@ -614,7 +500,7 @@ impl Listener {
                 let received_at = Instant::now();
                 Ok(Listening::Begun(Listener { runtime, socket, body, pieces: Pieces::default(), received_at }))
             }
-            Ok(Err(answer)) => Ok(Listening::Refused(answer)),
+            Ok(Err(answer)) => Ok(Listening::Refused(Refused::of(answer))),
             Err(cause) => Err(failed(cause)),
         }
     }

@@ -20,6 +20,7 @@ mod metrics;
 mod open_threads;
 mod places;
 mod published;
+mod reply;
 mod requests;
 mod routes;
 mod server;

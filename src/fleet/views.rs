@@ -6,8 +6,7 @@
 //! answers, messages ────▶ question ──▶ host ──▶ relay
 //! ```
 //!
-//! A view asks a session with the paths of a control socket. Its state and its pending requests come from what the thread has
-//! read; each other call is a question to the host. The thread reads the two buckets each second, and asks the hosts that have
+//! The state of a session and its pending requests come from what the thread has read; each other call is a question to the host. The thread reads the two buckets each second, and asks the hosts that have
 //! changed. It rests while no view reads from it.
 //!
 //! A host that is offline keeps its sessions here, with the time since when it is away. Nothing can be sent to it.
@@ -30,9 +29,12 @@ use super::looks::Looks;
 use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
 use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
-use crate::api::{ListedSession, Request, RequestDocument, RequestList, Responded};
+use crate::api::{
+    ClientDocument, Command, Counters, Fault, InputBody, InterruptBody, ListedSession, OneRequest, Request, Responded,
+    SessionDocument,
+};
 use crate::config::FleetLevel;
-use crate::control::client::{Answer, ClientError as NoAnswer};
+use crate::control::client::{Answer, ClientError as NoAnswer, RawReply, Refused, Unanswered};
 use crate::engine::RequestType;
 use crate::sessions::reader::{Following, Teller};
 use crate::sessions::source::{Polling, Recorded, Source};
@@ -62,13 +64,6 @@ const SUMMARY_OF_REQUEST: &str = "this host sends only a summary of the request:
 
 /// The end of a text that did not fit into a reply.
 const CUT_OF_REPLY: &str = " bytes in all)";
-
-/// The paths of a control socket that a view uses.
-const SESSION: &str = "/sessions/self";
-const PENDING: &str = "/sessions/self/codex-pending-requests";
-const REQUEST: &str = "/sessions/self/codex-requests/";
-const INPUT: &str = "/sessions/self/input";
-const INTERRUPT: &str = "/sessions/self/interrupt";
 
 /// The sessions of all hosts of a fleet.
 pub(crate) struct Views {
@@ -171,26 +166,37 @@ impl Views {
     }
 
     /// Sends a question. If it may change anything, the thread reads the fleet again at once.
-    fn ask(&self, to: &To, question: &Question) -> Result<Answer, NoAnswer> {
+    fn ask(&self, to: &To, question: &Question) -> Result<Value, Unanswered> {
         let asked = self.shared.client.ask(&to.host, question);
         if question.mode() == subject::Mode::Write {
             self.look();
         }
-        match asked {
-            Ok(document) => Ok(answer(StatusCode::OK, &document)),
-            Err(AskError::Failed(failure)) => Ok(refused(&failure)),
-            Err(error @ AskError::Refused(_)) => {
+        asked.map_err(|error| match error {
+            AskError::Failed(failure) => refused(&failure),
+            AskError::Refused(_) => {
                 let message = format!("{error}; `codex-shim fleet check` says what these credentials may do");
-                Ok(refused(&Failure::new("fleet_refused", message)))
+                refused(&Failure::new("fleet_refused", message))
             }
-            Err(AskError::Offline) => Err(NoAnswer::of_host(to.offline())),
-            Err(error @ AskError::TooSlow) => {
-                Err(NoAnswer::of_host_after_sending(format!("host {}: {error}; it may still carry it out", to.host)))
+            AskError::Offline => NoAnswer::of_host(to.offline()).into(),
+            AskError::TooSlow => {
+                let message = format!("host {}: {error}; it may still carry it out", to.host);
+                NoAnswer::of_host_after_sending(message).into()
             }
-            Err(error @ AskError::Broken(_)) => {
-                Err(NoAnswer::of_host_after_sending(format!("host {}: {error}", to.host)))
-            }
-        }
+            AskError::Broken(_) => NoAnswer::of_host_after_sending(format!("host {}: {error}", to.host)).into(),
+        })
+    }
+
+    /// Reads what is known of a session of a host that can be asked, by its own name.
+    fn read<T>(
+        &self,
+        session: &Found,
+        read: impl FnOnce(&KnownHost, &str) -> Result<T, String>,
+    ) -> Result<T, Unanswered> {
+        let to = self.to(session)?;
+        let known = self.seen();
+        let host = known.hosts.get(&front(&to.host)).ok_or_else(|| to.offline());
+        let read = host.and_then(|host| known.away(host).map_or_else(|| read(host, &to.session), Err));
+        read.map_err(|why| NoAnswer::of_host(why).into())
     }
 
     /// Finds the host of a session.
@@ -205,19 +211,19 @@ impl Views {
         Ok(To { host: document.host.clone(), session: own.to_owned(), seen_at: seen_at.clone(), is_summary })
     }
 
-    fn respond(&self, to: &To, id: &str, body: Value) -> Result<Answer, NoAnswer> {
-        if to.is_summary && self.shared.known().needs_texts(&to.host, id, &body) {
+    fn respond(&self, to: &To, request: &OneRequest, body: &Value) -> Result<RawReply, Unanswered> {
+        let id = request.id();
+        if to.is_summary && self.shared.known().needs_texts(&to.host, id, body) {
             let message = format!("{SUMMARY_OF_REQUEST}, so answer it on host {}", to.host);
-            return Ok(refused(&Failure::new("summary_only", message)));
+            return Err(refused(&Failure::new("summary_only", message)));
         }
-        let given = Given::Whole(Whole { body });
+        let given = Given::Whole(Whole { body: body.clone() });
         let asked = Question::Respond { v: VERSION, session: Some(to.session.clone()), request: id.to_owned(), given };
-        let replied = self.ask(to, &asked)?;
-        let Ok(document) = replied.document::<Responded>() else { return Ok(replied) };
+        let document: Responded = reply(&self.ask(to, &asked)?).document()?;
         // The next reply of the host no longer lists it.
         self.shared.known().forget(&to.host, id);
         // Whether the answer counts was decided with the whole row, which may have stayed on the host.
-        Ok(answer(StatusCode::OK, &json!(Responded { idempotent: !document.ok, ..document })))
+        Ok(reply(&json!(Responded { idempotent: !document.ok, ..document })))
     }
 }
 
@@ -248,18 +254,19 @@ fn offline(host: &str, seen_at: &str) -> String {
     format!("host {host} is offline since {seen_at}")
 }
 
-fn answer(status: StatusCode, document: &Value) -> Answer {
-    Answer { status, body: document.to_string().into() }
+fn reply(document: &Value) -> RawReply {
+    RawReply(document.to_string().into())
 }
 
-fn refused(failure: &Failure) -> Answer {
+fn refused(failure: &Failure) -> Unanswered {
     let status = match &*failure.code {
         "session_not_found" | "request_not_found" | "thread_not_found" => StatusCode::NOT_FOUND,
         "invalid_response" | "invalid_question" => StatusCode::UNPROCESSABLE_ENTITY,
         "fleet_refused" => StatusCode::FORBIDDEN,
         _ => StatusCode::CONFLICT,
     };
-    answer(status, &json!({ "detail": { "error_code": failure.code, "message": failure.message } }))
+    let document = json!({ "detail": { "error_code": failure.code, "message": failure.message } });
+    Unanswered::Refused(Refused::of(Answer { status, body: document.to_string().into() }))
 }
 
 impl Shared {
@@ -526,30 +533,23 @@ impl KnownHost {
         found
     }
 
-    /// The state of a session, as its control socket tells it.
-    fn document(&self, session: &str) -> Result<Value, String> {
+    /// The state of a session, as far as its host has told it.
+    fn document(&self, session: &str) -> Result<SessionDocument, String> {
         let host = &self.host.document.host;
         let row = self.sessions.iter().find(|row| row.session_id == session && row.live);
         let row = row.ok_or_else(|| format!("no relay runs in this session of host {host}"))?;
-        if row.state.is_none() {
-            return Err(self.problem.clone().unwrap_or_else(|| format!("its relay on host {host} does not answer")));
-        }
-        let client = self.found(row, false).holder.and_then(|holder| holder.client);
-        Ok(json!({
-            "session_id": session,
-            "state": row.state,
-            "activity_state": row.state,
-            "child": {},
-            "client": { "name": client },
-            "threads": [],
-            "pending_requests": self.requests_of(session).count(),
-            "context_waiting": 0,
-            "journal": { "bytes": 0 },
-            "index": { "lag_lines": 0, "lag_ms": 0, "persisted": false },
-            "faults": self.problem.iter().map(|what| json!({ "what": what, "since": "" })).collect::<Vec<_>>(),
-            "counters": { "server_lines": self.change },
-            "started_at": row.since,
-        }))
+        let silent = || self.problem.clone().unwrap_or_else(|| format!("its relay on host {host} does not answer"));
+        let state = row.state.ok_or_else(silent)?;
+        let name = self.found(row, false).holder.and_then(|holder| holder.client);
+        let fault = |what: &String| Fault { what: what.clone(), since: String::new() };
+        Ok(SessionDocument {
+            client: ClientDocument { name, version: None },
+            pending_requests: self.requests_of(session).count() as u64,
+            faults: self.problem.iter().map(fault).collect(),
+            counters: Counters { server_lines: self.change, ..Counters::default() },
+            started_at: Some(row.since.clone()),
+            ..SessionDocument::new(session.to_owned(), state)
+        })
     }
 
     fn requests_of(&self, session: &str) -> impl Iterator<Item = &Request> {
@@ -608,51 +608,35 @@ impl Source for Views {
         Some(waiting)
     }
 
-    fn get(&self, session: &Found, path: &str) -> Result<Answer, NoAnswer> {
-        let to = self.to(session)?;
-        if let Some(id) = path.strip_prefix(REQUEST) {
-            let asked = Question::Request { v: VERSION, session: Some(to.session.clone()), request: id.to_owned() };
-            let replied = self.ask(&to, &asked)?;
-            let Ok(document) = replied.document::<Value>() else { return Ok(replied) };
-            let Some(request) = document.get("request").and_then(|row| with_left_out(row, to.is_summary)) else {
-                return Ok(refused(&Failure::new("request_not_found", format!("host {} sent no request", to.host))));
-            };
-            // Views do not show who else has answered.
-            return Ok(answer(StatusCode::OK, &json!(RequestDocument { answers: Vec::new(), request })));
-        }
-        let known = self.seen();
-        let Some(host) = known.hosts.get(&front(&to.host)) else { return Err(NoAnswer::of_host(to.offline())) };
-        if let Some(why) = known.away(host) {
-            return Err(NoAnswer::of_host(why));
-        }
-        let document = match path {
-            SESSION => host.document(&to.session).map_err(NoAnswer::of_host)?,
-            PENDING => json!(RequestList { requests: host.requests_of(&to.session).cloned().collect() }),
-            _ => return Ok(refused(&Failure::new("not_in_fleet", "this works only on the host itself"))),
-        };
-        Ok(answer(StatusCode::OK, &document))
+    fn state(&self, session: &Found) -> Result<SessionDocument, Unanswered> {
+        self.read(session, KnownHost::document)
     }
 
-    fn post(&self, session: &Found, path: &str, json: String, _: Duration) -> Result<Answer, NoAnswer> {
+    fn pending(&self, session: &Found) -> Result<Vec<Request>, Unanswered> {
+        self.read(session, |host, own| Ok(host.requests_of(own).cloned().collect()))
+    }
+
+    fn request(&self, session: &Found, request: &OneRequest) -> Result<Request, Unanswered> {
         let to = self.to(session)?;
-        let mut body: Value = serde_json::from_str(&json).unwrap_or_default();
-        let thread = body["thread_id"].as_str().map(str::to_owned);
+        let (session, request) = (Some(to.session.clone()), request.id().to_owned());
+        let document = self.ask(&to, &Question::Request { v: VERSION, session, request })?;
+        let unsent = || Failure::new("request_not_found", format!("host {} sent no request", to.host));
+        with_left_out(&document["request"], to.is_summary).ok_or_else(|| refused(&unsent()))
+    }
+
+    fn command(&self, session: &Found, command: &Command) -> Result<RawReply, Unanswered> {
+        let to = self.to(session)?;
         let (v, session) = (VERSION, to.session.clone());
-        let request = path.strip_prefix(REQUEST).and_then(|rest| rest.strip_suffix("/respond"));
-        match (path, request) {
-            (_, Some(id)) => self.respond(&to, id, body),
-            (INPUT, None) => {
-                let text = match body["text"].take() {
-                    Value::String(text) => text,
-                    Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                        String::new()
-                    }
-                };
-                self.ask(&to, &Question::Send { v, session, text, thread })
+        let question = match command.clone() {
+            Command::Respond(request, answer) => return self.respond(&to, &request, &answer),
+            Command::Input(InputBody { text, thread_id: thread }) => Question::Send { v, session, text, thread },
+            Command::Interrupt(InterruptBody { thread_id: thread }) => Question::Interrupt { v, session, thread },
+            Command::Overrule(..) | Command::StartThread(_) | Command::Push(_) | Command::Drop(_) | Command::Clear => {
+                let message = format!("this works only on host {} itself", to.host);
+                return Err(refused(&Failure::new("not_in_fleet", message)));
             }
-            (INTERRUPT, None) => self.ask(&to, &Question::Interrupt { v, session, thread }),
-            _ => Ok(refused(&Failure::new("not_in_fleet", format!("this works only on host {} itself", to.host)))),
-        }
+        };
+        Ok(reply(&self.ask(&to, &question)?))
     }
 
     fn recorded(&self, session: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded> {

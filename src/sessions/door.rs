@@ -3,6 +3,8 @@
 use std::fmt;
 
 use crate::config::RetentionBounds;
+use crate::control::client::Unanswered;
+use crate::store::Found;
 
 /// What a tool needs to open a session.
 #[derive(Debug, Clone, Copy)]
@@ -17,23 +19,35 @@ pub(crate) struct Door {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionError {
     why: String,
-    is_unrecorded: bool,
+    /// That of the refusal; empty if there is none.
+    code: String,
 }
 
 impl SessionError {
     pub(crate) fn new(why: impl Into<String>) -> SessionError {
-        SessionError { why: why.into(), is_unrecorded: false }
+        SessionError { why: why.into(), code: String::new() }
+    }
+
+    pub(super) fn of(session: &Found, error: &Unanswered) -> SessionError {
+        SessionError { why: error.message(session), code: error.code().to_owned() }
     }
 
     /// The session records nothing.
     pub(super) fn unrecorded(why: impl Into<String>) -> SessionError {
-        SessionError { is_unrecorded: true, ..SessionError::new(why) }
+        SessionError { why: why.into(), code: NOT_RECORDED.to_owned() }
     }
 
     pub(super) fn is_unrecorded(&self) -> bool {
-        self.is_unrecorded
+        self.code == NOT_RECORDED
+    }
+
+    pub(super) fn is_unknown_request(&self) -> bool {
+        self.code == "request_not_found"
     }
 }
+
+/// The code with which the relay of a session that records nothing refuses.
+const NOT_RECORDED: &str = "not_recorded";
 
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

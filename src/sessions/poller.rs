@@ -9,14 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::api::{
-    ListedThread, OneRequest, Query as _, Request, RequestDocument, RequestList, Requests as PendingRequests,
-    Responded, SessionDocument, TurnReply, WhichRequests,
+    Command, InputBody, InterruptBody, ListedThread, OneRequest, OverruledDocument, Request, Responded,
+    SessionDocument, TurnReply,
 };
-use crate::control::client::{self, Answer, ClientError};
-use crate::engine::OverruleFor;
+use crate::control::client::Unanswered;
 use crate::hub::Down;
 use crate::requests::answer::is_stored;
 use crate::sessions::ask::{Ask, of_row};
@@ -34,9 +34,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often all sessions are polled.
 const LIST_EVERY: Duration = Duration::from_secs(2);
-
-/// Timeout for storing an answer: the relay allows itself 10 s.
-const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// A polling thread; it ends when this is dropped.
 #[derive(Debug)]
@@ -90,9 +87,7 @@ type Polled = (SessionDocument, Vec<Waiting>);
 
 /// `Err` has the words for a session that cannot answer, if they are known.
 fn polled(source: &dyn Source, session: &Found, requests: &mut Requests) -> Result<Polled, Option<String>> {
-    let away = |error: ClientError| error.away().map(str::to_owned);
-    let answer = source.get(session, "/sessions/self").map_err(away)?;
-    let document: SessionDocument = serde_json::from_slice(&answer.body).map_err(|_| None)?;
+    let document = source.state(session).map_err(|error| error.away().map(str::to_owned))?;
     requests.read(source, session, &document);
     let waiting = requests.asks.iter().filter(|ask| ask.is_for_human());
     let waiting = waiting.map(|ask| Waiting::of(ask, &cwd(session))).collect();
@@ -158,7 +153,7 @@ impl Requests {
             self.asks.clear();
             return;
         }
-        let Some(rows) = pending_rows(source, session) else { return };
+        let Ok(rows) = source.pending(session) else { return };
         // The count and the ledger are not read atomically.
         self.read_at = (rows.len() as u64 == pending).then_some(now);
         let mut known: BTreeMap<String, Arc<Ask>> =
@@ -217,15 +212,14 @@ pub(crate) fn ids(asks: &[Arc<Ask>]) -> impl Iterator<Item = &str> {
 }
 
 fn link(source: &dyn Source, found: &Found) -> (Link, Option<SessionDocument>) {
-    match source.get(found, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
-        Ok(Ok(document)) => {
+    match source.state(found) {
+        Ok(document) => {
             let state = document.state;
             let threads = document.threads.iter().filter(|thread| thread.activity_state == state);
             let since_us = threads.filter_map(|thread| parsed_us(&thread.since)).max();
             (Link::Up(Box::new(Live { since_us, document: steady(document.clone()) })), Some(document))
         }
-        Ok(Err(why)) => (Link::Silent(why), None),
-        Err(_) if !source.is_still_live(found) => (Link::Stopped, None),
+        Err(Unanswered::NoAnswer(_)) if !source.is_still_live(found) => (Link::Stopped, None),
         Err(error) => (Link::Silent(error.to_string()), None),
     }
 }
@@ -236,12 +230,6 @@ fn steady(mut document: SessionDocument) -> SessionDocument {
     document.journal = crate::api::JournalDocument::default();
     document.index = crate::api::IndexDocument::NONE;
     document
-}
-
-/// The rows of all pending requests; `None` if they cannot be read now.
-fn pending_rows(source: &dyn Source, session: &Found) -> Option<Vec<Request>> {
-    let answer = source.get(session, &PendingRequests(WhichRequests::Pending).path()).ok()?;
-    answer.document::<RequestList>().ok().map(|list| list.requests)
 }
 
 /// The whole row; a list omits large columns.
@@ -258,8 +246,7 @@ fn ask(row: Request) -> Ask {
 
 /// The row of a request, pending or not.
 pub(crate) fn ended(source: &dyn Source, session: &Found, id: &str) -> Option<Request> {
-    let answer = source.get(session, &OneRequest::of(id)?.path()).ok()?;
-    answer.document::<RequestDocument>().ok().map(|document| document.request)
+    source.request(session, &OneRequest::of(id)?).ok()
 }
 
 /// A call that runs in its own thread.
@@ -283,10 +270,10 @@ pub(crate) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: T
                 let result = respond(to, &request_id, &body);
                 News::Responded { request_id, result }
             }
-            Call::Say { text, thread_id } => News::Said(say(to, &text, thread_id.as_deref())),
+            Call::Say { text, thread_id } => News::Said(say(to, InputBody { text, thread_id })),
             Call::Interrupt(thread_id) => {
-                let body = in_thread(json!({}), thread_id.as_deref());
-                News::Interrupted(post(to, "/sessions/self/interrupt", &body).map(|turn| turn.thread_id))
+                let turn = send::<TurnReply>(to, &Command::Interrupt(InterruptBody { thread_id }));
+                News::Interrupted(turn.map(|turn| turn.thread_id).map_err(|error| error.to_string()))
             }
             Call::Overrule(asked) => {
                 let result = overrule(to, &asked);
@@ -298,49 +285,34 @@ pub(crate) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: T
     Ok(())
 }
 
+fn send<T: DeserializeOwned>((source, session): To<'_>, command: &Command) -> Result<T, Unanswered> {
+    source.command(session, command)?.document()
+}
+
 fn overrule(to: To<'_>, asked: &Overruling) -> Result<String, NotOverruled> {
-    let path = client::overrule_path(&asked.review_id);
-    let body = json!({ "next_turn": asked.applies == OverruleFor::NextTurn });
-    let answer = to.0.post(to.1, &path, body.to_string(), client::TURN_WAIT_MAX);
-    let answer = answer.map_err(|error| NotOverruled::Other(error.to_string()))?;
-    if answer.error_code().as_deref() == Some("turn_over") {
-        return Err(NotOverruled::TurnOver);
+    let overruled: Result<OverruledDocument, _> = send(to, &Command::Overrule(asked.review_id.clone(), asked.applies));
+    match overruled {
+        Ok(OverruledDocument { turn_id: Some(_), .. }) => Ok("approved: the running turn learns of it now".to_owned()),
+        Ok(_) => Ok("approved: the model learns of it with your next message".to_owned()),
+        Err(error) if error.code() == "turn_over" => Err(NotOverruled::TurnOver),
+        Err(error) => Err(NotOverruled::Other(error.to_string())),
     }
-    let turn: TurnReply = answer.document().map_err(NotOverruled::Other)?;
-    Ok(match turn.turn_id.is_some() {
-        true => "approved: the running turn learns of it now".to_owned(),
-        false => "approved: the model learns of it with your next message".to_owned(),
-    })
 }
 
-fn post(to: To<'_>, path: &str, body: &Value) -> Result<TurnReply, String> {
-    let asked = to.0.post(to.1, path, body.to_string(), client::TURN_WAIT_MAX);
-    asked.map_err(|error| error.to_string())?.document()
-}
-
-/// A body with the chosen thread, if any.
-fn in_thread(mut body: Value, thread_id: Option<&str>) -> Value {
-    if let Some(thread_id) = thread_id {
-        body["thread_id"] = json!(thread_id);
-    }
-    body
-}
-
-fn say(to: To<'_>, text: &str, thread_id: Option<&str>) -> Result<Sent, String> {
-    let turn = post(to, "/sessions/self/input", &in_thread(json!({ "text": text }), thread_id))?;
+fn say(to: To<'_>, message: InputBody) -> Result<Sent, String> {
+    let turn: TurnReply = send(to, &Command::Input(message)).map_err(|error| error.to_string())?;
     let into = if turn.steered { SentInto::RunningTurn } else { SentInto::NewTurn };
     Ok(Sent { thread_id: turn.thread_id, into })
 }
 
 fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Box<Request>, First), String> {
     let one = OneRequest::of(request_id).ok_or("this is not the id of a request")?;
-    let path = one.respond_path();
-    let asked = to.0.post(to.1, &path, body.to_string(), DECISION_WAIT_MAX);
-    let answer: Answer = asked.map_err(|error| match error.is_unsent() {
-        true => format!("nothing was sent: {error}"),
-        false => format!("no reply, so the answer may or may not count: {error}"),
+    let responded = send(to, &Command::Respond(one, body.clone()));
+    let Responded { idempotent, request, .. } = responded.map_err(|error| match &error {
+        Unanswered::NoAnswer(error) if error.is_unsent() => format!("nothing was sent: {error}"),
+        Unanswered::NoAnswer(error) => format!("no reply, so the answer may or may not count: {error}"),
+        Unanswered::Refused(_) | Unanswered::Invalid(_) => error.to_string(),
     })?;
-    let Responded { idempotent, request, .. } = answer.document()?;
     let first = match (idempotent, is_stored(&request, body)) {
         (false, _) => First::We,
         (true, true) => First::Same,

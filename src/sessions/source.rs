@@ -1,7 +1,6 @@
 //! Where a view gets its sessions: the home of this machine, or a fleet of machines.
 //!
-//! A view lists sessions, asks one of them with the paths of its control socket, and reads its recording. It does not know where
-//! the session runs. The session of another machine has an id that begins with the name of that machine and a slash, which no
+//! A view lists sessions, asks one of them or sends it a command, and reads its recording. It does not know where the session runs. The session of another machine has an id that begins with the name of that machine and a slash, which no
 //! session of a home can have.
 //!
 //! A source never decides: the relay of the session does.
@@ -12,9 +11,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use crate::control::client::{self, Answer, ClientError};
+use crate::api::{Command, OneRequest, Request, Requests, SessionDocument, State, WhichRequests};
+use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, RawReply, Unanswered};
 use crate::sessions::entry::{Entry, Key, Matcher};
 use crate::sessions::news::{Page, Sought, Way};
 use crate::sessions::reader::{self, Following, Pager, Teller};
@@ -39,19 +38,17 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
         None
     }
 
-    /// `GET`s a path of a control socket.
-    ///
-    /// # Errors
-    ///
-    /// No complete response. A refusal is a response.
-    fn get(&self, session: &Found, path: &str) -> Result<Answer, ClientError>;
+    /// The state of a session.
+    fn state(&self, session: &Found) -> Result<SessionDocument, Unanswered>;
 
-    /// `POST`s JSON to a path of a control socket.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Source::get`].
-    fn post(&self, session: &Found, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError>;
+    /// The requests of a session that wait for an answer.
+    fn pending(&self, session: &Found) -> Result<Vec<Request>, Unanswered>;
+
+    /// A request of a session, whatever its status.
+    fn request(&self, session: &Found, request: &OneRequest) -> Result<Request, Unanswered>;
+
+    /// Sends a command to a session.
+    fn command(&self, session: &Found, command: &Command) -> Result<RawReply, Unanswered>;
 
     /// A reader of the pages of a session's recording. It stops early once `wanted` is false.
     fn recorded(&self, session: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded>;
@@ -92,18 +89,12 @@ pub(crate) trait Recorded: Send {
     fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Sought>>;
 }
 
-/// The view that answers are given in, which the ledger records as their source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AnsweredIn {
-    Tui,
-    Web,
-}
-
 /// The sessions of a home.
 #[derive(Debug)]
 pub(crate) struct Home {
     pub path: PathBuf,
-    pub answered_in: AnsweredIn,
+    /// Whose commands these are.
+    pub caller: Caller<'static>,
 }
 
 impl Source for Home {
@@ -128,15 +119,21 @@ impl Source for Home {
         Polling::Relays
     }
 
-    fn get(&self, session: &Found, path: &str) -> Result<Answer, ClientError> {
-        client::get(&session.dir, path)
+    fn state(&self, session: &Found) -> Result<SessionDocument, Unanswered> {
+        client::ask(&session.dir, &State, ANSWER_WAIT_MAX)
     }
 
-    fn post(&self, session: &Found, path: &str, json: String, wait_max: Duration) -> Result<Answer, ClientError> {
-        match self.answered_in {
-            AnsweredIn::Tui => client::post_by_tui(&session.dir, path, json, wait_max),
-            AnsweredIn::Web => client::post_by_web(&session.dir, path, json, wait_max),
-        }
+    fn pending(&self, session: &Found) -> Result<Vec<Request>, Unanswered> {
+        let listed = client::ask(&session.dir, &Requests(WhichRequests::Pending), ANSWER_WAIT_MAX);
+        listed.map(|list| list.requests)
+    }
+
+    fn request(&self, session: &Found, request: &OneRequest) -> Result<Request, Unanswered> {
+        client::ask(&session.dir, request, ANSWER_WAIT_MAX).map(|document| document.request)
+    }
+
+    fn command(&self, session: &Found, command: &Command) -> Result<RawReply, Unanswered> {
+        client::command(&session.dir, command, self.caller)
     }
 
     fn recorded(&self, session: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded> {

@@ -9,11 +9,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::de::DeserializeOwned;
-
 use super::door::{Door, SessionError};
-use crate::api::WhichRequests;
-use crate::control::client::{self, Answer, ClientError};
+use crate::api::{
+    Command, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, FragmentsDocument, FragmentsQuery,
+    OneRequest, Query, Request, RequestDocument, RequestList, Requests, WaitingDocument, WhichRequests,
+};
+use crate::capture::notify_started;
+use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, Unanswered};
+use crate::control::{identify_offline, with_warnings};
 use crate::files::{Folder, Refused};
 use crate::history::SessionActivity;
 use crate::index::{
@@ -21,7 +24,7 @@ use crate::index::{
     TranscriptFiles, fill_stored_search,
 };
 use crate::journal::{IndexedTo, end_of};
-use crate::store::{Found, IndexLock, LEDGER_FILE, OfflineLedger};
+use crate::store::{Found, IndexLock, LEDGER_FILE, LedgerError, OfflineLedger, WhichCommands};
 
 /// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -38,47 +41,157 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Pause between two attempts.
 const LOOK_WAIT: Duration = Duration::from_millis(50);
 
-/// The relay's response to `GET path`, or the result of `read` if no relay is running. `read` returns `None` if one is running
-/// by then.
-pub(crate) fn ask<T: DeserializeOwned, E: From<SessionError>>(
+/// The relay's answer to a query, or the result of `read` if no relay is running. `read` returns `None` if one is running by then.
+fn ask<Q: Query>(
     session: &Found,
-    path: &str,
-    mut read: impl FnMut() -> Result<Option<T>, E>,
-) -> Result<T, E> {
+    query: &Q,
+    mut read: impl FnMut() -> Result<Option<Q::Document>, SessionError>,
+) -> Result<Q::Document, SessionError> {
     for _ in 0..TRIES_MAX {
-        if let Some(answer) = relay_answer(session, path)? {
-            return Ok(answer.document().map_err(|why| match answer.error_code().as_deref() {
-                Some("not_recorded") => SessionError::unrecorded(why),
-                Some(_) | None => SessionError::new(why),
-            })?);
+        if let Some(document) = of_relay(session, query)? {
+            return Ok(document);
         }
-        if let Some(found) = read()? {
-            return Ok(found);
+        if let Some(document) = read()? {
+            return Ok(document);
         }
     }
-    Err(SessionError::new(format!("session {} keeps restarting; try again", session.name())).into())
+    Err(SessionError::new(format!("session {} keeps restarting; try again", session.name())))
 }
 
-/// The relay's response to `GET path`; `None` if no relay is running.
-pub(crate) fn relay_answer(session: &Found, path: &str) -> Result<Option<Answer>, SessionError> {
+/// The relay's answer to a query; `None` if no relay is running.
+pub(crate) fn of_relay<Q: Query>(session: &Found, query: &Q) -> Result<Option<Q::Document>, SessionError> {
     let began = Instant::now();
     while session.is_still_live() {
-        match client::get(&session.dir, path) {
+        match client::ask(&session.dir, query, ANSWER_WAIT_MAX) {
             // A relay holds its lock before it listens.
-            Err(error) if !error.is_silence() && began.elapsed() < SILENCE_MAX => std::thread::park_timeout(LOOK_WAIT),
+            Err(Unanswered::NoAnswer(error)) if !error.is_silence() && began.elapsed() < SILENCE_MAX => {
+                std::thread::park_timeout(LOOK_WAIT);
+            }
             asked => return answered(session, asked),
         }
     }
     Ok(None)
 }
 
-/// The response of a relay; `None` if it has exited since it was found.
-pub(crate) fn answered(session: &Found, asked: Result<Answer, ClientError>) -> Result<Option<Answer>, SessionError> {
+/// The answer of a relay; `None` if it has exited since it was found.
+pub(crate) fn answered<T>(session: &Found, asked: Result<T, Unanswered>) -> Result<Option<T>, SessionError> {
     match asked {
         Ok(answer) => Ok(Some(answer)),
-        Err(_) if !session.is_still_live() => Ok(None),
-        Err(error) => Err(SessionError::new(error.message(session))),
+        Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => Ok(None),
+        Err(error) => Err(SessionError::of(session, &error)),
     }
+}
+
+/// A query that the ledger of a stopped session answers too.
+pub(crate) trait LedgerQuery: Query<Document: Default> {
+    fn read(&self, ledger: &mut OfflineLedger) -> Result<Self::Document, LedgerError>;
+}
+
+impl LedgerQuery for ContextQuery {
+    fn read(&self, ledger: &mut OfflineLedger) -> Result<ContextDocument, LedgerError> {
+        ledger.waiting_context().map(ContextDocument::of)
+    }
+}
+
+impl LedgerQuery for DeliveriesQuery {
+    fn read(&self, ledger: &mut OfflineLedger) -> Result<DeliveriesDocument, LedgerError> {
+        Ok(DeliveriesDocument { deliveries: ledger.deliveries()? })
+    }
+}
+
+impl LedgerQuery for FragmentsQuery {
+    fn read(&self, ledger: &mut OfflineLedger) -> Result<FragmentsDocument, LedgerError> {
+        ledger.fragments().map(FragmentsDocument::of)
+    }
+}
+
+/// The answer of the relay or of the ledger to a query.
+pub(crate) fn query<Q: LedgerQuery>(session: &Found, query: &Q) -> Result<Q::Document, SessionError> {
+    ask(session, query, || match ledger(session)? {
+        Some(mut ledger) => query.read(&mut ledger).map(Some).map_err(failed),
+        None => Ok(Some(Q::Document::default())),
+    })
+}
+
+/// Requests, oldest first.
+pub(crate) fn requests(session: &Found, which: WhichRequests) -> Result<Vec<Request>, SessionError> {
+    let listed = ask(session, &Requests(which), || {
+        let Some(mut ledger) = settled_ledger(session)? else { return Ok(Some(RequestList::default())) };
+        let rows = ledger.requests(which).map_err(failed)?;
+        let mut requests: Vec<Request> = rows.into_iter().map(Request::with_choices).collect();
+        identify(session, &mut requests);
+        Ok(Some(RequestList { requests }))
+    })?;
+    Ok(listed.requests)
+}
+
+/// A request with its answers; `None` if the id is unknown.
+pub(crate) fn request(session: &Found, id: &str) -> Result<Option<RequestDocument>, SessionError> {
+    let Some(query) = OneRequest::of(id) else { return Ok(None) };
+    match of_relay(session, &query) {
+        Ok(None) => stored_request(session, id),
+        Err(error) if error.is_unknown_request() => Ok(None),
+        answered => answered,
+    }
+}
+
+/// A request in the ledger of a stopped session; `None` if the id is unknown.
+pub(crate) fn stored_request(session: &Found, id: &str) -> Result<Option<RequestDocument>, SessionError> {
+    let Some(mut ledger) = settled_ledger(session)? else { return Ok(None) };
+    let stored = ledger.request(id).map_err(failed)?;
+    Ok(stored.map(|RequestDocument { request, answers }| {
+        let mut request = request.with_choices();
+        identify(session, std::slice::from_mut(&mut request));
+        RequestDocument { answers, request }
+    }))
+}
+
+/// Adds who the threads of these rows are, as the history of a session says that has no relay, and what is risky about the requests.
+fn identify(session: &Found, rows: &mut [Request]) {
+    let path = session.dir.join(HISTORY_FILE);
+    if path.exists() {
+        identify_offline(&History::new(&path), rows);
+    }
+    with_warnings(rows);
+}
+
+/// Removes waiting commands, through the relay if one is running. Returns how many still wait, and how many were removed; the relay
+/// has removed at least one.
+pub(crate) fn remove_commands(session: &Found, which: WhichCommands) -> Result<(WaitingDocument, usize), SessionError> {
+    let command = match which {
+        WhichCommands::All => Command::Clear,
+        WhichCommands::One(id) => Command::Drop(id),
+    };
+    let send = || client::command(&session.dir, &command, Caller::Tool);
+    if session.live
+        && let Some(waiting) = answered(session, send().and_then(|reply| reply.document()))?
+    {
+        return Ok((waiting, 1));
+    }
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
+    let count = ledger.clear_context(which).map_err(failed)?;
+    let waiting = ledger.waiting_context().map_err(failed)?.len() as u64;
+    drop(ledger);
+    notify_started(session, || send().map(drop)).map_err(SessionError::new)?;
+    Ok((WaitingDocument { waiting }, count))
+}
+
+fn failed(error: LedgerError) -> SessionError {
+    SessionError::new(error.to_string())
+}
+
+/// The ledger of a session, if it has one.
+fn ledger(session: &Found) -> Result<Option<OfflineLedger>, SessionError> {
+    if !session.dir.join(LEDGER_FILE).exists() {
+        return Ok(None);
+    }
+    OfflineLedger::open(&session.dir).map(Some).map_err(failed)
+}
+
+/// [`ledger`] without open requests of runs that are over: they are orphaned first.
+fn settled_ledger(session: &Found) -> Result<Option<OfflineLedger>, SessionError> {
+    settle(session)?;
+    ledger(session)
 }
 
 /// Access to the history of a session, live or stopped.
@@ -93,25 +206,16 @@ impl Read {
         Read { session, door, past: None }
     }
 
-    /// The relay's response to `GET path`, or the result of `read` if none is running.
-    fn ask<T: DeserializeOwned>(
-        &mut self,
-        path: &str,
-        read: impl Fn(&OfflineSession) -> Result<T, HistoryError>,
-    ) -> Result<T, SessionError> {
+    /// The answer of the relay or of the files to a query.
+    pub(crate) fn query<Q: HistoryQuery>(&mut self, query: &Q) -> Result<Q::Document, SessionError> {
         if self.session.is_still_live() {
             self.past = None;
         }
         let session = self.session.clone();
-        ask(&session, path, || match self.past()? {
-            Some(past) => read(past).map(Some).map_err(|error| SessionError::new(error.to_string())),
+        ask(&session, query, || match self.past()? {
+            Some(past) => query.read(&past.history, ReadAt::WHOLE).map(Some).map_err(unread),
             None => Ok(None),
         })
-    }
-
-    /// The answer of the relay or of the files to a query.
-    pub(crate) fn query<Q: HistoryQuery>(&mut self, query: &Q) -> Result<Q::Document, SessionError> {
-        self.ask(&query.path(), |past| query.read(&past.history, ReadAt::WHOLE))
     }
 
     /// The same; `None` if the session records nothing.
@@ -202,13 +306,13 @@ impl OfflineSession {
     }
 }
 
+fn unread(error: HistoryError) -> SessionError {
+    SessionError::new(error.to_string())
+}
+
 /// Orphans the open requests of runs that are over. False if a relay is running, which does so itself.
-pub(crate) fn settle(session: &Found) -> Result<bool, SessionError> {
-    if !session.dir.join(LEDGER_FILE).exists() {
-        return Ok(true);
-    }
-    let failed = |error: crate::store::LedgerError| SessionError::new(error.to_string());
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
+fn settle(session: &Found) -> Result<bool, SessionError> {
+    let Some(mut ledger) = ledger(session)? else { return Ok(true) };
     // Usually there are none, and then the lock is not needed.
     if ledger.open_runs().map_err(failed)?.is_empty() {
         return Ok(true);
@@ -223,12 +327,7 @@ pub(crate) fn settle(session: &Found) -> Result<bool, SessionError> {
 
 /// How many requests of a session without a relay are pending: those that wait at the server that a hub has left.
 pub(crate) fn pending(session: &Found) -> Result<u64, SessionError> {
-    if !session.dir.join(LEDGER_FILE).exists() {
-        return Ok(0);
-    }
-    settle(session)?;
-    let failed = |error: crate::store::LedgerError| SessionError::new(error.to_string());
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
+    let Some(mut ledger) = settled_ledger(session)? else { return Ok(0) };
     Ok(ledger.requests(WhichRequests::Pending).map_err(failed)?.len() as u64)
 }
 
@@ -267,7 +366,7 @@ pub(crate) fn complete_search(session: &Found, advance: impl Fn(u64)) -> Result<
 
 /// Reserves event numbers in the ledger.
 fn marks(session: &Found) -> Result<Marks, SessionError> {
-    let mut ledger = OfflineLedger::open(&session.dir).map_err(|error| SessionError::new(error.to_string()))?;
+    let mut ledger = OfflineLedger::open(&session.dir).map_err(failed)?;
     let id = session.id.clone();
     Ok(Box::new(move |wish| ledger.reserve_seq(&id, &wish).map_err(|error| error.to_string())))
 }

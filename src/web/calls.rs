@@ -6,24 +6,21 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::time::Duration;
 
 use super::routes::On;
 use super::shown;
-use crate::api::{self, OneRequest, Query as _, RequestDocument};
-use crate::control::client::{self, Answer, ClientError};
+use crate::api::{self, Command, OneRequest};
+use crate::control::client::Unanswered;
 use crate::control::{Refusal, Responded, ok};
 use crate::protocol::Word;
 use crate::requests::answer::{is_stored, of_word};
 use crate::requests::form::{Field, FieldError, in_one_line};
 use crate::sessions::ask::{Ask, of_row};
-
-/// Timeout for storing an answer: the relay allows itself 10 s.
-const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// The body of an answer.
 #[derive(Debug, Deserialize)]
@@ -55,86 +52,52 @@ pub(super) struct Answers {
     answers: BTreeMap<String, Vec<String>>,
 }
 
-/// A message to codex.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SentMessage {
-    text: String,
-    #[serde(default)]
-    thread_id: Option<String>,
-}
-
-/// The turn to interrupt.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Interruption {
-    #[serde(default)]
-    thread_id: Option<String>,
-}
-
 /// Sends an answer; the response says whose answer counts.
 pub(super) fn respond(on: On<'_>, request_id: &str, given: &Given) -> Responded {
-    let ask = match ask(on, request_id)? {
-        Ok(ask) => ask,
-        Err(refused) => return Ok(refused),
+    let (one, ask) = match ask(on, request_id)? {
+        Ok(found) => found,
+        Err(error) => return unanswered(on, error),
     };
     let body = body(&ask, given)?;
-    let answer = on.0.post(on.1, &one(request_id)?.respond_path(), body.to_string(), DECISION_WAIT_MAX);
-    let answer = answer.map_err(|error| no_answer(on, &error))?;
-    if !answer.status.is_success() {
-        return Ok(passed_on(answer));
+    let replied = on.0.command(on.1, &Command::Respond(one, body.clone())).and_then(|reply| reply.document());
+    match replied {
+        Ok(api::Responded { idempotent, request, .. }) => {
+            let mut told = shown::ending(&request);
+            told["won"] = json!(!idempotent || is_stored(&request, &body));
+            ok(&told)
+        }
+        Err(error) => unanswered(on, error),
     }
-    let replied: api::Responded = answer.document().map_err(|why| not_understood(&why))?;
-    let mut told = shown::ending(&replied.request);
-    told["won"] = json!(!replied.idempotent || is_stored(&replied.request, &body));
-    ok(&told)
 }
 
 /// Further lines of the diff of a request's file.
 pub(super) fn diff(on: On<'_>, request_id: &str, file: usize, from: usize) -> Responded {
     match ask(on, request_id)? {
-        Ok(ask) if ask.row.is_pending() => {
+        Ok((_, ask)) if ask.row.is_pending() => {
             let no_line = || Refusal::new(StatusCode::NOT_FOUND, "line_not_found", "the diff has no such line");
             ok(&shown::part_of_diff(&ask, file, from).ok_or_else(no_line)?)
         }
-        Ok(ask) => {
+        Ok((_, ask)) => {
             let message = format!("the request no longer waits: it was {}", crate::requests::view::ending(&ask.row));
             Err(Refusal::new(StatusCode::NOT_FOUND, "request_unavailable", message))
         }
-        Err(refused) => Ok(refused),
+        Err(error) => unanswered(on, error),
     }
 }
 
-pub(super) fn send(on: On<'_>, message: &SentMessage) -> Responded {
-    let mut body = json!({ "text": message.text });
-    message.thread_id.iter().for_each(|thread_id| body["thread_id"] = json!(thread_id));
-    post(on, "/sessions/self/input", &body)
+/// Sends a command; the response is that of the session.
+pub(super) fn command(on: On<'_>, command: &Command) -> Responded {
+    match on.0.command(on.1, command) {
+        Ok(reply) => Ok(passed_on(StatusCode::OK, reply.0)),
+        Err(error) => unanswered(on, error),
+    }
 }
 
-pub(super) fn interrupt(on: On<'_>, interruption: &Interruption) -> Responded {
-    let mut body = json!({});
-    interruption.thread_id.iter().for_each(|thread_id| body["thread_id"] = json!(thread_id));
-    post(on, "/sessions/self/interrupt", &body)
-}
-
-fn post(on: On<'_>, path: &str, body: &Value) -> Responded {
-    let answer = on.0.post(on.1, path, body.to_string(), client::TURN_WAIT_MAX);
-    answer.map(passed_on).map_err(|error| no_answer(on, &error))
-}
-
-fn one(request_id: &str) -> Result<OneRequest, Refusal> {
+/// A request of the ledger, pending or not.
+fn ask(on: On<'_>, request_id: &str) -> Result<Result<(OneRequest, Ask), Unanswered>, Refusal> {
     let unknown = || Refusal::new(StatusCode::NOT_FOUND, "request_not_found", "unknown request; reload the page");
-    OneRequest::of(request_id).ok_or_else(unknown)
-}
-
-/// A request of the ledger, pending or not, or the relay's refusal.
-fn ask(on: On<'_>, request_id: &str) -> Result<Result<Ask, Response>, Refusal> {
-    let answer = on.0.get(on.1, &one(request_id)?.path()).map_err(|error| no_answer(on, &error))?;
-    if !answer.status.is_success() {
-        return Ok(Err(passed_on(answer)));
-    }
-    let RequestDocument { request, .. } = answer.document().map_err(|why| not_understood(&why))?;
-    Ok(Ok(of_row(request, 0)))
+    let one = OneRequest::of(request_id).ok_or_else(unknown)?;
+    Ok(on.0.request(on.1, &one).map(|request| (one, of_row(request, 0))))
 }
 
 /// The body for the relay.
@@ -203,31 +166,33 @@ fn of_fields(errors: &[FieldError]) -> Refusal {
     invalid("invalid_response", in_one_line(errors)).with("fields", Value::Object(named))
 }
 
-/// The refusal if a relay does not answer.
-fn no_answer((source, found): On<'_>, error: &ClientError) -> Refusal {
+/// The response if a session has no document. A refusal is passed on as it is.
+fn unanswered((source, found): On<'_>, error: Unanswered) -> Responded {
+    let error = match error {
+        Unanswered::Refused(refused) => return Ok(passed_on(refused.answer.status, refused.answer.body)),
+        Unanswered::Invalid(why) => {
+            let message = format!("the relay of this session has another version: {why}; start its client again");
+            return Err(Refusal::new(StatusCode::BAD_GATEWAY, "not_understood", message));
+        }
+        Unanswered::NoAnswer(error) => error,
+    };
     if !source.is_still_live(found) {
         let message = "this session has stopped; start its client again";
-        return Refusal::new(StatusCode::CONFLICT, "session_stopped", message);
+        return Err(Refusal::new(StatusCode::CONFLICT, "session_stopped", message));
     }
-    match error.is_unsent() {
+    Err(match error.is_unsent() {
         true => Refusal::new(StatusCode::BAD_GATEWAY, "session_silent", error.message(found)),
         false => {
             let message =
                 format!("no reply, so it may or may not count; look at the session: {}", error.message(found));
             Refusal::new(StatusCode::GATEWAY_TIMEOUT, "timeout", message)
         }
-    }
+    })
 }
 
-fn not_understood(why: &str) -> Refusal {
-    let message = format!("the relay of this session has another version: {why}; start its client again");
-    Refusal::new(StatusCode::BAD_GATEWAY, "not_understood", message)
-}
-
-/// The relay's response as it is.
-fn passed_on(answer: Answer) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    (answer.status, [(header::CONTENT_TYPE, kind)], answer.body).into_response()
+/// A document of a session as it was sent.
+fn passed_on(status: StatusCode, body: Bytes) -> Response {
+    (status, [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], body).into_response()
 }
 
 #[cfg(test)]

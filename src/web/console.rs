@@ -20,7 +20,7 @@ use super::access::TOKEN_LASTS;
 use super::hosts::leads_elsewhere;
 use super::random;
 use super::routes::App;
-use crate::control::client::{ClientError, ask_socket};
+use crate::control::client::{ClientError, Unanswered, ask_socket};
 use crate::control::{Refusal, Responded, ok};
 use crate::socket::{LOOK_EVERY, Occupant, resolve_at};
 
@@ -208,12 +208,13 @@ pub(crate) fn running(home: &Path) -> Result<PageDocument, ConsoleError> {
 fn ask<T: serde::de::DeserializeOwned>(home: &Path, method: Method, path: &str) -> Result<T, ConsoleError> {
     let at = home.join(SOCKET_FILE);
     let socket = resolve_at(&at).map_err(|_| ConsoleError::NotRunning)?;
-    match ask_socket(&socket, method, path) {
-        Ok(answer) => answer.document().map_err(ConsoleError::Refused),
-        Err(error) if error.is_nobody() => Err(match Occupant::of(&at) {
+    let asked = ask_socket(&socket, method, path).and_then(|reply| reply.document());
+    asked.map_err(|error| match error {
+        Unanswered::NoAnswer(error) if error.is_nobody() => match Occupant::of(&at) {
             Ok(Occupant::Other(what)) => ConsoleError::Displaced { socket: at, what },
             Ok(Occupant::Nothing | Occupant::Stale | Occupant::Listener(_)) | Err(_) => ConsoleError::NotRunning,
-        }),
-        Err(error) => Err(ConsoleError::Silent(error)),
-    }
+        },
+        Unanswered::NoAnswer(error) => ConsoleError::Silent(error),
+        Unanswered::Refused(_) | Unanswered::Invalid(_) => ConsoleError::Refused(error.to_string()),
+    })
 }

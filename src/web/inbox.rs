@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use super::shown;
 use crate::api::SessionDocument;
+use crate::control::client::Unanswered;
 use crate::control::sort_by_arrival;
 use crate::hub::Down;
 use crate::sessions::ask::Ask;
@@ -498,14 +499,13 @@ fn ask_relay(shared: &Shared, watch: &Watch, told: &Receiver<()>) {
     let mut answered_at = Instant::now();
     let mut traffic = Traffic::default();
     while shared.is_wanted() {
-        match shared.source.get(found, "/sessions/self").map(|answer| answer.document::<SessionDocument>()) {
-            Ok(Ok(document)) => {
+        match shared.source.state(found) {
+            Ok(document) => {
                 answered_at = Instant::now();
                 requests.read(&*shared.source, found, &document);
                 take(shared, watch, document, &requests.asks);
             }
-            Err(_) if !shared.source.is_still_live(found) => break,
-            Ok(Err(why)) => has_problem(shared, watch, answered_at, format!("it does not answer: {why}")),
+            Err(Unanswered::NoAnswer(_)) if !shared.source.is_still_live(found) => break,
             Err(error) => {
                 let why =
                     error.away().map_or_else(|| format!("it does not answer: {}", error.why(found)), str::to_owned);
@@ -608,9 +608,10 @@ fn has_problem(shared: &Shared, watch: &Watch, answered_at: Instant, why: String
 mod tests {
     use super::*;
     use crate::api::Request;
+    use crate::control::client::Caller;
     use crate::requests::view::one_of_each_kind;
     use crate::sessions::ask::of_row;
-    use crate::sessions::source::{AnsweredIn, Home};
+    use crate::sessions::source::Home;
 
     fn found(id: &str) -> Found {
         Found {
@@ -750,7 +751,7 @@ mod tests {
     fn relay_without_an_answer_is_not_waited_for_again() {
         let shared = Shared {
             home: PathBuf::new(),
-            source: Arc::new(Home { path: PathBuf::new(), answered_in: AnsweredIn::Web }),
+            source: Arc::new(Home { path: PathBuf::new(), caller: Caller::Web }),
             only: None,
             state: Mutex::default(),
             changed: watch::channel(0).0,

@@ -33,6 +33,7 @@ use super::inbox::Inbox;
 use super::stream::{self, Timeline};
 use super::timeline::{Follows, Wanted};
 use super::{BootClock, calls, random, shown};
+use crate::api::Command;
 use crate::control::{BodyError, Places, Refusal, Responded, ok, take_body};
 use crate::sessions::entry::{Folding, Key};
 use crate::sessions::news::Page;
@@ -543,13 +544,13 @@ async fn respond(State(app): State<Arc<App>>, Path((_, id, request_id)): OfReque
 }
 
 async fn input(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Bytes) -> Responded {
-    let message = read(&body)?;
-    app.with_live(id, move |on| calls::send(on, &message)).await
+    let message = Command::Input(read(&body)?);
+    app.with_live(id, move |on| calls::command(on, &message)).await
 }
 
 async fn interrupt(State(app): State<Arc<App>>, Path((_, id)): OfSession, body: Bytes) -> Responded {
-    let interruption = read(&body)?;
-    app.with_live(id, move |on| calls::interrupt(on, &interruption)).await
+    let interruption = Command::Interrupt(read(&body)?);
+    app.with_live(id, move |on| calls::command(on, &interruption)).await
 }
 
 #[cfg(test)]
@@ -559,7 +560,8 @@ mod tests {
     use std::time::{Instant, SystemTime};
 
     use super::*;
-    use crate::control::client::{Answer, ClientError};
+    use crate::api::{OneRequest, Request, SessionDocument};
+    use crate::control::client::{Answer, RawReply, Refused, Unanswered};
     use crate::sessions::entry::{Entry, Matcher};
     use crate::sessions::news::{Sought, Way};
     use crate::sessions::reader::{Following, Teller};
@@ -605,6 +607,10 @@ mod tests {
         }
     }
 
+    fn nothing() -> Unanswered {
+        Unanswered::Refused(Refused::of(Answer { status: StatusCode::NOT_FOUND, body: Bytes::new() }))
+    }
+
     impl Source for Endless {
         fn all(&self) -> Vec<Found> {
             let (id, dir, last_used) = ("s".to_owned(), PathBuf::new(), SystemTime::UNIX_EPOCH);
@@ -623,12 +629,20 @@ mod tests {
             Polling::Relays
         }
 
-        fn get(&self, _: &Found, _: &str) -> Result<Answer, ClientError> {
-            Ok(Answer { status: StatusCode::NOT_FOUND, body: Bytes::new() })
+        fn state(&self, _: &Found) -> Result<SessionDocument, Unanswered> {
+            Err(nothing())
         }
 
-        fn post(&self, found: &Found, path: &str, _: String, _: Duration) -> Result<Answer, ClientError> {
-            self.get(found, path)
+        fn pending(&self, _: &Found) -> Result<Vec<Request>, Unanswered> {
+            Err(nothing())
+        }
+
+        fn request(&self, _: &Found, _: &OneRequest) -> Result<Request, Unanswered> {
+            Err(nothing())
+        }
+
+        fn command(&self, _: &Found, _: &Command) -> Result<RawReply, Unanswered> {
+            Err(nothing())
         }
 
         fn recorded(&self, _: &Found, wanted: Arc<AtomicBool>) -> Box<dyn Recorded> {

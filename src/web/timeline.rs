@@ -422,9 +422,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::control::client::Caller;
     use crate::journal::{Generation, Position, SegmentName};
     use crate::sessions::event_testing::session_event;
-    use crate::sessions::source::{AnsweredIn, Home};
+    use crate::sessions::source::Home;
     use crate::sessions::timeline::SessionEvent;
 
     fn follow() -> Arc<Follow> {
@@ -568,7 +569,7 @@ mod tests {
 
     #[test]
     fn session_without_a_tab_makes_room() {
-        let source = Home { path: PathBuf::new(), answered_in: AnsweredIn::Web };
+        let source = Home { path: PathBuf::new(), caller: Caller::Web };
         let follows = Follows::of(Arc::new(source));
         let open = |number: usize| {
             let dir = PathBuf::from("there is no such folder");

@@ -581,7 +581,7 @@ fn a_client_that_stops_reading_stops_the_server_and_not_its_own_lines() {
     eventually("the client's lines", || (fs::read(&received).ok()? == sent).then_some(()));
     // API callers are not blocked either.
     let document = client::get(&run.home.path().join("sessions/s"), "/sessions/self").expect("it answers");
-    let document: Value = document.document().expect("it is a document");
+    let document: Value = serde_json::from_slice(&document.body).expect("it is a document");
     assert_eq!(document["counters"]["client_lines"], sent.len() / 7, "{document}");
 
     let seen = run.stdout().exactly(4 << 20, 64 << 10);

@@ -23,12 +23,12 @@ use super::Done;
 use super::requests::print_json;
 use super::screen::{self, Screen, Tone, plain};
 use crate::api::{
-    ActionsDocument, ActionsQuery, Cursor, DeliveriesDocument, DeliveriesQuery, EVENTS_MAX, EventPage, EventsQuery,
-    OneRequest, Query, Requests, WhichRequests,
+    self, ActionsDocument, ActionsQuery, Cursor, DeliveriesDocument, DeliveriesQuery, EVENTS_MAX, EventPage,
+    EventsQuery, OneRequest, Query, Requests, WhichRequests,
 };
 use crate::config::{Environment, SETTING_VARIABLES};
-use crate::control::client as side;
-use crate::engine::{self, MARKER_END, MARKER_START, without_shell};
+use crate::control::client::{self as side, Caller};
+use crate::engine::{self, MARKER_END, MARKER_START, PushedCommand, without_shell};
 use crate::files;
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Origin, Record};
@@ -192,16 +192,16 @@ fn at_the_side<Q: Query>(session: &Path, query: &Q) -> Outcome<Q::Document> {
     side::ask(session, query, PATIENCE).map_err(|error| error.to_string())
 }
 
-/// Posts to it.
-fn post_at_the_side(session: &Path, path: &str, body: &Value) -> Outcome<Value> {
-    side::post_within(session, path, body.to_string(), PATIENCE).map_err(|error| error.to_string())?.document()
+/// Sends it a command.
+fn command_at_the_side(session: &Path, command: &api::Command) -> Outcome<()> {
+    side::command(session, command, Caller::Tool).map(drop).map_err(|error| error.to_string())
 }
 
 /// Accepts the pending request.
 fn answer_at_the_side(session: &Path) -> Outcome<()> {
     let listed = at_the_side(session, &Requests(WhichRequests::Pending))?;
     let one = listed.requests.first().and_then(|row| OneRequest::of(&row.request_id)).ok_or("no request is pending")?;
-    post_at_the_side(session, &one.respond_path(), &json!({"decision": "accept"})).map(drop)
+    command_at_the_side(session, &api::Command::Respond(one, json!({"decision": "accept"})))
 }
 
 /// Whether a second terminal takes part.
@@ -227,8 +227,9 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
     let thread = started.result.unwrap_or_default().thread.id;
     if let Beside::Terminal(session) = beside {
         said("terminal", "$ cargo test   (fails: test a ... FAILED)");
-        let pushed = json!({"cmd": "cargo test", "exit_code": 101, "output": "test a ... FAILED"});
-        post_at_the_side(session, "/sessions/self/context", &pushed)?;
+        let (cmd, output) = ("cargo test".to_owned(), Some("test a ... FAILED".to_owned()));
+        let pushed = PushedCommand { cmd, exit_code: Some(101), output, ..PushedCommand::default() };
+        command_at_the_side(session, &api::Command::Push(vec![pushed]))?;
     }
     said("editor", "the user writes: run it");
     client.send(&json!({"id": 2, "method": Method::TurnStart.name(), "params": {"threadId": thread,

@@ -190,7 +190,7 @@ fn of_session(session: &Found, name: &str) -> Vec<Check> {
     let no_transcripts = format!("session {name} writes no transcript files");
     checks.extend(folder_not_used(&session.dir.join("transcripts"), &no_transcripts));
     if session.live
-        && let Err(why) = client::get(&session.dir, "/healthz")
+        && let Err(why) = client::check(&session.dir)
         && session.is_still_live()
     {
         let remedy = format!("see shim.log in {}; if {holder} hangs, end it and start again", session.dir.display());

@@ -1,13 +1,10 @@
-//! `codex-shim fleet agent`: the process beside the relays of a host. It gets the function that reads requests of stopped sessions from here.
+//! `codex-shim fleet agent`: the process beside the relays of a host.
 
 use clap::Args;
 
-use super::super::requests::kept_request;
 use super::super::{CliError, Done, say};
-use crate::api::RequestDocument;
 use crate::config::{Environment, FleetLevel};
 use crate::fleet::{Agent, AgentError, AgentOptions};
-use crate::store::Found;
 
 /// Ship this host's events to the fleet, and answer its questions
 ///
@@ -33,16 +30,11 @@ pub(super) fn run(_: &AgentArguments, environment: &Environment) -> Done {
         FleetLevel::Full => "everything leaves it, secrets masked",
     };
     let begins = format!("host {} ships its events to {}: {what}", member.host, member.url);
-    let options = AgentOptions { home, member, read_request, say };
-    let agent = Agent::start(options).map_err(not_started)?;
+    let agent = Agent::start(AgentOptions { home, member, say }).map_err(not_started)?;
     say(&begins);
     agent.run().map(|()| 0).map_err(not_started)
 }
 
 fn not_started(error: AgentError) -> CliError {
     CliError::failed(error.to_string())
-}
-
-fn read_request(session: &Found, id: &str) -> Result<Option<RequestDocument>, String> {
-    kept_request(session, id).map_err(|error| error.to_string())
 }

@@ -21,14 +21,14 @@ use std::time::{Duration, Instant};
 
 use super::CliError;
 use super::offline::{Read, answered};
-use super::requests::Refused;
 use super::{NO_SUCH_THREAD, select_session, threads};
 use crate::api::{
     ActionDocument, ActionsQuery, Cursor, EventDocument, EventPage, EventStreamQuery, EventsQuery, GapReason, Limit,
-    Query as _, SessionDocument, State, Verbatim, gap_event,
+    Query as _, State, Verbatim, gap_event,
 };
 use crate::config::Environment;
-use crate::control::{Listener, Listening, Received, client};
+use crate::control::client::{self, ANSWER_WAIT_MAX};
+use crate::control::{Listener, Listening, Received};
 use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 pub(super) use events::{EventsArguments, run_events};
@@ -142,7 +142,7 @@ impl<'a> Following<'a> {
             let path = EventStreamQuery::default().path();
             match Listener::start(&session.dir, &path, Some(&last_id(&self.cursor))) {
                 Ok(Listening::Begun(listener)) => (self.listener, self.silent_since) = (Some(listener), None),
-                Ok(Listening::Refused(answer)) => return Err(CliError::failed(Refused::of(&answer).message)),
+                Ok(Listening::Refused(refused)) => return Err(CliError::failed(refused.message)),
                 // The relay has just started or is exiting.
                 Err(why) => {
                     let silent_since = self.silent_since.get_or_insert_with(Instant::now);
@@ -332,8 +332,7 @@ pub(super) fn known(read: &mut Read) -> Result<Vec<String>, CliError> {
     let session = &read.session;
     // A new thread has no messages yet.
     if session.is_still_live()
-        && let Some(answer) = answered(session, client::get(&session.dir, &State.path()))?
-        && let Ok(document) = answer.document::<SessionDocument>()
+        && let Some(document) = answered(session, client::ask(&session.dir, &State, ANSWER_WAIT_MAX))?
     {
         let live = document.threads.into_iter().map(|thread| thread.thread_id);
         threads.extend(live.filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());

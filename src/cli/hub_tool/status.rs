@@ -179,8 +179,7 @@ impl Status {
     pub(in crate::cli) fn of(hub: &Hub, environment: &Environment) -> Status {
         let (document, silent) = match asked(hub) {
             Ok(document) => (Some(document), None),
-            Err(Unanswered::Refused(why)) => (None, Some(why)),
-            Err(Unanswered::NoAnswer(error)) => (None, Some(error.why(&hub.found))),
+            Err(error) => (None, Some(error.why(&hub.found))),
         };
         let (sockets, mut faults) = sockets(hub, document.as_ref(), environment);
         faults.extend(silent.as_ref().map(|why| {

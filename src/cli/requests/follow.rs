@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::super::offline::{request, requests};
 use super::super::screen::{self, Clock, Screen, Tone};
 use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
@@ -17,7 +18,6 @@ use super::super::{CliError, Done};
 use super::list::{
     HasSession, ListedRequest, RequestsArguments, asks_cell, by, may_wait, name_all, outcome_cell, sessions,
 };
-use super::{one, rows};
 use crate::api::{Request, WhichRequests};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
@@ -108,7 +108,7 @@ impl Pending {
         self.silent.retain(|id, _| all.iter().any(|session| session.id == *id && session.live));
         let is_due = |session: &Found| self.silent.get(&session.id).is_none_or(|at| *at <= Instant::now());
         let asked: Vec<Found> = found.into_iter().filter(is_due).collect();
-        let looked = select_session::at_once(&asked, |session| rows(session, WhichRequests::Pending));
+        let looked = select_session::at_once(&asked, |session| requests(session, WhichRequests::Pending));
         let (mut changed, mut listed) = (Vec::new(), HashMap::new());
         for (session, rows) in asked.iter().zip(looked) {
             match rows {
@@ -127,7 +127,7 @@ impl Pending {
                 }
                 Err(error) => {
                     if self.silent.insert(session.id.clone(), Instant::now() + ASK_AGAIN_AFTER).is_none() {
-                        error.report();
+                        CliError::from(error).report();
                     }
                 }
             }
@@ -151,7 +151,7 @@ impl Pending {
         missing.sort_unstable();
         for (_, key) in missing {
             let Some(Known { session, row, .. }) = self.known.get(&key) else { continue };
-            let row = match all.iter().find(|found| found.id == key.0).map(|found| one(found, &key.1)) {
+            let row = match all.iter().find(|found| found.id == key.0).map(|found| request(found, &key.1)) {
                 Some(Ok(Some(document))) => document.request,
                 // The relay answers later, or the next one does.
                 Some(Err(_)) => continue,

@@ -7,12 +7,13 @@ use std::collections::{BTreeSet, HashMap};
 use clap::Args;
 
 use super::super::hub_tool::Down;
+use super::super::offline::requests;
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::select_session::{self, Common};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done, say};
-use super::{follow, print_json, rows};
+use super::{follow, print_json};
 use crate::api::{Request, RequestList, WhichRequests};
 use crate::config::Environment;
 use crate::control::{RequestOrigin, session_of_request, sort_by_arrival};
@@ -75,7 +76,7 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let name = arguments.common.session.name();
     let named = select_session::is_named(name, environment);
     let sessions = sessions(name, which, environment)?;
-    let looked = select_session::at_once(&sessions, |session| rows(session, which));
+    let looked = select_session::at_once(&sessions, |session| requests(session, which).map_err(CliError::from));
     let (listed, status) = select_session::reported(&sessions, looked.into_iter())?;
     let listed =
         listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| ListedRequest::of(session, row)));

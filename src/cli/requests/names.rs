@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
+use super::super::offline::{request, requests};
 use super::super::select_session;
 use super::super::{CliError, NO_SUCH_REQUEST};
-use super::{one, rows};
 use crate::api::{Request, RequestDocument, WhichRequests};
 use crate::config::Environment;
 use crate::control::RequestOrigin;
@@ -30,7 +30,7 @@ pub(in crate::cli) fn named(
         return Ok(found);
     }
     let (session, request_id) = resolved(flag, name, &here, &elsewhere, environment)?;
-    let document = one(&session, &request_id)?.ok_or(NotNamed::Gone(request_id))?;
+    let document = request(&session, &request_id)?.ok_or(NotNamed::Gone(request_id))?;
     Ok((session, document))
 }
 
@@ -71,7 +71,7 @@ fn by_id<'a>(
     sessions: impl Iterator<Item = &'a Found>,
 ) -> Result<Option<(Found, RequestDocument)>, CliError> {
     let sessions: Vec<&Found> = sessions.collect();
-    let documents = select_session::at_once(&sessions, |session| one(session, id));
+    let documents = select_session::at_once(&sessions, |session| request(session, id).map_err(CliError::from));
     let mut silent = None;
     for (session, document) in sessions.into_iter().zip(documents) {
         match document {
@@ -121,7 +121,8 @@ fn resolved(
 /// The requests of the sessions that could be read, and the error of one that could not.
 fn look(sessions: &[Found], is_here: IsHere) -> (Vec<Looked<Found>>, Option<CliError>) {
     let (mut read, mut silent) = (Vec::new(), None);
-    let looked = select_session::at_once(sessions, |session| rows(session, WhichRequests::All));
+    let looked =
+        select_session::at_once(sessions, |session| requests(session, WhichRequests::All).map_err(CliError::from));
     for (session, rows) in sessions.iter().zip(looked) {
         match rows {
             Ok(rows) => {

@@ -11,17 +11,18 @@ use serde_json::{Value, json};
 use super::super::complete;
 use super::super::hub_tool::Down;
 use super::super::kept_back::KeptBack;
+use super::super::offline;
 use super::super::screen::Clock;
 use super::super::screen::Times;
 use super::super::screen::{self, Screen};
 use super::super::select_session::SessionFlag;
 use super::super::{FAILED, NOT_RUNNING};
 use super::names::may_answer_unseen;
-use super::{CliError, Done, Refused, body, named, needed, print_json, show};
-use crate::api::{OneRequest, Request, RequestDocument, Responded};
+use super::{CliError, Done, body, named, print_json, show};
+use crate::api::{Command, OneRequest, Request, RequestDocument, Responded};
 use crate::config::Environment;
 use crate::control::RequestOrigin;
-use crate::control::client;
+use crate::control::client::{Refused, Unanswered};
 use crate::engine::RequestType;
 use crate::os::polling::{PollFlags, poll_one};
 use crate::os::{self, Errno, terminals};
@@ -32,9 +33,6 @@ use crate::requests::view::{Choice, Gives, Question, RequestView, ending, own_en
 use crate::sessions::request_names::NotNamed;
 use crate::store::Found;
 use crate::tui::Pager;
-
-/// How long the relay may take: it allows itself 10 s to decide and store the answer.
-const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Rows that the choices and the prompt take.
 const CHOICES_ROWS: usize = 9;
@@ -205,31 +203,25 @@ fn asked(session: &Found, row: &Request, clock: &Clock, environment: &Environmen
 fn answer(session: &Found, row: &Request, body: &Value, clock: &Clock, as_json: bool) -> Done {
     let id = &row.request_id;
     let one = OneRequest::of(id).ok_or_else(|| NotNamed::Gone(id.clone()))?;
-    let asked = client::post_within(&session.dir, &one.respond_path(), body.to_string(), DECISION_WAIT_MAX);
-    if let Err(error) = &asked
-        && !error.is_unsent()
-        && session.is_still_live()
-    {
+    let in_words = |error: &Unanswered| match error {
         // A hung relay may still take the answer later.
-        let told = error.message(session);
-        return Err(CliError::failed(format!("{told}; `codex-shim show {id}` then shows which answer won")));
-    }
-    let answer = needed(session, asked)?;
-    if !answer.status.is_success() {
-        let refused = Refused::of(&answer);
-        return Err(match refused.code.as_str() {
+        Unanswered::NoAnswer(error) if !error.is_unsent() && session.is_still_live() => {
+            let told = error.message(session);
+            Some(CliError::failed(format!("{told}; `codex-shim show {id}` then shows which answer won")))
+        }
+        Unanswered::Refused(Refused { code, message, .. }) => Some(match code.as_str() {
             "request_not_found" => CliError::from(NotNamed::Gone(id.clone())),
             "invalid_response" => CliError::usage(format!(
-                "{}; nothing was sent; `codex-shim show {id}` lists the valid answers to request {id}",
-                refused.message
+                "{message}; nothing was sent; `codex-shim show {id}` lists the valid answers to request {id}"
             )),
             "request_unavailable" => {
-                CliError::failed(format!("{}; nothing was sent; see `codex-shim show {id}`", refused.message))
+                CliError::failed(format!("{message}; nothing was sent; see `codex-shim show {id}`"))
             }
-            _ => CliError::failed(refused.message),
-        });
-    }
-    let mut document: Responded = answer.document().map_err(CliError::failed)?;
+            _ => return None,
+        }),
+        Unanswered::NoAnswer(_) | Unanswered::Invalid(_) => None,
+    };
+    let mut document: Responded = offline::command(session, &Command::Respond(one, body.clone()), in_words)?;
     // The relay has answered the call; this tool reports whether the answer counts, or an identical one.
     document.ok = !document.idempotent || body::is_stored(&document.request, body);
     let is_ours = document.ok;

@@ -18,18 +18,17 @@ use super::super::history::thread_named;
 use super::super::offline::{self, Read};
 use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
-use super::{CliError, Done, Refused, needed, print_json, readable, running, select_session, text};
+use super::{CliError, Done, print_json, readable, running, select_session};
 use crate::api::{
-    Content, Entry, Limit, Request, SessionDocument, ThreadDocument, Transcript, TranscriptDocument, TurnReply,
-    TurnRowDocument, TurnRowsQuery, WhichRequests,
+    self, Command, Content, Entry, InputBody, InterruptBody, Limit, Request, SessionDocument, ThreadDocument,
+    Transcript, TranscriptDocument, TurnReply, TurnRowDocument, TurnRowsQuery, Verbatim, WhichRequests,
 };
 use crate::config::Environment;
 use crate::config::parse_duration;
 use crate::control::BODY_BYTES_MAX;
-use crate::control::client::{self, Answer};
+use crate::control::client::{self, PendingRequest, Refused, Unanswered};
 use crate::history::Activity;
 use crate::hub;
-use crate::protocol::Method;
 use crate::store::{Found, ThreadUse};
 
 /// Sends a message to the model.
@@ -50,25 +49,21 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     let began = Instant::now();
     let at = select_session::argument_for(&session, arguments.session.name(), environment);
     let watch = arguments.wait.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
-    let body = with_thread(json!({ "text": says }), thread);
-    check_length(body.len())?;
-    let asked = client::post_within(&session.dir, "/sessions/self/input", body, client::TURN_WAIT_MAX);
-    let answer = needed(&session, asked)?;
-    if !answer.status.is_success() {
-        return Err(refusal(&Refused::of(&answer), Call::Send, arguments.thread.as_deref()));
-    }
-    let document: Value = answer.document().map_err(CliError::failed)?;
-    let turn: TurnReply = answer.document().map_err(CliError::failed)?;
+    let message = Command::Input(InputBody { text: says, thread_id: thread });
+    check_length(message.call().body.len())?;
+    let in_words = |error: &Unanswered| refusal(error, Call::Send, arguments.thread.as_deref());
+    let reply: Verbatim<TurnReply> = offline::command(&session, &message, in_words)?;
+    let turn = &reply.document;
     if let Some(watch) = watch {
         let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        return watch.end(&session, (document, &turn), left)?.print(arguments.as_json);
+        return watch.end(&session, &reply, left)?.print(arguments.as_json);
     }
     if arguments.as_json {
-        return Ok(print_json(&document));
+        return Ok(print_json(&reply));
     }
     let [turn_id, thread_id] =
         [&turn.turn_id, &turn.thread_id].map(|id| screen::plain(id.as_deref().unwrap_or_default()));
-    let sent = in_words(&session, &thread_id).map(|words| format!("sent to {words}\n")).unwrap_or_default();
+    let sent = thread_in_words(&session, &thread_id).map(|words| format!("sent to {words}\n")).unwrap_or_default();
     Ok(screen::print(&match turn.steered {
         true => format!("{sent}sent to running turn {turn_id} in thread {thread_id}\n"),
         false => format!("{sent}started turn {turn_id} in thread {thread_id}\n"),
@@ -76,9 +71,8 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
 }
 
 /// A thread in words for a person; `None` if nothing is known of it.
-fn in_words(session: &Found, thread_id: &str) -> Option<String> {
-    let answer = client::get_within(&session.dir, "/sessions/self", WORDS_WAIT_MAX).ok()?;
-    let document: SessionDocument = answer.document().ok()?;
+fn thread_in_words(session: &Found, thread_id: &str) -> Option<String> {
+    let document = client::ask(&session.dir, &api::State, WORDS_WAIT_MAX).ok()?;
     let thread = document.threads.into_iter().find(|thread| thread.thread_id == thread_id)?;
     thread.identity.in_words().map(|words| screen::plain(&words))
 }
@@ -88,20 +82,15 @@ const WORDS_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Starts a thread in the session's folder, or in the caller's if the session is a hub; returns its id.
 fn new_thread(session: &Found) -> Result<String, CliError> {
-    let mut params = json!({});
     let folder = match &session.threads {
         Some(_) => std::env::current_dir().ok(),
         None => session.holder.as_ref().map(|holder| PathBuf::from(&holder.place.cwd)),
     };
-    if let Some(folder) = folder {
-        params["cwd"] = json!(folder);
-    }
-    let body = json!({ "method": Method::ThreadStart.name(), "params": params }).to_string();
-    let answer = needed(session, client::post_within(&session.dir, "/sessions/self/rpc", body, client::TURN_WAIT_MAX))?;
-    if !answer.status.is_success() {
-        return Err(CliError::failed(format!("start a thread: {}", Refused::of(&answer).message)));
-    }
-    let document: Value = answer.document().map_err(CliError::failed)?;
+    let in_words = |error: &Unanswered| match error {
+        Unanswered::Refused(refused) => Some(CliError::failed(format!("start a thread: {}", refused.message))),
+        Unanswered::NoAnswer(_) | Unanswered::Invalid(_) => None,
+    };
+    let document: Value = offline::command(session, &Command::StartThread(folder), in_words)?;
     match document["result"]["thread"]["id"].as_str() {
         Some(id) => Ok(id.to_owned()),
         None => {
@@ -134,27 +123,18 @@ fn check_length(bytes: usize) -> Result<(), CliError> {
     Ok(())
 }
 
-fn with_thread(mut body: Value, thread: Option<String>) -> String {
-    if let Some(thread) = thread {
-        body["thread_id"] = json!(thread);
-    }
-    body.to_string()
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Call {
     Send,
     Interrupt,
 }
 
-/// The refusal of a call, and the next step. `thread` is the one that the user named.
-fn refusal(refused: &Refused, call: Call, thread: Option<&str>) -> CliError {
-    let Refused { code, message, detail } = refused;
-    CliError::failed(match code.as_str() {
-        "pending_structured_request" => {
-            let pending = &detail["pending_request"];
-            let id = text(pending, "request_id");
-            let at = humantime::parse_rfc3339(text(pending, "requested_at")).ok();
+/// The words for a refusal, with the next step. `thread` is the one that the user named.
+fn refusal(error: &Unanswered, call: Call, thread: Option<&str>) -> Option<CliError> {
+    let Unanswered::Refused(Refused { code, message, pending, .. }) = error else { return None };
+    let why = match (code.as_str(), pending) {
+        ("pending_structured_request", Some(PendingRequest { request_id: id, requested_at })) => {
+            let at = humantime::parse_rfc3339(requested_at).ok();
             let waiting = at.map(|at| screen::age(at, SystemTime::now()));
             format!(
                 "request {id} is pending in this thread{}; answer it with `codex-shim respond {id}`, then {}",
@@ -165,23 +145,24 @@ fn refusal(refused: &Refused, call: Call, thread: Option<&str>) -> CliError {
                 }
             )
         }
-        "thread_not_found" => match (thread, call) {
+        ("thread_not_found", _) => match (thread, call) {
             (Some(thread), Call::Send) => {
                 let why = format!("the server does not know thread `{thread}`; start another one with --new");
-                return CliError::exits(NO_SUCH_THREAD, screen::plain(&why));
+                return Some(CliError::exits(NO_SUCH_THREAD, screen::plain(&why)));
             }
             (Some(thread), Call::Interrupt) => {
                 let why = format!("the server does not know thread `{thread}`; nothing to interrupt");
-                return CliError::exits(NO_SUCH_THREAD, screen::plain(&why));
+                return Some(CliError::exits(NO_SUCH_THREAD, screen::plain(&why)));
             }
             (None, Call::Send) => {
                 "no turn has run in this session yet; start a thread with --new, or name one with --thread".to_owned()
             }
             (None, Call::Interrupt) => "no turn has run in this session yet; nothing to interrupt".to_owned(),
         },
-        "no_active_turn" => format!("{message}; nothing to interrupt"),
-        _ => message.clone(),
-    })
+        ("no_active_turn", _) => format!("{message}; nothing to interrupt"),
+        (_, _) => return None,
+    };
+    Some(CliError::failed(why))
 }
 
 /// Interrupts the running turn.
@@ -191,17 +172,13 @@ pub(in crate::cli) fn run_interrupt(arguments: InterruptArguments, environment: 
         Some(name) => Some(thread_named(&session, name, environment)?),
         None => select_session::thread_here(&session, ThreadUse::Interrupt)?,
     };
-    let body = with_thread(json!({}), thread);
-    let asked = client::post_within(&session.dir, "/sessions/self/interrupt", body, client::TURN_WAIT_MAX);
-    let answer = needed(&session, asked)?;
-    if !answer.status.is_success() {
-        return Err(refusal(&Refused::of(&answer), Call::Interrupt, arguments.thread.as_deref()));
-    }
+    let in_words = |error: &Unanswered| refusal(error, Call::Interrupt, arguments.thread.as_deref());
+    let interrupt = Command::Interrupt(InterruptBody { thread_id: thread });
+    let reply: Verbatim<TurnReply> = offline::command(&session, &interrupt, in_words)?;
     if arguments.common.as_json {
-        return Ok(print_json(&answer.document::<Value>().map_err(CliError::failed)?));
+        return Ok(print_json(&reply));
     }
-    let turn: TurnReply = answer.document().map_err(CliError::failed)?;
-    let words = turn.thread_id.and_then(|thread_id| in_words(&session, &thread_id));
+    let words = reply.document.thread_id.and_then(|thread_id| thread_in_words(&session, &thread_id));
     Ok(screen::print(&format!("interrupted{}\n", words.map(|words| format!(" {words}")).unwrap_or_default())))
 }
 
@@ -319,7 +296,7 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
         |thread: &ThreadDocument| only_here && thread.identity.cwd.as_deref().is_some_and(select_session::is_here);
     let (answer, state, has_come) = loop {
         let answer = look(&session, left())?;
-        let state = State::of(&answer.document().map_err(CliError::failed)?, is_meant);
+        let state = State::of(&answer.document, is_meant);
         if state.holds(arguments.goal) {
             break (answer, state, true);
         }
@@ -329,10 +306,10 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
         }
         std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
     };
-    let mut document: Value = answer.document().map_err(CliError::failed)?;
     let at = select_session::argument_for(&session, arguments.common.session.name(), environment);
+    let mut document = value_of(&answer);
     if arguments.common.as_json && has_come && arguments.goal == Goal::Pending {
-        let mut rows = super::rows(&session, WhichRequests::Pending)?;
+        let mut rows = offline::requests(&session, WhichRequests::Pending)?;
         rows.retain(|row| state.has(row));
         document["requests"] = json!(rows);
     }
@@ -354,16 +331,24 @@ pub(in crate::cli) fn run_wait(arguments: &WaitArguments, environment: &Environm
     Ok(FAILED)
 }
 
-/// The answer with the session's document. A relay that does not answer is retried for at most the time left.
-fn look(session: &Found, left: Option<Duration>) -> Result<Answer, CliError> {
+/// A document with all members that were sent.
+fn value_of<T>(document: &Verbatim<T>) -> Value {
+    serde_json::from_str(document.text.get()).expect("BUG: it was read before")
+}
+
+/// The session's document. A relay that does not answer is retried for at most the time left.
+fn look(session: &Found, left: Option<Duration>) -> Result<Verbatim<SessionDocument>, CliError> {
     let asked = Instant::now();
     let silence_max = left.map_or(SILENCE_MAX, |left| left.clamp(LAST_LOOK_WAIT_MAX, SILENCE_MAX));
     loop {
         let wait_max = silence_max.saturating_sub(asked.elapsed());
-        let why = match client::get_within(&session.dir, "/sessions/self", wait_max) {
-            Ok(answer) => return Ok(answer),
-            Err(_) if !session.is_still_live() => return Err(CliError::not_running(session)),
-            Err(why) => why,
+        let why = match client::ask_verbatim(&session.dir, &api::State, wait_max) {
+            Ok(document) => return Ok(document),
+            Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => return Err(CliError::not_running(session)),
+            Err(Unanswered::NoAnswer(why)) => why,
+            Err(error @ (Unanswered::Refused(_) | Unanswered::Invalid(_))) => {
+                return Err(CliError::failed(error.to_string()));
+            }
         };
         if why.is_silence() || asked.elapsed() + POLL_WAIT >= silence_max {
             return Err(CliError::failed(why.message(session)));
@@ -451,7 +436,7 @@ impl TurnWatch {
         let mut read = Read::of(session.clone(), environment);
         let last = rows(&mut read, None, 1)
             .map_err(|why| CliError::failed(format!("--wait needs the history of this session: {why}")))?;
-        let run = run_of(&look(session, None)?.document().map_err(CliError::failed)?);
+        let run = run_of(&look(session, None)?.document);
         Ok(TurnWatch { read, since_id: last.last().map_or(0, |row| row.id), run, at })
     }
 
@@ -459,10 +444,10 @@ impl TurnWatch {
     pub(super) fn end(
         mut self,
         session: &Found,
-        (document_of_turn, turn): (Value, &TurnReply),
+        reply: &Verbatim<TurnReply>,
         left: impl Fn() -> Option<Duration>,
     ) -> Result<TurnEnd, CliError> {
-        let (mut told_of, mut failing_since) = (None, None);
+        let (turn, mut told_of, mut failing_since) = (&reply.document, None, None);
         let thread_id = turn.thread_id.as_deref().unwrap_or_default();
         loop {
             let (document, new) = match self.look(session) {
@@ -483,7 +468,7 @@ impl TurnWatch {
                     outcome: row.event_type,
                     error: row.error_message.or(row.error_code),
                     message: last_message(&mut self.read, turn)?,
-                    turn: document_of_turn,
+                    turn: value_of(reply),
                 });
             }
             // More rows may wait.
@@ -501,7 +486,7 @@ impl TurnWatch {
                         outcome: "failed".to_owned(),
                         error: Some(SERVER_GONE.to_owned()),
                         message: last_message(&mut self.read, turn)?,
-                        turn: document_of_turn,
+                        turn: value_of(reply),
                     });
                 }
             }
@@ -522,15 +507,7 @@ impl TurnWatch {
     /// The session's document, and the turn rows that are new. The document comes first: if it is that of another run of the server,
     /// the rows have the end of every turn of the run before.
     fn look(&mut self, session: &Found) -> Result<(Option<SessionDocument>, Vec<TurnRowDocument>), CliError> {
-        Ok((current(session)?, rows(&mut self.read, Some(self.since_id), ROWS_MAX)?))
-    }
-}
-
-/// The session's document; `None` if no relay runs.
-fn current(session: &Found) -> Result<Option<SessionDocument>, CliError> {
-    match offline::relay_answer(session, "/sessions/self")? {
-        Some(answer) => answer.document().map(Some).map_err(CliError::failed),
-        None => Ok(None),
+        Ok((offline::of_relay(session, &api::State)?, rows(&mut self.read, Some(self.since_id), ROWS_MAX)?))
     }
 }
 
@@ -598,7 +575,7 @@ fn tell_of_requests(
     if document.pending_requests == 0 {
         return Ok(());
     }
-    let rows = super::rows(session, WhichRequests::Pending)?;
+    let rows = offline::requests(session, WhichRequests::Pending)?;
     let pending = rows.iter().find(|row| row.thread_id.as_ref().is_none_or(|id| id == thread_id));
     if let Some(Request { request_id: id, summary, .. }) =
         pending.filter(|row| *told_of != Some(row.request_id.clone()))
@@ -615,29 +592,24 @@ mod tests {
 
     #[test]
     fn refusals_name_the_next_step() {
-        let refused_call = |code: &str, detail: Value, call: Call, thread: Option<&str>| {
-            refusal(&Refused { code: code.to_owned(), message: "m".to_owned(), detail }, call, thread)
+        let refused_call = |code: &str, call: Call, thread: Option<&str>| {
+            let pending = json!({ "request_id": "g-0", "requested_at": "2026" });
+            let refused = Refused::coded(code, &json!({ "pending_request": pending }));
+            refusal(&Unanswered::Refused(refused), call, thread)
         };
-        let refused = |code: &str, detail: Value| refused_call(code, detail, Call::Send, None).to_string();
-        let pending = json!({ "pending_request": { "request_id": "g-0", "requested_at": "2026" } });
-        let told = refused("pending_structured_request", pending);
+        let refused = |code: &str| refused_call(code, Call::Send, None).map(|error| error.to_string());
+        let told = refused("pending_structured_request").unwrap_or_default();
         assert!(told.starts_with("request g-0 is pending") && told.contains("codex-shim respond g-0"), "{told}");
-        assert!(refused("thread_not_found", Value::Null).contains("--thread"));
-        assert_eq!(refused("timeout", Value::Null), "m");
+        assert!(refused("thread_not_found").is_some_and(|told| told.contains("--thread")));
+        assert_eq!(refused("timeout"), None);
         let check = |call: Call, thread: Option<&str>, exit: i32, expect: &str| {
-            let error = refused_call("thread_not_found", Value::Null, call, thread);
+            let error = refused_call("thread_not_found", call, thread).expect("it has words");
             assert_eq!((error.exit, error.to_string().contains(expect)), (exit, true), "{error}");
         };
         check(Call::Send, None, FAILED, "start a thread with --new");
         check(Call::Send, Some("t"), NO_SUCH_THREAD, "does not know thread `t`; start another one with --new");
         check(Call::Interrupt, None, FAILED, "no turn has run in this session yet; nothing to interrupt");
         check(Call::Interrupt, Some("t"), NO_SUCH_THREAD, "does not know thread `t`; nothing to interrupt");
-    }
-
-    #[test]
-    fn thread_is_named_if_known() {
-        assert_eq!(with_thread(json!({}), None), "{}");
-        assert_eq!(with_thread(json!({}), Some("t".to_owned())), r#"{"thread_id":"t"}"#);
     }
 }
 

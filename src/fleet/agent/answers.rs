@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use crate::api::{
-    OneRequest, Query as _, Request, RequestDocument, RequestList, RequestSession, Requests, Responded, State,
-    WhichRequests,
+    Command, InputBody, InterruptBody, OneRequest, Request, RequestDocument, RequestSession, Requests, Responded,
+    State, WhichRequests,
 };
-use crate::control::client::{self, Answer, ClientError, Unanswered};
+use crate::control::client::{self, Caller, ClientError, Unanswered};
 use crate::control::{listed_session, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
@@ -26,6 +26,7 @@ use crate::sessions::at_once;
 use crate::sessions::request_names::{
     IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole,
 };
+use crate::sessions::stopped::stored_request;
 use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label};
 
 /// How long a relay may take to act: less than the client waits for the host.
@@ -61,12 +62,12 @@ pub(super) fn answer(shared: &Shared, question: &Question, user: &str) -> Answer
             Ok(level::answered(&responded, shared.member.level))
         }
         Question::Send { session, text, thread, .. } => {
-            let body = with_thread(json!({ "text": text }), thread.as_deref());
-            post(shared, &live(shared, session)?, "/sessions/self/input", &body)
+            let message = InputBody { text: text.clone(), thread_id: thread.clone() };
+            send(shared, &live(shared, session)?, &Command::Input(message))
         }
         Question::Interrupt { session, thread, .. } => {
-            let body = with_thread(json!({}), thread.as_deref());
-            post(shared, &live(shared, session)?, "/sessions/self/interrupt", &body)
+            let turn = InterruptBody { thread_id: thread.clone() };
+            send(shared, &live(shared, session)?, &Command::Interrupt(turn))
         }
     }
 }
@@ -124,11 +125,8 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
 }
 
 pub(super) fn rows(dir: &Path, which: WhichRequests) -> Result<Vec<Request>, Failure> {
-    match client::ask(dir, &Requests(which), LOOK_WAIT_MAX) {
-        Ok(RequestList { requests }) => Ok(requests),
-        Err(Unanswered::NoAnswer(error)) => Err(no_answer(&error)),
-        Err(Unanswered::Refused(why)) => Err(Failure::quoted("session_failed", why)),
-    }
+    let listed = client::ask(dir, &Requests(which), LOOK_WAIT_MAX);
+    listed.map(|list| list.requests).map_err(|error| unread(&error))
 }
 
 /// The live session with this name.
@@ -187,7 +185,7 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         }
         (None, _) => {}
     }
-    match (in_stopped(shared, &stopped, request), silent) {
+    match (in_stopped(&stopped, request), silent) {
         (Ok(Some(found)), _) => Ok(found),
         // A relay that does not answer hides no stopped session.
         (Ok(None) | Err(_), Some(why)) | (Err(why), None) => Err(why),
@@ -220,7 +218,7 @@ fn named(sessions: &[Found], name: &str) -> Result<Option<(Found, String)>, Fail
 }
 
 /// A request of a stopped session, by its whole id.
-fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Option<(Found, RequestDocument)>, Failure> {
+fn in_stopped(stopped: &[Found], request: &str) -> Result<Option<(Found, RequestDocument)>, Failure> {
     let (began, mut is_unreadable) = (Instant::now(), false);
     for session in stopped {
         if began.elapsed() >= SEARCH_MAX {
@@ -228,7 +226,7 @@ fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Optio
             return Err(Failure::new("timeout", message));
         }
         // A session that cannot be read hides no other. Its relay may be starting.
-        match (shared.read_request)(session, request) {
+        match stored_request(session, request) {
             Ok(Some(document)) => return Ok(Some((session.clone(), document))),
             Ok(None) => {}
             Err(_) => is_unreadable = true,
@@ -245,10 +243,9 @@ fn in_stopped(shared: &Shared, stopped: &[Found], request: &str) -> Result<Optio
 }
 
 fn one(dir: &Path, id: &str) -> Result<Option<RequestDocument>, Failure> {
-    let answer = client::get_within(dir, &query(id)?.path(), LOOK_WAIT_MAX).map_err(|error| no_answer(&error))?;
-    match answer.error_code().as_deref() {
-        Some("request_not_found") => Ok(None),
-        Some(_) | None => answer.document().map(Some).map_err(|why| Failure::quoted("session_failed", why)),
+    match client::ask(dir, &query(id)?, LOOK_WAIT_MAX) {
+        Err(error) if error.code() == "request_not_found" => Ok(None),
+        answered => answered.map(Some).map_err(|error| unread(&error)),
     }
 }
 
@@ -285,10 +282,9 @@ pub(super) fn respond_to(
             status => Err(Failure::new("request_unavailable", format!("the request is {status}"))),
         };
     }
-    let path = query(&row.request_id)?.respond_path();
     let by = by(user, &shared.member.host);
-    let answer = client::post_by_fleet(&found.dir, &path, body.to_string(), &by, RELAY_WAIT_MAX);
-    let replied: Responded = accepted(answer)?;
+    let command = Command::Respond(query(&row.request_id)?, body.clone());
+    let replied: Responded = commanded(found, &command, Caller::Fleet(&by))?;
     Ok(Responded { ok: !replied.idempotent || is_stored(&replied.request, &body), ..replied })
 }
 
@@ -330,25 +326,24 @@ fn body(row: &Request, given: &Given) -> Result<Value, Failure> {
     }
 }
 
-fn with_thread(mut body: Value, thread: Option<&str>) -> Value {
-    thread.into_iter().for_each(|thread| body["thread_id"] = json!(thread));
-    body
-}
-
-fn post(shared: &Shared, session: &Found, path: &str, body: &Value) -> Answered {
-    let document = accepted(client::post_within(&session.dir, path, body.to_string(), RELAY_WAIT_MAX))?;
+fn send(shared: &Shared, session: &Found, command: &Command) -> Answered {
+    let document = commanded(session, command, Caller::Tool)?;
     Ok(level::done(&document, shared.member.level))
 }
 
-/// The document of a success, or the relay's refusal.
-fn accepted<T: DeserializeOwned>(answer: Result<Answer, ClientError>) -> Result<T, Failure> {
-    let answer = answer.map_err(|error| no_answer(&error))?;
-    match answer.error_code() {
-        Some(code) => {
-            let message = answer.refusal();
-            Err(Failure::quoted(&code, message))
-        }
-        None => answer.document().map_err(|why| Failure::quoted("session_failed", why)),
+/// The document of a command, or the relay's refusal.
+fn commanded<T: DeserializeOwned>(session: &Found, command: &Command, caller: Caller<'_>) -> Result<T, Failure> {
+    let sent = client::command_within(&session.dir, command, caller, RELAY_WAIT_MAX);
+    sent.and_then(|reply| reply.document()).map_err(|error| match error.code() {
+        "" => unread(&error),
+        code => Failure::quoted(code, error.to_string()),
+    })
+}
+
+fn unread(error: &Unanswered) -> Failure {
+    match error {
+        Unanswered::NoAnswer(error) => no_answer(error),
+        Unanswered::Refused(_) | Unanswered::Invalid(_) => Failure::quoted("session_failed", error.to_string()),
     }
 }
 

@@ -35,7 +35,6 @@ use tokio::task::JoinHandle;
 
 use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
-use crate::api::RequestDocument;
 use crate::config::{Environment, Flags, Settings};
 use crate::control::runtime_of_calls;
 use crate::files::{Access, Folder};
@@ -73,16 +72,11 @@ const SAVE_EVERY: Duration = Duration::from_secs(1);
 /// How long the end waits until the connection has written its messages.
 const END_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Reads a request of a stopped session by its whole id, with its answers; `None` if the session has no request with this id. The tools
-/// know how, which stand above this room.
-pub(crate) type ReadRequest = fn(&Found, &str) -> Result<Option<RequestDocument>, String>;
-
 /// Options of an agent.
 #[derive(Debug)]
 pub(crate) struct AgentOptions {
     pub(crate) home: PathBuf,
     pub(crate) member: Member,
-    pub(crate) read_request: ReadRequest,
     /// Prints a line for the user.
     pub(crate) say: fn(&str),
 }
@@ -106,7 +100,6 @@ struct Shared {
     member: Member,
     connection: Connection,
     jetstream: jetstream::Context,
-    read_request: ReadRequest,
     say: fn(&str),
     /// Identifies this agent.
     id: String,
@@ -278,7 +271,7 @@ impl Agent {
 }
 
 async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, AgentError> {
-    let AgentOptions { home, member, read_request, say } = options;
+    let AgentOptions { home, member, say } = options;
     let connection = member.connect(&member.host, AtFirst::Wait).await?;
     let jetstream = jetstream::context::ContextBuilder::new()
         .ack_timeout(ship::ACK_WAIT_MAX)
@@ -290,7 +283,6 @@ async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, Agen
         member,
         connection,
         jetstream,
-        read_request,
         say,
         id: uuid::Uuid::now_v7().to_string(),
         started_at: SystemTime::now(),

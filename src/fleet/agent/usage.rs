@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::answers::all_sessions;
-use crate::api::{Moment, Parameter as _, Query as _, SessionUsage, TurnUsage, UsageDocument, UsageQuery, Used};
+use crate::api::{Moment, Parameter as _, SessionUsage, TurnUsage, UsageQuery, Used};
 use crate::control::client;
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::wire::{Failure, UsageSum};
@@ -43,10 +43,9 @@ pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Leaving, Fai
 
 fn of_session(shared: &Shared, session: &Found, query: &UsageQuery) -> Result<SessionUsage, String> {
     if session.is_still_live() {
-        let answer = client::get_within(&session.dir, &query.path(), READ_MAX).map_err(|error| error.to_string())?;
-        return match answer.error_code().as_deref() {
-            Some("not_recorded") => Ok(SessionUsage::default()),
-            Some(_) | None => answer.document::<UsageDocument>().map(|document| document.usage),
+        return match client::ask(&session.dir, query, READ_MAX) {
+            Err(error) if error.code() == "not_recorded" => Ok(SessionUsage::default()),
+            answered => answered.map(|document| document.usage).map_err(|error| error.to_string()),
         };
     }
     let is_before = |Moment(at_us)| session.last_used < SystemTime::UNIX_EPOCH + Duration::from_micros(at_us);

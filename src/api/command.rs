@@ -1,0 +1,163 @@
+//! The calls to a session that change something: one type for all of them, and the bodies that its relay reads.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::query::Query as _;
+use super::request::OneRequest;
+use crate::engine::{OverruleFor, PushedCommand, RowId};
+use crate::protocol::Method;
+
+/// How long a relay may take to store an answer: it allows itself 10 s.
+const DECISION_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// How long a relay may take if it waits for the server: longer than it waits itself.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(35);
+
+/// How long a relay may take to store a command: it answers after the commit to disk, which takes seconds on a machine busy
+/// with a build.
+const KEEP_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long a relay may take to remove a command.
+const REMOVE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A call to a session that changes something.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    /// Answers a request. Its document is [`super::Responded`].
+    Respond(OneRequest, Value),
+    /// Messages the model. Its document is [`super::TurnReply`].
+    Input(InputBody),
+    /// Stops a turn. Its document is [`super::TurnReply`].
+    Interrupt(InterruptBody),
+    /// Overrules the denial with this id. Its document is [`super::OverruledDocument`].
+    Overrule(String, OverruleFor),
+    /// Starts a thread in a folder. Its document is the answer of the server.
+    StartThread(Option<PathBuf>),
+    /// Has commands shown to the model. Its document is [`super::WaitingDocument`], as for the next two.
+    Push(Vec<PushedCommand>),
+    /// Removes a command that waits.
+    Drop(RowId),
+    /// Removes all commands that wait.
+    Clear,
+}
+
+/// A message to the model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InputBody {
+    pub text: String,
+    /// `None` is the thread of the last turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+}
+
+/// The turn to stop.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InterruptBody {
+    /// `None` is the thread of the last turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+}
+
+/// When an approval that overrules a denial applies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OverruleBody {
+    /// The approval may wait for the next turn of the thread.
+    #[serde(default)]
+    pub next_turn: bool,
+}
+
+/// A command as it is sent to the control socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandCall {
+    pub method: hyper::Method,
+    pub path: String,
+    /// JSON, or nothing.
+    pub body: String,
+    /// How long the relay may take to answer.
+    pub wait_max: Duration,
+}
+
+impl Command {
+    pub(crate) fn call(&self) -> CommandCall {
+        let post = |path: &str, body: String, wait_max| {
+            let path = format!("/sessions/self/{path}");
+            CommandCall { method: hyper::Method::POST, path, body, wait_max }
+        };
+        let delete = |path: String| {
+            let (body, wait_max) = (String::new(), REMOVE_WAIT_MAX);
+            CommandCall { method: hyper::Method::DELETE, path, body, wait_max }
+        };
+        match self {
+            Command::Respond(request, answer) => {
+                let path = format!("{}/respond", request.path());
+                CommandCall { path, ..post("", answer.to_string(), DECISION_WAIT_MAX) }
+            }
+            Command::Input(body) => post("input", in_json(body), TURN_WAIT_MAX),
+            Command::Interrupt(body) => post("interrupt", in_json(body), TURN_WAIT_MAX),
+            Command::Overrule(review_id, applies) => {
+                let body = OverruleBody { next_turn: *applies == OverruleFor::NextTurn };
+                post(&format!("codex-reviews/{}/overrule", encoded(review_id)), in_json(&body), TURN_WAIT_MAX)
+            }
+            Command::StartThread(folder) => {
+                let mut params = json!({});
+                folder.iter().for_each(|folder| params["cwd"] = json!(folder.to_string_lossy()));
+                let body = json!({ "method": Method::ThreadStart.name(), "params": params });
+                post("rpc", body.to_string(), TURN_WAIT_MAX)
+            }
+            Command::Push(commands) => post("context", in_json(commands), KEEP_WAIT_MAX),
+            Command::Drop(id) => delete(format!("/sessions/self/context/{id}")),
+            Command::Clear => delete("/sessions/self/context".to_owned()),
+        }
+    }
+}
+
+fn in_json(body: &impl Serialize) -> String {
+    serde_json::to_string(body).expect("BUG: plain data is JSON")
+}
+
+/// A text as a part of a path.
+fn encoded(text: &str) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    let encoded = |byte: u8| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(encoded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_have_their_calls() {
+        let check = |command: Command, method: &str, path: &str, body: &str| {
+            let call = command.call();
+            assert_eq!((call.method.as_str(), &*call.path, &*call.body), (method, path, body), "{command:?}");
+        };
+        let request = OneRequest::of("0c4e-0").expect("BUG: it is an id");
+        let answer = json!({ "decision": "accept" });
+        let path = "/sessions/self/codex-requests/0c4e-0/respond";
+        check(Command::Respond(request, answer), "POST", path, r#"{"decision":"accept"}"#);
+        let input = |thread: Option<&str>| InputBody { text: "x".to_owned(), thread_id: thread.map(str::to_owned) };
+        check(Command::Input(input(None)), "POST", "/sessions/self/input", r#"{"text":"x"}"#);
+        check(Command::Input(input(Some("t"))), "POST", "/sessions/self/input", r#"{"text":"x","thread_id":"t"}"#);
+        check(Command::Interrupt(InterruptBody::default()), "POST", "/sessions/self/interrupt", "{}");
+        let body = r#"{"method":"thread/start","params":{"cwd":"/w"}}"#;
+        check(Command::StartThread(Some("/w".into())), "POST", "/sessions/self/rpc", body);
+        check(Command::Push(Vec::new()), "POST", "/sessions/self/context", "[]");
+        check(Command::Drop(7), "DELETE", "/sessions/self/context/7", "");
+        check(Command::Clear, "DELETE", "/sessions/self/context", "");
+    }
+
+    #[test]
+    fn ids_cannot_leave_their_path() {
+        let path = |id: &str| Command::Overrule(id.to_owned(), OverruleFor::ThisTurn).call().path;
+        assert_eq!(path("8adf-b_.~"), "/sessions/self/codex-reviews/8adf-b_.~/overrule");
+        assert_eq!(path("a/b?ä"), "/sessions/self/codex-reviews/a%2Fb%3F%C3%A4/overrule");
+    }
+}
