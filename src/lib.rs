@@ -67,7 +67,7 @@
 //! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
 //! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
 //! | [`hub`] | one server for all clients: its process, the sockets, the links and their queues; a client on stdio that joins |
-//! | [`sessions`] | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller`, `at_once`, `source` and `stopped` |
+//! | [`sessions`] | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller`, `at_once`, `selection`, `source` and `stopped` |
 //! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `terminal` and `run` |
 //! | [`web`] | the web page: who may use it, its paths, and what it shows |
 //! | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |

@@ -14,11 +14,11 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathComplete
 use clap_complete::env::Shells;
 
 use super::Done;
+use super::offline::stored_threads;
 use super::{screen, select_session, threads, wrap};
 use crate::api::{Limit, Query, Requests, ReviewsQuery, State, ThreadDocument, WhichRequests};
 use crate::config::Environment;
 use crate::control::{client, recorded_threads};
-use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 
 /// How long a relay may take to answer, because a person waits at the prompt.
@@ -114,7 +114,9 @@ fn session_offers(environment: &Environment) -> Vec<Offer> {
 /// The session named in the command line that is being completed.
 fn session(environment: &Environment) -> Option<Found> {
     let words: Vec<String> = std::env::args().collect();
-    select_session::one_quietly(session_in(&words).as_deref(), Otherwise::Latest, environment).ok()
+    select_session::one_quietly(session_in(&words).as_deref(), Otherwise::Latest, environment)
+        .ok()
+        .map(|(found, _)| found)
 }
 
 /// The value of `--session` in a command line.
@@ -133,8 +135,7 @@ fn thread_offers(environment: &Environment) -> Vec<Offer> {
         let about = [&who, activity_state.name(), last_action.as_deref().unwrap_or_default()].join(" ");
         offers.push((thread_id, about.trim().to_owned()));
     }
-    let path = session.dir.join(HISTORY_FILE);
-    let past = if path.exists() { History::new(&path).threads(0).unwrap_or_default() } else { Vec::new() };
+    let past = stored_threads(&session);
     let is_new = |thread: &String| !offers.iter().any(|(id, _)| id == thread);
     let past: Vec<String> = past.into_iter().filter(is_new).take(OFFERED_MAX).collect();
     let known = recorded_threads(&session.dir, &past);
@@ -149,7 +150,7 @@ fn thread_offers(environment: &Environment) -> Vec<Offer> {
 fn live_sessions(environment: &Environment) -> impl Iterator<Item = Found> {
     let words: Vec<String> = std::env::args().collect();
     let sessions = match session_in(&words) {
-        Some(named) => select_session::one_quietly(Some(&named), Otherwise::Latest, environment).into_iter().collect(),
+        Some(_) => session(environment).into_iter().collect(),
         None => select_session::all(environment).unwrap_or_default(),
     };
     sessions.into_iter().filter(|session| session.live).take(ASKED_MAX)

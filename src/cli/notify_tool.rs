@@ -160,8 +160,8 @@ pub(super) fn run(tool: &NotifyTool, environment: &Environment) -> Done {
 /// The session in `CODEX_SHIM_SESSION` of the hooks; any name if there is no session.
 fn session_id(flag: Option<&str>, environment: &Environment) -> Result<String, CliError> {
     match select_session::one_quietly(flag, Otherwise::Latest, environment) {
-        Ok(session) => Ok(session.id),
-        Err(error) if select_session::is_named(flag, environment) => Err(error),
+        Ok((session, _)) => Ok(session.id),
+        Err(error) if select_session::is_named(flag, environment) => Err(error.into()),
         Err(_) => Ok("example".to_owned()),
     }
 }

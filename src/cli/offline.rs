@@ -9,7 +9,8 @@ use crate::control::client::{self, Caller, Unanswered};
 pub(super) use crate::sessions::door::Door;
 use crate::sessions::door::SessionError;
 pub(super) use crate::sessions::stopped::{
-    OfflineSession, Past, Read, answered, complete_search, of_relay, pending, query, remove_commands, request, requests,
+    Read, answered, complete_search, history_of, last_header, of_relay, pending, query, remove_commands, request,
+    requests, state, stored_state, stored_threads,
 };
 use crate::store::{Found, Otherwise};
 

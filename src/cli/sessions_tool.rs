@@ -10,7 +10,7 @@ use clap::Args;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::offline::{self, Door, OfflineSession, Past};
+use super::offline::{self, Door, Read};
 use super::requests::{asks_cell, print_json};
 use super::screen::{self, Screen, Tone};
 use super::screen::{Clock, Times};
@@ -329,16 +329,13 @@ fn look(session: &Found, door: Door) -> Child {
         since: Some(screen::time(session.last_used)),
         ..Child::of(session)
     };
-    match OfflineSession::open(session, door) {
-        Ok(Past::Stopped(past)) => match past.history.actions(1, 0) {
-            Ok(actions) => Child { last_action: actions.into_iter().next_back().map(ActionDocument::from), ..stopped },
-            Err(why) => Child { error: Some(why.to_string()), ..stopped },
-        },
-        Ok(Past::NothingRecorded) => stopped,
-        Ok(Past::Live) => Child { live: true, activity_state: None, ..stopped },
+    match Read::through(door, session.clone()).query_recorded(&LAST_ACTION) {
+        Ok(last) => Child { last_action: last.and_then(|mut last| last.actions.pop()), ..stopped },
         Err(why) => Child { error: Some(why.to_string()), ..stopped },
     }
 }
+
+const LAST_ACTION: ActionsQuery = ActionsQuery { limit: Some(Limit(1)) };
 
 /// Writes what tells requests apart.
 fn briefly<S: Serializer>(requests: &[Request], to: S) -> Result<S::Ok, S::Error> {
@@ -361,7 +358,7 @@ fn live(session: &Found) -> Result<Child, String> {
             listed.map_err(in_words)?.requests
         }
     };
-    let last = match client::ask(&session.dir, &ActionsQuery { limit: Some(Limit(1)) }, ANSWER_WAIT_MAX) {
+    let last = match client::ask(&session.dir, &LAST_ACTION, ANSWER_WAIT_MAX) {
         Err(error @ Unanswered::NoAnswer(_)) => return Err(in_words(error)),
         // A session without a journal has no actions.
         answered => answered.unwrap_or_default(),

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::Done;
 use super::hub_tool::Down;
-use super::offline::{self, Door, OfflineSession, Past};
+use super::offline::{self, Door};
 use super::screen::{self, Screen, Tone, counted};
 use super::screen::{Clock, Times};
 use super::select_session::SessionWord;
@@ -19,11 +19,9 @@ use crate::api::{
 };
 use crate::config::Environment;
 use crate::control::client::{self, Unanswered};
-use crate::history::{Activity, rfc3339_millis};
-use crate::journal::reader::{Reader, Step};
-use crate::journal::{Header, Position, Record, size_bytes};
+use crate::history::Activity;
 use crate::sessions::names::short_id;
-use crate::store::{Found, LEDGER_FILE, OfflineLedger, Otherwise};
+use crate::store::{Found, Otherwise};
 
 /// Show whether a session is healthy
 ///
@@ -127,10 +125,12 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
 /// Queries a live session, or reads the files of a stopped one. Also returns the response as it was received.
 fn look(session: &Found, door: Door) -> (Report, Option<Box<RawValue>>) {
     let from_files = |life: Life| {
-        let mut document = document_of_files(session);
-        if life == Life::Stopped {
-            look_back(&mut document, session, door);
-        }
+        let (mut document, fault) = match life {
+            Life::Stopped => offline::state(session, door),
+            Life::Live | Life::Silent(_) => (offline::stored_state(session), None),
+        };
+        let since = || screen::time(SystemTime::now());
+        document.faults.extend(fault.map(|why| Fault { what: why.to_string(), since: since() }));
         let down = Down::of(session).filter(|_| life == Life::Stopped);
         (Report { document, life, down }, None)
     };
@@ -142,39 +142,6 @@ fn look(session: &Found, door: Door) -> (Report, Option<Box<RawValue>>) {
         // It may have exited since it was found.
         Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => from_files(Life::Stopped),
         Err(error) => from_files(Life::Silent(error.why(session))),
-    }
-}
-
-/// The state of a session from its files, without its relay.
-fn document_of_files(session: &Found) -> SessionDocument {
-    SessionDocument {
-        generation: session.last_segment().map(|segment| segment.generation.to_string()),
-        journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
-        started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
-        ..SessionDocument::new(session.id.clone(), Activity::Stopped)
-    }
-}
-
-/// Indexes a stopped session and adds the results.
-fn look_back(document: &mut SessionDocument, session: &Found, door: Door) {
-    match OfflineSession::open(session, door) {
-        Ok(Past::Stopped(past)) => {
-            let (activity, since_us) = past.activity.session(u64::MAX);
-            document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));
-            document.index.persisted = true;
-            document.index.epoch = past.history.events(None, 1, 0, false).ok().and_then(|page| page.epoch);
-        }
-        // A session that has just started is read through its relay next time.
-        Ok(Past::Live | Past::NothingRecorded) => {}
-        Err(why) => {
-            document.faults.push(Fault { what: why.to_string(), since: screen::time(SystemTime::now()) });
-        }
-    }
-    if session.dir.join(LEDGER_FILE).exists()
-        && let Ok(mut ledger) = OfflineLedger::open(&session.dir)
-    {
-        document.context_waiting = ledger.waiting_context().map_or(0, |waiting| waiting.len() as u64);
-        document.pending_requests = offline::pending(session).unwrap_or_default();
     }
 }
 
@@ -487,22 +454,9 @@ fn faults(document: &SessionDocument, clock: &Clock) -> String {
 /// Our version, and the relay's if the journal names it.
 fn versions(session: &Found) -> String {
     let ours = env!("CARGO_PKG_VERSION");
-    match last_header(session) {
+    match offline::last_header(session) {
         Some(header) if header.shim != ours => format!("codex-shim {ours}, the relay {}", header.shim),
         Some(_) | None => format!("codex-shim {ours}"),
-    }
-}
-
-/// The header of the journal's newest segment.
-pub(super) fn last_header(session: &Found) -> Option<Header> {
-    let from = Position { segment: session.last_segment()?, offset: 0 };
-    let mut reader = Reader::new(&session.journal_dir(), Some(from));
-    match reader.step().ok()? {
-        Step::Record { bytes, .. } => match Record::parse(bytes).ok()? {
-            Record::Header(header) => Some(header),
-            Record::Line { .. } | Record::Event { .. } | Record::Gap { .. } => None,
-        },
-        Step::Lost { .. } | Step::End => None,
     }
 }
 

@@ -241,17 +241,22 @@ fn asked(dir: &Path, query: &impl Query, wait_max: Duration) -> Result<RawReply,
 
 /// Sends a command to the relay whose session folder is `dir`.
 pub(crate) fn command(dir: &Path, command: &Command, caller: Caller<'_>) -> Result<RawReply, Unanswered> {
-    command_within(dir, command, caller, command.call().wait_max)
+    send_call(dir, command.call(), caller)
 }
 
 /// [`command`] with another timeout.
+#[cfg(feature = "fleet")]
 pub(crate) fn command_within(
     dir: &Path,
     command: &Command,
     caller: Caller<'_>,
     wait_max: Duration,
 ) -> Result<RawReply, Unanswered> {
-    let CommandCall { method, path, body, .. } = command.call();
+    send_call(dir, CommandCall { wait_max, ..command.call() }, caller)
+}
+
+fn send_call(dir: &Path, call: CommandCall, caller: Caller<'_>) -> Result<RawReply, Unanswered> {
+    let CommandCall { method, path, body, wait_max } = call;
     ask_at(dir, method, &path, body.into(), caller, wait_max)?.reply()
 }
 

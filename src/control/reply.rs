@@ -55,7 +55,7 @@ pub(crate) struct Refused {
     pub code: String,
     pub message: String,
     /// The request that has to be answered first.
-    pub pending: Option<PendingRequest>,
+    pub pending: Option<Box<PendingRequest>>,
     /// The response as it was sent.
     pub answer: Answer,
 }
@@ -89,7 +89,7 @@ impl Refused {
             error_code: String,
             message: String,
             #[serde(default)]
-            pending_request: Option<PendingRequest>,
+            pending_request: Option<Box<PendingRequest>>,
         }
         let Ok(Document { detail }) = serde_json::from_slice(&answer.body) else {
             let text = String::from_utf8_lossy(&answer.body);

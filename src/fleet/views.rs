@@ -6,7 +6,8 @@
 //! answers, messages ────▶ question ──▶ host ──▶ relay
 //! ```
 //!
-//! The state of a session and its pending requests come from what the thread has read; each other call is a question to the host. The thread reads the two buckets each second, and asks the hosts that have
+//! The state of a session and its pending requests come from what the thread has read; each other call is a question to the
+//! host. The thread reads the two buckets each second, and asks the hosts that have
 //! changed. It rests while no view reads from it.
 //!
 //! A host that is offline keeps its sessions here, with the time since when it is away. Nothing can be sent to it.

@@ -10,7 +10,7 @@
 //! *A stopped session.* The tools reach a session through the [`door`]: they ask its relay if one runs, and else read its files
 //! ([`stopped`]).
 //!
-//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`source`] and [`stopped`].
+//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`selection`], [`source`] and [`stopped`].
 
 pub(crate) mod ask;
 mod at_once;
@@ -23,6 +23,7 @@ pub(crate) mod poller;
 pub(crate) mod reader;
 pub(crate) mod request_names;
 pub(crate) mod rows;
+pub(crate) mod selection;
 pub(crate) mod source;
 pub(crate) mod stopped;
 pub(crate) mod timeline;

@@ -1,7 +1,8 @@
 //! Where a view gets its sessions: the home of this machine, or a fleet of machines.
 //!
-//! A view lists sessions, asks one of them or sends it a command, and reads its recording. It does not know where the session runs. The session of another machine has an id that begins with the name of that machine and a slash, which no
-//! session of a home can have.
+//! A view lists sessions, asks one of them or sends it a command, and reads its recording. It does not know where the session
+//! runs. The session of another machine has an id that begins with the name of that machine and a slash, which no session of a
+//! home can have.
 //!
 //! A source never decides: the relay of the session does.
 

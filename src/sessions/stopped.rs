@@ -11,19 +11,21 @@ use std::time::{Duration, Instant};
 
 use super::door::{Door, SessionError};
 use crate::api::{
-    Command, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, FragmentsDocument, FragmentsQuery,
-    OneRequest, Query, Request, RequestDocument, RequestList, Requests, WaitingDocument, WhichRequests,
+    Command, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, EventsQuery, FragmentsDocument,
+    FragmentsQuery, JournalDocument, OneRequest, Query, Request, RequestDocument, RequestList, Requests,
+    SessionDocument, WaitingDocument, WhichRequests,
 };
 use crate::capture::notify_started;
 use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, Unanswered};
 use crate::control::{identify_offline, with_warnings};
 use crate::files::{Folder, Refused};
-use crate::history::SessionActivity;
+use crate::history::{Activity, SessionActivity, rfc3339_millis};
 use crate::index::{
     HISTORY_FILE, History, HistoryError, HistoryQuery, Index, IndexNotice, IndexSettings, Marks, Notify, ReadAt,
     TranscriptFiles, fill_stored_search,
 };
-use crate::journal::{IndexedTo, end_of};
+use crate::journal::reader::{Reader, Step};
+use crate::journal::{Header, IndexedTo, Position, Record, end_of, size_bytes};
 use crate::store::{Found, IndexLock, LEDGER_FILE, LedgerError, OfflineLedger, WhichCommands};
 
 /// How long to wait for another tool that indexes the same session.
@@ -148,9 +150,8 @@ pub(crate) fn stored_request(session: &Found, id: &str) -> Result<Option<Request
 
 /// Adds who the threads of these rows are, as the history of a session says that has no relay, and what is risky about the requests.
 fn identify(session: &Found, rows: &mut [Request]) {
-    let path = session.dir.join(HISTORY_FILE);
-    if path.exists() {
-        identify_offline(&History::new(&path), rows);
+    if session.dir.join(HISTORY_FILE).exists() {
+        identify_offline(&history_of(session), rows);
     }
     with_warnings(rows);
 }
@@ -213,7 +214,7 @@ impl Read {
         }
         let session = self.session.clone();
         ask(&session, query, || match self.past()? {
-            Some(past) => query.read(&past.history, ReadAt::WHOLE).map(Some).map_err(unread),
+            Some(history) => query.read(history, ReadAt::WHOLE).map(Some).map_err(unread),
             None => Ok(None),
         })
     }
@@ -226,13 +227,25 @@ impl Read {
         }
     }
 
+    /// The threads with messages, latest first.
+    pub(crate) fn threads(&mut self) -> Result<Vec<String>, SessionError> {
+        // By then everything that was recorded is indexed.
+        self.query(&EventsQuery::after(None, 1))?;
+        history_of(&self.session).threads(0).map_err(unread)
+    }
+
+    /// The thread of the latest message, if all is indexed.
+    pub(crate) fn latest_thread(&self) -> Result<Option<String>, SessionError> {
+        history_of(&self.session).latest_thread(0).map_err(unread)
+    }
+
     /// Forgets the opened history, because a relay has written to it since.
     pub(crate) fn forget_past(&mut self) {
         self.past = None;
     }
 
     /// The history of the stopped session; `None` if a relay is running by now.
-    pub(crate) fn past(&mut self) -> Result<Option<&OfflineSession>, SessionError> {
+    pub(crate) fn past(&mut self) -> Result<Option<&History>, SessionError> {
         if self.past.is_none() {
             match OfflineSession::open(&self.session, self.door)? {
                 Past::Stopped(past) => self.past = Some(past),
@@ -245,13 +258,69 @@ impl Read {
                 }
             }
         }
-        Ok(self.past.as_ref())
+        Ok(self.past.as_ref().map(|past| &past.history))
+    }
+}
+
+/// The threads that the history of a session knows, latest first. Nothing is indexed for it.
+pub(crate) fn stored_threads(session: &Found) -> Vec<String> {
+    let has_any = session.dir.join(HISTORY_FILE).exists();
+    let threads = has_any.then(|| history_of(session).threads(0).ok()).flatten();
+    threads.unwrap_or_default()
+}
+
+/// The history of a session as it is, whether it runs or not.
+pub(crate) fn history_of(session: &Found) -> History {
+    History::new(&session.dir.join(HISTORY_FILE))
+}
+
+/// The state of a session from its files, without its relay.
+pub(crate) fn stored_state(session: &Found) -> SessionDocument {
+    SessionDocument {
+        generation: session.last_segment().map(|segment| segment.generation.to_string()),
+        journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
+        started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
+        ..SessionDocument::new(session.id.clone(), Activity::Stopped)
+    }
+}
+
+/// The state of a stopped session, which is indexed for it; and why it could not be.
+pub(crate) fn state(session: &Found, door: Door) -> (SessionDocument, Option<SessionError>) {
+    let (mut document, mut fault) = (stored_state(session), None);
+    match OfflineSession::open(session, door) {
+        Ok(Past::Stopped(past)) => {
+            let (activity, since_us) = past.activity.session(u64::MAX);
+            document.state_since = (activity == Activity::Stopped).then(|| rfc3339_millis(since_us));
+            document.index.persisted = true;
+            document.index.epoch = past.history.events(None, 1, 0, false).ok().and_then(|page| page.epoch);
+        }
+        // A session that has just started is read through its relay next time.
+        Ok(Past::Live | Past::NothingRecorded) => {}
+        Err(why) => fault = Some(why),
+    }
+    if let Ok(Some(mut ledger)) = ledger(session) {
+        document.context_waiting = ledger.waiting_context().map_or(0, |waiting| waiting.len() as u64);
+        document.pending_requests = pending(session).unwrap_or_default();
+    }
+    (document, fault)
+}
+
+/// The header of the journal's newest segment.
+pub(crate) fn last_header(session: &Found) -> Option<Header> {
+    let from = Position { segment: session.last_segment()?, offset: 0 };
+    let mut reader = Reader::new(&session.journal_dir(), Some(from));
+    match reader.step().ok()? {
+        Step::Record { bytes, .. } => match Record::parse(bytes).ok()? {
+            Record::Header(header) => Some(header),
+            Record::Line { .. } | Record::Event { .. } | Record::Gap { .. } => None,
+        },
+        Step::Lost { .. } | Step::End => None,
     }
 }
 
 /// Whether an opened session can be read.
 #[derive(Debug)]
-pub(crate) enum Past {
+enum Past {
     Stopped(OfflineSession),
     /// A relay is running, so it must be queried instead.
     Live,
@@ -261,16 +330,16 @@ pub(crate) enum Past {
 
 /// A stopped, fully indexed session.
 #[derive(Debug)]
-pub(crate) struct OfflineSession {
+struct OfflineSession {
     /// Query it with epoch 0.
-    pub(crate) history: History,
+    history: History,
     /// The final activity of the session and its threads.
-    pub(crate) activity: Arc<SessionActivity>,
+    activity: Arc<SessionActivity>,
 }
 
 impl OfflineSession {
     /// Indexes and opens a stopped session.
-    pub(crate) fn open(session: &Found, door: Door) -> Result<Past, SessionError> {
+    fn open(session: &Found, door: Door) -> Result<Past, SessionError> {
         if !settle(session)? {
             return Ok(Past::Live);
         }
@@ -283,7 +352,7 @@ impl OfflineSession {
         {
             return Err(SessionError::new(format!("the journal of session {} is not read: {refused}", session.name())));
         }
-        let history = History::new(&session.dir.join(HISTORY_FILE));
+        let history = history_of(session);
         let Some(end) = end else { return Ok(Past::NothingRecorded) };
         let settings = IndexSettings {
             session_id: session.id.clone(),

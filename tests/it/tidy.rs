@@ -45,7 +45,14 @@ const PURE: [&str; 9] = ["wire", "protocol", "secrets", "engine", "driver", "tex
 const PURE_BUT: [(&str, &[&str]); 2] = [
     (
         "sessions",
-        &["sessions/at_once.rs", "sessions/poller.rs", "sessions/reader", "sessions/source.rs", "sessions/stopped.rs"],
+        &[
+            "sessions/at_once.rs",
+            "sessions/poller.rs",
+            "sessions/reader",
+            "sessions/selection.rs",
+            "sessions/source.rs",
+            "sessions/stopped.rs",
+        ],
     ),
     ("tui", &["tui/run.rs", "tui/terminal.rs", "tui/tests"]),
 ];

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use super::super::{select_session, status_tool};
+use super::super::offline::last_header;
+use super::super::select_session;
 use super::{Check, Verdict};
 use crate::api::{self, ConfigWarningDocument};
 use crate::config::Settings;
@@ -85,9 +86,8 @@ pub(super) fn checks(settings: &Settings, only: Option<&str>, checks: &mut Vec<C
 fn other_versions(sessions: &[Found], only: Option<&str>) -> Option<Check> {
     let ours = env!("CARGO_PKG_VERSION");
     let live = sessions.iter().filter(|session| session.live && only.is_none_or(|only| session.id == only));
-    let of_others = live.filter_map(|session| {
-        status_tool::last_header(session).filter(|header| header.shim != ours).map(|of| (session, of))
-    });
+    let of_others =
+        live.filter_map(|session| last_header(session).filter(|header| header.shim != ours).map(|of| (session, of)));
     let named: Vec<String> =
         of_others.map(|(session, header)| format!("{} runs {}", full_name(session, sessions), header.shim)).collect();
     let remedy = "they go on as they are, and some tools cannot ask them; start their clients again when it suits you, and a hub \

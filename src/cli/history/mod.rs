@@ -29,7 +29,6 @@ use crate::api::{
 use crate::config::Environment;
 use crate::control::client::{self, ANSWER_WAIT_MAX};
 use crate::control::{Listener, Listening, Received};
-use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 pub(super) use events::{EventsArguments, run_events};
 #[cfg(feature = "fleet")]
@@ -161,8 +160,8 @@ impl<'a> Following<'a> {
         }
         // A history opened before that relay ran does not cover its events.
         self.read.forget_past();
-        let Some(past) = self.read.past()? else { return Ok(()) };
-        let page = past.history.events(Some(&self.cursor), PAGE, 0, false);
+        let Some(history) = self.read.past()? else { return Ok(()) };
+        let page = history.events(Some(&self.cursor), PAGE, 0, false);
         let page = page.map_err(|error| CliError::failed(error.to_string()))?;
         if page.events.len() < PAGE as usize {
             self.has_left_read = true;
@@ -328,7 +327,7 @@ pub(super) fn read_of(
 
 /// All threads of a session: those with messages, and those that a live relay has seen.
 pub(super) fn known(read: &mut Read) -> Result<Vec<String>, CliError> {
-    let mut threads = all(read)?;
+    let mut threads = read.threads()?;
     let session = &read.session;
     // A new thread has no messages yet.
     if session.is_still_live()
@@ -363,19 +362,10 @@ pub(super) fn thread_or_beginning(read: &mut Read, name: &str) -> Result<String,
     }
 }
 
-/// All threads with messages, latest first.
-fn all(read: &mut Read) -> Result<Vec<String>, CliError> {
-    // By then everything that was recorded is indexed.
-    read.events(None, 1)?;
-    let history = History::new(&read.session.dir.join(HISTORY_FILE));
-    history.threads(0).map_err(|error| CliError::failed(error.to_string()))
-}
-
 /// The thread with the latest entry, also one that no person speaks in.
 pub(super) fn latest_of_all(read: &mut Read) -> Result<String, CliError> {
     let known = known(read)?;
-    let latest = History::new(&read.session.dir.join(HISTORY_FILE)).latest_thread(0);
-    match latest.map_err(|error| CliError::failed(error.to_string()))? {
+    match read.latest_thread()? {
         Some(latest) => Ok(latest),
         None => Ok(find(LATEST, &known)?),
     }

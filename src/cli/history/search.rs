@@ -23,7 +23,7 @@ use crate::api::{GapReason, Identities, ThreadIdentityDocument};
 use crate::config::Environment;
 use crate::control::{RequestOrigin, recorded_threads};
 use crate::history::{Excerpt, SearchKind, SearchQuery};
-use crate::index::{HISTORY_FILE, History, Hit, Hits, Search};
+use crate::index::{History, Hit, Hits, Search};
 use crate::protocol::of_name;
 use crate::store::{ChoiceError, Found, short};
 use crate::text::{cut, width};
@@ -144,7 +144,7 @@ fn make_ready(session: &Found, door: Door) -> Result<History, CliError> {
     if read.events(None, 1)?.gap_reason == Some(GapReason::PersistenceError) {
         say(&format!("some recorded messages of session {} are not indexed yet, and are not searched", session.name()));
     }
-    Ok(History::new(&session.dir.join(HISTORY_FILE)))
+    Ok(offline::history_of(session))
 }
 
 /// Completes the search index of stopped sessions. A live one completes its own; until then the search reads what is missing.

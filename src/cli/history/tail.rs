@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 
-use super::super::offline::Read;
+use super::super::offline::{Read, history_of};
 use super::super::requests::print_json;
 use super::super::screen::{self, Screen, Tone};
 use super::super::screen::{Clock, Times};
@@ -21,7 +21,6 @@ use crate::config::Environment;
 use crate::control::{RequestOrigin, identify_offline, sort_by_arrival};
 use crate::history::{ActionKind, ActionStatus};
 use crate::hub;
-use crate::index::{HISTORY_FILE, History};
 use crate::store::{Found, Otherwise};
 
 /// Print what the agent did last, and how it went
@@ -181,7 +180,7 @@ impl ActionPrinter {
 fn places(hub: &Found, actions: &[&ActionDocument]) -> Vec<String> {
     let of_thread = |action: &&ActionDocument| Request { thread_id: action.thread_id.clone(), ..Request::default() };
     let mut rows: Vec<Request> = actions.iter().map(of_thread).collect();
-    identify_offline(&History::new(&hub.dir.join(HISTORY_FILE)), &mut rows);
+    identify_offline(&history_of(hub), &mut rows);
     rows.iter().map(|row| RequestOrigin::of(hub, row).name).collect()
 }
 

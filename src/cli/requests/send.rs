@@ -132,7 +132,7 @@ enum Call {
 /// The words for a refusal, with the next step. `thread` is the one that the user named.
 fn refusal(error: &Unanswered, call: Call, thread: Option<&str>) -> Option<CliError> {
     let Unanswered::Refused(Refused { code, message, pending, .. }) = error else { return None };
-    let why = match (code.as_str(), pending) {
+    let why = match (code.as_str(), pending.as_deref()) {
         ("pending_structured_request", Some(PendingRequest { request_id: id, requested_at })) => {
             let at = humantime::parse_rfc3339(requested_at).ok();
             let waiting = at.map(|at| screen::age(at, SystemTime::now()));
