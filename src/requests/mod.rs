@@ -7,6 +7,8 @@ mod again;
 pub(crate) mod answer;
 mod danger;
 pub(crate) mod form;
+#[cfg(test)]
+pub(crate) mod request_testing;
 mod schema;
 mod until;
 pub(crate) mod view;

@@ -609,7 +609,7 @@ mod tests {
     use super::*;
     use crate::api::Request;
     use crate::control::client::Caller;
-    use crate::requests::view::one_of_each_kind;
+    use crate::requests::request_testing::one_of_each_kind;
     use crate::sessions::ask::of_row;
     use crate::sessions::source::Home;
 

@@ -512,7 +512,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::requests::view::one_of_each_kind;
+    use crate::requests::request_testing::one_of_each_kind;
     use crate::sessions::ask::of_row;
 
     fn found() -> Found {

@@ -305,7 +305,7 @@ fn method_names_stay_in_the_protocol_room() {
 
 /// Whether only tests use a file.
 fn is_for_tests(path: &Path) -> bool {
-    let others = ["properties.rs", "usage_properties.rs", "simulation.rs", "cases.rs"];
+    let others = ["properties.rs", "usage_properties.rs", "simulation.rs", "cases.rs", "request_testing.rs"];
     let is_named_so = |part: std::path::Component<'_>| {
         let part = part.as_os_str().to_string_lossy();
         part.trim_end_matches(".rs").ends_with("tests")

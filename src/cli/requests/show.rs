@@ -284,8 +284,8 @@ pub(in crate::cli) struct ShowRequestArguments {
 
 #[cfg(test)]
 mod tests {
+    use crate::requests::request_testing::{one_of_each_kind, raw_names};
     use crate::requests::view::ending;
-    use crate::requests::view::{one_of_each_kind, raw_names};
     use serde_json::{Value, json};
 
     use super::*;

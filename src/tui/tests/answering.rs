@@ -15,7 +15,7 @@ use super::super::pointing::{Pointing, Target};
 use super::super::view;
 use super::screens::{drawn, sessions};
 use super::{NOW_US, Play, check, noted, row, timeline};
-use crate::requests::view::{one_of_each_kind, raw_names};
+use crate::requests::request_testing::{one_of_each_kind, raw_names};
 use crate::sessions::ask::of_row;
 use crate::sessions::news::{Link, News};
 
