@@ -134,8 +134,6 @@ pub enum Carrier {
     /// The engine learns on which of many connections they go.
     Chosen(Injection),
     Waits,
-    /// There is no room for what waits.
-    Lost,
     Dropped,
 }
 
@@ -311,7 +309,6 @@ impl<L: Links> Driver<L> {
         let (injection, is_chosen) = match self.links.carrier(host.engine(), injection) {
             Carrier::On(injection) => (injection, false),
             Carrier::Chosen(injection) => (injection, true),
-            Carrier::Lost => return host.report("no connection to the server; an answer could not be sent"),
             Carrier::Waits | Carrier::Dropped => return,
         };
         let Injection { conn, lines, mark } = injection;

@@ -10,9 +10,6 @@ use crate::engine::{Engine, Incoming, Injection, Input, Passage, Peer, Token};
 use crate::websocket::{Ended, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
-/// Lines of ours that wait for a connection to the server.
-const UNSENT_MAX: usize = 1_024;
-
 /// How soon the hub connects to the server again if it loses its own connection.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 
@@ -33,7 +30,8 @@ pub struct HubLinks<E> {
     links: BTreeMap<Conn, Link<E>>,
     last_conn: u32,
     pub own: Own,
-    /// Lines of ours that no connection took.
+    /// Answers that no connection took: at most one for each open request, of which the engine bounds the number. None is dropped,
+    /// because nobody could answer that request again.
     unsent: VecDeque<Injection>,
     /// Bytes that may wait for a client.
     waiting_bytes_max: usize,
@@ -192,11 +190,10 @@ impl<E: LinkEnd> Links for HubLinks<E> {
         let are_answers = only_answers && injection.lines.iter().all(|line| is_answer(&line.bytes));
         match if are_answers { self.answers_to(engine) } else { Some(injection.conn) } {
             Some(conn) => Carrier::Chosen(Injection { conn, ..injection }),
-            None if self.unsent.len() < UNSENT_MAX => {
+            None => {
                 self.unsent.push_back(injection);
                 Carrier::Waits
             }
-            None => Carrier::Lost,
         }
     }
 
@@ -349,5 +346,70 @@ impl<E: LinkEnd> Driver<HubLinks<E>> {
         {
             self.inject(host, injection, effects);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{
+        AssemblySettings, ContextSettings, EngineSettings, LinkEffect, Now, RequestSettings, RequestType, ServerOwner,
+        Transport,
+    };
+    use crate::websocket::End;
+
+    const REQUESTS: usize = 3_000;
+
+    /// An engine whose requests have expired while it had no connection, and the answers of policy.
+    fn expired() -> (Engine, Vec<Injection>) {
+        let mut engine = Engine::new(EngineSettings {
+            exit_grace: Duration::from_secs(10),
+            context: ContextSettings::default(),
+            assembly: AssemblySettings::default(),
+            requests: RequestSettings {
+                expiry: vec![(RequestType::Approval, Duration::from_secs(1))],
+                ..RequestSettings::default()
+            },
+            server_owner: ServerOwner::Hub,
+            own_ids: "codex-shim:".to_owned(),
+            tokens_before: 0,
+        });
+        let mut effects = Vec::new();
+        let at = |s: u64| Now { unix_us: 1, elapsed: Duration::from_secs(s) };
+        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+        engine.handle(at(0), Input::SessionOpened { generation: "g".to_owned() }, &mut effects);
+        engine.handle(at(0), Input::Connected { conn: Conn(1), peer }, &mut effects);
+        for id in 0..REQUESTS {
+            let asked =
+                json!({ "id": id, "method": "item/commandExecution/requestApproval", "params": { "command": "x" } });
+            let (bytes, end) = (asked.to_string(), LineEnd::Newline);
+            let line = Incoming::Line(Line { bytes: bytes.as_bytes(), end });
+            engine.read(at(0), Conn(1), Side::Server, line, &mut effects);
+        }
+        engine.handle(at(0), Input::Disconnected { conn: Conn(1) }, &mut effects);
+        engine.handle(at(2), Input::Tick, &mut effects);
+        // The ledger is slow.
+        engine.handle(at(3), Input::Tick, &mut effects);
+        let injections = effects.into_iter().filter_map(|effect| {
+            let Effect::Link(LinkEffect::Inject(injection)) = effect else { return None };
+            Some(injection)
+        });
+        (engine, injections.collect())
+    }
+
+    #[test]
+    fn every_answer_waits_for_a_connection() {
+        let (engine, answers) = expired();
+        assert_eq!(answers.len(), REQUESTS);
+        let mut links: HubLinks<End> = HubLinks::new(Own::AfterClient, 0);
+        let last = answers.last().and_then(|answer| answer.mark).expect("an answer has a mark");
+        for answer in answers {
+            let carrier = links.carrier(&engine, answer);
+            assert!(matches!(carrier, Carrier::Waits), "{carrier:?}");
+        }
+        assert_eq!(links.unsent(), REQUESTS);
+        assert!(links.recall(last) && !links.recall(last));
     }
 }
