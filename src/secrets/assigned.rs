@@ -11,14 +11,14 @@ use regex::bytes::Regex;
 
 use super::names::{Label, name_at, sort_of, word_names_secret};
 use super::quote::{Quote, open_in, quote_at};
-use super::table::{BEARER_WORDS, LABEL_KEYS, QUERY_NAMES, SIGNATURES, SIGNED_PARTS, SPACED, Syntax, WORDS_OF_CODE};
+use super::signed::Address;
+use super::table::{BEARER_WORDS, LABEL_KEYS, QUERY_NAMES, SPACED, Syntax, WORDS_OF_CODE};
 use super::value::{Values, blanks, is_open};
 use super::{is_any, one_of, pattern, patterns};
 
 patterns! {
     /// The value of a part of an address, as far as it has to hold a digit.
     QUERY_VALUE = r"^=[\w.~%+/-]{8}";
-    SIGNATURE = r"^(?:=|%3[Dd])((?:[\w.~+/=-]|%(?:[013-9A-Za-z]|2[0-57-9A-Za-z]))+)";
     /// The marks that may stand around a name in a cell of a table, and the value in the next cell. `map(|pass| …)` is a program.
     CELL_BEFORE = r"^(?:(?:.*(?:\||│|┃))?[ \t]* )?$";
     CELL = r"^[ \t]* (?:\||│|┃) +`?([^\s`|]+?)`?[ \t\r]*(?:\n|\||│|┃|$)";
@@ -62,6 +62,7 @@ const PAIR_BYTES_MAX: usize = 120;
 pub(super) struct Names<'a> {
     text: &'a [u8],
     values: Values<'a>,
+    address: Address,
     /// Everything up to here was looked at.
     at: usize,
     name_end: usize,
@@ -72,7 +73,7 @@ const PAIRS_MAX: usize = 4;
 
 impl<'a> Names<'a> {
     pub(super) fn of(text: &'a [u8]) -> Names<'a> {
-        Names { text, values: Values::of(text), at: 0, name_end: 0 }
+        Names { text, values: Values::of(text), address: Address::default(), at: 0, name_end: 0 }
     }
 
     /// The places of the values.
@@ -90,7 +91,7 @@ impl<'a> Names<'a> {
         let Some(mut name) = name_at(text, mark, self.name_end) else { return };
         self.at = self.at.max(name.range.end);
         self.name_end = name.range.end;
-        if let Some(value) = credential(text, &name).or_else(|| signature(text, &name)) {
+        if let Some(value) = credential(text, &name).or_else(|| self.address.signature(text, &name)) {
             values.add(value);
         } else if is_whole || means_secret(text, &name) {
             name.sort = sort_of(&text[name.range.clone()]);
@@ -138,25 +139,6 @@ fn is_query(text: &[u8], name: &Label, word: &str) -> bool {
         && QUERY_VALUE
             .find(&text[name.range.end..])
             .is_some_and(|value| value.as_bytes().iter().any(u8::is_ascii_digit))
-}
-
-/// Bytes around the name of a signature in which the other parts of its address are looked for.
-const ADDRESS_BYTES_MAX: usize = 1_024;
-
-/// The signature in a signed address: whatever its value looks like, it opens something.
-fn signature(text: &[u8], name: &Label) -> Option<Range<usize>> {
-    if !is_any(&text[name.range.clone()], &SIGNATURES) {
-        return None;
-    }
-    let value = SIGNATURE.captures(&text[name.range.end..])?.get(1)?.range();
-    let value = name.range.end + value.start..name.range.end + value.end;
-    // `\u0026` divides parts, too.
-    let is_part = |byte: &&u8| byte.is_ascii_graphic() && !b"\"'<>`{}|".contains(byte);
-    let at = name.range.start;
-    let front = text[..at].iter().rev().take(ADDRESS_BYTES_MAX).take_while(is_part).count();
-    let behind = text[at..].iter().take(ADDRESS_BYTES_MAX).take_while(is_part).count();
-    let address = text[at - front..at + behind].to_ascii_lowercase();
-    SIGNED_PARTS.iter().any(|part| memchr::memmem::find(&address, part.as_bytes()).is_some()).then_some(value)
 }
 
 /// Whether `PASS:` is the verdict of a test runner: `--- PASS: TestX` of Go, or `PASS: test` of automake at the start of a line.

@@ -15,6 +15,7 @@ mod masking;
 mod members;
 mod names;
 mod quote;
+mod signed;
 #[rustfmt::skip]
 mod table;
 mod value;
@@ -389,6 +390,8 @@ mod tests {
             (repeated("token:\r"), 0),
             (format!("{}\n{}", "token:\r".repeat(half / 7), " ".repeat(half)), 0),
             (format!("base64,{}", repeated("AIza")), 0),
+            (repeated("sig="), 0),
+            (format!("https://h/x?sv=1&{}", repeated("sig=")), 1),
         ] {
             assert_eq!(secret_spans(text.as_bytes()).len(), secrets, "{:?}", &text[..20]);
         }
