@@ -16,8 +16,10 @@ const RANDOM_BYTES_MAX: usize = 96;
 /// The keys of a text, from its start to its end.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
-    /// The end of the last key.
-    end: usize,
+    /// The last key.
+    last: Range<usize>,
+    /// The end of the key before it.
+    end_before: usize,
     /// The end of the last Base64 that no key begins in.
     base64_to: usize,
     /// The end of the first part of the last web token.
@@ -27,22 +29,26 @@ pub(super) struct Keys {
 impl Keys {
     /// The key that begins with a mark.
     pub(super) fn key(&mut self, text: &[u8], start: Range<usize>, shape: &KeyShape) -> Option<Range<usize>> {
-        // What a key may be in is read once, however many beginnings are in it.
+        // What a key may be in is read once, however many beginnings are in it. A beginning that holds the last one may have a
+        // longer key: `EAAA` holds `EAA`.
+        let is_within_last = self.last.start < start.start && start.start < self.last.end;
         let is_in_base64_too = shape.behind != Behind::Base64Too && start.start < self.base64_to;
-        if start.start < self.end || is_in_base64_too {
+        if start.start < self.end_before || is_within_last || is_in_base64_too {
             return None;
         }
         let end = tail_of(text, start.clone(), shape)?;
+        let end_before = if start.start < self.last.end { self.end_before } else { self.last.end };
         if shape.behind != Behind::Base64Too
             && start.start >= self.base64_to
-            && is_in_base64(text, self.end, start.start)
+            && is_in_base64(text, end_before, start.start)
         {
             self.base64_to = start.start + text[start.start..].iter().take_while(|byte| is_base64(byte)).count();
         }
         if shape.behind != Behind::Base64Too && start.start < self.base64_to {
             return None;
         }
-        self.end = end;
+        let end = if start.start < self.last.end { end.max(self.last.end) } else { end };
+        (self.last, self.end_before) = (start.start..end, end_before);
         Some(start.start..end)
     }
 

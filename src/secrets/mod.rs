@@ -537,6 +537,26 @@ mod tests {
     }
 
     #[test]
+    fn longer_of_two_beginnings_wins() {
+        let mut left = Vec::new();
+        let all: Vec<_> =
+            key_shapes().flat_map(|(shape, starts)| starts.into_iter().map(move |at| (shape, at))).collect();
+        for (long, start) in &all {
+            let has_dashes = matches!(long.tail, Tail::Dashed | Tail::Dotted | Tail::Padded | Tail::Uuid);
+            for (short, _) in all.iter().filter(|(_, at)| start.starts_with(at) && start != at) {
+                let tail_bytes_min = long.tail_bytes_min.max(short.tail_bytes_min);
+                let key = key_of(&KeyShape { tail_bytes_min, ..**long }, start);
+                let more = if has_dashes && long.tail_bytes_max.is_none() { "-a7Bq2Rt9" } else { "" };
+                let text = format!("a {key}{more} b");
+                if redacted(&text).as_deref() != Some("a [redacted] b") {
+                    left.push(text);
+                }
+            }
+        }
+        assert_eq!(left, Vec::<String>::new());
+    }
+
+    #[test]
     fn docs_list_beginnings_masked_only_at_words() {
         let page = include_str!("../../docs/security.md");
         for start in key_shapes().filter(|(shape, _)| shape.behind == Behind::NoWord).flat_map(|(_, starts)| starts) {
