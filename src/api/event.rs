@@ -193,7 +193,7 @@ impl<'de, T: DeserializeOwned> Deserialize<'de> for Verbatim<T> {
 
 named! {
     /// Why a page lacks something.
-    pub enum GapReason {
+    pub open enum GapReason {
         /// Retention has deleted it.
         Retention = "retention",
         /// It is recorded but not indexed yet.
@@ -205,12 +205,6 @@ named! {
         /// The cursor is a number that this history has not issued.
         CursorAhead = "cursor_ahead",
     }
-}
-
-/// Reads an unknown reason, as a newer relay may send, as [`GapReason::JournalGap`]: something is missing.
-fn known_reason<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<GapReason>, D::Error> {
-    let name: Option<String> = Deserialize::deserialize(deserializer)?;
-    Ok(name.map(|name| of_name(&name).unwrap_or(GapReason::JournalGap)))
 }
 
 impl GapReason {
@@ -234,7 +228,7 @@ pub struct EventPage<E = EventDocument> {
     /// The page lacks something after the cursor.
     #[serde(default)]
     pub history_gap: bool,
-    #[serde(default, deserialize_with = "known_reason")]
+    #[serde(default)]
     pub gap_reason: Option<GapReason>,
     /// The epoch of all numbers of this history; `null` if it cannot be read, and relays of older versions omit it.
     pub epoch: Option<String>,
@@ -270,6 +264,6 @@ mod tests {
         };
         assert_eq!(page("null"), None);
         assert_eq!(page(r#""new_epoch""#), Some(GapReason::NewEpoch));
-        assert_eq!(page(r#""of-tomorrow""#), Some(GapReason::JournalGap));
+        assert_eq!(page(r#""of-tomorrow""#), Some(GapReason::Newer("of-tomorrow")));
     }
 }

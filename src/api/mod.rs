@@ -8,6 +8,8 @@ mod activity;
 mod command;
 mod context;
 mod event;
+#[cfg(test)]
+mod newer_tests;
 mod parameter;
 mod query;
 mod request;

@@ -301,7 +301,10 @@ mod tests {
         let row = json!({ "request_id": "r", "request_type": null, "summary": null, "thread": { "kind": "of-tomorrow" }, "x": 1 });
         let read: Request = serde_json::from_value(row).expect("it can be read");
         assert_eq!((&*read.request_id, &*read.request_type), ("r", ""));
-        assert_eq!(read.thread.flatten().map(|thread| thread.kind), Some(crate::protocol::ThreadKind::Other));
+        assert_eq!(
+            read.thread.flatten().map(|thread| thread.kind),
+            Some(crate::protocol::ThreadKind::Newer("of-tomorrow"))
+        );
         assert_eq!(read.more["x"], 1);
     }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use super::thread_list::ListedThread;
 use crate::engine::{ContextSettings, Transport, one_line};
 use crate::history::{Activity, ThreadClient, ThreadIdentity, rfc3339_millis};
-use crate::protocol::{ThreadKind, of_name};
+use crate::protocol::ThreadKind;
 use crate::wire::Conn;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
@@ -95,7 +96,7 @@ impl ThreadDocument {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ThreadIdentityDocument {
-    #[serde(deserialize_with = "known_kind")]
+    #[serde(deserialize_with = "kind_or_null")]
     pub kind: ThreadKind,
     pub title: Option<String>,
     /// The working folder.
@@ -204,10 +205,15 @@ pub(crate) fn is_open(thread: &ThreadDocument, held: &BTreeSet<&String>) -> bool
     held.contains(&thread.thread_id) || thread.runs()
 }
 
-/// Reads an unknown kind, as a newer relay may send, as [`ThreadKind::Other`].
-fn known_kind<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThreadKind, D::Error> {
-    let name: Option<String> = Deserialize::deserialize(deserializer)?;
-    Ok(name.map_or_else(ThreadKind::default, |name| of_name(&name).unwrap_or(ThreadKind::Other)))
+/// A kind that may be `null`.
+fn kind_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ThreadKind, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Settings that only a newer relay has count as left out.
+fn known_settings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ContextSettings>, D::Error> {
+    let settings: Value = Deserialize::deserialize(deserializer)?;
+    Ok(serde_json::from_value(settings).ok())
 }
 
 impl ThreadIdentityDocument {
@@ -364,7 +370,7 @@ pub(crate) struct ConfigDocument {
     /// Why the current file is not applied.
     pub error: Option<String>,
     /// The context settings that the relay applies; relays of older versions omit them.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "known_settings", skip_serializing_if = "Option::is_none")]
     pub context: Option<ContextSettings>,
 }
 

@@ -1,9 +1,8 @@
 //! The rows of lists of sessions: those of the tools, and those that a host sends to its fleet.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::history::Activity;
-use crate::protocol::of_name;
 
 /// A session in a list. A host that sends only summaries leaves members out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,19 +15,12 @@ pub(crate) struct ListedSession {
     pub name: String,
     pub live: bool,
     /// The state that a live relay reports; `null` if it does not answer.
-    #[serde(deserialize_with = "known_state")]
     pub state: Option<Activity>,
     /// Start of a live session; last use of a stopped one.
     pub since: String,
     pub cwd: Option<String>,
     /// The relay's process id while it runs.
     pub pid: Option<u32>,
-}
-
-/// A newer host may have further states.
-fn known_state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Activity>, D::Error> {
-    let name: Option<String> = Deserialize::deserialize(deserializer)?;
-    Ok(name.and_then(|name| of_name(&name)))
 }
 
 #[cfg(feature = "fleet")]

@@ -194,6 +194,7 @@ pub(super) fn sentence(state: Activity) -> &'static str {
         Activity::Thinking => "is thinking",
         Activity::Idle => "is idle",
         Activity::Stopped => "has stopped",
+        Activity::Newer(_) => "is in a state that this version does not know",
     }
 }
 

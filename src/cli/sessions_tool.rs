@@ -467,6 +467,7 @@ fn tone(state: Activity) -> Tone {
         Activity::WaitingPermission | Activity::WaitingInput => Tone::Warning,
         Activity::Working | Activity::Thinking => Tone::Good,
         Activity::Idle => Tone::Strong,
+        Activity::Newer(_) => Tone::Plain,
         Activity::Stopped => Tone::Faint,
     }
 }

@@ -243,7 +243,9 @@ fn verdict(report: &Report) -> (String, Tone) {
             (0, 0, _) if document.config_warnings.iter().any(|warning| warning.is_broken) => {
                 ("the relay is healthy, but codex cannot use its configuration".to_owned(), Tone::Warning)
             }
-            (0, 0, Activity::Thinking | Activity::Working | Activity::Idle) => ("healthy".to_owned(), Tone::Good),
+            (0, 0, Activity::Thinking | Activity::Working | Activity::Idle | Activity::Newer(_)) => {
+                ("healthy".to_owned(), Tone::Good)
+            }
             (0, 0, Activity::WaitingInput | Activity::WaitingPermission) => {
                 ("healthy, and waiting for you".to_owned(), Tone::Good)
             }

@@ -20,7 +20,7 @@ const ERROR_CHARS_MAX: usize = 120;
 
 named! {
     /// The kind of an action.
-    pub enum ActionKind {
+    pub open enum ActionKind {
         Command = "command",
         FileChange = "file_change",
         /// A call of any other tool.
@@ -34,7 +34,7 @@ named! {
 
 named! {
     /// The progress of an action.
-    pub enum ActionStatus {
+    pub open enum ActionStatus {
         /// In progress.
         Running = "running",
         /// Waiting for a human.
@@ -78,7 +78,8 @@ impl ActionStatus {
             | ActionStatus::Declined
             | ActionStatus::Interrupted
             | ActionStatus::Cancelled
-            | ActionStatus::Timeout => true,
+            | ActionStatus::Timeout
+            | ActionStatus::Newer(_) => true,
         }
     }
 }
@@ -244,7 +245,7 @@ impl Draft {
             ActionKind::Approval if is_review => "Auto-review",
             ActionKind::Approval => "Approval",
             ActionKind::UserInput => "User input",
-            ActionKind::Command | ActionKind::FileChange | ActionKind::Tool => "",
+            ActionKind::Command | ActionKind::FileChange | ActionKind::Tool | ActionKind::Newer(_) => "",
         };
         let verb = match self.row.event_type {
             ToolEvent::RequestApproval | ToolEvent::RequestUserInput => "requested".to_owned(),
@@ -285,7 +286,7 @@ impl Draft {
         match kind {
             ActionKind::Command => command().or_else(item_type),
             ActionKind::FileChange => file().or_else(item_type),
-            ActionKind::Tool => name().or_else(item_type),
+            ActionKind::Tool | ActionKind::Newer(_) => name().or_else(item_type),
             ActionKind::Approval => command().or_else(file).or_else(name).or_else(item_type),
             ActionKind::UserInput => name(),
         }

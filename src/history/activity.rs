@@ -19,7 +19,7 @@ const WORKING_US: u64 = 2_500_000;
 named! {
     /// The activity of a session or a thread; those that a person must see first are greater.
     #[derive(PartialOrd, Ord)]
-    pub enum Activity {
+    pub open enum Activity {
         /// The child is not running.
         Stopped = "stopped",
         Idle = "idle",

@@ -215,13 +215,13 @@ pub(crate) struct Tokens {
 
 named! {
     /// The state of a review.
-    pub(crate) enum ReviewStatus {
+    pub(crate) open enum ReviewStatus {
         InProgress = "in_progress",
         Approved = "approved",
         Denied = "denied",
         TimedOut = "timed_out",
         Aborted = "aborted",
-        /// A word that this program does not know.
+        /// A word of codex that the relay does not know.
         Unknown = "unknown",
     }
 }

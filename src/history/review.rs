@@ -44,7 +44,8 @@ impl Review {
         let shown: Value = masked.as_deref().map_or(params, |json| Params::Written(json.get())).read()?;
         let (review, action) = (&shown["review"], &shown["action"]);
         let word = |value: &Value| value.as_str().map(|word| bounded_words(&snake(word)));
-        let status = word(&review["status"]).and_then(|word| of_name(&word)).unwrap_or(ReviewStatus::Unknown);
+        let status = word(&review["status"]).and_then(|word| of_name(&word));
+        let status = status.filter(|status| !matches!(status, ReviewStatus::Newer(_))).unwrap_or(ReviewStatus::Unknown);
         let files: Vec<String> = strings(&action["files"]).map(bounded_words).collect();
         let files_left_out = files.len().saturating_sub(FILES_MAX);
         let ms = |member: &str| written[member].as_u64();
@@ -96,7 +97,7 @@ impl Review {
             ReviewStatus::Denied => ToolEvent::Declined,
             ReviewStatus::TimedOut => ToolEvent::Timeout,
             ReviewStatus::Aborted => ToolEvent::Cancelled,
-            ReviewStatus::Unknown => ToolEvent::Failed,
+            ReviewStatus::Unknown | ReviewStatus::Newer(_) => ToolEvent::Failed,
         }
     }
 

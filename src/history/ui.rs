@@ -254,7 +254,7 @@ impl UiFold {
             let activity = match thread.activity {
                 Activity::Thinking | Activity::Working => Activity::Working,
                 waits @ (Activity::WaitingPermission | Activity::WaitingInput) => waits,
-                rests @ (Activity::Idle | Activity::Stopped) => rests,
+                rests @ (Activity::Idle | Activity::Stopped | Activity::Newer(_)) => rests,
             };
             if self.emitted.get(&thread.thread_id) != Some(&activity) {
                 view.activity(thread.thread_id.clone(), thread.turn_id, activity);

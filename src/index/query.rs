@@ -275,9 +275,8 @@ impl Begun {
         let next = match other_history {
             // An empty page must not skip the next event.
             Some(GapReason::NewEpoch | GapReason::CursorAhead) => last.unwrap_or(around.last) + 1,
-            Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap) | None => {
-                next_seq(last, from)
-            }
+            Some(GapReason::Retention | GapReason::PersistenceError | GapReason::JournalGap | GapReason::Newer(_))
+            | None => next_seq(last, from),
         };
         (next, gap_reason)
     }

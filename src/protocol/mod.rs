@@ -1,6 +1,7 @@
 //! The protocol of `codex app-server`: the methods that this program knows, and their meaning.
 //!
-//! No other room names methods. This one never parses messages and holds no state. [`change`] reads the diffs in them.
+//! No other room names methods. This one never parses messages and holds no state but the names in [`newer`]. [`change`] reads the
+//! diffs in messages.
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
@@ -12,6 +13,7 @@ mod change_tests;
 mod early;
 mod event;
 mod method;
+mod newer;
 mod review;
 mod thread;
 mod word;
@@ -33,12 +35,57 @@ pub(crate) use method::{
     names_method_with_secret_members, names_secret_method, stand_in,
 };
 
+pub(crate) use newer::newer_name;
 pub(crate) use review::{Denial, overruled_review, review_widens};
 pub(crate) use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind, ThreadSettings, cwd_in};
 pub(crate) use word::Word;
 
-/// Declares an enum whose variants have names in rows and documents.
+/// Declares an enum whose variants have names in rows and documents. An `open` one also takes the names of newer relays.
 macro_rules! named {
+    ($(#[$attr:meta])* $vis:vis open enum $enum:ident {
+        $($(#[$doc:meta])* $variant:ident = $name:literal,)*
+    }) => {
+        $(#[$attr])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        $vis enum $enum {
+            $($(#[$doc])* $variant,)*
+            /// A name that only a newer relay has.
+            Newer(&'static str),
+        }
+
+        impl $enum {
+            /// The name in rows and documents. Source: the contract.
+            #[must_use]
+            $vis fn name(self) -> &'static str {
+                match self {
+                    $($enum::$variant => $name,)*
+                    $enum::Newer(name) => name,
+                }
+            }
+        }
+
+        impl serde::Serialize for $enum {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $enum {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$enum, D::Error> {
+                let name: std::borrow::Cow<'de, str> = serde::Deserialize::deserialize(deserializer)?;
+                Ok(match &*name {
+                    $($name => $enum::$variant,)*
+                    newer => $enum::Newer($crate::protocol::newer_name(newer)),
+                })
+            }
+        }
+
+        impl std::fmt::Display for $enum {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
     ($(#[$attr:meta])* $vis:vis enum $enum:ident {
         $($(#[$doc:meta])* $variant:ident = $name:literal,)*
     }) => {

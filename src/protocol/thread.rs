@@ -12,7 +12,7 @@ use crate::wire::Members;
 named! {
     /// Whose thread it is.
     #[derive(Default, PartialOrd, Ord, Hash)]
-    pub(crate) enum ThreadKind {
+    pub(crate) open enum ThreadKind {
         /// A person speaks in it.
         #[default]
         User = "user",
@@ -71,7 +71,11 @@ impl ThreadKind {
         match self {
             ThreadKind::User => Showing::Whole,
             ThreadKind::Title => Showing::Nothing,
-            ThreadKind::Subagent | ThreadKind::Review | ThreadKind::Guardian | ThreadKind::Other => Showing::Line,
+            ThreadKind::Subagent
+            | ThreadKind::Review
+            | ThreadKind::Guardian
+            | ThreadKind::Other
+            | ThreadKind::Newer(_) => Showing::Line,
         }
     }
 
@@ -83,7 +87,7 @@ impl ThreadKind {
             ThreadKind::Subagent => "a subagent",
             ThreadKind::Review => "a review",
             ThreadKind::Guardian => "codex's own reviewer",
-            ThreadKind::Other => "a thread of the client",
+            ThreadKind::Other | ThreadKind::Newer(_) => "a thread of the client",
         }
     }
 
@@ -95,7 +99,7 @@ impl ThreadKind {
             ThreadKind::Subagent => "agent",
             ThreadKind::Review => "review",
             ThreadKind::Guardian => "guard",
-            ThreadKind::Other => "client",
+            ThreadKind::Other | ThreadKind::Newer(_) => "client",
         }
     }
 

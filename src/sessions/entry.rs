@@ -462,7 +462,7 @@ pub(crate) fn describe_review(entry: &mut Entry, review: &ReviewDocument, body_b
         ReviewStatus::InProgress => Stage::Open,
         ReviewStatus::Approved => Stage::Done,
         ReviewStatus::Denied | ReviewStatus::Aborted => Stage::Stopped,
-        ReviewStatus::TimedOut | ReviewStatus::Unknown => Stage::Failed,
+        ReviewStatus::TimedOut | ReviewStatus::Unknown | ReviewStatus::Newer(_) => Stage::Failed,
     };
     entry.title = match entry.stage {
         Stage::Open => subject,

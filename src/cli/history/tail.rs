@@ -256,9 +256,11 @@ fn tone(status: ActionStatus) -> Tone {
         ActionStatus::Completed => Tone::Good,
         ActionStatus::Failed | ActionStatus::Timeout => Tone::Bad,
         ActionStatus::Pending => Tone::Warning,
-        ActionStatus::Running | ActionStatus::Declined | ActionStatus::Interrupted | ActionStatus::Cancelled => {
-            Tone::Faint
-        }
+        ActionStatus::Running
+        | ActionStatus::Declined
+        | ActionStatus::Interrupted
+        | ActionStatus::Cancelled
+        | ActionStatus::Newer(_) => Tone::Faint,
     }
 }
 

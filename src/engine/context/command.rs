@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::engine::terminal::{KEPT_BYTES, Parser, Remains, Screen, without_controls};
 use crate::protocol::named;
@@ -133,8 +134,17 @@ pub struct PushedCommand {
     /// Drop the command if one with the same `block_id` was pushed this way before.
     #[serde(default)]
     pub once: bool,
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "known_provenance")]
     pub provenance: Provenance,
+}
+
+/// Only a newer relay has further sources; a pusher has to name one of these.
+fn known_provenance<'de, D: Deserializer<'de>>(from: D) -> Result<Provenance, D::Error> {
+    let provenance = Provenance::deserialize(from)?;
+    match provenance.source {
+        Origin::Newer(name) => Err(D::Error::unknown_variant(name, &["push", "exec", "hook", "shell", "watch-pty"])),
+        Origin::Push | Origin::Exec | Origin::Hook | Origin::Shell | Origin::WatchPty => Ok(provenance),
+    }
 }
 
 /// Why a pushed command is rejected.
@@ -314,7 +324,7 @@ fn clean(text: &str, keep: Keep) -> String {
 named! {
     /// The source of a command.
     #[derive(Default)]
-    pub enum Origin {
+    pub open enum Origin {
         /// `context push`, or a program at the control socket.
         #[default]
         Push = "push",

@@ -1,8 +1,8 @@
 //! Clients, and other processes at our sockets.
 
-use std::fmt;
+use serde::Serialize;
 
-use serde::{Deserialize, Serialize};
+use crate::protocol::named;
 
 /// Who starts and initializes the server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -44,21 +44,12 @@ pub struct Peer {
     pub terminal: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    #[serde(rename = "websocket")]
-    WebSocket,
-    /// A client on pipes, through another codex-shim.
-    Stdio,
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Transport::WebSocket => "websocket",
-            Transport::Stdio => "stdio",
-        })
+named! {
+    /// How a client is connected.
+    pub open enum Transport {
+        WebSocket = "websocket",
+        /// A client on pipes, through another codex-shim.
+        Stdio = "stdio",
     }
 }
 

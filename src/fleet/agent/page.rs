@@ -70,7 +70,7 @@ pub(super) fn outgoing(page: &Page, after: Option<&Cursor>, of: Of<'_>) -> Vec<O
 fn gap(reason: Option<GapReason>, after: Option<&Cursor>, epoch: &str, before_first: u64) -> Option<Gap> {
     let reason = match reason? {
         reason @ (GapReason::Retention | GapReason::NewEpoch | GapReason::CursorAhead) => reason.name().to_owned(),
-        GapReason::PersistenceError | GapReason::JournalGap => return None,
+        GapReason::PersistenceError | GapReason::JournalGap | GapReason::Newer(_) => return None,
     };
     let other_epoch = after.map(|after| &after.epoch).filter(|known| *known != epoch);
     let after_seq = after.map_or(0, |after| after.seq);

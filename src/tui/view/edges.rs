@@ -136,6 +136,7 @@ pub(super) fn sign(state: Activity, now_us: u64) -> &'static str {
         Activity::WaitingPermission | Activity::WaitingInput => "?",
         Activity::Idle => "○",
         Activity::Stopped => "×",
+        Activity::Newer(_) => "·",
     }
 }
 
@@ -147,6 +148,7 @@ pub(super) fn in_words(state: Activity) -> &'static str {
         Activity::WaitingInput => "waits for an answer",
         Activity::Idle => "idle",
         Activity::Stopped => "server stopped",
+        Activity::Newer(name) => name,
     }
 }
 
@@ -154,7 +156,7 @@ pub(super) fn role(state: Activity) -> Role {
     match state {
         Activity::Thinking | Activity::Working => Role::Good,
         Activity::WaitingPermission | Activity::WaitingInput => Role::Warning,
-        Activity::Idle => Role::Plain,
+        Activity::Idle | Activity::Newer(_) => Role::Plain,
         Activity::Stopped => Role::Faint,
     }
 }
