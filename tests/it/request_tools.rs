@@ -751,6 +751,39 @@ fn hung_relay_hides_no_request_of_others() {
     end_all(&mut relays);
 }
 
+/// A relay that does not answer may have a request that a number or the beginning of an id means, too.
+#[test]
+fn silent_session_leaves_only_ids_and_their_ends_as_names() {
+    let home = Home::new();
+    let mut relays = two_folders(&home);
+    let rows = inbox(&home, 2);
+    let row = rows.iter().find(|row| row["session_id"] == "one").expect("it has a request");
+    let (id, end) = (text(&row["request_id"]), text(&row["name"]));
+    let relay = Pid::from_child(&relays[1]);
+    stop(relay);
+    let ends = [("proj", "9", 0), ("proj", &id[..11], 1), ("other", "9", 1), (".", "9", 1), (".", &id[..11], 1)];
+    let names = ["proj", "other", "."].into_iter().flat_map(|folder| [(folder, &*id, 0), (folder, &*end, 0)]);
+    let shown = std::thread::scope(|scope| {
+        let show = |(folder, name, exit)| {
+            let home = &home;
+            scope.spawn(move || (folder, name, exit, tool_in(home, &home.beside().join(folder), &["show", name])))
+        };
+        let shown: Vec<_> = ends.into_iter().chain(names).map(show).collect();
+        shown.into_iter().map(|shown| shown.join().expect("a tool ran")).collect::<Vec<_>>()
+    });
+    kill_process(relay, Signal::CONT).expect("it runs");
+    for (folder, name, exit, output) in shown {
+        match exit {
+            0 => assert!(
+                output.status.success() && String::from_utf8_lossy(&output.stdout).contains("run make one"),
+                "{name} in {folder}: {output:?}"
+            ),
+            exit => failed(&output, exit, "does not answer"),
+        }
+    }
+    end_all(&mut relays);
+}
+
 #[test]
 fn followed_requests_are_printed_until_they_end() {
     let home = Home::new();
