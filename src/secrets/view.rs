@@ -17,8 +17,18 @@ use super::{automaton_of_any_case, patterns};
 #[derive(Debug, Default)]
 pub(super) struct View {
     text: Vec<u8>,
-    /// The start and the end in the other text of what each byte stands for.
-    places: Vec<(u32, u32)>,
+    /// In order, without gaps in the view.
+    pieces: Vec<Piece>,
+}
+
+/// A part of a view: bytes that were kept, or one byte in the place of several.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    /// Where it begins in the view. It ends with the beginning of the next one.
+    at: u32,
+    /// Where it begins in the other text, and where it ends.
+    from: u32,
+    to: u32,
 }
 
 impl View {
@@ -28,25 +38,75 @@ impl View {
 
     /// Returns the place in the text of a part of the view that is not empty.
     pub(super) fn place(&self, span: &Range<usize>) -> Range<usize> {
-        self.places[span.start].0 as usize..self.places[span.end - 1].1 as usize
+        self.place_from(self.piece_at(span.start), span.start)..self.place_to(self.piece_at(span.end - 1), span.end)
+    }
+
+    /// The piece that a byte of the view belongs to.
+    fn piece_at(&self, at: usize) -> usize {
+        self.pieces.partition_point(|piece| piece.at as usize <= at) - 1
+    }
+
+    /// Where a piece ends in the view.
+    fn end_of(&self, piece: usize) -> usize {
+        self.pieces.get(piece + 1).map_or(self.text.len(), |next| next.at as usize)
+    }
+
+    /// Where a byte of a piece begins in the other text.
+    fn place_from(&self, piece: usize, at: usize) -> usize {
+        let Piece { at: begin, from, .. } = self.pieces[piece];
+        from as usize + at - begin as usize
+    }
+
+    /// Where the bytes of a piece up to `end` end in the other text.
+    fn place_to(&self, piece: usize, end: usize) -> usize {
+        if end == self.end_of(piece) { self.pieces[piece].to as usize } else { self.place_from(piece, end) }
     }
 
     /// Appends a part of the text.
     fn keep(&mut self, text: &[u8], part: Range<usize>) {
-        self.text.extend_from_slice(&text[part.clone()]);
-        self.places.extend((part.start as u32..part.end as u32).map(|at| (at, at + 1)));
+        // A view is not longer than its text.
+        if self.text.is_empty() {
+            self.text.reserve_exact(text.len());
+        }
+        self.add_piece(self.text.len(), part.clone(), part.len());
+        self.text.extend_from_slice(&text[part]);
     }
 
     /// Appends one byte in the place of a part of the text.
     fn put(&mut self, byte: u8, part: Range<usize>) {
+        self.add_piece(self.text.len(), part, 1);
         self.text.push(byte);
-        self.places.push((part.start as u32, part.end as u32));
+    }
+
+    /// Adds what stands at `at` for a part of the other text. Kept bytes that follow each other there are one piece.
+    fn add_piece(&mut self, at: usize, part: Range<usize>, bytes: usize) {
+        let (at, from, to) = (at as u32, part.start as u32, part.end as u32);
+        match self.pieces.last_mut() {
+            _ if bytes == 0 => {}
+            Some(last) if part.len() == bytes && last.to == from && last.to - last.from == at - last.at => last.to = to,
+            Some(_) | None => self.pieces.push(Piece { at, from, to }),
+        }
     }
 
     /// The same view of the text that `inner` is a view of.
     pub(super) fn through(mut self, inner: &View) -> View {
-        for (from, to) in &mut self.places {
-            (*from, *to) = (inner.places[*from as usize].0, inner.places[*to as usize - 1].1);
+        let (pieces, mut piece) = (std::mem::take(&mut self.pieces), 0);
+        for (number, &Piece { at, from, to }) in pieces.iter().enumerate() {
+            let end = pieces.get(number + 1).map_or(self.text.len(), |next| next.at as usize);
+            let (at, mut from, to) = (at as usize, from as usize, to as usize);
+            if end - at < to - from {
+                self.add_piece(at, inner.place(&(from..to)), end - at);
+                continue;
+            }
+            while from < to {
+                while inner.end_of(piece) <= from {
+                    piece += 1;
+                }
+                let part_to = to.min(inner.end_of(piece));
+                let place = inner.place_from(piece, from)..inner.place_to(piece, part_to);
+                self.add_piece(end - (to - from), place, part_to - from);
+                from = part_to;
+            }
         }
         self
     }
@@ -58,13 +118,17 @@ pub(super) fn decoded(text: &[u8]) -> Option<View> {
     if !MARKED.is_match(text) {
         return None;
     }
-    let (mut view, mut at) = (View::default(), 0);
-    while at < text.len() {
-        let escape = escape(&text[at..]);
-        let (bytes, byte) = escape.unwrap_or((1, text[at]));
-        view.put(byte, at..at + bytes);
-        at += bytes;
+    let (mut view, mut kept_to) = (View::default(), 0);
+    for at in memchr::memchr3_iter(b'%', b'\\', b'&', text) {
+        if at >= kept_to
+            && let Some((bytes, byte)) = escape(&text[at..])
+        {
+            view.keep(text, kept_to..at);
+            view.put(byte, at..at + bytes);
+            kept_to = at + bytes;
+        }
     }
+    view.keep(text, kept_to..text.len());
     Some(view)
 }
 
@@ -274,6 +338,7 @@ fn is_empty_line(text: &[u8]) -> bool {
 mod tests {
     use super::super::masking::redacted_json;
     use super::super::{Masker, redacted};
+    use super::{Piece, View, decoded, undecorated};
 
     const SECRET: &str = "Hunter2!Zq";
 
@@ -560,5 +625,47 @@ mod tests {
             texts.push(behind(&front, RULES[any(RULES.len())]));
         }
         check(texts);
+    }
+
+    fn bytes(view: &View) -> usize {
+        view.text.capacity() + view.pieces.capacity() * size_of::<Piece>()
+    }
+
+    /// A line may have 64 MiB, and a view of a view is made while both are in memory.
+    #[test]
+    fn views_are_little_larger_than_their_texts() {
+        const BYTES: usize = 1 << 20;
+        let repeated = |part: &str| part.repeat(BYTES / part.len()).into_bytes();
+        let check = |view: Option<View>, text: &[u8]| {
+            let view = view.expect("there is something to leave out");
+            assert!(bytes(&view) <= 3 * text.len(), "{} of {}", bytes(&view), text.len());
+        };
+        let plain = [&br"x\u0022"[..], &repeated("word ")].concat();
+        check(decoded(&plain), &plain);
+        let coloured = repeated("\x1b[32mword\x1b[m and\x1b[1;33m more\x1b[0m\n");
+        check(undecorated(&coloured), &coloured);
+        let change = repeated("+  some line of a program\n");
+        check(undecorated(&change), &change);
+        let both = repeated("\x1b[32m+\x1b[m\x1b[32m  some line of a program\x1b[m\n");
+        check(undecorated(&both), &both);
+    }
+
+    /// The place of each byte of a view, by each way that leads to it.
+    #[test]
+    fn places_lead_through_views_of_views() {
+        let text = br"a\u0022b%27c&quot;d";
+        let view = decoded(text).expect("it has escapes");
+        assert_eq!(view.text(), br#"a"b'c"d"#);
+        let places = |view: &View| (0..view.text.len()).map(|at| view.place(&(at..at + 1))).collect::<Vec<_>>();
+        assert_eq!(places(&view), [0..1, 1..7, 7..8, 8..11, 11..12, 12..18, 18..19]);
+        assert_eq!((view.place(&(0..2)), view.place(&(2..6)), view.place(&(6..7))), (0..7, 7..18, 18..19));
+        let mut outer = View::default();
+        outer.keep(view.text(), 0..3);
+        outer.put(b'-', 3..5);
+        outer.keep(view.text(), 6..7);
+        let outer = outer.through(&view);
+        assert_eq!(outer.text(), br#"a"b-d"#);
+        assert_eq!(places(&outer), [0..1, 1..7, 7..8, 8..12, 18..19]);
+        assert_eq!(outer.place(&(1..4)), 1..12);
     }
 }
