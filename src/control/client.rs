@@ -404,6 +404,19 @@ async fn probe(socket: &Path, wait_max: Duration) -> Result<(), Cause> {
     timeout(wait_max, ask).await.unwrap_or(Err(Cause::Silent(wait_max)))
 }
 
+/// Waits until the relay whose session folder is `dir` answers at all. Blocks no thread.
+///
+/// # Errors
+///
+/// It does not.
+#[cfg(feature = "fleet")]
+pub(crate) async fn probed(dir: &Path) -> Result<(), ClientError> {
+    let failed = |socket, cause| ClientError { socket, cause, reached: Reached::Unsent };
+    let socket = super::resolve(dir);
+    let socket = socket.map_err(|error| failed(dir.join(super::SOCKET_FILE), Cause::Connect(error)))?;
+    probe(&socket, PROBE_WAIT_MAX).await.map_err(|cause| failed(socket, cause))
+}
+
 /// Sends a request and returns the response head. The connection lives as long as the runtime.
 pub(super) async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<Incoming>, Cause> {
     let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Shared;
 use super::cursors::Cursor;
 use super::page::{Of, Outgoing, is_last, is_unreadable, outgoing, query};
 use super::told::Trouble;
+use crate::control::client::{self, ClientError};
 use crate::fleet::connection::{Link, backoff};
 use crate::fleet::subject;
 use crate::journal::SegmentName;
@@ -70,7 +72,7 @@ pub(super) async fn follow(shared: Arc<Shared>, found: Found) -> Ended {
         if is_gone(&found).await {
             return Ended::Gone;
         }
-        match ship_page(&shared, &found, &mut read).await {
+        match ship_page(&shared, &found, is_live, &mut read).await {
             Ok(Shipped::Page) => (failures, unreadable) = (0, 0),
             Ok(Shipped::All) => {
                 shared.mended(&Trouble::Session(found.id.clone()));
@@ -111,11 +113,29 @@ async fn is_gone(found: &Found) -> bool {
     looked.is_ok_and(|looked| looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound))
 }
 
+/// Waits for a place for a page in memory. A relay that does not answer is waited for without one.
+async fn place<'a>(
+    pages: &'a Semaphore,
+    found: &Found,
+    is_live: bool,
+) -> Result<Option<SemaphorePermit<'a>>, ClientError> {
+    if is_live {
+        client::probed(&found.dir).await?;
+    }
+    Ok(pages.acquire().await.ok())
+}
+
 /// Reads the page after the cursor and has it stored.
-async fn ship_page(shared: &Arc<Shared>, found: &Found, read: &mut Option<Read>) -> Result<Shipped, Failed> {
+async fn ship_page(
+    shared: &Arc<Shared>,
+    found: &Found,
+    is_live: bool,
+    read: &mut Option<Read>,
+) -> Result<Shipped, Failed> {
     // Without a server, or beside another agent of this name, nothing is read, so that nothing waits in memory.
     shared.is_only().await;
-    let Ok(_one) = shared.pages.acquire().await else { return Ok(Shipped::All) };
+    let place = place(&shared.pages, found, is_live).await;
+    let Some(_one) = place.map_err(|silent| Failed::Read(silent.to_string()))? else { return Ok(Shipped::All) };
     let after = shared.cursors().of(&found.id).cloned();
     let (mut own, query) = (read.take().unwrap_or_else(|| shared.read(found)), query(after.as_ref()));
     let asked = tokio::task::spawn_blocking(move || (own.query_recorded(&query), own)).await;
@@ -224,5 +244,42 @@ impl Traffic {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::SystemTime;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
+
+    use super::*;
+    use crate::control::SOCKET_FILE;
+
+    /// A relay that listens and does not answer, as one that was stopped, costs nobody a place.
+    #[tokio::test]
+    async fn silent_relay_has_no_place_for_a_page() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("our own folder");
+        let relay = UnixListener::bind(dir.path().join(SOCKET_FILE)).expect("a socket");
+        let (id, last_used) = ("s".to_owned(), SystemTime::UNIX_EPOCH);
+        let dir = dir.path().to_owned();
+        let found = Found { id, dir, live: true, holder: None, repository: None, threads: None, last_used };
+        let pages = Semaphore::new(1);
+        let answers = async |answer: &[u8]| {
+            let (mut asked, _) = relay.accept().await.expect("a connection");
+            let _ = asked.read(&mut [0; 256]).await.expect("a question");
+            let places = pages.available_permits();
+            asked.write_all(answer).await.expect("the agent waits");
+            places
+        };
+        let (taken, places) = tokio::join!(place(&pages, &found, true), answers(b""));
+        assert_eq!((taken.is_err(), places), (true, 1));
+        let (taken, places) =
+            tokio::join!(place(&pages, &found, true), answers(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
+        assert!(matches!(taken, Ok(Some(_))) && places == 1);
+        assert_eq!(pages.available_permits(), 0);
     }
 }
