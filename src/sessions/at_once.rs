@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const AT_ONCE_MAX: usize = 16;
 
 /// Looks at sessions, several at the same time, because each relay may let us wait. One that is silent holds up no other as long as some
-/// answer. Returns the results in the same order.
+/// answer. Returns the results in the same order. The calling thread looks, too, so that one session needs no other thread.
 pub(crate) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -16,8 +16,10 @@ pub(crate) fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T +
     };
     let mut looked: Vec<(usize, T)> = std::thread::scope(|scope| {
         let work = || std::iter::from_fn(take).collect::<Vec<_>>();
-        let workers: Vec<_> = (0..sessions.len().min(AT_ONCE_MAX)).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        let others: Vec<_> = (1..sessions.len().min(AT_ONCE_MAX)).map(|_| scope.spawn(work)).collect();
+        let mut looked = work();
+        looked.extend(others.into_iter().flat_map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic))));
+        looked
     });
     looked.sort_unstable_by_key(|(index, _)| *index);
     looked.into_iter().map(|(_, result)| result).collect()
@@ -29,6 +31,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn one_session_needs_no_other_thread() {
+        let own = std::thread::current().id();
+        assert_eq!(at_once(&["one"], |_| std::thread::current().id()), [own]);
+        assert_eq!(at_once(&[(); 0], |()| true), [true; 0]);
+    }
 
     #[test]
     fn silent_session_holds_up_no_other() {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -70,20 +71,30 @@ pub(crate) fn list(
         let found = source.all();
         let ids: HashSet<&str> = found.iter().map(|session| &*session.id).collect();
         known.retain(|id, _| ids.contains(&**id));
+        let live = found.iter().filter(|session| session.live);
         let asked: Vec<(&Found, Mutex<Requests>)> =
-            found.iter().map(|session| (session, Mutex::new(known.remove(&session.id).unwrap_or_default()))).collect();
-        let rows = at_once(&asked, |(session, requests)| {
+            live.map(|session| (session, Mutex::new(known.remove(&session.id).unwrap_or_default()))).collect();
+        let polled = at_once(&asked, |(session, requests)| {
             let mut requests = requests.lock().unwrap_or_else(PoisonError::into_inner);
-            row(session, session.live.then(|| polled(&*source, session, &mut requests)))
+            polled_or_lost(&*source, session, &mut requests)
         });
         let requests = asked.into_iter().map(|(session, requests)| (session.id.clone(), requests.into_inner()));
         known.extend(requests.map(|(id, requests)| (id, requests.unwrap_or_else(PoisonError::into_inner))));
-        listed(rows)
+        let mut polled = polled.into_iter();
+        listed(found.iter().map(|session| row(session, session.live.then(|| polled.next()).flatten())).collect())
     })
 }
 
 /// A session's document, and the requests that wait for a person.
 type Polled = (SessionDocument, Vec<Waiting>);
+
+/// A poll that panics is a session that does not answer. What was known of it is forgotten.
+fn polled_or_lost(source: &dyn Source, session: &Found, requests: &mut Requests) -> Result<Polled, Option<String>> {
+    catch_unwind(AssertUnwindSafe(|| polled(source, session, requests))).unwrap_or_else(|_| {
+        *requests = Requests::default();
+        Err(None)
+    })
+}
 
 /// `Err` has the words for a session that cannot answer, if they are known.
 fn polled(source: &dyn Source, session: &Found, requests: &mut Requests) -> Result<Polled, Option<String>> {
@@ -319,4 +330,105 @@ fn respond(to: To<'_>, request_id: &str, body: &Value) -> Result<(Box<Request>, 
         (true, false) => First::Other,
     };
     Ok((Box::new(request), first))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::atomic::AtomicBool;
+
+    use axum::body::Bytes;
+    use axum::http::StatusCode;
+
+    use super::*;
+    use crate::sessions::reader::Following;
+    use crate::sessions::source::{Polling, Recorded};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// Sessions of which the live ones are asked. A look at `broken` panics.
+    #[derive(Debug, Default)]
+    struct Sessions {
+        of: Vec<(&'static str, bool)>,
+        /// The ids of the sessions that were asked, and the threads that asked.
+        asked: Mutex<Vec<(String, Option<String>)>>,
+    }
+
+    impl Source for Sessions {
+        fn all(&self) -> Vec<Found> {
+            let found = |(id, live): &(&str, bool)| Found {
+                id: (*id).to_owned(),
+                dir: PathBuf::new(),
+                live: *live,
+                holder: None,
+                repository: None,
+                threads: None,
+                last_used: SystemTime::UNIX_EPOCH,
+            };
+            self.of.iter().map(found).collect()
+        }
+
+        fn is_still_live(&self, _: &Found) -> bool {
+            true
+        }
+
+        fn traffic(&self, _: &Found) -> (String, u64) {
+            (String::new(), 0)
+        }
+
+        fn polling(&self) -> Polling {
+            Polling::Relays
+        }
+
+        fn get(&self, session: &Found, _: &str) -> Result<Answer, ClientError> {
+            let thread = std::thread::current().name().map(str::to_owned);
+            self.asked.lock().expect("BUG: no panic").push((session.id.clone(), thread));
+            assert_ne!(session.id, "broken");
+            Ok(Answer { status: StatusCode::NOT_FOUND, body: Bytes::new() })
+        }
+
+        fn post(&self, session: &Found, path: &str, _: String, _: Duration) -> Result<Answer, ClientError> {
+            self.get(session, path)
+        }
+
+        fn recorded(&self, _: &Found, _: Arc<AtomicBool>) -> Box<dyn Recorded> {
+            unreachable!("BUG: a poll reads no recording")
+        }
+
+        fn follow(&self, _: &Found, _: u64, _: Teller) -> io::Result<Following> {
+            Err(io::Error::other("nothing is followed"))
+        }
+    }
+
+    /// The ids of the rows of the first two polls, and what was asked.
+    fn polls(of: &[(&'static str, bool)]) -> (Vec<Vec<String>>, Vec<(String, Option<String>)>) {
+        let sessions = Arc::new(Sessions { of: of.to_vec(), ..Sessions::default() });
+        let source: Arc<dyn Source> = Arc::clone(&sessions) as Arc<dyn Source>;
+        let (tell, told) = sync_channel(2);
+        let ids = |rows: Vec<SessionRow>| rows.into_iter().map(|row| row.id).collect::<Vec<_>>();
+        let looking = list(&source, move |rows| tell.try_send(ids(rows)).map_err(|_| Gone)).expect("a thread");
+        let rows = [0, 1].map(|_| {
+            let rows = told.recv_timeout(PATIENCE).expect("the poller runs");
+            looking.now();
+            rows
+        });
+        let asked = sessions.asked.lock().expect("BUG: no panic").clone();
+        (rows.to_vec(), asked)
+    }
+
+    #[test]
+    fn look_that_panics_costs_one_session() {
+        let (rows, _) = polls(&[("one", true), ("broken", true), ("two", true), ("stopped", false)]);
+        assert_eq!(rows, [["one", "broken", "two", "stopped"]; 2]);
+    }
+
+    #[test]
+    fn only_live_sessions_are_asked() {
+        let stopped = ["a", "b", "c"].map(|id| (id, false));
+        let (rows, asked) = polls(&[&[("one", true)], &stopped[..]].concat());
+        assert_eq!(rows, [["one", "a", "b", "c"]; 2]);
+        // The poller's own thread suffices.
+        let own = ("one".to_owned(), Some("list".to_owned()));
+        assert!(asked.len() >= 2 && asked.iter().all(|asked| *asked == own), "{asked:?}");
+    }
 }
