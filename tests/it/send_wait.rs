@@ -1,13 +1,16 @@
 //! `send --wait`: it ends with the turn that its message started or joined, whatever other turns and relays do meanwhile.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Output};
+use std::process::{Child, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::request_tools::{begin, end_turn, finish, in_turn, sent};
 use crate::support::both_ends::Live;
+use crate::support::hub::{self, Hub};
 use crate::support::requests::{turn_completed, turn_started};
+use crate::support::{eventually, stop};
 
 /// Sends a message and waits; the server takes it into this turn.
 fn say(live: &mut Live, thread: &str, turn: &str, more: &[&str]) -> Child {
@@ -24,16 +27,21 @@ pub fn start(live: &mut Live, thread: &str, turn: &str) {
 
 /// The model says something in a turn.
 pub fn speak(live: &mut Live, thread: &str, turn: &str) {
+    live.say_plainly(&said(thread, turn));
+}
+
+fn said(thread: &str, turn: &str) -> String {
     let item = json!({ "type": "agentMessage", "id": format!("m{turn}"), "text": format!("said in {turn}") });
-    live.say_plainly(
-        &json!({ "method": "item/completed", "params": { "threadId": thread, "turnId": turn, "item": item } })
-            .to_string(),
-    );
+    json!({ "method": "item/completed", "params": { "threadId": thread, "turnId": turn, "item": item } }).to_string()
 }
 
 pub fn fail(live: &mut Live, thread: &str, turn: &str) {
+    live.say_plainly(&failed(thread, turn));
+}
+
+fn failed(thread: &str, turn: &str) -> String {
     let end = json!({ "id": turn, "status": "failed", "error": { "message": "no quota" } });
-    live.say_plainly(&json!({ "method": "turn/completed", "params": { "threadId": thread, "turn": end } }).to_string());
+    json!({ "method": "turn/completed", "params": { "threadId": thread, "turn": end } }).to_string()
 }
 
 pub fn check(output: &Output, exit: i32, stdout: &str, stderr: &str) {
@@ -47,10 +55,15 @@ pub fn waits(live: &mut Live, saying: &mut Child, turn: &str) {
     live.say_plainly(
         &json!({ "id": 9, "method": "item/commandExecution/requestApproval", "params": params }).to_string(),
     );
+    reports(saying, "waiting for an answer to: run make");
+}
+
+/// Reads the caller's next line on stderr.
+fn reports(saying: &mut Child, expect: &str) {
     let mut line = String::new();
     let stderr = saying.stderr.as_mut().expect("it is piped");
     BufReader::with_capacity(1, stderr).read_line(&mut line).expect("it is text");
-    assert!(line.contains("waiting for an answer to: run make"), "{line}");
+    assert!(line.contains(expect), "{line}");
 }
 
 pub const CLOSED: &str = "codex-shim: the turn failed: app_server_stream_closed\n";
@@ -179,4 +192,45 @@ fn send_wait_fails_if_its_turn_never_began() {
     waits(&mut live, &mut saying, "u2");
     let _home = live.kill();
     check(&finish(saying), 1, "", CLOSED);
+}
+
+/// The server of a hub goes on when the hub is killed, and so does a turn. That of another thread may have the same id.
+#[test]
+fn send_wait_in_a_hub_follows_its_thread_into_the_next_hub() {
+    let open = |hub: &Hub| {
+        let mut client = hub.client("tui");
+        hub::resume(&mut client);
+        client.call("thread/resume", json!({ "threadId": "other" }));
+        client
+    };
+    let has_ended = |hub: &Hub, outcome: &str| {
+        eventually("the end of a turn", || {
+            let rows = hub.get("/sessions/self/turn-events?limit=500");
+            rows["events"].as_array()?.iter().any(|row| row["event_type"] == outcome).then_some(())
+        });
+    };
+    let mut hub = Hub::new();
+    let (mut server, mut client) = (hub.server(), open(&hub));
+    hub.own_connection(&mut server);
+    // A first turn, so that the thread has a name in the history.
+    client.call("turn/start", json!({ "threadId": "t", "input": [] }));
+    server.notify("t", &said("t", "turn-1"));
+    server.notify("t", &turn_completed("t", "turn-1"));
+    has_ended(&hub, "completed");
+    let mut command = hub.command(&["send", "go", "--thread", "t", "--wait", "--session", "h"]);
+    let mut saying = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tool runs");
+    server.wait_for("\"go\"");
+    hub::ask(&mut server);
+    reports(&mut saying, "waiting for an answer to: ");
+    stop(Pid::from_child(&saying));
+    drop(client);
+    hub.kill();
+    hub.start();
+    let _client = open(&hub);
+    server.notify("t", &failed("other", "turn-2"));
+    has_ended(&hub, "failed");
+    server.notify("t", &said("t", "turn-2"));
+    kill_process(Pid::from_child(&saying), Signal::CONT).expect("it is there");
+    server.notify("t", &turn_completed("t", "turn-2"));
+    check(&finish(saying), 0, "said in turn-2\n", "");
 }
