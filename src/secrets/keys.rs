@@ -215,7 +215,7 @@ pub(super) fn may_hold_dotted(text: &[u8]) -> bool {
 pub(super) fn dotted(text: &[u8], spans: &mut Vec<Range<usize>>) {
     static DOTTED: LazyLock<Regex> = LazyLock::new(|| {
         pattern(concat!(
-            r"[MNO][\w-]{22,40}\.[\w-]{6}\.[\w-]{27,256}",
+            r"[MNO][\w-]{22,40}\.[\w-]{6}\.[\w-]{27,}",
             r"|(?:(?:pat|sat)\.[\w-]{22}\.[A-Za-z0-9]{24}\.[\w-]{20}|1000\.[0-9a-f]{32}\.[0-9a-f]{32}|pat[A-Za-z0-9]{14}\.[0-9a-f]{64})\b"
         ))
     });

@@ -69,7 +69,7 @@ const UNIT: usize = 4;
 const ROW: usize = CLASSES.next_multiple_of(UNIT);
 
 /// The class of each byte. Bytes that mean the same to all marks have one class.
-static CLASS_OF: [u8; 256] = classes().0;
+pub(super) static CLASS_OF: [u8; 256] = classes().0;
 
 /// The state in which a mark was found, the last one.
 const FOUND: u16 = name(STATES - 1);
@@ -80,7 +80,7 @@ const fn name(state: usize) -> u16 {
     units as u16
 }
 
-const CLASSES: usize = classes().1;
+pub(super) const CLASSES: usize = classes().1;
 
 const STATES: usize = TREE.1 + 1;
 

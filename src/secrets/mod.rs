@@ -9,6 +9,7 @@
 mod assigned;
 mod commands;
 mod credentials;
+mod every_mark;
 mod keys;
 mod marks;
 mod masking;
@@ -22,15 +23,16 @@ mod value;
 mod view;
 
 use std::ops::Range;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use aho_corasick::AhoCorasick;
 use memchr::memmem;
 use regex::bytes::{Regex, RegexBuilder};
 
 use assigned::Names;
 pub(crate) use commands::masked_args;
 pub(crate) use credentials::{Carrier, Values, may_name_credential, writes_credential};
+use every_mark::every_mark;
 use keys::Keys;
 use marks::is_suspicious;
 use masking::is_masked;
@@ -68,22 +70,11 @@ pub(crate) fn secret_spans(text: &[u8]) -> Vec<Range<usize>> {
     spans
 }
 
-/// The marks of all rules, and the mark and the rule of each of its patterns.
-static MARKS: LazyLock<(AhoCorasick, Vec<(&'static str, usize)>)> = LazyLock::new(|| {
-    let marks = RULES.iter().enumerate().flat_map(|(at, rule)| rule.marks().map(move |mark| (mark, at)));
-    let marks: Vec<_> = marks.collect();
-    let words = marks.iter().map(|(mark, _)| mark);
-    let builder = AhoCorasick::builder().ascii_case_insensitive(true).kind(Some(AhoCorasickKind::DFA)).build(words);
-    (builder.expect("BUG: the marks are few and short"), marks)
-});
-
 /// The marks in a text and the numbers of their rules, by their ends. Capitals count, except in names.
 fn marks_in(text: &[u8]) -> impl Iterator<Item = (Range<usize>, usize)> {
-    let (automaton, marks) = &*MARKS;
-    automaton.find_overlapping_iter(text).filter_map(|found| {
-        let (mark, rule) = marks[found.pattern().as_usize()];
+    every_mark(text).filter_map(|(found, mark, rule)| {
         let is_name = matches!(RULES[rule].finds, Search::Value | Search::ValueOfMark);
-        (is_name || text[found.range()] == *mark.as_bytes()).then_some((found.range(), rule))
+        (is_name || text[found.clone()] == *mark).then_some((found, rule))
     })
 }
 
@@ -98,8 +89,14 @@ fn pattern_of(rule: usize) -> &'static Regex {
     })
 }
 
+/// Most bytes that one pattern keeps of what it has learned from texts. A hostile text could have each of them learn much; with half
+/// of this masking is slower.
+const LEARNED_BYTES_MAX: usize = 256 << 10;
+
 fn pattern(text: &str) -> Regex {
-    RegexBuilder::new(text).unicode(false).build().expect("BUG: the pattern is a regular expression")
+    let mut builder = RegexBuilder::new(text);
+    builder.unicode(false).dfa_size_limit(LEARNED_BYTES_MAX);
+    builder.build().expect("BUG: the pattern is a regular expression")
 }
 
 /// Bytes behind a mark in which its pattern matches.

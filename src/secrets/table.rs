@@ -167,6 +167,7 @@ pub(super) enum Search {
     InJson,
 }
 
+#[cfg(test)]
 impl Rule {
     pub(super) fn marks(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.marks.split('|')
@@ -429,9 +430,9 @@ pub(super) const RULES: [Rule; 221] = [
     shape("hooks.zapier.com/hooks/catch/", Base64, 8, Anything),
     shape("open.feishu.cn/open-apis/bot/v2/hook/|open.larksuite.com/open-apis/bot/v2/hook/", Dashed, 20, Anything),
     // Keys that are known by a mark in their middle or at their end. Telegram, Mailchimp, HCP Terraform.
-    around(":AA", 13, r"(?:^|\D)(?<key>\d{6,12}:AA[\w-]{31,256})"),
+    around(":AA", 13, r"(?:^|\D)(?<key>\d{6,12}:AA[\w-]{31,})"),
     around("-us0|-us1|-us2|-us3|-us4|-us5|-us6|-us7|-us8|-us9", 33, r"(?:^|[^0-9a-f])(?<key>[0-9a-f]{32}-us\d\d?)(?:\D|$)"),
-    around(".atlasv1.", 14, r"(?<key>[A-Za-z0-9]{14}\.atlasv1\.[\w+/=-]{32,256})"),
+    around(".atlasv1.", 14, r"(?<key>[A-Za-z0-9]{14}\.atlasv1\.[\w+/=-]{32,})"),
     // Azure: services with keys of 64, 32 and 39 bytes, and those with keys of the common form; `=` may follow. Entra.
     around("+ASt|+ABa|+AMC|APIM|ACDb", 77,
         r"(?:^|[^A-Za-z0-9+/])(?<key>[A-Za-z0-9+/]{76}(?:\+ASt|\+ABa|\+AMC|APIM|ACDb)[A-Za-z0-9+/]{6})(?:[^A-Za-z0-9+/]|$)"),
@@ -445,8 +446,8 @@ pub(super) const RULES: [Rule; 221] = [
     around("_mmk", 36, r"^(?<key>[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk)"),
     around("NRAL", 36, r"^(?<key>[A-Za-z0-9]{32}[A-F]{4}NRAL)"),
     around("PV92MjAw", 81, r"(?:^|[^A-Za-z0-9])(?<key>[A-Za-z0-9]{80}PV92MjAw)(?:[^A-Za-z0-9]|$)"),
-    around(":APA91b", 11, r"^(?<key>[\w-]{11}:APA91b[\w-]{100,256})"),
-    around(".acc_", 65, r"(?:^|[^\w.-])(?<key>(?:sc|ext|scauth|authress)_[\w.-]{0,60}\.acc_[\w+/=.-]{40,256})"),
+    around(":APA91b", 11, r"^(?<key>[\w-]{11}:APA91b[\w-]{100,})"),
+    around(".acc_", 65, r"(?:^|[^\w.-])(?<key>(?:sc|ext|scauth|authress)_[\w.-]{0,60}\.acc_[\w+/=.-]{40,})"),
     // The secret of AWS right behind the id of its key, as in a row of CSV or a table.
     around("AKIA|ASIA|ABIA|ACCA", 0,
         r#"^[A-Z]{4}[A-Z0-9]{16}[ \t,:;|"'\r\n]{1,8}(?<key>[A-Za-z0-9/+]{40})(?:[^A-Za-z0-9/+]|$)"#),
