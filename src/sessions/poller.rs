@@ -337,10 +337,11 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::AtomicBool;
 
-    use axum::body::Bytes;
-    use axum::http::StatusCode;
+    use serde_json::json;
 
     use super::*;
+    use crate::api::{Command, OneRequest};
+    use crate::control::client::{RawReply, Refused};
     use crate::sessions::reader::Following;
     use crate::sessions::source::{Polling, Recorded};
 
@@ -352,6 +353,15 @@ mod tests {
         of: Vec<(&'static str, bool)>,
         /// The ids of the sessions that were asked, and the threads that asked.
         asked: Mutex<Vec<(String, Option<String>)>>,
+    }
+
+    impl Sessions {
+        fn ask(&self, session: &Found) -> Unanswered {
+            let thread = std::thread::current().name().map(str::to_owned);
+            self.asked.lock().expect("BUG: no panic").push((session.id.clone(), thread));
+            assert_ne!(session.id, "broken");
+            Unanswered::Refused(Refused::coded("not_found", &json!({})))
+        }
     }
 
     impl Source for Sessions {
@@ -380,15 +390,20 @@ mod tests {
             Polling::Relays
         }
 
-        fn get(&self, session: &Found, _: &str) -> Result<Answer, ClientError> {
-            let thread = std::thread::current().name().map(str::to_owned);
-            self.asked.lock().expect("BUG: no panic").push((session.id.clone(), thread));
-            assert_ne!(session.id, "broken");
-            Ok(Answer { status: StatusCode::NOT_FOUND, body: Bytes::new() })
+        fn state(&self, session: &Found) -> Result<SessionDocument, Unanswered> {
+            Err(self.ask(session))
         }
 
-        fn post(&self, session: &Found, path: &str, _: String, _: Duration) -> Result<Answer, ClientError> {
-            self.get(session, path)
+        fn pending(&self, session: &Found) -> Result<Vec<Request>, Unanswered> {
+            Err(self.ask(session))
+        }
+
+        fn request(&self, session: &Found, _: &OneRequest) -> Result<Request, Unanswered> {
+            Err(self.ask(session))
+        }
+
+        fn command(&self, session: &Found, _: &Command) -> Result<RawReply, Unanswered> {
+            Err(self.ask(session))
         }
 
         fn recorded(&self, _: &Found, _: Arc<AtomicBool>) -> Box<dyn Recorded> {
