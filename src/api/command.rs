@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hyper::Method as Http;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::query::Query as _;
 use super::request::OneRequest;
 use crate::engine::{OverruleFor, PushedCommand, RowId};
 use crate::protocol::Method;
@@ -76,7 +76,7 @@ pub(crate) struct OverruleBody {
 /// A command as it is sent to the control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CommandCall {
-    pub method: hyper::Method,
+    pub method: Http,
     pub path: String,
     /// JSON, or nothing.
     pub body: String,
@@ -86,35 +86,29 @@ pub(crate) struct CommandCall {
 
 impl Command {
     pub(crate) fn call(&self) -> CommandCall {
-        let post = |path: &str, body: String, wait_max| {
-            let path = format!("/sessions/self/{path}");
-            CommandCall { method: hyper::Method::POST, path, body, wait_max }
-        };
-        let delete = |path: String| {
-            let (body, wait_max) = (String::new(), REMOVE_WAIT_MAX);
-            CommandCall { method: hyper::Method::DELETE, path, body, wait_max }
-        };
-        match self {
+        let (method, path, body, wait_max) = match self {
             Command::Respond(request, answer) => {
-                let path = format!("{}/respond", request.path());
-                CommandCall { path, ..post("", answer.to_string(), DECISION_WAIT_MAX) }
+                let path = format!("codex-requests/{}/respond", request.id());
+                (Http::POST, path, answer.to_string(), DECISION_WAIT_MAX)
             }
-            Command::Input(body) => post("input", in_json(body), TURN_WAIT_MAX),
-            Command::Interrupt(body) => post("interrupt", in_json(body), TURN_WAIT_MAX),
+            Command::Input(body) => (Http::POST, "input".to_owned(), in_json(body), TURN_WAIT_MAX),
+            Command::Interrupt(body) => (Http::POST, "interrupt".to_owned(), in_json(body), TURN_WAIT_MAX),
             Command::Overrule(review_id, applies) => {
+                let path = format!("codex-reviews/{}/overrule", encoded(review_id));
                 let body = OverruleBody { next_turn: *applies == OverruleFor::NextTurn };
-                post(&format!("codex-reviews/{}/overrule", encoded(review_id)), in_json(&body), TURN_WAIT_MAX)
+                (Http::POST, path, in_json(&body), TURN_WAIT_MAX)
             }
             Command::StartThread(folder) => {
                 let mut params = json!({});
                 folder.iter().for_each(|folder| params["cwd"] = json!(folder.to_string_lossy()));
                 let body = json!({ "method": Method::ThreadStart.name(), "params": params });
-                post("rpc", body.to_string(), TURN_WAIT_MAX)
+                (Http::POST, "rpc".to_owned(), body.to_string(), TURN_WAIT_MAX)
             }
-            Command::Push(commands) => post("context", in_json(commands), KEEP_WAIT_MAX),
-            Command::Drop(id) => delete(format!("/sessions/self/context/{id}")),
-            Command::Clear => delete("/sessions/self/context".to_owned()),
-        }
+            Command::Push(commands) => (Http::POST, "context".to_owned(), in_json(commands), KEEP_WAIT_MAX),
+            Command::Drop(id) => (Http::DELETE, format!("context/{id}"), String::new(), REMOVE_WAIT_MAX),
+            Command::Clear => (Http::DELETE, "context".to_owned(), String::new(), REMOVE_WAIT_MAX),
+        };
+        CommandCall { method, path: format!("/sessions/self/{path}"), body, wait_max }
     }
 }
 

@@ -65,7 +65,7 @@ fn session() -> Value {
         "session_id": "s", "state": "idle", "activity_state": "idle", "state_since": "2026", "generation": "g",
         "socket": "/s", "child": { "pid": 7, "codex_version": "1" }, "client": { "name": "tui", "version": "1" },
         "threads": [thread()], "pending_requests": 1, "context_waiting": 0, "journal": { "bytes": 1, "gaps": 0 },
-        "index": json!(IndexDocument { epoch: Some("e".to_owned()), ..IndexDocument::NONE }), "context_engine": engine,
+        "index": json!(IndexDocument { epoch: Some("e".to_owned()), ..IndexDocument::default() }), "context_engine": engine,
         "config": { "loaded_at": "2026", "restart_needed": ["s"], "error": "e", "context": context },
         "config_warnings": [{ "what": "w", "path": "/p", "is_broken": false, "since": "2026" }],
         "server": { "pid": 7, "version": "1", "socket": "/s", "started_at": "2026", "adopted": true, "draining": false },

@@ -262,7 +262,6 @@ impl OneRequest {
         is_id.then(|| OneRequest(id.to_owned()))
     }
 
-    #[cfg(feature = "fleet")]
     pub(crate) fn id(&self) -> &str {
         &self.0
     }

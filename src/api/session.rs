@@ -14,7 +14,7 @@ use crate::protocol::ThreadKind;
 use crate::wire::Conn;
 
 /// The current state of a session. Members that a stopped session does not have are `null`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionDocument {
     pub session_id: String,
     /// The activity of the session: that of the thread that needs a person most.
@@ -139,32 +139,6 @@ pub(crate) struct ThreadClientDocument {
 }
 
 impl SessionDocument {
-    /// A session of which nothing is known but its state.
-    pub(crate) fn new(session_id: String, state: Activity) -> SessionDocument {
-        SessionDocument {
-            session_id,
-            state,
-            activity_state: state,
-            state_since: None,
-            generation: None,
-            socket: None,
-            child: ChildDocument::default(),
-            client: ClientDocument::default(),
-            threads: Vec::new(),
-            pending_requests: 0,
-            context_waiting: 0,
-            journal: JournalDocument::default(),
-            index: IndexDocument::NONE,
-            context_engine: None,
-            config: None,
-            config_warnings: Vec::new(),
-            hub: None,
-            faults: Vec::new(),
-            counters: Counters::default(),
-            started_at: None,
-        }
-    }
-
     /// The name of the client of a session that has one; none for a hub.
     pub(crate) fn only_client(&self) -> Option<&str> {
         self.client.name.as_deref().filter(|_| self.hub.is_none())
@@ -403,8 +377,8 @@ pub(crate) struct CallCount {
     pub ms: u64,
 }
 
-/// How far the index is behind the journal.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How far the index is behind the journal; the default is that there is none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IndexDocument {
     /// The epoch of the event numbers; `null` if no history was opened.
     #[serde(default)]
@@ -432,18 +406,6 @@ pub(crate) struct PrunedDocument {
     pub turn_events: u64,
     /// Total duration in milliseconds.
     pub took_ms: u64,
-}
-
-impl IndexDocument {
-    /// The document if there is no index.
-    pub(crate) const NONE: IndexDocument = IndexDocument {
-        epoch: None,
-        lag_lines: 0,
-        lag_ms: 0,
-        persisted: false,
-        event_persist_error: 0,
-        pruned: PrunedDocument { events: 0, tool_events: 0, turn_events: 0, took_ms: 0 },
-    };
 }
 
 /// A warning of codex about its configuration.

@@ -6,11 +6,11 @@ use clap::Args;
 use serde_json::json;
 use unicode_width::UnicodeWidthStr as _;
 
+use super::offline;
 use super::screen::{self, Screen, Tone};
 use super::{FAILED, say, select_session};
-use crate::api::{ConfigDocument, State};
+use crate::api::ConfigDocument;
 use crate::config::{Environment, Flags, SettingRow, Settings};
-use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::engine::one_line;
 use crate::files::{Folder, Refused};
 use crate::store::{Found, full_name};
@@ -90,15 +90,10 @@ fn waiting(environment: &Environment) -> Vec<LaggingSession> {
 
 /// What of the config file a session has not applied; `None` if there is nothing, or if it does not answer.
 fn waits(session: &Found, all: &[Found]) -> Option<LaggingSession> {
-    let config = match client::ask(&session.dir, &State, ANSWER_WAIT_MAX) {
-        Ok(document) => document.config?,
-        Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => return None,
-        Err(Unanswered::NoAnswer(error)) => {
-            say(&error.message(session));
-            return None;
-        }
-        Err(why @ (Unanswered::Refused(_) | Unanswered::Invalid(_))) => {
-            say(&format!("session {}: {why}", session.name()));
+    let config = match offline::live_state(session) {
+        Ok(document) => document?.config?,
+        Err(error) => {
+            say(&error.to_string());
             return None;
         }
     };

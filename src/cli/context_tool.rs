@@ -23,11 +23,10 @@ use super::{CliError, Done};
 use super::{complete, select_session, threads};
 use crate::api::{
     ContextCommand, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, DeliveryDocument,
-    FittedContext, FragmentsDocument, FragmentsQuery, State,
+    FittedContext, FragmentsDocument, FragmentsQuery,
 };
 use crate::capture::{Tail, keep};
 use crate::config::{Environment, Flags, Settings};
-use crate::control::client::{self, ANSWER_WAIT_MAX};
 use crate::control::{not_waiting, recorded_threads};
 use crate::engine::{Carrier, ContextBounds, ContextSettings, Label, MARKER_END, Preview, PushedCommand};
 use crate::store::{Found, Otherwise, WhichCommands};
@@ -222,8 +221,8 @@ fn name_of(session: &Found, environment: &Environment) -> String {
 /// The settings that the next message is sent with: those of the running relay, which may come from its own environment.
 fn settings_of(session: &Found, environment: &Environment) -> ContextSettings {
     let of_relay = || {
-        let answer = session.live.then(|| client::ask(&session.dir, &State, ANSWER_WAIT_MAX));
-        answer?.ok()?.config?.context
+        let state = session.live.then(|| offline::live_state(session).ok()).flatten();
+        state??.config?.context
     };
     of_relay().unwrap_or_else(|| Settings::load(Flags::default(), environment).0.context())
 }

@@ -54,6 +54,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::config::Environment;
 use crate::os::launch;
 use crate::relay;
+use crate::sessions::selection::SelectionError;
 use crate::store::Found;
 use dispatch::Invocation;
 use hub_tool::Down;
@@ -426,7 +427,7 @@ impl CliError {
     }
 
     pub(super) fn no_home() -> CliError {
-        CliError::failed("cannot find the state folder: set HOME or CODEX_SHIM_HOME")
+        SelectionError::NoHome.into()
     }
 
     /// Prints the error; returns the exit status.

@@ -19,14 +19,15 @@ use super::table::{Cell, Column, Table};
 use super::{CliError, Done};
 use super::{say, select_session};
 use crate::api::{
-    ActionDocument, ActionsQuery, Limit, ListedSession, ListedThread, Request, Requests, SessionDocument, State,
-    ThreadDocument, WhichRequests,
+    ActionDocument, ActionsQuery, Limit, ListedSession, ListedThread, Request, SessionDocument, ThreadDocument,
+    WhichRequests,
 };
 use crate::config::{Environment, Flags, Settings};
 use crate::control;
-use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, Unanswered};
+use crate::control::client::Caller;
 use crate::engine::one_line;
 use crate::history::{ActionKind, ActionStatus, Activity};
+use crate::sessions::door::SessionError;
 use crate::sessions::source::{Home, Source};
 use crate::store::{ChoiceError, Found, Otherwise, label, short};
 use crate::tui::model::Colours;
@@ -99,14 +100,13 @@ fn state(session: &Found) -> (Option<Activity>, Vec<ThreadRow>) {
     if !session.live {
         return (Some(Activity::Stopped), Vec::new());
     }
-    match client::ask(&session.dir, &State, ANSWER_WAIT_MAX) {
-        Ok(document) => (Some(document.state), open_threads(&document)),
-        Err(Unanswered::NoAnswer(_)) if !session.is_still_live() => (Some(Activity::Stopped), Vec::new()),
-        Err(Unanswered::NoAnswer(error)) => {
-            say(&error.message(session));
+    match offline::live_state(session) {
+        Ok(Some(document)) => (Some(document.state), open_threads(&document)),
+        Ok(None) => (Some(Activity::Stopped), Vec::new()),
+        Err(error) => {
+            say(&error.to_string());
             (None, Vec::new())
         }
-        Err(Unanswered::Refused(_) | Unanswered::Invalid(_)) => (None, Vec::new()),
     }
 }
 
@@ -313,25 +313,19 @@ impl Child {
 }
 
 fn look(session: &Found, door: Door) -> Child {
-    if session.is_still_live() {
-        match live(session) {
-            Ok(child) => return child,
-            // It may have exited meanwhile.
-            Err(why) if session.is_still_live() => {
-                return Child { live: true, error: Some(why), ..Child::of(session) };
-            }
-            Err(_) => {}
-        }
-    }
-    let stopped = Child {
-        live: false,
-        activity_state: Some(Activity::Stopped),
-        since: Some(screen::time(session.last_used)),
-        ..Child::of(session)
+    let child = match live(session) {
+        Ok(Some(child)) => child,
+        Ok(None) => Child {
+            live: false,
+            activity_state: Some(Activity::Stopped),
+            since: Some(screen::time(session.last_used)),
+            ..Child::of(session)
+        },
+        Err(why) => return Child { live: true, error: Some(why.to_string()), ..Child::of(session) },
     };
     match Read::through(door, session.clone()).query_recorded(&LAST_ACTION) {
-        Ok(last) => Child { last_action: last.and_then(|mut last| last.actions.pop()), ..stopped },
-        Err(why) => Child { error: Some(why.to_string()), ..stopped },
+        Ok(last) => Child { last_action: last.and_then(|mut last| last.actions.pop()), ..child },
+        Err(why) => Child { error: Some(why.to_string()), ..child },
     }
 }
 
@@ -347,23 +341,15 @@ fn briefly<S: Serializer>(requests: &[Request], to: S) -> Result<S::Ok, S::Error
     }))
 }
 
-/// Queries the relay of a session.
-fn live(session: &Found) -> Result<Child, String> {
-    let in_words = |error: Unanswered| error.message(session);
-    let document = client::ask(&session.dir, &State, ANSWER_WAIT_MAX).map_err(in_words)?;
+/// Queries the relay of a session; `None` if none is running.
+fn live(session: &Found) -> Result<Option<Child>, SessionError> {
+    let document = if session.is_still_live() { offline::live_state(session)? } else { None };
+    let Some(document) = document else { return Ok(None) };
     let waits_for = match document.pending_requests {
         0 => Vec::new(),
-        _ => {
-            let listed = client::ask(&session.dir, &Requests(WhichRequests::Pending), ANSWER_WAIT_MAX);
-            listed.map_err(in_words)?.requests
-        }
+        _ => offline::requests(session, WhichRequests::Pending)?,
     };
-    let last = match client::ask(&session.dir, &LAST_ACTION, ANSWER_WAIT_MAX) {
-        Err(error @ Unanswered::NoAnswer(_)) => return Err(in_words(error)),
-        // A session without a journal has no actions.
-        answered => answered.unwrap_or_default(),
-    };
-    Ok(Child {
+    Ok(Some(Child {
         live: true,
         threads: ChildThread::all(&document),
         lists_threads: !document.listed_threads().is_empty(),
@@ -371,9 +357,8 @@ fn live(session: &Found) -> Result<Child, String> {
         since: document.state_since.or(document.started_at),
         pending_requests: document.pending_requests,
         waits_for,
-        last_action: last.actions.into_iter().next_back(),
         ..Child::of(session)
-    })
+    }))
 }
 
 fn children_table(children: &[Child], now: SystemTime, to: Screen, columns_max: Option<usize>) -> String {

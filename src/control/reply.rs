@@ -1,7 +1,5 @@
 //! What a session replies to a query or a command: a document, or why there is none.
 
-use std::fmt;
-
 use axum::body::Bytes;
 use hyper::StatusCode;
 use serde::Deserialize;
@@ -18,7 +16,7 @@ const OLDER_RELAY: &str = "the relay was started by an older codex-shim, which c
                            (`codex-shim status` names both versions)";
 
 /// An HTTP response of a relay.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Answer {
     pub status: StatusCode,
     pub body: Bytes,
@@ -49,14 +47,17 @@ impl RawReply {
 }
 
 /// A refusal of a session.
-#[derive(Debug)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct Refused {
     /// What kind it is, as `docs/control.md` lists them; empty if the response does not say it.
+    #[serde(default, rename = "error_code")]
     pub code: String,
     pub message: String,
     /// The request that has to be answered first.
+    #[serde(default, rename = "pending_request")]
     pub pending: Option<Box<PendingRequest>>,
     /// The response as it was sent.
+    #[serde(skip)]
     pub answer: Answer,
 }
 
@@ -81,83 +82,55 @@ impl Refused {
     pub(crate) fn of(answer: Answer) -> Refused {
         #[derive(Deserialize)]
         struct Document {
-            detail: Detail,
+            detail: Refused,
         }
-        #[derive(Deserialize)]
-        struct Detail {
-            #[serde(default)]
-            error_code: String,
-            message: String,
-            #[serde(default)]
-            pending_request: Option<Box<PendingRequest>>,
-        }
-        let Ok(Document { detail }) = serde_json::from_slice(&answer.body) else {
-            let text = String::from_utf8_lossy(&answer.body);
-            let message = format!("it answered {}: {}", answer.status, text.trim_end());
-            return Refused { code: String::new(), message, pending: None, answer };
-        };
+        let text = || String::from_utf8_lossy(&answer.body).trim_end().to_owned();
+        let unread =
+            |_| Refused { message: format!("it answered {}: {}", answer.status, text()), ..Refused::default() };
+        let read = serde_json::from_slice(&answer.body).map(|Document { detail }| detail);
+        let mut refused = read.unwrap_or_else(unread);
         // Our tools ask only for what a relay of their own version has.
-        let is_older = UNKNOWN_CALL.contains(&&*detail.error_code);
-        let message = if is_older { OLDER_RELAY.to_owned() } else { detail.message };
-        Refused { code: detail.error_code, message, pending: detail.pending_request, answer }
+        if UNKNOWN_CALL.contains(&&*refused.code) {
+            refused.message = OLDER_RELAY.to_owned();
+        }
+        Refused { answer, ..refused }
     }
 }
 
 /// Why a query or a command has no document.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
-    NoAnswer(ClientError),
+    #[error(transparent)]
+    NoAnswer(#[from] ClientError),
+    #[error("{}", .0.message)]
     Refused(Refused),
     /// The document is of another version; in words.
+    #[error("{0}")]
     Invalid(String),
 }
 
-impl From<ClientError> for Unanswered {
-    fn from(error: ClientError) -> Unanswered {
-        Unanswered::NoAnswer(error)
-    }
-}
-
-impl fmt::Display for Unanswered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unanswered::NoAnswer(error) => error.fmt(f),
-            Unanswered::Refused(refused) => f.write_str(&refused.message),
-            Unanswered::Invalid(why) => f.write_str(why),
-        }
-    }
-}
-
 impl Unanswered {
+    fn no_answer(&self) -> Option<&ClientError> {
+        if let Unanswered::NoAnswer(error) = self { Some(error) } else { None }
+    }
+
     /// The message for a user who already sees which session it is.
     pub(crate) fn why(&self, session: &Found) -> String {
-        match self {
-            Unanswered::NoAnswer(error) => error.why(session),
-            Unanswered::Refused(_) | Unanswered::Invalid(_) => self.to_string(),
-        }
+        self.no_answer().map_or_else(|| self.to_string(), |error| error.why(session))
     }
 
     /// The message for the user: the session too if it does not answer.
     pub(crate) fn message(&self, session: &Found) -> String {
-        match self {
-            Unanswered::NoAnswer(error) => error.message(session),
-            Unanswered::Refused(_) | Unanswered::Invalid(_) => self.to_string(),
-        }
+        self.no_answer().map_or_else(|| self.to_string(), |error| error.message(session))
     }
 
     /// Why the machine of the session cannot be asked, if that is the cause.
     pub(crate) fn away(&self) -> Option<&str> {
-        match self {
-            Unanswered::NoAnswer(error) => error.away(),
-            Unanswered::Refused(_) | Unanswered::Invalid(_) => None,
-        }
+        self.no_answer()?.away()
     }
 
     /// The code of a refusal; empty if there is none.
     pub(crate) fn code(&self) -> &str {
-        match self {
-            Unanswered::Refused(refused) => &refused.code,
-            Unanswered::NoAnswer(_) | Unanswered::Invalid(_) => "",
-        }
+        if let Unanswered::Refused(refused) = self { &refused.code } else { "" }
     }
 }

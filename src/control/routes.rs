@@ -369,7 +369,7 @@ impl AppState {
                     historian.document().await,
                 )
             }
-            None => (None, Vec::new(), IndexDocument::NONE),
+            None => (None, Vec::new(), IndexDocument::default()),
         };
         // The relay knows whether the server runs. The start time is given only if the journal agrees.
         let (state, since_us) = match (published.child_runs(), activity) {

@@ -544,12 +544,15 @@ impl KnownHost {
         let name = self.found(row, false).holder.and_then(|holder| holder.client);
         let fault = |what: &String| Fault { what: what.clone(), since: String::new() };
         Ok(SessionDocument {
+            session_id: session.to_owned(),
+            state,
+            activity_state: state,
             client: ClientDocument { name, version: None },
             pending_requests: self.requests_of(session).count() as u64,
             faults: self.problem.iter().map(fault).collect(),
             counters: Counters { server_lines: self.change, ..Counters::default() },
             started_at: Some(row.since.clone()),
-            ..SessionDocument::new(session.to_owned(), state)
+            ..SessionDocument::default()
         })
     }
 

@@ -18,9 +18,10 @@ const WORKING_US: u64 = 2_500_000;
 
 named! {
     /// The activity of a session or a thread; those that a person must see first are greater.
-    #[derive(PartialOrd, Ord)]
+    #[derive(Default, PartialOrd, Ord)]
     pub open enum Activity {
         /// The child is not running.
+        #[default]
         Stopped = "stopped",
         Idle = "idle",
         /// A turn is running but silent.

@@ -1,7 +1,5 @@
 //! How the tools reach a session, whether its relay runs or it has stopped.
 
-use std::fmt;
-
 use crate::config::RetentionBounds;
 use crate::control::client::Unanswered;
 use crate::store::Found;
@@ -16,7 +14,8 @@ pub(crate) struct Door {
 }
 
 /// Why a session could not be read, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
 pub(crate) struct SessionError {
     why: String,
     /// That of the refusal; empty if there is none.
@@ -37,20 +36,11 @@ impl SessionError {
         SessionError { why: why.into(), code: NOT_RECORDED.to_owned() }
     }
 
-    pub(super) fn is_unrecorded(&self) -> bool {
-        self.code == NOT_RECORDED
-    }
-
-    pub(super) fn is_unknown_request(&self) -> bool {
-        self.code == "request_not_found"
+    /// The code of the refusal; empty if there is none.
+    pub(super) fn code(&self) -> &str {
+        &self.code
     }
 }
 
 /// The code with which the relay of a session that records nothing refuses.
-const NOT_RECORDED: &str = "not_recorded";
-
-impl fmt::Display for SessionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.why)
-    }
-}
+pub(super) const NOT_RECORDED: &str = "not_recorded";

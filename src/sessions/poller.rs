@@ -239,7 +239,7 @@ fn link(source: &dyn Source, found: &Found) -> (Link, Option<SessionDocument>) {
 fn steady(mut document: SessionDocument) -> SessionDocument {
     document.counters = crate::api::Counters::default();
     document.journal = crate::api::JournalDocument::default();
-    document.index = crate::api::IndexDocument::NONE;
+    document.index = crate::api::IndexDocument::default();
     document
 }
 
@@ -261,11 +261,15 @@ pub(crate) fn ended(source: &dyn Source, session: &Found, id: &str) -> Option<Re
 }
 
 /// A call that runs in its own thread.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
+    /// Answers a request.
     Respond { request_id: String, body: Value },
-    Say { text: String, thread_id: Option<String> },
+    /// Sends a message to the model.
+    Say(InputBody),
+    /// Interrupts the turn of this thread, or of the last one.
     Interrupt(Option<String>),
+    /// Overrules a denial.
     Overrule(Overruling),
 }
 
@@ -281,7 +285,7 @@ pub(crate) fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: T
                 let result = respond(to, &request_id, &body);
                 News::Responded { request_id, result }
             }
-            Call::Say { text, thread_id } => News::Said(say(to, InputBody { text, thread_id })),
+            Call::Say(message) => News::Said(say(to, message)),
             Call::Interrupt(thread_id) => {
                 let turn = send::<TurnReply>(to, &Command::Interrupt(InterruptBody { thread_id }));
                 News::Interrupted(turn.map(|turn| turn.thread_id).map_err(|error| error.to_string()))

@@ -2,7 +2,6 @@
 //!
 //! A hub has threads in many folders, so it is asked for them before a folder decides.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -17,32 +16,20 @@ use crate::store::{
 };
 
 /// Why no session was selected.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum SelectionError {
-    /// There is no home.
+    #[error("cannot find the state folder: set HOME or CODEX_SHIM_HOME")]
     NoHome,
-    /// The sessions cannot be listed.
+    #[error(transparent)]
     Unlisted(StoreError),
     /// The session cannot be trusted.
-    NotUsed {
-        id: String,
-        refused: Refused,
-    },
+    #[error("session {id} is not used: {refused}")]
+    NotUsed { id: String, refused: Refused },
+    #[error("{0}")]
     NotFound(ChoiceError),
     /// No session is live here, but a hub has left its server running.
+    #[error("no session is live in this folder: {}", .0.what())]
     HubDown(Down),
-}
-
-impl fmt::Display for SelectionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SelectionError::NoHome => f.write_str("cannot find the state folder: set HOME or CODEX_SHIM_HOME"),
-            SelectionError::Unlisted(error) => error.fmt(f),
-            SelectionError::NotUsed { id, refused } => write!(f, "session {id} is not used: {refused}"),
-            SelectionError::NotFound(error) => error.fmt(f),
-            SelectionError::HubDown(down) => write!(f, "no session is live in this folder: {}", down.what()),
-        }
-    }
 }
 
 /// All sessions in listing order, and those that are skipped.

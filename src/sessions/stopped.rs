@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::door::{Door, SessionError};
+use super::door::{Door, NOT_RECORDED, SessionError};
 use crate::api::{
     Command, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, EventsQuery, FragmentsDocument,
     FragmentsQuery, JournalDocument, OneRequest, Query, Request, RequestDocument, RequestList, Requests,
-    SessionDocument, WaitingDocument, WhichRequests,
+    SessionDocument, State, WaitingDocument, WhichRequests,
 };
 use crate::capture::notify_started;
 use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, Unanswered};
@@ -84,6 +84,11 @@ pub(crate) fn answered<T>(session: &Found, asked: Result<T, Unanswered>) -> Resu
     }
 }
 
+/// The state of a session whose relay was running; `None` if it has exited.
+pub(crate) fn live_state(session: &Found) -> Result<Option<SessionDocument>, SessionError> {
+    answered(session, client::ask(&session.dir, &State, ANSWER_WAIT_MAX))
+}
+
 /// A query that the ledger of a stopped session answers too.
 pub(crate) trait LedgerQuery: Query<Document: Default> {
     fn read(&self, ledger: &mut OfflineLedger) -> Result<Self::Document, LedgerError>;
@@ -132,7 +137,7 @@ pub(crate) fn request(session: &Found, id: &str) -> Result<Option<RequestDocumen
     let Some(query) = OneRequest::of(id) else { return Ok(None) };
     match of_relay(session, &query) {
         Ok(None) => stored_request(session, id),
-        Err(error) if error.is_unknown_request() => Ok(None),
+        Err(error) if error.code() == "request_not_found" => Ok(None),
         answered => answered,
     }
 }
@@ -222,7 +227,7 @@ impl Read {
     /// The same; `None` if the session records nothing.
     pub(crate) fn query_recorded<Q: HistoryQuery>(&mut self, query: &Q) -> Result<Option<Q::Document>, SessionError> {
         match self.query(query) {
-            Err(error) if error.is_unrecorded() => Ok(None),
+            Err(error) if error.code() == NOT_RECORDED => Ok(None),
             answered => answered.map(Some),
         }
     }
@@ -277,10 +282,11 @@ pub(crate) fn history_of(session: &Found) -> History {
 /// The state of a session from its files, without its relay.
 pub(crate) fn stored_state(session: &Found) -> SessionDocument {
     SessionDocument {
+        session_id: session.id.clone(),
         generation: session.last_segment().map(|segment| segment.generation.to_string()),
         journal: JournalDocument { bytes: size_bytes(&session.journal_dir()).unwrap_or_default(), gaps: None },
         started_at: session.holder.as_ref().map(|holder| holder.started_at.clone()),
-        ..SessionDocument::new(session.id.clone(), Activity::Stopped)
+        ..SessionDocument::default()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::sessions::entry::{Entry, Folding, Key, Kind, Matcher};
 use crate::sessions::news::Read;
 use crate::sessions::news::Way;
 use crate::sessions::news::{Link, Overruling};
+use crate::sessions::poller::Call;
 use crate::sessions::timeline::Timeline;
 use crate::text::bytes;
 use crate::text::doc::{At, Doc, Room};
@@ -244,7 +245,7 @@ pub(super) fn ask(model: &mut Model, question: String) {
 /// Handles the key after that question.
 pub(super) fn overrule_or_not(model: &mut Model, asked: Overruling, does: Option<Action>) -> Vec<Command> {
     if does == Some(Action::Answer(AnswerKey::Yes)) {
-        return vec![Command::Overrule(asked)];
+        return vec![Command::Call(Call::Overrule(asked))];
     }
     say(model, Tone::Plain, "the denial stands");
     Vec::new()

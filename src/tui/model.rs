@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use crossterm::event::KeyEvent;
 use ratatui::layout::{Position, Size};
-use serde_json::Value;
 
 use super::form::{Field, Form, Stand};
 use super::key_times::Keys;
@@ -22,6 +21,7 @@ use crate::sessions::ask::{Ask, Details};
 use crate::sessions::diff::Diff;
 use crate::sessions::entry::{Entry, Folding, Key, Kind, Matcher, ThreadFacts};
 use crate::sessions::news::{Link, Live, News, Overruling, Read};
+use crate::sessions::poller::Call;
 use crate::sessions::rows::SessionRow;
 use crate::sessions::timeline::Timeline;
 use crate::text::doc::{At, Doc, Room};
@@ -490,21 +490,8 @@ pub(crate) enum Command {
     },
     /// Reads entries of the session.
     Read(Read),
-    /// Answers a request.
-    Respond {
-        request_id: String,
-        body: Value,
-    },
-    /// Sends a message to the model.
-    Say {
-        text: String,
-        /// The thread; `None` for that of the last turn.
-        thread_id: Option<String>,
-    },
-    /// Interrupts the turn of this thread, or of the last one.
-    Interrupt(Option<String>),
-    /// Overrules a denial.
-    Overrule(Overruling),
+    /// Calls the relay of the session.
+    Call(Call),
     /// Copies text to the clipboard of the terminal.
     Copy(String),
 }

@@ -16,8 +16,10 @@ use super::model::{About, Answering, AwaitedRead, DocumentSubject, Focus, Mode, 
 use super::model::{Command, UiEnd};
 use super::pointing::Mouse;
 use super::{browse, inbox, list, respond, review, threads};
+use crate::api::InputBody;
 use crate::sessions::ask::Ask;
 use crate::sessions::news::Link;
+use crate::sessions::poller::Call;
 use crate::text::doc::At;
 use crate::text::plain;
 
@@ -123,7 +125,7 @@ fn in_place(model: &mut Model, place: KeyPlace, does: Action, key: &KeyEvent) ->
             if thread_id.is_none() && threads::must_be_chosen(model) {
                 return threads::asked_for(model, "nothing is interrupted");
             }
-            return vec![Command::Interrupt(thread_id)];
+            return vec![Command::Call(Call::Interrupt(thread_id))];
         }
         (Action::Global(Global::Threads), true) => {
             threads::enter_or_leave(model);
@@ -201,7 +203,8 @@ fn send(model: &mut Model) -> Vec<Command> {
     }
     let Some(session) = &mut model.session else { return Vec::new() };
     session.is_saying = true;
-    vec![Command::Say { text: session.composer.text().to_owned(), thread_id: session.thread.clone() }]
+    let (text, thread_id) = (session.composer.text().to_owned(), session.thread.clone());
+    vec![Command::Call(Call::Say(InputBody { text, thread_id }))]
 }
 
 /// Shows a pending request, or the next one. If this session has none, attaches to another session that has one.

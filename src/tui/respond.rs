@@ -16,6 +16,7 @@ use super::pressed::{next_request, put_aside, say};
 use super::review;
 use crate::requests::form::in_one_line;
 use crate::requests::view::Gives;
+use crate::sessions::poller::Call;
 use crate::text::doc::At;
 
 /// The keys that answer the request, if keys do.
@@ -113,7 +114,7 @@ pub(super) fn reason(model: &mut Model, does: Action) -> Vec<Command> {
 fn send(session: &mut Session, body: serde_json::Value) -> Vec<Command> {
     let Some(shown) = &mut session.answering else { return Vec::new() };
     shown.is_sent = true;
-    vec![Command::Respond { request_id: shown.ask.id.clone(), body }]
+    vec![Command::Call(Call::Respond { request_id: shown.ask.id.clone(), body })]
 }
 
 /// Handles a key at a question or at the list of all answers.

@@ -19,7 +19,7 @@ use super::update::update;
 use super::view::view;
 use crate::config::NoticeSequence;
 use crate::sessions::news::News;
-use crate::sessions::poller::{self, Call, Looking};
+use crate::sessions::poller::{self, Looking};
 use crate::sessions::reader::{Following, Gone, Pages, Teller};
 use crate::sessions::source::Source;
 use crate::store::Found;
@@ -187,13 +187,7 @@ impl Beside {
             Command::PageDiff(diff) => self.page(&diff.doc, screen)?,
             Command::Detach => self.attached = None,
             Command::Attach { id, attachment } => self.attached = self.attach(&id, attachment)?,
-            Command::Look
-            | Command::Follow { .. }
-            | Command::Read(_)
-            | Command::Respond { .. }
-            | Command::Say { .. }
-            | Command::Interrupt(_)
-            | Command::Overrule(_) => {
+            Command::Look | Command::Follow { .. } | Command::Read(_) | Command::Call(_) => {
                 if let Some(attached) = &mut self.attached {
                     attached.carry_out(command)?;
                 }
@@ -236,24 +230,16 @@ impl Beside {
 
 impl Attached {
     fn carry_out(&mut self, command: Command) -> io::Result<()> {
-        let call = match command {
-            Command::Look => {
-                self.looking.now();
-                return Ok(());
-            }
+        match command {
+            Command::Look => self.looking.now(),
             Command::Follow { epoch } => {
                 self._following = None;
                 self._following = Some(self.source.follow(&self.found, epoch, self.teller.clone())?);
-                return Ok(());
             }
-            Command::Read(wanted) => {
-                self.pages.read(wanted);
-                return Ok(());
+            Command::Read(wanted) => self.pages.read(wanted),
+            Command::Call(call) => {
+                poller::run(call, Arc::clone(&self.source), self.found.clone(), self.teller.clone())?;
             }
-            Command::Respond { request_id, body } => Call::Respond { request_id, body },
-            Command::Say { text, thread_id } => Call::Say { text, thread_id },
-            Command::Interrupt(thread_id) => Call::Interrupt(thread_id),
-            Command::Overrule(asked) => Call::Overrule(asked),
             Command::Quit(_)
             | Command::Suspend
             | Command::Retake
@@ -264,8 +250,8 @@ impl Attached {
             | Command::PageDiff(_)
             | Command::Detach
             | Command::Attach { .. }
-            | Command::Copy(_) => return Ok(()),
-        };
-        poller::run(call, Arc::clone(&self.source), self.found.clone(), self.teller.clone())
+            | Command::Copy(_) => {}
+        }
+        Ok(())
     }
 }

@@ -20,14 +20,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::CliError;
-use super::offline::{Read, answered};
+use super::offline::{Read, live_state};
 use super::{NO_SUCH_THREAD, select_session, threads};
 use crate::api::{
     ActionDocument, ActionsQuery, Cursor, EventDocument, EventPage, EventStreamQuery, EventsQuery, GapReason, Limit,
-    Query as _, State, Verbatim, gap_event,
+    Query as _, Verbatim, gap_event,
 };
 use crate::config::Environment;
-use crate::control::client::{self, ANSWER_WAIT_MAX};
 use crate::control::{Listener, Listening, Received};
 use crate::store::{Found, Otherwise};
 pub(super) use events::{EventsArguments, run_events};
@@ -331,7 +330,7 @@ pub(super) fn known(read: &mut Read) -> Result<Vec<String>, CliError> {
     let session = &read.session;
     // A new thread has no messages yet.
     if session.is_still_live()
-        && let Some(document) = answered(session, client::ask(&session.dir, &State, ANSWER_WAIT_MAX))?
+        && let Some(document) = live_state(session)?
     {
         let live = document.threads.into_iter().map(|thread| thread.thread_id);
         threads.extend(live.filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());

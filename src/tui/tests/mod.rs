@@ -21,6 +21,7 @@ use super::model::{Colours, Model};
 use super::model::{Command, Event};
 use super::pressed::attach;
 use super::update::update;
+use crate::api::InputBody;
 use crate::history::Activity;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::sessions::ask::of_row;
@@ -28,6 +29,7 @@ use crate::sessions::entry::{Key, Spot};
 use crate::sessions::event_testing::session_event;
 use crate::sessions::news::{First, News, Sent, SentInto};
 use crate::sessions::news::{Link, Live};
+use crate::sessions::poller::Call;
 use crate::sessions::timeline::{SessionEvent, Timeline};
 use crate::text::Zone;
 
@@ -262,11 +264,13 @@ impl Play {
         drawn(&mut self.model, self.now_us);
         for command in commands {
             self.done.push(match command {
-                Command::Respond { request_id, body } => format!("respond {request_id} {body}"),
-                Command::Say { text, thread_id: None } => format!("say {text:?}"),
-                Command::Say { text, thread_id: Some(thread) } => format!("say {text:?} to {thread}"),
-                Command::Interrupt(thread_id) => format!("interrupt {}", thread_id.unwrap_or_default()),
-                Command::Overrule(asked) => format!("overrule {} {:?}", asked.review_id, asked.applies),
+                Command::Call(Call::Respond { request_id, body }) => format!("respond {request_id} {body}"),
+                Command::Call(Call::Say(InputBody { text, thread_id: None })) => format!("say {text:?}"),
+                Command::Call(Call::Say(InputBody { text, thread_id: Some(thread) })) => {
+                    format!("say {text:?} to {thread}")
+                }
+                Command::Call(Call::Interrupt(thread_id)) => format!("interrupt {}", thread_id.unwrap_or_default()),
+                Command::Call(Call::Overrule(asked)) => format!("overrule {} {:?}", asked.review_id, asked.applies),
                 Command::Look => continue,
                 Command::Ring => {
                     self.rings += 1;
