@@ -41,7 +41,7 @@ mod tests {
     use crate::protocol::named;
 
     named! {
-        pub(crate) open enum Colour {
+        open enum Colour {
             Red = "red",
         }
     }
