@@ -254,6 +254,7 @@ impl EventPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::NewerName;
 
     #[test]
     fn reason_of_a_newer_relay_is_a_gap() {
@@ -264,6 +265,6 @@ mod tests {
         };
         assert_eq!(page("null"), None);
         assert_eq!(page(r#""new_epoch""#), Some(GapReason::NewEpoch));
-        assert_eq!(page(r#""of-tomorrow""#), Some(GapReason::Newer("of-tomorrow")));
+        assert_eq!(page(r#""of-tomorrow""#), Some(GapReason::Newer(NewerName::of("of-tomorrow"))));
     }
 }

@@ -302,7 +302,7 @@ mod tests {
         assert_eq!((&*read.request_id, &*read.request_type), ("r", ""));
         assert_eq!(
             read.thread.flatten().map(|thread| thread.kind),
-            Some(crate::protocol::ThreadKind::Newer("of-tomorrow"))
+            Some(crate::protocol::ThreadKind::Newer(crate::protocol::NewerName::of("of-tomorrow")))
         );
         assert_eq!(read.more["x"], 1);
     }

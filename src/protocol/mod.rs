@@ -35,7 +35,7 @@ pub(crate) use method::{
     names_method_with_secret_members, names_secret_method, stand_in,
 };
 
-pub(crate) use newer::newer_name;
+pub(crate) use newer::NewerName;
 pub(crate) use review::{Denial, overruled_review, review_widens};
 pub(crate) use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind, ThreadSettings, cwd_in};
 pub(crate) use word::Word;
@@ -50,7 +50,7 @@ macro_rules! named {
         $vis enum $enum {
             $($(#[$doc])* $variant,)*
             /// A name that only a newer relay has.
-            Newer(&'static str),
+            Newer($crate::protocol::NewerName),
         }
 
         impl $enum {
@@ -59,7 +59,7 @@ macro_rules! named {
             $vis fn name(self) -> &'static str {
                 match self {
                     $($enum::$variant => $name,)*
-                    $enum::Newer(name) => name,
+                    $enum::Newer(newer) => newer.name(),
                 }
             }
         }
@@ -75,7 +75,7 @@ macro_rules! named {
                 let name: std::borrow::Cow<'de, str> = serde::Deserialize::deserialize(deserializer)?;
                 Ok(match &*name {
                     $($name => $enum::$variant,)*
-                    newer => $enum::Newer($crate::protocol::newer_name(newer)),
+                    newer => $enum::Newer($crate::protocol::NewerName::of(newer)),
                 })
             }
         }

@@ -77,7 +77,7 @@ pub(super) fn state(state: Option<Activity>) -> (&'static str, &'static str) {
         Some(Activity::Thinking) => ("Thinking", "busy"),
         Some(Activity::Idle) => ("Idle", ""),
         Some(Activity::Stopped) => ("Stopped", ""),
-        Some(Activity::Newer(name)) => (name, ""),
+        Some(Activity::Newer(newer)) => (newer.name(), ""),
         None => ("Does not answer", "bad"),
     }
 }

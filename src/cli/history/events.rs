@@ -191,7 +191,7 @@ impl Shown {
             (Some(GapReason::PersistenceError), _) => {
                 say(&format!("some recorded messages are not indexed yet; see `codex-shim status{at}`"));
             }
-            (Some(GapReason::Newer(reason)), _) => say(&format!("some events are missing ({reason})")),
+            (Some(GapReason::Newer(reason)), _) => say(&format!("some events are missing ({})", reason.name())),
             (Some(GapReason::JournalGap) | None, _) => {}
         }
     }

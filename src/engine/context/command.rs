@@ -142,7 +142,9 @@ pub struct PushedCommand {
 fn known_provenance<'de, D: Deserializer<'de>>(from: D) -> Result<Provenance, D::Error> {
     let provenance = Provenance::deserialize(from)?;
     match provenance.source {
-        Origin::Newer(name) => Err(D::Error::unknown_variant(name, &["push", "exec", "hook", "shell", "watch-pty"])),
+        Origin::Newer(newer) => {
+            Err(D::Error::unknown_variant(newer.name(), &["push", "exec", "hook", "shell", "watch-pty"]))
+        }
         Origin::Push | Origin::Exec | Origin::Hook | Origin::Shell | Origin::WatchPty => Ok(provenance),
     }
 }

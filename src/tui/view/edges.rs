@@ -148,7 +148,7 @@ pub(super) fn in_words(state: Activity) -> &'static str {
         Activity::WaitingInput => "waits for an answer",
         Activity::Idle => "idle",
         Activity::Stopped => "server stopped",
-        Activity::Newer(name) => name,
+        Activity::Newer(newer) => newer.name(),
     }
 }
 
