@@ -351,12 +351,14 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
+    /// The id of a session that was asked, and the name of the thread that asked.
+    type Asked = (String, Option<String>);
+
     /// Sessions of which the live ones are asked. A look at `broken` panics.
     #[derive(Debug, Default)]
     struct Sessions {
         of: Vec<(&'static str, bool)>,
-        /// The ids of the sessions that were asked, and the threads that asked.
-        asked: Mutex<Vec<(String, Option<String>)>>,
+        asked: Mutex<Vec<Asked>>,
     }
 
     impl Sessions {
@@ -420,7 +422,7 @@ mod tests {
     }
 
     /// The ids of the rows of the first two polls, and what was asked.
-    fn polls(of: &[(&'static str, bool)]) -> (Vec<Vec<String>>, Vec<(String, Option<String>)>) {
+    fn polls(of: &[(&'static str, bool)]) -> (Vec<Vec<String>>, Vec<Asked>) {
         let sessions = Arc::new(Sessions { of: of.to_vec(), ..Sessions::default() });
         let source: Arc<dyn Source> = Arc::clone(&sessions) as Arc<dyn Source>;
         let (tell, told) = sync_channel(2);
