@@ -44,7 +44,7 @@ pub(crate) use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, p
 pub(crate) use stored::Start;
 pub(crate) use subject::{in_permissions, is_plain_id, name_of};
 pub(crate) use turn::{Runs, TurnEnded, TurnEvents};
-pub(crate) use views::{Views, with_left_out};
+pub(crate) use views::{Views, text, with_left_out};
 pub(crate) use wire::{
     Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, UsageSum, VERSION,
     Waited, Whole,

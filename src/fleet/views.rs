@@ -116,7 +116,8 @@ fn session_of(row: &Request) -> &str {
     row.session.as_ref().and_then(|session| session.session_id.as_deref()).unwrap_or_default()
 }
 
-fn text<'a>(value: &'a Value, member: &str) -> &'a str {
+/// The text of a member; empty if it is not a string.
+pub(crate) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
 

@@ -18,10 +18,9 @@ use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::requests::text;
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, NO_SUCH_SESSION, NOT_RUNNING, USAGE, say};
 use crate::config::{Environment, Flags, Settings};
-use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question, name_of};
+use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question, name_of, text};
 pub(super) use views::{session_named, views};
 
 /// Exit status: no such host.

@@ -10,7 +10,6 @@ mod send;
 mod show;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::{CliError, Done};
 use super::{screen, select_session};
@@ -40,11 +39,6 @@ pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<
 fn running(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {
     let session = select_session::one(flag, Otherwise::None, environment)?;
     if session.live { Ok(session) } else { Err(CliError::not_running(&session)) }
-}
-
-/// The text of a member; empty if it is not a string.
-pub(super) fn text<'a>(value: &'a Value, member: &str) -> &'a str {
-    value[member].as_str().unwrap_or_default()
 }
 
 #[must_use = "a tool whose output is lost ends with this status"]
