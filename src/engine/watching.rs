@@ -644,7 +644,7 @@ mod tests {
             (ASKED, PARAMS, accept, api, PARAMS, [sent].as_slice(), [].as_slice()),
             (ASKED, PARAMS, accept, client, PARAMS, &[sent], &[]),
             (ASKED, PARAMS, r#"{"error":{"code":1,"message":"no"}}"#, client, PARAMS, &[refused], &[]),
-            (ASKED, PARAMS, accept, api, OTHER, &[], &["opens g-5.2"]),
+            (ASKED, PARAMS, accept, api, OTHER, &[], &["is unsure of g-5", "opens g-5.2"]),
             (USER_INPUT, QUESTION, omitted, api, QUESTION, &[], reopened),
         ] {
             let line = format!(r#"{{"id":5,"method":"{method}","params":{again}}}"#);

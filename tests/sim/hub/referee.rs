@@ -931,7 +931,8 @@ impl Referee {
             let asked = &mut self.rows[ours.row];
             if is_resent {
                 self.happened.count(Event::SentAgain);
-                (ours.mark, asked.over, is_sent_again) = (None, None, true);
+                // The server has not read all of it.
+                (ours.mark, asked.over, asked.may_be_lost, is_sent_again) = (None, None, false, true);
             } else {
                 ours.is_lost = true;
             }
