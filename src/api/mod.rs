@@ -36,7 +36,7 @@ pub(crate) use event::{
     gap_event,
 };
 pub(crate) use parameter::{EpochId, Limit, Moment, Parameter, Parameters};
-pub(crate) use query::{Query, State};
+pub(crate) use query::{Query, State, Transcript};
 pub use request::Request;
 pub(crate) use request::{
     LEFT_OUT_FOR_SIZE, OneRequest, RequestDocument, RequestList, RequestSession, Requests, Responded, StoredAnswer,
@@ -50,7 +50,7 @@ pub(crate) use session::{
 };
 pub(crate) use session_list::ListedSession;
 pub(crate) use thread_list::ListedThread;
-pub(crate) use transcript::{Transcript, TranscriptDocument};
+pub(crate) use transcript::TranscriptDocument;
 
 pub(crate) use crate::history::{ApprovalDocument, Content, Entry, ItemDocument, Said};
 pub(crate) use turn::TurnReply;

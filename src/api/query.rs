@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::session::SessionDocument;
+use super::transcript::TranscriptDocument;
 
 /// A question to a session. It changes nothing.
 pub(crate) trait Query {
@@ -22,5 +23,19 @@ impl Query for State {
 
     fn path(&self) -> String {
         "/sessions/self".to_owned()
+    }
+}
+
+/// The finished entries of a thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transcript {
+    pub thread_id: String,
+}
+
+impl Query for Transcript {
+    type Document = TranscriptDocument;
+
+    fn path(&self) -> String {
+        format!("/sessions/self/threads/{}/transcript", self.thread_id)
     }
 }

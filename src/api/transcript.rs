@@ -3,22 +3,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::query::Query;
-
-/// The finished entries of a thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Transcript {
-    pub thread_id: String,
-}
-
-impl Query for Transcript {
-    type Document = TranscriptDocument;
-
-    fn path(&self) -> String {
-        format!("/sessions/self/threads/{}/transcript", self.thread_id)
-    }
-}
-
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct TranscriptDocument {
     #[serde(default)]

@@ -81,13 +81,13 @@ impl Refused {
     /// Reads the response with a refusal.
     pub(crate) fn of(answer: Answer) -> Refused {
         #[derive(Deserialize)]
-        struct Document {
+        struct RefusalDocument {
             detail: Refused,
         }
         let text = || String::from_utf8_lossy(&answer.body).trim_end().to_owned();
         let unread =
             |_| Refused { message: format!("it answered {}: {}", answer.status, text()), ..Refused::default() };
-        let read = serde_json::from_slice(&answer.body).map(|Document { detail }| detail);
+        let read = serde_json::from_slice(&answer.body).map(|RefusalDocument { detail }| detail);
         let mut refused = read.unwrap_or_else(unread);
         // Our tools ask only for what a relay of their own version has.
         if UNKNOWN_CALL.contains(&&*refused.code) {

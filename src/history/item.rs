@@ -86,7 +86,7 @@ pub(crate) fn hides(display_mode: Option<&str>) -> bool {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Item {
+pub(super) struct ThreadItem {
     pub(super) kind: ItemKind,
     members: Map<String, Value>,
 }
@@ -115,33 +115,33 @@ const SAID: [&str; 20] = [
     "processId",
 ];
 
-impl Item {
+impl ThreadItem {
     /// Parses the item of a notification; `None` if it has no type. A member that cannot be parsed hides no other.
-    pub(super) fn read(params: Params<'_>) -> Option<Item> {
-        Item::of_raw(params.members()?.get("item")?)
+    pub(super) fn read(params: Params<'_>) -> Option<ThreadItem> {
+        ThreadItem::of_raw(params.members()?.get("item")?)
     }
 
     /// Parses an item.
-    pub(super) fn of_raw(raw: &RawValue) -> Option<Item> {
+    pub(super) fn of_raw(raw: &RawValue) -> Option<ThreadItem> {
         if let Ok(members) = serde_json::from_str(raw.get()) {
-            return Item::of(members);
+            return ThreadItem::of(members);
         }
         let members = Members::of(raw)?;
         let parsed = |(name, raw): (&str, &RawValue)| Some((name.to_owned(), serde_json::from_str(raw.get()).ok()?));
-        Item::of(members.iter().filter_map(parsed).collect())
+        ThreadItem::of(members.iter().filter_map(parsed).collect())
     }
 
     /// The masked item; masking comes first so that a later cut cannot split a key.
-    pub(super) fn masked(&self) -> Item {
+    pub(super) fn masked(&self) -> ThreadItem {
         let json = masked_json(Value::Object(self.members.clone()).to_string());
         let members = serde_json::from_str(&json).unwrap_or_default();
-        Item { kind: self.kind, members }
+        ThreadItem { kind: self.kind, members }
     }
 
     /// Builds an item from its members.
-    pub(super) fn of(members: Map<String, Value>) -> Option<Item> {
+    pub(super) fn of(members: Map<String, Value>) -> Option<ThreadItem> {
         let kind = ItemKind::of(members.get("type")?.as_str()?);
-        Some(Item { kind, members })
+        Some(ThreadItem { kind, members })
     }
 
     pub(super) fn id(&self) -> Option<&str> {
@@ -341,7 +341,7 @@ impl Weigh for ToolCall {
 
 impl ToolCall {
     /// Reads it from an item.
-    pub(super) fn of_item(item: &Item) -> ToolCall {
+    pub(super) fn of_item(item: &ThreadItem) -> ToolCall {
         let changes = item.changes().map(FileChange::all).filter(|changes| !changes.is_empty());
         let path = changes.as_ref().and_then(|changes| changes.iter().find_map(|change| change.path));
         ToolCall {
@@ -412,7 +412,7 @@ pub(super) struct ToolDetails {
 }
 
 impl ToolDetails {
-    pub(super) fn of(item: &Item) -> Option<ToolDetails> {
+    pub(super) fn of(item: &ThreadItem) -> Option<ToolDetails> {
         let changes = item.changes().map(Value::to_string);
         let (command, cwd) = match &changes {
             Some(_) => (None, None),
@@ -451,7 +451,7 @@ mod tests {
             for (item_type, text) in [("agentMessage", expect), ("plan", "secret")] {
                 let params =
                     format!(r#"{{"item":{{"type":"{item_type}","text":"secret","moderation":{moderation}}}}}"#);
-                let item = Item::read(Params::Written(&params)).expect("BUG: a test gives items");
+                let item = ThreadItem::read(Params::Written(&params)).expect("BUG: a test gives items");
                 assert_eq!(item.text().as_deref(), Some(text), "{params}");
             }
         }
@@ -461,7 +461,7 @@ mod tests {
     fn items_describe_their_action() {
         let check = |item: &str, expect: &str| {
             let params = format!(r#"{{"item":{{"type":"x",{}}}"#, &item[1..]);
-            let item = Item::read(Params::Written(&params)).expect("BUG: a test gives items");
+            let item = ThreadItem::read(Params::Written(&params)).expect("BUG: a test gives items");
             assert_eq!(in_words(&ToolCall::of_item(&item)), expect);
         };
         check(r#"{"command":"ls","cwd":"/w"}"#, "x|ls|/w|~|~");

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::item::Item;
+use super::item::ThreadItem;
 use super::record_event::{Params, name};
 use super::turn::{TurnEnd, number};
 use crate::protocol::{Method, PastForm};
@@ -51,7 +51,7 @@ pub(super) struct Past<'a> {
 pub(super) struct Part {
     pub(super) turn_id: String,
     /// Finished items, in order.
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<ThreadItem>,
     /// `None` if the turn goes on, or if the response does not say.
     pub(super) end: Option<TurnEnd>,
     /// When the turn ended, or else began, in microseconds since the Unix epoch.
@@ -130,10 +130,10 @@ impl Part {
         let goes_on = turn.text("status")? == "inProgress";
         let view = turn.text("itemsView");
         let items = turn.get("items").and_then(elements).unwrap_or_default();
-        let is_finished = |item: &Item| !goes_on || (item.has_end() && !item.is_in_progress());
+        let is_finished = |item: &ThreadItem| !goes_on || (item.has_end() && !item.is_in_progress());
         Some(Part {
             turn_id: bounded(turn.text("id")?),
-            items: items.into_iter().filter_map(Item::of_raw).filter(is_finished).collect(),
+            items: items.into_iter().filter_map(ThreadItem::of_raw).filter(is_finished).collect(),
             end: (!goes_on).then(|| TurnEnd::of(Some(&turn))),
             at_us: seconds_us(number(&turn, "completedAt").or_else(|| number(&turn, "startedAt"))),
             lacks_items: view.as_deref() == Some("notLoaded"),
@@ -149,7 +149,7 @@ fn seconds_us(seconds: Option<u64>) -> Option<u64> {
 /// An entry of a page of items.
 struct Entry {
     turn_id: String,
-    item: Option<Item>,
+    item: Option<ThreadItem>,
     /// The end of the turn, and its time.
     end: Option<(TurnEnd, Option<u64>)>,
 }
@@ -158,7 +158,7 @@ impl Entry {
     /// Reads an item with its turn; `None` if it is invalid or not finished.
     fn of_item(raw: &RawValue) -> Option<Entry> {
         let entry = Members::of(raw)?;
-        let mut item = Item::of_raw(entry.get("item")?)?;
+        let mut item = ThreadItem::of_raw(entry.get("item")?)?;
         for name in ["startedAtMs", "completedAtMs"] {
             item.has_time(name, number(&entry, name));
         }

@@ -11,7 +11,7 @@
 use super::bounded::{EXCERPT_CHARS_MAX, cut, cut_plain, latency_ms, masked_start, preview};
 use super::conversation::{Change, Conversation, Step, Tool};
 use super::groups::Group;
-use super::item::{Item, ToolCall, tool_of_piece};
+use super::item::{ThreadItem, ToolCall, tool_of_piece};
 use super::request::{End, Request, RequestState};
 use super::review::{Overruled, Review, is_review};
 use super::turn::{Failure, OUTPUT_CHARS_MAX, STREAM_CLOSED, Turn, TurnEnd, TurnEvent};
@@ -190,7 +190,7 @@ fn reported(step: &Step<'_>, row: impl FnOnce(&ItemPlace) -> ToolRow) -> ToolRow
     ToolRow { raw_payload_json: payload, ..row(&place) }
 }
 
-fn completed(item: &Item, tool: Option<&Tool>, place: &ItemPlace, at_us: u64) -> ToolRow {
+fn completed(item: &ThreadItem, tool: Option<&Tool>, place: &ItemPlace, at_us: u64) -> ToolRow {
     let event = match item.status() {
         Some("failed") => ToolEvent::Failed,
         Some("declined") => ToolEvent::Declined,

@@ -18,7 +18,7 @@ use super::diffs::{Came, Snapshot, digest};
 use super::entry::{
     AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Entry, ErrorDocument, OVERRULED, PlanDocument, TurnDiff,
 };
-use super::item::Item;
+use super::item::ThreadItem;
 use super::past::{Part, Past};
 use super::request::{End, Request};
 use super::review::Overruled;
@@ -200,7 +200,7 @@ impl Transcript {
         }
     }
 
-    fn item(&mut self, spot: Spot<'_>, item: &Item, entries: &mut Vec<EntryRow>) {
+    fn item(&mut self, spot: Spot<'_>, item: &ThreadItem, entries: &mut Vec<EntryRow>) {
         let item = item.masked();
         let spot = Spot { at_us: item.at_us().unwrap_or(spot.at_us), ..spot };
         let content = item.content();
@@ -266,11 +266,11 @@ impl Transcript {
                 continue;
             }
             // Numbers are new in each reading.
-            let is_told = |item: &Item| {
+            let is_told = |item: &ThreadItem| {
                 let said = item.kind.role().zip(item.text()).filter(|_| item.id().is_some_and(is_item_number));
                 said.is_some_and(|(role, text)| self.seen_live.knows(&[&thread_id, role, &text]))
             };
-            let fresh: Vec<&Item> = items.iter().filter(|item| !is_told(item)).collect();
+            let fresh: Vec<&ThreadItem> = items.iter().filter(|item| !is_told(item)).collect();
             if fresh.is_empty() && !items.is_empty() {
                 continue;
             }

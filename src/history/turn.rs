@@ -11,7 +11,7 @@ use super::bounded::{
 };
 use super::diffs::Diffs;
 use super::entry::{EndDocument, PlanDocument, PlanStep, Tokens, Usage};
-use super::item::{Item, ItemKind};
+use super::item::{ItemKind, ThreadItem};
 use super::record_event::{Params, name};
 use crate::engine::Need;
 use crate::journal::Position;
@@ -326,7 +326,7 @@ impl Thread {
     }
 
     /// An item of a turn is complete.
-    pub(super) fn has_item(&mut self, turn_id: &str, item: &Item, item_id: Option<&str>, place_us: u64) {
+    pub(super) fn has_item(&mut self, turn_id: &str, item: &ThreadItem, item_id: Option<&str>, place_us: u64) {
         self.compacts(turn_id, item);
         if let Some(turn) = self.running_mut(turn_id) {
             turn.items += 1;
@@ -343,7 +343,7 @@ impl Thread {
     }
 
     /// Notes whether an item is the compaction of its turn.
-    pub(super) fn compacts(&mut self, turn_id: &str, item: &Item) {
+    pub(super) fn compacts(&mut self, turn_id: &str, item: &ThreadItem) {
         if item.kind == ItemKind::Compaction {
             self.compacting = Some(turn_id.to_owned());
         }

@@ -16,7 +16,7 @@ use super::entry::{
     AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ErrorDocument, ItemDocument, OVERRULED,
     PlanDocument, ReviewDocument, TurnDiff,
 };
-use super::item::{Item, ItemKind, OUTPUT_BYTES_MAX, ToolDetails};
+use super::item::{ItemKind, OUTPUT_BYTES_MAX, ThreadItem, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use super::request::{End, Request};
 use super::review::Overruled;
@@ -385,7 +385,7 @@ impl View<'_> {
         }
     }
 
-    fn item_started(&mut self, item: &Item) {
+    fn item_started(&mut self, item: &ThreadItem) {
         match item.kind {
             ItemKind::User | ItemKind::Assistant | ItemKind::Reasoning | ItemKind::Plan | ItemKind::Aside => {}
             ItemKind::Compaction => self.status(Ended::Compaction, "in_progress"),
@@ -399,7 +399,7 @@ impl View<'_> {
         }
     }
 
-    fn item_completed(&mut self, item: &Item) {
+    fn item_completed(&mut self, item: &ThreadItem) {
         match item.kind {
             ItemKind::Compaction => self.status(Ended::Compaction, "completed"),
             ItemKind::Aside => {}

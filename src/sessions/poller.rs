@@ -86,10 +86,14 @@ pub(crate) fn list(
 }
 
 /// A session's document, and the requests that wait for a person.
-type Polled = (SessionDocument, Vec<Waiting>);
+type SessionLook = (SessionDocument, Vec<Waiting>);
 
 /// A poll that panics is a session that does not answer. What was known of it is forgotten.
-fn polled_or_lost(source: &dyn Source, session: &Found, requests: &mut Requests) -> Result<Polled, Option<String>> {
+fn polled_or_lost(
+    source: &dyn Source,
+    session: &Found,
+    requests: &mut Requests,
+) -> Result<SessionLook, Option<String>> {
     catch_unwind(AssertUnwindSafe(|| polled(source, session, requests))).unwrap_or_else(|_| {
         *requests = Requests::default();
         Err(None)
@@ -97,7 +101,7 @@ fn polled_or_lost(source: &dyn Source, session: &Found, requests: &mut Requests)
 }
 
 /// `Err` has the words for a session that cannot answer, if they are known.
-fn polled(source: &dyn Source, session: &Found, requests: &mut Requests) -> Result<Polled, Option<String>> {
+fn polled(source: &dyn Source, session: &Found, requests: &mut Requests) -> Result<SessionLook, Option<String>> {
     let document = source.state(session).map_err(|error| error.away().map(str::to_owned))?;
     requests.read(source, session, &document);
     let waiting = requests.asks.iter().filter(|ask| ask.is_for_human());
@@ -106,7 +110,7 @@ fn polled(source: &dyn Source, session: &Found, requests: &mut Requests) -> Resu
 }
 
 /// The row of a session; one that has stopped was not polled.
-fn row(session: &Found, polled: Option<Result<Polled, Option<String>>>) -> SessionRow {
+fn row(session: &Found, polled: Option<Result<SessionLook, Option<String>>>) -> SessionRow {
     let (document, waiting, away) = match polled {
         Some(Ok((document, waiting))) => (Some(document), waiting, None),
         Some(Err(away)) => (None, Vec::new(), away),

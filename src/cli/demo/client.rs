@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::message::Message;
-use super::{Outcome, line_of, write_line};
+use super::{DemoResult, line_of, write_line};
 
 /// Timeout of every wait. It only bounds a hang: on a machine that is busy with a build, a relay and its server take many
 /// seconds to start.
@@ -31,7 +31,7 @@ pub(super) fn listen_for_the_end() -> std::io::Result<()> {
 }
 
 /// Fails if a signal has told the demo to end.
-pub(super) fn check_told_to_end() -> Outcome<()> {
+pub(super) fn check_told_to_end() -> DemoResult<()> {
     if TOLD_TO_END.load(Ordering::Relaxed) { Err("interrupted".to_owned()) } else { Ok(()) }
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Client {
 
 impl Client {
     /// Starts `command` with piped stdio.
-    pub(super) fn start(mut command: Command) -> Outcome<Client> {
+    pub(super) fn start(mut command: Command) -> DemoResult<Client> {
         let mut child = command.spawn().map_err(|error| format!("start {:?}: {error}", command.get_program()))?;
         let stdout = child.stdout.take().ok_or("the relay has no stdout")?;
         let stdin = child.stdin.take();
@@ -74,12 +74,12 @@ impl Client {
         Ok(Client { child, stdin, lines, stderr, received: Vec::new() })
     }
 
-    pub(super) fn send(&mut self, message: &Value) -> Outcome<()> {
+    pub(super) fn send(&mut self, message: &Value) -> DemoResult<()> {
         self.write(&line_of(message))
     }
 
     /// Waits for a message and skips those before it.
-    pub(super) fn wait(&mut self, wanted: impl Fn(&Message) -> bool) -> Outcome<Message> {
+    pub(super) fn wait(&mut self, wanted: impl Fn(&Message) -> bool) -> DemoResult<Message> {
         loop {
             let line = self.next()?;
             let message = Message::parse(&line)?;
@@ -91,7 +91,7 @@ impl Client {
     }
 
     /// The time from sending a line to receiving its echo.
-    pub(super) fn round_trip(&mut self, message: &Value) -> Outcome<Duration> {
+    pub(super) fn round_trip(&mut self, message: &Value) -> DemoResult<Duration> {
         let line = line_of(message);
         let began = Instant::now();
         self.write(&line)?;
@@ -101,7 +101,7 @@ impl Client {
 
     /// Writes lines as fast as possible, kills the server process once `lines_min` have come back, and returns all received
     /// lines.
-    pub(super) fn storm_until_killed(&mut self, lines_min: usize) -> Outcome<Vec<String>> {
+    pub(super) fn storm_until_killed(&mut self, lines_min: usize) -> DemoResult<Vec<String>> {
         let mut stdin = self.stdin.take().ok_or("stdin is closed")?;
         let writer = std::thread::spawn(move || {
             for number in 0u64.. {
@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Closes stdin and returns all received lines.
-    pub(super) fn finish(mut self) -> Outcome<Vec<String>> {
+    pub(super) fn finish(mut self) -> DemoResult<Vec<String>> {
         drop(self.stdin.take());
         let mut received = std::mem::take(&mut self.received);
         received.extend(self.lines.iter());
@@ -134,7 +134,7 @@ impl Client {
         if status.success() { Ok(received) } else { Err(format!("the relay ended with {status}")) }
     }
 
-    fn next(&mut self) -> Outcome<String> {
+    fn next(&mut self) -> DemoResult<String> {
         let began = Instant::now();
         loop {
             match self.lines.recv_timeout(LOOK_EVERY) {
@@ -164,7 +164,7 @@ impl Client {
         format!("the relay ended too early with {status}{said}")
     }
 
-    fn write(&mut self, line: &str) -> Outcome<()> {
+    fn write(&mut self, line: &str) -> DemoResult<()> {
         write_line(self.stdin.as_mut().ok_or("stdin is closed")?, line)
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
 use super::message::{CallResult, Message};
 use super::websocket::WebSocketClient;
-use super::{Folder, Outcome, PLAYED_TIMES, Stage, at_the_side, holds, without_shell};
+use super::{DemoResult, Folder, PLAYED_TIMES, Stage, at_the_side, holds, without_shell};
 use crate::api::{OneRequest, Request, Requests, ServerDocument, State, WhichRequests};
 use crate::files;
 use crate::hub::process;
@@ -45,7 +45,7 @@ const HOME: &str = "hub";
 const LOG: &str = "hub.log";
 
 /// Shows the hub.
-pub(super) fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
+pub(super) fn show(folder: &Folder, stage: &mut Stage) -> DemoResult<()> {
     stage.title(&format!("codex-shim {}: an editor, a terminal, and one codex", env!("CARGO_PKG_VERSION")));
     let mut hub = Hub::start(folder)?;
     let mut received = Vec::new();
@@ -110,7 +110,7 @@ struct Hub<'a> {
 
 impl<'a> Hub<'a> {
     /// Writes the script in the place of codex, starts the hub, and waits until it listens.
-    fn start(folder: &'a Folder) -> Outcome<Hub<'a>> {
+    fn start(folder: &'a Folder) -> DemoResult<Hub<'a>> {
         let failed = |error: std::io::Error| format!("create {}: {error}", folder.dir.display());
         let codex = folder.dir.join("codex");
         let quoted = |path: &std::path::Path| path.to_string_lossy().replace('\'', r"'\''");
@@ -130,7 +130,7 @@ impl<'a> Hub<'a> {
     }
 
     /// Starts the hub, and waits until it listens.
-    fn restart(&mut self) -> Outcome<()> {
+    fn restart(&mut self) -> DemoResult<()> {
         let failed = |error: std::io::Error| format!("start the hub: {error}");
         let mut command = self.folder.shim(HOME, &["hub", "--session", "demo", "--no-default-socket", "--codex"]);
         command.arg(&self.codex).env("CODEX_HOME", self.folder.dir.join("codex-home")).env("HOME", &self.folder.dir);
@@ -173,18 +173,18 @@ impl<'a> Hub<'a> {
     }
 
     /// The server, as the hub tells.
-    fn server(&self) -> Outcome<ServerDocument> {
+    fn server(&self) -> DemoResult<ServerDocument> {
         let document = at_the_side(&self.session(), &State)?;
         document.hub.map(|hub| hub.server).ok_or_else(|| "the hub tells nothing of its server".to_owned())
     }
 
     /// All requests in the ledger.
-    fn rows(&self) -> Outcome<Vec<Request>> {
+    fn rows(&self) -> DemoResult<Vec<Request>> {
         at_the_side(&self.session(), &Requests(WhichRequests::All)).map(|list| list.requests)
     }
 
     /// The only row of a request, once it has this status.
-    fn row(&self, asked: &Message, status: &str) -> Outcome<Request> {
+    fn row(&self, asked: &Message, status: &str) -> DemoResult<Request> {
         let began = Instant::now();
         loop {
             let mut rows = self.rows()?;
@@ -201,19 +201,19 @@ impl<'a> Hub<'a> {
     }
 
     /// How many answers to a request the ledger has.
-    fn answers(&self, row: &Request) -> Outcome<usize> {
+    fn answers(&self, row: &Request) -> DemoResult<usize> {
         let one = OneRequest::of(&row.request_id).ok_or("the request has no id")?;
         at_the_side(&self.session(), &one).map(|document| document.answers.len())
     }
 
-    fn kill(&mut self) -> Outcome<()> {
+    fn kill(&mut self) -> DemoResult<()> {
         let mut process = self.process.take().ok_or("no hub runs")?;
         process.kill().and_then(|()| process.wait()).map_err(|error| format!("kill the hub: {error}"))?;
         Ok(())
     }
 
     /// Ends the hub with SIGTERM, and its server.
-    fn end(&mut self) -> Outcome<()> {
+    fn end(&mut self) -> DemoResult<()> {
         let ended = self.end_hub();
         if let Some(mut server) = process::recorded(&self.session()) {
             server.stop();
@@ -242,7 +242,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn connect(hub: &Hub<'_>, stage: &mut Stage) -> Outcome<Pair> {
+    fn connect(hub: &Hub<'_>, stage: &mut Stage) -> DemoResult<Pair> {
         let began = Instant::now();
         let (editor, welcome) = WebSocketClient::connect(&hub.socket(), EDITOR)?;
         let version = version_in(&welcome)?;
@@ -253,14 +253,14 @@ impl Pair {
         Ok(Pair { editor, terminal, began })
     }
 
-    fn open_thread(&mut self) -> Outcome<Value> {
+    fn open_thread(&mut self) -> DemoResult<Value> {
         let params = json!({"cwd": "/home/user/project", "approvalPolicy": "on-request", "sandbox": "read-only"});
         let started = self.editor.call(Method::ThreadStart.name(), params)?;
         Ok(started.thread.id)
     }
 
     /// The editor's user writes; returns the request of the server that the editor gets.
-    fn write(&mut self, thread: &Value, words: &str, stage: &mut Stage) -> Outcome<Message> {
+    fn write(&mut self, thread: &Value, words: &str, stage: &mut Stage) -> DemoResult<Message> {
         stage.said(self.began.elapsed(), EDITOR, &format!("the user writes: {words}"));
         let input = json!([{"type": "text", "text": words, "text_elements": []}]);
         self.editor.call(Method::TurnStart.name(), json!({"threadId": thread, "input": input}))?;
@@ -268,7 +268,7 @@ impl Pair {
     }
 
     /// Both clients were asked the same.
-    fn asked(&self, asked: &Message, other: &Message, stage: &mut Stage) -> Outcome<()> {
+    fn asked(&self, asked: &Message, other: &Message, stage: &mut Stage) -> DemoResult<()> {
         let command = without_shell(&asked.params.command);
         let words = format!("asks both to run: {command}   (request {})", asked.id);
         stage.said(self.began.elapsed(), "codex", &words);
@@ -276,7 +276,7 @@ impl Pair {
     }
 
     /// The terminal joins once the editor is asked.
-    fn asked_both_late(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Message> {
+    fn asked_both_late(&mut self, thread: &Value, stage: &mut Stage) -> DemoResult<Message> {
         let asked = self.write(thread, "run it", stage)?;
         self.terminal.call(Method::ThreadResume.name(), json!({"threadId": thread, "excludeTurns": true}))?;
         stage.said(self.began.elapsed(), TERMINAL, "joins the thread");
@@ -285,7 +285,7 @@ impl Pair {
         Ok(asked)
     }
 
-    fn asked_both(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Message> {
+    fn asked_both(&mut self, thread: &Value, stage: &mut Stage) -> DemoResult<Message> {
         // The time starts anew under each heading.
         self.began = Instant::now();
         let asked = self.write(thread, "once more", stage)?;
@@ -295,7 +295,7 @@ impl Pair {
     }
 
     /// Both join the thread again, and are asked again.
-    fn asked_again(&mut self, thread: &Value, stage: &mut Stage) -> Outcome<Message> {
+    fn asked_again(&mut self, thread: &Value, stage: &mut Stage) -> DemoResult<Message> {
         let params = json!({"threadId": thread, "excludeTurns": true});
         self.editor.call(Method::ThreadResume.name(), params.clone())?;
         self.terminal.call(Method::ThreadResume.name(), params)?;
@@ -305,7 +305,7 @@ impl Pair {
     }
 
     /// The client of this name answers, the other one's dialog closes, and the turn ends for both.
-    fn answer(&mut self, asked: &Message, by: &str, stage: &mut Stage) -> Outcome<()> {
+    fn answer(&mut self, asked: &Message, by: &str, stage: &mut Stage) -> DemoResult<()> {
         let (winner, other, other_name) = match by {
             EDITOR => (&mut self.editor, &mut self.terminal, TERMINAL),
             _ => (&mut self.terminal, &mut self.editor, EDITOR),
@@ -327,7 +327,7 @@ impl Pair {
     }
 
     /// Kills the hub; both connections end. Returns what the clients have received.
-    fn cut_off(mut self, hub: &mut Hub<'_>, stage: &mut Stage) -> Outcome<Vec<String>> {
+    fn cut_off(mut self, hub: &mut Hub<'_>, stage: &mut Stage) -> DemoResult<Vec<String>> {
         hub.kill()?;
         stage.said(self.began.elapsed(), "", "$ kill -9 of the hub");
         for client in [&mut self.editor, &mut self.terminal] {
@@ -343,7 +343,7 @@ impl Pair {
 }
 
 /// The version of codex in the result of `initialize`.
-fn version_in(welcome: &CallResult) -> Outcome<String> {
+fn version_in(welcome: &CallResult) -> DemoResult<String> {
     welcome.version().map(str::to_owned).ok_or_else(|| "the server tells no version".to_owned())
 }
 
@@ -352,7 +352,7 @@ fn is_asked(message: &Message) -> bool {
 }
 
 /// How many of the messages that clients have received are not in the journal.
-fn missing_on_record(folder: &Folder, received: &[String]) -> Outcome<usize> {
+fn missing_on_record(folder: &Folder, received: &[String]) -> DemoResult<usize> {
     let journal = folder.journal(HOME);
     let mut reader = Reader::new(&journal, None);
     let failed = |error| format!("read {}: {error}", journal.display());

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Outcome;
+use super::DemoResult;
 use crate::protocol::Method;
 
 /// A message as a client gets it.
@@ -64,7 +64,7 @@ pub(super) struct CallError {
 }
 
 impl Message {
-    pub(super) fn parse(text: &str) -> Outcome<Message> {
+    pub(super) fn parse(text: &str) -> DemoResult<Message> {
         let failed = |error| format!("a message is not JSON: {error}");
         let whole: Value = serde_json::from_str(text).map_err(failed)?;
         let message = Message::deserialize(&whole).map_err(failed)?;

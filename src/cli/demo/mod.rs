@@ -69,7 +69,7 @@ const ROUND_TRIPS: usize = 2_000;
 const LINES_BEFORE_KILL: usize = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
 
 /// A result whose error is a message.
-type Outcome<T> = Result<T, String>;
+type DemoResult<T> = Result<T, String>;
 
 /// Runs the demo; returns the exit status.
 pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> Done {
@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &DemoArguments, environment: &Environment) -> Done 
     Ok(printed)
 }
 
-fn show(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
+fn show(folder: &Folder, stage: &mut Stage) -> DemoResult<()> {
     stage.title(&format!("codex-shim {}: an editor, a terminal, and a recorded codex", env!("CARGO_PKG_VERSION")));
     let received = a_turn(folder, stage)?;
     on_record(folder, stage, &received)?;
@@ -107,7 +107,7 @@ struct Folder {
 }
 
 impl Folder {
-    fn new(tape: &[u8]) -> Outcome<Folder> {
+    fn new(tape: &[u8]) -> DemoResult<Folder> {
         let shim = std::env::current_exe().map_err(|error| format!("find this program: {error}"))?;
         // A short name, because the path of a socket is limited.
         let id = uuid::Uuid::now_v7().simple().to_string();
@@ -156,7 +156,7 @@ impl Drop for Folder {
 }
 
 /// Plays the conversation; returns what the client received.
-fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
+fn a_turn(folder: &Folder, stage: &mut Stage) -> DemoResult<Vec<String>> {
     stage.heading("A turn through the relay");
     let server = [
         folder.shim.as_os_str(),
@@ -173,7 +173,7 @@ fn a_turn(folder: &Folder, stage: &mut Stage) -> Outcome<Vec<String>> {
 }
 
 /// Shows the recorded history.
-fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
+fn the_history(session: &Path, stage: &mut Stage) -> DemoResult<()> {
     let EventPage { events, latest_seq, history_gap, .. } =
         at_the_side(session, &EventsQuery::after(Some(&Cursor::default()), EVENTS_MAX))?;
     let ActionsDocument { actions } = at_the_side(session, &ActionsQuery::default())?;
@@ -188,17 +188,17 @@ fn the_history(session: &Path, stage: &mut Stage) -> Outcome<()> {
 }
 
 /// Queries the relay's socket, as a second terminal does.
-fn at_the_side<Q: Query>(session: &Path, query: &Q) -> Outcome<Q::Document> {
+fn at_the_side<Q: Query>(session: &Path, query: &Q) -> DemoResult<Q::Document> {
     side::ask(session, query, PATIENCE).map_err(|error| error.to_string())
 }
 
 /// Sends it a command.
-fn command_at_the_side(session: &Path, command: &api::Command) -> Outcome<()> {
+fn command_at_the_side(session: &Path, command: &api::Command) -> DemoResult<()> {
     side::command(session, command, Caller::Tool).map(drop).map_err(|error| error.to_string())
 }
 
 /// Accepts the pending request.
-fn answer_at_the_side(session: &Path) -> Outcome<()> {
+fn answer_at_the_side(session: &Path) -> DemoResult<()> {
     let listed = at_the_side(session, &Requests(WhichRequests::Pending))?;
     let one = listed.requests.first().and_then(|row| OneRequest::of(&row.request_id)).ok_or("no request is pending")?;
     command_at_the_side(session, &api::Command::Respond(one, json!({"decision": "accept"})))
@@ -211,7 +211,7 @@ enum Beside {
     Nobody,
 }
 
-fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<()> {
+fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> DemoResult<()> {
     let began = Instant::now();
     let mut said = |who: &str, what: &str| stage.said(began.elapsed(), who, what);
     client
@@ -258,7 +258,7 @@ fn converse(client: &mut Client, beside: &Beside, stage: &mut Stage) -> Outcome<
 }
 
 /// The context that the model got before the user's words: each command with its output.
-fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
+fn seen_by_model(session: &Path) -> DemoResult<Vec<String>> {
     let DeliveriesDocument { deliveries } = at_the_side(session, &DeliveriesQuery {})?;
     let text = deliveries.first().map_or("", |delivery| &delivery.text);
     let Some((envelope, _)) = text.strip_prefix(MARKER_START).and_then(|text| text.split_once(MARKER_END)) else {
@@ -279,7 +279,7 @@ fn seen_by_model(session: &Path) -> Outcome<Vec<String>> {
 }
 
 /// Compares what the client received with the journal.
-fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome<()> {
+fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> DemoResult<()> {
     let recorded = Recorded::read(&folder.journal("turn"))?;
     let bytes = |lines: &[Vec<u8>]| lines.iter().map(Vec::len).sum::<usize>();
     let same = recorded.server.iter().zip(received).filter(|(line, text)| line.as_slice() == text.as_bytes()).count();
@@ -297,7 +297,7 @@ fn on_record(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome
 }
 
 /// Measures the round trip of a line with and without the relay, in alternation.
-fn cost(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
+fn cost(folder: &Folder, stage: &mut Stage) -> DemoResult<()> {
     let mut direct_command = Command::new("cat");
     direct_command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut direct = Client::start(direct_command)?;
@@ -321,7 +321,7 @@ fn cost(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
 }
 
 /// Kills a relay under load and counts missing lines.
-fn a_kill(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
+fn a_kill(folder: &Folder, stage: &mut Stage) -> DemoResult<()> {
     let mut client = Client::start(folder.relay("kill", &["cat".as_ref()]))?;
     let received = client.storm_until_killed(LINES_BEFORE_KILL)?;
     let recorded = Recorded::read(&folder.journal("kill"))?;
@@ -337,7 +337,7 @@ fn a_kill(folder: &Folder, stage: &mut Stage) -> Outcome<()> {
 }
 
 /// Replays the recording of the turn to the same client.
-fn a_server_again(folder: &Folder, stage: &mut Stage, received: &[String]) -> Outcome<()> {
+fn a_server_again(folder: &Folder, stage: &mut Stage, received: &[String]) -> DemoResult<()> {
     let tape = folder.dir.join("again.jsonl");
     let mut export = folder.shim("turn", &["tape", "export", "demo", "-o"]);
     let exported = export.arg(&tape).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -353,7 +353,7 @@ fn a_server_again(folder: &Folder, stage: &mut Stage, received: &[String]) -> Ou
     holds(again.len() == received.len(), "the recording does not say what was recorded")
 }
 
-fn holds(promise: bool, otherwise: &str) -> Outcome<()> {
+fn holds(promise: bool, otherwise: &str) -> DemoResult<()> {
     if promise { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
@@ -367,7 +367,7 @@ struct Recorded {
 }
 
 impl Recorded {
-    fn read(journal: &Path) -> Outcome<Recorded> {
+    fn read(journal: &Path) -> DemoResult<Recorded> {
         let mut reader = Reader::new(journal, None);
         let mut recorded = Recorded::default();
         let failed = |error| format!("read {}: {error}", journal.display());
@@ -391,7 +391,7 @@ fn line_of(message: &Value) -> String {
     format!("{message}\n")
 }
 
-fn write_line(to: &mut impl std::io::Write, line: &str) -> Outcome<()> {
+fn write_line(to: &mut impl std::io::Write, line: &str) -> DemoResult<()> {
     to.write_all(line.as_bytes()).map_err(|error| format!("write to the relay: {error}"))
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::Outcome;
+use super::DemoResult;
 use super::client::{LOOK_EVERY, PATIENCE, check_told_to_end};
 use super::message::{CallResult, Message};
 use crate::os::polling::{PollFlags, poll_one};
@@ -32,7 +32,7 @@ pub(super) struct WebSocketClient {
 
 impl WebSocketClient {
     /// Connects, and introduces itself. Returns the client and the result of `initialize`.
-    pub(super) fn connect(socket: &Path, name: &'static str) -> Outcome<(WebSocketClient, CallResult)> {
+    pub(super) fn connect(socket: &Path, name: &'static str) -> DemoResult<(WebSocketClient, CallResult)> {
         let failed = |error: &dyn std::fmt::Display| format!("connect to {}: {error}", socket.display());
         let stream = resolve_at(socket).and_then(|path| connect(&path)).map_err(|error| failed(&error))?;
         let mut connecting = Connecting::new(stream, &UpgradeRequest::of_path(PATH)).map_err(|error| failed(&error))?;
@@ -57,7 +57,7 @@ impl WebSocketClient {
     }
 
     /// Sends a request and waits for its result.
-    pub(super) fn call(&mut self, method: &str, params: Value) -> Outcome<CallResult> {
+    pub(super) fn call(&mut self, method: &str, params: Value) -> DemoResult<CallResult> {
         let id = self.next_id;
         self.next_id += 1;
         self.send(&json!({"id": id, "method": method, "params": params}))?;
@@ -65,7 +65,7 @@ impl WebSocketClient {
         result.ok_or_else(|| format!("{method} of the {}: {}", self.name, error.message))
     }
 
-    pub(super) fn send(&mut self, message: &Value) -> Outcome<()> {
+    pub(super) fn send(&mut self, message: &Value) -> DemoResult<()> {
         self.end.send(message.to_string().into());
         let began = Instant::now();
         while self.end.wants_write() {
@@ -79,7 +79,7 @@ impl WebSocketClient {
     }
 
     /// Waits for a message and skips those before it.
-    pub(super) fn wait(&mut self, wanted: impl Fn(&Message) -> bool) -> Outcome<Message> {
+    pub(super) fn wait(&mut self, wanted: impl Fn(&Message) -> bool) -> DemoResult<Message> {
         let began = Instant::now();
         loop {
             while let Some(text) = self.waiting.pop_front() {
@@ -96,7 +96,7 @@ impl WebSocketClient {
     }
 
     /// Waits for the end of the connection.
-    pub(super) fn wait_for_end(&mut self) -> Outcome<()> {
+    pub(super) fn wait_for_end(&mut self) -> DemoResult<()> {
         let began = Instant::now();
         while !self.has_ended {
             self.read(began)?;
@@ -104,7 +104,7 @@ impl WebSocketClient {
         Ok(())
     }
 
-    fn read(&mut self, began: Instant) -> Outcome<()> {
+    fn read(&mut self, began: Instant) -> DemoResult<()> {
         let mut messages = Vec::new();
         let reading = self.end.read(&mut messages);
         let is_idle = messages.is_empty();
@@ -125,7 +125,7 @@ impl WebSocketClient {
 }
 
 /// Waits a moment for a descriptor; fails if the wait has taken too long or the demo has to end.
-fn wait_for(fd: BorrowedFd<'_>, wants_write: bool, began: Instant) -> Outcome<()> {
+fn wait_for(fd: BorrowedFd<'_>, wants_write: bool, began: Instant) -> DemoResult<()> {
     check_told_to_end()?;
     if began.elapsed() >= PATIENCE {
         return Err(format!("nothing came back from the hub in {}s", PATIENCE.as_secs()));

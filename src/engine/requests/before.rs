@@ -11,8 +11,7 @@ use std::collections::{HashSet, VecDeque};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::open::{Replaced, SERVER_EXITED, Why, later_entry};
-use super::unread::withdrawn;
+use super::open::{Replaced, SERVER_EXITED, Why, later_entry, withdrawn};
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::model::{Effect, GivenRow, LedgerEntry, Now, RequestEnd, RequestSource, RequestStatus, Verdict};
 use crate::protocol::ItemPlace;

@@ -358,6 +358,10 @@ pub(super) fn opened_note(row: &RequestRow, held: bool, again: bool) -> Effect {
 }
 
 pub(super) const WITHDRAWN: ErrorText = ("withdrawn_by_server", "the server does not want an answer any more");
+
+pub(super) fn withdrawn(request_id: String, now: Now) -> RequestEnd {
+    RequestEnd::unanswered(request_id, now.unix_us, RequestStatus::Resolved, RequestSource::Server, WITHDRAWN)
+}
 pub(super) const SERVER_EXITED: ErrorText = ("server_exited", "the server ended before there was an answer");
 
 impl Requests {

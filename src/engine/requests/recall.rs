@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::unread::withdrawn;
+use super::open::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
 use crate::engine::model::{Decision, Effect, LedgerEntry, LinkEffect, Now, RequestEnd, Token, Verdict};
 use crate::wire::{Conn, Message, RpcId};

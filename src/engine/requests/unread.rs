@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::before::{AnswerBefore, OpenBefore, RequestDigest, request_digest};
-use super::open::{Commit, Decider, ErrorText, LateAnswer, RequestState, WITHDRAWN, Why, request_name};
+use super::open::{Commit, Decider, ErrorText, LateAnswer, RequestState, Why, request_name, withdrawn};
 use super::{Requests, answer, resolve};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{
@@ -502,8 +502,4 @@ fn is_of_caller(order: &Order) -> bool {
 /// An answer is being stored, but the server needs none any more.
 fn is_over(state: &RequestState) -> bool {
     matches!(state, RequestState::Deciding(deciding) if deciding.over.is_some())
-}
-
-pub(super) fn withdrawn(request_id: String, now: Now) -> RequestEnd {
-    RequestEnd::unanswered(request_id, now.unix_us, RequestStatus::Resolved, RequestSource::Server, WITHDRAWN)
 }

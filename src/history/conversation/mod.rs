@@ -15,7 +15,7 @@ use super::bounded::{Bounded, Weigh, masked_json};
 use super::diffs::Snapshot;
 use super::entry::Usage;
 use super::identity::Identities;
-use super::item::{Item, ToolCall, ToolDetails};
+use super::item::{ThreadItem, ToolCall, ToolDetails};
 use super::record_event::{MethodMessage, RecordEvent, Seen, call_key, is_adopted};
 use super::request::{End, Request, RequestState};
 use super::review::Review;
@@ -132,11 +132,11 @@ pub(super) enum Change<'a> {
     /// A piece of an item.
     Piece(&'a str),
     ItemStarted {
-        item: Box<Item>,
+        item: Box<ThreadItem>,
         is_new: bool,
     },
     ItemCompleted {
-        item: Box<Item>,
+        item: Box<ThreadItem>,
         /// The tool, if it was in progress.
         tool: Option<Tool>,
         /// It has ended before, with its turn.
@@ -538,7 +538,7 @@ impl Conversation {
         step: &mut Step<'_>,
     ) -> Change<'a> {
         let at_us = step.at_us;
-        let item = Item::read(message.params);
+        let item = ThreadItem::read(message.params);
         let gone = self.heard(&place, step, |thread| {
             let turn_id = place.turn_id.as_deref()?;
             item.iter().for_each(|item| thread.compacts(turn_id, item));
@@ -569,7 +569,7 @@ impl Conversation {
     }
 
     fn item_completed<'a>(&mut self, place: ItemPlace, message: &MethodMessage<'_>, step: &mut Step<'_>) -> Change<'a> {
-        let (item, place_us) = (Item::read(message.params), step.place_us);
+        let (item, place_us) = (ThreadItem::read(message.params), step.place_us);
         self.heard(&place, step, |thread| {
             if let (Some(item), Some(turn_id)) = (&item, place.turn_id.as_deref()) {
                 thread.has_item(turn_id, item, place.item_id.as_deref(), place_us);
