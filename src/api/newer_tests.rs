@@ -145,7 +145,7 @@ fn words_of_a_newer_relay_hide_no_event() {
 }
 
 #[test]
-fn words_of_a_newer_relay_hide_no_request_or_context() {
+fn words_of_a_newer_relay_hide_no_request() {
     let request = json!(Request::from(json!({
         "request_id": "r", "request_method": "m", "request_type": "t", "status": "pending", "summary": "s",
         "process_generation": "g", "requested_at": "2026", "session_id": "s", "item_id": "i", "resolved_by": "b",

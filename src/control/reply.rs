@@ -2,8 +2,8 @@
 
 use axum::body::Bytes;
 use hyper::StatusCode;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use super::client::ClientError;
 use crate::store::Found;
@@ -52,9 +52,10 @@ pub(crate) struct Refused {
     /// What kind it is, as `docs/control.md` lists them; empty if the response does not say it.
     #[serde(default, rename = "error_code")]
     pub code: String,
+    #[serde(default)]
     pub message: String,
     /// The request that has to be answered first.
-    #[serde(default, rename = "pending_request")]
+    #[serde(default, rename = "pending_request", deserialize_with = "of_this_form")]
     pub pending: Option<Box<PendingRequest>>,
     /// The response as it was sent.
     #[serde(skip)]
@@ -67,6 +68,11 @@ pub(crate) struct PendingRequest {
     pub request_id: String,
     /// RFC 3339.
     pub requested_at: String,
+}
+
+/// A value of another form is left out, so that it hides no other member.
+fn of_this_form<'de, T: DeserializeOwned, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(serde_json::Value::deserialize(from)?).ok())
 }
 
 impl Refused {
@@ -85,10 +91,11 @@ impl Refused {
             detail: Refused,
         }
         let text = || String::from_utf8_lossy(&answer.body).trim_end().to_owned();
-        let unread =
-            |_| Refused { message: format!("it answered {}: {}", answer.status, text()), ..Refused::default() };
         let read = serde_json::from_slice(&answer.body).map(|RefusalDocument { detail }| detail);
-        let mut refused = read.unwrap_or_else(unread);
+        let mut refused = read.unwrap_or_default();
+        if refused.message.is_empty() {
+            refused.message = format!("it answered {}: {}", answer.status, text());
+        }
         // Our tools ask only for what a relay of their own version has.
         if UNKNOWN_CALL.contains(&&*refused.code) {
             refused.message = OLDER_RELAY.to_owned();
@@ -132,5 +139,24 @@ impl Unanswered {
     /// The code of a refusal; empty if there is none.
     pub(crate) fn code(&self) -> &str {
         if let Unanswered::Refused(refused) = self { &refused.code } else { "" }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn code_of_a_refusal_is_read_alone() {
+        for more in [json!({}), json!({ "pending_request": {} }), json!({ "pending_request": 7, "new": [] })] {
+            assert_eq!(Refused::coded("thread_not_found", &more).code, "thread_not_found", "{more}");
+        }
+        let of = |body: &'static [u8]| Refused::of(Answer { status: StatusCode::CONFLICT, body: Bytes::from(body) });
+        let bare = of(br#"{"detail":{"error_code":"turn_over"}}"#);
+        assert_eq!(bare.code, "turn_over");
+        assert!(bare.message.starts_with("it answered 409"), "{}", bare.message);
+        assert_eq!(of(b"<html>").message, "it answered 409 Conflict: <html>");
     }
 }

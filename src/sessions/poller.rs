@@ -3,6 +3,7 @@
 //! One thread polls, every second or on request. Answers and turns may take long, so each call gets its own thread; a person
 //! cannot start many.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -94,10 +95,22 @@ fn polled_or_lost(
     session: &Found,
     requests: &mut Requests,
 ) -> Result<SessionLook, Option<String>> {
-    catch_unwind(AssertUnwindSafe(|| polled(source, session, requests))).unwrap_or_else(|_| {
+    CATCHES.set(true);
+    let caught = catch_unwind(AssertUnwindSafe(|| polled(source, session, requests)));
+    CATCHES.set(false);
+    caught.unwrap_or_else(|_| {
         *requests = Requests::default();
         Err(None)
     })
+}
+
+thread_local! {
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic of this thread is caught, so that it is no reason to end the program.
+pub(crate) fn catches_panics() -> bool {
+    CATCHES.get()
 }
 
 /// `Err` has the words for a session that cannot answer, if they are known.
@@ -356,18 +369,19 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// The id of a session that was asked, and the name of the thread that asked.
-    type Asked = (String, Option<String>);
+    type Look = (String, Option<String>);
 
     /// Sessions of which the live ones are asked. A look at `broken` panics.
     #[derive(Debug, Default)]
     struct Sessions {
         of: Vec<(&'static str, bool)>,
-        asked: Mutex<Vec<Asked>>,
+        asked: Mutex<Vec<Look>>,
     }
 
     impl Sessions {
         fn ask(&self, session: &Found) -> Unanswered {
             let thread = std::thread::current().name().map(str::to_owned);
+            assert!(catches_panics(), "the terminal UI ends with any other panic");
             self.asked.lock().expect("BUG: no panic").push((session.id.clone(), thread));
             assert_ne!(session.id, "broken");
             Unanswered::Refused(Refused::coded("not_found", &json!({})))
@@ -426,7 +440,7 @@ mod tests {
     }
 
     /// The ids of the rows of the first two polls, and what was asked.
-    fn polls(of: &[(&'static str, bool)]) -> (Vec<Vec<String>>, Vec<Asked>) {
+    fn polls(of: &[(&'static str, bool)]) -> (Vec<Vec<String>>, Vec<Look>) {
         let sessions = Arc::new(Sessions { of: of.to_vec(), ..Sessions::default() });
         let source: Arc<dyn Source> = Arc::clone(&sessions) as Arc<dyn Source>;
         let (tell, told) = sync_channel(2);

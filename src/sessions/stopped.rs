@@ -86,7 +86,20 @@ pub(crate) fn answered<T>(session: &Found, asked: Result<T, Unanswered>) -> Resu
 
 /// The state of a session whose relay was running; `None` if it has exited.
 pub(crate) fn live_state(session: &Found) -> Result<Option<SessionDocument>, SessionError> {
-    answered(session, client::ask(&session.dir, &State, ANSWER_WAIT_MAX))
+    match client::ask(&session.dir, &State, ANSWER_WAIT_MAX) {
+        Err(error @ (Unanswered::Refused(_) | Unanswered::Invalid(_))) => {
+            Err(SessionError::new(format!("session {}: {error}", session.name())))
+        }
+        asked => answered(session, asked),
+    }
+}
+
+/// The same; `None` too if the relay refuses, or has a document of another version.
+pub(crate) fn readable_state(session: &Found) -> Result<Option<SessionDocument>, SessionError> {
+    match client::ask(&session.dir, &State, ANSWER_WAIT_MAX) {
+        Err(Unanswered::Refused(_) | Unanswered::Invalid(_)) => Ok(None),
+        asked => answered(session, asked),
+    }
 }
 
 /// A query that the ledger of a stopped session answers too.

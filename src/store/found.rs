@@ -13,7 +13,7 @@ use std::{fmt, io};
 
 use super::session::{Holder, StoreError, io_error};
 use crate::config::{ContextScope, SessionName};
-use crate::engine::one_line;
+use crate::engine::{OWN_NAME, one_line};
 use crate::files::{self, Access, Folder, Refused};
 use crate::journal::SegmentName;
 
@@ -509,7 +509,7 @@ pub(crate) fn label(session: &Found) -> String {
 #[must_use]
 pub(crate) fn client_name(name: &str) -> &str {
     let bare = ["codex_", "codex-"].iter().find_map(|prefix| name.strip_prefix(prefix));
-    bare.filter(|_| name != env!("CARGO_PKG_NAME")).unwrap_or(name)
+    bare.filter(|_| name != OWN_NAME).unwrap_or(name)
 }
 
 /// A session's name in messages and headings: the label and the short id, `proj (vscode) ab01`; only one of them if they are

@@ -27,6 +27,7 @@ use super::run::Setup;
 use crate::capture::usual_size;
 use crate::config::NoticeSequence;
 use crate::os::signals::{self, Signal, stop_group};
+use crate::sessions::poller::catches_panics;
 use crate::text::doc::{Doc, Role};
 use crate::text::plain;
 
@@ -77,11 +78,14 @@ pub(super) struct OwnedTerminal {
 }
 
 impl OwnedTerminal {
-    /// Acquires the terminal. From now on a panic in any thread restores it, reports itself and ends the program, because
+    /// Acquires the terminal. From now on a panic that nobody catches restores it, reports itself and ends the program, because
     /// nothing can be drawn on a restored terminal.
     pub(super) fn take() -> io::Result<OwnedTerminal> {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
+            if catches_panics() {
+                return;
+            }
             give_back();
             before(panic);
             std::process::exit(PANICKED);

@@ -17,6 +17,7 @@ use super::{Check, VERSION_WAIT_MAX};
 use crate::api::{self, ClientDocument, SessionDocument};
 use crate::config::{Environment, ServerChoice, Settings};
 use crate::control::client;
+use crate::engine::OWN_NAME;
 use crate::hub::sockets::{Answerer, answerer, default_socket};
 use crate::hub::{self, Front};
 use crate::os::processes::ProcessIdentity;
@@ -204,7 +205,7 @@ fn is_served(session: &Found) -> bool {
     let Some(holder) = &session.holder else { return false };
     let command = ProcessIdentity::of(holder.pid).map(|process| process.arguments()).unwrap_or_default();
     // While nobody is attached, codex-shim itself is the client.
-    holder.client.as_deref() == Some(env!("CARGO_PKG_NAME")) || command.get(1).is_some_and(|tool| tool == "serve")
+    holder.client.as_deref() == Some(OWN_NAME) || command.get(1).is_some_and(|tool| tool == "serve")
 }
 
 /// The first names, and how many more there are.

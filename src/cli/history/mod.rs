@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::CliError;
-use super::offline::{Read, live_state};
+use super::offline::{Read, readable_state};
 use super::{NO_SUCH_THREAD, select_session, threads};
 use crate::api::{
     ActionDocument, ActionsQuery, Cursor, EventDocument, EventPage, EventStreamQuery, EventsQuery, GapReason, Limit,
@@ -330,7 +330,7 @@ pub(super) fn known(read: &mut Read) -> Result<Vec<String>, CliError> {
     let session = &read.session;
     // A new thread has no messages yet.
     if session.is_still_live()
-        && let Some(document) = live_state(session)?
+        && let Some(document) = readable_state(session)?
     {
         let live = document.threads.into_iter().map(|thread| thread.thread_id);
         threads.extend(live.filter(|thread| !threads.contains(thread)).collect::<Vec<_>>());

@@ -255,7 +255,8 @@ impl Requests {
             match ids.insert(id) {
                 true if is_asked => {}
                 true => self.before.push(row),
-                false => unwanted(now, None, row.request_id, row.answer, effects),
+                // Nothing will tell whether the server has got its answer.
+                false => unwanted(now, Some(Why::TurnOver), row.request_id, row.answer, effects),
             }
         }
     }

@@ -12,8 +12,7 @@ use super::open::{Commit, Decider, ErrorText, LateAnswer, RequestState, Why, req
 use super::{Requests, answer, resolve};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{
-    ApiReply, Effect, LedgerEntry, Note, Now, Order, RequestEnd, RequestRow, RequestSource, RequestStatus, Token,
-    Verdict, Warning,
+    ApiReply, Effect, LedgerEntry, Note, Now, Order, RequestEnd, RequestRow, RequestSource, Token, Verdict, Warning,
 };
 use crate::wire::RpcId;
 

@@ -119,8 +119,11 @@ async fn place<'a>(
     found: &Found,
     is_live: bool,
 ) -> Result<Option<SemaphorePermit<'a>>, ClientError> {
-    if is_live {
-        client::probed(&found.dir).await?;
+    if is_live
+        && let Err(error) = client::probed(&found.dir).await
+        && error.is_silence()
+    {
+        return Err(error);
     }
     Ok(pages.acquire().await.ok())
 }
@@ -273,11 +276,12 @@ mod tests {
             let _ = asked.read(&mut [0; 256]).await.expect("a question");
             let places = pages.available_permits();
             asked.write_all(answer).await.expect("the agent waits");
-            places
+            (places, asked)
         };
-        let (taken, places) = tokio::join!(place(&pages, &found, true), answers(b""));
+        // Its connection stays open.
+        let (taken, (places, _asked)) = tokio::join!(place(&pages, &found, true), answers(b""));
         assert_eq!((taken.is_err(), places), (true, 1));
-        let (taken, places) =
+        let (taken, (places, _asked)) =
             tokio::join!(place(&pages, &found, true), answers(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
         assert!(matches!(taken, Ok(Some(_))) && places == 1);
         assert_eq!(pages.available_permits(), 0);
