@@ -77,11 +77,11 @@ IN_MEMORY = $(shell file=$$(mktemp /dev/shm/codex-shim.XXXXXX 2>/dev/null) || ex
 # umask.
 test: nextest ## every test; those with the real codex too, where it can be had; FILTER=PART runs those with PART in their names
 	@$(MAKE) --no-print-directory codex shells oracles browser nats & installing=$$!; \
-	cargo test --no-run --locked --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
+	cargo test --no-run --locked --workspace --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} tests/run.sh $(FILTER)
 
 many-cases: ## 4,096 random cases in each property test and 2,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
-	PROPTEST_CASES=4096 cargo test --locked --features fleet --lib
+	PROPTEST_CASES=4096 cargo test --locked --workspace --features fleet --lib
 	SIM_SEEDS=2000 cargo test --locked --features fleet --test sim -- whatever
 
 e2e: codex ## the tests with the real codex alone, none skipped
@@ -140,12 +140,12 @@ fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the prop
 	  mkdir -p fuzz/corpus/$$target && \
 	  cargo fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 || exit 1; \
 	done
-	PROPTEST_CASES=500000 cargo test --release --locked --lib -- any_chunking no_bytes no_json_like whatever_was_written
+	PROPTEST_CASES=500000 cargo test --release --locked --workspace --lib -- any_chunking no_bytes no_json_like whatever_was_written
 
 lint: ## formatting and lints, all as errors
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
-	cargo clippy --locked --all-targets --features fleet -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets --features fleet -- -D warnings
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	# Looked at and not linked, so that the fuzzer itself need not be built.
 	CUSTOM_LIBFUZZER_PATH=$(CURDIR)/target/none cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target -- -D warnings
@@ -161,7 +161,7 @@ lint-macos: ## the lints of the program for macOS, on any system: nothing is lin
 	  fi; \
 	  name=$$(echo $$target | tr - _); \
 	  env CC_$$name=true AR_$$name=true CRATE_CC_NO_DEFAULTS=1 \
-	    cargo clippy --locked --lib --bins --features fleet --target $$target -- -D warnings || exit 1; \
+	    cargo clippy --locked --workspace --lib --bins --features fleet --target $$target -- -D warnings || exit 1; \
 	done
 
 DENY_VERSION := 0.20.2

@@ -9,9 +9,9 @@ target=$2
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 
-# The tool writes beside Cargo.toml only, and names the folder of the checkout.
+# The tool writes beside each Cargo.toml, and names the folder of the checkout.
 made=codex-shim-sbom-$$
-trap 'rm -f "$made.json"' EXIT
+trap 'rm -f "$made.json" src/*/"$made.json"' EXIT
 PATH=$PWD/target/tools/bin:$PATH cargo cyclonedx --quiet --format json --spec-version 1.5 --no-build-deps --features fleet \
     --override-filename "$made" --target "$target"
 mkdir -p "$(dirname "$file")"

@@ -37,41 +37,47 @@
 //!
 //! # Rooms
 //!
-//! Imports run one way: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← driver ← text ← history ← api ← requests ← store ← index ← {keeping, control} ← {capture, replay,
-//! context_engine} ← relay ← hub ← sessions ← tui ← web ← fleet ← cli ← main`, with [`socket`] and then [`websocket`] beside [`files`] and [`config`]
-//! beside [`history`]. To change a rule, go to:
+//! The code is in four packages. Each is a folder of `src` and imports only those before it: `core ← proxy ← access ← tools`. A package
+//! consists of rooms, which import one way too: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← text ← history ← api ←
+//! requests ← store ← index ← keeping ← driver ← control ← {capture, replay, context_engine} ← relay ← hub ← sessions ← fleet ← tui ← web ← cli`,
+//! with `socket` and then `websocket` beside `files` and `config` beside `history`. To change a rule, go to:
 //!
-//! | room | its rules |
-//! |---|---|
-//! | [`wire`] (pure) | line framing, message parsing, equality of ids |
-//! | [`os`] | what is asked of the system, by what it is for: descriptors, sockets, terminals, processes, clocks; `os::launch`: the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; `os::signals`: signals to a poll loop; the only room that knows which system it is |
-//! | [`protocol`] (pure) | the methods of codex that this program knows: which are secret, which fields are used; the only room with method names |
-//! | [`secrets`] (pure) | what a secret looks like, in one table; masks in texts, JSON and records; the credentials that a message carries |
-//! | [`engine`] (pure) | the effects of each line, how much of it is recorded, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it; `engine::terminal`: the text that a command's output leaves on a screen; `engine::shell_line`: the commands in a line for a shell |
-//! | [`files`] | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
-//! | [`socket`] | where our Unix sockets are bound, and which processes may call at them |
-//! | [`websocket`] | one end of a WebSocket connection on a Unix socket: handshakes, frames, limits |
-//! | [`journal`] | records, segments, append and cut back, sync and bounds, following a live journal |
-//! | [`driver`] (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
-//! | [`text`] (pure) | text for people: what a terminal may be sent, Markdown, documents that are scrolled |
-//! | [`history`] (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
-//! | [`api`] (pure) | what a session is asked and what it answers: one struct for each document of the control socket |
-//! | [`requests`] (pure) | a request for people: what it asks, in words; what is risky about it; the answers that it takes, and its form |
-//! | [`config`] | every setting, its sources and its default |
-//! | [`store`] | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
-//! | [`index`] | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention |
-//! | [`keeping`] | deletion and redaction in stored sessions on the user's request |
-//! | [`control`] | the relay's control socket: its place, access and endpoints; its client; the display of times |
-//! | [`capture`] | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
-//! | [`context_engine`] | start, calls, order of calls and end of the user's context engine; reading of fragments |
-//! | [`relay`] | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
-//! | [`replay`] | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
-//! | [`hub`] | one server for all clients: its process, the sockets, the links and their queues; a client on stdio that joins |
-//! | [`sessions`] | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller`, `at_once`, `selection`, `source` and `stopped` |
-//! | [`tui`] | the terminal UI's screens, keys and mouse; pure except `terminal` and `run` |
-//! | [`web`] | the web page: who may use it, its paths, and what it shows |
-//! | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |
-//! | [`cli`] | the meaning of each invocation, and the tools |
+//! | package | room | its rules |
+//! |---|---|---|
+//! | core | `wire` (pure) | line framing, message parsing, equality of ids |
+//! | core | `os` | what is asked of the system, by what it is for: descriptors, sockets, terminals, processes, clocks; `os::launch`: the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; `os::signals`: signals to a poll loop; the only room that knows which system it is |
+//! | core | `protocol` (pure) | the methods of codex that this program knows: which are secret, which fields are used; the only room with method names |
+//! | core | `secrets` (pure) | what a secret looks like, in one table; masks in texts, JSON and records; the credentials that a message carries |
+//! | core | `engine` (pure) | the effects of each line, how much of it is recorded, shutdown; `engine::context`: the terminal context that the model gets, and its removal from every echo; `engine::requests`: the kinds of approvals and questions, their answers, and their state machine; `engine::assembly`: further context for the model, and the lines that wait for it; `engine::terminal`: the text that a command's output leaves on a screen; `engine::shell_line`: the commands in a line for a shell |
+//! | core | `files` | how files below the home are opened and created: no link is followed, only regular files, only in folders that no other user can write to |
+//! | core | `socket` | where our Unix sockets are bound, and which processes may call at them |
+//! | core | `websocket` | one end of a WebSocket connection on a Unix socket: handshakes, frames, limits |
+//! | core | `journal` | records, segments, append and cut back, sync and bounds, following a live journal |
+//! | core | `text` (pure) | text for people: what a terminal may be sent, Markdown, documents that are scrolled |
+//! | core | `config` | every setting, its sources and its default |
+//! | core | `history` (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
+//! | core | `api` (pure) | what a session is asked and what it answers: one struct for each document of the control socket |
+//! | core | `requests` (pure) | a request for people: what it asks, in words; what is risky about it; the answers that it takes, and its form |
+//! | core | `store` | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
+//! | core | `index` | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention |
+//! | core | `keeping` | deletion and redaction in stored sessions on the user's request |
+//! | proxy | `driver` (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
+//! | proxy | `control` | the relay's control socket: its place, access and endpoints; its client; the display of times |
+//! | proxy | `capture` | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
+//! | proxy | `replay` | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
+//! | proxy | `context_engine` | start, calls, order of calls and end of the user's context engine; reading of fragments |
+//! | proxy | `relay` | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
+//! | proxy | `hub` | one server for all clients: its process, the sockets, the links and their queues; a client on stdio that joins |
+//! | access | `sessions` | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller`, `at_once`, `selection`, `source` and `stopped` |
+//! | access | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |
+//! | tools | `tui` | the terminal UI's screens, keys and mouse; pure except `terminal` and `run` |
+//! | tools | `web` | the web page: who may use it, its paths, and what it shows |
+//! | tools | `cli` | the meaning of each invocation, and the tools |
+//!
+//! - `core`: the rules, most of them pure, and what is stored.
+//! - `proxy`: what stands between clients and the server, and its control socket.
+//! - `access`: the sessions, of this machine and of others, for those who look at them.
+//! - `tools`: the command line, the terminal UI and the web page.
 //!
 //! # Invariants, stated by absence
 //!
@@ -83,72 +89,13 @@
 //! - The control socket never makes the relay wait: the two share counters and a lock that is held only for a copy.
 //! - No queue grows with the traffic: a direction holds only the chunk that was read last.
 //! - Only [`os`] names a system, `rustix` or `libc`. Pure rooms know nothing of it.
-//! - Only [`files`] opens files below the home: never through a link or in a folder that another user can write to.
+//! - Only `files` opens files below the home: never through a link or in a folder that another user can write to.
 //! - The journal never retracts a whole record that a reader may have seen.
 
-mod wire;
-
-mod os;
-
-mod protocol;
-
-mod secrets;
-
-mod engine;
-
-mod files;
-
-mod socket;
-
-mod websocket;
-
-mod journal;
-
-mod driver;
-
-mod text;
-
-mod config;
-
-mod history;
-
-mod api;
-
-mod requests;
-
-mod store;
-
-mod index;
-
-mod keeping;
-
-mod control;
-
-mod capture;
-
-mod replay;
-
-mod context_engine;
-
-mod relay;
-
-mod hub;
-
-mod sessions;
-
-mod tui;
-
-mod web;
-
-#[cfg(feature = "fleet")]
-mod fleet;
-
-mod cli;
+use codex_shim_core::{api, config, engine, history, index, journal, os, protocol, secrets, store, websocket, wire};
+use codex_shim_proxy::{capture, control, driver, hub, relay, replay};
 
 #[doc(hidden)]
 pub mod testing;
 
-/// Runs the program with the arguments of this process. Returns its exit status.
-pub fn main() -> i32 {
-    cli::main()
-}
+pub use codex_shim_tools::main;

@@ -10,7 +10,7 @@ nextest=target/tools/bin/cargo-nextest
 if [ ! -x "$nextest" ]; then
     nextest=$(command -v cargo-nextest) || {
         echo "There is no cargo-nextest: the tests run one or two at a time, which takes much longer" >&2
-        exec cargo test --locked --features fleet --no-fail-fast --lib --test it --test sim -- "$@"
+        exec cargo test --locked --workspace --features fleet --no-fail-fast --lib --test it --test sim -- "$@"
     }
 fi
 
@@ -21,7 +21,7 @@ rm -f "$report"
 echo 1 >"$work/status"
 {
     status=0
-    "$nextest" nextest run --locked --color never --features fleet --lib --test it --test sim "$@" 2>&1 || status=$?
+    "$nextest" nextest run --locked --color never --workspace --features fleet --lib --test it --test sim "$@" 2>&1 || status=$?
     echo "$status" >"$work/status"
 } | tee "$work/log"
 if [ -f "$report" ]; then

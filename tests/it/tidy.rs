@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The packages below `src`, in import order: the folder of each holds some rooms.
+const PACKAGES: [&str; 4] = ["core", "proxy", "access", "tools"];
+
 /// Rooms in import order: each may import only the ones before it.
 const ROOMS: [&str; 30] = [
     "wire",
@@ -15,7 +18,6 @@ const ROOMS: [&str; 30] = [
     "socket",
     "websocket",
     "journal",
-    "driver",
     "text",
     "config",
     "history",
@@ -24,6 +26,7 @@ const ROOMS: [&str; 30] = [
     "store",
     "index",
     "keeping",
+    "driver",
     "control",
     "capture",
     "replay",
@@ -31,9 +34,9 @@ const ROOMS: [&str; 30] = [
     "relay",
     "hub",
     "sessions",
+    "fleet",
     "tui",
     "web",
-    "fleet",
     "cli",
     "testing",
 ];
@@ -80,6 +83,7 @@ const FILE_LINES_MAX: usize = 700;
 /// Limit on the lines of a function.
 const FUNCTION_LINES_MAX: usize = 80;
 
+/// The sources by their paths, each without the folder of its package.
 pub fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
@@ -91,13 +95,27 @@ pub fn sources() -> Vec<(PathBuf, String)> {
                 dirs.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = fs::read_to_string(&path).expect("a source is UTF-8");
-                found.push((path.strip_prefix(&root).expect("it is below").to_owned(), text));
+                let path = path.strip_prefix(&root).expect("it is below");
+                let in_package = PACKAGES.iter().find_map(|package| path.strip_prefix(package).ok());
+                found.push((in_package.unwrap_or(path).to_owned(), text));
             }
         }
     }
     found.sort();
     assert!(found.len() > 10, "{found:?}");
     found
+}
+
+/// Each room is in one package, and no package has a room of one before it: cargo lets none of them import a later one.
+#[test]
+fn packages_follow_each_other_as_their_rooms_do() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let is_in = |package: &&str, room: &str| {
+        root.join(package).join(room).is_dir() || root.join(package).join(format!("{room}.rs")).is_file()
+    };
+    let package_of = |room: &&str| PACKAGES.iter().position(|package| is_in(package, room));
+    let packages: Vec<Option<usize>> = ROOMS.iter().filter(|room| **room != "testing").map(package_of).collect();
+    assert!(packages.iter().all(Option::is_some) && packages.is_sorted(), "{packages:?}");
 }
 
 /// A source without its tests.

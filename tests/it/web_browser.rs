@@ -250,7 +250,7 @@ fn page_has_its_pictures() {
 
 #[test]
 fn page_is_small_and_loads_nothing_from_elsewhere() {
-    let folder = project().join("src/web/page");
+    let folder = project().join("src/tools/web/page");
     let files =
         ["index.html", "app.css", "app.js"].map(|name| std::fs::read_to_string(folder.join(name)).expect("a file"));
     let bytes: usize = files.iter().map(String::len).sum();

@@ -1,0 +1,418 @@
+//! The client of a fleet, for tools: what the server has stored, and questions to hosts. Each call blocks within a limit.
+
+use std::collections::BTreeSet;
+use std::error::Error as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use async_nats::client::{Request, RequestErrorKind};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::{self, ErrorCode};
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::connection::{AtFirst, ConnectError, Connection, Member};
+use super::stored::{self, ReadError, Start, Stored};
+use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, PENDING_BUCKET};
+use super::wire::{self, EventMessage, Failure, HostDocument, Later, PendingDocument, Question, Reply};
+
+/// How long a host may take to reply.
+pub(super) const QUESTION_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A host that was not seen for this long is offline: three times the interval at which it describes itself.
+const OFFLINE_AFTER: Duration = Duration::from_secs(30);
+
+/// Questions that are under way at the same time.
+const QUESTIONS_MAX: usize = 64;
+
+/// Most hosts that are listed.
+const HOSTS_MAX: usize = 50_000;
+
+/// How long the server may take to store an answer for later.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// A connection of a user to the fleet.
+pub struct Client {
+    runtime: Runtime,
+    connection: Connection,
+    user: String,
+    complaints: Mutex<Complaints>,
+}
+
+/// Messages of hosts that are not allowed or cannot be read. The user hears of each complaint once.
+#[derive(Debug, Default)]
+struct Complaints {
+    known: BTreeSet<String>,
+    untold: Vec<String>,
+}
+
+/// Complaints that are remembered.
+const COMPLAINTS_MAX: usize = 1_000;
+
+/// A host, as the server knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    pub document: HostDocument,
+    /// When the server stored its description. The clock of the host does not matter.
+    pub seen_at: String,
+    pub is_online: bool,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No agent of this host is connected.
+    #[error("nobody answers for this host")]
+    Offline,
+    #[error("no reply in {} s", QUESTION_WAIT_MAX.as_secs())]
+    TooSlow,
+    /// The server does not let this user ask.
+    #[error("the server refuses: {0}")]
+    Refused(String),
+    /// The host has refused.
+    #[error("{}", .0.message)]
+    Failed(Failure),
+    #[error("ask: {0}")]
+    Broken(String),
+}
+
+/// Why a tool of the fleet cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("set up a runtime: {0}")]
+    SetUp(#[from] std::io::Error),
+}
+
+impl Client {
+    /// # Errors
+    ///
+    /// The server cannot be reached, or refuses the credentials.
+    pub fn connect(member: &Member) -> Result<Client, ClientError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let user = member.user()?.to_owned();
+        let connection = runtime.block_on(member.connect(&user, AtFirst::Fail))?;
+        Ok(Client { runtime, connection, user, complaints: Mutex::default() })
+    }
+
+    /// All hosts that were ever seen, by name.
+    ///
+    /// # Errors
+    ///
+    /// The bucket cannot be read.
+    pub fn hosts(&self) -> Result<Vec<Host>, ClientError> {
+        let read = self.runtime.block_on(hosts(&self.connection))?;
+        let mut hosts: Vec<Host> = read.into_iter().filter_map(|host| self.kept(host)).collect();
+        hosts.sort_by(|one, other| one.document.host.cmp(&other.document.host));
+        Ok(hosts)
+    }
+
+    /// The pending requests of all hosts.
+    ///
+    /// # Errors
+    ///
+    /// The bucket cannot be read.
+    pub fn pending(&self) -> Result<Vec<PendingDocument>, ClientError> {
+        let read = |stored: Stored| self.kept(pending(&stored));
+        let keys = self.runtime.block_on(bucket(&self.connection, PENDING_BUCKET))?;
+        Ok(keys.into_iter().filter_map(read).collect())
+    }
+
+    /// One host; `None` if it was never seen.
+    ///
+    /// # Errors
+    ///
+    /// The bucket cannot be read.
+    pub fn host(&self, name: &str) -> Result<Option<Host>, ClientError> {
+        let (stream, key) = (subject::stream_of(HOSTS_BUCKET), subject::key(HOSTS_BUCKET, name));
+        let read = self.runtime.block_on(stored::all(&self.connection, &stream, &key, HOSTS_MAX))?;
+        Ok(read.into_iter().next_back().and_then(|stored| self.kept(host(stored, SystemTime::now()))))
+    }
+
+    /// Returns the value, or notes a complaint.
+    fn kept<T>(&self, read: Result<T, String>) -> Option<T> {
+        read.inspect_err(|why| {
+            let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+            if complaints.known.len() < COMPLAINTS_MAX && complaints.known.insert(why.clone()) {
+                complaints.untold.push(why.clone());
+            }
+        })
+        .ok()
+    }
+
+    /// Complaints since the last call: messages in which a host speaks as another, or that cannot be read. They were dropped.
+    pub fn complaints(&self) -> Vec<String> {
+        std::mem::take(&mut self.complaints.lock().unwrap_or_else(PoisonError::into_inner).untold)
+    }
+
+    /// Sends a question to a host, and waits for its reply.
+    ///
+    /// # Errors
+    ///
+    /// The reason for a missing reply, or the host's failure.
+    pub fn ask(&self, host: &str, question: &Question) -> Result<Value, AskError> {
+        self.runtime.block_on(self.asked(host, question))
+    }
+
+    /// Sends a question to several hosts at once. The answers are in the order of the hosts.
+    pub fn ask_all(&self, hosts: &[String], question: &Question) -> Vec<Result<Value, AskError>> {
+        let asked = stream::iter(hosts).map(|host| self.asked(host, question)).buffered(QUESTIONS_MAX);
+        self.runtime.block_on(asked.collect())
+    }
+
+    async fn asked(&self, host: &str, question: &Question) -> Result<Value, AskError> {
+        let subject = subject::question(host, question.mode(), &self.user);
+        let refused = self.connection.refusal_of(&subject);
+        let request = Request::new().payload(wire::bytes(question).into()).timeout(Some(QUESTION_WAIT_MAX));
+        let replied = tokio::select! {
+            replied = timeout(QUESTION_WAIT_MAX, self.connection.client.send_request(subject.clone(), request)) => {
+                replied.map_err(|_| AskError::TooSlow)?
+            }
+            why = refused => return Err(AskError::Refused(why)),
+        };
+        let message = replied.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => AskError::Offline,
+            RequestErrorKind::TimedOut => AskError::TooSlow,
+            RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
+                AskError::Broken(error.to_string())
+            }
+        })?;
+        let document = Reply::read(&message.payload).map_err(AskError::Failed)?;
+        match document.is_object() {
+            true => Ok(document),
+            false => Err(AskError::Broken("its reply is not a JSON object".to_owned())),
+        }
+    }
+
+    /// Leaves an answer for a host that is away.
+    ///
+    /// # Errors
+    ///
+    /// Why the server has not stored it.
+    pub fn leave(&self, host: &str, later: &Later) -> Result<(), String> {
+        let subject = subject::later(host, &self.user);
+        let refused = self.connection.refusal_of(&subject);
+        self.runtime.block_on(async {
+            let jetstream = jetstream::context::ContextBuilder::new()
+                .ack_timeout(STORE_WAIT_MAX)
+                .timeout(STORE_WAIT_MAX)
+                .build(self.connection.client.clone());
+            let left = timeout(STORE_WAIT_MAX, async {
+                match jetstream.publish(subject, wire::bytes(later).into()).await {
+                    Ok(sent) => sent.await.map(drop),
+                    Err(error) => Err(error),
+                }
+            });
+            tokio::select! {
+                left = left => match left {
+                    Ok(left) => left.map_err(|error| not_left(&error)),
+                    Err(_) => Err(not_acknowledged()),
+                },
+                why = refused => Err(format!("the server refuses: {why}; nothing was left")),
+            }
+        })
+    }
+
+    /// Reads a page of the stored events of a host, or of all hosts; the last one says how many follow. An event that names another host
+    /// or session than its subject has no payload.
+    ///
+    /// # Errors
+    ///
+    /// The stream cannot be read.
+    pub fn events(&self, host: Option<&str>, start: &Start) -> Result<Vec<Stored>, ClientError> {
+        let filter = host.map_or_else(|| subject::ALL_EVENTS.to_owned(), subject::events_of_host);
+        let mut page = self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?;
+        for stored in &mut page {
+            if self.kept(own_event(stored)).is_none() {
+                stored.payload.clear();
+            }
+        }
+        Ok(page)
+    }
+
+    /// The same of one session.
+    ///
+    /// # Errors
+    ///
+    /// The stream cannot be read.
+    pub fn events_of(&self, host: &str, session: &str, start: &Start) -> Result<Vec<Stored>, ClientError> {
+        let filter = subject::events_of(host, session);
+        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
+    }
+}
+
+/// Why an answer was not left, or may not have been.
+fn not_left(error: &PublishError) -> String {
+    let full = [ErrorCode::STREAM_STORE_FAILED, ErrorCode::INSUFFICIENT_RESOURCES];
+    let refusal = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
+    match (error.kind(), refusal) {
+        (PublishErrorKind::StreamNotFound, _) => {
+            format!(
+                "the server has no stream {LATER_STREAM}; run `codex-shim fleet check --set-up` once; nothing was left"
+            )
+        }
+        (_, Some(refusal)) if full.contains(&refusal.error_code()) => format!(
+            "the stream {LATER_STREAM} is full, so nothing was left: {refusal}; it forgets an answer after 7 days, or if the \
+             administrator deletes it; answer when the host is back"
+        ),
+        (_, Some(refusal)) => format!("the server refuses it, so nothing was left: {refusal}"),
+        (PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe, None) => not_acknowledged(),
+        (PublishErrorKind::MaxPayloadExceeded | PublishErrorKind::MaxAckPending, None) => {
+            format!("{error}; nothing was left")
+        }
+        (
+            PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence | PublishErrorKind::Other,
+            None,
+        ) => error.to_string(),
+    }
+}
+
+/// An answer may be stored, and only the acknowledgment of it be lost.
+fn not_acknowledged() -> String {
+    format!(
+        "the server has not acknowledged it in {} s, and it may wait for the host all the same",
+        STORE_WAIT_MAX.as_secs()
+    )
+}
+
+/// Checks that an event is of the host and the session in its subject, which the server has checked.
+fn own_event(stored: &Stored) -> Result<(), String> {
+    let (host, session) = subject::event_of(&stored.subject)
+        .ok_or_else(|| format!("{} is not the subject of an event", stored.subject))?;
+    let event: EventMessage = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {host}: an event of session {session} is not valid: {error}; it is left out"))?;
+    match (event.host == host, event.session == session) {
+        (true, true) => Ok(()),
+        (false, _) => Err(foreign(&host, "an event", &event.host)),
+        (true, false) => {
+            Err(format!("host {host}: an event of session {session} names another session; it is left out"))
+        }
+    }
+}
+
+/// The complaint about a host that names another.
+fn foreign(host: &str, what: &str, named: &str) -> String {
+    format!("host {host} has sent {what} in the name of host {named}; it is left out")
+}
+
+/// The pending requests of the host whose key it is.
+fn pending(stored: &Stored) -> Result<PendingDocument, String> {
+    let host = key_of(stored, PENDING_BUCKET)?;
+    let document: PendingDocument = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {host}: the list of its requests is not valid: {error}; it is left out"))?;
+    match document.host == host {
+        true => Ok(document),
+        false => Err(foreign(&host, "a list of requests", &document.host)),
+    }
+}
+
+fn key_of(stored: &Stored, bucket: &str) -> Result<String, String> {
+    subject::host_of_key(&stored.subject, bucket).ok_or_else(|| format!("{} is not the key of a host", stored.subject))
+}
+
+/// Each host's description of itself, or the reason why it does not count.
+pub(super) async fn hosts(connection: &Connection) -> Result<Vec<Result<Host, String>>, ReadError> {
+    let now = SystemTime::now();
+    Ok(bucket(connection, HOSTS_BUCKET).await?.into_iter().map(|stored| host(stored, now)).collect())
+}
+
+/// The last message of each key of a bucket.
+async fn bucket(connection: &Connection, bucket: &str) -> Result<Vec<Stored>, ReadError> {
+    let (stream, keys) = (subject::stream_of(bucket), subject::keys(bucket));
+    Ok(last_of_each(stored::all(connection, &stream, &keys, HOSTS_MAX).await?))
+}
+
+/// The last message of each subject. While a bucket is read, a key may be written again.
+fn last_of_each(all: Vec<Stored>) -> Vec<Stored> {
+    let mut last = std::collections::BTreeMap::new();
+    for stored in all {
+        last.insert(stored.subject.clone(), stored);
+    }
+    last.into_values().collect()
+}
+
+fn host(stored: Stored, now: SystemTime) -> Result<Host, String> {
+    let named = key_of(&stored, HOSTS_BUCKET)?;
+    let document: HostDocument = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {named}: its description is not valid: {error}; it is left out"))?;
+    if document.host != named {
+        return Err(foreign(&named, "a description", &document.host));
+    }
+    let seen_at = humantime::parse_rfc3339(&stored.at).ok();
+    // A clock that is behind the server's makes no host offline.
+    let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
+    let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
+    Ok(Host { document, seen_at, is_online })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(subject: &str, number: u64, at: &str) -> Stored {
+        let document = HostDocument {
+            v: 1,
+            host: "h".to_owned(),
+            version: "0".to_owned(),
+            level: "full".to_owned(),
+            since: String::new(),
+            seen_at: String::new(),
+            agent: String::new(),
+            sessions: 0,
+            pending: 0,
+            others: false,
+            waited: Vec::new(),
+        };
+        let payload = wire::bytes(&document);
+        Stored { subject: format!("$KV.cshim_hosts.{subject}"), number, at: at.to_owned(), payload, more: 0 }
+    }
+
+    #[test]
+    fn host_cannot_speak_as_another() {
+        let now = SystemTime::UNIX_EPOCH;
+        assert_eq!(host(stored("h", 1, ""), now).expect("its own").document.host, "h");
+        assert_eq!(
+            host(stored("evil", 1, ""), now),
+            Err("host evil has sent a description in the name of host h; it is left out".to_owned())
+        );
+        let list = |key: &str| {
+            let document = PendingDocument { v: 1, host: "h".to_owned(), requests: Vec::new(), more: 0 };
+            let subject = subject::key(PENDING_BUCKET, key);
+            pending(&Stored { subject, payload: wire::bytes(&document), ..stored("h", 1, "") })
+        };
+        assert!(list("h").is_ok() && list("evil").is_err());
+        let event = |of: (&str, &str)| {
+            let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
+            let message = EventMessage { v: 1, host, session, epoch, seq: 1, event: None, gap: None };
+            let subject = subject::events_of(of.0, of.1);
+            own_event(&Stored { subject, payload: wire::bytes(&message), ..stored("h", 1, "") })
+        };
+        assert!(event(("h", "s")).is_ok());
+        assert_eq!(
+            event(("evil", "s")),
+            Err("host evil has sent an event in the name of host h; it is left out".to_owned())
+        );
+        assert!(event(("h", "t")).is_err());
+    }
+
+    #[test]
+    fn hosts_are_offline_after_half_a_minute() {
+        let now = humantime::parse_rfc3339("2026-01-02T03:05:00Z").expect("a time");
+        let is_online = |at: &str| host(stored("h", 1, at), now).expect("a host").is_online;
+        assert!(is_online("2026-01-02T03:04:45.5Z") && is_online("2026-01-02T03:06:00Z"));
+        assert!(!is_online("2026-01-02T03:04:30Z") && !is_online("2025-01-02T03:04:45Z") && !is_online(""));
+        assert!(host(Stored { payload: b"{}".to_vec(), ..stored("h", 1, "") }, now).is_err());
+    }
+
+    #[test]
+    fn newer_message_of_a_key_counts() {
+        let numbers = |all: Vec<Stored>| last_of_each(all).iter().map(|stored| stored.number).collect::<Vec<_>>();
+        assert_eq!(numbers(vec![stored("a", 1, ""), stored("b", 2, ""), stored("a", 3, "")]), [3, 2]);
+    }
+}

@@ -1,0 +1,343 @@
+//! Reads the recording page by page, from the journal and from the history before it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use super::kept::{Kept, PAGE_ENTRIES, kept_id};
+use super::{LOOK_EVERY, Teller, journal_dir, segments};
+use super::{NextRecord, Source};
+use crate::index::Patience;
+use crate::journal::{Position, SegmentName};
+use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
+use crate::sessions::news::{News, Page, Read, Sought, Way};
+use crate::sessions::source::{self, Recorded};
+use crate::sessions::timeline::{Range, SessionEvent, Timeline};
+use crate::store::Found;
+
+/// Longest body of an entry in full, in bytes.
+const FULL_BYTES_MAX: usize = 1 << 20;
+
+/// Most records read beyond a page to complete its open entries.
+const BEYOND_MAX: usize = 20_000;
+
+/// The reader of one attachment.
+pub struct Pager {
+    session_dir: PathBuf,
+    dir: PathBuf,
+    wanted: Arc<AtomicBool>,
+}
+
+/// Whether to continue after a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Go {
+    On,
+    Stop,
+}
+
+/// Why a read of a segment, or of stored events, has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// It was read to its end.
+    End,
+    /// Enough was read.
+    Enough,
+    /// The read was cancelled.
+    Unwanted,
+}
+
+impl Pager {
+    pub fn new(session_dir: &Path, wanted: Arc<AtomicBool>) -> Pager {
+        Pager { session_dir: session_dir.to_owned(), dir: journal_dir(session_dir), wanted }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Reads segments from one on, as long as `takes` accepts records.
+    fn from(
+        &self,
+        segment: &SegmentName,
+        stays: Stays,
+        mut takes: impl FnMut(&SessionEvent) -> Go,
+    ) -> io::Result<Left> {
+        let start = Position { segment: segment.clone(), offset: 0 };
+        let mut source = Source::new(&self.session_dir, Some(start));
+        let mut events = Vec::new();
+        let mut read = 0_usize;
+        loop {
+            read += 1;
+            if read.is_multiple_of(LOOK_EVERY) && !self.is_wanted() {
+                return Ok(Left::Unwanted);
+            }
+            match source.next(Patience::None, &mut events)? {
+                NextRecord::Nothing => return Ok(Left::End),
+                NextRecord::Record(at) if stays == Stays::InSegment && at.segment != *segment => return Ok(Left::End),
+                NextRecord::Record(_) => {}
+            }
+            for one in events.drain(..) {
+                if takes(&one) == Go::Stop {
+                    return Ok(Left::Enough);
+                }
+            }
+        }
+    }
+
+    fn kept(&self) -> Kept {
+        Kept::of(&self.session_dir)
+    }
+
+    fn older_recorded(&self, before: &Key, at: &Position, count: usize) -> io::Result<Option<Page>> {
+        let mut found: Vec<Entry> = Vec::new();
+        let all = segments(&self.dir);
+        let mut is_last = true;
+        for segment in all.iter().filter(|segment| **segment <= at.segment).rev() {
+            if found.len() >= count {
+                is_last = false;
+                break;
+            }
+            let range = Range { after: None, before: Some(before.clone()) };
+            let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
+            let mut beyond = 0;
+            let left = self.from(segment, Stays::InSegment, |event| {
+                timeline.take(event);
+                beyond += usize::from(event.at >= *at);
+                let is_over = event.at >= *at && (!timeline.has_open() || beyond > BEYOND_MAX);
+                if is_over { Go::Stop } else { Go::On }
+            })?;
+            if left == Left::Unwanted {
+                return Ok(None);
+            }
+            is_last &= !timeline.has_older;
+            let mut entries = timeline.into_entries();
+            entries.append(&mut found);
+            found = entries;
+        }
+        let too_many = found.len().saturating_sub(count);
+        found.drain(..too_many);
+        Ok(Some(Page { entries: found, is_last: is_last && too_many == 0 }))
+    }
+
+    fn find_back(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
+        if let Spot::Recorded(at) = &from.at {
+            for segment in segments(&self.dir).iter().filter(|segment| **segment <= at.segment).rev() {
+                match self.last_match(segment, matcher, from, at)? {
+                    Matched::Nothing => {}
+                    found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+                }
+            }
+        }
+        Ok(self.find_kept(matcher, kept_id(&from.at).unwrap_or(u64::MAX), Way::Back))
+    }
+
+    fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
+        if let Some(id) = kept_id(&from.at) {
+            match self.find_kept(matcher, id, Way::Forward) {
+                Matched::Nothing => {}
+                found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+            }
+        }
+        let is_ahead = |segment: &SegmentName| match &from.at {
+            Spot::Recorded(at) => *segment >= at.segment,
+            Spot::Kept(_) => true,
+        };
+        for segment in segments(&self.dir).iter().filter(|segment| is_ahead(segment)) {
+            match self.first_match(segment, matcher, from)? {
+                Matched::Nothing => {}
+                found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+            }
+        }
+        Ok(Matched::Nothing)
+    }
+
+    fn find_kept(&self, matcher: &Matcher, from: u64, way: Way) -> Matched {
+        match self.kept().find(matcher, from, way, || self.is_wanted()) {
+            Some(key) => Matched::At(key),
+            None if self.is_wanted() => Matched::Nothing,
+            None => Matched::Unwanted,
+        }
+    }
+
+    fn last_match(&self, segment: &SegmentName, matcher: &Matcher, before: &Key, at: &Position) -> io::Result<Matched> {
+        let range = Range { after: None, before: Some(before.clone()) };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
+        let left = self.from(segment, Stays::InSegment, |event| {
+            timeline.take(event);
+            if event.at > *at && !timeline.has_open() { Go::Stop } else { Go::On }
+        })?;
+        Ok(match (left, timeline.into_matches().1) {
+            (Left::Unwanted, _) => Matched::Unwanted,
+            (_, Some(key)) => Matched::At(key),
+            (_, None) => Matched::Nothing,
+        })
+    }
+
+    fn first_match(&self, segment: &SegmentName, matcher: &Matcher, after: &Key) -> io::Result<Matched> {
+        let range = Range { after: Some(after.clone()), before: None };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
+        let left = self.from(segment, Stays::InSegment, |event| {
+            timeline.take(event);
+            if timeline.has_match() { Go::Stop } else { Go::On }
+        })?;
+        Ok(match (left, timeline.into_matches().0) {
+            (Left::Unwanted, _) => Matched::Unwanted,
+            (_, Some(key)) => Matched::At(key),
+            (_, None) => Matched::Nothing,
+        })
+    }
+}
+
+impl Recorded for Pager {
+    /// The first page of the session, from the history or, if that has nothing, from the journal.
+    fn start(&self) -> io::Result<Option<Page>> {
+        let front = self.kept().first();
+        if !front.is_last {
+            return Ok(Some(front));
+        }
+        let Some(mut page) = self.newer(&Key::JOURNAL_BEGINS)? else { return Ok(None) };
+        page.entries.splice(0..0, front.entries);
+        Ok(Some(page))
+    }
+
+    fn older(&self, before: &Key, count: usize) -> io::Result<Option<Page>> {
+        let at = match &before.at {
+            Spot::Recorded(at) => at,
+            // Further entries can begin with the same line.
+            Spot::Kept(id) => return Ok(Some(self.kept().older(id.saturating_add(u64::from(before.nth > 0))))),
+        };
+        let Some(mut page) = self.older_recorded(before, at, count)? else { return Ok(None) };
+        if page.is_last {
+            let mut front = self.kept().in_front_of_journal();
+            front.entries.append(&mut page.entries);
+            page = front;
+        }
+        Ok(Some(page))
+    }
+
+    fn newer(&self, after: &Key) -> io::Result<Option<Page>> {
+        let (segment, after) = match &after.at {
+            Spot::Recorded(at) => (at.segment.clone(), Some(after.clone())),
+            Spot::Kept(_) if *after == Key::JOURNAL_BEGINS => match segments(&self.dir).into_iter().next() {
+                Some(first) => (first, None),
+                None => return Ok(Some(Page { entries: Vec::new(), is_last: true })),
+            },
+            Spot::Kept(id) => return Ok(Some(self.kept().newer(*id))),
+        };
+        let range = Range { after, before: None };
+        let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
+        let (mut is_full, mut beyond) = (false, 0);
+        let left = self.from(&segment, Stays::Nowhere, |event| {
+            timeline.take(event);
+            if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
+                is_full = true;
+                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(event.at.clone()) });
+            }
+            beyond += usize::from(is_full);
+            if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
+        })?;
+        Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
+    }
+
+    fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
+        let at = match &key.at {
+            Spot::Recorded(at) => at,
+            Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),
+        };
+        let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        // No events come from before the first record of a segment.
+        let in_front =
+            |offset| Key { nth: u16::MAX, ..Key::recorded(Position { segment: at.segment.clone(), offset }) };
+        let after = match key.nth.checked_sub(1) {
+            Some(nth) => Some(Key { at: key.at.clone(), nth }),
+            None => at.offset.checked_sub(1).map(in_front),
+        };
+        let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
+        self.from(&at.segment, Stays::Nowhere, |event| {
+            timeline.take(event);
+            let is_over = event.at > *at && !timeline.has_open();
+            if is_over { Go::Stop } else { Go::On }
+        })?;
+        Ok(timeline.into_entries().pop())
+    }
+
+    fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Sought>> {
+        let key = match way {
+            Way::Back => self.find_back(matcher, from)?,
+            Way::Forward => self.find_forward(matcher, from)?,
+        };
+        let key = match key {
+            Matched::Unwanted => return Ok(None),
+            Matched::Nothing => return Ok(Some(Sought::Nothing)),
+            Matched::At(key) => key,
+        };
+        let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
+        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Sought::At(key, page)))
+    }
+}
+
+/// Runs a read command; `None` for any other command, or if the read was cancelled.
+fn read(recorded: &dyn Recorded, wanted: &Read) -> io::Result<Option<News>> {
+    Ok(match wanted {
+        Read::Start => recorded.start()?.map(News::Start),
+        Read::Older(key) => recorded.older(key, PAGE_ENTRIES)?.map(News::Older),
+        Read::Newer(key) => recorded.newer(key)?.map(News::Newer),
+        Read::Open(key) => recorded.one(key)?.map(|entry| News::Opened(Some(Box::new(entry)))),
+        Read::Find { matcher, from, way } => recorded.find(matcher, from, *way)?.map(News::Found),
+    })
+}
+
+/// Whether a reader continues with the next segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stays {
+    InSegment,
+    Nowhere,
+}
+
+enum Matched {
+    At(Key),
+    Nothing,
+    Unwanted,
+}
+
+/// Reads pages while a session is attached.
+#[derive(Debug)]
+pub struct Pages {
+    jobs: SyncSender<Read>,
+    wanted: Arc<AtomicBool>,
+}
+
+impl Pages {
+    pub fn start(source: &dyn source::Source, session: &Found, teller: Teller) -> io::Result<Pages> {
+        let (jobs, taken) = sync_channel::<Read>(4);
+        let wanted = Arc::new(AtomicBool::new(true));
+        let recorded = source.recorded(session, Arc::clone(&wanted));
+        std::thread::Builder::new().name("pages".to_owned()).spawn(move || {
+            while let Ok(wanted) = taken.recv() {
+                let news = match read(&*recorded, &wanted) {
+                    Ok(Some(news)) => news,
+                    Ok(None) => continue,
+                    Err(error) => News::Unreadable(format!("read the journal: {error}")),
+                };
+                if teller.tell(news).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Pages { jobs, wanted })
+    }
+
+    /// Queues a read. It may skip earlier reads that have not started.
+    pub fn read(&self, wanted: Read) {
+        // If the queue is full, this read is no longer needed.
+        let _ = self.jobs.try_send(wanted);
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.wanted.store(false, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,19 @@
+//! Maintenance of stored sessions at the user's request.
+//!
+//! [`prune`] deletes data over the bounds, as a relay does in the background; [`redact`] masks secrets in all stored data.
+//! Both work on stopped and live sessions.
+//!
+//! *Locking.* For a stopped session they hold the [`crate::store::IndexLock`], never its own lock: a relay that starts
+//! meanwhile runs and records, and its index waits. In a live one they leave alone what its relay is using, and change only
+//! segments that are closed and indexed, and rows in short transactions.
+//!
+//! *Crashes.* Each step leaves every file readable; the next run does the rest.
+//!
+//! This room never deletes unindexed data, never follows a link, and changes no byte in a dry run.
+
+mod held;
+mod prune;
+mod redact;
+
+pub use prune::{Bounds, DataKind, Deleted, PrunedSessions, prune, prune_sessions};
+pub use redact::{Masked, add_piece, bytes_to_read, redact};

@@ -1,0 +1,200 @@
+//! Files and folders by their descriptors, without links, with modes that no umask changes.
+//!
+//! Whoever opens a file here names its folder by a descriptor, so that nobody can put another folder in its place meanwhile. macOS
+//! folds case and normalises names, so two names may be one file there.
+
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// `check_access` fails if the user may not use a file or a folder so.
+pub use rustix::fs::{Access, FileType, Mode, access as check_access};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, Stat};
+
+use super::identity::own_uid;
+use super::{Errno, Result, descriptors};
+
+/// Mode of a folder of ours.
+const FOLDER_MODE: Mode = Mode::RWXU;
+
+/// Mode of a file of ours.
+pub const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// A descriptor that only names a folder needs no right to read it on Linux.
+#[cfg(target_os = "linux")]
+const NAMES_A_FOLDER: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const NAMES_A_FOLDER: OFlags = OFlags::RDONLY;
+
+/// Most bytes of the names of a file's attributes that are read.
+const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
+
+/// The facts about a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    pub kind: FileType,
+    pub mode: Mode,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl From<Stat> for Facts {
+    fn from(stat: Stat) -> Facts {
+        let (kind, mode) = (FileType::from_raw_mode(stat.st_mode), Mode::from_raw_mode(stat.st_mode));
+        Facts { kind, mode, uid: stat.st_uid, gid: stat.st_gid }
+    }
+}
+
+/// Whether a link at the end of a path is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    Followed,
+    Refused,
+}
+
+/// What may be done with an open file, besides reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    Nothing,
+    Anywhere,
+    AtEnd,
+}
+
+impl Writes {
+    fn flags(self) -> OFlags {
+        match self {
+            Writes::Nothing => OFlags::RDONLY,
+            Writes::Anywhere => OFlags::RDWR,
+            Writes::AtEnd => OFlags::RDWR | OFlags::APPEND,
+        }
+    }
+}
+
+/// The facts about an open file.
+pub fn facts(fd: impl AsFd) -> Result<Facts> {
+    rustix::fs::fstat(fd).map(Facts::from)
+}
+
+/// The facts about what is at a path.
+pub fn facts_at(path: &Path, links: Links) -> Result<Facts> {
+    match links {
+        Links::Followed => rustix::fs::stat(path),
+        Links::Refused => rustix::fs::lstat(path),
+    }
+    .map(Facts::from)
+}
+
+/// The facts about what is in a folder, which may be a link.
+pub fn facts_in(folder: impl AsFd, name: &OsStr) -> Result<Facts> {
+    rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map(Facts::from)
+}
+
+/// Opens a folder to name the files in it.
+pub fn open_folder(path: &Path, links: Links) -> Result<OwnedFd> {
+    let follow = if links == Links::Followed { OFlags::empty() } else { OFlags::NOFOLLOW };
+    rustix::fs::open(path, NAMES_A_FOLDER | OFlags::DIRECTORY | OFlags::CLOEXEC | follow, Mode::empty())
+}
+
+/// Opens what is in a folder, and neither follows a link nor waits for the other end of a FIFO. Reads and writes do not wait either.
+pub fn open_in(folder: impl AsFd, name: &OsStr, writes: Writes) -> Result<OwnedFd> {
+    let flags = writes.flags() | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::empty())
+}
+
+/// Opens what is at a path to read it, as [`open_in`] does; links are followed.
+pub fn open_followed(path: &Path) -> Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens a file at a path, to read it and to write to it, as [`open_in`] does.
+pub fn open_unlinked(path: &Path) -> io::Result<File> {
+    Ok(open_in(CWD, path.as_os_str(), Writes::Anywhere)?.into())
+}
+
+/// Creates a file that only we can read and write, whatever the umask is. Fails if something has its name.
+pub fn create_in(folder: impl AsFd, name: &OsStr, writes: Writes) -> Result<OwnedFd> {
+    let fd =
+        rustix::fs::openat(folder, name, writes.flags() | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC, FILE_MODE)?;
+    rustix::fs::fchmod(&fd, FILE_MODE)?;
+    Ok(fd)
+}
+
+/// As [`create_in`], at a path.
+pub fn create(path: &Path, writes: Writes) -> Result<OwnedFd> {
+    create_in(CWD, path.as_os_str(), writes)
+}
+
+/// Creates a folder that only we can enter, whatever the umask is. Fails if something has its name.
+pub fn create_folder(path: &Path) -> Result<()> {
+    rustix::fs::mkdir(path, FOLDER_MODE)?;
+    let made = facts_at(path, Links::Refused)?;
+    let is_made = made.kind == FileType::Directory && made.uid == own_uid();
+    if is_made && made.mode != FOLDER_MODE {
+        rustix::fs::chmodat(CWD, path, FOLDER_MODE, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// Makes a file in a folder one that only we can read and write.
+pub fn protect_in(folder: impl AsFd, name: &OsStr) -> Result<()> {
+    rustix::fs::chmodat(folder, name, FILE_MODE, AtFlags::empty())
+}
+
+/// Gives a file another name in its folder, in the place of one that had it.
+pub fn rename_in(folder: impl AsFd, from: &OsStr, to: &OsStr) -> Result<()> {
+    rustix::fs::renameat(&folder, from, &folder, to)
+}
+
+/// Gives a file a second name in its folder. Fails if something has that name. Not every file system can do it.
+pub fn link_in(folder: impl AsFd, from: &OsStr, to: &OsStr) -> Result<()> {
+    rustix::fs::linkat(&folder, from, &folder, to, AtFlags::empty())
+}
+
+/// Removes a file from a folder.
+pub fn remove_in(folder: impl AsFd, name: &OsStr) -> Result<()> {
+    rustix::fs::unlinkat(folder, name, AtFlags::empty())
+}
+
+/// Gives a file another name, which nothing may have. Not every file system can do it.
+pub fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
+    rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)
+}
+
+/// Locks a folder until the returned file is closed; `None` if another process has locked it.
+pub fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = File::from(rustix::fs::open(folder, flags, Mode::empty())?);
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Whether a file has attributes that a new one in its folder would not get by itself. macOS gives some to files of its own accord,
+/// and they count.
+pub fn has_attributes(path: &Path) -> bool {
+    let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
+    match rustix::fs::listxattr(path, &mut names[..]) {
+        // A new file gets its folder's label, as this one did.
+        Ok(bytes) => {
+            names[..bytes].split(|byte| *byte == 0).any(|name| !name.is_empty() && name != b"security.selinux")
+        }
+        Err(Errno::NOTSUP) => false,
+        Err(_) => true,
+    }
+}
+
+/// The free space for us where a path is, in bytes.
+pub fn free_bytes(path: &Path) -> Result<u64> {
+    let disk = rustix::fs::statvfs(path)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+/// Makes reads and writes of a file that [`open_in`] or [`open_followed`] has opened wait again.
+pub fn waiting(fd: OwnedFd) -> io::Result<File> {
+    descriptors::block(&fd)?;
+    Ok(fd.into())
+}

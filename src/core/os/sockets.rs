@@ -1,0 +1,88 @@
+//! Unix sockets that no other program inherits, and that never block or raise a signal.
+//!
+//! Linux does this with flags of the calls that create a socket or write to it. macOS has none of these flags, so the socket is
+//! changed after it was created: a program that another thread starts in between inherits it, and holds it until it exits.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::buffer::spare_capacity;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::Result;
+
+/// Connects without waiting, to a socket that never blocks.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::WouldBlock`] if too many clients wait there to be accepted; [`io::ErrorKind::ConnectionRefused`] if nobody
+/// listens. macOS gives the second error for both.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = new()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+fn new() -> io::Result<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    #[cfg(not(target_os = "linux"))]
+    let flags = SocketFlags::empty();
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    #[cfg(not(target_os = "linux"))]
+    {
+        super::descriptors::close_at_exec(&socket)?;
+        super::descriptors::never_block(&socket)?;
+    }
+    Ok(socket)
+}
+
+/// Writes as much as fits now, also to a socket that blocks. A reader that is gone is an error and no signal: on macOS if the
+/// socket was given to [`without_signal`], and in any case because the runtime ignores SIGPIPE.
+#[inline]
+pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize> {
+    #[cfg(target_os = "linux")]
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    #[cfg(not(target_os = "linux"))]
+    let flags = SendFlags::DONTWAIT;
+    rustix::net::send(socket, bytes, flags)
+}
+
+/// Reads what is there now into the free room of `buffer`, also from a socket that blocks.
+#[inline]
+pub fn receive(socket: &impl AsFd, buffer: &mut Vec<u8>) -> Result<usize> {
+    rustix::net::recv(socket, spare_capacity(buffer), RecvFlags::DONTWAIT).map(|(taken, _)| taken)
+}
+
+/// Makes writes to a socket of ours raise no signal. Not for one that other processes share, because the option is the socket's.
+pub fn without_signal(socket: impl Into<OwnedFd>) -> OwnedFd {
+    let socket = socket.into();
+    #[cfg(target_vendor = "apple")]
+    // The runtime ignores the signal too.
+    let _ = rustix::net::sockopt::set_socket_nosigpipe(&socket, true);
+    socket
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::{Errno, FdFlags};
+
+    #[test]
+    fn new_sockets_never_block_and_are_not_inherited() {
+        let socket = new().expect("a socket");
+        assert!(rustix::fs::fcntl_getfl(&socket).expect("flags").contains(rustix::fs::OFlags::NONBLOCK));
+        assert!(rustix::io::fcntl_getfd(&socket).expect("flags").contains(FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn reader_that_is_gone_is_an_error() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let ours = without_signal(ours);
+        assert_eq!(send(&ours, b"ab"), Ok(2));
+        drop(theirs);
+        assert_eq!(send(&ours, b"ab"), Err(Errno::PIPE));
+    }
+}

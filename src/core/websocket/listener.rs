@@ -1,0 +1,84 @@
+//! A listening socket for clients of our user.
+//!
+//! *Trust.* A connection of another user is closed before a byte of it is read.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+#[cfg(any(test, feature = "testing"))]
+use std::path::Path;
+use std::path::PathBuf;
+
+use crate::socket::{Peer, SocketFiles};
+
+/// A socket on which we listen. Dropping it removes its files at once, unless another process has replaced them.
+#[derive(Debug)]
+pub struct Listener {
+    listener: UnixListener,
+    path: PathBuf,
+    files: SocketFiles,
+    /// The lock of the claim, released after the files are removed.
+    _lock: Option<File>,
+}
+
+/// A connection of our user.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Non-blocking.
+    pub stream: UnixStream,
+    pub peer: Peer,
+}
+
+impl Listener {
+    /// Clients connect to `path`. Dropping the listener removes `files`, which were created for it, and then releases `lock`.
+    pub fn new(path: PathBuf, listener: UnixListener, files: SocketFiles, lock: Option<File>) -> Listener {
+        Listener { listener, path, files, _lock: lock }
+    }
+
+    /// The path that clients are told.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether clients that connect to the path still come here.
+    pub fn is_in_place(&self) -> bool {
+        self.files.are_in_place()
+    }
+
+    /// Accepts the next connection of our user, if one waits. Those of others are closed.
+    pub fn accept(&self) -> io::Result<Option<Accepted>> {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                // The client has gone again.
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match Peer::of(&stream) {
+                Ok(peer) if peer.is_ours() => {
+                    stream.set_nonblocking(true)?;
+                    return Ok(Some(Accepted { stream, peer }));
+                }
+                Ok(peer) => tracing::warn!(uid = peer.uid, "another user at {}: closed", self.path.display()),
+                Err(error) => tracing::warn!(%error, "a client of an unknown user: closed"),
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.files).remove();
+    }
+}

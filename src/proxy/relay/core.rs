@@ -1,0 +1,357 @@
+//! What a relay on pipes and the hub share: the engine and the record, and everything that has nothing to do with the
+//! connections between clients and servers.
+//!
+//! The loop that owns it carries out the effects that concern a connection or a process; [`Core::carry_out`] does the rest.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use uuid::Uuid;
+
+use super::deciders::{self, CODEX, Use};
+use super::guard::{Checking, Guard};
+use super::hooks::Hooks;
+use super::inbox::{ApiCallers, Inbox};
+use super::notices::Notices;
+use super::program_check::ProgramChecker;
+use super::recorder::Recorder;
+use super::stalled::{StallSettings, StallWatch};
+use crate::config::Settings;
+use crate::context_engine::FragmentReader;
+use crate::control::Published;
+use crate::driver::{Elsewhere, Host, Passed};
+use crate::engine::{
+    ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment, Incoming, Input,
+    LiveSettings, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
+};
+use crate::journal::Batch;
+use crate::os::signals::Signals;
+use crate::wire::{Conn, Side};
+
+/// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
+const OVERFLOW_RETRY_AFTER: Duration = Duration::from_millis(10);
+
+/// The engine's source of time.
+#[derive(Debug)]
+pub struct Clock(Instant);
+
+impl Clock {
+    pub fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub fn now(&self) -> Now {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { unix_us: since_epoch.as_micros() as u64, elapsed: self.elapsed() }
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[derive(Debug)]
+pub struct Core {
+    pub clock: Clock,
+    pub engine: Engine,
+    pub recorder: Recorder,
+    pub notices: Notices,
+    /// State that the control socket serves.
+    pub published: Arc<Published>,
+    pub signals: Signals,
+    /// Messages from other threads.
+    pub inbox: Inbox,
+    /// API callers that wait for a reply.
+    pub callers: ApiCallers,
+    /// The current settings.
+    pub(super) settings: Settings,
+    pub(super) hooks: Hooks,
+    pub(super) stalls: StallWatch,
+    pub(super) fragments: FragmentReader,
+    pub(super) programs: ProgramChecker,
+    pub(super) guard: Guard,
+    /// They are those of a hub.
+    pub(super) has_many_clients: bool,
+    /// A client has told its name since the loop has last looked.
+    pub introduced: bool,
+    /// The revision of the models' reach that the guard knows.
+    pub(super) reach_revision: u64,
+}
+
+impl Core {
+    /// Begins with a server that was started anew, or started again.
+    pub fn next_run(&mut self, server_owner: ServerOwner, pid: u32, server_run: Option<String>) {
+        // A late report of the ledger on the previous run must not match a token of this one.
+        let mut engine = engine(&self.settings, server_owner, Uuid::now_v7(), self.engine.last_token());
+        // The context engine outlives the server.
+        let owns = Input::OwnsCompaction(self.engine.owns_compaction());
+        engine.handle(self.clock.now(), owns, &mut Vec::new());
+        drop(self.recorder.take_refused());
+        if let Err(error) = self.recorder.next_run(pid, server_run) {
+            self.notices.report(&error.to_string());
+        }
+        self.engine = engine;
+        self.reach_revision = 0;
+    }
+
+    /// The next deadline that has nothing to do with a connection.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        let overflow = self.recorder.has_overflow().then(|| self.clock.elapsed() + OVERFLOW_RETRY_AFTER);
+        earlier(self.engine.next_deadline(), overflow)
+    }
+
+    /// Hands an input to the engine.
+    pub fn handle(&mut self, input: Input, effects: &mut Vec<Effect>) {
+        self.engine.handle(self.clock.now(), input, effects);
+    }
+
+    /// Has the engine do what its deadlines ask for.
+    pub fn tick_if_due(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        if self.engine.next_deadline().is_some_and(|due| due <= now.elapsed) {
+            self.engine.handle(now, Input::Tick, effects);
+        }
+    }
+
+    pub fn configure(&mut self, settings: Settings, effects: &mut Vec<Effect>) {
+        self.hooks.on_pending.clone_from(&settings.on_pending.value);
+        self.hooks.on_idle.clone_from(&settings.on_idle.value);
+        self.stalls.configure(stall_settings(&settings));
+        self.published.stalls_after(settings.stalled_after.value);
+        self.guard.configure(&settings);
+        let fragments = settings.assembly().fragments;
+        if fragments != self.settings.assembly().fragments {
+            self.fragments = fragment_reader(fragments.clone(), &self.guard);
+        }
+        self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
+        let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
+        self.settings = settings;
+        self.handle(Input::Configured(Box::new(live)), effects);
+    }
+
+    /// Whether the server's program may be started again. It waits a few seconds at most, so no server may run.
+    ///
+    /// # Errors
+    ///
+    /// A model can change the program, or that cannot be found out.
+    pub fn check_server_program(&mut self) -> Result<(), String> {
+        self.share_reach();
+        self.guard.check(&Use::row(CODEX), None)
+    }
+
+    /// As [`Core::check_server_program`], without waiting.
+    pub(super) fn begin_check_of_server_program(&mut self) -> Checking {
+        self.share_reach();
+        self.guard.begin_check(&Use::row(CODEX), None)
+    }
+
+    /// Publishes the number of waiting context entries if it is not `before` any more, and the number of pending
+    /// requests.
+    pub fn publish_waiting(&mut self, before: usize) {
+        self.share_reach();
+        let waiting = self.engine.context_waiting();
+        if waiting != before {
+            self.published.context_waiting(waiting as u64);
+        }
+        self.publish_pending();
+    }
+
+    /// Has the guard know where models can write, before anything starts that they might have changed.
+    fn share_reach(&mut self) {
+        let revision = self.engine.models_reach_revision();
+        if revision != self.reach_revision {
+            self.reach_revision = revision;
+            self.guard.learn(self.engine.models_reach());
+        }
+    }
+
+    pub fn publish_pending(&self) {
+        self.published.requests_pending(self.engine.requests_pending() as u64);
+    }
+
+    /// Reports orders to the engine that the ledger refused.
+    pub fn report_refused(&mut self, effects: &mut Vec<Effect>) {
+        for token in self.recorder.take_refused() {
+            self.handle(Input::Committed { token, done: false }, effects);
+        }
+    }
+
+    /// Carries out an effect that concerns neither a link nor a child; returns any other.
+    pub fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Elsewhere> {
+        self.share_reach();
+        match effect {
+            Effect::Note(note @ Note::GenerationEnded { .. }) => {
+                self.recorder.last_note(&note, self.clock.now(), &mut self.notices);
+            }
+            Effect::Note(note) => {
+                self.published.note(&note);
+                self.recorder.note(note, self.clock.now(), &mut self.notices);
+            }
+            Effect::Order(order) => self.recorder.order(order),
+            Effect::Consult(consultation) => self.consult(consultation, effects),
+            Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd),
+            Effect::CheckProgram(token, check) => self.check_program(token, *check, effects),
+            Effect::NotifyPending(request_id) => {
+                if let Some((ledger, session_id)) = self.recorder.session() {
+                    self.hooks.pending(request_id, ledger, (session_id, self.recorder.session_dir()));
+                }
+            }
+            Effect::NotifyIdle(outcome) => {
+                let session_id = self.recorder.session().map_or("", |(_, session_id)| session_id);
+                self.hooks.idle(outcome, (session_id, self.recorder.session_dir()));
+            }
+            Effect::Warn(warning) => self.notices.report(&warning.to_string()),
+            Effect::PublishConfigWarning(warning) => self.published.config_warning(*warning),
+            Effect::Link(effect) => return Some(Elsewhere::Link(effect)),
+            Effect::Child(effect) => return Some(Elsewhere::Child(effect)),
+        }
+        None
+    }
+
+    /// Passes a consultation to the context engine. If there is none or it cannot be reached, the engine learns that at
+    /// once.
+    fn consult(&mut self, consultation: Box<Consultation>, effects: &mut Vec<Effect>) {
+        let refused = match self.recorder.context_engine() {
+            Some(engine) => engine.consult(consultation, self.clock.elapsed()).err(),
+            None => Some(consultation),
+        };
+        let (token, method, thread_id) = match refused.map(|refused| *refused) {
+            Some(Consultation::Assemble { token, thread_id, .. }) => (token, "assemble", thread_id),
+            Some(Consultation::Compact { token, thread_id, .. }) => (token, "compact", thread_id),
+            Some(Consultation::Opened { .. } | Consultation::TurnCompleted { .. }) | None => return,
+        };
+        effects.push(Effect::Note(Note::ContextEngineCall {
+            method,
+            thread_id: Some(thread_id),
+            ms: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            outcome: "not_running",
+        }));
+        self.handle(Input::Consulted { token, assembled: None }, effects);
+    }
+
+    /// Starts to check the program of a command that a rule accepts.
+    fn check_program(&mut self, token: Token, check: ProgramCheck, effects: &mut Vec<Effect>) {
+        let rules = self.settings.rules.value.clone();
+        let outbox = self.recorder.outbox();
+        if let Err(why) = self.programs.check(token, check, rules, move |input| outbox.post(input)) {
+            self.handle(Input::ProgramChecked { token, checked: Err(why) }, effects);
+        }
+    }
+
+    /// Starts to read the fragments, in the thread's folder if it is known.
+    fn read_fragments(&mut self, token: Token, cwd: Option<String>) {
+        let outbox = self.recorder.outbox();
+        self.fragments.read(token, cwd.map(PathBuf::from), move |input| outbox.post(input));
+    }
+}
+
+impl Host for Core {
+    fn now(&self) -> Now {
+        self.clock.now()
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn decide(
+        &mut self,
+        now: Now,
+        conn: Conn,
+        from: Side,
+        incoming: Incoming<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Decision> {
+        self.engine.read(now, conn, from, incoming, effects)
+    }
+
+    fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
+        self.engine.handle(now, input, effects);
+    }
+
+    fn batch<'a>(&mut self, now: Now, conn: Conn) -> Option<Batch<'a>> {
+        self.recorder.batch(now, conn, &self.notices)
+    }
+
+    fn miss(&mut self, lines: usize) {
+        self.recorder.miss_lines(lines as u64);
+    }
+
+    fn add(&mut self, batch: &mut Option<Batch<'_>>, effect: Effect) -> Option<Effect> {
+        self.recorder.add(batch, effect)
+    }
+
+    fn commit(&mut self, batch: &mut Batch<'_>) {
+        self.recorder.commit(batch, &mut self.notices);
+    }
+
+    fn carry_out(&mut self, effect: Effect, effects: &mut Vec<Effect>) -> Option<Elsewhere> {
+        Core::carry_out(self, effect, effects)
+    }
+
+    fn report_refused(&mut self, effects: &mut Vec<Effect>) {
+        Core::report_refused(self, effects);
+    }
+
+    fn introduce(&mut self, _: Conn, client: ClientName) {
+        self.introduced = true;
+        // Those of a hub are in the list of its connections.
+        if !self.has_many_clients {
+            self.recorder.name_client(client.name.clone());
+            self.published.introduce(client);
+        }
+    }
+
+    fn reply(&mut self, caller: ApiCallId, reply: ApiReply, effects: &mut Vec<Effect>) {
+        let is_admission = matches!(reply, ApiReply::Admitted { .. });
+        if !self.callers.reply(caller, reply) && is_admission && self.engine.admitted() == Some(caller) {
+            // A client that no longer waits for its admission is detached.
+            Core::handle(self, Input::Detached, effects);
+        }
+    }
+
+    fn clients_changed(&mut self, clients: usize) {
+        // Several of them may get the same lines.
+        self.recorder.share_lines(clients > 1);
+    }
+
+    fn passed(&mut self, from: Side, passed: Passed) {
+        self.published.count(from, passed);
+    }
+
+    fn publish_waiting(&mut self, before: usize) {
+        Core::publish_waiting(self, before);
+    }
+
+    fn report(&mut self, fault: &str) {
+        self.notices.report(fault);
+    }
+}
+
+pub(super) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
+    Engine::new(EngineSettings {
+        exit_grace: settings.exit_grace.value,
+        context: settings.context(),
+        assembly: settings.assembly(),
+        requests: settings.requests(),
+        server_owner,
+        own_ids: own_ids(fresh_id),
+        tokens_before,
+    })
+}
+
+pub(super) fn fragment_reader(fragments: Vec<Fragment>, guard: &Guard) -> FragmentReader {
+    FragmentReader::new(fragments, guard.permit(deciders::fragment))
+}
+
+pub(super) fn stall_settings(settings: &Settings) -> StallSettings {
+    StallSettings { command: settings.on_stalled.value.clone(), after: settings.stalled_after.value }
+}
+
+/// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.
+pub fn own_ids(fresh_id: Uuid) -> String {
+    format!("codex-shim:{:08x}:", fresh_id.as_u128() as u32)
+}

@@ -1,0 +1,290 @@
+//! The pipe and socket ends that the relay reads and writes. They never block, and their use never affects other
+//! processes.
+//!
+//! Our stdin and stdout may share their open file description with other processes, so `O_NONBLOCK` is never set on
+//! them. A pipe is opened a second time, for a description of our own; a socket takes `MSG_DONTWAIT`; a file never
+//! blocks for long. Anything else, such as a terminal, is fed by a small thread from a pipe of ours.
+//!
+//! Nothing here knows of lines.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use crate::os::descriptors::{self, Kind};
+use crate::os::{self, Errno, sockets};
+
+/// Size of one read in bytes: the default capacity of a Linux pipe.
+const READ_BYTES: usize = 64 << 10;
+
+/// Size of one write of the feeder thread in bytes: a page, which a pipe accepts as a whole.
+const FED_BYTES: usize = 4 << 10;
+
+/// How often [`Feeder::finish`] checks whether to keep waiting.
+const FEEDER_CHECK_EVERY: Duration = Duration::from_millis(50);
+
+/// The result of a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadOutcome {
+    Some,
+    /// Nothing is available now.
+    Nothing,
+    /// The stream has ended.
+    End,
+}
+
+/// An end that is read without waiting.
+pub trait ReadEnd {
+    /// Appends available bytes to `buffer`.
+    fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome;
+}
+
+/// An end that is written to without waiting.
+pub trait WriteEnd {
+    /// Writes as much of `bytes` as fits now and returns the count.
+    ///
+    /// # Errors
+    ///
+    /// The reader is gone.
+    fn write(&self, bytes: &[u8]) -> Result<usize, Broken>;
+}
+
+/// A non-blocking read end.
+#[derive(Debug)]
+pub struct PipeSource {
+    fd: OwnedFd,
+    kind: Kind,
+}
+
+impl PipeSource {
+    /// Takes over our stdin. File descriptor 0 becomes `/dev/null`, so that dropping this closes our end of the pipe.
+    pub fn stdin() -> io::Result<PipeSource> {
+        let (fd, kind) = descriptors::take_stdin()?;
+        Ok(PipeSource { fd, kind: kind.unwrap_or(Kind::Plain) })
+    }
+
+    /// Our end of the child's stdout; no other process shares it.
+    pub(super) fn of_child(fd: OwnedFd) -> io::Result<PipeSource> {
+        descriptors::never_block(&fd)?;
+        Ok(PipeSource { fd, kind: Kind::Plain })
+    }
+
+    pub(super) fn socket(stream: UnixStream) -> PipeSource {
+        PipeSource { fd: stream.into(), kind: Kind::Socket }
+    }
+}
+
+impl ReadEnd for PipeSource {
+    fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
+        let room = READ_BYTES.max(buffer.len().min(1 << 20));
+        buffer.reserve(room);
+        let read = match self.kind {
+            Kind::Plain => descriptors::append(&self.fd, buffer),
+            Kind::Socket => sockets::receive(&self.fd, buffer),
+        };
+        match read {
+            Ok(0) => ReadOutcome::End,
+            Ok(_) => ReadOutcome::Some,
+            Err(Errno::AGAIN | Errno::INTR) => ReadOutcome::Nothing,
+            // A terminal hung up, or a connection was reset.
+            Err(_) => ReadOutcome::End,
+        }
+    }
+}
+
+impl AsFd for PipeSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A non-blocking write end.
+#[derive(Debug)]
+pub struct Sink {
+    fd: OwnedFd,
+    kind: Kind,
+    feeder: Option<Feeder>,
+}
+
+/// The reader is gone.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Broken;
+
+impl Sink {
+    /// Takes over our stdout. File descriptor 1 becomes `/dev/null`, so that dropping this closes our end of the pipe.
+    pub fn stdout() -> io::Result<Sink> {
+        let (fd, kind) = descriptors::take_stdout()?;
+        match kind {
+            Some(kind) => Ok(Sink { fd, kind, feeder: None }),
+            None => Sink::fed(fd),
+        }
+    }
+
+    pub(super) fn socket(stream: UnixStream) -> Sink {
+        Sink { fd: sockets::without_signal(stream), kind: Kind::Socket, feeder: None }
+    }
+
+    /// Our stderr, shared with the child and left in place.
+    pub(super) fn stderr() -> io::Result<Sink> {
+        let (fd, kind) = descriptors::own_stderr()?;
+        Ok(Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None })
+    }
+
+    /// Our end of the child's stdin; no other process shares it.
+    pub(super) fn of_child(fd: OwnedFd) -> io::Result<Sink> {
+        descriptors::never_block(&fd)?;
+        Ok(Sink { fd, kind: Kind::Plain, feeder: None })
+    }
+
+    /// A sink whose writes go through a pipe to a thread that may block.
+    fn fed(target: OwnedFd) -> io::Result<Sink> {
+        let (reading, writing) = io::pipe()?;
+        descriptors::never_block(&writing)?;
+        let feeder = Feeder::start(reading.into(), target)?;
+        Ok(Sink { fd: writing.into(), kind: Kind::Plain, feeder: Some(feeder) })
+    }
+
+    /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
+    pub fn close(self) -> Option<Feeder> {
+        self.feeder
+    }
+}
+
+impl WriteEnd for Sink {
+    fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
+        let written = match self.kind {
+            Kind::Plain => descriptors::write(&self.fd, bytes),
+            Kind::Socket => sockets::send(&self.fd, bytes),
+        };
+        match written {
+            Ok(written) => Ok(written),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
+            Err(_) => Err(Broken),
+        }
+    }
+}
+
+impl AsFd for Sink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A thread that copies a pipe of ours to a descriptor whose writes may block.
+#[derive(Debug)]
+pub struct Feeder {
+    /// Disconnected when the thread has ended.
+    running: Receiver<()>,
+    /// Bytes written so far.
+    written_bytes: Arc<AtomicU64>,
+}
+
+impl Feeder {
+    fn start(reading: OwnedFd, target: OwnedFd) -> io::Result<Feeder> {
+        let (done, running) = sync_channel(1);
+        let written_bytes = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&written_bytes);
+        let thread = std::thread::Builder::new().name("stdout-feeder".to_owned()).stack_size(128 << 10);
+        thread.spawn(move || {
+            let _done = done;
+            // An error means that the reader is gone; dropping `reading` shows this to the relay.
+            let _ = feed(&reading, &target, &counter);
+        })?;
+        Ok(Feeder { running, written_bytes })
+    }
+
+    /// Waits until everything is written. `signals` counts the signals so far: after the first one the wait ends if
+    /// nothing is written for `stall_max`; a second one ends it at once.
+    pub fn finish(self, stall_max: Duration, mut signals: impl FnMut() -> usize) {
+        let mut taken = (self.written_bytes.load(Ordering::Relaxed), Instant::now());
+        while self.running.recv_timeout(FEEDER_CHECK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            let (count, bytes) = (signals(), self.written_bytes.load(Ordering::Relaxed));
+            if bytes != taken.0 || count == 0 {
+                taken = (bytes, Instant::now());
+            }
+            if count > 1 || (count == 1 && taken.1.elapsed() >= stall_max) {
+                tracing::warn!("the reader of stdout did not read all of the output");
+                return;
+            }
+        }
+    }
+}
+
+/// Copies in small pieces, so that a slow reader's progress is visible.
+fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<()> {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let read = descriptors::read_waiting(from, &mut buffer)?;
+        if read == 0 {
+            return Ok(());
+        }
+        for piece in buffer[..read].chunks(FED_BYTES) {
+            descriptors::write_all(to, piece)?;
+            written_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::polling::{PollFlags, poll_one};
+    use std::io::{Read as _, Write as _};
+
+    #[test]
+    fn full_socket_never_blocks() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let sink = Sink { fd: ours.into(), kind: Kind::Socket, feeder: None };
+        let chunk = vec![b'x'; 64 << 10];
+        let mut written = 0;
+        loop {
+            match sink.write(&chunk) {
+                Ok(0) => break,
+                Ok(bytes) => written += bytes,
+                Err(Broken) => panic!("the other end is open"),
+            }
+        }
+        assert!(written > 0);
+        drop(theirs);
+        assert_eq!(sink.write(&chunk), Err(Broken));
+    }
+
+    #[test]
+    fn fed_sink_delivers_everything_before_it_closes() {
+        let (mut theirs, target) = UnixStream::pair().expect("a pair");
+        let sink = Sink::fed(target.into()).expect("a feeder");
+        let sent: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+        let reader = std::thread::spawn(move || {
+            let mut seen = Vec::new();
+            theirs.read_to_end(&mut seen).expect("a stream");
+            seen
+        });
+        let mut rest = &sent[..];
+        while !rest.is_empty() {
+            let taken = sink.write(rest).expect("the reader is there");
+            rest = &rest[taken..];
+            if taken == 0 {
+                poll_one(&sink, PollFlags::OUT, None).expect("a poll");
+            }
+        }
+        sink.close().expect("it is fed").finish(Duration::ZERO, || 0);
+        assert!(reader.join().expect("the reader ends") == sent);
+    }
+
+    #[test]
+    fn source_distinguishes_silence_from_the_end() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let source = PipeSource { fd: ours.into(), kind: Kind::Socket };
+        let mut buffer = Vec::new();
+        assert_eq!(source.read(&mut buffer), ReadOutcome::Nothing);
+        theirs.write_all(b"ab").expect("a stream");
+        assert_eq!(source.read(&mut buffer), ReadOutcome::Some);
+        assert_eq!(buffer, b"ab");
+        drop(theirs);
+        assert_eq!(source.read(&mut buffer), ReadOutcome::End);
+    }
+}

@@ -1,0 +1,243 @@
+//! Starts a relay: the child first, so that our own setup does not delay it, then the session.
+
+use super::core::{engine, fragment_reader, stall_settings};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::child::{SIGNALS, Server, ServerCommand, Spawned};
+use super::core::{Clock, Core};
+use super::direction::Direction;
+use super::guard::{Environments, Guard};
+use super::hooks::Hooks;
+use super::inbox::{self, ApiCallers};
+use super::notices::Notices;
+use super::on_pipes::Relay;
+use super::pair::Pair;
+use super::pipes::{PipeSource, Sink};
+use super::program_check::ProgramChecker;
+use super::recorder::Recorder;
+use super::reload;
+use super::serve::Lifecycle;
+use super::server_environment::ServerEnvironment;
+use super::session::{Opening, RecordKept};
+use super::stalled::StallWatch;
+use crate::capture::Whose;
+use crate::config::{Complaint, ContextScope, Environment, Settings};
+use crate::control::Published;
+use crate::driver::Driver;
+use crate::engine::{Exit, ServerOwner};
+use crate::index::TranscriptFiles;
+use crate::journal::IndexedTo;
+use crate::os::launch;
+use crate::os::signals::Signals;
+use crate::store::{Place, Session, StoreError};
+use crate::wire::Side;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    #[error("start {}: {source}", .program.display())]
+    Start { program: PathBuf, source: io::Error },
+    /// A pipe or a signal handler could not be set up.
+    #[error("set up {what}: {source}")]
+    SetUp { what: &'static str, source: io::Error },
+    /// The session of a hub.
+    #[error(transparent)]
+    Session(#[from] StoreError),
+}
+
+/// Replaces this process with `command`; returns only if that fails.
+#[must_use]
+pub fn become_server(command: &ServerCommand) -> RelayError {
+    let source = command.to_process(&[0, 1, 2]).exec();
+    RelayError::Start { program: command.program.clone(), source }
+}
+
+/// Relays between our stdin and stdout and `command` until that has ended. Reports `complaints` on stderr.
+///
+/// Call this from a thread that lives as long as the process: on Linux the child is killed with it.
+///
+/// # Errors
+///
+/// If the server could not be started; nothing has been read or written then.
+pub fn run(
+    command: &ServerCommand,
+    settings: &Settings,
+    environment: &Environment,
+    complaints: &[Complaint],
+) -> Result<Exit, RelayError> {
+    let stdio = || -> Result<(PipeSource, Sink), RelayError> {
+        Ok((PipeSource::stdin().map_err(set_up("stdin"))?, Sink::stdout().map_err(set_up("stdout"))?))
+    };
+    let ends = |input, output| {
+        let (source, sink) = stdio()?;
+        Ok((Direction::new(Side::Client, source, input), Direction::new(Side::Server, output, sink)))
+    };
+    let mut relay = prepare(command, settings, environment, complaints, ServerOwner::Client, ends)?;
+    let exit = relay.run();
+    relay.finish();
+    Ok(exit)
+}
+
+pub(super) fn set_up(what: &'static str) -> impl FnOnce(io::Error) -> RelayError {
+    move |source| RelayError::SetUp { what, source }
+}
+
+pub(super) fn spawn(command: &ServerCommand) -> Result<Spawned, RelayError> {
+    Server::spawn(command).map_err(|source| RelayError::Start { program: command.program.clone(), source })
+}
+
+/// Starts the child and opens the session. `ends` makes the two directions of its stdin and stdout.
+pub(super) fn prepare(
+    command: &ServerCommand,
+    settings: &Settings,
+    environment: &Environment,
+    complaints: &[Complaint],
+    server_owner: ServerOwner,
+    ends: impl FnOnce(Sink, PipeSource) -> Result<(Direction<PipeSource, Sink>, Direction<PipeSource, Sink>), RelayError>,
+) -> Result<Relay, RelayError> {
+    launch::keep_descriptors();
+    launch::ignore_file_size_signal();
+    let clock = Clock::start();
+    let signals = Signals::listen(&SIGNALS).map_err(set_up("signal handlers"))?;
+    let Spawned { server, input, output } = spawn(command)?;
+    let (from_client, from_server) = ends(input, output)?;
+    let start = Start {
+        settings,
+        environment,
+        complaints,
+        server_owner,
+        place: place(command, environment),
+        codex_path: command.program.to_string_lossy().into_owned(),
+        child_pid: server.pid(),
+        server_path: command.path.clone(),
+        hub: None,
+    };
+    Ok(Relay {
+        core: start.core(clock, signals)?,
+        lifecycle: Lifecycle::Client,
+        server,
+        driver: Driver::new(Pair { from_client, from_server }),
+        client_disconnected: false,
+        output_waits: false,
+        exit_grace: settings.exit_grace.value,
+        drain: None,
+        feeder: None,
+        frames: Vec::new(),
+    })
+}
+
+/// What a session is opened with.
+pub struct Start<'a> {
+    pub settings: &'a Settings,
+    pub environment: &'a Environment,
+    pub complaints: &'a [Complaint],
+    pub server_owner: ServerOwner,
+    pub place: Place,
+    pub codex_path: String,
+    pub child_pid: u32,
+    /// The server's PATH, if it differs from ours.
+    pub server_path: Option<OsString>,
+    pub hub: Option<OfHub>,
+}
+
+/// The session of a hub, and its server.
+pub struct OfHub {
+    pub session: Session,
+    /// The run of the server, which may be older than the hub: requests belong to that run.
+    pub server_run: String,
+    /// Another hub has started the server.
+    pub adopted: bool,
+}
+
+impl Start<'_> {
+    /// Opens the session.
+    pub fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
+        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, server_path, hub } =
+            self;
+        let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
+        let has_many_clients = hub.is_some();
+        let (session, server_run) = hub.map(|hub| (hub.session, hub.server_run)).unzip();
+        let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
+        let published = Arc::new(Published::default());
+        let notices = Notices::new(Arc::clone(&published));
+        let fresh_id = Uuid::now_v7();
+        let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
+        published.stalls_after(settings.stalled_after.value);
+        let environments = Environments {
+            server: ServerEnvironment::of(environment, server_path),
+            ours: ServerEnvironment::of(environment, None),
+        };
+        let codex = codex_path.clone().into();
+        let guard = Guard::new(settings.clone(), environments, codex, Arc::clone(&published), outbox.clone());
+        let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone(), guard.clone());
+        let stalls = StallWatch::new(stall_settings(settings), hooks.runner());
+        let opening = Opening {
+            home: settings.home.value.clone(),
+            wanted: settings.session.value.clone(),
+            record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
+            bounds: settings.journal_bounds(),
+            retention: settings.retention(),
+            transcript_files: if settings.transcript_files.value {
+                TranscriptFiles::Kept
+            } else {
+                TranscriptFiles::None
+            },
+            indexed_to: IndexedTo::default(),
+            place,
+            fresh_id,
+            codex_path,
+            child_pid,
+            runtime_dir: environment.runtime_dir(),
+            context_bounds: settings.context().bounds,
+            trusted_cgroups: settings.trusted_cgroups(),
+            watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
+            scope: Some(settings.context_scope.value)
+                .filter(|scope| server_owner == ServerOwner::Hub && *scope != ContextScope::Session),
+            context_engine: settings.assembly().context_engine,
+            server_run,
+            adopted,
+            stalls: stalls.clone(),
+            guard: guard.clone(),
+            outbox,
+        };
+        let recorder = match session {
+            Some(session) => Recorder::open_in(session, opening, &notices)?,
+            None => Recorder::open(opening, &notices),
+        };
+        reload::start(settings, complaints, recorder.outbox(), guard.clone(), &notices);
+        for complaint in complaints {
+            notices.report(&complaint.to_string());
+        }
+        Ok(Core {
+            clock,
+            engine: engine(settings, server_owner, fresh_id, 0),
+            recorder,
+            notices,
+            published,
+            signals,
+            inbox,
+            callers: ApiCallers::default(),
+            settings: settings.clone(),
+            fragments: fragment_reader(settings.assembly().fragments, &guard),
+            programs: ProgramChecker::new(guard.clone()),
+            guard,
+            has_many_clients,
+            introduced: false,
+            reach_revision: 0,
+            hooks,
+            stalls,
+        })
+    }
+}
+
+/// The properties by which the session of this start is found.
+fn place(command: &ServerCommand, environment: &Environment) -> Place {
+    let cwd = std::env::current_dir().unwrap_or_default().to_string_lossy().into_owned();
+    let codex_home = environment.codex_home().to_string_lossy().into_owned();
+    Place { cwd, codex_home, server: command.masked() }
+}
