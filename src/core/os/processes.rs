@@ -173,12 +173,12 @@ pub fn own_program() -> PathBuf {
 
 /// The command line of a process, a 0 byte after each argument; empty once it has ended.
 pub fn arguments(pid: u32) -> Option<Vec<u8>> {
-    shown::file(pid, "cmdline")
+    shown::memory(pid, "cmdline")
 }
 
 /// The environment in which a process was started, a 0 byte after each variable.
 pub fn environment(pid: u32) -> Option<Vec<u8>> {
-    shown::file(pid, "environ")
+    shown::memory(pid, "environ")
 }
 
 /// The first process that a process of one thread has started and that has not been reaped.
@@ -205,8 +205,15 @@ pub fn started_ticks(pid: u32) -> Option<u64> {
 /// What `/proc` has of a process. Other systems have no such folder.
 pub(super) mod shown {
     use std::fmt::Display;
-    use std::fs::ReadDir;
+    use std::fs::{File, ReadDir};
+    use std::io::{self, Read as _};
     use std::path::PathBuf;
+
+    /// Most command lines and environments fit. In bytes.
+    const FIRST_READ_BYTES: usize = 64 * 1024;
+
+    /// Linux allows a quarter of the stack, at most 6 MiB, for both together. Source: execve(2).
+    const LAST_READ_BYTES: usize = 8 * 1024 * 1024;
 
     pub(in crate::os) fn folder() -> Option<ReadDir> {
         std::fs::read_dir("/proc").ok()
@@ -214,6 +221,28 @@ pub(super) mod shown {
 
     pub(in crate::os) fn file(pid: impl Display, name: &str) -> Option<Vec<u8>> {
         std::fs::read(format!("/proc/{pid}/{name}")).ok()
+    }
+
+    /// A text that the kernel takes from the memory of a process. Empty once it has ended.
+    pub(super) fn memory(pid: impl Display, name: &str) -> Option<Vec<u8>> {
+        let path = format!("/proc/{pid}/{name}");
+        from_memory(|text| File::open(&path)?.read(text))
+    }
+
+    /// The text that `read` puts into an empty buffer, from its beginning at each call. It is read at once: a process that ends or
+    /// becomes another between two reads would leave a text that is cut off or mixed.
+    pub(super) fn from_memory(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Option<Vec<u8>> {
+        let mut size = FIRST_READ_BYTES;
+        while size <= LAST_READ_BYTES {
+            let mut text = vec![0; size];
+            let length = read(&mut text).ok()?;
+            if length < size {
+                text.truncate(length);
+                return Some(text);
+            }
+            size *= 2;
+        }
+        None
     }
 
     pub(in crate::os) fn link(pid: impl Display, name: &str) -> Option<PathBuf> {
@@ -317,6 +346,40 @@ mod tests {
         assert!(!identity.is_alive());
         identity.signal(Signal::KILL).expect("nothing is signalled");
         identity.kill_group().expect("nothing is signalled");
+    }
+
+    #[test]
+    fn text_of_a_process_that_ends_while_it_is_read_is_whole_or_empty() {
+        for length in [0, 1, 31, 32, 33, 65_535, 65_536, 65_537, 300_000, 8 * 1024 * 1024 - 1, 8 * 1024 * 1024] {
+            for reads_left in 0..10_u32 {
+                let whole: Vec<u8> = (0..=250).cycle().take(length).collect();
+                let mut reads = 0;
+                let text = shown::from_memory(|text| {
+                    reads += 1;
+                    let read = if reads > reads_left { 0 } else { whole.len().min(text.len()) };
+                    text[..read].copy_from_slice(&whole[..read]);
+                    Ok(read)
+                });
+                let is_too_long = length == 8 * 1024 * 1024 && reads_left >= 8;
+                let is_right = text.as_ref().map_or(is_too_long, |text| text.is_empty() || *text == whole);
+                assert!(is_right, "{length}, {reads_left}: {:?}", text.map(|text| text.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn command_line_and_environment_of_a_process_are_read() {
+        let mut child =
+            Command::new("sleep").arg("600").env("OF_THE_TEST", "x".repeat(100_000)).spawn().expect("it runs");
+        if cfg!(target_os = "linux") {
+            assert_eq!(arguments(child.id()).as_deref(), Some(&b"sleep\x00600\0"[..]));
+            let environment = environment(child.id()).expect("it is ours");
+            assert!(
+                environment.split(|byte| *byte == 0).any(|variable| variable.len() == "OF_THE_TEST=".len() + 100_000)
+            );
+        }
+        child.kill().expect("it is ours");
+        child.wait().expect("it ends");
     }
 
     #[test]

@@ -35,9 +35,11 @@ impl Shell {
         }
         let process = self.process.or_else(|| processes::child(self.leader))?;
         self.process = Some(process);
+        // The environment first: if the shell becomes another program in between, the line has that one's name.
+        let has_variables = self.has_variables(process);
         // Empty once it has ended.
         let line = processes::arguments(process).filter(|line| !line.is_empty())?;
-        if line.ends_with(&self.arguments) && self.has_variables(process) {
+        if line.ends_with(&self.arguments) && has_variables {
             return None;
         }
         self.is_told = true;
