@@ -275,13 +275,14 @@ impl<E: LinkEnd> Driver<HubLinks<E>> {
         }
         let now = host.now();
         self.flush(host, now, (conn, from), effects);
+        // The engine's effects are carried out before the next messages are read.
+        self.carry_out_on_links(host, effects);
         let max = self.links.waiting_bytes_max;
         if self.links.get(conn).is_some_and(|link| link.is_too_slow(max)) {
             host.report(&format!("a client has left {} unread; it is disconnected", bytesize::ByteSize(max as u64)));
             self.link_ended(host, (conn, Side::Client), None, effects);
+            self.carry_out_on_links(host, effects);
         }
-        // The engine's effects are carried out before the next messages are read.
-        self.carry_out_on_links(host, effects);
     }
 
     /// Carries out all effects. Those that concern a child are none of a hub's, which talks on no pipes.

@@ -744,12 +744,15 @@ impl Referee {
         self.replies.insert(api_call, reply);
     }
 
-    /// The hub has read its ledger, in which a request has another name than it had until then.
+    /// The hub has read its ledger, in which a request has another name than it had until then. Whoever answers it by the old name may
+    /// have meant another one: such an answer counts for nothing, unless it was stored.
     pub fn renamed(&mut self, before: &str, request_id: &str) {
-        let asked = self.rows.iter_mut().rev().find(|asked| asked.name.as_deref() == Some(before));
-        if let Some(asked) = asked {
-            self.happened.count(Event::OpenedAnew);
-            asked.name = Some(request_id.to_owned());
+        let Some(number) = self.rows.iter().rposition(|asked| asked.name.as_deref() == Some(before)) else { return };
+        self.happened.count(Event::OpenedAnew);
+        self.rows[number].name = Some(request_id.to_owned());
+        if matches!(self.rows[number].state, State::Deciding { by: Decider::Caller(_), .. }) {
+            self.commits.retain(|_, (of, about)| *of != number || *about != About::Decision);
+            self.decided(number, false);
         }
     }
 

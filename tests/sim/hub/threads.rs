@@ -39,21 +39,45 @@ pub struct Others {
     threads: BTreeSet<String>,
     canary: Canary,
     described: BTreeSet<String>,
+    /// Calls on record that have no response: only what answers one of them tells of a thread.
+    calls: BTreeSet<(u32, String)>,
     /// The message of the record that is being read.
     message: Value,
+    /// It answers a call on record.
+    is_answer: bool,
     /// The activity ahead of it, if it is about one of the threads.
     before: Option<SessionActivity>,
 }
 
 impl Others {
     pub fn new(threads: BTreeSet<String>, canary: Canary) -> Others {
-        Others { threads, canary, described: BTreeSet::new(), message: Value::Null, before: None }
+        Others {
+            threads,
+            canary,
+            described: BTreeSet::new(),
+            calls: BTreeSet::new(),
+            message: Value::Null,
+            is_answer: false,
+            before: None,
+        }
     }
 
     pub fn before(&mut self, record: &Record<'_>, fold: &Fold) {
         self.message = record.line_bytes().and_then(|line| serde_json::from_slice(line).ok()).unwrap_or_default();
         let about = self.message["params"]["threadId"].as_str().filter(|thread| self.described.contains(*thread));
         self.before = about.map(|_| fold.activity());
+        self.is_answer = false;
+        match record {
+            Record::Line { conn, .. } => {
+                let call = (conn.0, self.message["id"].to_string());
+                match self.message["method"].is_string() {
+                    true => drop(self.calls.insert(call)),
+                    false => self.is_answer = self.calls.remove(&call),
+                }
+            }
+            Record::Header(_) | Record::Gap { .. } => self.calls.clear(),
+            Record::Event { .. } => {}
+        }
     }
 
     pub fn after(&mut self, fold: &Fold) -> Result<(), String> {
@@ -67,8 +91,9 @@ impl Others {
                 ));
             }
         }
-        let objects = [&self.message["params"]["thread"], &self.message["result"]["thread"]];
-        let ids = objects.into_iter().filter_map(|thread| thread["id"].as_str());
+        let result = self.is_answer.then_some(&self.message["result"]["thread"]);
+        let objects = [Some(&self.message["params"]["thread"]), result];
+        let ids = objects.into_iter().flatten().filter_map(|thread| thread["id"].as_str());
         self.described.extend(ids.filter(|id| self.threads.contains(*id)).map(str::to_owned));
         Ok(())
     }
