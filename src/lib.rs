@@ -40,7 +40,8 @@
 //! The code is in four packages. Each is a folder of `src` and imports only those before it: `core ← proxy ← access ← tools`. A package
 //! consists of rooms, which import one way too: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← text ← history ← api ←
 //! requests ← store ← index ← keeping ← driver ← control ← {capture, replay, context_engine} ← relay ← hub ← sessions ← fleet ← tui ← web ← cli`,
-//! with `socket` and then `websocket` beside `files` and `config` beside `history`. To change a rule, go to:
+//! with `socket` and then `websocket` beside `files` and `config` beside `history`. `docs/contributing.md` has the words of the code, and
+//! recipes for a setting, a query, a member of a document, a kind of entry, a request and a secret. To change a rule, go to:
 //!
 //! | package | room | its rules |
 //! |---|---|---|
@@ -55,14 +56,14 @@
 //! | core | `journal` | records, segments, append and cut back, sync and bounds, following a live journal |
 //! | core | `text` (pure) | text for people: what a terminal may be sent, Markdown, documents that are scrolled |
 //! | core | `config` | every setting, its sources and its default |
-//! | core | `history` (pure) | the meaning of records: events, tool and turn activity, transcripts, UI events |
+//! | core | `history` (pure) | the meaning of records: events, tool and turn activity, transcripts and the kinds of their entries, UI events |
 //! | core | `api` (pure) | what a session is asked and what it answers: one struct for each document of the control socket |
 //! | core | `requests` (pure) | a request for people: what it asks, in words; what is risky about it; the answers that it takes, and its form |
 //! | core | `store` | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
-//! | core | `index` | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention |
+//! | core | `index` | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention; the answers to queries about it |
 //! | core | `keeping` | deletion and redaction in stored sessions on the user's request |
 //! | proxy | `driver` (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
-//! | proxy | `control` | the relay's control socket: its place, access and endpoints; its client; the display of times |
+//! | proxy | `control` | the relay's control socket: its place, access and endpoints; its client; warnings in the rows of requests; the display of times |
 //! | proxy | `capture` | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
 //! | proxy | `replay` | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
 //! | proxy | `context_engine` | start, calls, order of calls and end of the user's context engine; reading of fragments |

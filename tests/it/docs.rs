@@ -357,6 +357,27 @@ fn links_of_the_pages_lead_somewhere() {
     assert!(count > 200, "{count}");
 }
 
+/// The sources that a text names, such as `src/lib.rs` or, by its room, `wire/mod.rs`.
+fn named_sources(text: &str) -> impl Iterator<Item = &str> {
+    let is_path = |word: &&str| word.contains('/') && word.ends_with(".rs") && !word.contains(['*', '<', ' ']);
+    text.split('`').filter(is_path)
+}
+
+#[test]
+fn sources_that_are_named_exist() {
+    let known: Vec<PathBuf> = crate::tidy::sources().into_iter().map(|(path, _)| path).collect();
+    let mut count = 0;
+    for (page, text) in pages() {
+        for name in named_sources(&text) {
+            count += 1;
+            let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+            let is_there = whole.is_file() || known.iter().any(|path| path.ends_with(name));
+            assert!(is_there, "{}: there is no {name}", page.display());
+        }
+    }
+    assert!(count > 50, "{count}");
+}
+
 /// A text whose wrapped comments and strings are one line each.
 fn unwrapped(source: &str) -> String {
     let mut text = String::new();

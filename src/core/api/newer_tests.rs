@@ -168,3 +168,33 @@ fn words_of_a_newer_relay_hide_no_request() {
     }] }));
     check::<TurnReply>(&json!({ "steered": true, "thread_id": "t", "turn_id": "u" }));
 }
+
+#[test]
+fn words_of_a_newer_relay_hide_no_usage_and_no_delivery() {
+    let (tokens, used) = (json!(Tokens::default()), json!(Used::default()));
+    let mut turn = json!({
+        "thread_id": "t", "turn_id": "u", "client": "c", "model": "m", "began_at": "2026", "outcome": "completed", "older": false,
+    });
+    turn.as_object_mut().expect("BUG: it is one").extend(used.as_object().expect("BUG: it is one").clone());
+    check::<UsageDocument>(&json!({
+        "counted_since": "2026", "from_start": true, "turns": [turn],
+        "threads": [{
+            "thread_id": "t", "codex_total": tokens, "turns": tokens, "before_record": tokens, "not_on_record": tokens,
+            "set_back": tokens, "adds_up": true,
+        }],
+        "rate_limits": [{
+            "name": "n", "told_at": "2026", "used_percent": 7, "window_minutes": 300, "resets_at": "2026",
+        }],
+        "identities": json!(Identities::default()),
+    }));
+    let carried = json!({ "at": "2026", "thread_id": "t", "carrier": "envelope", "text": "x" });
+    let with = |more: Value| {
+        let mut document = carried.clone();
+        document.as_object_mut().expect("BUG: it is one").extend(more.as_object().expect("BUG: it is one").clone());
+        document
+    };
+    let delivery = with(json!({ "turn_id": "u", "outcome": "sent" }));
+    check::<DeliveriesDocument>(&json!({ "deliveries": [delivery] }));
+    let fragment = with(json!({ "name": "n", "role": "user", "stale": true }));
+    check::<FragmentsDocument>(&json!({ "threads": [{ "thread_id": "t", "fragments": [fragment] }] }));
+}

@@ -1,4 +1,7 @@
-//! The parameters of queries. A client writes them into a path, and the relay reads them from it.
+//! Queries with parameters, which a client writes into a path and the relay reads from it, and `query!`, which makes one.
+//!
+//! A `query!` without `{…}` has no parameters; whoever answers it reads nothing from the path. One with a name in its path, as of a
+//! thread, is written by hand.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The queries to a session: a type for each, with its path at the control socket and the type of the document that it returns.
+//! A query to a session: a type, with its path at the control socket and the type of the document that it returns. Here are those
+//! with a fixed path; each other one stands beside its document, made by `query!`.
 
 use serde::de::DeserializeOwned;
 

@@ -1,4 +1,4 @@
-//! Routes of the history: events, activity, actions, tools, turns and transcripts, and their access to the index and the
+//! Routes of the history: `answer` for every query that the index answers, events, activity, and their access to the index and the
 //! database that it writes.
 
 use std::collections::{BTreeSet, HashMap};
