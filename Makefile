@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 0.169.0 $(CODEX_NEWEST)
 
-.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test many-cases oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
+.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test test-portable many-cases oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
 .DEFAULT_GOAL := build
 
 # A limit in seconds for what needs a network, on systems with timeout(1).
@@ -79,6 +79,9 @@ test: nextest ## every test; those with the real codex too, where it can be had;
 	@$(MAKE) --no-print-directory codex shells oracles browser nats & installing=$$!; \
 	cargo test --no-run --locked --workspace --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} tests/run.sh $(FILTER)
+
+test-portable: nextest ## every test on the calls that macOS has, too; FILTER=PART runs those with PART in their names
+	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} CODEX_SHIM_PORTABLE=1 tests/run.sh $(FILTER)
 
 many-cases: ## 4,096 random cases in each property test and 2,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
 	PROPTEST_CASES=4096 cargo test --locked --workspace --features fleet --lib
@@ -183,6 +186,7 @@ deny: ## licences, sources and bans of all dependencies, and advisories where th
 check: ## before a release: all lints, every test with many random cases, every release of codex, packages, instructions for a line
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-portable
 	@$(MAKE) --no-print-directory many-cases
 	@$(MAKE) --no-print-directory e2e-versions
 	@$(MAKE) --no-print-directory package-test

@@ -13,6 +13,7 @@ pub use rustix::io::{retry_on_intr, write};
 pub use rustix::stdio::{stderr, stdin, stdout};
 
 use super::polling::{PollFlags, poll_one};
+use super::portable::is_portable;
 use super::{Errno, Result};
 
 /// The first descriptor that is not a standard stream.
@@ -78,7 +79,6 @@ pub fn block(fd: impl AsFd) -> Result<()> {
 }
 
 /// No program that is started later inherits it.
-#[cfg_attr(target_os = "linux", allow(dead_code, reason = "Linux creates descriptors so"))]
 pub(super) fn close_at_exec(fd: impl AsFd) -> Result<()> {
     rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)
 }
@@ -167,6 +167,9 @@ fn own(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<Kind>)
 /// Opens the pipe behind `fd` a second time. Fails if there is no `/proc` or the pipe belongs to another user; also
 /// fails for a named pipe, which gives no end of stream to a reader that opens it after its writers have left.
 fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
+    if is_portable() {
+        return None;
+    }
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let has_no_name =
         std::fs::read_link(&path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"pipe:["));
@@ -190,7 +193,7 @@ mod tests {
         let (reading, writing) = io::pipe().expect("a pipe");
         let (own, kind) = own(writing.as_fd(), OFlags::WRONLY).expect("a description");
         let nonblocking = |fd: BorrowedFd<'_>| rustix::fs::fcntl_getfl(fd).expect("flags").contains(OFlags::NONBLOCK);
-        if cfg!(target_os = "linux") {
+        if !is_portable() {
             assert_eq!(kind, Some(Kind::Plain));
             assert!(nonblocking(own.as_fd()));
         }

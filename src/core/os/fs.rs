@@ -14,6 +14,8 @@ pub use rustix::fs::{Access, FileType, Mode, access as check_access};
 use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, Stat};
 
 use super::identity::own_uid;
+#[cfg(target_os = "linux")]
+use super::portable::is_portable;
 use super::{Errno, Result, descriptors};
 
 /// Mode of a folder of ours.
@@ -23,10 +25,13 @@ const FOLDER_MODE: Mode = Mode::RWXU;
 pub const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// A descriptor that only names a folder needs no right to read it on Linux.
-#[cfg(target_os = "linux")]
-const NAMES_A_FOLDER: OFlags = OFlags::PATH;
-#[cfg(not(target_os = "linux"))]
-const NAMES_A_FOLDER: OFlags = OFlags::RDONLY;
+fn names_a_folder() -> OFlags {
+    #[cfg(target_os = "linux")]
+    if !is_portable() {
+        return OFlags::PATH;
+    }
+    OFlags::RDONLY
+}
 
 /// Most bytes of the names of a file's attributes that are read.
 const ATTRIBUTES_BYTES_MAX: usize = 64 << 10;
@@ -94,7 +99,7 @@ pub fn facts_in(folder: impl AsFd, name: &OsStr) -> Result<Facts> {
 /// Opens a folder to name the files in it.
 pub fn open_folder(path: &Path, links: Links) -> Result<OwnedFd> {
     let follow = if links == Links::Followed { OFlags::empty() } else { OFlags::NOFOLLOW };
-    rustix::fs::open(path, NAMES_A_FOLDER | OFlags::DIRECTORY | OFlags::CLOEXEC | follow, Mode::empty())
+    rustix::fs::open(path, names_a_folder() | OFlags::DIRECTORY | OFlags::CLOEXEC | follow, Mode::empty())
 }
 
 /// Opens what is in a folder, and neither follows a link nor waits for the other end of a FIFO. Reads and writes do not wait either.

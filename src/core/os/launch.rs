@@ -20,7 +20,10 @@ use rustix::process::{getppid, set_parent_process_death_signal};
 use rustix::termios::tcsetpgrp;
 
 use super::descriptors::{FIRST_OTHER, stdin};
-use super::signals::{self, Signal, is_ignored, set_disposition};
+use super::portable::is_portable;
+#[cfg(target_os = "linux")]
+use super::signals::Signal;
+use super::signals::{self, is_ignored, set_disposition};
 
 /// The highest signal number to check. Source: Linux has 64, other systems fewer.
 const SIGNAL_MAX: i32 = 64;
@@ -143,7 +146,7 @@ pub fn restore_file_size_signal(command: &mut Command) {
 /// Call this and start it from a thread that outlives it.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "`pre_exec` is the only way to run code in the child")]
-pub fn end_with_parent(command: &mut Command, signal: Signal) {
+pub(super) fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     // SAFETY: the closure makes plain system calls, which are async-signal-safe. It allocates nothing: an error made of
     // a kind or a number holds no memory.
@@ -155,10 +158,6 @@ pub fn end_with_parent(command: &mut Command, signal: Signal) {
         });
     }
 }
-
-/// No other system than Linux can do this.
-#[cfg(not(target_os = "linux"))]
-pub fn end_with_parent(_command: &mut Command, _signal: Signal) {}
 
 /// Starts `command` in a session of its own: no terminal, and none of the signals for our process group, reach it. SIGINT, which a
 /// shell makes its background jobs ignore, has its default action again.
@@ -220,7 +219,7 @@ fn set_descriptor_flags(fd: RawFd, flags: i32) {
 
 /// The numbers of the open descriptors.
 fn open_descriptors() -> Vec<RawFd> {
-    let folder = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
+    let folder = if is_portable() { "/dev/fd" } else { "/proc/self/fd" };
     match std::fs::read_dir(folder) {
         Ok(entries) => entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect(),
         Err(_) => (FIRST_OTHER..DESCRIPTORS_MAX).collect(),

@@ -4,10 +4,15 @@
 //! needs few of them, and maps these again at their next use. The file's content stays in the kernel's cache. The parser of the
 //! command line leaves more than half a megabyte of free memory in the middle of the heap.
 
+use super::portable::is_portable;
+
 /// Unmaps the program's code and constants, and what is free in the heap. Nothing is lost: no mapping that this program can write
 /// to is touched, but for its heap, whose free pages the allocator knows. Only Linux says where the program is, and only the GNU
 /// library gives free memory back: elsewhere this does nothing.
 pub fn give_back() {
+    if is_portable() {
+        return;
+    }
     trim_heap();
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     for range in of_program(&maps, give_back as *const () as usize) {

@@ -11,13 +11,18 @@ use rustix::event::Timespec;
 pub use rustix::event::{PollFd, PollFlags};
 
 use super::Result;
+#[cfg(target_os = "linux")]
+use super::portable::is_portable;
 
 /// Detects a socket whose peer has only shut down its writing half. Only Linux can: elsewhere this is the same as no interest at
 /// all, with which a poll still reports a peer that has closed both halves.
-#[cfg(target_os = "linux")]
-pub const HALF_CLOSED: PollFlags = PollFlags::RDHUP;
-#[cfg(not(target_os = "linux"))]
-pub const HALF_CLOSED: PollFlags = PollFlags::empty();
+pub fn half_closed() -> PollFlags {
+    #[cfg(target_os = "linux")]
+    if !is_portable() {
+        return PollFlags::RDHUP;
+    }
+    PollFlags::empty()
+}
 
 /// Waits until a descriptor is ready, `wait_max` at most, and returns how many are. macOS counts whole milliseconds, rounded up.
 #[inline]

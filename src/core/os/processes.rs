@@ -199,7 +199,8 @@ pub fn terminal(pid: u32) -> Option<String> {
 /// When a process started, in ticks since the boot; `None` if it has exited.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "elsewhere this is not read from a text"))]
 pub fn started_ticks(pid: u32) -> Option<u64> {
-    ticks_of(&stat(pid)?)
+    // In portable mode this stands for the call of macOS.
+    ticks_of(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 /// What `/proc` has of a process. Other systems have no such folder.
@@ -209,22 +210,31 @@ pub(super) mod shown {
     use std::io::{self, Read as _};
     use std::path::PathBuf;
 
+    use crate::os::portable::is_portable;
+
     /// Most command lines and environments fit. In bytes.
     const FIRST_READ_BYTES: usize = 64 * 1024;
 
     /// Linux allows a quarter of the stack, at most 6 MiB, for both together. Source: execve(2).
     const LAST_READ_BYTES: usize = 8 * 1024 * 1024;
 
+    fn has_folder() -> Option<()> {
+        (!is_portable()).then_some(())
+    }
+
     pub(in crate::os) fn folder() -> Option<ReadDir> {
+        has_folder()?;
         std::fs::read_dir("/proc").ok()
     }
 
     pub(in crate::os) fn file(pid: impl Display, name: &str) -> Option<Vec<u8>> {
+        has_folder()?;
         std::fs::read(format!("/proc/{pid}/{name}")).ok()
     }
 
     /// A text that the kernel takes from the memory of a process. Empty once it has ended.
     pub(super) fn memory(pid: impl Display, name: &str) -> Option<Vec<u8>> {
+        has_folder()?;
         let path = format!("/proc/{pid}/{name}");
         from_memory(|text| File::open(&path)?.read(text))
     }
@@ -246,6 +256,7 @@ pub(super) mod shown {
     }
 
     pub(in crate::os) fn link(pid: impl Display, name: &str) -> Option<PathBuf> {
+        has_folder()?;
         std::fs::read_link(format!("/proc/{pid}/{name}")).ok()
     }
 }

@@ -12,6 +12,9 @@ use rustix::buffer::spare_capacity;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::Result;
+use super::descriptors::{close_at_exec, never_block};
+#[cfg(target_os = "linux")]
+use super::portable::is_portable;
 
 /// Connects without waiting, to a socket that never blocks.
 ///
@@ -26,16 +29,14 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
 }
 
 fn new() -> io::Result<OwnedFd> {
+    let create = |flags| rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     #[cfg(target_os = "linux")]
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    #[cfg(not(target_os = "linux"))]
-    let flags = SocketFlags::empty();
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    #[cfg(not(target_os = "linux"))]
-    {
-        super::descriptors::close_at_exec(&socket)?;
-        super::descriptors::never_block(&socket)?;
+    if !is_portable() {
+        return Ok(create(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?);
     }
+    let socket = create(SocketFlags::empty())?;
+    close_at_exec(&socket)?;
+    never_block(&socket)?;
     Ok(socket)
 }
 
@@ -44,10 +45,10 @@ fn new() -> io::Result<OwnedFd> {
 #[inline]
 pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize> {
     #[cfg(target_os = "linux")]
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    #[cfg(not(target_os = "linux"))]
-    let flags = SendFlags::DONTWAIT;
-    rustix::net::send(socket, bytes, flags)
+    if !is_portable() {
+        return rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+    rustix::net::send(socket, bytes, SendFlags::DONTWAIT)
 }
 
 /// Reads what is there now into the free room of `buffer`, also from a socket that blocks.

@@ -18,8 +18,10 @@ pub use rustix::termios::{
 };
 
 use super::Result;
-use super::descriptors::{read, stdin};
+use super::descriptors::{close_at_exec, read, stdin};
 use super::polling::{PollFlags, poll_one};
+#[cfg(target_os = "linux")]
+use super::portable::is_portable;
 use super::processes::process_group;
 
 /// Most unread keys that are taken, in bytes: a terminal itself holds no more than 4 KiB.
@@ -29,17 +31,22 @@ const UNREAD_BYTES_MAX: usize = 16 << 10;
 /// that another thread starts at this moment inherits our side, and holds it until it exits.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
-    #[cfg(target_os = "linux")]
-    let ours = openpt(flags | OpenptFlags::CLOEXEC)?;
-    #[cfg(not(target_os = "linux"))]
-    let ours = openpt(flags)?;
-    #[cfg(not(target_os = "linux"))]
-    super::descriptors::close_at_exec(&ours)?;
+    let ours = open_pair(flags)?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let theirs = rustix::fs::open(ptsname(&ours, Vec::new())?, flags, Mode::empty())?;
     Ok((ours, theirs))
+}
+
+fn open_pair(flags: OpenptFlags) -> io::Result<OwnedFd> {
+    #[cfg(target_os = "linux")]
+    if !is_portable() {
+        return Ok(openpt(flags | OpenptFlags::CLOEXEC)?);
+    }
+    let ours = openpt(flags)?;
+    close_at_exec(&ours)?;
+    Ok(ours)
 }
 
 /// A descriptor to write to a terminal without waiting, and without side effects on others that have it open.

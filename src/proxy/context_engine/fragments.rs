@@ -17,6 +17,7 @@ use super::permit::{Permit, Subject};
 use crate::engine::{Fragment, FragmentSource, Input, Note, Token};
 use crate::files;
 use crate::os::descriptors::never_block;
+use crate::os::keeper;
 use crate::os::launch;
 use crate::os::polling::{PollFlags, poll_one};
 use crate::os::processes;
@@ -202,26 +203,22 @@ fn run(words: &[String], cwd: Option<&Path>) -> Result<String, String> {
     }
     // Safe here: this thread waits until the command has ended.
     launch::restore_file_size_signal(&mut command);
-    launch::end_with_parent(&mut command, Signal::KILL);
     let place = || cwd.map_or_else(String::new, |cwd| format!(" in {}", cwd.display()));
-    let mut child = command.spawn().map_err(|error| format!("start {program}{}: {error}", place()))?;
+    let (mut child, mut keeper) =
+        keeper::spawn(&mut command, Signal::KILL).map_err(|error| format!("start {program}{}: {error}", place()))?;
     let mut bytes = Vec::new();
     let printed = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    match follow(&mut child, &mut bytes) {
+    let followed = follow(&mut child, &mut bytes);
+    if !matches!(followed, Ok(CommandState::Ended(_))) {
+        processes::kill_group_of(&mut child);
+    }
+    keeper.reaped();
+    match followed {
         Ok(CommandState::Ended(status)) if status.success() => Ok(printed(bytes)),
         Ok(CommandState::Ended(status)) => Err(format!("it ended with {status}")),
-        Ok(CommandState::TooMuchOutput) => {
-            processes::kill_group_of(&mut child);
-            Ok(printed(bytes))
-        }
-        Ok(CommandState::TimedOut) => {
-            processes::kill_group_of(&mut child);
-            Err(format!("it took over {FRAGMENT_WAIT_MAX:?}, and was killed"))
-        }
-        Err(error) => {
-            processes::kill_group_of(&mut child);
-            Err(error.to_string())
-        }
+        Ok(CommandState::TooMuchOutput) => Ok(printed(bytes)),
+        Ok(CommandState::TimedOut) => Err(format!("it took over {FRAGMENT_WAIT_MAX:?}, and was killed")),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::os::keeper::{self, Keeper};
 use crate::os::launch;
 use crate::os::processes::{Pid, signal_group};
 use crate::os::signals::Signal;
@@ -65,6 +66,7 @@ pub(super) enum Output {
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
+    keeper: Keeper,
     lines: Option<SyncSender<Vec<u8>>>,
     /// Number of lines sent.
     sent: u64,
@@ -105,7 +107,7 @@ pub(super) struct InputFull;
 
 impl Process {
     /// Starts `command`. Another thread passes its output to `on_output`, which may block. `has_read` is called when the
-    /// engine has read a line, and must not block. On Linux the process is killed when the calling *thread* ends.
+    /// engine has read a line, and must not block. The process is killed when this one ends: see [`keeper::spawn`].
     pub(super) fn start(
         command: &[String],
         session_id: &str,
@@ -117,8 +119,7 @@ impl Process {
         command.args(args).env("CODEX_SHIM_SESSION", session_id).process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         launch::restore_file_size_signal(&mut command);
-        launch::end_with_parent(&mut command, Signal::KILL);
-        let mut child = command.spawn()?;
+        let (mut child, keeper) = keeper::spawn(&mut command, Signal::KILL)?;
         let taken = "BUG: the stream was requested as a pipe";
         let stdin = child.stdin.take().expect(taken);
         let stdout = child.stdout.take().expect(taken);
@@ -127,7 +128,8 @@ impl Process {
         let (done, written) = sync_channel(1);
         let progress = Arc::new(PipeProgress::default());
         let (for_writer, for_listener) = (Arc::clone(&progress), Arc::clone(&progress));
-        let process = Process { child, lines: Some(lines), sent: 0, seen: (0, Instant::now()), progress, written };
+        let (lines, seen) = (Some(lines), (0, Instant::now()));
+        let process = Process { child, keeper, lines, sent: 0, seen, progress, written };
         let threads = thread("engine-stdin", move || {
             write_all(stdin, &to_write, &for_writer, &has_read);
             let _ = done.send(());
@@ -210,6 +212,7 @@ impl Process {
             }
             std::thread::park_timeout(Duration::from_millis(2));
         }
+        self.keeper.reaped();
         true
     }
 
@@ -221,10 +224,12 @@ impl Process {
     }
 
     fn reap(self) {
-        let mut child = self.child;
-        if let Ok(None) = child.try_wait()
-            && let Err(error) = thread("engine-reap", move || drop(child.wait()))
-        {
+        let (mut child, mut keeper) = (self.child, self.keeper);
+        let reaping = thread("engine-reap", move || {
+            let _ = child.wait();
+            keeper.reaped();
+        });
+        if let Err(error) = reaping {
             tracing::warn!(%error, "start a thread to reap the killed context engine");
         }
     }

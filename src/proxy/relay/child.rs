@@ -15,6 +15,7 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use super::pipes::{PipeSource, Sink};
 use crate::config::DEPTH_VARIABLE;
 use crate::engine::{Exit, Signal};
+use crate::os::keeper::{self, Keeper};
 use crate::os::launch;
 use crate::os::processes::{self, Pid};
 use crate::os::signals::Signal as KernelSignal;
@@ -55,6 +56,7 @@ impl ServerCommand {
 #[derive(Debug)]
 pub(super) struct Server {
     child: Child,
+    keeper: Keeper,
     /// Once the child is reaped, its process id may belong to another process.
     reaped: bool,
 }
@@ -68,18 +70,17 @@ pub(super) struct Spawned {
 }
 
 impl Server {
-    /// Starts `command`. On Linux the child gets SIGTERM when the calling *thread* ends, so the thread that lives as
-    /// long as the process calls this.
+    /// Starts `command`, which gets SIGTERM when this process ends. The thread that lives as long as the process calls this: see
+    /// [`keeper::spawn`].
     pub(super) fn spawn(command: &ServerCommand) -> io::Result<Spawned> {
         // Pipes replace its stdin and stdout, so only a closed stderr has to stay closed.
         let mut process = command.to_process(&[2]);
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        launch::end_with_parent(&mut process, KernelSignal::TERM);
-        let mut child = process.spawn()?;
+        let (mut child, keeper) = keeper::spawn(&mut process, KernelSignal::TERM)?;
         let taken = "BUG: the stream was requested as a pipe";
         let input = Sink::of_child(OwnedFd::from(child.stdin.take().expect(taken)))?;
         let output = PipeSource::of_child(OwnedFd::from(child.stdout.take().expect(taken)))?;
-        Ok(Spawned { server: Server { child, reaped: false }, input, output })
+        Ok(Spawned { server: Server { child, keeper, reaped: false }, input, output })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -104,6 +105,7 @@ impl Server {
             }
         };
         self.reaped = true;
+        self.keeper.reaped();
         Some(exit)
     }
 

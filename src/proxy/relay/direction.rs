@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::pipes::{Broken, ReadEnd, ReadOutcome, WriteEnd};
 use crate::engine::Token;
-use crate::os::polling::{HALF_CLOSED, PollFlags};
+use crate::os::polling::PollFlags;
 use crate::wire::{Frame, Framer, LineEnd, Side};
 
 #[derive(Debug)]
@@ -64,10 +64,6 @@ const REST_READS_MAX: usize = 1_024;
 
 /// Detects a peer that has closed both its ends: poll always reports that.
 pub(super) const BOTH_ENDS: PollFlags = PollFlags::empty();
-
-/// Detects a peer that has closed the end in use: poll always reports that, too, except for a socket whose peer has only shut
-/// down its writing half.
-pub(super) const HANG_UP: PollFlags = HALF_CLOSED;
 
 /// The output queue, in order.
 #[derive(Debug, Default)]

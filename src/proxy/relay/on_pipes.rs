@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use super::child::{Server, to_forward};
 use super::core::Core;
-use super::direction::{HANG_UP, Waiting};
+use super::direction::Waiting;
 use super::event_loop::{Polled, Session, Woken, step, take_messages};
 use super::pair::Pair;
 use super::pipes::{Feeder, PipeSource, Sink};
 use super::serve::{Lifecycle, ServedState};
 use crate::driver::{Driver, other};
 use crate::engine::{ApiCallId, ApiRequest, ChildEffect, Effect, Exit, Input, Now, earlier};
-use crate::os::polling::PollFlags;
+use crate::os::polling::{PollFlags, half_closed};
 use crate::wire::{Conn, Frame, Side};
 
 #[derive(Debug)]
@@ -76,9 +76,9 @@ impl Relay {
         }
         match self.driver.links.from_client.waiting() {
             Waiting::ToRead => None,
-            Waiting::ToWrite | Waiting::Held => self.driver.links.from_client.watch_source(HANG_UP),
+            Waiting::ToWrite | Waiting::Held => self.driver.links.from_client.watch_source(half_closed()),
             Waiting::Idle if self.driver.links.from_client.was_abandoned() => {
-                self.driver.links.from_server.watch_sink(HANG_UP)
+                self.driver.links.from_server.watch_sink(half_closed())
             }
             Waiting::Idle => None,
         }
