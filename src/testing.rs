@@ -94,6 +94,10 @@ pub mod store {
     }
 }
 
+pub mod confinement {
+    pub use crate::os::confinement::is_shown_or_skip;
+}
+
 pub mod secrets {
     pub use crate::secrets::{InPieces, Masker, Pieces, redacted, redacted_json};
 }

@@ -162,9 +162,6 @@ struct Replaced {
 
 #[test]
 fn shell_that_becomes_another_program_says_so() {
-    if !cfg!(target_os = "linux") {
-        return;
-    }
     let bash = |text, needs, expect| Replaced { shell: "bash", file: (".bashrc", text), needs, expect };
     let zsh = |text, expect| Replaced { shell: "zsh", file: (".zshrc", text), needs: "zsh", expect };
     let fish =

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
+use codex_shim::testing::confinement::is_shown_or_skip;
 use serde_json::{Value, json};
 
 use crate::support::bench::Bench;
@@ -150,6 +151,9 @@ fn is_refused(answer: &str, reason: &str) {
 
 #[test]
 fn confined_callers_reach_no_route() {
+    if !is_shown_or_skip("confined_callers_reach_no_route") {
+        return;
+    }
     let mut live = Live::initialized("");
     let request_id = live.asked(&command_asked("0", "t"), "0");
     let socket = live.home.path().join("sessions/s/control.sock");
@@ -177,6 +181,9 @@ fn confined_callers_reach_no_route() {
 
 #[test]
 fn confined_clients_of_a_hub_are_refused() {
+    if !is_shown_or_skip("confined_clients_of_a_hub_are_refused") {
+        return;
+    }
     let hub = Hub::new();
     let control = hub.session().join("control.sock");
     let mut all = Vec::new();
@@ -198,6 +205,9 @@ fn confined_clients_of_a_hub_are_refused() {
 
 #[test]
 fn confined_callers_get_no_link_to_the_page() {
+    if !is_shown_or_skip("confined_callers_get_no_link_to_the_page") {
+        return;
+    }
     let home = Home::new();
     let page = Page::start(&home, &[]);
     let socket = home.path().join("web.sock");
@@ -287,6 +297,9 @@ fn trusting(cgroup: &Path) -> String {
 
 #[test]
 fn confined_callers_in_trusted_cgroups_are_let_in() {
+    if !is_shown_or_skip("confined_callers_in_trusted_cgroups_are_let_in") {
+        return;
+    }
     const TEST: &str = "confined_callers_in_trusted_cgroups_are_let_in";
     let Some(trusted) = Cgroup::new(TEST, "mine") else { return };
     // Its name begins with that of the trusted one.
@@ -313,6 +326,9 @@ fn confined_callers_in_trusted_cgroups_are_let_in() {
 
 #[test]
 fn confined_clients_in_trusted_cgroups_join_a_hub() {
+    if !is_shown_or_skip("confined_clients_in_trusted_cgroups_join_a_hub") {
+        return;
+    }
     const TEST: &str = "confined_clients_in_trusted_cgroups_join_a_hub";
     let Some(trusted) = Cgroup::new(TEST, "client") else { return };
     let hub = Hub::at(home_that_trusts(&trusted.path));
@@ -328,6 +344,9 @@ fn confined_clients_in_trusted_cgroups_join_a_hub() {
 
 #[test]
 fn page_trusts_no_cgroup() {
+    if !is_shown_or_skip("page_trusts_no_cgroup") {
+        return;
+    }
     let Some(trusted) = Cgroup::new("page_trusts_no_cgroup", "page") else { return };
     let home = home_that_trusts(&trusted.path);
     let _page = Page::start(&home, &[]);
@@ -337,6 +356,9 @@ fn page_trusts_no_cgroup() {
 
 #[test]
 fn cgroup_that_contains_the_relay_is_not_trusted() {
+    if !is_shown_or_skip("cgroup_that_contains_the_relay_is_not_trusted") {
+        return;
+    }
     const TEST: &str = "cgroup_that_contains_the_relay_is_not_trusted";
     let Some(inner) = Cgroup::new(TEST, "inner") else { return };
     let live = Live::configured(&trusting(inner.path.parent().expect("it is in ours")));
@@ -394,6 +416,9 @@ fn attack(session: &Path, door: &Path, request_id: &str) -> Vec<(PathBuf, String
 
 #[test]
 fn e2e_command_in_the_sandbox_decides_nothing() {
+    if !is_shown_or_skip("e2e_command_in_the_sandbox_decides_nothing") {
+        return;
+    }
     const TEST: &str = "e2e_command_in_the_sandbox_decides_nothing";
     let release = Release::under_test();
     if installed_or_skip(TEST).is_none() {
@@ -472,6 +497,9 @@ fn attack_on_hub(bench: &Bench, doors: &Path, request_id: &str) -> (Vec<(PathBuf
 
 #[test]
 fn e2e_command_in_the_sandbox_decides_nothing_at_a_hub() {
+    if !is_shown_or_skip("e2e_command_in_the_sandbox_decides_nothing_at_a_hub") {
+        return;
+    }
     const TEST: &str = "e2e_command_in_the_sandbox_decides_nothing_at_a_hub";
     let release = Release::under_test();
     let tools =
@@ -526,6 +554,9 @@ impl Drop for Served {
 
 #[test]
 fn e2e_command_in_the_sandbox_signs_in_nowhere() {
+    if !is_shown_or_skip("e2e_command_in_the_sandbox_signs_in_nowhere") {
+        return;
+    }
     const TEST: &str = "e2e_command_in_the_sandbox_signs_in_nowhere";
     let release = Release::under_test();
     if installed_or_skip(TEST).is_none() || release.lacks(TEST, Ability::HiddenSockets) {

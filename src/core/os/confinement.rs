@@ -1,7 +1,7 @@
 //! How a process is confined, as far as the system shows it.
 //!
-//! Linux shows `no_new_privs`, filters for system calls, and namespaces, all of which a process can only add to. Other systems show
-//! nothing of the kind: there no process counts as confined.
+//! Linux shows `no_new_privs`, filters for system calls, and namespaces, all of which a process can only add to. macOS says whether a
+//! process is in a sandbox, which none can leave. Other systems show nothing of the kind: there no process counts as confined.
 //!
 //! The kernel names a peer as it was when it connected, and shows a process as it is now. `Holder` sees to it that no other process
 //! has taken its id in between.
@@ -25,6 +25,8 @@ pub enum Restriction {
     PidNamespace,
     UserNamespace,
     MountNamespace,
+    /// That of macOS.
+    Sandbox,
     /// The kernel does not show it: it has ended, hides itself, or is outside of our container.
     Unknown,
 }
@@ -38,6 +40,7 @@ impl Restriction {
             Restriction::PidNamespace => "pid_namespace",
             Restriction::UserNamespace => "user_namespace",
             Restriction::MountNamespace => "mount_namespace",
+            Restriction::Sandbox => "sandbox",
             Restriction::Unknown => "unknown",
         }
     }
@@ -59,13 +62,22 @@ pub struct Confinement {
     /// The process, user and mount namespace; `None` for a process that forbids debuggers, such as those of root.
     namespaces: [Option<PathBuf>; 3],
     cgroup: Option<PathBuf>,
+    /// It is in a sandbox of macOS.
+    is_in_sandbox: bool,
 }
 
 impl Confinement {
     /// Of this process.
+    #[cfg(not(target_vendor = "apple"))]
     pub fn own() -> Confinement {
         // Not by its id, which differs if `/proc` is that of another namespace.
         Confinement::read("self").unwrap_or_default()
+    }
+
+    /// Of this process.
+    #[cfg(target_vendor = "apple")]
+    pub fn own() -> Confinement {
+        Confinement { is_in_sandbox: is_in_sandbox(std::process::id()), ..Confinement::default() }
     }
 
     /// Of the process at the other end of a connection that was just accepted. `None` if the system does not show it: it has ended,
@@ -78,6 +90,13 @@ impl Confinement {
             let confinement = Confinement::read(pid)?;
             // Then what was read is its own.
             return holder.is_peer(Peer::of(stream).ok().and_then(|peer| peer.pid)).then_some(confinement);
+        }
+        #[cfg(target_vendor = "apple")]
+        if let Some(pid) = peer.pid {
+            let is_in_sandbox = is_in_sandbox(pid);
+            // Then no other process has taken its id.
+            let is_same = Peer::of(stream).is_ok_and(|now| now == peer);
+            return is_same.then(|| Confinement { is_in_sandbox, ..Confinement::default() });
         }
         let _ = (stream, peer);
         Some(Confinement::default())
@@ -133,8 +152,37 @@ impl Confinement {
         if user || other.users != self.users {
             return Some(Restriction::UserNamespace);
         }
-        mount.then_some(Restriction::MountNamespace)
+        if mount {
+            return Some(Restriction::MountNamespace);
+        }
+        (other.is_in_sandbox && !self.is_in_sandbox).then_some(Restriction::Sandbox)
     }
+}
+
+/// Whether a process is in a sandbox of macOS. No header declares the call; browsers ask it so about themselves. Source: `sandbox_check`
+/// of libsystem_sandbox: without an operation it is not 0 for a process in a sandbox, and for one that is gone.
+#[cfg(target_vendor = "apple")]
+#[expect(unsafe_code, reason = "no safe interface says whether a process is in a sandbox")]
+fn is_in_sandbox(pid: u32) -> bool {
+    unsafe extern "C" {
+        fn sandbox_check(pid: libc::pid_t, operation: *const libc::c_char, kind: libc::c_int, ...) -> libc::c_int;
+    }
+    let Ok(pid) = i32::try_from(pid) else { return true };
+    // SAFETY: without an operation the call reads nothing but these arguments.
+    unsafe { sandbox_check(pid, std::ptr::null(), 0) != 0 }
+}
+
+/// Whether the system shows how a process is confined; otherwise prints that a test is skipped.
+#[cfg(any(test, feature = "testing"))]
+pub fn is_shown_or_skip(test: &str) -> bool {
+    use std::io::Write as _;
+    let is_shown = cfg!(target_os = "linux") && !super::portable::is_portable();
+    if !is_shown {
+        // The harness captures stdout, so write to stderr directly: a skipped test must be visible.
+        let _ =
+            writeln!(std::io::stderr(), "SKIPPED: {test}: nothing here shows how a process is confined as Linux does");
+    }
+    is_shown
 }
 
 /// Whether a cgroup is in another, or is that one.
@@ -209,6 +257,16 @@ mod tests {
         ] {
             let (own, other) = (confinement(own, own_in), confinement(other, other_in));
             assert_eq!(own.restriction_of(&other), expected, "{own:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn sandbox_of_macos_is_a_restriction_unless_it_is_ours() {
+        let of = |is_in_sandbox| Confinement { is_in_sandbox, ..Confinement::default() };
+        for (own, other, expect) in
+            [(false, false, None), (false, true, Some(Restriction::Sandbox)), (true, true, None), (true, false, None)]
+        {
+            assert_eq!(of(own).restriction_of(&of(other)), expect, "{own} {other}");
         }
     }
 

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use super::clocks::since_boot;
+use super::facts::started_ticks;
 use super::polling::{PollFlags, poll_one};
-use super::processes::started_ticks;
 
 /// Clock ticks in a second, as `/proc` counts. Source: `USER_HZ` of the architectures that Rust supports on Linux.
 const TICKS_PER_SECOND: u64 = 100;

@@ -13,6 +13,7 @@ pub mod clocks;
 pub mod confinement;
 pub mod descriptors;
 pub mod desktop;
+mod facts;
 pub mod fs;
 #[cfg(target_os = "linux")]
 mod holder;

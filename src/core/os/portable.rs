@@ -1,8 +1,8 @@
 //! Portable mode: this program does as on a system without the calls that Linux alone has, so that tests on Linux run what macOS runs.
 //!
 //! A build with debug assertions does so if it finds [`VARIABLE`] in its environment; a release has no trace of it. Apple's own calls
-//! cannot run on Linux. In their place stand, in this mode, too: the peer of a socket by `SO_PEERCRED`, and the start of a process by
-//! its `/proc/PID/stat`. Pipes and sockets of the standard library are those of Linux.
+//! cannot run on Linux. In their place stand, in this mode, too: the peer of a socket by `SO_PEERCRED`, and what `facts` reads
+//! of a process in `/proc`. Pipes and sockets of the standard library are those of Linux.
 
 /// Set to anything, it turns portable mode on.
 #[cfg(all(target_os = "linux", debug_assertions))]

@@ -3,7 +3,7 @@
 //!
 //! A process id alone identifies nothing, because the system uses it again. Together with the start time and the boot it does.
 //!
-//! macOS shows the start of a process. Its program, arguments, environment, parent and terminal are shown by Linux alone.
+//! What the systems show is read in `facts`.
 //!
 //! Nothing here starts a process.
 
@@ -19,6 +19,7 @@ use rustix::process::{WaitOptions, test_kill_process, waitpid};
 use serde::{Deserialize, Serialize};
 
 use super::Result;
+use super::facts::{self, Facts};
 use super::signals::Signal;
 
 /// Kills the process group that a child leads, which has not been reaped, and reaps the child.
@@ -111,7 +112,7 @@ impl ProcessIdentity {
     /// The process that has this id now; `None` if no process has this id, if it has exited, or if the system does not
     /// report its start.
     pub fn of(pid: u32) -> Option<ProcessIdentity> {
-        started(pid).map(|started| ProcessIdentity { pid, started })
+        Facts::of(pid).map(|facts| ProcessIdentity { pid, started: facts.started })
     }
 
     pub fn is_alive(&self) -> bool {
@@ -156,14 +157,13 @@ impl ProcessIdentity {
 }
 
 /// The ids of all processes; `None` if the system does not list them.
-pub fn all() -> Option<impl Iterator<Item = u32>> {
-    let entries = shown::folder()?.filter_map(std::result::Result::ok);
-    Some(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+pub fn all() -> Option<Vec<u32>> {
+    facts::all()
 }
 
 /// The file that a process runs.
 pub fn program(pid: u32) -> Option<PathBuf> {
-    shown::link(pid, "exe")
+    facts::program(pid)
 }
 
 /// A path that leads to our own program, on Linux even if the file at its path was replaced.
@@ -173,86 +173,43 @@ pub fn own_program() -> PathBuf {
 
 /// The command line of a process, a 0 byte after each argument; empty once it has ended.
 pub fn arguments(pid: u32) -> Option<Vec<u8>> {
-    shown::memory(pid, "cmdline")
+    facts::arguments(pid)
 }
 
 /// The environment in which a process was started, a 0 byte after each variable.
 pub fn environment(pid: u32) -> Option<Vec<u8>> {
-    shown::memory(pid, "environ")
+    facts::environment(pid)
 }
 
 /// The first process that a process of one thread has started and that has not been reaped.
 pub fn child(pid: u32) -> Option<u32> {
-    let children = shown::file(pid, &format!("task/{pid}/children"))?;
-    String::from_utf8_lossy(&children).split_whitespace().next()?.parse().ok()
+    facts::child(pid)
 }
 
+/// The process that has started one which runs, or the one that has taken its place.
 pub fn parent(pid: u32) -> Option<u32> {
-    stat_fields(&stat(pid)?)?.nth(PARENT)?.parse().ok()
+    Some(Facts::of(pid)?.parent)
 }
 
-/// The name of the terminal that a process has, such as `pts/3`.
+/// The name of the terminal that a process has, such as `pts/3` or `ttys003`.
 pub fn terminal(pid: u32) -> Option<String> {
-    terminal_named(stat_fields(&stat(pid)?)?.nth(TERMINAL)?.parse().ok()?)
-}
-
-/// When a process started, in ticks since the boot; `None` if it has exited.
-#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "elsewhere this is not read from a text"))]
-pub fn started_ticks(pid: u32) -> Option<u64> {
-    // In portable mode this stands for the call of macOS.
-    ticks_of(&String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/stat")).ok()?))
+    Facts::of(pid)?.terminal
 }
 
 /// What `/proc` has of a process. Other systems have no such folder.
 pub(super) mod shown {
     use std::fmt::Display;
-    use std::fs::{File, ReadDir};
-    use std::io::{self, Read as _};
     use std::path::PathBuf;
 
     use crate::os::portable::is_portable;
-
-    /// Most command lines and environments fit. In bytes.
-    const FIRST_READ_BYTES: usize = 64 * 1024;
-
-    /// Linux allows a quarter of the stack, at most 6 MiB, for both together. Source: execve(2).
-    const LAST_READ_BYTES: usize = 8 * 1024 * 1024;
 
     fn has_folder() -> Option<()> {
         (!is_portable()).then_some(())
     }
 
-    pub(in crate::os) fn folder() -> Option<ReadDir> {
-        has_folder()?;
-        std::fs::read_dir("/proc").ok()
-    }
-
     pub(in crate::os) fn file(pid: impl Display, name: &str) -> Option<Vec<u8>> {
         has_folder()?;
         std::fs::read(format!("/proc/{pid}/{name}")).ok()
-    }
-
-    /// A text that the kernel takes from the memory of a process. Empty once it has ended.
-    pub(super) fn memory(pid: impl Display, name: &str) -> Option<Vec<u8>> {
-        has_folder()?;
-        let path = format!("/proc/{pid}/{name}");
-        from_memory(|text| File::open(&path)?.read(text))
-    }
-
-    /// The text that `read` puts into an empty buffer, from its beginning at each call. It is read at once: a process that ends or
-    /// becomes another between two reads would leave a text that is cut off or mixed.
-    pub(super) fn from_memory(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> Option<Vec<u8>> {
-        let mut size = FIRST_READ_BYTES;
-        while size <= LAST_READ_BYTES {
-            let mut text = vec![0; size];
-            let length = read(&mut text).ok()?;
-            if length < size {
-                text.truncate(length);
-                return Some(text);
-            }
-            size *= 2;
-        }
-        None
     }
 
     pub(in crate::os) fn link(pid: impl Display, name: &str) -> Option<PathBuf> {
@@ -261,84 +218,10 @@ pub(super) mod shown {
     }
 }
 
-fn stat(pid: u32) -> Option<String> {
-    Some(String::from_utf8_lossy(&shown::file(pid, "stat")?).into_owned())
-}
-
-/// The fields of `/proc/PID/stat` from the state on, which is field 3 of proc(5). The name of a process, before it, may contain
-/// anything, so the fields are counted from its end.
-fn stat_fields(stat: &str) -> Option<std::str::SplitAsciiWhitespace<'_>> {
-    Some(stat.rsplit_once(')')?.1.split_ascii_whitespace())
-}
-
-/// Fields of proc(5), counted from the state on: 4, 7 and 22.
-const PARENT: usize = 1;
-const TERMINAL: usize = 4;
-const STARTED: usize = 19;
-
-/// The start time in a line of `/proc/PID/stat`; `None` if the process has exited.
-fn ticks_of(stat: &str) -> Option<u64> {
-    let mut fields = stat_fields(stat)?;
-    if matches!(fields.clone().next()?, "Z" | "X") {
-        return None;
-    }
-    fields.nth(STARTED)?.parse().ok()
-}
-
-/// When a process started: the boot, and the clock ticks since then.
-#[cfg(target_os = "linux")]
-fn started(pid: u32) -> Option<String> {
-    let ticks = started_ticks(pid)?;
-    Some(format!("{}:{ticks}", super::clocks::boot_id().unwrap_or_default()))
-}
-
-/// The name of a terminal by its device. Source: devices.txt of Linux: pseudo terminals have the major numbers 136 to 143, and the
-/// consoles 4 with minor numbers below 64.
-fn terminal_named(device: i32) -> Option<String> {
-    let device = device.cast_unsigned();
-    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0x000f_ff00);
-    match major {
-        136..=143 => Some(format!("pts/{}", (major - 136) * 256 + minor)),
-        4 if minor < 64 => Some(format!("tty{minor}")),
-        _ => None,
-    }
-}
-
-/// When a process started, in microseconds since the Unix epoch.
-#[cfg(target_vendor = "apple")]
-#[expect(unsafe_code, reason = "no safe interface reads when a process started")]
-fn started(pid: u32) -> Option<String> {
-    let (pid, size) = (i32::try_from(pid).ok()?, i32::try_from(size_of::<libc::proc_bsdinfo>()).ok()?);
-    // SAFETY: an all-zero value is valid, and the call writes at most its size.
-    let (read, info) = unsafe {
-        let mut info: libc::proc_bsdinfo = std::mem::zeroed();
-        let read = libc::proc_pidinfo(pid, libc::PROC_PIDTBSDINFO, 0, (&raw mut info).cast(), size);
-        (read, info)
-    };
-    let is_zombie = info.pbi_status == libc::SZOMB;
-    (read == size && !is_zombie).then(|| format!("{}.{:06}", info.pbi_start_tvsec, info.pbi_start_tvusec))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::process::Command;
-
-    #[test]
-    fn terminals_have_the_names_of_their_files() {
-        for (device, name) in [
-            (0, None),
-            (34_816, Some("pts/0")),
-            (34_819, Some("pts/3")),
-            // Minor number 256 is above the byte of the first 256.
-            (34_816 | 1 << 20, Some("pts/256")),
-            (1_025, Some("tty1")),
-            // A serial line.
-            (1_088, None),
-        ] {
-            assert_eq!(terminal_named(device).as_deref(), name, "{device}");
-        }
-    }
 
     #[test]
     fn exited_process_is_not_alive() {
@@ -357,48 +240,5 @@ mod tests {
         assert!(!identity.is_alive());
         identity.signal(Signal::KILL).expect("nothing is signalled");
         identity.kill_group().expect("nothing is signalled");
-    }
-
-    #[test]
-    fn text_of_a_process_that_ends_while_it_is_read_is_whole_or_empty() {
-        for length in [0, 1, 31, 32, 33, 65_535, 65_536, 65_537, 300_000, 8 * 1024 * 1024 - 1, 8 * 1024 * 1024] {
-            for reads_left in 0..10_u32 {
-                let whole: Vec<u8> = (0..=250).cycle().take(length).collect();
-                let mut reads = 0;
-                let text = shown::from_memory(|text| {
-                    reads += 1;
-                    let read = if reads > reads_left { 0 } else { whole.len().min(text.len()) };
-                    text[..read].copy_from_slice(&whole[..read]);
-                    Ok(read)
-                });
-                let is_too_long = length == 8 * 1024 * 1024 && reads_left >= 8;
-                let is_right = text.as_ref().map_or(is_too_long, |text| text.is_empty() || *text == whole);
-                assert!(is_right, "{length}, {reads_left}: {:?}", text.map(|text| text.len()));
-            }
-        }
-    }
-
-    #[test]
-    fn command_line_and_environment_of_a_process_are_read() {
-        let mut child =
-            Command::new("sleep").arg("600").env("OF_THE_TEST", "x".repeat(100_000)).spawn().expect("it runs");
-        if cfg!(target_os = "linux") {
-            assert_eq!(arguments(child.id()).as_deref(), Some(&b"sleep\x00600\0"[..]));
-            let environment = environment(child.id()).expect("it is ours");
-            assert!(
-                environment.split(|byte| *byte == 0).any(|variable| variable.len() == "OF_THE_TEST=".len() + 100_000)
-            );
-        }
-        child.kill().expect("it is ours");
-        child.wait().expect("it ends");
-    }
-
-    #[test]
-    fn names_of_processes_do_not_confuse() {
-        let line = "7 (a) Z (b 1) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9 10";
-        assert_eq!(ticks_of(line), Some(4711));
-        assert_eq!(ticks_of(&line.replace(" S ", " Z ")), None);
-        assert_eq!(ticks_of("7 (a) S 1"), None);
-        assert_eq!(ticks_of(""), None);
     }
 }

@@ -2,8 +2,8 @@
 //! processes.
 //!
 //! Our stdin and stdout may share their open file description with other processes, so `O_NONBLOCK` is never set on
-//! them. A pipe is opened a second time, for a description of our own; a socket takes `MSG_DONTWAIT`; a file never
-//! blocks for long. Anything else, such as a terminal, is fed by a small thread from a pipe of ours.
+//! them. On Linux a pipe is opened a second time, for a description of our own; a socket takes `MSG_DONTWAIT`; a file never
+//! blocks for long. Anything else, such as a terminal, is fed by a small thread from a pipe of ours, and so is a pipe elsewhere.
 //!
 //! Nothing here knows of lines.
 
@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::os::descriptors::{self, Kind};
+use crate::os::polling::{PollFd, PollFlags, poll};
 use crate::os::{self, Errno, sockets};
 
 /// Size of one read in bytes: the default capacity of a Linux pipe.
@@ -218,6 +219,9 @@ impl Feeder {
 fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<()> {
     let mut buffer = vec![0; READ_BYTES];
     loop {
+        if !has_reader_and_more(from, to)? {
+            return Ok(());
+        }
         let read = descriptors::read_waiting(from, &mut buffer)?;
         if read == 0 {
             return Ok(());
@@ -229,10 +233,27 @@ fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<(
     }
 }
 
+/// Waits until `from` can be read; `false` if the reader of `to` is gone before. A system that cannot wait for a device leaves it out.
+fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
+    loop {
+        let mut fds = [PollFd::new(from, PollFlags::IN), PollFd::new(to, PollFlags::empty())];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+        if !fds[0].revents().is_empty() || fds[1].revents().contains(PollFlags::NVAL) {
+            return Ok(true);
+        }
+        if fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            return Ok(false);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::polling::{PollFlags, poll_one};
+    use crate::os::polling::poll_one;
     use std::io::{Read as _, Write as _};
 
     #[test]
@@ -251,6 +272,15 @@ mod tests {
         assert!(written > 0);
         drop(theirs);
         assert_eq!(sink.write(&chunk), Err(Broken));
+    }
+
+    #[test]
+    fn fed_sink_whose_reader_is_gone_is_broken_without_a_write() {
+        let (theirs, target) = io::pipe().expect("a pipe");
+        let sink = Sink::fed(target.into()).expect("a feeder");
+        drop(theirs);
+        let gone = poll_one(&sink, PollFlags::empty(), Some(Duration::from_secs(60))).expect("a poll");
+        assert!(gone.contains(PollFlags::ERR), "{gone:?}");
     }
 
     #[test]
