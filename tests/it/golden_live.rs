@@ -204,7 +204,7 @@ fn reads(golden: &mut Golden, shell: &Shell<'_>) {
         &["show"],
         &["wait", "--for", "pending", "--json"],
         &["wait", "--for", "idle", "--timeout", "1ms", "--json"],
-        &["usage", "--json"],
+        &["usage", "--by", "session", "--json"],
         &["usage", "--by", "thread"],
         &["events", "-n", "3", "--json"],
         &["events", "h", "--thread", "thread-red", "--since", "0", "--json"],

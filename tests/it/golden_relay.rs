@@ -485,7 +485,11 @@ fn relay_answers_as_before() {
     messages(&mut relay);
     answers(&mut relay);
     denials(&mut relay);
-    for words in [&["events", "--since", "115", "--json"][..], &["tail", "-n", "12", "--json"], &["usage", "--json"]] {
+    for words in [
+        &["events", "--since", "115", "--json"][..],
+        &["tail", "-n", "12", "--json"],
+        &["usage", "--by", "session", "--json"],
+    ] {
         relay.tool(words);
     }
     let Relay { golden, live } = relay;
