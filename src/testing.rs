@@ -95,7 +95,7 @@ pub mod store {
 }
 
 pub mod confinement {
-    pub use crate::os::confinement::is_shown_or_skip;
+    pub use crate::os::confinement::is_shown;
 }
 
 pub mod secrets {

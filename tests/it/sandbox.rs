@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
-use codex_shim::testing::confinement::is_shown_or_skip;
+use codex_shim::testing::confinement::is_shown;
 use serde_json::{Value, json};
 
 use crate::support::bench::Bench;
@@ -71,6 +71,14 @@ const CONFINED: [(&[&str], &str); 5] = [
     (&["unshare", "--user"], "user_namespace"),
     (&["unshare", "--pid", "--fork"], "pid_namespace"),
 ];
+
+/// Whether the system shows how a caller is confined; otherwise prints that a test is skipped.
+fn is_shown_or_skip(test: &str) -> bool {
+    if !is_shown() {
+        let _ = writeln!(io::stderr(), "SKIPPED: {test}: nothing here shows how a process is confined as Linux does");
+    }
+    is_shown()
+}
 
 /// The wrappers that work here; the others are reported.
 fn wrappers() -> Vec<(&'static [&'static str], &'static str)> {
