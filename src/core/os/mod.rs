@@ -26,6 +26,7 @@ pub mod peers;
 pub mod polling;
 mod portable;
 pub mod processes;
+pub mod self_test;
 pub mod signals;
 pub mod sockets;
 pub mod terminals;

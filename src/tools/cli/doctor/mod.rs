@@ -25,13 +25,13 @@ use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
 use crate::files;
 use crate::files::{Folder, Refused};
-use crate::os::launch;
+use crate::os::{launch, self_test};
 use crate::relay::locate::is_program;
 use crate::store::Otherwise;
 
 /// Check the installation, and say how to fix what is broken
 ///
-/// It checks the real codex and its protocol, and starts its app-server in an empty CODEX_HOME; what `codex` on PATH leads to;
+/// It checks the calls of this system; the real codex and its protocol, and starts its app-server in an empty CODEX_HOME; what `codex` on PATH leads to;
 /// each wrap, with PATH=/usr/bin:/bin as an editor has it that is started from the desktop; the server that answers where
 /// codex looks for one, who is connected to the hub, and who bypasses it; the state folder and its free
 /// space, each session with its lock, databases and relay, whether a model can change what decides for you, servers without a
@@ -117,6 +117,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     if checks.is_empty() {
         checks.push(Check::ok("settings", "all valid"));
     }
+    checks.push(system_check());
     codex::checks(&settings, environment, &mut checks);
     checks.extend(wrap_checks(&settings));
     hub::checks(&settings, environment, &mut checks);
@@ -131,6 +132,20 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
         false => screen::print(&as_text(&checks, to)),
     };
     Ok(if is_healthy { printed } else { FAILED })
+}
+
+/// Whether the calls of this system answer as they should.
+fn system_check() -> Check {
+    let system = format!("{} on {}", std::env::consts::OS, std::env::consts::ARCH);
+    let failures = self_test::failures();
+    match failures.is_empty() {
+        true => Check::ok("system", format!("{system}: its calls answer as they should")),
+        false => Check::note(
+            "system",
+            format!("{system}: it does not tell {}", failures.join(", ")),
+            "what needs this works less well: `codex-shim docs platforms` says what",
+        ),
+    }
 }
 
 fn as_json(checks: &[Check], is_healthy: bool) -> String {
