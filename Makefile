@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 0.169.0 $(CODEX_NEWEST)
 
-.PHONY: build dist deb npm dist-binary package-tools package-test install-test demo test test-portable many-cases oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
+.PHONY: build dist deb npm packages cross-tools dist-binary package-tools package-test install-test demo test test-portable test-arm64 many-cases oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
 .DEFAULT_GOAL := build
 
 # A limit in seconds for what needs a network, on systems with timeout(1).
@@ -23,6 +23,40 @@ DIST_PROFILE := dist
 # In bytes: 21 MiB. docs/contributing.md says what the size is made of.
 SIZE_MAX     := 22020096
 PACK          = SIZE_MAX=$(SIZE_MAX) .packaging/package.sh
+
+# What codex runs on, but for Windows.
+TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-apple-darwin aarch64-apple-darwin
+
+ZIG_VERSION      := 0.17.1
+ZIGBUILD_VERSION := 0.24.1
+
+cross-tools: ## what builds for other systems: their targets of Rust, and zig in target/tools/zig
+	@for target in $(TARGETS); do \
+	  [ -d "$$(rustc --print sysroot)/lib/rustlib/$$target" ] || $(call limit,300) rustup target add "$$target" >/dev/null 2>&1 \
+	  || { echo "make cross-tools: the target $$target could not be installed: rustup and a network are needed" >&2; exit 1; }; \
+	done
+	@[ -x target/tools/zig/bin/cargo-zigbuild ] || { mkdir -p target/tools && python3 -m venv target/tools/zig \
+	  && $(call limit,600) target/tools/zig/bin/pip install --quiet ziglang==$(ZIG_VERSION) cargo-zigbuild==$(ZIGBUILD_VERSION); } \
+	|| { rm -rf target/tools/zig; echo "make cross-tools: zig could not be installed: python3 with venv and a network are needed" >&2; exit 1; }
+
+packages: package-tools cross-tools ## packages for all systems: a tarball each, .deb and npm packages, and a formula for Homebrew; DIST_PROFILE=release builds faster
+	@rm -rf $(PACKAGES)/npm && mkdir -p $(PACKAGES)
+	@set -e; for target in $(TARGETS); do .packaging/build.sh $(DIST_PROFILE) $(PACKAGES)/$$target/codex-shim $$target; done
+	@set -e; TOOL=; for target in $(TARGETS); do \
+	  if $(PACKAGES)/$$target/codex-shim --version >/dev/null 2>&1; then TOOL=$(CURDIR)/$(PACKAGES)/$$target/codex-shim; break; fi; \
+	done; export TOOL; \
+	for target in $(TARGETS); do \
+	  rm -f $(PACKAGES)/codex-shim.cdx.json; \
+	  [ ! -x target/tools/bin/cargo-cyclonedx ] || .packaging/sbom.sh $(PACKAGES)/codex-shim.cdx.json $$target; \
+	  $(PACK) tar $(PACKAGES)/$$target/codex-shim $(PACKAGES); \
+	  case $$target in \
+	  *-linux-gnu) ;; \
+	  *-linux-musl) $(PACK) deb $(PACKAGES)/$$target/codex-shim $(PACKAGES); $(PACK) npm $(PACKAGES)/$$target/codex-shim $(PACKAGES);; \
+	  *) $(PACK) npm $(PACKAGES)/$$target/codex-shim $(PACKAGES);; \
+	  esac; \
+	done
+	@.packaging/formula.sh $(PACKAGES) >$(PACKAGES)/codex-shim.rb
+	@.packaging/look.py $(TARGETS:%=$(PACKAGES)/%/codex-shim)
 
 dist: dist-binary ## target/packages/codex-shim-*.tar.gz: the binary, manual pages, completions, licences; static where musl is there
 	@$(PACK) tar $(PACKAGES)/codex-shim $(PACKAGES)
@@ -82,6 +116,21 @@ test: nextest ## every test; those with the real codex too, where it can be had;
 
 test-portable: nextest ## every test on the calls that macOS has, too; FILTER=PART runs those with PART in their names
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} CODEX_SHIM_PORTABLE=1 tests/run.sh $(FILTER)
+
+# The relay, its ledger, its history, hubs and tools, without the real codex, browsers and whatever takes long in an emulation.
+ARM64        := aarch64-unknown-linux-gnu
+ARM64_TESTS  := binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context|history|hub|tapes|replay|demo|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle/))
+
+test-arm64: nextest ## unit tests and the tests of relays, hubs and tools as programs for arm64, under qemu; only as root
+	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null \
+	|| timeout 300 apt-get install -y --no-install-recommends qemu-user-static gcc-aarch64-linux-gnu >/dev/null 2>&1 \
+	|| { echo "make test-arm64: qemu-user-static and gcc-aarch64-linux-gnu are needed" >&2; exit 1; }
+	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(ARM64)" ] || $(call limit,300) rustup target add $(ARM64) >/dev/null 2>&1
+	@.packaging/binfmt.sh
+	umask 022; nextest=target/tools/bin/cargo-nextest; [ -x $$nextest ] || nextest=$$(command -v cargo-nextest); \
+	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
+	  QEMU_LD_PREFIX=/usr/aarch64-linux-gnu; \
+	$$nextest nextest run --locked --workspace --features fleet --lib --test it --target $(ARM64) --no-fail-fast -E '$(ARM64_TESTS)'
 
 many-cases: ## 4,096 random cases in each property test and 2,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
 	PROPTEST_CASES=4096 cargo test --locked --workspace --features fleet --lib

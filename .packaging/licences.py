@@ -39,7 +39,8 @@ def linked(target):
             if is_linked and dependency["pkg"] not in found:
                 found.add(dependency["pkg"])
                 left.append(dependency["pkg"])
-    packages = [package for package in metadata["packages"] if package["id"] in found]
+    # Those of this workspace have no source.
+    packages = [package for package in metadata["packages"] if package["id"] in found and package["source"]]
     return sorted(packages, key=lambda package: (package["name"], package["version"]))
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Says of programs for any system what they are: .packaging/look.py FILE...
+"""Says of programs for any system what they are: .packaging/look.py FILE..., or with --glibc the version of glibc alone.
 
 For each: the format and the processor, its size, the libraries that it needs, the newest glibc that it asks for, and for macOS
 whether the hashes of its signature are those of its pages, without which an arm64 Mac does not start it. Fails if one is not right.
@@ -50,8 +50,8 @@ def elf(data):
                         glibc = max(glibc, tuple(int(part) for part in version[6:].split(".")))
                     entry += after
                 at += following
-    libc = f"glibc {'.'.join(map(str, glibc))} or newer" if glibc > (0,) else "no glibc"
-    return f"Linux {processor}", needed, libc
+    version = ".".join(map(str, glibc)) if glibc > (0,) else ""
+    return f"Linux {processor}", needed, f"glibc {version} or newer" if version else "no glibc", version
 
 
 def signature_of(data, offset):
@@ -95,26 +95,28 @@ def macho(data):
         at += size
     if signature is None and processor == "arm64":
         raise Wrong("it has no signature")
-    return f"macOS {processor}", needed, oldest + (signature or "not signed")
+    return f"macOS {processor}", needed, oldest + (signature or "not signed"), ""
 
 
-def look(path):
+def look(path, only_glibc):
     with open(path, "rb") as file:
         data = file.read()
     if data[:4] == b"\x7fELF":
-        system, needed, more = elf(data)
+        system, needed, more, glibc = elf(data)
     elif data[:4] == b"\xcf\xfa\xed\xfe":
-        system, needed, more = macho(data)
+        system, needed, more, glibc = macho(data)
     else:
         raise Wrong("it is no program of Linux or macOS")
+    if only_glibc:
+        return glibc
     return f"{path}: {system}, {len(data) / 1048576:.1f} MiB, needs {', '.join(needed) or 'no library'}; {more}"
 
 
 def main():
-    failed = False
-    for path in sys.argv[1:]:
+    failed, only_glibc = False, sys.argv[1:2] == ["--glibc"]
+    for path in sys.argv[2 if only_glibc else 1:]:
         try:
-            print(look(path))
+            print(look(path, only_glibc))
         except (Wrong, OSError, KeyError, struct.error, ValueError) as error:
             failed = True
             print(f"{path}: {error}", file=sys.stderr)

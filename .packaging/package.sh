@@ -3,9 +3,10 @@
 #   .packaging/package.sh tar|deb|npm BINARY FOLDER
 # The packages of one kind go to FOLDER, each with a .sha256 file beside it. The same commit and binary give the same bytes.
 #
-# The software bill of materials is FOLDER/codex-shim.cdx.json, if it is there. Variables: VERSION replaces the version of Cargo.toml,
-# for tests of upgrades. SOURCE_DATE_EPOCH replaces the time of the commit. SIZE_MAX is the largest binary in bytes. LEVEL is the level
-# of compression, 1 to 9.
+# BINARY.target has its target triple, if that is not the one of this machine; TOOL is then a codex-shim that runs here, which makes the
+# manual pages. The software bill of materials is FOLDER/codex-shim.cdx.json, if it is there. Variables: VERSION replaces the version of
+# Cargo.toml, for tests of upgrades. SOURCE_DATE_EPOCH replaces the time of the commit. SIZE_MAX is the largest binary in bytes. LEVEL is
+# the level of compression, 1 to 9.
 
 set -eu
 umask 022
@@ -27,7 +28,6 @@ VERSION=${VERSION:-$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 export SOURCE_DATE_EPOCH
 export TZ=UTC LC_ALL=C
-host=$(rustc -vV | sed -n 's/^host: //p')
 
 size=$(wc -c <"$binary" | tr -d ' ')
 if [ "$size" -gt "${SIZE_MAX:-$size}" ]; then
@@ -38,20 +38,29 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 stage=$work/stage
 
-# The C library that the binary needs: nothing if it is static, else the newest version that it asks for.
+# The version of glibc that the binary needs: nothing if it is static, or for another system.
 needed_libc() {
-    command -v objdump >/dev/null || fail "there is no objdump (binutils) to see which C library the binary needs"
-    objdump -T "$binary" 2>/dev/null | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -t. -k1,1n -k2,2n | tail -n 1
+    .packaging/look.py --glibc "$binary"
 }
 
-target=$host
-case "$host" in
-*-linux-gnu) if [ -z "$(needed_libc)" ]; then target=${host%-gnu}-musl; fi ;;
+target=$(cat "$binary.target" 2>/dev/null || rustc -vV | sed -n 's/^host: //p')
+case "$target" in *-linux-gnu) if [ -z "$(needed_libc)" ]; then target=${target%-gnu}-musl; fi ;; esac
+
+# The names that Node and Debian have for the target.
+case "$target" in
+x86_64-*) cpu=x64 arch=amd64 ;;
+aarch64-*) cpu=arm64 arch=arm64 ;;
+*) fail "there are no packages for the processor of $target" ;;
+esac
+case "$target" in
+*-linux-*) os=linux ;;
+*-apple-darwin) os=darwin ;;
+*) fail "codex-shim does not run on $target" ;;
 esac
 
-# The binary, with a home of its own.
+# A codex-shim that runs here, with a home of its own.
 shim() {
-    env HOME="$work" CODEX_SHIM_HOME="$work/home" "$binary" "$@"
+    env HOME="$work" CODEX_SHIM_HOME="$work/home" "${TOOL:-$binary}" "$@"
 }
 
 # The files of a package below "$stage", with the programs in "$1".
@@ -86,7 +95,7 @@ digest() {
 }
 
 make_tar() {
-    name=codex-shim-$VERSION-$(echo "$host" | sed -e 's/-unknown//' -e 's/-gnu$//')
+    name=codex-shim-$VERSION-$(echo "$target" | sed -e 's/-unknown//' -e 's/-musl$//' -e 's/-apple-darwin$/-macos/')
     fill /usr/local/bin
     cp .packaging/install.sh "$stage/install.sh"
     cp LICENSE README.md "$stage/"
@@ -111,7 +120,7 @@ make_deb() {
     gzip -n9 "$doc/changelog"
     { cat "$doc/LICENSE"; printf '\n\n'; cat "$doc/THIRD-PARTY-LICENSES"; } >"$doc/copyright"
     rm "$doc/LICENSE" "$doc/THIRD-PARTY-LICENSES"
-    arch=$(dpkg-deb --version >/dev/null && dpkg --print-architecture)
+    [ $os = linux ] || fail "a .deb is for Linux"
     libc=$(needed_libc)
     {
         echo "Package: codex-shim"
@@ -138,24 +147,11 @@ make_deb() {
 }
 
 make_npm() {
-    case "$host" in
-    x86_64-*) cpu=x64 ;;
-    aarch64-*) cpu=arm64 ;;
-    *) fail "Node has no name for the processor of $host" ;;
-    esac
     libc=
-    case "$host" in
-    *linux*)
-        os=linux
-        if [ -n "$(needed_libc)" ]; then libc='  "libc": ["glibc"],
+    if [ -n "$(needed_libc)" ]; then libc='  "libc": ["glibc"],
 '; fi
-        ;;
-    *darwin*) os=darwin ;;
-    *) fail "codex-shim does not run on $host" ;;
-    esac
     common="  \"version\": \"$VERSION\",
   \"license\": \"Apache-2.0\",
-  \"os\": [\"$os\"],
 "
     fill /usr/local/bin
     # The package for this system: the binary, and what belongs to it.
@@ -169,7 +165,8 @@ make_npm() {
 {
   "name": "@codex-shim/$os-$cpu",
   "description": "The binary of codex-shim for $os on $cpu",
-$common  "cpu": ["$cpu"],
+$common  "os": ["$os"],
+  "cpu": ["$cpu"],
 $libc  "preferUnplugged": true
 }
 END
@@ -178,16 +175,21 @@ END
     cp docs/*.md docs/*.svg docs/*.png "$main/docs/"
     cp .packaging/npm/launcher.js "$main/bin/codex-shim"
     chmod 755 "$main/bin/codex-shim"
+    # One for each system whose package is beside this one.
+    packages=$(cd "$into" && for package in codex-shim-linux-*"-$VERSION.tgz" codex-shim-darwin-*"-$VERSION.tgz"; do
+        if [ -f "$package" ]; then echo "$package" | sed "s|^codex-shim-\\(.*\\)-$VERSION.tgz$|\"@codex-shim/\\1\": \"$VERSION\"|"; fi
+    done | paste -s -d , - | sed 's/,/, /g')
     pages=$(cd "$main" && find man -name '*.1' | sort | sed 's|.*|"./&"|' | paste -s -d , -)
     cat >"$main/package.json" <<END
 {
   "name": "codex-shim",
   "description": "Transparent proxy for codex app-server: records every message, shows the model your terminal, keeps approvals",
-$common  "bin": { "codex-shim": "bin/codex-shim" },
+$common  "os": ["linux", "darwin"],
+  "bin": { "codex-shim": "bin/codex-shim" },
   "man": [$pages],
   "engines": { "node": ">=18" },
   "scripts": { "postinstall": "node install.js" },
-  "optionalDependencies": { "@codex-shim/$os-$cpu": "$VERSION" }
+  "optionalDependencies": { $packages }
 }
 END
     pack "$main" "codex-shim-$VERSION.tgz" package
