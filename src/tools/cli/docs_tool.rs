@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use super::{Done, screen};
 
 /// Each page for users, by its name.
-const PAGES: [(&str, &str); 28] = [
+const PAGES: [(&str, &str); 29] = [
     ("audit", include_str!("../../../docs/audit.md")),
     ("capture", include_str!("../../../docs/capture.md")),
     ("context", include_str!("../../../docs/context.md")),
@@ -22,6 +22,7 @@ const PAGES: [(&str, &str); 28] = [
     ("journal", include_str!("../../../docs/journal.md")),
     ("keeping", include_str!("../../../docs/keeping.md")),
     ("notifications", include_str!("../../../docs/notifications.md")),
+    ("platforms", include_str!("../../../docs/platforms.md")),
     ("reliability", include_str!("../../../docs/reliability.md")),
     ("requests", include_str!("../../../docs/requests.md")),
     ("rules", include_str!("../../../docs/rules.md")),
