@@ -14,6 +14,8 @@ MACHO_PROCESSORS = {0x01000007: "x86_64", 0x0100000C: "arm64"}
 
 # Source: loader.h and cs_blobs.h of macOS.
 LC_LOAD_DYLIB, LC_LOAD_WEAK_DYLIB, LC_CODE_SIGNATURE, LC_BUILD_VERSION = 0xC, 0x80000018, 0x1D, 0x32
+# The oldest macOS that Rust supports on arm64.
+OLDEST_MACOS = 11
 SUPERBLOB, CODE_DIRECTORY, SHA256 = 0xFADE0CC0, 0xFADE0C02, 2
 
 
@@ -54,9 +56,9 @@ def elf(data):
     return f"Linux {processor}", needed, f"glibc {version} or newer" if version else "no glibc", version
 
 
-def signature_of(data, offset):
-    magic, _, count = struct.unpack_from(">III", data, offset)
-    if magic != SUPERBLOB:
+def signature_of(data, offset, space):
+    magic, length, count = struct.unpack_from(">III", data, offset)
+    if magic != SUPERBLOB or length > space:
         raise Wrong("its signature cannot be read")
     for number in range(count):
         _, at = struct.unpack_from(">II", data, offset + 12 + 8 * number)
@@ -69,6 +71,8 @@ def signature_of(data, offset):
         if kind != SHA256 or size != 32:
             raise Wrong("its signature has hashes of an unknown kind")
         page = 1 << page_bits
+        if limit != offset or slots != -(-limit // page):
+            raise Wrong("its signature does not cover all that is ahead of it")
         for slot in range(slots):
             code = data[slot * page:min((slot + 1) * page, limit)]
             at = directory + hashes + size * slot
@@ -88,9 +92,11 @@ def macho(data):
             name, = struct.unpack_from("<I", data, at + 8)
             needed.append(data[at + name:at + size].split(b"\0")[0].decode())
         elif command == LC_CODE_SIGNATURE:
-            signature = signature_of(data, struct.unpack_from("<I", data, at + 8)[0])
+            signature = signature_of(data, *struct.unpack_from("<II", data, at + 8))
         elif command == LC_BUILD_VERSION:
             version, = struct.unpack_from("<I", data, at + 12)
+            if version >> 16 > OLDEST_MACOS:
+                raise Wrong(f"it asks for macOS {version >> 16}")
             oldest = f"macOS {version >> 16}.{version >> 8 & 255} or newer, "
         at += size
     if signature is None and processor == "arm64":

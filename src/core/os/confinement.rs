@@ -68,16 +68,12 @@ pub struct Confinement {
 
 impl Confinement {
     /// Of this process.
-    #[cfg(not(target_vendor = "apple"))]
     pub fn own() -> Confinement {
         // Not by its id, which differs if `/proc` is that of another namespace.
-        Confinement::read("self").unwrap_or_default()
-    }
-
-    /// Of this process.
-    #[cfg(target_vendor = "apple")]
-    pub fn own() -> Confinement {
-        Confinement { is_in_sandbox: is_in_sandbox(std::process::id()), ..Confinement::default() }
+        let own = Confinement::read("self").unwrap_or_default();
+        #[cfg(target_vendor = "apple")]
+        let own = Confinement { is_in_sandbox: is_in_sandbox(std::process::id()), ..own };
+        own
     }
 
     /// Of the process at the other end of a connection that was just accepted. `None` if the system does not show it: it has ended,
@@ -92,14 +88,22 @@ impl Confinement {
             return holder.is_peer(Peer::of(stream).ok().and_then(|peer| peer.pid)).then_some(confinement);
         }
         #[cfg(target_vendor = "apple")]
-        if let Some(pid) = peer.pid {
+        {
+            // The system names no process once the other end is closed.
+            let pid = peer.pid?;
+            let started = super::facts::Facts::of(pid)?.started;
             let is_in_sandbox = is_in_sandbox(pid);
-            // Then no other process has taken its id.
-            let is_same = Peer::of(stream).is_ok_and(|now| now == peer);
-            return is_same.then(|| Confinement { is_in_sandbox, ..Confinement::default() });
+            // Then what was read is about one process, and the socket still names that. A process that has taken the id between the
+            // connect and this looks like the peer.
+            let is_same = super::facts::Facts::of(pid).is_some_and(|facts| facts.started == started)
+                && Peer::of(stream).is_ok_and(|now| now == peer);
+            is_same.then(|| Confinement { is_in_sandbox, ..Confinement::default() })
         }
-        let _ = (stream, peer);
-        Some(Confinement::default())
+        #[cfg(not(target_vendor = "apple"))]
+        {
+            let _ = (stream, peer);
+            Some(Confinement::default())
+        }
     }
 
     fn read(process: impl Display + Copy) -> Option<Confinement> {
@@ -159,8 +163,8 @@ impl Confinement {
     }
 }
 
-/// Whether a process is in a sandbox of macOS. No header declares the call; browsers ask it so about themselves. Source: `sandbox_check`
-/// of libsystem_sandbox: without an operation it is not 0 for a process in a sandbox, and for one that is gone.
+/// Whether a process is in a sandbox of macOS. No header declares the call; browsers ask it so. Source: `sandbox_check` of
+/// libsystem_sandbox: without an operation it is not 0 for a process in a sandbox, and for one that is gone.
 #[cfg(target_vendor = "apple")]
 #[expect(unsafe_code, reason = "no safe interface says whether a process is in a sandbox")]
 fn is_in_sandbox(pid: u32) -> bool {

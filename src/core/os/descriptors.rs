@@ -37,6 +37,11 @@ pub fn append_from(fd: impl AsFd, buffer: &mut Vec<u8>, position: u64) -> Result
     rustix::io::pread(fd, spare_capacity(buffer), position)
 }
 
+/// A pipe or a terminal that can be written to takes this many bytes at once, also if it blocks. Source: `PIPE_BUF` of Linux and macOS.
+pub fn taken_at_once_bytes() -> usize {
+    if is_portable() { 512 } else { 4_096 }
+}
+
 /// Writes as much of several slices as one call takes.
 #[inline]
 pub fn write_vectored(fd: impl AsFd, slices: &[IoSlice<'_>]) -> Result<usize> {
@@ -116,6 +121,12 @@ pub fn are_same_file(a: impl AsFd, b: impl AsFd) -> bool {
     }
 }
 
+/// Whether a write to a socket that others share can be one that does not wait. macOS ignores the flag that asks for that. Source:
+/// `sosendcheck` of xnu, which waits unless the socket itself never blocks.
+fn writes_without_waiting() -> bool {
+    !is_portable()
+}
+
 /// How a descriptor is used without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -145,7 +156,8 @@ pub fn own_stderr() -> io::Result<(OwnedFd, Option<Kind>)> {
 }
 
 /// A descriptor for the target of `fd` that can be used without blocking and without side effects on others, who may share the
-/// open file; without a kind if that is impossible, as for a terminal. Systems other than Linux cannot do it for a pipe either.
+/// open file; without a kind if that is impossible, as for a terminal. Systems other than Linux cannot do it for a pipe or for writes to a
+/// socket either.
 fn own(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<Kind>)> {
     let duplicate = || rustix::io::fcntl_dupfd_cloexec(fd, FIRST_OTHER).map_err(io::Error::from);
     match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
@@ -153,6 +165,7 @@ fn own(fd: BorrowedFd<'_>, access: OFlags) -> io::Result<(OwnedFd, Option<Kind>)
             Some(own) => Ok((own, Some(Kind::Plain))),
             None => Ok((duplicate()?, None)),
         },
+        FileType::Socket if access == OFlags::WRONLY && !writes_without_waiting() => Ok((duplicate()?, None)),
         FileType::Socket => Ok((duplicate()?, Some(Kind::Socket))),
         FileType::RegularFile => Ok((duplicate()?, Some(Kind::Plain))),
         FileType::CharacterDevice if !rustix::termios::isatty(fd) => Ok((duplicate()?, Some(Kind::Plain))),

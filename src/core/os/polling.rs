@@ -2,7 +2,8 @@
 //!
 //! A signal ends a wait early, with [`Errno::INTR`](super::Errno::INTR).
 //!
-//! macOS cannot wait for `/dev/tty` and some other devices: their readiness is then not reported.
+//! macOS reports that a peer is gone only if something is asked for, [`PollFlags::HUP`] at least; on Linux that flag changes nothing. macOS
+//! cannot wait for `/dev/tty` and some other devices: they are reported as invalid.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -14,21 +15,24 @@ use super::Result;
 #[cfg(target_os = "linux")]
 use super::portable::is_portable;
 
-/// Detects a socket whose peer has only shut down its writing half. Only Linux can: elsewhere this is the same as no interest at
-/// all, with which a poll still reports a peer that has closed both halves.
+/// Detects a peer that has closed the end in use, also a socket whose peer has only shut down its writing half.
 pub fn half_closed() -> PollFlags {
     #[cfg(target_os = "linux")]
     if !is_portable() {
         return PollFlags::RDHUP;
     }
-    PollFlags::empty()
+    // On macOS it means either.
+    PollFlags::HUP
 }
 
-/// Waits until a descriptor is ready, `wait_max` at most, and returns how many are. macOS counts whole milliseconds, rounded up.
+/// The longest wait: macOS counts milliseconds in 32 bits, and refuses more.
+const WAIT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// Waits until a descriptor is ready, `wait_max` at most, and returns how many are; after [`WAIT_MAX`], 24 days, none. macOS counts whole
+/// milliseconds, rounded up.
 #[inline]
 pub fn poll(fds: &mut [PollFd<'_>], wait_max: Option<Duration>) -> Result<usize> {
-    // A time beyond the clock's range is as good as none.
-    let timeout = wait_max.and_then(|wait_max| Timespec::try_from(wait_max).ok());
+    let timeout = wait_max.and_then(|wait_max| Timespec::try_from(wait_max.min(WAIT_MAX)).ok());
     rustix::event::poll(fds, timeout.as_ref())
 }
 

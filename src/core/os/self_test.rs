@@ -1,18 +1,33 @@
 //! Whether the calls of this room answer as they should on the system that this program runs on.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use super::peers::Peer;
+use super::polling::PollFlags;
 use super::processes::{self, ProcessIdentity};
-use super::{clocks, confinement, descriptors, polling, sockets, terminals};
+use super::{Errno, clocks, confinement, descriptors, polling, sockets, terminals};
+
+/// How long a test waits for what is there at once.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// No socket holds so many sends.
+const SENDS_MAX: usize = 100_000;
+
+/// What is tried, in words, and whether it answers as it should for this process.
+type Test = (&'static str, fn(u32) -> bool);
 
 /// What does not answer as it should, in words.
 pub fn failures() -> Vec<&'static str> {
     let own = std::process::id();
-    let tests: [(&str, fn(u32) -> bool); 9] = [
+    let tests: &[Test] = &[
         ("the program of a process", |own| {
-            let exe = std::env::current_exe().and_then(std::fs::canonicalize);
-            processes::program(own).is_some_and(|program| exe.is_ok_and(|exe| exe == program))
+            // It may have several names, and may have been replaced.
+            let file = |path: PathBuf| path.metadata().ok().map(|facts| (facts.dev(), facts.ino()));
+            let Some(exe) = std::env::current_exe().ok().and_then(file) else { return true };
+            processes::program(own).and_then(file) == Some(exe)
         }),
         ("the arguments of a process", |own| {
             let first = std::env::args_os().next().unwrap_or_default();
@@ -32,24 +47,42 @@ pub fn failures() -> Vec<&'static str> {
             // It is this process, which is confined as much as itself.
             of_peer.is_some_and(|peer| confinement::Confinement::own().restriction_of(&peer).is_none())
         }),
+        #[cfg(target_vendor = "apple")]
+        ("that a caller has left", |_| {
+            let Ok((ours, theirs)) = UnixStream::pair() else { return false };
+            let peer = Peer::of(&ours);
+            drop(theirs);
+            peer.is_ok_and(|peer| confinement::Confinement::of_peer(&ours, peer).is_none())
+        }),
         ("a socket that does not wait", |_| {
             let Ok((ours, theirs)) = UnixStream::pair() else { return false };
             let mut read = Vec::with_capacity(8);
-            sockets::receive(&ours, &mut read).is_err()
-                && sockets::send(&theirs, b"x") == Ok(1)
-                && polling::poll_one(&ours, polling::PollFlags::IN, None).is_ok()
-                && sockets::receive(&ours, &mut read) == Ok(1)
+            let is_empty = sockets::receive(&ours, &mut read).is_err();
+            let is_passed = sockets::send(&theirs, b"x") == Ok(1)
+                && polling::poll_one(&ours, PollFlags::IN, Some(WAIT_MAX)).is_ok_and(|found| !found.is_empty())
+                && sockets::receive(&ours, &mut read) == Ok(1);
+            let is_full = theirs.set_nonblocking(true).is_ok()
+                && (0..SENDS_MAX).any(|_| sockets::send(&theirs, &[0; 4_096]) == Err(Errno::AGAIN));
+            is_empty && is_passed && is_full
+        }),
+        ("a pipe whose reader is gone", |_| {
+            let Ok((reading, writing)) = std::io::pipe() else { return false };
+            drop(reading);
+            let gone = polling::poll_one(&writing, PollFlags::HUP, Some(WAIT_MAX));
+            gone.is_ok_and(|gone| gone.intersects(PollFlags::ERR | PollFlags::HUP))
+        }),
+        ("the boot", |_| {
+            clocks::since_boot() > Duration::ZERO && clocks::boot_id().is_some() && clocks::booted_unix_s().is_some()
         }),
         ("a terminal", |_| {
             let Ok((ours, theirs)) = terminals::pair() else { return false };
-            descriptors::write(&theirs, b"x").is_ok()
-                && polling::poll_one(&ours, polling::PollFlags::IN, None).is_ok_and(|found| !found.is_empty())
+            descriptors::write(&theirs, b"x") == Ok(1)
+                && polling::poll_one(&ours, PollFlags::IN, Some(WAIT_MAX)).is_ok_and(|found| !found.is_empty())
+                && descriptors::read(&ours, &mut [0]) == Ok(1)
                 && terminals::size(&theirs).is_ok()
         }),
     ];
-    let failed = tests.into_iter().filter(|(_, test)| !test(own)).map(|(name, _)| name);
-    let is_still = clocks::since_boot() == std::time::Duration::ZERO;
-    failed.chain(is_still.then_some("the time since the boot")).collect()
+    tests.iter().filter(|(_, test)| !test(own)).map(|(name, _)| *name).collect()
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn new() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Writes as much as fits now, also to a socket that blocks. A reader that is gone is an error and no signal: on macOS if the
+/// Writes as much as fits now: on Linux also to a socket that blocks. A reader that is gone is an error and no signal: on macOS if the
 /// socket was given to [`without_signal`], and in any case because the runtime ignores SIGPIPE.
 #[inline]
 pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 /// Makes a terminal the one that controls our session, which we lead and which has none.
 pub use rustix::process::ioctl_tiocsctty as control;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::pty::{grantpt, ptsname, unlockpt};
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, tcflush, tcsetattr, ttyname,
 };
@@ -18,35 +18,22 @@ pub use rustix::termios::{
 };
 
 use super::Result;
-use super::descriptors::{close_at_exec, read, stdin};
+use super::descriptors::{read, stdin};
 use super::polling::{PollFlags, poll_one};
-#[cfg(target_os = "linux")]
-use super::portable::is_portable;
 use super::processes::process_group;
 
 /// Most unread keys that are taken, in bytes: a terminal itself holds no more than 4 KiB.
 const UNREAD_BYTES_MAX: usize = 16 << 10;
 
-/// Our side of a new terminal, and the side of the programs in it. It does not become the one that controls us. On macOS a program
-/// that another thread starts at this moment inherits our side, and holds it until it exits.
+/// Our side of a new terminal, and the side of the programs in it. It does not become the one that controls us.
 pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
-    let ours = open_pair(flags)?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // `posix_openpt` does no more, and has no flag for the third on macOS.
+    let ours = rustix::fs::open("/dev/ptmx", flags, Mode::empty())?;
     grantpt(&ours)?;
     unlockpt(&ours)?;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
     let theirs = rustix::fs::open(ptsname(&ours, Vec::new())?, flags, Mode::empty())?;
     Ok((ours, theirs))
-}
-
-fn open_pair(flags: OpenptFlags) -> io::Result<OwnedFd> {
-    #[cfg(target_os = "linux")]
-    if !is_portable() {
-        return Ok(openpt(flags | OpenptFlags::CLOEXEC)?);
-    }
-    let ours = openpt(flags)?;
-    close_at_exec(&ours)?;
-    Ok(ours)
 }
 
 /// A descriptor to write to a terminal without waiting, and without side effects on others that have it open.

@@ -33,6 +33,16 @@ impl Refused {
     pub fn message(&self) -> String {
         let program = self.program.as_deref().unwrap_or("a process");
         let peer = self.peer;
+        let remedy = match self.restriction {
+            // Cgroups are those of Linux.
+            Restriction::Sandbox => "run it outside",
+            Restriction::NoNewPrivileges
+            | Restriction::Seccomp
+            | Restriction::PidNamespace
+            | Restriction::UserNamespace
+            | Restriction::MountNamespace
+            | Restriction::Unknown => "run it outside, or name the cgroup of your container in `trusted_cgroups`",
+        };
         let why = match self.restriction {
             Restriction::NoNewPrivileges => "has `no_new_privs` set",
             Restriction::Seccomp => "has a filter for its system calls",
@@ -42,10 +52,7 @@ impl Refused {
             Restriction::Sandbox => "is in a sandbox",
             Restriction::Unknown => "has ended, or runs outside of the container of codex-shim",
         };
-        format!(
-            "{program} ({peer}) {why}: a process in a sandbox may not use codex-shim; run it outside, or name the cgroup of your \
-             container in `trusted_cgroups`"
-        )
+        format!("{program} ({peer}) {why}: a process in a sandbox may not use codex-shim; {remedy}")
     }
 }
 

@@ -321,9 +321,10 @@ impl SharedHooks {
 #[must_use]
 pub fn output_of(socket: &Path, key: &str) -> Option<Preview> {
     let mut stream = UnixStream::connect(socket).ok()?;
-    stream.write_all(key.as_bytes()).ok()?;
-    stream.shutdown(std::net::Shutdown::Write).ok()?;
     stream.set_read_timeout(Some(2 * MARK_WAIT_MAX)).ok()?;
+    stream.write_all(key.as_bytes()).ok()?;
+    // macOS refuses it if the other end is closed already; the answer is there to be read.
+    let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut told = Vec::new();
     stream.read_to_end(&mut told).ok()?;
     serde_json::from_slice(&told).ok()

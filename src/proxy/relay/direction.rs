@@ -62,7 +62,7 @@ const INJECTED_BYTES_MAX: usize = 4 << 20;
 /// Reads of what a departed client has left: at 64 KiB each, more than a socket holds.
 const REST_READS_MAX: usize = 1_024;
 
-/// Detects a peer that has closed both its ends: poll always reports that.
+/// Detects a peer that has closed both its ends: Linux always reports that. macOS does not; there it is noticed at the next write.
 pub(super) const BOTH_ENDS: PollFlags = PollFlags::empty();
 
 /// The output queue, in order.

@@ -1,13 +1,16 @@
-//! Notices for the user: each is one line on stderr, written once. A pipe or a socket that is full never blocks the
-//! relay. `status` shows the faults from then on.
+//! Notices for the user: each is one line on stderr, written once. Whatever is full gets none, and never
+//! blocks the relay. `status` shows the faults from then on.
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::pipes::{Sink, WriteEnd as _};
 use crate::control::Published;
+use crate::os::descriptors::taken_at_once_bytes;
+use crate::os::polling::{PollFlags, poll_one};
 
-/// Limit of a notice in bytes; a pipe accepts this much at once or nothing (`PIPE_BUF`).
+/// Limit of a notice in bytes; a pipe of Linux accepts this much at once or nothing.
 const NOTICE_BYTES_MAX: usize = 4_000;
 
 #[derive(Debug)]
@@ -55,8 +58,12 @@ impl Notices {
         let mut line = format!("codex-shim: {}", what.replace('\n', " "));
         line.truncate(line.floor_char_boundary(NOTICE_BYTES_MAX));
         line.push('\n');
-        if let Some(stderr) = &self.stderr {
-            let _ = stderr.write(line.as_bytes());
+        let Some(stderr) = &self.stderr else { return };
+        for piece in line.as_bytes().chunks(taken_at_once_bytes()) {
+            let is_ready = poll_one(stderr, PollFlags::OUT, Some(Duration::ZERO)).is_ok_and(|found| !found.is_empty());
+            if !is_ready || stderr.write(piece) != Ok(piece.len()) {
+                return;
+            }
         }
     }
 

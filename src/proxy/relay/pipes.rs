@@ -125,13 +125,17 @@ impl Sink {
         }
     }
 
+    /// A socket of ours, whose other descriptors may not block either.
     pub(super) fn socket(stream: UnixStream) -> Sink {
+        // It is open, so this does not fail.
+        let _ = stream.set_nonblocking(true);
         Sink { fd: sockets::without_signal(stream), kind: Kind::Socket, feeder: None }
     }
 
     /// Our stderr, shared with the child and left in place.
     pub(super) fn stderr() -> io::Result<Sink> {
         let (fd, kind) = descriptors::own_stderr()?;
+        // Notices look whether it takes them: a thread may not get them out before the end.
         Ok(Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None })
     }
 
@@ -236,7 +240,7 @@ fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<(
 /// Waits until `from` can be read; `false` if the reader of `to` is gone before. A system that cannot wait for a device leaves it out.
 fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
     loop {
-        let mut fds = [PollFd::new(from, PollFlags::IN), PollFd::new(to, PollFlags::empty())];
+        let mut fds = [PollFd::new(from, PollFlags::IN), PollFd::new(to, PollFlags::HUP)];
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
@@ -259,7 +263,7 @@ mod tests {
     #[test]
     fn full_socket_never_blocks() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let sink = Sink { fd: ours.into(), kind: Kind::Socket, feeder: None };
+        let sink = Sink::socket(ours);
         let chunk = vec![b'x'; 64 << 10];
         let mut written = 0;
         loop {
@@ -279,8 +283,8 @@ mod tests {
         let (theirs, target) = io::pipe().expect("a pipe");
         let sink = Sink::fed(target.into()).expect("a feeder");
         drop(theirs);
-        let gone = poll_one(&sink, PollFlags::empty(), Some(Duration::from_secs(60))).expect("a poll");
-        assert!(gone.contains(PollFlags::ERR), "{gone:?}");
+        let gone = poll_one(&sink, PollFlags::HUP, Some(Duration::from_secs(60))).expect("a poll");
+        assert!(gone.intersects(PollFlags::ERR | PollFlags::HUP), "{gone:?}");
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl RunningFront {
                 Upstream::Open(_) if !self.reads_client() => {}
                 Upstream::Open(_) => fds.push(PollFd::new(source, PollFlags::IN)),
                 Upstream::Restoring(..) | Upstream::Connecting(..) | Upstream::Broken(_) | Upstream::Closed => {
-                    fds.push(PollFd::new(source, PollFlags::empty()));
+                    fds.push(PollFd::new(source, PollFlags::HUP));
                 }
             }
         }

@@ -64,7 +64,7 @@ fn is_unread_within(pause: Duration) -> bool {
     let (stdout, began) = (io::stdout(), Instant::now());
     loop {
         let left = pause.saturating_sub(began.elapsed());
-        match poll_one(&stdout, PollFlags::empty(), Some(left)) {
+        match poll_one(&stdout, PollFlags::HUP, Some(left)) {
             Ok(found) => return found.intersects(PollFlags::ERR | PollFlags::HUP),
             Err(_) if left.is_zero() => return false,
             // A signal that does not end us.
