@@ -20,8 +20,8 @@ build: ## the release binary, target/release/codex-shim
 # The packages, and the binary in them.
 PACKAGES     := target/packages
 DIST_PROFILE := dist
-# In bytes: 21 MiB. docs/contributing.md says what the size is made of.
-SIZE_MAX     := 22020096
+# In bytes: 23 MiB. docs/contributing.md says what the size is made of.
+SIZE_MAX     := 24117248
 PACK          = SIZE_MAX=$(SIZE_MAX) .packaging/package.sh
 
 # What codex runs on, but for Windows.
