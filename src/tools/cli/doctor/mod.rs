@@ -136,14 +136,13 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
 
 /// Whether the calls of this system answer as they should.
 fn system_check() -> Check {
-    let system = format!("{} on {}", std::env::consts::OS, std::env::consts::ARCH);
     let failures = self_test::failures();
     match failures.is_empty() {
-        true => Check::ok("system", format!("{system}: its calls answer as they should")),
+        true => Check::ok("system", "its calls answer as they should"),
         false => Check::note(
             "system",
-            format!("{system}: it does not tell {}", failures.join(", ")),
-            "what needs this works less well: `codex-shim docs platforms` says what",
+            format!("its calls do not answer as they should for {}", failures.join(", ")),
+            "what needs these works less well: `codex-shim docs platforms` says what",
         ),
     }
 }
