@@ -329,6 +329,12 @@ mod tests {
     fn command_line_and_environment_of_a_process_are_read() {
         let mut child =
             Command::new("sleep").arg("600").env("OF_THE_TEST", "x".repeat(100_000)).spawn().expect("it runs");
+        // They are empty for a moment in which the process becomes the program.
+        let began = std::time::Instant::now();
+        while arguments(child.id()).expect("it is ours").is_empty() {
+            assert!(began.elapsed().as_secs() < 60, "it has none");
+            std::thread::yield_now();
+        }
         assert_eq!(arguments(child.id()).as_deref(), Some(&b"sleep\x00600\0"[..]));
         let environment = environment(child.id()).expect("it is ours");
         let is_its = |variable: &[u8]| variable.len() == "OF_THE_TEST=".len() + 100_000;

@@ -1,7 +1,7 @@
 //! Whether a shell in a terminal of ours has become another program, as by `exec fish` in its startup file. The hook is gone then.
 //!
-//! Only Linux says what a process runs. The answer is looked up when there is new output, before that is shown: no program writes
-//! anything before it has replaced another one, so whatever is said comes before its first prompt. On other systems the answer is no.
+//! What the shell's process runs is looked up when there is new output, before that is shown: no program writes anything before it has
+//! replaced another one, so the message comes before its first prompt.
 
 use std::os::unix::ffi::OsStrExt as _;
 
