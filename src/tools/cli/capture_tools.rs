@@ -13,6 +13,7 @@ use std::time::{Instant, SystemTime};
 
 use clap::{Args, ValueHint};
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
 
 use super::history::thread_or_id;
 use super::select_session::SessionFlag;
@@ -24,7 +25,7 @@ use crate::capture::{
 };
 use crate::config::{ContextScope, Environment, Flags, Settings};
 use crate::engine::{Origin, Preview, Provenance, PushedCommand};
-use crate::os::launch;
+use crate::os::{launch, signals};
 use crate::secrets::redacted;
 use crate::store::{Found, Otherwise};
 
@@ -159,6 +160,8 @@ pub(super) fn our_program() -> String {
 
 /// Keeps a typed command. It runs in the background, prints nothing and always exits with 0.
 pub(super) fn run_hooked(arguments: HookedArguments, environment: &Environment) -> i32 {
+    // fish starts this in its own process group, which gets SIGHUP when fish ends, as if that were a job.
+    [SIGHUP, SIGINT, SIGQUIT].into_iter().for_each(signals::ignore);
     let HookedArguments { shell, exit_code, cwd, began, ended, took, key, as_typed } = arguments;
     // The bash hook of an earlier version reports the newest entry of the history, which may be another command.
     if matches!(shell, ShellName::Bash) && !as_typed {
