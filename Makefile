@@ -22,7 +22,7 @@ PACKAGES     := target/packages
 DIST_PROFILE := dist
 # In bytes: 23 MiB. docs/contributing.md says what the size is made of.
 SIZE_MAX     := 24117248
-PACK          = SIZE_MAX=$(SIZE_MAX) .packaging/package.sh
+PACK          = $(if $(filter dist,$(DIST_PROFILE)),SIZE_MAX=$(SIZE_MAX)) .packaging/package.sh
 
 # What codex runs on, but for Windows.
 TARGETS := x86_64-unknown-linux-musl aarch64-unknown-linux-musl x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-apple-darwin aarch64-apple-darwin

@@ -32,6 +32,7 @@ has_target "$target" || { echo "build.sh: there is no target $target: \`rustup t
 build=build
 linked_for=$target
 case "$target" in
+*-linux-gnu) if [ -n "${3-}" ]; then build=zigbuild; fi ;;
 "$host") ;;
 "${host%-gnu}-musl") command -v musl-gcc >/dev/null || build=zigbuild ;;
 *) build=zigbuild ;;
@@ -62,7 +63,9 @@ case "$target" in
     ;;
 *-apple-darwin)
     # zig knows libSystem, and these files the rest. A library of which nothing is used is not loaded.
-    flags=$flags$between-Clink-arg=-F$PWD/.packaging/macos$between-Clink-arg=-Wl,-dead_strip_dylibs
+    if [ $build = zigbuild ]; then
+        flags=$flags$between-Clink-arg=-F$PWD/.packaging/macos$between-Clink-arg=-Wl,-dead_strip_dylibs
+    fi
     ;;
 esac
 
@@ -88,3 +91,10 @@ cp "$made" "$file.new"
 mv -f "$file.new" "$file"
 echo "$target" >"$file.target"
 .packaging/look.py "$file"
+# The packages promise what the oldest systems have.
+case "$linked_for" in
+*.2.17)
+    newest=$(.packaging/look.py --glibc "$file")
+    echo "$newest" | awk -F. '{ exit !($1 == 2 && $2 <= 17) }' || { echo "build.sh: $file needs glibc $newest, not 2.17" >&2; exit 1; }
+    ;;
+esac

@@ -15,6 +15,10 @@ fetched() {
     printf '      url "%s/%s"\n      sha256 "%s"\n' "$url" "$name" "$(cut -d ' ' -f 1 "$folder/$name.sha256")"
 }
 
+mac_arm=$(fetched aarch64-macos)
+mac_intel=$(fetched x86_64-macos)
+linux_arm=$(fetched aarch64-linux)
+linux_intel=$(fetched x86_64-linux)
 cat <<END
 class CodexShim < Formula
   desc "Transparent proxy for codex app-server: records every message, keeps approvals"
@@ -24,19 +28,19 @@ class CodexShim < Formula
 
   on_macos do
     on_arm do
-$(fetched aarch64-macos)
+$mac_arm
     end
     on_intel do
-$(fetched x86_64-macos)
+$mac_intel
     end
   end
 
   on_linux do
     on_arm do
-$(fetched aarch64-linux)
+$linux_arm
     end
     on_intel do
-$(fetched x86_64-linux)
+$linux_intel
     end
   end
 

@@ -44,13 +44,14 @@ needed_libc() {
 }
 
 target=$(cat "$binary.target" 2>/dev/null || rustc -vV | sed -n 's/^host: //p')
-case "$target" in *-linux-gnu) if [ -z "$(needed_libc)" ]; then target=${target%-gnu}-musl; fi ;; esac
+glibc=$(needed_libc)
+case "$target" in *-linux-gnu) if [ -z "$glibc" ]; then target=${target%-gnu}-musl; fi ;; esac
 
 # The names that Node and Debian have for the target.
 case "$target" in
 x86_64-*) cpu=x64 arch=amd64 ;;
 aarch64-*) cpu=arm64 arch=arm64 ;;
-*) fail "there are no packages for the processor of $target" ;;
+*) cpu='' arch=$(dpkg --print-architecture 2>/dev/null || true) ;;
 esac
 case "$target" in
 *-linux-*) os=linux ;;
@@ -121,7 +122,7 @@ make_deb() {
     { cat "$doc/LICENSE"; printf '\n\n'; cat "$doc/THIRD-PARTY-LICENSES"; } >"$doc/copyright"
     rm "$doc/LICENSE" "$doc/THIRD-PARTY-LICENSES"
     [ $os = linux ] || fail "a .deb is for Linux"
-    libc=$(needed_libc)
+    libc=$glibc
     {
         echo "Package: codex-shim"
         echo "Version: $VERSION"
@@ -147,8 +148,9 @@ make_deb() {
 }
 
 make_npm() {
+    [ -n "$cpu" ] || fail "Node has no name for the processor of $target"
     libc=
-    if [ -n "$(needed_libc)" ]; then libc='  "libc": ["glibc"],
+    if [ -n "$glibc" ]; then libc='  "libc": ["glibc"],
 '; fi
     common="  \"version\": \"$VERSION\",
   \"license\": \"Apache-2.0\",

@@ -43,7 +43,7 @@ impl Drop for Served {
 impl Bench {
     /// None if a program is missing without which these packages can be neither made nor installed.
     fn with(test: &str, programs: &[&str]) -> Option<Bench> {
-        for program in ["python3", "objdump", "strip"].iter().chain(programs) {
+        for program in ["python3", "strip"].iter().chain(programs) {
             let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
             if found.is_err() {
                 let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no {program}");
@@ -321,7 +321,7 @@ fn npm_packages_install_upgrade_and_go() {
     let manifest: Value =
         serde_json::from_slice(&fs::read(main.join("package.json")).expect("it is there")).expect("JSON");
     assert_eq!(manifest["version"], NEW);
-    assert_eq!(fs::read(main.join("bin/codex-shim")).expect("it is there")[..4], *b"\x7fELF", "no Node is between");
+    assert_ne!(fs::read(main.join("bin/codex-shim")).expect("it is there")[..2], *b"#!", "no Node is between");
     let prefix_text = prefix.to_str().expect("UTF-8");
     let names = manifest["optionalDependencies"].as_object().expect("a package for this system");
     let name = names.keys().next().expect("one");

@@ -127,6 +127,19 @@ fn writes_without_waiting() -> bool {
     !is_portable()
 }
 
+/// Whether a descriptor leads to a pipe that has a name. One without has no links on macOS.
+pub fn is_named_pipe(fd: impl AsFd) -> bool {
+    let fd = fd.as_fd();
+    let Ok(stat) = rustix::fs::fstat(fd) else { return false };
+    let has_name = if cfg!(target_os = "linux") { !is_unnamed_pipe(fd) } else { stat.st_nlink > 0 };
+    FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && has_name
+}
+
+fn is_unnamed_pipe(fd: BorrowedFd<'_>) -> bool {
+    let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    target.is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"pipe:["))
+}
+
 /// How a descriptor is used without waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -183,12 +196,10 @@ fn open_again(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
     if is_portable() {
         return None;
     }
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    let has_no_name =
-        std::fs::read_link(&path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"pipe:["));
-    if !has_no_name {
+    if !is_unnamed_pipe(fd) {
         return None;
     }
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::open(path, access | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use super::signals::Signal;
 
-/// Waits for a line, and signals the process in `$1` by the number in `$2` if there is none. It is told when that has been reaped.
-const KEEPER: &str = "trap '' HUP INT TERM; read -r line || kill \"-$2\" \"$1\"";
+/// Waits for a line, and signals the process in `$1` by the number in `$2`, unless the line says that this has been reaped.
+const KEEPER: &str = "trap '' HUP INT TERM; line=; read -r line; [ \"$line\" = reaped ] || kill \"-$2\" \"$1\"";
 
 /// Sees to it that a child ends with this process. Without [`Keeper::reaped`], the child is signalled when this is dropped.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Keeper {
     /// The child has been reaped: another process may get its id.
     pub fn reaped(&mut self) {
         if let Some(Watch { alive: Some(alive), .. }) = &mut self.0 {
-            let _ = alive.write_all(b"\n");
+            let _ = alive.write_all(b"reaped\n");
         }
         self.0 = None;
     }
@@ -59,7 +59,10 @@ impl Keeper {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.alive = None;
+        // Not only by the end of the pipe, which a program may hold that another thread has just started.
+        if let Some(mut alive) = self.alive.take() {
+            let _ = alive.write_all(b"signal\n");
+        }
         let _ = self.shell.wait();
     }
 }

@@ -225,6 +225,9 @@ impl Process {
 
     fn reap(self) {
         let (mut child, mut keeper) = (self.child, self.keeper);
+        if !matches!(child.try_wait(), Ok(None)) {
+            return keeper.reaped();
+        }
         let reaping = thread("engine-reap", move || {
             let _ = child.wait();
             keeper.reaped();

@@ -13,9 +13,13 @@ use crate::os::polling::{PollFlags, poll_one};
 /// Limit of a notice in bytes; a pipe of Linux accepts this much at once or nothing.
 const NOTICE_BYTES_MAX: usize = 4_000;
 
+/// How long a terminal may take nothing, as while another process writes to it.
+const FULL_WAIT_MAX: Duration = Duration::from_millis(100);
+
 #[derive(Debug)]
 pub struct Notices {
-    stderr: Option<Sink>,
+    /// With whether a write to it may block.
+    stderr: Option<(Sink, bool)>,
     pub(super) published: Arc<Published>,
     gap_reported: bool,
 }
@@ -58,9 +62,13 @@ impl Notices {
         let mut line = format!("codex-shim: {}", what.replace('\n', " "));
         line.truncate(line.floor_char_boundary(NOTICE_BYTES_MAX));
         line.push('\n');
-        let Some(stderr) = &self.stderr else { return };
+        let Some((stderr, may_block)) = &self.stderr else { return };
+        if !may_block {
+            let _ = stderr.write(line.as_bytes());
+            return;
+        }
         for piece in line.as_bytes().chunks(taken_at_once_bytes()) {
-            let is_ready = poll_one(stderr, PollFlags::OUT, Some(Duration::ZERO)).is_ok_and(|found| !found.is_empty());
+            let is_ready = poll_one(stderr, PollFlags::OUT, Some(FULL_WAIT_MAX)).is_ok_and(|found| !found.is_empty());
             if !is_ready || stderr.write(piece) != Ok(piece.len()) {
                 return;
             }

@@ -132,11 +132,12 @@ impl Sink {
         Sink { fd: sockets::without_signal(stream), kind: Kind::Socket, feeder: None }
     }
 
-    /// Our stderr, shared with the child and left in place.
-    pub(super) fn stderr() -> io::Result<Sink> {
+    /// Our stderr, shared with the child and left in place, and whether a write to it may block.
+    pub(super) fn stderr() -> io::Result<(Sink, bool)> {
         let (fd, kind) = descriptors::own_stderr()?;
-        // Notices look whether it takes them: a thread may not get them out before the end.
-        Ok(Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None })
+        // A thread might not get a notice out before the end.
+        let may_block = kind.is_none();
+        Ok((Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None }, may_block))
     }
 
     /// Our end of the child's stdin; no other process shares it.
@@ -237,8 +238,12 @@ fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<(
     }
 }
 
-/// Waits until `from` can be read; `false` if the reader of `to` is gone before. A system that cannot wait for a device leaves it out.
+/// Waits until `from` can be read; `false` if the reader of `to` is gone before. A system that cannot wait for a device leaves it out,
+/// and the readers of a named pipe may come and go.
 fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
+    if descriptors::is_named_pipe(to) {
+        return Ok(true);
+    }
     loop {
         let mut fds = [PollFd::new(from, PollFlags::IN), PollFd::new(to, PollFlags::HUP)];
         match poll(&mut fds, None) {
@@ -285,6 +290,23 @@ mod tests {
         drop(theirs);
         let gone = poll_one(&sink, PollFlags::HUP, Some(Duration::from_secs(60))).expect("a poll");
         assert!(gone.intersects(PollFlags::ERR | PollFlags::HUP), "{gone:?}");
+    }
+
+    #[test]
+    fn readers_of_a_named_pipe_may_come_and_go() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("fifo");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
+        assert!(made.success());
+        let first = std::fs::File::options().read(true).write(true).open(&path).expect("it is there");
+        let target = std::fs::File::options().write(true).open(&path).expect("it has a reader");
+        let sink = Sink::fed(target.into()).expect("a feeder");
+        drop(first);
+        let mut second = std::fs::File::options().read(true).write(true).open(&path).expect("it is there");
+        assert_eq!(sink.write(b"ab"), Ok(2));
+        let mut read = [0; 2];
+        second.read_exact(&mut read).expect("it comes");
+        assert_eq!(&read, b"ab");
     }
 
     #[test]
