@@ -1,6 +1,6 @@
 //! Whether a shell in a terminal of ours has become another program, as by `exec fish` in its startup file. The hook is gone then.
 //!
-//! What the shell's process runs is looked up when there is new output, before that is shown: no program writes anything before it has
+//! The shell's process is looked at when there is new output, before the output is shown. A program writes nothing before it has
 //! replaced another one, so the message comes before its first prompt.
 
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,5 +1,5 @@
-//! Notices for the user: each is one line on stderr, written once. Whatever is full gets none, and never
-//! blocks the relay. `status` shows the faults from then on.
+//! Notices for the user: each is one line on stderr, written once. A pipe, a socket or a
+//! terminal that is full gets no notice, and holds the relay up for 0.1 s at most. `status` shows the faults from then on.
 
 use std::io;
 use std::sync::Arc;
