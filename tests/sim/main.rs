@@ -185,6 +185,16 @@ fn whatever_happens_no_promise_is_broken() {
     assert!(count < SEEDS || missing.is_empty(), "never happened: {missing:?}");
 }
 
+/// Seeds beyond the first thousand that have failed.
+const FAILED_ONCE: [u64; 5] = [54_299, 57_955, 66_381, 73_305, 94_955];
+
+#[test]
+fn seeds_that_failed_once_hold() {
+    let _alone = world::alone();
+    let failures = play_all(FAILED_ONCE.into_iter()).failures;
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
 /// The seed in which the check whose error begins with `finds` finds a canary.
 ///
 /// One defect may break several promises, and the seed decides which of their checks comes first. So a seed in which another check does

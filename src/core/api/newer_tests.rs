@@ -170,7 +170,7 @@ fn words_of_a_newer_relay_hide_no_request() {
 }
 
 #[test]
-fn words_of_a_newer_relay_hide_no_usage_and_no_delivery() {
+fn words_of_a_newer_relay_hide_no_usage() {
     let (tokens, used) = (json!(Tokens::default()), json!(Used::default()));
     let mut turn = json!({
         "thread_id": "t", "turn_id": "u", "client": "c", "model": "m", "began_at": "2026", "outcome": "completed", "older": false,

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn sandbox_of_macos_is_a_restriction_unless_it_is_ours() {
+    fn sandbox_of_macos_restricts_unless_it_is_ours() {
         let of = |is_in_sandbox| Confinement { is_in_sandbox, ..Confinement::default() };
         for (own, other, expect) in
             [(false, false, None), (false, true, Some(Restriction::Sandbox)), (true, true, None), (true, false, None)]

@@ -307,7 +307,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn text_of_a_process_that_ends_while_it_is_read_is_whole_or_empty() {
+    fn ending_process_shows_its_whole_text_or_none() {
         for length in [0, 1, 31, 32, 33, 65_535, 65_536, 65_537, 300_000, 8 * 1024 * 1024 - 1, 8 * 1024 * 1024] {
             for reads_left in 0..10_u32 {
                 let whole: Vec<u8> = (0..=250).cycle().take(length).collect();

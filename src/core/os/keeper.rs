@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn keeper_spares_what_has_the_id_of_a_reaped_child() {
+    fn keeper_spares_another_process_with_the_id() {
         let mut other = sleeper();
         let mut keeper = Keeper(Some(Watch::start(other.id(), Signal::KILL).expect("a shell")));
         keeper.reaped();

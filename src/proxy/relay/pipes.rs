@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn fed_sink_whose_reader_is_gone_is_broken_without_a_write() {
+    fn fed_sink_notices_that_its_reader_is_gone() {
         let (theirs, target) = io::pipe().expect("a pipe");
         let sink = Sink::fed(target.into()).expect("a feeder");
         drop(theirs);
