@@ -2,8 +2,10 @@
 //! commands that ran, as they were typed, or nothing, and prints nothing that the shell does not print without it.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use crate::capture::{bare, installed, waiting};
 use crate::capture_beside::plain;
@@ -648,5 +650,28 @@ fn fish_reports_each_line_and_says_once_that_it_has_stopped() {
     let mut expect: Vec<&str> = [1, 2, 3, 7, 8].map(|index| lines[index].0).to_vec();
     expect.sort_unstable();
     assert_eq!(reported, expect);
+    live.kill();
+}
+
+#[test]
+fn report_that_has_begun_outlives_its_shell() {
+    if !PathBuf::from("/proc/self/status").exists() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: report_that_has_begun_outlives_its_shell: there is no /proc");
+        return;
+    }
+    let live = Live::start();
+    let mut report = live.home.shim(&["hooked", "zsh", "--exit-code", "0", "--key", "1.1", "--cwd"]);
+    let mut report = report.arg(live.home.beside()).stdin(Stdio::piped()).spawn().expect("the shim starts");
+    // Now it waits for its line.
+    eventually("a report that ignores the end of its shell", || {
+        let status = fs::read_to_string(format!("/proc/{}/status", report.id())).ok()?;
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+        (u64::from_str_radix(ignored.trim(), 16).ok()? & 1 == 1).then_some(())
+    });
+    let hung_up = Command::new("kill").args(["-HUP", &report.id().to_string()]).status().expect("kill runs");
+    assert!(hung_up.success());
+    report.stdin.take().expect("it is piped").write_all(b"echo late").expect("it reads");
+    assert!(report.wait().expect("it is ours").success());
+    assert_eq!(names(&json!({ "commands": waiting(&live) })), ["echo late"]);
     live.kill();
 }
