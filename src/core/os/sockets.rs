@@ -40,7 +40,7 @@ fn new() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Writes as much as fits now: on Linux also to a socket that blocks. A reader that is gone is an error and no signal: on macOS if the
+/// Writes as much as fits now: on Linux to any socket, elsewhere to one that never blocks. A reader that is gone is an error and no signal: on macOS if the
 /// socket was given to [`without_signal`], and in any case because the runtime ignores SIGPIPE.
 #[inline]
 pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize> {
@@ -48,7 +48,8 @@ pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize> {
     if !is_portable() {
         return rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
-    rustix::net::send(socket, bytes, SendFlags::DONTWAIT)
+    // macOS ignores a flag not to wait, so the socket is one that never blocks.
+    rustix::net::send(socket, bytes, SendFlags::empty())
 }
 
 /// Reads what is there now into the free room of `buffer`, also from a socket that blocks.
