@@ -63,14 +63,14 @@ pub struct SessionActivity {
     child_runs: bool,
     /// When the child started or ended.
     child_since_us: u64,
-    threads: Vec<(String, Facts)>,
+    threads: Vec<(String, ThreadState)>,
     /// Open requests without a thread, and since when.
     nowhere: Vec<(Activity, u64)>,
 }
 
 /// What the activity of a thread depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Facts {
+struct ThreadState {
     turn_id: Option<String>,
     is_at_work: bool,
     turn_us: u64,
@@ -89,7 +89,7 @@ impl SessionActivity {
             child_since_us: conversation.child_since_us,
             threads: conversation
                 .threads()
-                .map(|(id, thread)| (id.to_owned(), Facts::of(conversation, id, thread)))
+                .map(|(id, thread)| (id.to_owned(), ThreadState::of(conversation, id, thread)))
                 .collect(),
             nowhere: nowhere.map(waiting).collect(),
         }
@@ -98,7 +98,7 @@ impl SessionActivity {
     /// The activity of each thread at `now_us`, in microseconds since the Unix epoch, in order of first appearance.
     #[must_use]
     pub fn threads(&self, now_us: u64) -> Vec<ThreadActivity> {
-        self.threads.iter().map(|(thread_id, facts)| facts.at(thread_id, now_us)).collect()
+        self.threads.iter().map(|(thread_id, thread)| thread.at(thread_id, now_us)).collect()
     }
 
     /// The activity of the session at `now_us` and its start, both in microseconds since the Unix epoch: that of its users'
@@ -135,7 +135,7 @@ impl ThreadActivity {
     /// The activity of one thread at `now_us`, in microseconds since the Unix epoch.
     pub(super) fn of(conversation: &Conversation, thread_id: &str, now_us: u64) -> Option<ThreadActivity> {
         let thread = conversation.thread_of(thread_id)?;
-        Some(Facts::of(conversation, thread_id, thread).at(thread_id, now_us))
+        Some(ThreadState::of(conversation, thread_id, thread).at(thread_id, now_us))
     }
 }
 
@@ -144,13 +144,13 @@ fn waiting(request: &Request) -> (Activity, u64) {
     (Activity::waiting(request.wanted.need()), request.at_us)
 }
 
-impl Facts {
-    fn of(conversation: &Conversation, thread_id: &str, thread: &Thread) -> Facts {
+impl ThreadState {
+    fn of(conversation: &Conversation, thread_id: &str, thread: &Thread) -> ThreadState {
         let open = || conversation.open_requests().filter(|it| it.place.thread_id.as_deref() == Some(thread_id));
         let waits = thread.waits.map(|(need, at_us)| (Activity::waiting(need), at_us));
         // The most urgent one, since the first of its kind.
         let most = open().map(waiting).chain(waits).max_by_key(|(activity, at_us)| (*activity, Reverse(*at_us)));
-        Facts {
+        ThreadState {
             turn_id: thread.works_on().map(str::to_owned),
             is_at_work: thread.is_at_work(),
             turn_us: thread.turn_us,

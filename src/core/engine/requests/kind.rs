@@ -1,4 +1,4 @@
-//! The kinds of server requests. Everything that sets one kind apart is in this file: its row in [`RequestKind::facts`] and
+//! The kinds of server requests. Everything that sets one kind apart is in this file: its row in [`RequestKind::row`] and
 //! its one-line summary. All other code goes by [`RequestType`].
 
 use serde::{Deserialize, Serialize};
@@ -84,9 +84,9 @@ pub enum RequestKind {
     Other,
 }
 
-/// The facts that set one kind apart.
+/// What sets one kind apart.
 #[derive(Debug, Clone, Copy)]
-struct Facts {
+struct KindRow {
     request_type: RequestType,
     /// The kind as users read it.
     name: &'static str,
@@ -100,7 +100,7 @@ struct Facts {
     needs_person: bool,
 }
 
-const APPROVAL: Facts = Facts {
+const APPROVAL: KindRow = KindRow {
     request_type: RequestType::Approval,
     name: "command",
     subject: Some(Subject::Command),
@@ -109,10 +109,10 @@ const APPROVAL: Facts = Facts {
     needs_person: false,
 };
 
-const PATCH: Facts =
-    Facts { name: "file change", subject: Some(Subject::Diff), item_type: Some("fileChange"), ..APPROVAL };
+const PATCH: KindRow =
+    KindRow { name: "file change", subject: Some(Subject::Diff), item_type: Some("fileChange"), ..APPROVAL };
 
-const OTHER: Facts = Facts {
+const OTHER: KindRow = KindRow {
     request_type: RequestType::Other,
     name: "other",
     subject: None,
@@ -145,11 +145,11 @@ impl RequestKind {
         })
     }
 
-    const fn facts(self) -> Facts {
+    const fn row(self) -> KindRow {
         match self {
             RequestKind::Command => APPROVAL,
             // The server has not begun an item for it.
-            RequestKind::HumanCommand => Facts {
+            RequestKind::HumanCommand => KindRow {
                 name: "command for a person",
                 item_type: None,
                 words: &[Word::Accept, Word::Decline, Word::Cancel],
@@ -157,20 +157,20 @@ impl RequestKind {
                 ..APPROVAL
             },
             RequestKind::FileChange => PATCH,
-            RequestKind::Permissions => Facts {
+            RequestKind::Permissions => KindRow {
                 request_type: RequestType::Permissions,
                 name: "permissions",
                 subject: Some(Subject::Permissions),
                 words: &[Word::Accept, Word::AcceptForSession, Word::Decline],
                 ..OTHER
             },
-            RequestKind::UserInput => Facts {
+            RequestKind::UserInput => KindRow {
                 request_type: RequestType::UserInput,
                 name: "question",
                 subject: Some(Subject::Questions),
                 ..OTHER
             },
-            RequestKind::Elicitation => Facts {
+            RequestKind::Elicitation => KindRow {
                 request_type: RequestType::Elicitation,
                 name: "elicitation",
                 subject: Some(Subject::Elicitation),
@@ -183,7 +183,7 @@ impl RequestKind {
 
     #[must_use]
     pub fn request_type(self) -> RequestType {
-        self.facts().request_type
+        self.row().request_type
     }
 
     pub fn is_for_human(self) -> bool {
@@ -192,27 +192,27 @@ impl RequestKind {
 
     /// The kind as users read it.
     pub fn name(self) -> &'static str {
-        self.facts().name
+        self.row().name
     }
 
     /// What it is about; `None` if it is not for a human.
     pub fn subject(self) -> Option<Subject> {
-        self.facts().subject
+        self.row().subject
     }
 
     /// The type of the item that it is about, if it always is about one.
     pub fn item_type(self) -> Option<&'static str> {
-        self.facts().item_type
+        self.row().item_type
     }
 
     /// The decisions that it takes, whatever it offers.
     pub fn words(self) -> &'static [Word] {
-        self.facts().words
+        self.row().words
     }
 
     /// Whether only a person may answer it, with one of its words.
     pub fn needs_person(self) -> bool {
-        self.facts().needs_person
+        self.row().needs_person
     }
 
     /// The word of an answer to a request of this kind and method.
