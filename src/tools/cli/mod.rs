@@ -49,7 +49,7 @@ use std::fmt;
 use std::io::{IsTerminal as _, Write as _};
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::config::Environment;
 use crate::os::launch;
@@ -271,12 +271,29 @@ pub(crate) fn main() -> i32 {
         Invocation::Help => Ok(print_help(&[], true)),
         Invocation::Relay { codex_args } => front_tool::run(codex_args, &environment),
         Invocation::BecomeCodex { codex_args } => relay_tools::become_codex(codex_args, &environment),
-        Invocation::Tool => match Arguments::try_parse() {
-            Ok(Arguments { tool }) => tool.run(&environment),
+        Invocation::Tool => match frequent(&args).map_or_else(|| Arguments::try_parse().map(|all| all.tool), Ok) {
+            Ok(tool) => tool.run(&environment),
             Err(error) => Ok(not_parsed(error, &args)),
         },
     };
     done.unwrap_or_else(|error| error.report())
+}
+
+/// A tool that is started often, and by programs: it is parsed without the arguments of all others. `None` for any other tool, and for
+/// arguments that are not valid or ask for help.
+fn frequent(args: &[OsString]) -> Option<Tool> {
+    fn parsed<A: Args>(args: &[OsString]) -> Option<A> {
+        let command = A::augment_args(clap::Command::new("codex-shim"));
+        A::from_arg_matches(&command.try_get_matches_from(args).ok()?).ok()
+    }
+    // The name of the tool stands where a program has its own.
+    match args.first()?.to_str()? {
+        "run" => parsed(args).map(Tool::Run),
+        "hooked" => parsed(args).map(Tool::Hooked),
+        "terminal-leader" => parsed(args).map(Tool::TerminalLeader),
+        "hook-supervisor" => parsed(args).map(Tool::HookSupervisor),
+        _ => None,
+    }
 }
 
 impl Tool {
@@ -470,6 +487,33 @@ mod tests {
     #[test]
     fn arguments_are_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn frequent_tools_are_parsed_as_by_all_arguments() {
+        let check = |line: &str, is_parsed: bool| {
+            let args: Vec<OsString> = shlex::split(line).expect("BUG: words").into_iter().map(Into::into).collect();
+            let whole = Arguments::try_parse_from([OsString::from("codex-shim")].iter().chain(&args));
+            let whole = whole.ok().map(|whole| format!("{:?}", whole.tool));
+            let alone = frequent(&args).map(|tool| format!("{tool:?}"));
+            assert_eq!(alone.is_some(), is_parsed, "{line}");
+            assert!(alone.is_none() || alone == whole, "{line}: {alone:?}, {whole:?}");
+        };
+        check("run -- codex app-server --help", true);
+        check("run --session work --record false --exit-grace 2s -- server -x", true);
+        check("run --codex /bin/codex", true);
+        check("run", true);
+        check("hooked bash --exit-code -1 --cwd /w --key k --as-typed", true);
+        check("hooked zsh --exit-code=0 --cwd '/a b' --began 1 --ended 2 --key k", true);
+        check("terminal-leader --unread-to 3 -- ls -l", true);
+        check("hook-supervisor -- sh -c x", true);
+        // These have their words from all arguments.
+        check("run --help", false);
+        check("run --version", false);
+        check("run --sesion work", false);
+        check("hooked bash", false);
+        check("hook-supervisor", false);
+        check("status --json", false);
     }
 
     /// Checks a command and its subcommands; returns the number of commands.
