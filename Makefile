@@ -163,8 +163,8 @@ page-pictures: browser codex ## docs/web-*.png, from the web page in a real brow
 	cargo test --locked --test it _its_picture
 	cp target/browser/web-inbox.png target/browser/web-timeline.png target/browser/web-projects.png docs/
 
-bench: browser nats ## what the relay costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute; BINARY=PATH measures that one
-	QUICK=$(QUICK) BINARY=$(BINARY) cargo bench --profile $(DIST_PROFILE) --locked --features fleet --bench relay
+bench: browser nats $(if $(BINARY),,dist-binary) ## what the packaged binary costs, as ratios to what a pipe costs, and how fast its history is; QUICK=1 takes less than a minute; BINARY=PATH measures that one
+	QUICK=$(QUICK) BINARY=$(or $(BINARY),$(PACKAGES)/codex-shim) cargo bench --profile $(DIST_PROFILE) --locked --features fleet --bench relay
 
 bench-home: ## a home with 50 sessions and 10 million events, some 12 GB for a few minutes: what the tools take; HOME_EVENTS=1000000 makes less
 	cargo bench --profile $(DIST_PROFILE) --locked --features fleet --bench relay -- home

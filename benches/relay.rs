@@ -342,19 +342,33 @@ fn memory(table: &mut Table) {
     table.at_most("processor time of the relay's thread for a 200-byte line in blocks", per_line, "µs", 0.3);
     process.end();
 
-    let mut process = Subject::Shim.start(&["storm-then-wait", &LONG_LINE_BYTES.to_string(), "1", "block"]);
-    process.ready();
-    process.stdin.write_all(b"go\n").unwrap();
-    let mut left = LONG_LINE_BYTES;
-    while left > 0 {
-        left -= process.stdout.read(&mut chunk).unwrap();
+    long_lines(table);
+}
+
+/// What four long lines in a row need, in each direction at once, for each of two kinds of a line.
+fn long_lines(table: &mut Table) {
+    const LINES: usize = 4;
+    for kind in ["event", "answer"] {
+        let mut process = Subject::Shim.start(&["exchange", kind, &LONG_LINE_BYTES.to_string(), &LINES.to_string()]);
+        process.ready();
+        let Process { stdin, stdout, .. } = &mut process;
+        std::thread::scope(|scope| {
+            scope
+                .spawn(|| (0..LINES).for_each(|id| stdin.write_all(&support::long_call(LONG_LINE_BYTES, id)).unwrap()));
+            // The last one is short.
+            let (mut chunk, mut left) = (vec![0; 64 << 10], LINES + 1);
+            while left > 0 {
+                let read = stdout.read(&mut chunk).unwrap();
+                left -= chunk[..read].iter().filter(|byte| **byte == b'\n').count();
+            }
+        });
+        // Each call is an event and no answer is one. The four pieces of a message are one event.
+        history::caught_up(None, &process, LINES + if kind == "event" { 2 } else { 1 });
+        let name = format!("peak of the memory with four 32 MiB lines each way, each an {kind}, index included");
+        table.at_most(&name, process.peak_mib(), "MiB", 100.0);
+        table.at_most("resident memory after them", at_rest(&process), "MiB", 32.0);
+        process.end();
     }
-    process.stdin.write_all(b"again\n").unwrap();
-    process.stdout.read_exact(&mut [0; 6]).unwrap();
-    history::caught_up(None, &process, 1);
-    table.at_most("peak of the memory with a 32 MiB line, index included", process.peak_mib(), "MiB", 100.0);
-    table.at_most("resident memory after a 32 MiB line", at_rest(&process), "MiB", 32.0);
-    process.end();
 }
 
 /// The engine's cost for a line that is not about context, the part of it that searches for a marker, and the cost of a

@@ -229,6 +229,28 @@ pub fn line(bytes: usize) -> Vec<u8> {
     head.iter().copied().chain(words.iter().copied().cycle().take(fill)).chain(tail.iter().copied()).collect()
 }
 
+/// A call with a long text.
+pub fn long_call(bytes: usize, id: usize) -> Vec<u8> {
+    let head = format!(r#"{{"id":{id},"method":"thread/resume","params":{{"threadId":"t","path":""#);
+    let tail = b"\"}}\n";
+    [head.as_bytes(), &vec![b'x'; bytes - head.len() - tail.len()], tail].concat()
+}
+
+/// The answer to it: a thread with many turns.
+fn long_answer(bytes: usize, id: usize) -> Vec<u8> {
+    const OUTPUT_BYTES: usize = 20_000;
+    let mut line = format!(r#"{{"id":{id},"result":{{"thread":{{"id":"t","turns":["#).into_bytes();
+    for turn in 0..bytes / OUTPUT_BYTES {
+        let (comma, output) = (if turn == 0 { "" } else { "," }, "x".repeat(OUTPUT_BYTES));
+        let command =
+            format!(r#""type":"commandExecution","id":"c{turn}","command":"ls","cwd":"/","status":"completed""#);
+        let item = format!(r#"{{{command},"aggregatedOutput":"{output}","exitCode":0}}"#);
+        line.extend(format!(r#"{comma}{{"id":"u{turn}","status":"completed","items":[{item}]}}"#).into_bytes());
+    }
+    line.extend_from_slice(b"]}}}\n");
+    line
+}
+
 /// Length of a numbered line, including `
 /// `.
 pub const NUMBERED_BYTES: usize = 200;
@@ -301,6 +323,27 @@ pub fn serve(role: &[String]) {
                     stdout.write_all(b"hello\n").unwrap();
                 }
             }
+        }
+        "exchange" => {
+            let number = |index: usize| role[index].parse::<usize>().unwrap();
+            let (bytes, lines) = (number(2), number(3));
+            stdout.write_all(b"ready\n").unwrap();
+            let mut calls = std::fs::File::from(std::os::fd::AsFd::as_fd(&stdin).try_clone_to_owned().unwrap());
+            let calls = std::thread::spawn(move || {
+                let mut left = lines;
+                let mut chunk = vec![0; 64 << 10];
+                while left > 0 {
+                    let read = calls.read(&mut chunk).unwrap();
+                    left -= chunk[..read].iter().filter(|byte| **byte == b'\n').count();
+                }
+            });
+            for id in 0..lines {
+                let line = if role[1] == "event" { line(bytes) } else { long_answer(bytes, id) };
+                stdout.write_all(&line).unwrap();
+            }
+            calls.join().unwrap();
+            stdout.write_all(numbered(0).as_bytes()).unwrap();
+            let _ = stdin.read(&mut [0; 64]);
         }
         "paced" => {
             let number = |index: usize| role[index].parse::<u64>().unwrap();
