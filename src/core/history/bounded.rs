@@ -336,10 +336,16 @@ pub(super) fn preview(params: Params<'_>, chars_max: usize) -> String {
 
 /// Bounds and masks JSON; if it is too long, returns an object with its start as text.
 pub(super) fn cut(json: &str, chars_max: usize) -> String {
-    if json.len() <= chars_max || (json.len() <= 4 * chars_max && json.chars().count() <= chars_max) {
+    cut_with(json, chars_max, 0)
+}
+
+/// The same for JSON that has lost characters, and is too long without them, or has lost none.
+pub(super) fn cut_with(json: &str, chars_max: usize, lost_chars: usize) -> String {
+    let chars = || json.chars().count() + lost_chars;
+    if json.len() <= chars_max || (json.len() <= 4 * chars_max && chars() <= chars_max) {
         let masked = redacted_json(json);
         return match masked {
-            Some(masked) if masked.chars().count() > chars_max => cut_text(&masked, chars_max, json),
+            Some(masked) if masked.chars().count() > chars_max => cut_text(&masked, chars_max, chars()),
             Some(masked) => masked,
             None => json.to_owned(),
         };
@@ -347,22 +353,21 @@ pub(super) fn cut(json: &str, chars_max: usize) -> String {
     // Far enough to keep every character that counts.
     let seen = &json[..json.floor_char_boundary(4 * chars_max + BEYOND_CUT_BYTES)];
     match redacted_json(seen) {
-        Some(masked) => cut_text(&masked, chars_max, json),
-        None => cut_text(seen, chars_max, json),
+        Some(masked) => cut_text(&masked, chars_max, chars()),
+        None => cut_text(seen, chars_max, chars()),
     }
 }
 
-fn cut_text(text: &str, chars_max: usize, original: &str) -> String {
+fn cut_text(text: &str, chars_max: usize, original_chars: usize) -> String {
     let preview = Value::from(start_of(text, chars_max));
-    let original_chars = original.chars().count();
     format!("{{\"truncated\":true,\"preview\":{preview},\"original_chars\":{original_chars}}}")
 }
 
-/// Wraps masked text as JSON; if it is too long, returns an object with its start.
-pub(super) fn cut_plain(text: &str, chars_max: usize) -> String {
+/// Wraps masked text as JSON; if it is too long, returns an object with its start. `lost_chars` is as in [`cut_with`].
+pub(super) fn cut_plain(text: &str, chars_max: usize, lost_chars: usize) -> String {
     match start_of(text, chars_max).len() == text.len() {
         true => Value::from(text).to_string(),
-        false => cut_text(text, chars_max, text),
+        false => cut_text(text, chars_max, text.chars().count() + lost_chars),
     }
 }
 

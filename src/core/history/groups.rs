@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::bounded::{PREVIEW_CHARS_MAX, cut};
+use super::bounded::{PREVIEW_CHARS_MAX, cut_with};
 use super::event_row::{EventRow, Key};
 use super::record_event::{MethodMessage, Place, name};
 use crate::journal::Position;
@@ -30,6 +30,9 @@ const SILENCE_US: u64 = 250_000;
 
 /// Text at which a group ends, in bytes.
 const GROUP_BYTES_MAX: usize = 4 << 10;
+
+/// Longest text that a closed group keeps, in bytes: more than its rows show. A server may send a long text in one piece.
+const CLOSED_BYTES_MAX: usize = 64 << 10;
 
 /// Open groups; the oldest is closed first.
 const OPEN_MAX: usize = 256;
@@ -58,7 +61,18 @@ pub(super) struct Group {
     /// The joined text; masked once the group is closed.
     #[serde(default, skip_serializing)]
     pub(super) text: String,
+    /// What a closed group does not keep of its text.
+    #[serde(skip)]
+    pub(super) beyond: Beyond,
     count: u64,
+}
+
+/// The part of a text that is only counted, in characters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Beyond {
+    pub(super) chars: usize,
+    /// As it is written in JSON.
+    written_chars: usize,
 }
 
 impl Groups {
@@ -177,6 +191,7 @@ impl Group {
             encoding,
             beside,
             text: text.to_owned(),
+            beyond: Beyond::default(),
             count: 1,
         }
     }
@@ -196,13 +211,20 @@ impl Group {
         if let Some(masked) = redacted(&self.text) {
             self.text = masked;
         }
+        if self.encoding == Encoding::Plain && self.text.len() > CLOSED_BYTES_MAX {
+            let kept = self.text.floor_char_boundary(CLOSED_BYTES_MAX);
+            let beyond = &self.text[kept..];
+            self.beyond = Beyond { chars: beyond.chars().count(), written_chars: written_chars(beyond) };
+            self.text.truncate(kept);
+            self.text.shrink_to_fit();
+        }
         self
     }
 
     pub(super) fn into_event(self) -> EventRow {
         let payload = params(self.encoding, self.beside, self.text);
         EventRow {
-            payload_preview: cut(&payload, PREVIEW_CHARS_MAX),
+            payload_preview: cut_with(&payload, PREVIEW_CHARS_MAX, self.beyond.written_chars),
             key: Key(self.at),
             at_us: self.first_us,
             event_type: self.method,
@@ -255,6 +277,16 @@ impl<'a> OfItem<'a> {
 fn is_piece(method: &str) -> bool {
     let last = method.rsplit('/').next().unwrap_or_default();
     last.ends_with("Delta") || last == "delta"
+}
+
+/// The characters of a text in a JSON string.
+fn written_chars(text: &str) -> usize {
+    let written = |sign: char| match sign {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        '\0'..' ' => 6,
+        _ => 1,
+    };
+    text.chars().map(written).sum()
 }
 
 /// The first piece's parameters with the joined text.
@@ -331,11 +363,27 @@ mod tests {
         check(&format!("10 i {half}\n11 i {less}"), &[]);
     }
 
+    #[test]
+    fn long_piece_is_shown_as_if_it_were_kept() {
+        let text = "é\"\\\n\u{1}\u{8}/x".repeat(CLOSED_BYTES_MAX / 8);
+        for left_out in [0, 1, text.len() / 4, text.len() - 9_000] {
+            let text = &text[text.ceil_char_boundary(left_out)..];
+            let written = Value::from(text).to_string();
+            let whole = payload_of(&format!("10 i 1 {text}"));
+            check(&format!("10 i {}", written.trim_matches('"').trim_end_matches('\\')), &[&whole]);
+            let output = format!("10 < item/newTool/outputDelta t/u/i {{\"delta\":{written}}}\n900 ! generation_ended");
+            let (_, rows) = play(&output);
+            let row: Value =
+                serde_json::from_str(rows.tools[0].raw_payload_json.as_deref().expect("an excerpt")).expect("JSON");
+            assert_eq!(row["original_chars"], text.chars().count());
+        }
+    }
+
     /// The payload of a text that is too long.
     fn payload_of(said: &str) -> String {
         let (head, text) = said.rsplit_once(' ').expect("BUG: a test gives a text");
         let params = serde_json::json!({"delta": text, "itemId": "i", "threadId": "t", "turnId": "u"}).to_string();
-        format!("{head} {}", cut(&params, crate::history::bounded::PREVIEW_CHARS_MAX))
+        format!("{head} {}", crate::history::bounded::cut(&params, PREVIEW_CHARS_MAX))
     }
 
     #[test]

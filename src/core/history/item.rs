@@ -18,6 +18,10 @@ use crate::wire::Members;
 /// other tool input or output, as JSON.
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
+/// Longest command output that is looked at, in bytes: far more than what is stored, so that a secret that begins before that is still
+/// recognized.
+const OUTPUT_READ_BYTES_MAX: usize = 1 << 20;
+
 /// The kind of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ItemKind {
@@ -89,7 +93,12 @@ pub fn hides(display_mode: Option<&str>) -> bool {
 pub(super) struct ThreadItem {
     pub(super) kind: ItemKind,
     members: Map<String, Value>,
+    /// Bytes of the command's output before the part that is in `members`.
+    output_cut_bytes: usize,
 }
+
+/// The member with the output of a command.
+const OUTPUT: &str = "aggregatedOutput";
 
 /// Members that give the item's status, or appear under other names.
 const SAID: [&str; 20] = [
@@ -102,7 +111,7 @@ const SAID: [&str; 20] = [
     "command",
     "cwd",
     "exitCode",
-    "aggregatedOutput",
+    OUTPUT,
     "changes",
     "tool",
     "name",
@@ -133,15 +142,22 @@ impl ThreadItem {
 
     /// The masked item; masking comes first so that a later cut cannot split a key.
     pub(super) fn masked(&self) -> ThreadItem {
-        let json = masked_json(Value::Object(self.members.clone()).to_string());
+        let json = masked_json(serde_json::to_string(&self.members).expect("BUG: JSON becomes text without error"));
         let members = serde_json::from_str(&json).unwrap_or_default();
-        ThreadItem { kind: self.kind, members }
+        ThreadItem { members, ..*self }
     }
 
     /// Builds an item from its members.
-    pub(super) fn of(members: Map<String, Value>) -> Option<ThreadItem> {
+    pub(super) fn of(mut members: Map<String, Value>) -> Option<ThreadItem> {
         let kind = ItemKind::of(members.get("type")?.as_str()?);
-        Some(ThreadItem { kind, members })
+        let mut output_cut_bytes = 0;
+        if let Some(Value::String(output)) = members.get_mut(OUTPUT)
+            && output.len() > OUTPUT_READ_BYTES_MAX
+        {
+            let (end, cut_bytes) = tail(output, OUTPUT_READ_BYTES_MAX);
+            (*output, output_cut_bytes) = (end.to_owned(), cut_bytes);
+        }
+        Some(ThreadItem { kind, members, output_cut_bytes })
     }
 
     pub(super) fn id(&self) -> Option<&str> {
@@ -240,7 +256,10 @@ impl ThreadItem {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let member = |name: &str| self.members.get(name).filter(|value| !value.is_null());
         let whole = |name: &str| member(name).map(|value| bounded(value, OUTPUT_BYTES_MAX));
-        let output = self.string("aggregatedOutput").map(|output| tail(output, OUTPUT_BYTES_MAX));
+        let output = self.string(OUTPUT).map(|output| {
+            let (end, cut_bytes) = tail(output, OUTPUT_BYTES_MAX);
+            (end, self.output_cut_bytes + cut_bytes)
+        });
         let error = member("error").map(|error| error.get("message").unwrap_or(error));
         let rest: Map<String, Value> = self
             .members

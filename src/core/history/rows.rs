@@ -180,7 +180,7 @@ pub(super) fn output_row(group: &Group, conversation: &Conversation) -> Option<T
         }
     };
     let row = ToolRow::new(group.first_us, ToolEvent::OutputDelta, Phase::Running, &place, does);
-    Some(ToolRow { raw_payload_json: Some(cut_plain(&group.text, EXCERPT_CHARS_MAX)), ..row })
+    Some(ToolRow { raw_payload_json: Some(cut_plain(&group.text, EXCERPT_CHARS_MAX, group.beyond.chars)), ..row })
 }
 
 /// A row with an excerpt of the message.

@@ -467,14 +467,19 @@ mod tests {
 
     #[test]
     fn the_end_of_a_long_output_is_kept() {
-        let output = format!("{}b", "a".repeat(64 << 10));
-        let line = item(&format!(
-            r#""type":"commandExecution","id":"i","command":"ls","cwd":"/","status":"failed","exitCode":1,"aggregatedOutput":"{output}""#
-        ));
-        let entries = entries(&records(&line));
-        let json: Value = serde_json::from_str(&entries[0].json).expect("it is JSON");
-        assert_eq!(json["output"].as_str(), Some(&output[1..]));
-        assert_eq!((json["output_truncated_by_bytes"].as_u64(), json["exit_code"].as_i64()), (Some(1), Some(1)));
+        const STORED: usize = 64 << 10;
+        for cut_bytes in [1, (1 << 20) - STORED, (1 << 20) - STORED + 1, 3 << 20] {
+            let end = format!("{}b", "é".repeat(STORED / 2 - 1));
+            let output = format!("{}{end}", "a".repeat(cut_bytes + STORED - end.len()));
+            let line = item(&format!(
+                r#""type":"commandExecution","id":"i","command":"ls","cwd":"/","status":"failed","exitCode":1,"aggregatedOutput":"{output}""#
+            ));
+            let entries = entries(&records(&line));
+            let json: Value = serde_json::from_str(&entries[0].json).expect("it is JSON");
+            assert_eq!(json["output"].as_str(), Some(&output[cut_bytes..]), "{cut_bytes}");
+            let counts = (json["output_truncated_by_bytes"].as_u64(), json["exit_code"].as_i64());
+            assert_eq!(counts, (Some(cut_bytes as u64), Some(1)));
+        }
     }
 
     #[test]

@@ -24,6 +24,9 @@ const CONN: &[u8] = b",\"conn\":";
 /// Precedes every line from the server.
 const BY_SERVER: &[u8] = b",\"from\":\"server\",";
 
+/// Capacity of the buffer for a record that may be replaced, between two reads, in bytes.
+const HELD_BYTES_MAX: usize = 64 << 10;
+
 #[derive(Debug)]
 pub struct Follower {
     dir: PathBuf,
@@ -88,6 +91,14 @@ impl Follower {
     /// Returns to an earlier position.
     pub(super) fn go_to(&mut self, position: Option<Position>) {
         self.reader = Reader::new(&self.dir, position).with_known_ends(Arc::clone(&self.known_ends));
+    }
+
+    /// Gives back the memory of long records that were returned.
+    pub(super) fn rest(&mut self) {
+        self.reader.rest();
+        if self.held.capacity() > HELD_BYTES_MAX {
+            self.held = Vec::new();
+        }
     }
 
     /// Returns the next record, if it is complete. On an error the position stays.
@@ -245,6 +256,7 @@ pub(super) fn read(
             }
         }
     }
+    follower.rest();
     if records > 0 {
         *read_at = Instant::now();
     }

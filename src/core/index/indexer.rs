@@ -12,6 +12,7 @@ use super::follow::{Batch, Follower, Patience, Scope, Unindexed, read};
 use super::maintenance::prune;
 use super::model::Pruned;
 use super::model::Reached;
+use super::pace::{LongLines, STAND_BACK, Storm};
 use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEvent, Marks, Notify, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};
@@ -19,8 +20,8 @@ use crate::config::RetentionBounds;
 use crate::history::{EntryRow, SessionActivity};
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
-use crate::os::clocks;
 use crate::os::limits::lower_thread_priority;
+use crate::os::{allocator, clocks};
 use crate::store::{IndexLock, WitnessFile, empty_log, expired_sessions, remove_expired, remove_leftovers};
 
 /// The shortest pause between two reads.
@@ -34,16 +35,6 @@ const READ_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// After this long without a new record, the thread waits until the journal grows.
 const REST_AFTER: Duration = Duration::from_secs(1);
-
-/// A journal that grows faster than this, in bytes per second, is a storm: the index then leaves the processor to the relay.
-/// 10,000 lines a second of ordinary length are a quarter of it.
-const STORM_BYTES_PER_SECOND: f64 = 10e6;
-
-/// How long the index stands back at a time during a storm.
-const STAND_BACK: Duration = Duration::from_millis(20);
-
-/// How much longer the index may stand back than work during a storm.
-const STAND_BACK_MAX: Duration = Duration::from_secs(1);
 
 /// The interval between two checks of the database's file.
 const STAMP_EVERY: Duration = Duration::from_secs(1);
@@ -235,30 +226,6 @@ pub(super) struct Indexed {
     pub(super) read_at: Instant,
 }
 
-/// Measures how fast the relay appends while the index is behind.
-pub(super) struct Storm {
-    pub(super) measured_at: Instant,
-    pub(super) appended_bytes: u64,
-    /// How much longer the index has stood back than worked.
-    pub(super) stood_back: Duration,
-}
-
-impl Storm {
-    /// How long to leave the processor to the relay, given what it has appended so far.
-    pub(super) fn stand_back(&mut self, appended_bytes: u64) -> Duration {
-        let passed = self.measured_at.elapsed();
-        let grown_bytes = appended_bytes.saturating_sub(self.appended_bytes);
-        (self.measured_at, self.appended_bytes) = (Instant::now(), appended_bytes);
-        let is_storm = grown_bytes as f64 > STORM_BYTES_PER_SECOND * passed.as_secs_f64();
-        if is_storm && self.stood_back < STAND_BACK_MAX {
-            self.stood_back += STAND_BACK;
-            return STAND_BACK;
-        }
-        self.stood_back = self.stood_back.saturating_sub(passed);
-        Duration::ZERO
-    }
-}
-
 impl Indexer {
     fn new(settings: IndexSettings, marks: Marks, notify: Notify, shared: Arc<IndexShared>) -> Indexer {
         let transcripts = match settings.transcript_files {
@@ -294,8 +261,15 @@ impl Indexer {
         lower_priority();
         let mut pause = READ_PAUSE_MIN;
         let mut storm = Storm { measured_at: Instant::now(), appended_bytes: 0, stood_back: Duration::ZERO };
+        let mut long_lines = LongLines { looked_at: Instant::now(), waited: Duration::ZERO };
         let mut changed_at = Instant::now();
         loop {
+            // The index gives back its own memory after each step.
+            while long_lines.pass(allocator::large_bytes()) {
+                if self.shared.wait(STAND_BACK) == Woken::Ends {
+                    return self.finish();
+                }
+            }
             let progress = self.step();
             pause = match progress {
                 Progress::More => storm.stand_back(self.shared.appended_bytes()),
@@ -314,10 +288,14 @@ impl Indexer {
                 pause = if rested { self.until_maintenance() } else { Duration::ZERO };
             }
             if self.shared.wait(pause) == Woken::Ends {
-                self.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
-                return self.shared.set_ended();
+                return self.finish();
             }
         }
+    }
+
+    fn finish(&mut self) {
+        self.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
+        self.shared.set_ended();
     }
 
     /// Whether only new records, a reader or the next maintenance can give it work.

@@ -24,6 +24,7 @@ mod follow;
 mod indexer;
 mod maintenance;
 mod model;
+mod pace;
 mod query;
 mod reviews;
 mod search;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::indexer::{PRUNE_FIRST_AFTER, Storm};
+use super::indexer::PRUNE_FIRST_AFTER;
+use super::pace::{LongLines, Storm};
 use super::*;
 use crate::api::{Cursor, EventPage, GapReason};
 use crate::config::RetentionBounds;
@@ -217,6 +218,23 @@ fn index_stands_back_while_the_journal_grows_fast() {
     // At most a second in one piece, and later half of the time.
     assert!(in_storm[..49].iter().all(|stands| *stands) && !in_storm[52..].iter().take(4).all(|stands| *stands));
     assert!((100..=130).contains(&standing), "{standing}");
+}
+
+#[test]
+fn index_waits_while_long_lines_pass() {
+    let mut lines = LongLines { looked_at: Instant::now(), waited: Duration::ZERO };
+    let mut waits_after = |bytes: usize, passed: Duration| {
+        lines.looked_at -= passed;
+        lines.pass(bytes)
+    };
+    let (short, long, a_while) = (1 << 20, 32 << 20, Duration::from_millis(20));
+    assert!(!waits_after(short, a_while));
+    // At most a second if a line stays, and then half of the time.
+    let waits: Vec<bool> = (0..200).map(|_| waits_after(long, a_while)).collect();
+    let waiting = waits.iter().filter(|waits| **waits).count();
+    assert!(waits[..49].iter().all(|waits| *waits) && (100..=130).contains(&waiting), "{waiting}");
+    // Once it is gone, the next one is waited for again.
+    assert!(!waits_after(short, Duration::from_secs(1)) && waits_after(long, a_while));
 }
 
 #[test]

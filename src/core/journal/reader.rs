@@ -154,6 +154,14 @@ impl Reader {
         }
     }
 
+    /// Gives back the memory of long records that were returned. What follows them is read again.
+    pub fn rest(&mut self) {
+        if self.buffer.capacity() > 2 * READ_BYTES {
+            self.forget_buffer();
+        }
+        self.resolved = None;
+    }
+
     /// Whether a known end lies between `at`, the end of its segment, and the segment `next`.
     fn lacks_end(&self, at: &Position, next: &SegmentName) -> bool {
         self.known_ends.iter().any(|end| at < end && end.segment < *next)

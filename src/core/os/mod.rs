@@ -9,6 +9,7 @@
 //!
 //! Nothing here knows what a descriptor, a process or a file is for.
 
+pub mod allocator;
 pub mod clocks;
 pub mod confinement;
 pub mod descriptors;

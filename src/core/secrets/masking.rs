@@ -368,6 +368,9 @@ pub fn redacted(text: &str) -> Option<String> {
 
 fn redacted_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
     let spans = secret_spans(bytes);
+    if spans.is_empty() {
+        return None;
+    }
     let mut kept_to = 0;
     let mut masked = Vec::with_capacity(bytes.len());
     for span in &spans {
@@ -376,7 +379,7 @@ fn redacted_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
         kept_to = span.end;
     }
     masked.extend_from_slice(&bytes[kept_to..]);
-    (!spans.is_empty()).then_some(masked)
+    Some(masked)
 }
 
 /// JSON in which every text that looks like a secret is masked, and every text under a name that says so; everything else

@@ -1,0 +1,60 @@
+//! When the index leaves the processor and the memory to the relay.
+
+use std::time::{Duration, Instant};
+
+/// A journal that grows faster than this, in bytes per second, is a storm: the index then leaves the processor to the relay.
+/// 10,000 lines a second of ordinary length are a quarter of it.
+const STORM_BYTES_PER_SECOND: f64 = 10e6;
+
+/// How long the index stands back at a time during a storm.
+pub(super) const STAND_BACK: Duration = Duration::from_millis(20);
+
+/// How much longer the index may stand back than work during a storm.
+const STAND_BACK_MAX: Duration = Duration::from_secs(1);
+
+/// While the relay holds lines of more than this, in bytes, the index leaves the memory to it: a long record needs as much again.
+const LONG_LINES_BYTES_MAX: usize = 16 << 20;
+
+/// Measures how fast the relay appends while the index is behind.
+pub(super) struct Storm {
+    pub(super) measured_at: Instant,
+    pub(super) appended_bytes: u64,
+    /// How much longer the index has stood back than worked.
+    pub(super) stood_back: Duration,
+}
+
+impl Storm {
+    /// How long to leave the processor to the relay, given what it has appended so far.
+    pub(super) fn stand_back(&mut self, appended_bytes: u64) -> Duration {
+        let passed = self.measured_at.elapsed();
+        let grown_bytes = appended_bytes.saturating_sub(self.appended_bytes);
+        (self.measured_at, self.appended_bytes) = (Instant::now(), appended_bytes);
+        let is_storm = grown_bytes as f64 > STORM_BYTES_PER_SECOND * passed.as_secs_f64();
+        if is_storm && self.stood_back < STAND_BACK_MAX {
+            self.stood_back += STAND_BACK;
+            return STAND_BACK;
+        }
+        self.stood_back = self.stood_back.saturating_sub(passed);
+        Duration::ZERO
+    }
+}
+
+/// Waits while long lines pass, which is over soon unless a reader is slow.
+pub(super) struct LongLines {
+    pub(super) looked_at: Instant,
+    /// How much longer the index has waited than not.
+    pub(super) waited: Duration,
+}
+
+impl LongLines {
+    /// Whether to wait for [`STAND_BACK`], given how much memory long lines take now, in bytes.
+    pub(super) fn pass(&mut self, bytes: usize) -> bool {
+        let passed = std::mem::replace(&mut self.looked_at, Instant::now()).elapsed();
+        if bytes > LONG_LINES_BYTES_MAX && self.waited < STAND_BACK_MAX {
+            self.waited += STAND_BACK;
+            return true;
+        }
+        self.waited = self.waited.saturating_sub(passed);
+        false
+    }
+}
