@@ -15,6 +15,9 @@ const STAND_BACK_MAX: Duration = Duration::from_secs(1);
 /// While the relay holds lines of more than this, in bytes, the index leaves the memory to it: a long record needs as much again.
 const LONG_LINES_BYTES_MAX: usize = 16 << 20;
 
+/// How much longer the index may wait for them than not. Most pass within a second.
+const LONG_LINES_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// Measures how fast the relay appends while the index is behind.
 pub(super) struct Storm {
     pub(super) measured_at: Instant,
@@ -50,7 +53,7 @@ impl LongLines {
     /// Whether to wait for [`STAND_BACK`], given how much memory long lines take now, in bytes.
     pub(super) fn pass(&mut self, bytes: usize) -> bool {
         let passed = std::mem::replace(&mut self.looked_at, Instant::now()).elapsed();
-        if bytes > LONG_LINES_BYTES_MAX && self.waited < STAND_BACK_MAX {
+        if bytes > LONG_LINES_BYTES_MAX && self.waited < LONG_LINES_WAIT_MAX {
             self.waited += STAND_BACK;
             return true;
         }
