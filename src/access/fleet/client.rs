@@ -61,6 +61,19 @@ pub struct Host {
     pub is_online: bool,
 }
 
+/// An event that the server has stored.
+#[derive(Debug, Clone)]
+pub struct StoredEvent {
+    /// Its number in the stream.
+    pub number: u64,
+    /// When the server stored it.
+    pub at: Option<SystemTime>,
+    /// How many more messages the server has behind it.
+    pub more: u64,
+    /// `None` if it is not valid.
+    pub message: Option<EventMessage>,
+}
+
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
@@ -220,20 +233,14 @@ impl Client {
     }
 
     /// Reads a page of the stored events of a host, or of all hosts; the last one says how many follow. An event that names another host
-    /// or session than its subject has no payload.
+    /// or session than its subject has no message.
     ///
     /// # Errors
     ///
     /// The stream cannot be read.
-    pub fn events(&self, host: Option<&str>, start: &Start) -> Result<Vec<Stored>, ClientError> {
+    pub fn events(&self, host: Option<&str>, start: &Start) -> Result<Vec<StoredEvent>, ClientError> {
         let filter = host.map_or_else(|| subject::ALL_EVENTS.to_owned(), subject::events_of_host);
-        let mut page = self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?;
-        for stored in &mut page {
-            if self.kept(own_event(stored)).is_none() {
-                stored.payload.clear();
-            }
-        }
-        Ok(page)
+        self.page(&filter, start, |stored| self.kept(own_event(stored)))
     }
 
     /// The same of one session.
@@ -241,9 +248,23 @@ impl Client {
     /// # Errors
     ///
     /// The stream cannot be read.
-    pub fn events_of(&self, host: &str, session: &str, start: &Start) -> Result<Vec<Stored>, ClientError> {
-        let filter = subject::events_of(host, session);
-        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
+    pub fn events_of(&self, host: &str, session: &str, start: &Start) -> Result<Vec<StoredEvent>, ClientError> {
+        // A message that cannot be read is of a later version.
+        self.page(&subject::events_of(host, session), start, |stored| serde_json::from_slice(&stored.payload).ok())
+    }
+
+    fn page(
+        &self,
+        filter: &str,
+        start: &Start,
+        read: impl Fn(&Stored) -> Option<EventMessage>,
+    ) -> Result<Vec<StoredEvent>, ClientError> {
+        let page = self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, filter, start))?;
+        let event = |stored: Stored| {
+            let message = read(&stored);
+            StoredEvent { number: stored.number, at: stored.at, more: stored.more, message }
+        };
+        Ok(page.into_iter().map(event).collect())
     }
 }
 
@@ -282,13 +303,13 @@ fn not_acknowledged() -> String {
 }
 
 /// Checks that an event is of the host and the session in its subject, which the server has checked.
-fn own_event(stored: &Stored) -> Result<(), String> {
+fn own_event(stored: &Stored) -> Result<EventMessage, String> {
     let (host, session) = subject::event_of(&stored.subject)
         .ok_or_else(|| format!("{} is not the subject of an event", stored.subject))?;
     let event: EventMessage = serde_json::from_slice(&stored.payload)
         .map_err(|error| format!("host {host}: an event of session {session} is not valid: {error}; it is left out"))?;
     match (event.host == host, event.session == session) {
-        (true, true) => Ok(()),
+        (true, true) => Ok(event),
         (false, _) => Err(foreign(&host, "an event", &event.host)),
         (true, false) => {
             Err(format!("host {host}: an event of session {session} names another session; it is left out"))
@@ -344,10 +365,9 @@ fn host(stored: Stored, now: SystemTime) -> Result<Host, String> {
     if document.host != named {
         return Err(foreign(&named, "a description", &document.host));
     }
-    let seen_at = humantime::parse_rfc3339(&stored.at).ok();
     // A clock that is behind the server's makes no host offline.
-    let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
-    let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
+    let is_online = stored.at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
+    let seen_at = stored.at.map(|at| humantime::format_rfc3339_seconds(at).to_string()).unwrap_or_default();
     Ok(Host { document, seen_at, is_online })
 }
 
@@ -370,7 +390,13 @@ mod tests {
             waited: Vec::new(),
         };
         let payload = wire::bytes(&document);
-        Stored { subject: format!("$KV.cshim_hosts.{subject}"), number, at: at.to_owned(), payload, more: 0 }
+        Stored {
+            subject: format!("$KV.cshim_hosts.{subject}"),
+            number,
+            at: humantime::parse_rfc3339(at).ok(),
+            payload,
+            more: 0,
+        }
     }
 
     #[test]
@@ -395,7 +421,7 @@ mod tests {
         };
         assert!(event(("h", "s")).is_ok());
         assert_eq!(
-            event(("evil", "s")),
+            event(("evil", "s")).map(drop),
             Err("host evil has sent an event in the name of host h; it is left out".to_owned())
         );
         assert!(event(("h", "t")).is_err());

@@ -36,7 +36,7 @@ mod views;
 mod wire;
 
 pub use agent::{Agent, AgentError, AgentOptions, NameFile};
-pub use client::{AskError, Client, ClientError, Host};
+pub use client::{AskError, Client, ClientError, Host, StoredEvent};
 pub use connection::{ConnectError, Member};
 pub use follow::Reader;
 pub use found::{found, front, session_rows};
@@ -46,6 +46,5 @@ pub use subject::{in_permissions, is_plain_id, name_of};
 pub use turn::{Runs, TurnEnded, TurnEvents};
 pub use views::{Views, text, with_left_out};
 pub use wire::{
-    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, UsageSum, VERSION,
-    Waited, Whole,
+    Decision, EventMessage, Failure, Gap, Given, Later, PendingDocument, PendingRow, Question, VERSION, Waited,
 };

@@ -3,7 +3,7 @@
 //! Reads are batched direct gets (NATS 2.11 and later). They need no consumer, so read-only credentials cannot make the
 //! server deliver messages to another subject.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_nats::HeaderMap;
 use async_nats::Message;
@@ -35,12 +35,12 @@ const NO_STREAM: u16 = 503;
 
 /// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub(super) struct Stored {
     pub subject: String,
     /// Its number in the stream.
     pub number: u64,
-    /// When the server stored it, RFC 3339.
-    pub at: String,
+    /// When the server stored it.
+    pub at: Option<SystemTime>,
     pub payload: Vec<u8>,
     /// How many more messages the server has behind it.
     pub more: u64,
@@ -51,8 +51,8 @@ pub struct Stored {
 pub enum Start {
     /// After the message with this number.
     After(u64),
-    /// At this time, RFC 3339.
-    Time(String),
+    /// At this time.
+    Time(SystemTime),
 }
 
 /// Why a stream cannot be read.
@@ -72,7 +72,7 @@ struct Wanted<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    start_time: Option<&'a str>,
+    start_time: Option<String>,
     next_by_subj: &'a str,
     batch: u64,
     max_bytes: u64,
@@ -120,19 +120,11 @@ async fn unbounded_page(
     start: &Start,
 ) -> Result<Vec<Stored>, ReadError> {
     let failed = |why: String| ReadError::Failed { stream: stream.to_owned(), why };
-    let wanted = Wanted {
-        seq: match start {
-            Start::After(number) => Some(number.saturating_add(1)),
-            Start::Time(_) => None,
-        },
-        start_time: match start {
-            Start::After(_) => None,
-            Start::Time(time) => Some(time),
-        },
-        next_by_subj: filter,
-        batch: messages_max,
-        max_bytes: PAGE_BYTES_MAX,
+    let (seq, start_time) = match start {
+        Start::After(number) => (Some(number.saturating_add(1)), None),
+        Start::Time(at) => (None, Some(humantime::format_rfc3339_nanos(*at).to_string())),
     };
+    let wanted = Wanted { seq, start_time, next_by_subj: filter, batch: messages_max, max_bytes: PAGE_BYTES_MAX };
     let inbox = connection.client.new_inbox();
     let mut received = connection.client.subscribe(inbox.clone()).await.map_err(|error| failed(error.to_string()))?;
     let subject = format!("$JS.API.DIRECT.GET.{stream}");
@@ -197,7 +189,7 @@ fn stored(message: &Message) -> Option<Stored> {
     Some(Stored {
         subject: text("Nats-Subject")?,
         number: text("Nats-Sequence")?.parse().ok()?,
-        at: text("Nats-Time-Stamp").unwrap_or_default(),
+        at: text("Nats-Time-Stamp").and_then(|at| humantime::parse_rfc3339(&at).ok()),
         payload: message.payload.to_vec(),
         more: text(PENDING)?.parse().ok()?,
     })
@@ -214,13 +206,8 @@ mod tests {
     #[test]
     fn end_of_page_says_what_follows() {
         let page = |count: u64| {
-            let message = |number| Stored {
-                subject: "s".to_owned(),
-                number,
-                at: String::new(),
-                payload: Vec::new(),
-                more: u64::MAX,
-            };
+            let message =
+                |number| Stored { subject: "s".to_owned(), number, at: None, payload: Vec::new(), more: u64::MAX };
             (1..=count).map(message).collect::<Vec<_>>()
         };
         let check = |count: u64, pending: Option<&str>, expect: Result<Option<u64>, &str>| {

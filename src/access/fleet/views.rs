@@ -29,7 +29,7 @@ use super::found::{found, front, session_rows, time_of};
 use super::looks::Looks;
 use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
-use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
+use super::wire::{Failure, Given, PendingDocument, Question, VERSION};
 use crate::api::{
     ClientDocument, Command, Counters, Fault, InputBody, InterruptBody, ListedSession, OneRequest, Request, Responded,
     SessionDocument,
@@ -219,7 +219,7 @@ impl Views {
             let message = format!("{SUMMARY_OF_REQUEST}, so answer it on host {}", to.host);
             return Err(refused(&Failure::new("summary_only", message)));
         }
-        let given = Given::Whole(Whole { body: body.clone() });
+        let given = Given::Whole { body: body.clone() };
         let asked = Question::Respond { v: VERSION, session: Some(to.session.clone()), request: id.to_owned(), given };
         let document: Responded = reply(&self.ask(to, &asked)?).document()?;
         // The next reply of the host no longer lists it.

@@ -135,7 +135,7 @@ pub struct PendingRow {
 /// The use of a session on one day in UTC, by one client and with one model. A day that is not known is `null`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct UsageSum {
+pub(super) struct UsageSum {
     #[serde(flatten)]
     pub used: Used,
     pub session_id: String,
@@ -199,11 +199,17 @@ pub enum Question {
 
 /// An answer as the user has given it. The host makes the body for the server of it, because it alone has the whole request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 pub enum Given {
     Decision(Decision),
-    Texts(Texts),
-    Whole(Whole),
+    /// Texts by question or field.
+    Texts {
+        answers: Vec<(String, String)>,
+    },
+    /// The body itself.
+    Whole {
+        body: Value,
+    },
 }
 
 /// A word, and a reason for the model.
@@ -213,20 +219,6 @@ pub struct Decision {
     word: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-}
-
-/// Texts by question or field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Texts {
-    pub answers: Vec<(String, String)>,
-}
-
-/// The body itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Whole {
-    pub body: Value,
 }
 
 impl From<Decision> for Given {
@@ -266,11 +258,13 @@ impl Question {
         }
         let question: Question = serde_json::from_slice(bytes)
             .map_err(|error| Failure::new("invalid_question", format!("the question is not valid: {error}")))?;
-        let is_short = |id: &&str| (1..=ID_BYTES_MAX).contains(&id.len());
-        match question.version() {
-            VERSION if question.ids().iter().all(is_short) => Ok(question),
-            VERSION => Err(Failure::new("invalid_question", format!("an id has 1 to {ID_BYTES_MAX} bytes"))),
-            other => {
+        let members = json!(question);
+        let ids = ["session", "request", "thread", "since"].into_iter().filter_map(|name| members[name].as_str());
+        match members["v"] == VERSION {
+            true if ids.map(str::len).all(|bytes| (1..=ID_BYTES_MAX).contains(&bytes)) => Ok(question),
+            true => Err(Failure::new("invalid_question", format!("an id has 1 to {ID_BYTES_MAX} bytes"))),
+            false => {
+                let other = &members["v"];
                 let message =
                     format!("this host reads version {VERSION} of questions, not {other}; update codex-shim there");
                 Err(Failure::new("unknown_version", message))
@@ -278,41 +272,14 @@ impl Question {
         }
     }
 
-    fn version(&self) -> u8 {
-        match self {
-            Question::Sessions { v }
-            | Question::Requests { v, .. }
-            | Question::Request { v, .. }
-            | Question::Usage { v, .. }
-            | Question::Respond { v, .. }
-            | Question::Send { v, .. }
-            | Question::Interrupt { v, .. } => *v,
-        }
-    }
-
-    fn ids(&self) -> Vec<&str> {
-        let (ids, optional) = match self {
-            Question::Sessions { .. } => (vec![], [None, None]),
-            Question::Requests { session, .. } => (vec![], [session.as_deref(), None]),
-            Question::Usage { since, .. } => (vec![], [since.as_deref(), None]),
-            Question::Request { session, request, .. } | Question::Respond { session, request, .. } => {
-                (vec![request.as_str()], [session.as_deref(), None])
-            }
-            Question::Send { session, thread, .. } | Question::Interrupt { session, thread, .. } => {
-                (vec![session.as_str()], [thread.as_deref(), None])
-            }
-        };
-        ids.into_iter().chain(optional.into_iter().flatten()).collect()
-    }
-
     /// The mode that its subject must have.
     pub fn mode(&self) -> Mode {
         match self {
+            Question::Respond { .. } | Question::Send { .. } | Question::Interrupt { .. } => Mode::Write,
             Question::Sessions { .. }
             | Question::Requests { .. }
             | Question::Request { .. }
             | Question::Usage { .. } => Mode::Read,
-            Question::Respond { .. } | Question::Send { .. } | Question::Interrupt { .. } => Mode::Write,
         }
     }
 }

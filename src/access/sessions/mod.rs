@@ -30,4 +30,4 @@ pub mod timeline;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod event_testing;
-pub use at_once::at_once;
+pub use at_once::{ReadEach, at_once, read_each};

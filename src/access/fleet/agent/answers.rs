@@ -18,15 +18,15 @@ use crate::control::client::{self, Caller, ClientError, Unanswered};
 use crate::control::{listed_session, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
-use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
+use crate::fleet::wire::{Decision, Failure, Given, Question};
 use crate::history::Activity;
 use crate::requests::answer::{is_stored, of_answers, of_word};
 use crate::requests::form::in_one_line;
-use crate::sessions::at_once;
 use crate::sessions::request_names::{
     IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole,
 };
 use crate::sessions::stopped::stored_request;
+use crate::sessions::{at_once, read_each};
 use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label};
 
 /// How long a relay may take to act: less than the client waits for the host.
@@ -105,15 +105,9 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
         None => all_sessions(shared)?.into_iter().filter(|session| session.live).collect(),
     };
     let which = if all { WhichRequests::All } else { WhichRequests::Pending };
-    let mut listed = Vec::new();
-    let mut silent = Vec::new();
-    let looked = at_once(&sessions, |session| rows(&session.dir, which));
-    for (session, rows) in sessions.iter().zip(looked) {
-        match rows {
-            Ok(rows) => listed.extend(rows.into_iter().map(|row| (session.clone(), row))),
-            Err(why) => silent.push((session.id.clone(), why)),
-        }
-    }
+    let (listed, silent) = read_each(&sessions, |session| rows(&session.dir, which).map(Some));
+    let rows_of = |(session, rows): (Found, Vec<Request>)| rows.into_iter().map(move |row| (session.clone(), row));
+    let mut listed: Vec<(Found, Request)> = listed.into_iter().flat_map(rows_of).collect();
     sort_by_arrival(&mut listed, |(session, _)| session.id.clone(), |(_, row)| row.requested_at.clone());
     let left_out = listed.len().saturating_sub(ROWS_MAX);
     let with_session = |(session, row): (Found, Request)| {
@@ -169,13 +163,7 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         let document = one(&session.dir, &id)?.ok_or_else(unknown)?;
         return Ok((session, document));
     }
-    let (mut found, mut silent) = (Vec::new(), None);
-    for (session, document) in sessions.iter().zip(at_once(&sessions, |session| one(&session.dir, request))) {
-        match document {
-            Ok(document) => found.extend(document.map(|document| (session.clone(), document))),
-            Err(why) => silent = Some(why),
-        }
-    }
+    let (mut found, silent) = read_each(&sessions, |session| one(&session.dir, request));
     match (found.pop(), found.is_empty()) {
         (Some(found), true) => return Ok(found),
         // A copy of a session's folder has its requests too.
@@ -185,10 +173,10 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         }
         (None, _) => {}
     }
-    match (in_stopped(&stopped, request), silent) {
+    match (in_stopped(&stopped, request), silent.into_iter().next()) {
         (Ok(Some(found)), _) => Ok(found),
         // A relay that does not answer hides no stopped session.
-        (Ok(None) | Err(_), Some(why)) | (Err(why), None) => Err(why),
+        (Ok(None) | Err(_), Some((_, why))) | (Err(why), None) => Err(why),
         (Ok(None), None) => Err(unknown()),
     }
 }
@@ -201,18 +189,14 @@ fn named(sessions: &[Found], name: &str) -> Result<Option<(Found, String)>, Fail
         _ if has_short_form(name) => (WhichRequests::All, IsHere::No),
         _ => return Ok(None),
     };
-    let (mut read, mut silent) = (Vec::new(), None);
-    for (session, rows) in sessions.iter().zip(at_once(sessions, |session| rows(&session.dir, which))) {
-        match rows {
-            Ok(rows) => read.push(Looked { session: session.clone(), is_here, of_others: BTreeSet::new(), rows }),
-            Err(why) => silent = Some(why),
-        }
-    }
+    let (read, silent) = read_each(sessions, |session| rows(&session.dir, which).map(Some));
+    let looked = |(session, rows)| Looked { session, is_here, of_others: BTreeSet::new(), rows };
+    let read: Vec<Looked<Found>> = read.into_iter().map(looked).collect();
     let found = find_here(name, &read).and_then(|found| found.map_or_else(|| find_anywhere(name, &read), Ok));
-    match (found, silent) {
+    match (found, silent.into_iter().next()) {
         (Ok(found), _) => Ok(Some(found)),
         (Err(error @ NotNamed::Ambiguous { .. }), _) => Err(Failure::new("ambiguous_request", error.to_string())),
-        (Err(_), Some(why)) => Err(why),
+        (Err(_), Some((_, why))) => Err(why),
         (Err(_), None) => Ok(None),
     }
 }
@@ -317,8 +301,8 @@ pub(super) fn is_unsent(failure: &Failure) -> bool {
 fn body(row: &Request, given: &Given) -> Result<Value, Failure> {
     let invalid = |why: String| Failure::quoted("invalid_response", why);
     match given {
-        Given::Whole(Whole { body }) => Ok(body.clone()),
-        Given::Texts(Texts { answers }) => of_answers(row, answers).map_err(|errors| invalid(in_one_line(&errors))),
+        Given::Whole { body } => Ok(body.clone()),
+        Given::Texts { answers } => of_answers(row, answers).map_err(|errors| invalid(in_one_line(&errors))),
         Given::Decision(decision @ Decision { reason, .. }) => {
             let word = decision.word().ok_or_else(|| invalid("unknown decision".to_owned()))?;
             of_word(row, word, reason.as_deref()).map_err(invalid)
@@ -372,9 +356,9 @@ mod tests {
         let row = Request::from(row);
         let decline = Given::Decision(Decision::new(Word::Decline, Some("no")));
         assert_eq!(body(&row, &decline), Ok(json!({ "decision": "decline", "reason": "no" })));
-        let texts = Given::Texts(Texts { answers: vec![("q".to_owned(), "x".to_owned())] });
+        let texts = Given::Texts { answers: vec![("q".to_owned(), "x".to_owned())] };
         assert_eq!(body(&row, &texts).map_err(|failure| failure.code), Err("invalid_response".to_owned()));
-        let whole = Given::Whole(Whole { body: json!({ "decision": "accept" }) });
+        let whole = Given::Whole { body: json!({ "decision": "accept" }) };
         assert_eq!(body(&row, &whole), Ok(json!({ "decision": "accept" })));
     }
 }

@@ -237,14 +237,14 @@ async fn take_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
     loop {
         let cursor = shared.cursors().later;
         // By number and by time: the numbers of a stream that was made anew begin again.
-        let by_time = cursor.at.map(|at| Start::Time(humantime::format_rfc3339_nanos(at).to_string()));
+        let by_time = cursor.at.map(Start::Time);
         let page = async |start| stored::page(&shared.connection, LATER_STREAM, &filter, &start).await;
         let mut pages = match by_time {
             Some(start) => vec![page(start).await?],
             None => Vec::new(),
         };
         // In a new stream the page by time has all, oldest first.
-        if !pages.iter().flatten().any(|message| cursor.is_of_new_stream(message.number, time_of(message))) {
+        if !pages.iter().flatten().any(|message| cursor.is_of_new_stream(message.number, message.at)) {
             pages.insert(0, page(Start::After(cursor.number)).await?);
         }
         let mut has_taken = false;
@@ -265,7 +265,7 @@ async fn take_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
 
 /// Takes a decision, unless it was taken before: one that is valid is held.
 fn take(shared: &Shared, message: &Stored) -> bool {
-    let (number, at) = (message.number, time_of(message));
+    let (number, at) = (message.number, message.at);
     let mut cursors = shared.cursors();
     if !cursors.later.is_new(number, at) {
         return false;
@@ -292,16 +292,11 @@ fn take(shared: &Shared, message: &Stored) -> bool {
     true
 }
 
-/// When the server stored it.
-fn time_of(message: &Stored) -> Option<SystemTime> {
-    humantime::parse_rfc3339(&message.at).ok()
-}
-
 /// Tries to give a held decision.
 async fn tried(shared: &Arc<Shared>, held: &Held, may_be_given: bool) -> Attempt {
     let filter = subject::later(&shared.member.host, &held.user);
     let read = match stored::one(&shared.connection, LATER_STREAM, &filter, held.number).await {
-        Ok(read) => read.filter(|message| time_of(message) == held.at),
+        Ok(read) => read.filter(|message| message.at == held.at),
         // A server that has just started may not know its streams yet.
         Err(ReadError::NoStream(_)) if held.expires_at <= SystemTime::now() => None,
         Err(error) => return Attempt::Again { why: error.to_string(), may_be_given: false },

@@ -19,7 +19,7 @@ use super::told::Trouble;
 use crate::control::client::{self, ClientError};
 use crate::fleet::connection::{Link, backoff};
 use crate::fleet::subject;
-use crate::journal::SegmentName;
+use crate::sessions::source::end_of_journal;
 use crate::sessions::stopped::Read;
 use crate::store::Found;
 
@@ -223,20 +223,14 @@ pub(super) fn in_words(kind: PublishErrorKind, error: &impl std::fmt::Display, s
 /// Notices that a relay has recorded something, by the end of its journal.
 #[derive(Default)]
 pub(super) struct Traffic {
-    end: Option<(SegmentName, u64)>,
+    end: (String, u64),
 }
 
 impl Traffic {
     /// Notes the end; returns whether it has moved.
     pub(super) fn look(&mut self, found: &Found) -> bool {
-        let segment = found.last_segment();
-        let bytes = |name: &SegmentName| {
-            std::fs::metadata(found.journal_dir().join(name.to_string())).map_or(0, |file| file.len())
-        };
-        let end = segment.map(|name| (name.clone(), bytes(&name)));
-        let has_moved = end != self.end;
-        self.end = end;
-        has_moved
+        let end = end_of_journal(found);
+        std::mem::replace(&mut self.end, end.clone()) != end
     }
 
     pub(super) async fn wait(&mut self, found: &Found) {

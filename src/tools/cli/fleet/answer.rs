@@ -16,9 +16,7 @@ use super::{
 };
 use crate::api::{Request, RequestDocument, Responded};
 use crate::config::{Environment, FleetLevel, parse_duration};
-use crate::fleet::{
-    AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, with_left_out,
-};
+use crate::fleet::{AskError, Client, Decision, Given, Later, PendingRow, Question, VERSION, Waited, with_left_out};
 use crate::protocol::Word;
 use crate::requests::answer::{of_answers, respond_arguments};
 use crate::sessions::request_names::{is_short_name, is_whole};
@@ -218,7 +216,7 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
             let known = host_named(&hosts, host)?;
             return match given {
                 Given::Decision(decision) if arguments.when_back => leave(&client, arguments, decision, as_json),
-                Given::Decision(_) | Given::Texts(_) | Given::Whole(_) => Err(offline(known)),
+                Given::Decision(_) | Given::Texts { .. } | Given::Whole { .. } => Err(offline(known)),
             };
         }
         Err(error @ AskError::TooSlow) => {
@@ -264,8 +262,8 @@ fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Re
         // Of a request that is only summed up the word alone says that it accepts.
         Given::Decision(decision) => json!({ "decision": decision.word().map(Word::decision) }),
         // The host says what is wrong with an answer.
-        Given::Texts(Texts { answers }) => of_answers(&row, answers).unwrap_or_default(),
-        Given::Whole(Whole { body }) => body.clone(),
+        Given::Texts { answers } => of_answers(&row, answers).unwrap_or_default(),
+        Given::Whole { body } => body.clone(),
     };
     make_sure(&format!("{host}/{}", row.request_id), &row, &body, by)?;
     Ok(Some(row.request_id))
@@ -276,9 +274,9 @@ fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
     let raw = arguments.json.as_ref().and_then(Option::as_deref);
     let has_other = arguments.word.is_some() || !arguments.answers.is_empty();
     match (whole_answer(raw, has_other)?, arguments.word, &arguments.answers[..]) {
-        (Some(body), _, _) => Ok(Given::Whole(Whole { body })),
+        (Some(body), _, _) => Ok(Given::Whole { body }),
         (None, Some(word), _) => Ok(Given::Decision(Decision::new(word, arguments.reason.as_deref()))),
-        (None, None, answers @ [_, ..]) => Ok(Given::Texts(Texts { answers: answers.to_vec() })),
+        (None, None, answers @ [_, ..]) => Ok(Given::Texts { answers: answers.to_vec() }),
         (None, None, []) => {
             let error = CliError::usage("no answer given");
             Err(error.with_remedy("`codex-shim fleet show REQUEST` lists the answers that it takes"))

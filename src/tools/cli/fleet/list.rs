@@ -119,20 +119,11 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
     let mut columns = sessions_tool::columns(&clock);
     columns.insert(0, Column::whole("HOST"));
     let cells = |row: &Value| {
-        let HostRow { host, row } = HostRow::<ListedSession>::deserialize(row).ok()?;
-        let mut cells = sessions_tool::cells_of(&row, &clock, to);
-        cells.insert(0, (Tone::Strong, host));
+        let mut cells = sessions_tool::cells_of(&ListedSession::deserialize(row).ok()?, &clock, to);
+        cells.insert(0, (Tone::Strong, text(row, "host").to_owned()));
         Some(cells)
     };
     Ok(status.max(screen::print(&Table::of(columns, rows.iter().filter_map(cells).collect(), to))))
-}
-
-/// A row of a host.
-#[derive(Debug, Deserialize)]
-pub(super) struct HostRow<T> {
-    pub(super) host: String,
-    #[serde(flatten)]
-    pub(super) row: T,
 }
 
 /// The rows of all online hosts or of one, each with its host, and the exit status.

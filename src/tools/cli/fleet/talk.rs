@@ -69,7 +69,7 @@ pub(super) fn run_send(arguments: &SendArguments, environment: &Environment) -> 
     let turn = called(&client, host, &question, arguments.thread.as_deref())?;
     if let Some(before) = before {
         let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        return before.turn(turn).run(left, arguments.format.as_json);
+        return before.wait(&turn, left, arguments.format.as_json);
     }
     if arguments.format.as_json {
         return Ok(print_json(&with_host(host, &turn)));

@@ -19,7 +19,7 @@ use super::{FollowedEvent, Following, read_of, thread_or_beginning};
 use crate::api::{EVENTS_MAX, EventDocument, EventPage, GapPayload, GapReason};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
-use crate::history::{HIDDEN, action_in_words, hides};
+use crate::history::{HIDDEN, action_in_words, beginning, hides, mended};
 use crate::protocol::{Method, OTHER_THREAD_ID};
 
 /// Print what happened, one event per line
@@ -341,17 +341,17 @@ fn table_of(whose: Vec<Column>, clock: &Clock, to: Screen) -> Table {
 /// The cells of an event: time, number, type, thread, important part.
 pub(in crate::cli) fn cells(event: &EventDocument, clock: &Clock, to: Screen) -> Vec<Cell> {
     let thread: String = event.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
-    let payload: Value = event.payload();
+    let payload = Payload::of(event);
     vec![
         (Tone::Faint, clock.cell(&event.timestamp, to)),
         (Tone::Faint, event.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string())),
         (Tone::Plain, event.event_type.clone()),
         (Tone::Faint, thread),
-        (tone(event, &Payload(&payload)), words(event, &Payload(&payload))),
+        (tone(event, &payload), words(event, &payload)),
     ]
 }
 
-fn tone(event: &EventDocument, payload: &Payload<'_>) -> Tone {
+fn tone(event: &EventDocument, payload: &Payload) -> Tone {
     match Method::of(&event.event_type) {
         Some(Method::Error) => Tone::Bad,
         _ if event.is_gap() => Tone::Bad,
@@ -362,7 +362,7 @@ fn tone(event: &EventDocument, payload: &Payload<'_>) -> Tone {
 }
 
 /// The important part of the payload.
-fn words(event: &EventDocument, payload: &Payload<'_>) -> String {
+fn words(event: &EventDocument, payload: &Payload) -> String {
     let quoted = |text: String| format!("“{text}”");
     let words = match (Method::of(&event.event_type), &*event.event_type) {
         _ if event.is_gap() => Some(gap(&event.payload())),
@@ -396,53 +396,36 @@ fn is_request(event_type: &str) -> bool {
     event_type.ends_with("/requestApproval") || RequestKind::of(event_type).is_some_and(RequestKind::is_for_human)
 }
 
-/// A payload, whole or cut.
-struct Payload<'a>(&'a Value);
+/// A payload, or the beginning of one that was cut.
+struct Payload {
+    members: Value,
+    /// That beginning as it is.
+    start: Option<String>,
+}
 
-impl Payload<'_> {
+impl Payload {
+    fn of(event: &EventDocument) -> Payload {
+        let payload: Value = event.payload();
+        let start = beginning(&payload).map(str::to_owned);
+        Payload { members: mended(payload, ""), start }
+    }
+
     fn at(&self, path: &str) -> Option<&Value> {
-        path.split('.').try_fold(self.0, |value, name| match value {
+        path.split('.').try_fold(&self.members, |value, name| match value {
             Value::Array(all) => all.get(name.parse::<usize>().ok()?),
             Value::Object(members) => members.get(name),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
         })
     }
 
-    /// The beginning of a payload that was cut.
-    fn start(&self) -> Option<&str> {
-        self.at("truncated").filter(|cut| **cut == true).and(self.at("preview"))?.as_str()
-    }
-
-    /// The text at a path; in a cut payload, the first remaining member of that name.
+    /// The text at a path.
     fn text(&self, path: &str) -> Option<String> {
         match self.at(path) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(Value::Number(number)) => Some(number.to_string()),
-            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => None,
-            None => member_of_start(self.start()?, path.rsplit('.').next()?),
+            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => None,
         }
     }
-}
-
-/// The text of a member in cut JSON, as far as it goes.
-fn member_of_start(start: &str, name: &str) -> Option<String> {
-    let member = format!("\"{name}\":\"");
-    let text = &start[start.find(&member)? + member.len()..];
-    let mut end = text.len();
-    let mut is_escaped = false;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'"' if !is_escaped => {
-                end = at;
-                break;
-            }
-            b'\\' => is_escaped = !is_escaped,
-            _ => is_escaped = false,
-        }
-    }
-    // The cut may be inside an escape.
-    let whole = |end: usize| serde_json::from_str(&format!("\"{}\"", text.get(..end)?)).ok();
-    (end.saturating_sub(6)..=end).rev().find_map(whole)
 }
 
 fn gap(GapPayload { after_seq, lines, reason, up_to_seq }: &GapPayload) -> String {
@@ -466,7 +449,7 @@ fn gap(GapPayload { after_seq, lines, reason, up_to_seq }: &GapPayload) -> Strin
     }
 }
 
-fn item(payload: &Payload<'_>) -> String {
+fn item(payload: &Payload) -> String {
     let text = |name: &str| payload.text(&format!("item.{name}"));
     let kind = text("type").unwrap_or_default();
     let what = match &*kind {
@@ -497,7 +480,7 @@ fn action_kind(item_type: &str) -> Option<&'static str> {
     }
 }
 
-fn resolved(payload: &Payload<'_>) -> String {
+fn resolved(payload: &Payload) -> String {
     let text = |name: &str| payload.text(name);
     let status = text("error_code").or_else(|| text("status")).unwrap_or_default();
     let decision = text("decision").map(|decision| format!(": {decision}")).unwrap_or_default();
@@ -505,7 +488,7 @@ fn resolved(payload: &Payload<'_>) -> String {
     format!("{} {status}{decision}{source}", text("request_id").unwrap_or_default())
 }
 
-fn asked_for(payload: &Payload<'_>) -> Option<String> {
+fn asked_for(payload: &Payload) -> Option<String> {
     let what = payload.text("command").map(|command| without_shell(&command));
     let what = what.or_else(|| payload.text("questions.0.question")).or_else(|| payload.text("message"));
     let reason = payload.text("reason");
@@ -516,7 +499,7 @@ fn asked_for(payload: &Payload<'_>) -> Option<String> {
 }
 
 /// The first scalar members of an object.
-fn members(payload: &Payload<'_>, most: usize) -> String {
+fn members(payload: &Payload, most: usize) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -526,12 +509,10 @@ fn members(payload: &Payload<'_>, most: usize) -> String {
         (false, Some(text)) if !text.is_empty() => Some(format!("{name}={text}")),
         (false, _) | (true, _) => None,
     };
-    match payload.0 {
-        Value::Object(_) if payload.start().is_some() => payload.start().unwrap_or_default().to_owned(),
-        Value::Object(members) => members.iter().filter_map(told).take(most).collect::<Vec<_>>().join(" "),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            plain(payload.0).unwrap_or_default()
-        }
+    match (&payload.start, &payload.members) {
+        (Some(start), _) => start.clone(),
+        (None, Value::Object(members)) => members.iter().filter_map(told).take(most).collect::<Vec<_>>().join(" "),
+        (None, value) => plain(value).unwrap_or_default(),
     }
 }
 
@@ -606,7 +587,7 @@ mod words_tests {
     }
 
     fn words_of(event: &EventDocument) -> String {
-        words(event, &Payload(&event.payload()))
+        words(event, &Payload::of(event))
     }
 
     /// The words of a message that codex hides.

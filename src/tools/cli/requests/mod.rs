@@ -8,6 +8,7 @@ mod names;
 mod respond;
 mod send;
 mod show;
+mod turn_end;
 
 use serde::Serialize;
 
@@ -23,12 +24,12 @@ pub(super) use names::named;
 #[cfg(feature = "fleet")]
 pub(super) use respond::{By, SureFlag, make_sure, parse_answer, verdict, whole_answer, word_parser};
 pub(super) use respond::{RespondArguments, run_respond};
-#[cfg(feature = "fleet")]
-pub(super) use send::TurnEnd;
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};
 pub(super) use show::{ShowRequestArguments, run_show};
 #[cfg(feature = "fleet")]
 pub(super) use show::{outcome, question};
+#[cfg(feature = "fleet")]
+pub(super) use turn_end::{Awaited, Look, ToldOf, TurnEnd, wait_for};
 
 /// A session to read from, live or stopped.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {
