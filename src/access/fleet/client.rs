@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt as _;
 use futures_util::stream;
@@ -14,10 +15,11 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::connection::{AtFirst, ConnectError, Connection, Member};
-use super::stored::{self, ReadError, Start, Stored};
+use super::connection::{self, ACK_WAIT_MAX, AtFirst, ConnectError, Connection, Member};
+use super::stored::{Messages, ReadError, Start, Stored};
 use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, PENDING_BUCKET};
 use super::wire::{self, EventMessage, Failure, HostDocument, Later, PendingDocument, Question, Reply};
+use crate::config::FleetLevel;
 
 /// How long a host may take to reply.
 pub(super) const QUESTION_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -31,10 +33,8 @@ const QUESTIONS_MAX: usize = 64;
 /// Most hosts that are listed.
 const HOSTS_MAX: usize = 50_000;
 
-/// How long the server may take to store an answer for later.
-const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
-
 /// A connection of a user to the fleet.
+#[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
     connection: Connection,
@@ -53,12 +53,28 @@ struct Complaints {
 const COMPLAINTS_MAX: usize = 1_000;
 
 /// A host, as the server knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
     pub document: HostDocument,
     /// When the server stored its description. The clock of the host does not matter.
     pub seen_at: String,
     pub is_online: bool,
+}
+
+impl Host {
+    pub fn name(&self) -> &str {
+        &self.document.host
+    }
+
+    /// Whether it sends no texts.
+    pub fn is_summary(&self) -> bool {
+        self.document.level == FleetLevel::Summary.to_string()
+    }
+
+    /// Since when it is away, in words.
+    pub fn offline(&self) -> String {
+        format!("host {} is offline since {}", self.name(), self.seen_at)
+    }
 }
 
 /// An event that the server has stored.
@@ -144,7 +160,8 @@ impl Client {
     /// The bucket cannot be read.
     pub fn host(&self, name: &str) -> Result<Option<Host>, ClientError> {
         let (stream, key) = (subject::stream_of(HOSTS_BUCKET), subject::key(HOSTS_BUCKET, name));
-        let read = self.runtime.block_on(stored::all(&self.connection, &stream, &key, HOSTS_MAX))?;
+        let keys = Messages { connection: &self.connection, stream: &stream, filter: &key };
+        let read = self.runtime.block_on(keys.all(HOSTS_MAX))?;
         Ok(read.into_iter().next_back().and_then(|stored| self.kept(host(stored, SystemTime::now()))))
     }
 
@@ -212,20 +229,12 @@ impl Client {
         let subject = subject::later(host, &self.user);
         let refused = self.connection.refusal_of(&subject);
         self.runtime.block_on(async {
-            let jetstream = jetstream::context::ContextBuilder::new()
-                .ack_timeout(STORE_WAIT_MAX)
-                .timeout(STORE_WAIT_MAX)
-                .build(self.connection.client.clone());
-            let left = timeout(STORE_WAIT_MAX, async {
-                match jetstream.publish(subject, wire::bytes(later).into()).await {
-                    Ok(sent) => sent.await.map(drop),
-                    Err(error) => Err(error),
-                }
-            });
+            let jetstream = self.connection.jetstream(1);
+            let message = PublishMessage::build().payload(wire::bytes(later).into());
             tokio::select! {
-                left = left => match left {
-                    Ok(left) => left.map_err(|error| not_left(&error)),
-                    Err(_) => Err(not_acknowledged()),
+                left = connection::stored(&jetstream, subject, message) => match left {
+                    Some(left) => left.map(drop).map_err(|error| not_left(&error)),
+                    None => Err(not_acknowledged()),
                 },
                 why = refused => Err(format!("the server refuses: {why}; nothing was left")),
             }
@@ -259,7 +268,9 @@ impl Client {
         start: &Start,
         read: impl Fn(&Stored) -> Option<EventMessage>,
     ) -> Result<Vec<StoredEvent>, ClientError> {
-        let page = self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, filter, start))?;
+        let page = self
+            .runtime
+            .block_on(Messages { connection: &self.connection, stream: EVENTS_STREAM, filter }.page(start))?;
         let event = |stored: Stored| {
             let message = read(&stored);
             StoredEvent { number: stored.number, at: stored.at, more: stored.more, message }
@@ -298,7 +309,7 @@ fn not_left(error: &PublishError) -> String {
 fn not_acknowledged() -> String {
     format!(
         "the server has not acknowledged it in {} s, and it may wait for the host all the same",
-        STORE_WAIT_MAX.as_secs()
+        ACK_WAIT_MAX.as_secs()
     )
 }
 
@@ -346,7 +357,7 @@ pub(super) async fn hosts(connection: &Connection) -> Result<Vec<Result<Host, St
 /// The last message of each key of a bucket.
 async fn bucket(connection: &Connection, bucket: &str) -> Result<Vec<Stored>, ReadError> {
     let (stream, keys) = (subject::stream_of(bucket), subject::keys(bucket));
-    Ok(last_of_each(stored::all(connection, &stream, &keys, HOSTS_MAX).await?))
+    Ok(last_of_each(Messages { connection, stream: &stream, filter: &keys }.all(HOSTS_MAX).await?))
 }
 
 /// The last message of each subject. While a bucket is read, a key may be written again.
@@ -376,19 +387,7 @@ mod tests {
     use super::*;
 
     fn stored(subject: &str, number: u64, at: &str) -> Stored {
-        let document = HostDocument {
-            v: 1,
-            host: "h".to_owned(),
-            version: "0".to_owned(),
-            level: "full".to_owned(),
-            since: String::new(),
-            seen_at: String::new(),
-            agent: String::new(),
-            sessions: 0,
-            pending: 0,
-            others: false,
-            waited: Vec::new(),
-        };
+        let document = HostDocument { host: "h".to_owned(), ..HostDocument::default() };
         let payload = wire::bytes(&document);
         Stored {
             subject: format!("$KV.cshim_hosts.{subject}"),

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
+use async_nats::jetstream::context::PublishError;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{self, publish::PublishAck};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use tokio::sync::watch;
 
@@ -94,7 +97,29 @@ pub struct Connection {
     pub trouble: watch::Receiver<Option<String>>,
 }
 
+/// How long the server may take to acknowledge a message.
+pub(super) const ACK_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Has a message stored; `None` if the server does not acknowledge it in time.
+pub(super) async fn stored(
+    jetstream: &jetstream::Context,
+    subject: String,
+    message: PublishMessage,
+) -> Option<Result<PublishAck, PublishError>> {
+    let stored = async { jetstream.send_publish(subject, message).await?.await };
+    tokio::time::timeout(ACK_WAIT_MAX, stored).await.ok()
+}
+
 impl Connection {
+    /// JetStream, with at most so many messages that are not acknowledged.
+    pub fn jetstream(&self, unacknowledged_max: usize) -> jetstream::Context {
+        jetstream::context::ContextBuilder::new()
+            .ack_timeout(ACK_WAIT_MAX)
+            .timeout(ACK_WAIT_MAX)
+            .max_ack_inflight(unacknowledged_max)
+            .build(self.client.clone())
+    }
+
     /// The next refusal, from this call on, of a message with this subject or of the way back of a reply. One connection has many
     /// questions under way.
     pub fn refusal_of(&self, subject: &str) -> impl Future<Output = String> + use<> {

@@ -72,6 +72,30 @@ pub enum Outcome {
     Failed(String),
 }
 
+/// Whether credentials must be able to do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    Needed,
+    Forbidden,
+}
+
+/// What is tried.
+enum Attempt {
+    Publish(String),
+    Ask(Mode),
+    Read(String),
+    Listen(String),
+    ChangeStream,
+}
+
+/// The outcome of an attempt.
+#[derive(Debug)]
+pub struct Tried {
+    pub name: &'static str,
+    pub rule: Rule,
+    pub outcome: Outcome,
+}
+
 /// A stream of the fleet: its configuration in the API of JetStream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamPlan {
@@ -145,10 +169,7 @@ pub fn plans(keeping: Keeping) -> [StreamPlan; 4] {
             "allow_direct": true,
             "max_msg_size": MESSAGE_BYTES_MAX + HEADERS_BYTES_MAX,
         });
-        let (Some(members), Value::Object(more)) = (config.as_object_mut(), more) else {
-            return StreamPlan { name, config };
-        };
-        members.extend(more);
+        more.as_object().into_iter().flatten().for_each(|(name, value)| config[name] = value.clone());
         StreamPlan { name, config }
     };
     let events = json!({ "max_age": nanos(keeping.events), "duplicate_window": nanos(DUPLICATES_FOR) });
@@ -237,13 +258,10 @@ impl Probe {
         if self.publishes(&subject::key(HOSTS_BUCKET, &self.host)).await != Outcome::Refused {
             return Role::Host;
         }
-        if self.asks(OTHER, Mode::Read, &self.user).await == Outcome::Refused {
+        if self.asks(Mode::Read).await == Outcome::Refused {
             return Role::Nobody;
         }
-        match self.asks(OTHER, Mode::Write, &self.user).await {
-            Outcome::Refused => Role::Viewer,
-            Outcome::Admitted | Outcome::Nobody | Outcome::Failed(_) => Role::Operator,
-        }
+        if self.asks(Mode::Write).await == Outcome::Refused { Role::Viewer } else { Role::Operator }
     }
 
     async fn may_administrate(&self) -> bool {
@@ -252,7 +270,7 @@ impl Probe {
     }
 
     /// Publishes to a subject of a stream.
-    pub async fn publishes(&self, to: &str) -> Outcome {
+    async fn publishes(&self, to: &str) -> Outcome {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Expected-Stream", OTHER);
         match self.request(to, headers, Vec::new()).await {
@@ -267,13 +285,13 @@ impl Probe {
         }
     }
 
-    /// Asks a host, as a user. No agent admits a question with this header.
-    pub async fn asks(&self, host: &str, mode: Mode, user: &str) -> Outcome {
-        self.publishes(&subject::question(host, mode, user)).await
+    /// Asks a host as this user. No agent admits a question with this header.
+    async fn asks(&self, mode: Mode) -> Outcome {
+        self.publishes(&subject::question(OTHER, mode, &self.user)).await
     }
 
     /// Reads the first message of a stream by direct get.
-    pub async fn reads(&self, stream: &str) -> Outcome {
+    async fn reads(&self, stream: &str) -> Outcome {
         let get = format!("$JS.API.DIRECT.GET.{stream}");
         match self.request(&get, HeaderMap::new(), br#"{"seq":1}"#.to_vec()).await {
             Ok(_) => Outcome::Admitted,
@@ -282,7 +300,7 @@ impl Probe {
     }
 
     /// Subscribes to the subjects of others.
-    pub async fn listens(&self, to: &str) -> Outcome {
+    async fn listens(&self, to: &str) -> Outcome {
         let mut refusal = self.connection.refusal.clone();
         refusal.mark_unchanged();
         let subscribed = self.connection.client.subscribe(to.to_owned()).await;
@@ -301,28 +319,61 @@ impl Probe {
         }
     }
 
-    /// Tries what no credentials with this role may do. Returns the name and the outcome of each attempt.
-    pub async fn forbidden(&self, role: Role) -> Vec<(&'static str, Outcome)> {
-        let mut outcomes = vec![
-            ("publish another host's events", self.publishes(&subject::events_of(OTHER, OTHER)).await),
-            ("describe another host", self.publishes(&subject::key(HOSTS_BUCKET, OTHER)).await),
-            ("list another host's requests", self.publishes(&subject::key(PENDING_BUCKET, OTHER)).await),
-            ("ask in another user's name", self.asks(OTHER, Mode::Read, OTHER).await),
-            ("answer in another user's name", self.asks(OTHER, Mode::Write, OTHER).await),
-            ("leave an answer in another user's name", self.publishes(&subject::later(OTHER, OTHER)).await),
-            ("change a stream", self.changes_a_stream().await),
-            ("receive another user's replies", self.listens(&format!("{}.>", subject::inbox(OTHER))).await),
-            ("receive another host's questions", self.listens(&subject::questions_of_host(OTHER)).await),
+    /// Tries what credentials with this role must be able to do, and what they must not.
+    pub async fn tries(&self, role: Role) -> Vec<Tried> {
+        use Attempt::{Ask, ChangeStream, Listen, Publish, Read};
+        let mut needed = match role {
+            Role::Host => vec![
+                ("ship events", Publish(subject::events_of(&self.host, OTHER))),
+                ("describe this host", Publish(subject::key(HOSTS_BUCKET, &self.host))),
+                ("list its requests", Publish(subject::key(PENDING_BUCKET, &self.host))),
+                ("read the answers that wait for it", Read(LATER_STREAM.to_owned())),
+            ],
+            Role::Operator | Role::Viewer => vec![
+                ("read events", Read(EVENTS_STREAM.to_owned())),
+                ("read the list of hosts", Read(subject::stream_of(HOSTS_BUCKET))),
+                ("read pending requests", Read(subject::stream_of(PENDING_BUCKET))),
+                ("ask a host", Ask(Mode::Read)),
+            ],
+            Role::Administrator | Role::Nobody => return Vec::new(),
+        };
+        let mut forbidden = vec![
+            ("publish another host's events", Publish(subject::events_of(OTHER, OTHER))),
+            ("describe another host", Publish(subject::key(HOSTS_BUCKET, OTHER))),
+            ("list another host's requests", Publish(subject::key(PENDING_BUCKET, OTHER))),
+            ("ask in another user's name", Publish(subject::question(OTHER, Mode::Read, OTHER))),
+            ("answer in another user's name", Publish(subject::question(OTHER, Mode::Write, OTHER))),
+            ("leave an answer in another user's name", Publish(subject::later(OTHER, OTHER))),
+            ("change a stream", ChangeStream),
+            ("receive another user's replies", Listen(format!("{}.>", subject::inbox(OTHER)))),
+            ("receive another host's questions", Listen(subject::questions_of_host(OTHER))),
         ];
         match role {
-            Role::Viewer => {
-                outcomes.push(("answer a request", self.asks(OTHER, Mode::Write, &self.user).await));
-                outcomes.push(("leave an answer", self.publishes(&subject::later(OTHER, &self.user)).await));
+            Role::Host => forbidden.push(("read the events of others", Read(EVENTS_STREAM.to_owned()))),
+            _ => {
+                let of_role = if role == Role::Operator { &mut needed } else { &mut forbidden };
+                of_role.push(("answer a request", Ask(Mode::Write)));
+                of_role.push(("leave an answer", Publish(subject::later(OTHER, &self.user))));
             }
-            Role::Host => outcomes.push(("read the events of others", self.reads(EVENTS_STREAM).await)),
-            Role::Administrator | Role::Operator | Role::Nobody => {}
         }
-        outcomes
+        let needed = needed.into_iter().map(|(name, attempt)| (name, attempt, Rule::Needed));
+        let forbidden = forbidden.into_iter().map(|(name, attempt)| (name, attempt, Rule::Forbidden));
+        let mut tried = Vec::new();
+        for (name, attempt, rule) in needed.chain(forbidden) {
+            let outcome = match attempt {
+                Publish(to) => self.publishes(&to).await,
+                Ask(mode) => match self.asks(mode).await {
+                    // No agent has the name that the probe used.
+                    Outcome::Nobody => Outcome::Admitted,
+                    outcome => outcome,
+                },
+                Read(stream) => self.reads(&stream).await,
+                Listen(to) => self.listens(&to).await,
+                ChangeStream => self.changes_a_stream().await,
+            };
+            tried.push(Tried { name, rule, outcome });
+        }
+        tried
     }
 
     /// The hosts whose name two agents use.
@@ -334,38 +385,6 @@ impl Probe {
         let hosts = super::client::hosts(&self.connection).await.map_err(|error| error.to_string())?;
         let doubled = hosts.into_iter().filter_map(Result::ok).filter(|host| host.is_online && host.document.others);
         Ok(doubled.map(|host| host.document.host).collect())
-    }
-
-    /// Tries what credentials with this role must be able to do.
-    pub async fn needed(&self, role: Role) -> Vec<(&'static str, Outcome)> {
-        match role {
-            Role::Host => vec![
-                ("ship events", self.publishes(&subject::events_of(&self.host, OTHER)).await),
-                ("describe this host", self.publishes(&subject::key(HOSTS_BUCKET, &self.host)).await),
-                ("list its requests", self.publishes(&subject::key(PENDING_BUCKET, &self.host)).await),
-                ("read the answers that wait for it", self.reads(LATER_STREAM).await),
-            ],
-            Role::Operator | Role::Viewer => {
-                let mut outcomes = vec![
-                    ("read events", self.reads(EVENTS_STREAM).await),
-                    ("read the list of hosts", self.reads(&subject::stream_of(HOSTS_BUCKET)).await),
-                    ("read pending requests", self.reads(&subject::stream_of(PENDING_BUCKET)).await),
-                    ("ask a host", self.asks(OTHER, Mode::Read, &self.user).await),
-                ];
-                if role == Role::Operator {
-                    outcomes.push(("answer a request", self.asks(OTHER, Mode::Write, &self.user).await));
-                    outcomes.push(("leave an answer", self.publishes(&subject::later(OTHER, &self.user)).await));
-                }
-                // No agent has the name that the probe used.
-                outcomes.iter_mut().filter(|(_, outcome)| *outcome == Outcome::Nobody).for_each(|(name, outcome)| {
-                    if ["ask a host", "answer a request"].contains(name) {
-                        *outcome = Outcome::Admitted;
-                    }
-                });
-                outcomes
-            }
-            Role::Administrator | Role::Nobody => Vec::new(),
-        }
     }
 
     /// Deletes a stream that does not exist.

@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::subject::Mode;
 use crate::api::{EventDocument, Used};
-use crate::protocol::Word;
-use crate::requests::answer::argument;
+use crate::requests::given::{Decision, Given};
 
 /// The version of all messages.
 pub const VERSION: u8 = 1;
@@ -65,7 +64,7 @@ pub struct Gap {
 }
 
 /// A host, as it describes itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDocument {
     pub v: u8,
     pub host: String,
@@ -195,51 +194,6 @@ pub enum Question {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         thread: Option<String>,
     },
-}
-
-/// An answer as the user has given it. The host makes the body for the server of it, because it alone has the whole request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, deny_unknown_fields)]
-pub enum Given {
-    Decision(Decision),
-    /// Texts by question or field.
-    Texts {
-        answers: Vec<(String, String)>,
-    },
-    /// The body itself.
-    Whole {
-        body: Value,
-    },
-}
-
-/// A word, and a reason for the model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Decision {
-    word: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-impl From<Decision> for Given {
-    fn from(decision: Decision) -> Given {
-        Given::Decision(decision)
-    }
-}
-
-impl Decision {
-    pub fn new(word: Word, reason: Option<&str>) -> Decision {
-        Decision { word: argument(word).to_owned(), reason: reason.map(str::to_owned) }
-    }
-
-    /// The decision without its reason.
-    pub fn without_reason(self) -> Decision {
-        Decision { reason: None, ..self }
-    }
-
-    pub fn word(&self) -> Option<Word> {
-        Word::ALL.into_iter().find(|word| argument(*word) == self.word)
-    }
 }
 
 impl Question {
@@ -405,6 +359,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::Word;
 
     fn read(json: &str) -> Result<Question, String> {
         Question::read(json.as_bytes()).map_err(|failure| failure.code)

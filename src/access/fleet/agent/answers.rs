@@ -18,10 +18,10 @@ use crate::control::client::{self, Caller, ClientError, Unanswered};
 use crate::control::{listed_session, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
-use crate::fleet::wire::{Decision, Failure, Given, Question};
+use crate::fleet::wire::{Failure, Question};
 use crate::history::Activity;
-use crate::requests::answer::{is_stored, of_answers, of_word};
-use crate::requests::form::in_one_line;
+use crate::requests::answer::is_stored;
+use crate::requests::given::Given;
 use crate::sessions::request_names::{
     IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole,
 };
@@ -299,15 +299,7 @@ pub(super) fn is_unsent(failure: &Failure) -> bool {
 
 /// The body for the relay.
 fn body(row: &Request, given: &Given) -> Result<Value, Failure> {
-    let invalid = |why: String| Failure::quoted("invalid_response", why);
-    match given {
-        Given::Whole { body } => Ok(body.clone()),
-        Given::Texts { answers } => of_answers(row, answers).map_err(|errors| invalid(in_one_line(&errors))),
-        Given::Decision(decision @ Decision { reason, .. }) => {
-            let word = decision.word().ok_or_else(|| invalid("unknown decision".to_owned()))?;
-            of_word(row, word, reason.as_deref()).map_err(invalid)
-        }
-    }
+    given.body(row).map_err(|why| Failure::quoted("invalid_response", why))
 }
 
 fn send(shared: &Shared, session: &Found, command: &Command) -> Answered {
@@ -343,6 +335,7 @@ fn no_answer(error: &ClientError) -> Failure {
 mod tests {
     use super::*;
     use crate::protocol::Word;
+    use crate::requests::given::Decision;
 
     #[test]
     fn ledger_names_user_and_host() {

@@ -12,19 +12,16 @@ use async_nats::jetstream::message::PublishMessage;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Shared;
 use super::cursors::Cursor;
 use super::page::{Of, Outgoing, is_last, is_unreadable, outgoing, query};
 use super::told::Trouble;
+use super::{Shared, locked};
 use crate::control::client::{self, ClientError};
-use crate::fleet::connection::{Link, backoff};
+use crate::fleet::connection::{ACK_WAIT_MAX, Link, backoff};
 use crate::fleet::subject;
 use crate::sessions::source::end_of_journal;
 use crate::sessions::stopped::Read;
 use crate::store::Found;
-
-/// How long the server may take to acknowledge a message.
-pub(super) const ACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Polling interval of the end of a live session's journal.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -139,7 +136,7 @@ async fn ship_page(
     shared.is_only().await;
     let place = place(&shared.pages, found, is_live).await;
     let Some(_one) = place.map_err(|silent| Failed::Read(silent.to_string()))? else { return Ok(Shipped::All) };
-    let after = shared.cursors().of(&found.id).cloned();
+    let after = locked(&shared.cursors).sessions.get(&found.id).cloned();
     let (mut own, query) = (read.take().unwrap_or_else(|| shared.read(found)), query(after.as_ref()));
     let asked = tokio::task::spawn_blocking(move || (own.query_recorded(&query), own)).await;
     let (page, own) = asked.map_err(|_| Failed::Read("it cannot be read".to_owned()))?;

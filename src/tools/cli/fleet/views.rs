@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::CliError;
-use super::super::screen;
-use super::{HostTarget, NO_SUCH_SESSION, connect, not_read};
+use super::{HostTarget, NO_SUCH_SESSION, connect, exits, not_read};
 use crate::config::Environment;
 use crate::fleet::{Views, front};
 use crate::sessions::source::Source;
@@ -35,12 +34,10 @@ pub(super) fn named_among(all: Vec<Found>, name: &str) -> Result<String, CliErro
     let choice = Choice { named: Some(&last), cwd: Path::new("/"), otherwise: Otherwise::None };
     match choose(&of_host, choice) {
         Ok(session) => Ok(format!("{front}/{}", session.id)),
-        Err(error @ ChoiceError::Ambiguous { .. }) => {
-            Err(CliError::exits(NO_SUCH_SESSION, screen::plain(&format!("host {host}: {error}"))))
-        }
+        Err(error @ ChoiceError::Ambiguous { .. }) => Err(exits(NO_SUCH_SESSION, format!("host {host}: {error}"))),
         Err(ChoiceError::UnknownName { .. } | ChoiceError::NoSessions | ChoiceError::NoLiveSession { .. }) => {
-            let message = screen::plain(&format!("host {host} has no session `{last}`"));
-            Err(CliError::exits(NO_SUCH_SESSION, message).with_remedy("see `codex-shim fleet sessions`"))
+            let message = format!("host {host} has no session `{last}`");
+            Err(exits(NO_SUCH_SESSION, message).with_remedy("see `codex-shim fleet sessions`"))
         }
     }
 }

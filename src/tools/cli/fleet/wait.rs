@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 
 use super::super::requests::{Awaited, Look, ToldOf, TurnEnd, wait_for};
 use super::super::screen;
-use super::super::{CliError, Done, NOT_RUNNING, say};
-use super::{failed, host_named, hosts_of, not_read, offline, read, text, with_host};
+use super::super::{CliError, Done, NOT_RUNNING};
+use super::{failed, host_named, hosts_of, not_read, offline, read, tell, text, with_host};
 use crate::api::RequestList;
-use crate::config::FleetLevel;
 use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, session_rows};
 
 /// Polling interval of the events.
@@ -83,8 +82,7 @@ impl<'a> Before<'a> {
         if let Ok(page) = client.events_of(host, session, &from(since, STARTS_BEFORE)) {
             page.iter().filter_map(|stored| stored.message.as_ref()).for_each(|message| runs.take(message));
         }
-        let is_summary = known.document.level == FleetLevel::Summary.to_string();
-        Ok(Before { client, host, session, seen_at, is_summary, runs })
+        Ok(Before { client, host, session, seen_at, is_summary: known.is_summary(), runs })
     }
 
     /// Waits until the turn that has taken the message has ended, or the time `left` is over, and prints what is known of its end.
@@ -249,7 +247,7 @@ impl Wait<'_> {
         };
         if let Some(what) = what {
             let how = if unknown.is_some() { "ended" } else { &outcome };
-            say(&screen::plain(&format!("turn {how}; {what} on host {host}: `codex-shim transcript {thread}` there")));
+            tell(format!("turn {how}; {what} on host {host}: `codex-shim transcript {thread}` there"));
         }
         let mut turn = with_host(host, self.turn);
         turn["message_is_whole"] = json!(message.as_ref().is_some_and(|message| !message.is_cut));

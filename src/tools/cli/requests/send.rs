@@ -18,7 +18,7 @@ use super::super::history::thread_named;
 use super::super::offline::{self, Read};
 use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
-use super::turn_end::{Awaited, Look, ToldOf, TurnEnd, wait_for};
+use super::turn_end::{Awaited, Look, ToldOf, TurnEnd, WaitFlags, wait_for};
 use super::{CliError, Done, print_json, readable, running, select_session};
 use crate::api::{
     self, Command, Content, Entry, InputBody, InterruptBody, Limit, Request, SessionDocument, ThreadDocument,
@@ -49,14 +49,14 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     };
     let began = Instant::now();
     let at = select_session::argument_for(&session, arguments.session.name(), environment);
-    let watch = arguments.wait.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
+    let watch = arguments.waiting.is_on.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
     let message = Command::Input(InputBody { text: says, thread_id: thread });
     check_length(message.call().body.len())?;
     let in_words = |error: &Unanswered| refusal(error, Call::Send, arguments.thread.as_deref());
     let reply: Verbatim<TurnReply> = offline::command(&session, &message, in_words)?;
     let turn = &reply.document;
     if let Some(watch) = watch {
-        let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+        let left = || arguments.waiting.left(began);
         let (failing_since, told_of) = (None, ToldOf::default());
         let turn = WatchedTurn { watch, session: &session, reply: &reply, failing_since, told_of };
         return wait_for(turn, POLL_WAIT, left)?.print(arguments.as_json);
@@ -214,12 +214,8 @@ pub(in crate::cli) struct SendArguments {
     /// Start a new thread for the message
     #[arg(long = "new")]
     pub(in crate::cli) is_new: bool,
-    /// Wait until the turn has ended, and print the model's last message
-    #[arg(long)]
-    pub(in crate::cli) wait: bool,
-    /// Longest time to wait, such as 90s or 10m [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
-    pub(in crate::cli) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(in crate::cli) waiting: WaitFlags,
     #[command(flatten)]
     pub(in crate::cli) session: SessionFlag,
     /// Print one JSON document

@@ -1,12 +1,32 @@
 //! Waiting for the end of a turn, in a session of this machine or of a host, and the end in words.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use clap::Args;
 use serde_json::{Value, json};
 
 use super::super::{CliError, Done, FAILED, say, screen};
 use super::print_json;
 use crate::api::Request;
+use crate::config::parse_duration;
+
+/// The flags of a message whose turn is waited for.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct WaitFlags {
+    /// Wait until the turn has ended, and print the model's last message
+    #[arg(long = "wait", id = "wait")]
+    pub(in crate::cli) is_on: bool,
+    /// Longest time to wait, such as 90s or 10m [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+impl WaitFlags {
+    /// The time that is left; `None` without a limit.
+    pub(in crate::cli) fn left(&self, began: Instant) -> Option<Duration> {
+        self.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()))
+    }
+}
 
 /// A turn that is waited for.
 pub(in crate::cli) trait Awaited {
