@@ -11,6 +11,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -333,19 +334,27 @@ fn foreign(host: &str, what: &str, named: &str) -> String {
     format!("host {host} has sent {what} in the name of host {named}; it is left out")
 }
 
-/// The pending requests of the host whose key it is.
-fn pending(stored: &Stored) -> Result<PendingDocument, String> {
-    let host = key_of(stored, PENDING_BUCKET)?;
-    let document: PendingDocument = serde_json::from_slice(&stored.payload)
-        .map_err(|error| format!("host {host}: the list of its requests is not valid: {error}; it is left out"))?;
-    match document.host == host {
-        true => Ok(document),
-        false => Err(foreign(&host, "a list of requests", &document.host)),
+/// A document of the host whose key it is; `what` it is, and how that begins a complaint.
+fn own_document<T: DeserializeOwned>(
+    stored: &Stored,
+    bucket: &str,
+    (what, its): (&str, &str),
+    named: impl Fn(&T) -> &str,
+) -> Result<T, String> {
+    let host = subject::host_of_key(&stored.subject, bucket)
+        .ok_or_else(|| format!("{} is not the key of a host", stored.subject))?;
+    let document: T = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {host}: {its} is not valid: {error}; it is left out"))?;
+    match named(&document) {
+        named if named == host => Ok(document),
+        named => Err(foreign(&host, what, named)),
     }
 }
 
-fn key_of(stored: &Stored, bucket: &str) -> Result<String, String> {
-    subject::host_of_key(&stored.subject, bucket).ok_or_else(|| format!("{} is not the key of a host", stored.subject))
+/// The pending requests of a host.
+fn pending(stored: &Stored) -> Result<PendingDocument, String> {
+    let words = ("a list of requests", "the list of its requests");
+    own_document(stored, PENDING_BUCKET, words, |document: &PendingDocument| &document.host)
 }
 
 /// Each host's description of itself, or the reason why it does not count.
@@ -370,12 +379,8 @@ fn last_of_each(all: Vec<Stored>) -> Vec<Stored> {
 }
 
 fn host(stored: Stored, now: SystemTime) -> Result<Host, String> {
-    let named = key_of(&stored, HOSTS_BUCKET)?;
-    let document: HostDocument = serde_json::from_slice(&stored.payload)
-        .map_err(|error| format!("host {named}: its description is not valid: {error}; it is left out"))?;
-    if document.host != named {
-        return Err(foreign(&named, "a description", &document.host));
-    }
+    let words = ("a description", "its description");
+    let document = own_document(&stored, HOSTS_BUCKET, words, |document: &HostDocument| &document.host)?;
     // A clock that is behind the server's makes no host offline.
     let is_online = stored.at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
     let seen_at = stored.at.map(|at| humantime::format_rfc3339_seconds(at).to_string()).unwrap_or_default();

@@ -204,22 +204,20 @@ impl Member {
         let (refused, refusal) = watch::channel(None);
         let (troubled, trouble) = watch::channel(None);
         let on_event = move |event: Event| {
-            let (link_is, refused, troubled) = (link_is.clone(), refused.clone(), troubled.clone());
-            async move {
-                match event {
-                    Event::Connected => drop(link_is.send_replace(Link::Up)),
-                    Event::Disconnected | Event::Closed => drop(link_is.send_replace(Link::Down)),
-                    Event::ServerError(error) => {
-                        tracing::warn!(%error, "the NATS server has refused something");
-                        refused.send_replace(Some(error.to_string()));
-                    }
-                    Event::ClientError(error) => {
-                        tracing::warn!(%error, "the connection to the NATS server");
-                        troubled.send_replace(Some(error.to_string()));
-                    }
-                    Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
+            match event {
+                Event::Connected => drop(link_is.send_replace(Link::Up)),
+                Event::Disconnected | Event::Closed => drop(link_is.send_replace(Link::Down)),
+                Event::ServerError(error) => {
+                    tracing::warn!(%error, "the NATS server has refused something");
+                    refused.send_replace(Some(error.to_string()));
                 }
+                Event::ClientError(error) => {
+                    tracing::warn!(%error, "the connection to the NATS server");
+                    troubled.send_replace(Some(error.to_string()));
+                }
+                Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
             }
+            std::future::ready(())
         };
         let mut options = ConnectOptions::new()
             .name(format!("codex-shim {}", env!("CARGO_PKG_VERSION")))

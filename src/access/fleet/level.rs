@@ -12,7 +12,7 @@ use crate::config::FleetLevel;
 use crate::engine::{answers_nothing, one_line, without_shell};
 use crate::requests::view::files;
 use crate::secrets::{redacted, redacted_json};
-use crate::store::Found;
+use crate::store::{Found, label};
 
 /// How the text of a member leaves. Numbers and truth values leave as they are; objects and arrays stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,9 +237,10 @@ fn problems(silent: &[(Found, Failure)], level: FleetLevel) -> Vec<String> {
 }
 
 /// A request with its answers, and its session: the id and the name.
-pub(super) fn shown((id, name): (&str, &str), document: &RequestDocument, level: FleetLevel) -> Leaving {
+pub(super) fn shown(session: &Found, document: &RequestDocument, level: FleetLevel) -> Leaving {
     let answers: Vec<Value> = document.answers.iter().map(|given| answer(given, level)).collect();
-    let session = at_level(&json!({ "session_id": id, "name": name }), SESSION_OF_ONE, level);
+    let session = json!({ "session_id": session.id, "name": label(session) });
+    let session = at_level(&session, SESSION_OF_ONE, level);
     let request = request(&document.request, level);
     Leaving(json!({ "session": session, "request": request, "answers": answers, "level": level.to_string() }))
 }

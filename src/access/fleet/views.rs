@@ -77,7 +77,6 @@ pub struct Views {
 struct Shared {
     client: Arc<Client>,
     known: Mutex<Known>,
-    looks: Mutex<Looks>,
     has_read: Condvar,
 }
 
@@ -88,6 +87,7 @@ struct Known {
     hosts: BTreeMap<String, KnownHost>,
     /// Why nothing can be read now.
     problem: Option<String>,
+    looks: Looks,
 }
 
 #[derive(Debug, Default)]
@@ -124,9 +124,8 @@ impl Views {
     ///
     /// The fleet cannot be read.
     pub fn start(client: Client) -> Result<Views, ClientError> {
-        let looks = Mutex::new(Looks::new());
         let (client, known, has_read) = (Arc::new(client), Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { client, known, looks, has_read });
+        let shared = Arc::new(Shared { client, known, has_read });
         shared.read()?;
         let (look, told) = sync_channel(1);
         let own = Arc::clone(&shared);
@@ -134,8 +133,10 @@ impl Views {
             let _told = TellsItsEnd(Arc::clone(&own));
             while own.is_due(&told) {
                 let problem = own.read().err().map(|error| format!("the fleet cannot be read: {error}"));
-                own.known().problem = problem;
-                own.looks().has_read();
+                let mut known = own.known();
+                known.problem = problem;
+                known.looks.has_read();
+                drop(known);
                 own.has_read.notify_all();
             }
         })?;
@@ -149,18 +150,16 @@ impl Views {
 
     /// The current state, for a view. The first read after a rest waits for news, within a limit.
     fn seen(&self) -> MutexGuard<'_, Known> {
-        let mut looks = self.shared.looks();
-        looks.last_at = Instant::now();
-        if looks.rests {
-            let reads = looks.reads;
-            self.look();
-            let is_old = |looks: &mut Looks| looks.reads == reads;
-            let waited = self.shared.has_read.wait_timeout_while(looks, FRESH_WAIT_MAX, is_old);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-        } else {
-            drop(looks);
+        let mut known = self.shared.known();
+        known.looks.last_at = Instant::now();
+        if !known.looks.rests {
+            return known;
         }
-        self.shared.known()
+        let reads = known.looks.reads;
+        self.look();
+        let is_old = |known: &mut Known| known.looks.reads == reads;
+        let waited = self.shared.has_read.wait_timeout_while(known, FRESH_WAIT_MAX, is_old);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Sends a question. If it may change anything, the thread reads the fleet again at once.
@@ -259,13 +258,9 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn looks(&self) -> MutexGuard<'_, Looks> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until the next read is due; `false` if all views are gone.
     fn is_due(&self, told: &Receiver<()>) -> bool {
-        let wait = self.looks().wait(Instant::now());
+        let wait = self.known().looks.wait(Instant::now());
         match wait {
             Some(wait) => told.recv_timeout(wait) != Err(RecvTimeoutError::Disconnected),
             None => told.recv().is_ok(),
@@ -298,22 +293,17 @@ impl Shared {
     fn complete(&self, host: &str, asked: Result<Value, AskError>, left: &mut usize) -> Result<Value, AskError> {
         let mut document = asked?;
         for row in document["requests"].as_array_mut().into_iter().flatten().filter(|row| is_cut(row)) {
+            let Some(less) = left.checked_sub(1) else { break };
+            *left = less;
             let (request, session) = (text(row, "request_id").to_owned(), row["session"].clone());
             let of = session["session_id"].as_str().map(str::to_owned);
-            if *left == 0 {
-                break;
-            }
-            *left -= 1;
             match self.client.ask(host, &Question::Request { v: VERSION, session: of, request }) {
                 Ok(mut alone) if alone["request"].is_object() => {
                     *row = alone["request"].take();
                     row["session"] = session;
                 }
                 Ok(_) => {}
-                Err(_) => {
-                    *left = 0;
-                    break;
-                }
+                Err(_) => *left = 0,
             }
         }
         Ok(document)

@@ -14,7 +14,7 @@ use crate::api::{
     Command, InputBody, InterruptBody, OneRequest, Request, RequestDocument, RequestSession, Requests, Responded,
     State, WhichRequests,
 };
-use crate::control::client::{self, Caller, ClientError, Unanswered};
+use crate::control::client::{self, Caller, Unanswered};
 use crate::control::{listed_session, session_of_request, sort_by_arrival};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
@@ -27,7 +27,7 @@ use crate::sessions::request_names::{
 };
 use crate::sessions::stopped::stored_request;
 use crate::sessions::{at_once, read_each};
-use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label};
+use crate::store::{Choice, ChoiceError, Found, Otherwise, choose};
 
 /// How long a relay may take to act: less than the client waits for the host.
 const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
@@ -53,13 +53,12 @@ pub(super) fn answer(shared: &Shared, question: &Question, user: &str) -> Answer
         Question::Requests { all, session, .. } => requests(shared, *all, session.as_deref()),
         Question::Request { session, request, .. } => {
             let (session, document) = find(shared, session.as_deref(), request)?;
-            let (session, level) = ((&*session.id, &*label(&session)), shared.member.level);
-            Ok(level::shown(session, &document, level))
+            Ok(level::shown(&session, &document, shared.member.level))
         }
         Question::Usage { since, .. } => super::usage::usage(shared, since.as_deref()),
         Question::Respond { session, request, given, .. } => {
-            let responded = respond(shared, session.as_deref(), request, given, user)?;
-            Ok(level::answered(&responded, shared.member.level))
+            let asked = find(shared, session.as_deref(), request)?;
+            Ok(level::answered(&respond(shared, &asked, given, user)?, shared.member.level))
         }
         Question::Send { session, text, thread, .. } => {
             let message = InputBody { text: text.clone(), thread_id: thread.clone() };
@@ -240,20 +239,7 @@ fn query(id: &str) -> Result<OneRequest, Failure> {
 /// Answers a request; `ok` says whether the given answer counts.
 pub(super) fn respond(
     shared: &Shared,
-    session: Option<&str>,
-    request: &str,
-    given: &Given,
-    user: &str,
-) -> Result<Responded, Failure> {
-    let (found, document) = find(shared, session, request)?;
-    respond_to(shared, &found, &document, given, user)
-}
-
-/// Answers a request that was found.
-pub(super) fn respond_to(
-    shared: &Shared,
-    found: &Found,
-    RequestDocument { request: row, .. }: &RequestDocument,
+    (found, RequestDocument { request: row, .. }): &(Found, RequestDocument),
     given: &Given,
     user: &str,
 ) -> Result<Responded, Failure> {
@@ -317,14 +303,10 @@ fn commanded<T: DeserializeOwned>(session: &Found, command: &Command, caller: Ca
 }
 
 fn unread(error: &Unanswered) -> Failure {
-    match error {
-        Unanswered::NoAnswer(error) => no_answer(error),
-        Unanswered::Refused(_) | Unanswered::Invalid(_) => Failure::quoted("session_failed", error.to_string()),
-    }
-}
-
-fn no_answer(error: &ClientError) -> Failure {
-    match (error.is_nobody(), error.is_unsent()) {
+    let Unanswered::NoAnswer(silence) = error else {
+        return Failure::quoted("session_failed", error.to_string());
+    };
+    match (silence.is_nobody(), silence.is_unsent()) {
         (true, _) => Failure::new("session_stopped", "the session has just ended"),
         (false, true) => Failure::new("session_silent", "the relay does not answer; nothing was sent"),
         (false, false) => Failure::new("timeout", "the relay has not replied in time; it may still carry out the call"),

@@ -315,13 +315,13 @@ async fn tried(shared: &Arc<Shared>, held: &Held, may_be_given: bool) -> Attempt
 
 /// Gives a decision.
 fn give_now(shared: &Shared, later: &Later, user: &str) -> Attempt {
-    let (found, document) = match answers::find(shared, None, &later.request) {
-        Ok(found) => found,
+    let asked = match answers::find(shared, None, &later.request) {
+        Ok(asked) => asked,
         Err(failure) if may_pass(&failure) => return Attempt::Again { why: failure.message, may_be_given: false },
         Err(failure) => return Attempt::settled(failure),
     };
     let given = Given::Decision(later.given.clone());
-    match answers::respond_to(shared, &found, &document, &given, user) {
+    match answers::respond(shared, &asked, &given, user) {
         Ok(Responded { ok: true, .. }) => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
         Ok(Responded { request, .. }) => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&request))),
         Err(failure) if failure.code == "request_unavailable" => match answers::find(shared, None, &later.request) {

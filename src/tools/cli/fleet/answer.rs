@@ -5,18 +5,17 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::requests::{By, GivenFlags, SureFlag, make_sure, outcome, print_json, question, verdict};
+use super::super::requests::{By, GivenFlags, SureFlag, make_sure, outcome, print_json, question, verdict, ways};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST};
 use super::{
     Format, HostTarget, ask, complain, connect, exits, failed, host_named, hosts_of, not_read, not_valid, offline,
     read, tell, text, with_host,
 };
-use crate::api::{Request, RequestDocument, Responded};
+use crate::api::{RequestDocument, Responded};
 use crate::config::{Environment, FleetLevel, parse_duration};
 use crate::fleet::{AskError, Client, Later, PendingRow, Question, VERSION, Waited, with_left_out};
 use crate::protocol::Word;
-use crate::requests::answer::respond_arguments;
 use crate::requests::given::{Decision, Given};
 use crate::sessions::request_names::{is_short_name, is_whole};
 
@@ -83,22 +82,22 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
     };
     let became = in_lines(&waited, &clock);
     let asked = with_place(&question(row, &clock, to), host, &document["session"], to);
-    let text = [asked, left_out, outcome(&shown, &clock, to), became, next(host, row)];
+    let next = ways(row, &format!("fleet respond {host}/"), to);
+    let text = [asked, left_out, outcome(&shown, &clock, to), became, next];
     Ok(screen::print_exactly(&text.concat()))
 }
 
 /// The host and the session behind the heading of a request. An agent of an earlier version does not name the session.
 fn with_place(question: &str, host: &str, session: &Value, to: Screen) -> String {
     let (id, name) = (text(session, "session_id"), text(session, "name"));
-    let session = match (id.is_empty(), name.is_empty() || name == id) {
-        (true, _) => None,
-        (false, true) => Some(id.to_owned()),
-        (false, false) => Some(format!("{name} ({id})")),
-    };
     let row = |label: &str, value: &str| {
         format!("{} {}\n", to.paint(Tone::Faint, &format!("{label:11}")), screen::plain(value))
     };
-    let session = session.map(|session| row("session", &session)).unwrap_or_default();
+    let session = match (id.is_empty(), name.is_empty() || name == id) {
+        (true, _) => String::new(),
+        (false, true) => row("session", id),
+        (false, false) => row("session", &format!("{name} ({id})")),
+    };
     let (heading, rest) = question.split_once("\n\n").unwrap_or((question, ""));
     format!("{heading}\n\n{}{session}{rest}", row("host", host))
 }
@@ -122,20 +121,6 @@ fn in_lines(waited: &[&Waited], clock: &Clock) -> String {
         format!("{:11} {} by {user}: {words}", "waited", clock.text(at))
     };
     waited.iter().map(|waited| format!("{}\n", screen::plain(&line(waited)))).collect()
-}
-
-/// How to answer a pending request.
-fn next(host: &str, row: &Request) -> String {
-    if !row.is_pending() {
-        return String::new();
-    }
-    let id = screen::plain(&format!("{host}/{}", row.request_id));
-    let ways = respond_arguments(row).into_iter().enumerate();
-    ways.map(|(number, way)| {
-        let label = if number == 0 { "respond" } else { "or" };
-        format!("{label:11} codex-shim fleet respond {id} {way}\n")
-    })
-    .collect()
 }
 
 /// Answer a request of a host

@@ -198,14 +198,10 @@ impl std::str::FromStr for HostTarget {
     }
 }
 
-/// A document with the host as its first member.
+/// A document with the host. The server has passed the question to this host, and what the reply says about that does not count.
 fn with_host(host: &str, document: &Value) -> Value {
-    let mut members = serde_json::Map::new();
+    let mut members = document.as_object().cloned().unwrap_or_default();
     members.insert("host".to_owned(), Value::from(host));
-    // The server has passed the question to this host, and what the reply says about that does not count.
-    for (name, value) in document.as_object().into_iter().flatten().filter(|(name, _)| *name != "host") {
-        members.insert(name.clone(), value.clone());
-    }
     Value::Object(members)
 }
 

@@ -109,8 +109,7 @@ pub(super) fn run_interrupt(arguments: &InterruptArguments, environment: &Enviro
 fn called(client: &Client, host: &str, question: &Question, thread: Option<&str>) -> Result<Value, CliError> {
     client.ask(host, question).map_err(|error| match (&error, thread) {
         (AskError::Failed(failure), Some(thread)) if failure.code == "thread_not_found" => {
-            let why = format!("host {host}: the server does not know thread `{thread}`");
-            exits(NO_SUCH_THREAD, why)
+            exits(NO_SUCH_THREAD, format!("host {host}: the server does not know thread `{thread}`"))
         }
         (AskError::Failed(failure), None) if failure.code == "thread_not_found" => {
             CliError::failed(format!("host {host}: no turn has run in this session yet; name a thread with --thread"))
@@ -127,10 +126,9 @@ fn called(client: &Client, host: &str, question: &Question, thread: Option<&str>
 fn named(client: &Client, host: &str, name: &str) -> Result<(String, SystemTime), CliError> {
     let document = ask(client, host, &Question::Sessions { v: VERSION })?;
     let all: Vec<_> = session_rows(&document).iter().map(|row| found(host, row)).collect();
-    let since_of: Vec<_> = all.iter().map(|session| (session.id.clone(), session.last_used)).collect();
-    let id = named_among(all, &format!("{}/{name}", front(host)))?;
-    let since = since_of.into_iter().find(|(of, _)| *of == id).map_or(SystemTime::UNIX_EPOCH, |(_, since)| since);
-    Ok((id.split_once('/').map_or(id.clone(), |(_, own)| own.to_owned()), since))
+    let session = named_among(all, &format!("{}/{name}", front(host)))?;
+    let (_, own) = session.id.split_once('/').unwrap_or_default();
+    Ok((own.to_owned(), session.last_used))
 }
 
 fn of_session(target: &HostTarget) -> Result<(&str, String), CliError> {

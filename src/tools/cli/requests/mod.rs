@@ -29,7 +29,7 @@ pub(super) use respond::{RespondArguments, run_respond};
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};
 pub(super) use show::{ShowRequestArguments, run_show};
 #[cfg(feature = "fleet")]
-pub(super) use show::{outcome, question};
+pub(super) use show::{outcome, question, ways};
 #[cfg(feature = "fleet")]
 pub(super) use turn_end::{Awaited, Look, ToldOf, TurnEnd, WaitFlags, wait_for};
 
