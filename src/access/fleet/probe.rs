@@ -88,14 +88,6 @@ enum Attempt {
     ChangeStream,
 }
 
-/// The outcome of an attempt.
-#[derive(Debug)]
-pub struct Tried {
-    pub name: &'static str,
-    pub rule: Rule,
-    pub outcome: Outcome,
-}
-
 /// A stream of the fleet: its configuration in the API of JetStream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamPlan {
@@ -320,46 +312,45 @@ impl Probe {
     }
 
     /// Tries what credentials with this role must be able to do, and what they must not.
-    pub async fn tries(&self, role: Role) -> Vec<Tried> {
+    pub async fn tries(&self, role: Role) -> Vec<(Rule, &'static str, Outcome)> {
         use Attempt::{Ask, ChangeStream, Listen, Publish, Read};
-        let mut needed = match role {
+        use Rule::{Forbidden, Needed};
+        let mut tries = match role {
             Role::Host => vec![
-                ("ship events", Publish(subject::events_of(&self.host, OTHER))),
-                ("describe this host", Publish(subject::key(HOSTS_BUCKET, &self.host))),
-                ("list its requests", Publish(subject::key(PENDING_BUCKET, &self.host))),
-                ("read the answers that wait for it", Read(LATER_STREAM.to_owned())),
+                (Needed, "ship events", Publish(subject::events_of(&self.host, OTHER))),
+                (Needed, "describe this host", Publish(subject::key(HOSTS_BUCKET, &self.host))),
+                (Needed, "list its requests", Publish(subject::key(PENDING_BUCKET, &self.host))),
+                (Needed, "read the answers that wait for it", Read(LATER_STREAM.to_owned())),
+                (Forbidden, "read the events of others", Read(EVENTS_STREAM.to_owned())),
             ],
-            Role::Operator | Role::Viewer => vec![
-                ("read events", Read(EVENTS_STREAM.to_owned())),
-                ("read the list of hosts", Read(subject::stream_of(HOSTS_BUCKET))),
-                ("read pending requests", Read(subject::stream_of(PENDING_BUCKET))),
-                ("ask a host", Ask(Mode::Read)),
-            ],
+            Role::Operator | Role::Viewer => {
+                let rule = if role == Role::Operator { Needed } else { Forbidden };
+                vec![
+                    (Needed, "read events", Read(EVENTS_STREAM.to_owned())),
+                    (Needed, "read the list of hosts", Read(subject::stream_of(HOSTS_BUCKET))),
+                    (Needed, "read pending requests", Read(subject::stream_of(PENDING_BUCKET))),
+                    (Needed, "ask a host", Ask(Mode::Read)),
+                    (rule, "answer a request", Ask(Mode::Write)),
+                    (rule, "leave an answer", Publish(subject::later(OTHER, &self.user))),
+                ]
+            }
             Role::Administrator | Role::Nobody => return Vec::new(),
         };
-        let mut forbidden = vec![
-            ("publish another host's events", Publish(subject::events_of(OTHER, OTHER))),
-            ("describe another host", Publish(subject::key(HOSTS_BUCKET, OTHER))),
-            ("list another host's requests", Publish(subject::key(PENDING_BUCKET, OTHER))),
-            ("ask in another user's name", Publish(subject::question(OTHER, Mode::Read, OTHER))),
-            ("answer in another user's name", Publish(subject::question(OTHER, Mode::Write, OTHER))),
-            ("leave an answer in another user's name", Publish(subject::later(OTHER, OTHER))),
-            ("change a stream", ChangeStream),
-            ("receive another user's replies", Listen(format!("{}.>", subject::inbox(OTHER)))),
-            ("receive another host's questions", Listen(subject::questions_of_host(OTHER))),
+        let of_role = tries.iter().filter(|(rule, ..)| *rule == Needed).count();
+        let of_nobody = [
+            (Forbidden, "publish another host's events", Publish(subject::events_of(OTHER, OTHER))),
+            (Forbidden, "describe another host", Publish(subject::key(HOSTS_BUCKET, OTHER))),
+            (Forbidden, "list another host's requests", Publish(subject::key(PENDING_BUCKET, OTHER))),
+            (Forbidden, "ask in another user's name", Publish(subject::question(OTHER, Mode::Read, OTHER))),
+            (Forbidden, "answer in another user's name", Publish(subject::question(OTHER, Mode::Write, OTHER))),
+            (Forbidden, "leave an answer in another user's name", Publish(subject::later(OTHER, OTHER))),
+            (Forbidden, "change a stream", ChangeStream),
+            (Forbidden, "receive another user's replies", Listen(format!("{}.>", subject::inbox(OTHER)))),
+            (Forbidden, "receive another host's questions", Listen(subject::questions_of_host(OTHER))),
         ];
-        match role {
-            Role::Host => forbidden.push(("read the events of others", Read(EVENTS_STREAM.to_owned()))),
-            _ => {
-                let of_role = if role == Role::Operator { &mut needed } else { &mut forbidden };
-                of_role.push(("answer a request", Ask(Mode::Write)));
-                of_role.push(("leave an answer", Publish(subject::later(OTHER, &self.user))));
-            }
-        }
-        let needed = needed.into_iter().map(|(name, attempt)| (name, attempt, Rule::Needed));
-        let forbidden = forbidden.into_iter().map(|(name, attempt)| (name, attempt, Rule::Forbidden));
+        tries.splice(of_role..of_role, of_nobody);
         let mut tried = Vec::new();
-        for (name, attempt, rule) in needed.chain(forbidden) {
+        for (rule, name, attempt) in tries {
             let outcome = match attempt {
                 Publish(to) => self.publishes(&to).await,
                 Ask(mode) => match self.asks(mode).await {
@@ -371,7 +362,7 @@ impl Probe {
                 Listen(to) => self.listens(&to).await,
                 ChangeStream => self.changes_a_stream().await,
             };
-            tried.push(Tried { name, rule, outcome });
+            tried.push((rule, name, outcome));
         }
         tried
     }

@@ -17,6 +17,7 @@ mod at_once;
 pub mod diff;
 pub mod door;
 pub mod entry;
+mod inbox;
 pub mod names;
 pub mod news;
 pub mod poller;
@@ -31,3 +32,4 @@ pub mod timeline;
 #[cfg(any(test, feature = "testing"))]
 pub mod event_testing;
 pub use at_once::{ReadEach, at_once, read_each};
+pub use inbox::inbox;

@@ -15,7 +15,7 @@ use crate::api::{
     State, WhichRequests,
 };
 use crate::control::client::{self, Caller, Unanswered};
-use crate::control::{listed_session, session_of_request, sort_by_arrival};
+use crate::control::{listed_session, session_of_request};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
 use crate::fleet::wire::{Failure, Question};
@@ -26,7 +26,7 @@ use crate::sessions::request_names::{
     IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole,
 };
 use crate::sessions::stopped::stored_request;
-use crate::sessions::{at_once, read_each};
+use crate::sessions::{at_once, inbox, read_each};
 use crate::store::{Choice, ChoiceError, Found, Otherwise, choose};
 
 /// How long a relay may take to act: less than the client waits for the host.
@@ -104,10 +104,7 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
         None => all_sessions(shared)?.into_iter().filter(|session| session.live).collect(),
     };
     let which = if all { WhichRequests::All } else { WhichRequests::Pending };
-    let (listed, silent) = read_each(&sessions, |session| rows(&session.dir, which).map(Some));
-    let rows_of = |(session, rows): (Found, Vec<Request>)| rows.into_iter().map(move |row| (session.clone(), row));
-    let mut listed: Vec<(Found, Request)> = listed.into_iter().flat_map(rows_of).collect();
-    sort_by_arrival(&mut listed, |(session, _)| session.id.clone(), |(_, row)| row.requested_at.clone());
+    let (listed, silent) = inbox(&sessions, |session| rows(&session.dir, which));
     let left_out = listed.len().saturating_sub(ROWS_MAX);
     let with_session = |(session, row): (Found, Request)| {
         let of_session = session_of_request(&session, &row);

@@ -12,7 +12,7 @@ use super::super::{CliError, Done, FAILED, say};
 use super::{Format, member, not_read};
 use crate::config::Environment;
 use crate::fleet::{
-    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Probe, Role, Rule, StreamPlan, StreamState, Tried,
+    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Probe, Role, Rule, StreamPlan, StreamState,
     in_permissions, plans,
 };
 
@@ -193,7 +193,7 @@ async fn names(probe: &Probe, member: &Member, role: Role, environment: &Environ
     Some(Check::of("each host has one agent", result))
 }
 
-fn judged(Tried { name, rule, outcome }: Tried) -> Check {
+fn judged((rule, name, outcome): (Rule, &str, Outcome)) -> Check {
     let wrong = match (rule, outcome) {
         (Rule::Needed, Outcome::Admitted) => return Check::of(name, Ok("may")),
         (Rule::Forbidden, Outcome::Refused) => return Check::of(name, Ok("refused, as it should be")),

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use super::super::history::{event_cells, table_of_hosts};
-use super::super::screen::{self, Clock, Screen, Times, Tone};
+use super::super::history::{EventPrinter, event_cells, table_of_hosts};
+use super::super::screen::{Clock, Screen, Times, Tone};
 use super::super::since::{Since, SinceFlag};
-use super::super::table::{Cell, Table};
+use super::super::table::Cell;
 use super::super::{CliError, Done, say};
 use super::{complain, connect, not_read};
 use crate::config::Environment;
@@ -67,7 +67,8 @@ pub(in crate::cli) struct TailArguments {
 
 pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done {
     let client = connect(environment)?;
-    let mut printer = Printer::new(arguments, environment);
+    let printer = EventPrinter::new(arguments.as_json, &arguments.times, table_of_hosts, environment);
+    let mut printer = Printer { printer, reader: Reader::default() };
     let (host, since) = (arguments.host.as_deref(), arguments.since.get().map(Since::time));
     let mut start = Start::Time(since.unwrap_or_else(|| ago(BEGINS_AGO)));
     if let Some(count) = arguments.last {
@@ -151,32 +152,15 @@ fn last_events(
 }
 
 struct Printer {
-    as_json: bool,
-    to: Screen,
-    clock: Clock,
-    table: Table,
+    printer: EventPrinter,
     reader: Reader,
 }
 
 impl Printer {
-    fn new(arguments: &TailArguments, environment: &Environment) -> Printer {
-        let (to, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
-        let table = table_of_hosts(&clock, to);
-        Printer { as_json: arguments.as_json, to, clock, table, reader: Reader::default() }
-    }
-
     fn print<'a>(&mut self, messages: impl Iterator<Item = &'a EventMessage>) -> Result<(), CliError> {
-        self.clock.go_on();
         let new = messages.filter(|message| self.reader.is_new(message));
-        let json = |message| format!("{}\n", serde_json::to_string(message).expect("BUG: plain data is JSON"));
-        let text = match self.as_json {
-            true => new.map(json).collect(),
-            false => {
-                let rows = new.filter_map(|message| cells(message, &self.clock, self.to)).collect();
-                self.table.add(rows)
-            }
-        };
-        screen::put(&text)
+        let json = |message: &&EventMessage| serde_json::to_string(message).expect("BUG: plain data is JSON");
+        self.printer.print(new, json, |message, clock, to| cells(message, clock, to))
     }
 }
 

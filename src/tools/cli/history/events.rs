@@ -252,35 +252,58 @@ fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, CliError>
     }
 }
 
-/// Prints each event once.
-struct Printer {
+/// Prints events as they come: one document or one row each.
+pub(in crate::cli) struct EventPrinter {
     as_json: bool,
-    screen: Screen,
+    to: Screen,
     clock: Clock,
     table: Table,
+}
+
+impl EventPrinter {
+    pub(in crate::cli) fn new(
+        as_json: bool,
+        times: &Times,
+        table: fn(&Clock, Screen) -> Table,
+        environment: &Environment,
+    ) -> EventPrinter {
+        let (to, clock) = (Screen::of_stdout(environment), Clock::of(times));
+        EventPrinter { as_json, to, table: table(&clock, to), clock }
+    }
+
+    pub(in crate::cli) fn print<T>(
+        &mut self,
+        events: impl Iterator<Item = T>,
+        json: impl Fn(&T) -> String,
+        cells: impl Fn(&T, &Clock, Screen) -> Option<Vec<Cell>>,
+    ) -> Result<(), CliError> {
+        if self.as_json {
+            return screen::put(&events.map(|event| format!("{}\n", json(&event))).collect::<String>());
+        }
+        self.clock.go_on();
+        let rows = events.filter_map(|event| cells(&event, &self.clock, self.to)).collect();
+        screen::put(&self.table.add(rows))
+    }
+}
+
+/// Prints each event once.
+struct Printer {
+    printer: EventPrinter,
     /// Keys of events that were printed without a number.
     unnumbered: VecDeque<String>,
 }
 
 impl Printer {
     fn new(arguments: &EventsArguments, environment: &Environment) -> Printer {
-        let (screen, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
-        let table = table(&clock, screen);
-        Printer { as_json: arguments.common.as_json, screen, clock, table, unnumbered: VecDeque::new() }
+        let printer = EventPrinter::new(arguments.common.as_json, &arguments.times, table, environment);
+        Printer { printer, unnumbered: VecDeque::new() }
     }
 
     fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a FollowedEvent>) -> Result<(), CliError> {
-        if self.as_json {
-            return events.into_iter().try_for_each(|event| screen::put(&format!("{}\n", event.text)));
-        }
-        self.clock.go_on();
-        let mut rows = Vec::new();
-        for event in events {
-            if !self.is_known(&event.document) {
-                rows.push(cells(&event.document, &self.clock, self.screen));
-            }
-        }
-        screen::put(&self.table.add(rows))
+        let as_json = self.printer.as_json;
+        let new: Vec<_> = events.into_iter().filter(|event| as_json || !self.is_known(&event.document)).collect();
+        let json = |event: &&FollowedEvent| event.text.to_string();
+        self.printer.print(new.into_iter(), json, |event, clock, to| Some(cells(&event.document, clock, to)))
     }
 
     /// Whether an event was already printed without its number.
@@ -558,7 +581,8 @@ mod tests {
     fn late_numbered_event_is_printed_once() {
         let clock = Clock::stopped("2026-01-02T03:04:05Z");
         let table = table(&clock, Screen::None);
-        let mut printer = Printer { as_json: false, screen: Screen::None, clock, table, unnumbered: VecDeque::new() };
+        let printer = EventPrinter { as_json: false, to: Screen::None, clock, table };
+        let mut printer = Printer { printer, unnumbered: VecDeque::new() };
         let mut check = |seq: Option<u64>, key: &str, expect: bool| {
             let event = event(json!({"seq": seq, "event_type": "a", "key": key}));
             assert_eq!(printer.is_known(&event), expect, "{seq:?} {key}");

@@ -16,11 +16,12 @@ use super::super::{CliError, Done, say};
 use super::{follow, print_json};
 use crate::api::{Request, RequestList, WhichRequests};
 use crate::config::Environment;
-use crate::control::{RequestOrigin, session_of_request, sort_by_arrival};
+use crate::control::{RequestOrigin, session_of_request};
 use crate::engine::answers_nothing;
 use crate::hub;
 use crate::requests::answer::outcome_word;
 use crate::requests::view::answer_until;
+use crate::sessions::inbox;
 use crate::sessions::request_names::ShortNames;
 use crate::store::{ChoiceError, Found, Otherwise, full_name, label};
 
@@ -72,14 +73,13 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let name = arguments.common.session.name();
     let named = select_session::is_named(name, environment);
     let sessions = sessions(name, which, environment)?;
-    let looked = select_session::at_once(&sessions, |session| requests(session, which).map_err(CliError::from));
-    let (listed, status) = select_session::reported(&sessions, looked.into_iter())?;
-    let listed =
-        listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| ListedRequest::of(session, row)));
+    let each: Vec<&Found> = sessions.iter().collect();
+    let (listed, silent) = inbox(&each, |session| requests(session, which).map_err(CliError::from));
+    let status = select_session::failed(each.len(), silent.into_iter().map(|(_, error)| error))?;
+    let listed = listed.into_iter().map(|(session, row)| ListedRequest::of(session, row));
     let is_meant =
         |listed: &ListedRequest<'_>| is_recent(&listed.row.requested_at) && (!arguments.is_here || listed.is_here());
     let mut listed: Vec<ListedRequest<'_>> = listed.filter(is_meant).collect();
-    sort_by_arrival(&mut listed, |one| one.session.id.clone(), |one| one.row.requested_at.clone());
     name_all(&mut listed);
     say_if_down(sessions.iter().map(|session| {
         let is_its = |one: &&ListedRequest<'_>| one.session.id == session.id && one.row.is_pending();
