@@ -5,6 +5,7 @@ use std::error::Error as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use async_nats::Message;
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -16,7 +17,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::connection::{self, ACK_WAIT_MAX, AtFirst, ConnectError, Connection, Member};
+use super::connection::{self, ACK_WAIT_MAX, AtFirst, ConnectError, Connection, Member, in_words};
 use super::stored::{Messages, ReadError, Start, Stored};
 use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, PENDING_BUCKET};
 use super::wire::{self, EventMessage, Failure, HostDocument, Later, PendingDocument, Question, Reply};
@@ -199,21 +200,8 @@ impl Client {
 
     async fn asked(&self, host: &str, question: &Question) -> Result<Value, AskError> {
         let subject = subject::question(host, question.mode(), &self.user);
-        let refused = self.connection.refusal_of(&subject);
-        let request = Request::new().payload(wire::bytes(question).into()).timeout(Some(QUESTION_WAIT_MAX));
-        let replied = tokio::select! {
-            replied = timeout(QUESTION_WAIT_MAX, self.connection.client.send_request(subject.clone(), request)) => {
-                replied.map_err(|_| AskError::TooSlow)?
-            }
-            why = refused => return Err(AskError::Refused(why)),
-        };
-        let message = replied.map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => AskError::Offline,
-            RequestErrorKind::TimedOut => AskError::TooSlow,
-            RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
-                AskError::Broken(error.to_string())
-            }
-        })?;
+        let request = Request::new().payload(wire::bytes(question).into());
+        let message = reply_to(&self.connection, subject, request).await?;
         let document = Reply::read(&message.payload).map_err(AskError::Failed)?;
         match document.is_object() {
             true => Ok(document),
@@ -280,16 +268,29 @@ impl Client {
     }
 }
 
+/// Sends a request, and waits for its reply.
+pub(super) async fn reply_to(connection: &Connection, subject: String, request: Request) -> Result<Message, AskError> {
+    let refused = connection.refusal_of(&subject);
+    let request = request.timeout(Some(QUESTION_WAIT_MAX));
+    let replied = tokio::select! {
+        replied = timeout(QUESTION_WAIT_MAX, connection.client.send_request(subject.clone(), request)) => replied,
+        why = refused => return Err(AskError::Refused(why)),
+    };
+    replied.map_err(|_| AskError::TooSlow)?.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => AskError::Offline,
+        RequestErrorKind::TimedOut => AskError::TooSlow,
+        RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
+            AskError::Broken(error.to_string())
+        }
+    })
+}
+
 /// Why an answer was not left, or may not have been.
 fn not_left(error: &PublishError) -> String {
     let full = [ErrorCode::STREAM_STORE_FAILED, ErrorCode::INSUFFICIENT_RESOURCES];
     let refusal = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     match (error.kind(), refusal) {
-        (PublishErrorKind::StreamNotFound, _) => {
-            format!(
-                "the server has no stream {LATER_STREAM}; run `codex-shim fleet check --set-up` once; nothing was left"
-            )
-        }
+        (PublishErrorKind::StreamNotFound, _) => format!("{}; nothing was left", in_words(error, LATER_STREAM)),
         (_, Some(refusal)) if full.contains(&refusal.error_code()) => format!(
             "the stream {LATER_STREAM} is full, so nothing was left: {refusal}; it forgets an answer after 7 days, or if the \
              administrator deletes it; answer when the host is back"
@@ -299,10 +300,7 @@ fn not_left(error: &PublishError) -> String {
         (PublishErrorKind::MaxPayloadExceeded | PublishErrorKind::MaxAckPending, None) => {
             format!("{error}; nothing was left")
         }
-        (
-            PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence | PublishErrorKind::Other,
-            None,
-        ) => error.to_string(),
+        (_, None) => error.to_string(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
-use async_nats::jetstream::context::PublishError;
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, publish::PublishAck};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
@@ -108,6 +108,24 @@ pub(super) async fn stored(
 ) -> Option<Result<PublishAck, PublishError>> {
     let stored = async { jetstream.send_publish(subject, message).await?.await };
     tokio::time::timeout(ACK_WAIT_MAX, stored).await.ok()
+}
+
+/// Why a message was not stored.
+pub(super) fn in_words(error: &PublishError, stream: &str) -> String {
+    match error.kind() {
+        PublishErrorKind::StreamNotFound => {
+            format!("the server has no stream {stream}; run `codex-shim fleet check --set-up` once")
+        }
+        PublishErrorKind::TimedOut => {
+            "the server does not acknowledge; see `codex-shim fleet check` for what these credentials may do".to_owned()
+        }
+        PublishErrorKind::WrongLastMessageId
+        | PublishErrorKind::WrongLastSequence
+        | PublishErrorKind::BrokenPipe
+        | PublishErrorKind::MaxAckPending
+        | PublishErrorKind::MaxPayloadExceeded
+        | PublishErrorKind::Other => error.to_string(),
+    }
 }
 
 impl Connection {
@@ -260,13 +278,13 @@ impl Member {
             | ConnectErrorKind::Authentication
             | ConnectErrorKind::AuthorizationViolation
             | ConnectErrorKind::Tls
-            | ConnectErrorKind::MaxReconnects) => failed(in_words(kind, &error)),
+            | ConnectErrorKind::MaxReconnects) => failed(not_connected(kind, &error)),
         })?;
         Ok(Connection { client, link, refusal, trouble })
     }
 }
 
-fn in_words(kind: ConnectErrorKind, error: &impl fmt::Display) -> String {
+fn not_connected(kind: ConnectErrorKind, error: &impl fmt::Display) -> String {
     match kind {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             "the server refuses these credentials; check fleet.creds and fleet.user".to_owned()

@@ -4,19 +4,16 @@
 use std::time::{Duration, Instant};
 
 use async_nats::HeaderMap;
-use async_nats::client::{Request, RequestErrorKind};
+use async_nats::client::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-use super::client::ClientError;
+use super::client::{AskError, ClientError, QUESTION_WAIT_MAX as ANSWER_WAIT_MAX, reply_to};
 use super::connection::{AtFirst, Connection, Member};
 use super::subject::{self, ALL_EVENTS, ALL_LATER, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, Mode, PENDING_BUCKET};
-use super::wire::MESSAGE_BYTES_MAX;
-
-/// How long the server may take for one answer.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+use super::wire::{Failure, MESSAGE_BYTES_MAX};
 
 /// How long a refusal of a subscription may come after the answer to a later question: the client reports it by another way.
 const REFUSAL_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -353,11 +350,11 @@ impl Probe {
         for (rule, name, attempt) in tries {
             let outcome = match attempt {
                 Publish(to) => self.publishes(&to).await,
-                Ask(mode) => match self.asks(mode).await {
+                Ask(mode) => {
+                    let outcome = self.asks(mode).await;
                     // No agent has the name that the probe used.
-                    Outcome::Nobody => Outcome::Admitted,
-                    outcome => outcome,
-                },
+                    if outcome == Outcome::Nobody { Outcome::Admitted } else { outcome }
+                }
                 Read(stream) => self.reads(&stream).await,
                 Listen(to) => self.listens(&to).await,
                 ChangeStream => self.changes_a_stream().await,
@@ -444,25 +441,13 @@ impl Probe {
 
     /// Sends a message; returns its answer or its outcome.
     async fn request(&self, to: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Outcome> {
-        let mut refusal = self.connection.refusal.clone();
-        refusal.mark_unchanged();
-        let request = Request::new().headers(headers).payload(body.into()).timeout(Some(ANSWER_WAIT_MAX));
-        let late = || Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs()));
-        let answered = tokio::select! {
-            answered = timeout(ANSWER_WAIT_MAX, self.connection.client.send_request(to.to_owned(), request)) => {
-                answered.map_err(|_| late())?
-            }
-            _ = refusal.changed() => return Err(Outcome::Refused),
-        };
-        match answered {
+        let request = Request::new().headers(headers).payload(body.into());
+        match reply_to(&self.connection, to.to_owned(), request).await {
             Ok(message) => Ok(message.payload.to_vec()),
-            Err(error) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => Outcome::Nobody,
-                RequestErrorKind::TimedOut => late(),
-                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
-                    Outcome::Failed(error.to_string())
-                }
-            }),
+            Err(AskError::Refused(_)) => Err(Outcome::Refused),
+            Err(AskError::Offline) => Err(Outcome::Nobody),
+            Err(AskError::TooSlow) => Err(Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs()))),
+            Err(AskError::Broken(why) | AskError::Failed(Failure { message: why, .. })) => Err(Outcome::Failed(why)),
         }
     }
 }

@@ -149,9 +149,9 @@ impl Recording {
                 Begin::Nowhere => break,
             };
             let read = |takes: Takes<'_>| self.from(start, ALL, takes);
-            match last_match(matcher, from, &place(number), BEYOND_MAX, read)? {
-                Matched::Nothing => {}
-                found => return Ok(found),
+            let matched = last_match(matcher, from, &place(number), BEYOND_MAX, read)?;
+            if matched != Matched::Nothing {
+                return Ok(matched);
             }
             known = events;
             if is_last {
@@ -215,11 +215,11 @@ impl Recording {
     }
 
     fn follow_until(&self, epoch: u64, teller: &Teller, ended: &Receiver<()>) -> Result<(), Gone> {
-        let (mut feed, mut last) = loop {
+        let (mut feed, mut start) = loop {
             match self.restored(ended) {
-                Ok(Some((feed, last, timeline))) => {
+                Ok(Some((feed, start, timeline))) => {
                     teller.tell(News::Restored { epoch, timeline: Box::new(timeline) })?;
-                    break (feed, last);
+                    break (feed, start);
                 }
                 Ok(None) => return Ok(()),
                 Err(error) => failed(&error, teller)?,
@@ -230,12 +230,9 @@ impl Recording {
         };
         loop {
             let mut events = Vec::new();
-            let wait = match self.page(&Start::After(last)) {
-                Ok(page) => {
-                    page.iter().for_each(|stored| feed_with(&mut feed, stored, &mut events));
-                    last = page.last().map_or(last, |stored| stored.number);
-                    if page.is_empty() { LOOK_EVERY } else { Duration::ZERO }
-                }
+            let wait = match self.read_on(&mut start, &mut feed, &mut events) {
+                Ok(true) => Duration::ZERO,
+                Ok(false) => LOOK_EVERY,
                 Err(error) => {
                     failed(&error, teller)?;
                     AGAIN_AFTER
@@ -250,33 +247,39 @@ impl Recording {
         }
     }
 
-    /// The last entries, the number of the last message, and the state after it; `None` if the view is gone.
-    fn restored(&self, ended: &Receiver<()>) -> io::Result<Option<(Feed, u64, Timeline)>> {
+    /// Reads a page and goes behind it. False if there are no more messages.
+    fn read_on(&self, start: &mut Start, feed: &mut Feed, events: &mut Vec<SessionEvent>) -> io::Result<bool> {
+        let page = self.page(start)?;
+        page.iter().for_each(|stored| feed_with(feed, stored, events));
+        page.last().into_iter().for_each(|last| *start = Start::After(last.number));
+        Ok(!page.is_empty())
+    }
+
+    /// The last entries, the place behind the last message, and the state there; `None` if the view is gone.
+    fn restored(&self, ended: &Receiver<()>) -> io::Result<Option<(Feed, Start, Timeline)>> {
         let now = SystemTime::now();
-        for start in attempts(now) {
+        for mut start in attempts(now) {
             let is_whole = start == Start::After(0);
-            let (mut feed, mut timeline, mut last) = (Feed::default(), Timeline::default(), 0);
-            let (mut start, mut events) = (start, Vec::new());
+            let (mut feed, mut timeline, mut events) = (Feed::default(), Timeline::default(), Vec::new());
             loop {
                 if is_over(ended, Duration::ZERO) {
                     return Ok(None);
                 }
-                let page = self.page(&start)?;
-                let Some(stored) = page.last() else { break };
-                last = stored.number;
-                start = Start::After(last);
-                page.iter().for_each(|stored| feed_with(&mut feed, stored, &mut events));
+                if !self.read_on(&mut start, &mut feed, &mut events)? {
+                    break;
+                }
                 events.drain(..).for_each(|event| timeline.take(&event));
             }
             if timeline.entries().len() < PAGE_ENTRIES && !is_whole {
                 continue;
             }
             timeline.has_older |= !is_whole;
+            let last = if let Start::After(number) = start { number } else { 0 };
             if let Some(left_out) = self.left_out {
                 let what = Happening::Gap { lines: 0, reason: left_out.to_owned() };
                 timeline.take(&SessionEvent { at: place(last), at_us: us(now), what });
             }
-            return Ok(Some((feed, last, timeline)));
+            return Ok(Some((feed, Start::After(last), timeline)));
         }
         unreachable!("BUG: the last attempt has everything")
     }

@@ -13,11 +13,10 @@ use tokio::time::{sleep, timeout};
 
 use super::claim::{Act, Claim, Fate, Next, SEEN_EVERY, Standing};
 use super::cursors::NameFile;
-use super::ship::in_words;
 use super::told::Trouble;
 use super::{Shared, locked};
 use crate::control::sort_by_arrival;
-use crate::fleet::connection::{Link, backoff, stored};
+use crate::fleet::connection::{Link, backoff, in_words, stored};
 use crate::fleet::level;
 use crate::fleet::subject::{HOSTS_BUCKET, PENDING_BUCKET, key, stream_of};
 use crate::fleet::wire::{self, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, PendingRow, VERSION};
@@ -125,7 +124,7 @@ async fn store_description(shared: &Shared, sent: &Sent) -> Fate {
     {
         return Fate::Overtaken(number);
     }
-    let why = in_words(error.kind(), &error, &stream_of(HOSTS_BUCKET));
+    let why = in_words(&error, &stream_of(HOSTS_BUCKET));
     shared.tell(Trouble::Description, &format!("this host is not described: {why}; trying again"));
     Fate::Unknown
 }
@@ -192,7 +191,7 @@ pub(super) async fn list_pending(shared: &Arc<Shared>) {
                 sleep(SETTLES_AFTER).await;
                 continue;
             }
-            Some(Err(error)) => in_words(error.kind(), &error, &stream_of(PENDING_BUCKET)),
+            Some(Err(error)) => in_words(&error, &stream_of(PENDING_BUCKET)),
             None => "the server does not acknowledge".to_owned(),
         };
         shared.tell(Trouble::Pending, &format!("the pending requests are not listed: {why}; trying again"));

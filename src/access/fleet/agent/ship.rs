@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
+use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::message::PublishMessage;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
@@ -17,7 +17,7 @@ use super::page::{Of, Outgoing, is_last, is_unreadable, outgoing, query};
 use super::told::Trouble;
 use super::{Shared, locked};
 use crate::control::client::{self, ClientError};
-use crate::fleet::connection::{ACK_WAIT_MAX, Link, backoff};
+use crate::fleet::connection::{ACK_WAIT_MAX, Link, backoff, in_words};
 use crate::fleet::subject;
 use crate::sessions::source::end_of_journal;
 use crate::sessions::stopped::Read;
@@ -193,28 +193,11 @@ async fn publish(shared: &Shared, found: &Found, outgoing: Vec<Outgoing>) -> (Op
         };
         match acknowledged {
             Ok(Ok(_)) => stored = Some(cursor),
-            Ok(Err(error)) => return (stored, Some(in_words(error.kind(), &error, subject::EVENTS_STREAM))),
+            Ok(Err(error)) => return (stored, Some(in_words(&error, subject::EVENTS_STREAM))),
             Err(_) => return (stored, Some("the server does not acknowledge".to_owned())),
         }
     }
     (stored, failure)
-}
-
-pub(super) fn in_words(kind: PublishErrorKind, error: &impl std::fmt::Display, stream: &str) -> String {
-    match kind {
-        PublishErrorKind::StreamNotFound => {
-            format!("the server has no stream {stream}; run `codex-shim fleet check --set-up` once")
-        }
-        PublishErrorKind::TimedOut => {
-            "the server does not acknowledge; see `codex-shim fleet check` for what these credentials may do".to_owned()
-        }
-        PublishErrorKind::WrongLastMessageId
-        | PublishErrorKind::WrongLastSequence
-        | PublishErrorKind::BrokenPipe
-        | PublishErrorKind::MaxAckPending
-        | PublishErrorKind::MaxPayloadExceeded
-        | PublishErrorKind::Other => error.to_string(),
-    }
 }
 
 /// Notices that a relay has recorded something, by the end of its journal.

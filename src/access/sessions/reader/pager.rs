@@ -88,9 +88,9 @@ impl Pager {
         if let Spot::Recorded(at) = &from.at {
             for segment in segments(&self.dir).iter().filter(|segment| **segment <= at.segment).rev() {
                 let read = |takes: Takes<'_>| self.from(segment, Stays::InSegment, takes);
-                match last_match(matcher, from, at, usize::MAX, read)? {
-                    Matched::Nothing => {}
-                    found => return Ok(found),
+                let matched = last_match(matcher, from, at, usize::MAX, read)?;
+                if matched != Matched::Nothing {
+                    return Ok(matched);
                 }
             }
         }
@@ -99,9 +99,9 @@ impl Pager {
 
     fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
         if let Some(id) = kept_id(&from.at) {
-            match self.find_kept(matcher, id, Way::Forward) {
-                Matched::Nothing => {}
-                found => return Ok(found),
+            let matched = self.find_kept(matcher, id, Way::Forward);
+            if matched != Matched::Nothing {
+                return Ok(matched);
             }
         }
         let is_ahead = |segment: &SegmentName| match &from.at {
@@ -110,9 +110,9 @@ impl Pager {
         };
         for segment in segments(&self.dir).iter().filter(|segment| is_ahead(segment)) {
             let read = |takes: Takes<'_>| self.from(segment, Stays::InSegment, takes);
-            match first_match(matcher, from, read)?.0 {
-                Matched::Nothing => {}
-                found => return Ok(found),
+            let matched = first_match(matcher, from, read)?.0;
+            if matched != Matched::Nothing {
+                return Ok(matched);
             }
         }
         Ok(Matched::Nothing)
