@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::files::Folder;
-use crate::fleet::wire::Waited;
+use crate::fleet::wire::{Waited, bytes};
 use crate::requests::given::Decision;
 
 /// The folder below the home.
@@ -142,7 +142,7 @@ impl NameFile {
     ///
     /// The file cannot be written.
     pub(super) fn save(&self, home: &Path) -> io::Result<()> {
-        Folder::make(&home.join(FOLDER))?.put(NAME_FILE, &serde_json::to_vec(self).expect("BUG: plain data is JSON"))
+        Folder::make(&home.join(FOLDER))?.put(NAME_FILE, &bytes(self))
     }
 
     /// Whether another agent with the name was noticed within this time.
@@ -192,7 +192,7 @@ impl Cursors {
     ///
     /// The file cannot be written; the one that was there is unchanged.
     pub(super) fn save(&self, home: &Path) -> io::Result<()> {
-        Folder::make(&home.join(FOLDER))?.put(FILE, &serde_json::to_vec(self).expect("BUG: plain data is JSON"))
+        Folder::make(&home.join(FOLDER))?.put(FILE, &bytes(self))
     }
 
     /// Why no further decision of this user on this request may be held.

@@ -22,7 +22,7 @@ mod told;
 mod usage;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
 use crate::config::{Environment, Flags, Settings};
 use crate::control::runtime_of_calls;
-use crate::files::{Access, Folder};
+use crate::files::Folder;
 use crate::os::signals::Signals;
 use crate::sessions::door::Door;
 use crate::sessions::stopped::Read;
@@ -436,10 +436,5 @@ fn lock(home: &Path) -> Result<File, AgentError> {
     let path = home.join(cursors::FOLDER);
     let failed = |source| AgentError::Home { path: path.clone(), source };
     let folder = Folder::make_home(home).and_then(|_| Folder::make(&path)).map_err(failed)?;
-    let lock = folder.open(LOCK_FILE, Access::Create).map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(AgentError::Running),
-        Err(TryLockError::Error(source)) => Err(failed(source)),
-    }
+    folder.lock(LOCK_FILE).map_err(failed)?.ok_or(AgentError::Running)
 }
