@@ -25,7 +25,7 @@ pub fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T + Sync) 
     looked.into_iter().map(|(_, result)| result).collect()
 }
 
-/// The sessions that have something, with it, and those that could not be read.
+/// The sessions with a result, and the unreadable ones with their errors.
 pub type ReadEach<S, T, E> = (Vec<(S, T)>, Vec<(S, E)>);
 
 /// Reads sessions, several at the same time.

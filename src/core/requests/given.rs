@@ -1,4 +1,4 @@
-//! An answer as a user gives it, on a command line or to a host of a fleet. Whoever has the whole request makes the body of it.
+//! An answer as a user gives it, on a command line or to a host of a fleet. The holder of the whole request makes the body of it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What is looked for in a stretch of a recording that is read forwards: a page, an entry or a match. Pure.
+//! Finds a page, an entry or a match in a stretch of a recording that is read forwards. Pure.
 //!
 //! The reader of a recording begins somewhere before the place in question, because the meaning of an event depends on earlier
 //! ones, and hands over one event after the other. Behind the place, events complete the entries that are still open.

@@ -9,8 +9,8 @@ use super::super::requests::{By, GivenFlags, SureFlag, make_sure, outcome, print
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST};
 use super::{
-    Format, HostTarget, ask, complain, connect, exits, failed, host_named, hosts_of, not_read, not_valid, offline,
-    read, tell, text, with_host,
+    Format, HostTarget, ask, complain, connect, exits, failed, known, not_read, not_valid, offline, read, tell, text,
+    with_host,
 };
 use crate::api::{RequestDocument, Responded};
 use crate::config::{Environment, FleetLevel, parse_duration};
@@ -190,11 +190,10 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
     let document = match client.ask(host, &asked) {
         Ok(document) => document,
         Err(AskError::Offline) => {
-            let hosts = hosts_of(&client)?;
-            let known = host_named(&hosts, host)?;
+            let known = known(&client, host)?;
             return match given {
                 Given::Decision(decision) if arguments.when_back => leave(&client, arguments, decision, as_json),
-                Given::Decision(_) | Given::Texts { .. } | Given::Whole { .. } => Err(offline(known)),
+                Given::Decision(_) | Given::Texts { .. } | Given::Whole { .. } => Err(offline(&known)),
             };
         }
         Err(error @ AskError::TooSlow) => {

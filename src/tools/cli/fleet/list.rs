@@ -9,7 +9,7 @@ use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, say, sessions_tool};
-use super::{Format, ask, complain, connect, failed, host_named, hosts_of, not_read, tell, text, with_host};
+use super::{Format, ask, complain, connect, failed, hosts_of, known, not_read, tell, text, with_host};
 use crate::api::{ListedSession, Request};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
@@ -226,9 +226,9 @@ fn lines(rows: &[Request]) -> Vec<(&str, &str, &Request)> {
 fn pending_rows(client: &Client, host: Option<&str>) -> Result<Vec<Value>, CliError> {
     let hosts = hosts_of(client)?;
     if let Some(named) = host {
-        let host = host_named(&hosts, named)?;
+        let host = known(client, named)?;
         if !host.is_online {
-            return Err(super::offline(host));
+            return Err(super::offline(&host));
         }
     }
     let mut rows = Vec::new();

@@ -91,9 +91,11 @@ fn not_read(error: ClientError) -> CliError {
     CliError::failed(error.to_string())
 }
 
-/// The host with this name among all that were ever seen.
-fn host_named<'a>(hosts: &'a [Host], name: &str) -> Result<&'a Host, CliError> {
-    hosts.iter().find(|host| host.name() == name).ok_or_else(|| {
+/// The host with this name.
+fn known(client: &Client, name: &str) -> Result<Host, CliError> {
+    let host = client.host(name).map_err(not_read)?;
+    complain(client);
+    host.ok_or_else(|| {
         let message = format!("no host `{name}` was ever in this fleet");
         exits(NO_SUCH_HOST, message).with_remedy("see `codex-shim fleet hosts`")
     })
@@ -118,10 +120,7 @@ fn ask(client: &Client, host: &str, question: &Question) -> Result<Value, CliErr
 
 fn not_answered(client: &Client, host: &str, error: &AskError) -> CliError {
     let AskError::Offline = error else { return failed(host, error) };
-    match hosts_of(client).and_then(|hosts| host_named(&hosts, host).cloned()) {
-        Ok(host) => offline(&host),
-        Err(error) => error,
-    }
+    known(client, host).map_or_else(|error| error, |host| offline(&host))
 }
 
 /// The host is away.

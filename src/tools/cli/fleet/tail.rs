@@ -119,7 +119,7 @@ fn ago(before: Duration) -> SystemTime {
     SystemTime::now() - before
 }
 
-/// The last `count` events from the first start on that has so many, and the start of those that follow.
+/// The last `count` events, and the start of the following ones. Uses the first start with so many events behind it.
 fn last_events(
     client: &Client,
     host: Option<&str>,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::requests::{Awaited, Look, ToldOf, TurnEnd, wait_for};
 use super::super::screen;
 use super::super::{CliError, Done, NOT_RUNNING};
-use super::{failed, host_named, hosts_of, not_read, offline, read, tell, text, with_host};
+use super::{known, not_answered, not_read, read, tell, text, with_host};
 use crate::api::RequestList;
 use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, session_rows};
 
@@ -72,8 +72,7 @@ impl<'a> Before<'a> {
         session: &'a str,
         since: SystemTime,
     ) -> Result<Before<'a>, CliError> {
-        let hosts = hosts_of(client)?;
-        let known = host_named(&hosts, host)?;
+        let known = known(client, host)?;
         let seen_at = humantime::parse_rfc3339(&known.seen_at).map_err(|_| {
             CliError::failed(format!("host {host}: the server does not say when it was seen, so nothing is sent"))
         })?;
@@ -85,7 +84,7 @@ impl<'a> Before<'a> {
         Ok(Before { client, host, session, seen_at, is_summary: known.is_summary(), runs })
     }
 
-    /// Waits until the turn that has taken the message has ended, or the time `left` is over, and prints what is known of its end.
+    /// Waits for the end of the turn that has taken the message, at most for the time `left`, and prints it.
     pub(super) fn wait(mut self, turn: &Value, left: impl Fn() -> Option<Duration>, as_json: bool) -> Done {
         let before = if turn["steered"] == true { JOINED_BEGINS_BEFORE } else { BEGINS_BEFORE };
         let events = TurnEvents::of(text(turn, "thread_id"), text(turn, "turn_id"), std::mem::take(&mut self.runs));
@@ -167,7 +166,7 @@ impl Wait<'_> {
         CliError::exits(error.exit, screen::plain(&message)).with_remedy(screen::plain(&self.late()))
     }
 
-    /// Where the messages of the turn are.
+    /// The command for the messages of the turn.
     fn on_host(&self) -> String {
         screen::plain(&format!("see `codex-shim transcript {}` on that host", text(self.turn, "thread_id")))
     }
@@ -178,13 +177,7 @@ impl Wait<'_> {
         let sessions = match self.of.client.ask(host, &Question::Sessions { v: VERSION }) {
             Ok(document) => document,
             Err(error) if is_passing(&error) && is_short(&mut self.silent_since) => return Ok(None),
-            Err(error) => {
-                let why = match (&error, self.of.client.host(host)) {
-                    (AskError::Offline, Ok(Some(known))) => offline(&known),
-                    (_, _) => failed(host, &error),
-                };
-                return Err(self.given_up(&why));
-            }
+            Err(error) => return Err(self.given_up(&not_answered(self.of.client, host, &error))),
         };
         let Some(row) = session_rows(&sessions).into_iter().find(|row| row.session_id == session) else {
             // It may be listed again.
