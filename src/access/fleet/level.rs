@@ -1,7 +1,7 @@
 //! Decides what leaves the machine at each level. Pure. An agent publishes only values from this module.
 //!
-//! With [`FleetLevel::Summary`] only the [`Members`] that are listed here leave it: what happened, when and where, but no output, no diff
-//! and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
+//! With [`FleetLevel::Summary`] only the members in the lists here ([`MayLeave`]) leave it: what happened, when and where, but no
+//! output, no diff and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -30,21 +30,21 @@ enum As {
 }
 
 /// The members of a document that may leave at the level `summary`, by their paths. Each other member stays.
-type Members = &'static [(As, &'static str)];
+type MayLeave = &'static [(As, &'static str)];
 
-const EVENT: Members = &[(
+const EVENT: MayLeave = &[(
     As::Word,
     "seq session_id generation timestamp event_type thread_id turn_id item_id delta_count persisted epoch",
 )];
 
 /// Of an event's payload.
-const PAYLOAD: Members = &[(
+const PAYLOAD: MayLeave = &[(
     As::Fact,
     "adopted item.type item.id item.status item.exitCode item.durationMs turn.id turn.status status.type status request_id source \
      error_code lines after_seq up_to_seq version exit_code conn tokenUsage.total.totalTokens",
 )];
 
-const REQUEST: Members = &[
+const REQUEST: MayLeave = &[
     (
         As::Word,
         "request_id session_id process_generation request_method request_type thread_id turn_id item_id requested_at expires_at \
@@ -54,33 +54,33 @@ const REQUEST: Members = &[
 ];
 
 /// Of a request's payload.
-const REQUEST_PAYLOAD: Members = &[(As::Word, "itemId"), (As::Line, "command cwd")];
+const REQUEST_PAYLOAD: MayLeave = &[(As::Word, "itemId"), (As::Line, "command cwd")];
 
-const ANSWER: Members = &[(As::Word, "at source won"), (As::Name, "by")];
+const ANSWER: MayLeave = &[(As::Word, "at source won"), (As::Name, "by")];
 
-const SESSION: Members = &[(As::Word, "session_id short_id live state since pid"), (As::Line, "name cwd")];
+const SESSION: MayLeave = &[(As::Word, "session_id short_id live state since pid"), (As::Line, "name cwd")];
 
 /// Of the session of a request, in a list and alone.
-const SESSION_OF_REQUEST: Members = &[(As::Word, "session_id live"), (As::Line, "name cwd client")];
-const SESSION_OF_ONE: Members = &[(As::Needed, "session_id"), (As::Line, "name")];
+const SESSION_OF_REQUEST: MayLeave = &[(As::Word, "session_id live"), (As::Line, "name cwd client")];
+const SESSION_OF_ONE: MayLeave = &[(As::Needed, "session_id"), (As::Line, "name")];
 
 /// Of what a relay says of a message or an interrupted turn.
-const DONE: Members = &[(As::Word, "ok turn_id thread_id steered")];
+const DONE: MayLeave = &[(As::Word, "ok turn_id thread_id steered")];
 
 /// Of the description of the host, and of an outcome in it.
-const HOST: Members =
+const HOST: MayLeave =
     &[(As::Needed, "since"), (As::Line, "v host version level seen_at agent sessions pending others")];
-const WAITED: Members = &[(As::Needed, "request at outcome"), (As::Line, "user")];
+const WAITED: MayLeave = &[(As::Needed, "request at outcome"), (As::Line, "user")];
 
 /// Of the list of its pending requests, and of a row in it.
-const PENDING: Members = &[(As::Line, "v host more")];
-const PENDING_ROW: Members = &[
+const PENDING: MayLeave = &[(As::Line, "v host more")];
+const PENDING_ROW: MayLeave = &[
     (As::Needed, "session_id request_id request_method request_type thread_id requested_at expires_at"),
     (As::Line, "session_name summary"),
 ];
 
 /// Of a sum of the usage.
-const USAGE: Members = &[
+const USAGE: MayLeave = &[
     (As::Needed, "session_id"),
     (
         As::Line,
@@ -164,7 +164,7 @@ impl As {
 }
 
 /// The members that may leave.
-fn picked(document: &Value, members: Members) -> Map<String, Value> {
+fn picked(document: &Value, members: MayLeave) -> Map<String, Value> {
     let mut left = Map::new();
     for (how, paths) in members {
         paths.split_ascii_whitespace().for_each(|path| put(&mut left, document, path, *how));
@@ -186,7 +186,7 @@ fn put(left: &mut Map<String, Value>, from: &Value, path: &str, how: As) {
     left.extend(Some(below).filter(|below| *below != json!({})).map(|below| (name.to_owned(), below)));
 }
 
-fn at_level(document: &impl Serialize, members: Members, level: FleetLevel) -> Value {
+fn at_level(document: &impl Serialize, members: MayLeave, level: FleetLevel) -> Value {
     match level {
         FleetLevel::Full => masked(&json!(document)),
         FleetLevel::Summary => Value::Object(picked(&json!(document), members)),
@@ -194,7 +194,12 @@ fn at_level(document: &impl Serialize, members: Members, level: FleetLevel) -> V
 }
 
 /// [`at_level`] of a document with the rows `name`.
-fn with_rows(document: &impl Serialize, members: Members, (name, of_row): (&str, Members), level: FleetLevel) -> Value {
+fn with_rows(
+    document: &impl Serialize,
+    members: MayLeave,
+    (name, of_row): (&str, MayLeave),
+    level: FleetLevel,
+) -> Value {
     let mut left = at_level(document, members, level);
     if let (FleetLevel::Summary, Some(Value::Array(rows))) = (level, json!(document).get(name)) {
         left[name] = rows.iter().map(|row| at_level(row, of_row, level)).collect();
@@ -552,7 +557,7 @@ mod tests {
     #[test]
     fn sentences_in_the_place_of_ids_stay() {
         let sentence = "a SECRETWORD here";
-        let named = |members: Members| {
+        let named = |members: MayLeave| {
             let names = members.iter().flat_map(|(_, names)| names.split_ascii_whitespace());
             Value::Object(names.map(|name| (name.to_owned(), json!(sentence))).collect())
         };

@@ -40,7 +40,7 @@ pub use client::{AskError, Client, ClientError, Host, StoredEvent};
 pub use connection::{ConnectError, Member};
 pub use follow::Reader;
 pub use found::{found, front, session_rows};
-pub use probe::{Keeping, Outcome, Probe, Role, Rule, StreamPlan, StreamState, plans};
+pub use probe::{Keeping, Outcome, Permission, Probe, Role, StreamPlan, StreamState, plans};
 pub use stored::Start;
 pub use subject::{in_permissions, is_plain_id, name_of};
 pub use turn::{Runs, TurnEnded, TurnEvents};

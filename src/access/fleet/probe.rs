@@ -71,7 +71,7 @@ pub enum Outcome {
 
 /// Whether credentials must be able to do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum Permission {
     Needed,
     Forbidden,
 }
@@ -309,9 +309,9 @@ impl Probe {
     }
 
     /// Tries what credentials with this role must be able to do, and what they must not.
-    pub async fn tries(&self, role: Role) -> Vec<(Rule, &'static str, Outcome)> {
+    pub async fn tries(&self, role: Role) -> Vec<(Permission, &'static str, Outcome)> {
         use Attempt::{Ask, ChangeStream, Listen, Publish, Read};
-        use Rule::{Forbidden, Needed};
+        use Permission::{Forbidden, Needed};
         let mut tries = match role {
             Role::Host => vec![
                 (Needed, "ship events", Publish(subject::events_of(&self.host, OTHER))),

@@ -12,7 +12,7 @@ use super::super::{CliError, Done, FAILED, say};
 use super::{Format, member, not_read};
 use crate::config::Environment;
 use crate::fleet::{
-    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Probe, Role, Rule, StreamPlan, StreamState,
+    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Permission, Probe, Role, StreamPlan, StreamState,
     in_permissions, plans,
 };
 
@@ -193,18 +193,18 @@ async fn names(probe: &Probe, member: &Member, role: Role, environment: &Environ
     Some(Check::of("each host has one agent", result))
 }
 
-fn judged((rule, name, outcome): (Rule, &str, Outcome)) -> Check {
+fn judged((rule, name, outcome): (Permission, &str, Outcome)) -> Check {
     let wrong = match (rule, outcome) {
-        (Rule::Needed, Outcome::Admitted) => return Check::of(name, Ok("may")),
-        (Rule::Forbidden, Outcome::Refused) => return Check::of(name, Ok("refused, as it should be")),
+        (Permission::Needed, Outcome::Admitted) => return Check::of(name, Ok("may")),
+        (Permission::Forbidden, Outcome::Refused) => return Check::of(name, Ok("refused, as it should be")),
         (_, Outcome::Failed(why)) => why,
-        (Rule::Needed, Outcome::Refused) => {
+        (Permission::Needed, Outcome::Refused) => {
             "the server refuses it; see its configuration in `codex-shim docs fleet`".to_owned()
         }
-        (Rule::Needed, Outcome::Nobody) => {
+        (Permission::Needed, Outcome::Nobody) => {
             "no stream takes it; run `fleet check --set-up` as the administrator".to_owned()
         }
-        (Rule::Forbidden, Outcome::Admitted | Outcome::Nobody) => {
+        (Permission::Forbidden, Outcome::Admitted | Outcome::Nobody) => {
             "the server admits it; compare its configuration with `codex-shim docs fleet`".to_owned()
         }
     };

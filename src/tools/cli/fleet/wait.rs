@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::super::requests::{Awaited, Look, ToldOf, TurnEnd, wait_for};
+use super::super::requests::{PendingTurn, ToldOf, TurnEnd, TurnProgress, wait_for};
 use super::super::screen;
 use super::super::{CliError, Done, NOT_RUNNING};
 use super::{known, not_answered, not_read, read, tell, text, with_host};
@@ -122,9 +122,9 @@ fn is_passing(error: &AskError) -> bool {
     }
 }
 
-impl Awaited for Wait<'_> {
+impl PendingTurn for Wait<'_> {
     /// Reads a page of events, and asks the host now and then.
-    fn look(&mut self) -> Result<Look, CliError> {
+    fn look(&mut self) -> Result<TurnProgress, CliError> {
         let page = match self.of.client.events_of(self.of.host, self.of.session, &self.start) {
             Ok(page) => {
                 self.unread_since = None;
@@ -139,16 +139,16 @@ impl Awaited for Wait<'_> {
             self.at_rest_since = None;
         }
         if let Some(ended) = page.iter().find_map(|stored| self.events.take(stored.message.as_ref()?)) {
-            return Ok(Look::Ended(self.end(ended)));
+            return Ok(TurnProgress::Ended(self.end(ended)));
         }
         if page.last().is_some_and(|last| last.more > 0) {
-            return Ok(Look::Again);
+            return Ok(TurnProgress::Again);
         }
         if self.asked_at.is_some_and(|at| at.elapsed() < ASK_EVERY) {
-            return Ok(Look::Running);
+            return Ok(TurnProgress::Running);
         }
         self.asked_at = Some(Instant::now());
-        Ok(self.ask()?.map_or(Look::Running, |ended| Look::Ended(self.end(ended))))
+        Ok(self.ask()?.map_or(TurnProgress::Running, |ended| TurnProgress::Ended(self.end(ended))))
     }
 
     fn late(&self) -> String {

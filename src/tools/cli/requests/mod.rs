@@ -31,7 +31,7 @@ pub(super) use show::{ShowRequestArguments, run_show};
 #[cfg(feature = "fleet")]
 pub(super) use show::{outcome, question, ways};
 #[cfg(feature = "fleet")]
-pub(super) use turn_end::{Awaited, Look, ToldOf, TurnEnd, WaitFlags, wait_for};
+pub(super) use turn_end::{PendingTurn, ToldOf, TurnEnd, TurnProgress, WaitFlags, wait_for};
 
 /// A session to read from, live or stopped.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {

@@ -18,7 +18,7 @@ use super::super::history::thread_named;
 use super::super::offline::{self, Read};
 use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
-use super::turn_end::{Awaited, Look, ToldOf, TurnEnd, WaitFlags, wait_for};
+use super::turn_end::{PendingTurn, ToldOf, TurnEnd, TurnProgress, WaitFlags, wait_for};
 use super::{CliError, Done, print_json, readable, running, select_session};
 use crate::api::{
     self, Command, Content, Entry, InputBody, InterruptBody, Limit, Request, SessionDocument, ThreadDocument,
@@ -445,21 +445,21 @@ impl TurnWatch {
 }
 
 impl WatchedTurn<'_> {
-    fn ended(&mut self, outcome: String, error: Option<String>) -> Result<Look, CliError> {
+    fn ended(&mut self, outcome: String, error: Option<String>) -> Result<TurnProgress, CliError> {
         let message = last_message(&mut self.watch.read, &self.reply.document)?;
-        Ok(Look::Ended(TurnEnd { turn: value_of(self.reply), outcome, error, message, unknown: None }))
+        Ok(TurnProgress::Ended(TurnEnd { turn: value_of(self.reply), outcome, error, message, unknown: None }))
     }
 }
 
-impl Awaited for WatchedTurn<'_> {
+impl PendingTurn for WatchedTurn<'_> {
     /// If the relay ends, its files say how the turn ended.
-    fn look(&mut self) -> Result<Look, CliError> {
+    fn look(&mut self) -> Result<TurnProgress, CliError> {
         let (session, turn) = (self.session, &self.reply.document);
         let (document, new) = match self.watch.look(session) {
             Ok(seen) => seen,
             // A relay that is killed breaks off its answer, and the next one may run already.
             Err(_) if self.failing_since.get_or_insert_with(Instant::now).elapsed() < SILENCE_MAX => {
-                return Ok(Look::Running);
+                return Ok(TurnProgress::Running);
             }
             Err(error) => return Err(error),
         };
@@ -472,7 +472,7 @@ impl Awaited for WatchedTurn<'_> {
         }
         // More rows may wait.
         if is_full {
-            return Ok(Look::Again);
+            return Ok(TurnProgress::Again);
         }
         let run = &self.watch.run;
         match &document {
@@ -481,7 +481,7 @@ impl Awaited for WatchedTurn<'_> {
                     let rows = offline::requests(session, WhichRequests::Pending)?;
                     self.told_of.tell(&rows, turn.thread_id.as_deref().unwrap_or_default(), "respond ");
                 }
-                Ok(Look::Running)
+                Ok(TurnProgress::Running)
             }
             None if run.is_none() => Err(CliError::not_running(session)),
             // The server is gone, and a relay that was killed has recorded no end of the turn.

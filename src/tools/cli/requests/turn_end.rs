@@ -29,15 +29,15 @@ impl WaitFlags {
 }
 
 /// A turn that is waited for.
-pub(in crate::cli) trait Awaited {
-    fn look(&mut self) -> Result<Look, CliError>;
+pub(in crate::cli) trait PendingTurn {
+    fn look(&mut self) -> Result<TurnProgress, CliError>;
 
     /// How to see more of a turn that takes too long.
     fn late(&self) -> String;
 }
 
 /// What a look at a turn has found.
-pub(in crate::cli) enum Look {
+pub(in crate::cli) enum TurnProgress {
     Ended(TurnEnd),
     /// More may be found at once.
     Again,
@@ -61,15 +61,15 @@ pub(in crate::cli) struct TurnEnd {
 
 /// Waits until a turn has ended or the time `left` is over.
 pub(in crate::cli) fn wait_for(
-    mut turn: impl Awaited,
+    mut turn: impl PendingTurn,
     look_every: Duration,
     left: impl Fn() -> Option<Duration>,
 ) -> Result<TurnEnd, CliError> {
     loop {
         match turn.look()? {
-            Look::Ended(end) => return Ok(end),
-            Look::Again => continue,
-            Look::Running => {}
+            TurnProgress::Ended(end) => return Ok(end),
+            TurnProgress::Again => continue,
+            TurnProgress::Running => {}
         }
         let left = left();
         if left.is_some_and(|left| left.is_zero()) {
