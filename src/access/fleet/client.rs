@@ -5,19 +5,23 @@ use std::error::Error as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use async_nats::Message;
 use async_nats::client::{Request, RequestErrorKind};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{self, ErrorCode};
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use super::connection::{AtFirst, ConnectError, Connection, Member};
-use super::stored::{self, ReadError, Start, Stored};
+use super::connection::{self, ACK_WAIT_MAX, AtFirst, ConnectError, Connection, Member, in_words};
+use super::stored::{Messages, ReadError, Start, Stored};
 use super::subject::{self, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, PENDING_BUCKET};
 use super::wire::{self, EventMessage, Failure, HostDocument, Later, PendingDocument, Question, Reply};
+use crate::config::FleetLevel;
 
 /// How long a host may take to reply.
 pub(super) const QUESTION_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -31,10 +35,8 @@ const QUESTIONS_MAX: usize = 64;
 /// Most hosts that are listed.
 const HOSTS_MAX: usize = 50_000;
 
-/// How long the server may take to store an answer for later.
-const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
-
 /// A connection of a user to the fleet.
+#[derive(Debug)]
 pub struct Client {
     runtime: Runtime,
     connection: Connection,
@@ -53,12 +55,41 @@ struct Complaints {
 const COMPLAINTS_MAX: usize = 1_000;
 
 /// A host, as the server knows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Host {
     pub document: HostDocument,
     /// When the server stored its description. The clock of the host does not matter.
     pub seen_at: String,
     pub is_online: bool,
+}
+
+impl Host {
+    pub fn name(&self) -> &str {
+        &self.document.host
+    }
+
+    /// Whether it sends no texts.
+    pub fn is_summary(&self) -> bool {
+        self.document.level == FleetLevel::Summary.to_string()
+    }
+
+    /// Since when it is away, in words.
+    pub fn offline(&self) -> String {
+        format!("host {} is offline since {}", self.name(), self.seen_at)
+    }
+}
+
+/// An event that the server has stored.
+#[derive(Debug, Clone)]
+pub struct StoredEvent {
+    /// Its number in the stream.
+    pub number: u64,
+    /// When the server stored it.
+    pub at: Option<SystemTime>,
+    /// How many more messages the server has behind it.
+    pub more: u64,
+    /// `None` if it is not valid.
+    pub message: Option<EventMessage>,
 }
 
 /// Why a question has no answer.
@@ -131,7 +162,8 @@ impl Client {
     /// The bucket cannot be read.
     pub fn host(&self, name: &str) -> Result<Option<Host>, ClientError> {
         let (stream, key) = (subject::stream_of(HOSTS_BUCKET), subject::key(HOSTS_BUCKET, name));
-        let read = self.runtime.block_on(stored::all(&self.connection, &stream, &key, HOSTS_MAX))?;
+        let keys = Messages { connection: &self.connection, stream: &stream, filter: &key };
+        let read = self.runtime.block_on(keys.all(HOSTS_MAX))?;
         Ok(read.into_iter().next_back().and_then(|stored| self.kept(host(stored, SystemTime::now()))))
     }
 
@@ -168,21 +200,8 @@ impl Client {
 
     async fn asked(&self, host: &str, question: &Question) -> Result<Value, AskError> {
         let subject = subject::question(host, question.mode(), &self.user);
-        let refused = self.connection.refusal_of(&subject);
-        let request = Request::new().payload(wire::bytes(question).into()).timeout(Some(QUESTION_WAIT_MAX));
-        let replied = tokio::select! {
-            replied = timeout(QUESTION_WAIT_MAX, self.connection.client.send_request(subject.clone(), request)) => {
-                replied.map_err(|_| AskError::TooSlow)?
-            }
-            why = refused => return Err(AskError::Refused(why)),
-        };
-        let message = replied.map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => AskError::Offline,
-            RequestErrorKind::TimedOut => AskError::TooSlow,
-            RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
-                AskError::Broken(error.to_string())
-            }
-        })?;
+        let request = Request::new().payload(wire::bytes(question).into());
+        let message = reply_to(&self.connection, subject, request).await?;
         let document = Reply::read(&message.payload).map_err(AskError::Failed)?;
         match document.is_object() {
             true => Ok(document),
@@ -199,20 +218,12 @@ impl Client {
         let subject = subject::later(host, &self.user);
         let refused = self.connection.refusal_of(&subject);
         self.runtime.block_on(async {
-            let jetstream = jetstream::context::ContextBuilder::new()
-                .ack_timeout(STORE_WAIT_MAX)
-                .timeout(STORE_WAIT_MAX)
-                .build(self.connection.client.clone());
-            let left = timeout(STORE_WAIT_MAX, async {
-                match jetstream.publish(subject, wire::bytes(later).into()).await {
-                    Ok(sent) => sent.await.map(drop),
-                    Err(error) => Err(error),
-                }
-            });
+            let jetstream = self.connection.jetstream(1);
+            let message = PublishMessage::build().payload(wire::bytes(later).into());
             tokio::select! {
-                left = left => match left {
-                    Ok(left) => left.map_err(|error| not_left(&error)),
-                    Err(_) => Err(not_acknowledged()),
+                left = connection::stored(&jetstream, subject, message) => match left {
+                    Some(left) => left.map(drop).map_err(|error| not_left(&error)),
+                    None => Err(not_acknowledged()),
                 },
                 why = refused => Err(format!("the server refuses: {why}; nothing was left")),
             }
@@ -220,20 +231,14 @@ impl Client {
     }
 
     /// Reads a page of the stored events of a host, or of all hosts; the last one says how many follow. An event that names another host
-    /// or session than its subject has no payload.
+    /// or session than its subject has no message.
     ///
     /// # Errors
     ///
     /// The stream cannot be read.
-    pub fn events(&self, host: Option<&str>, start: &Start) -> Result<Vec<Stored>, ClientError> {
+    pub fn events(&self, host: Option<&str>, start: &Start) -> Result<Vec<StoredEvent>, ClientError> {
         let filter = host.map_or_else(|| subject::ALL_EVENTS.to_owned(), subject::events_of_host);
-        let mut page = self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?;
-        for stored in &mut page {
-            if self.kept(own_event(stored)).is_none() {
-                stored.payload.clear();
-            }
-        }
-        Ok(page)
+        self.page(&filter, start, |stored| self.kept(own_event(stored)))
     }
 
     /// The same of one session.
@@ -241,10 +246,43 @@ impl Client {
     /// # Errors
     ///
     /// The stream cannot be read.
-    pub fn events_of(&self, host: &str, session: &str, start: &Start) -> Result<Vec<Stored>, ClientError> {
-        let filter = subject::events_of(host, session);
-        Ok(self.runtime.block_on(stored::page(&self.connection, EVENTS_STREAM, &filter, start))?)
+    pub fn events_of(&self, host: &str, session: &str, start: &Start) -> Result<Vec<StoredEvent>, ClientError> {
+        // A message that cannot be read is of a later version.
+        self.page(&subject::events_of(host, session), start, |stored| serde_json::from_slice(&stored.payload).ok())
     }
+
+    fn page(
+        &self,
+        filter: &str,
+        start: &Start,
+        read: impl Fn(&Stored) -> Option<EventMessage>,
+    ) -> Result<Vec<StoredEvent>, ClientError> {
+        let page = self
+            .runtime
+            .block_on(Messages { connection: &self.connection, stream: EVENTS_STREAM, filter }.page(start))?;
+        let event = |stored: Stored| {
+            let message = read(&stored);
+            StoredEvent { number: stored.number, at: stored.at, more: stored.more, message }
+        };
+        Ok(page.into_iter().map(event).collect())
+    }
+}
+
+/// Sends a request, and waits for its reply.
+pub(super) async fn reply_to(connection: &Connection, subject: String, request: Request) -> Result<Message, AskError> {
+    let refused = connection.refusal_of(&subject);
+    let request = request.timeout(Some(QUESTION_WAIT_MAX));
+    let replied = tokio::select! {
+        replied = timeout(QUESTION_WAIT_MAX, connection.client.send_request(subject.clone(), request)) => replied,
+        why = refused => return Err(AskError::Refused(why)),
+    };
+    replied.map_err(|_| AskError::TooSlow)?.map_err(|error| match error.kind() {
+        RequestErrorKind::NoResponders => AskError::Offline,
+        RequestErrorKind::TimedOut => AskError::TooSlow,
+        RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
+            AskError::Broken(error.to_string())
+        }
+    })
 }
 
 /// Why an answer was not left, or may not have been.
@@ -252,11 +290,7 @@ fn not_left(error: &PublishError) -> String {
     let full = [ErrorCode::STREAM_STORE_FAILED, ErrorCode::INSUFFICIENT_RESOURCES];
     let refusal = error.source().and_then(|source| source.downcast_ref::<jetstream::Error>());
     match (error.kind(), refusal) {
-        (PublishErrorKind::StreamNotFound, _) => {
-            format!(
-                "the server has no stream {LATER_STREAM}; run `codex-shim fleet check --set-up` once; nothing was left"
-            )
-        }
+        (PublishErrorKind::StreamNotFound, _) => format!("{}; nothing was left", in_words(error, LATER_STREAM)),
         (_, Some(refusal)) if full.contains(&refusal.error_code()) => format!(
             "the stream {LATER_STREAM} is full, so nothing was left: {refusal}; it forgets an answer after 7 days, or if the \
              administrator deletes it; answer when the host is back"
@@ -266,10 +300,7 @@ fn not_left(error: &PublishError) -> String {
         (PublishErrorKind::MaxPayloadExceeded | PublishErrorKind::MaxAckPending, None) => {
             format!("{error}; nothing was left")
         }
-        (
-            PublishErrorKind::WrongLastMessageId | PublishErrorKind::WrongLastSequence | PublishErrorKind::Other,
-            None,
-        ) => error.to_string(),
+        (_, None) => error.to_string(),
     }
 }
 
@@ -277,18 +308,18 @@ fn not_left(error: &PublishError) -> String {
 fn not_acknowledged() -> String {
     format!(
         "the server has not acknowledged it in {} s, and it may wait for the host all the same",
-        STORE_WAIT_MAX.as_secs()
+        ACK_WAIT_MAX.as_secs()
     )
 }
 
 /// Checks that an event is of the host and the session in its subject, which the server has checked.
-fn own_event(stored: &Stored) -> Result<(), String> {
+fn own_event(stored: &Stored) -> Result<EventMessage, String> {
     let (host, session) = subject::event_of(&stored.subject)
         .ok_or_else(|| format!("{} is not the subject of an event", stored.subject))?;
     let event: EventMessage = serde_json::from_slice(&stored.payload)
         .map_err(|error| format!("host {host}: an event of session {session} is not valid: {error}; it is left out"))?;
     match (event.host == host, event.session == session) {
-        (true, true) => Ok(()),
+        (true, true) => Ok(event),
         (false, _) => Err(foreign(&host, "an event", &event.host)),
         (true, false) => {
             Err(format!("host {host}: an event of session {session} names another session; it is left out"))
@@ -301,19 +332,27 @@ fn foreign(host: &str, what: &str, named: &str) -> String {
     format!("host {host} has sent {what} in the name of host {named}; it is left out")
 }
 
-/// The pending requests of the host whose key it is.
-fn pending(stored: &Stored) -> Result<PendingDocument, String> {
-    let host = key_of(stored, PENDING_BUCKET)?;
-    let document: PendingDocument = serde_json::from_slice(&stored.payload)
-        .map_err(|error| format!("host {host}: the list of its requests is not valid: {error}; it is left out"))?;
-    match document.host == host {
-        true => Ok(document),
-        false => Err(foreign(&host, "a list of requests", &document.host)),
+/// A document of the host whose key it is; `what` it is, and how that begins a complaint.
+fn own_document<T: DeserializeOwned>(
+    stored: &Stored,
+    bucket: &str,
+    (what, its): (&str, &str),
+    named: impl Fn(&T) -> &str,
+) -> Result<T, String> {
+    let host = subject::host_of_key(&stored.subject, bucket)
+        .ok_or_else(|| format!("{} is not the key of a host", stored.subject))?;
+    let document: T = serde_json::from_slice(&stored.payload)
+        .map_err(|error| format!("host {host}: {its} is not valid: {error}; it is left out"))?;
+    match named(&document) {
+        named if named == host => Ok(document),
+        named => Err(foreign(&host, what, named)),
     }
 }
 
-fn key_of(stored: &Stored, bucket: &str) -> Result<String, String> {
-    subject::host_of_key(&stored.subject, bucket).ok_or_else(|| format!("{} is not the key of a host", stored.subject))
+/// The pending requests of a host.
+fn pending(stored: &Stored) -> Result<PendingDocument, String> {
+    let words = ("a list of requests", "the list of its requests");
+    own_document(stored, PENDING_BUCKET, words, |document: &PendingDocument| &document.host)
 }
 
 /// Each host's description of itself, or the reason why it does not count.
@@ -325,7 +364,7 @@ pub(super) async fn hosts(connection: &Connection) -> Result<Vec<Result<Host, St
 /// The last message of each key of a bucket.
 async fn bucket(connection: &Connection, bucket: &str) -> Result<Vec<Stored>, ReadError> {
     let (stream, keys) = (subject::stream_of(bucket), subject::keys(bucket));
-    Ok(last_of_each(stored::all(connection, &stream, &keys, HOSTS_MAX).await?))
+    Ok(last_of_each(Messages { connection, stream: &stream, filter: &keys }.all(HOSTS_MAX).await?))
 }
 
 /// The last message of each subject. While a bucket is read, a key may be written again.
@@ -338,16 +377,11 @@ fn last_of_each(all: Vec<Stored>) -> Vec<Stored> {
 }
 
 fn host(stored: Stored, now: SystemTime) -> Result<Host, String> {
-    let named = key_of(&stored, HOSTS_BUCKET)?;
-    let document: HostDocument = serde_json::from_slice(&stored.payload)
-        .map_err(|error| format!("host {named}: its description is not valid: {error}; it is left out"))?;
-    if document.host != named {
-        return Err(foreign(&named, "a description", &document.host));
-    }
-    let seen_at = humantime::parse_rfc3339(&stored.at).ok();
+    let words = ("a description", "its description");
+    let document = own_document(&stored, HOSTS_BUCKET, words, |document: &HostDocument| &document.host)?;
     // A clock that is behind the server's makes no host offline.
-    let is_online = seen_at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
-    let seen_at = seen_at.map_or(stored.at, |at| humantime::format_rfc3339_seconds(at).to_string());
+    let is_online = stored.at.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < OFFLINE_AFTER) || at > now);
+    let seen_at = stored.at.map(|at| humantime::format_rfc3339_seconds(at).to_string()).unwrap_or_default();
     Ok(Host { document, seen_at, is_online })
 }
 
@@ -356,21 +390,15 @@ mod tests {
     use super::*;
 
     fn stored(subject: &str, number: u64, at: &str) -> Stored {
-        let document = HostDocument {
-            v: 1,
-            host: "h".to_owned(),
-            version: "0".to_owned(),
-            level: "full".to_owned(),
-            since: String::new(),
-            seen_at: String::new(),
-            agent: String::new(),
-            sessions: 0,
-            pending: 0,
-            others: false,
-            waited: Vec::new(),
-        };
+        let document = HostDocument { host: "h".to_owned(), ..HostDocument::default() };
         let payload = wire::bytes(&document);
-        Stored { subject: format!("$KV.cshim_hosts.{subject}"), number, at: at.to_owned(), payload, more: 0 }
+        Stored {
+            subject: format!("$KV.cshim_hosts.{subject}"),
+            number,
+            at: humantime::parse_rfc3339(at).ok(),
+            payload,
+            more: 0,
+        }
     }
 
     #[test]
@@ -395,7 +423,7 @@ mod tests {
         };
         assert!(event(("h", "s")).is_ok());
         assert_eq!(
-            event(("evil", "s")),
+            event(("evil", "s")).map(drop),
             Err("host evil has sent an event in the name of host h; it is left out".to_owned())
         );
         assert!(event(("h", "t")).is_err());

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{self, publish::PublishAck};
 use async_nats::{ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use tokio::sync::watch;
 
@@ -94,7 +97,47 @@ pub struct Connection {
     pub trouble: watch::Receiver<Option<String>>,
 }
 
+/// How long the server may take to acknowledge a message.
+pub(super) const ACK_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Has a message stored; `None` if the server does not acknowledge it in time.
+pub(super) async fn stored(
+    jetstream: &jetstream::Context,
+    subject: String,
+    message: PublishMessage,
+) -> Option<Result<PublishAck, PublishError>> {
+    let stored = async { jetstream.send_publish(subject, message).await?.await };
+    tokio::time::timeout(ACK_WAIT_MAX, stored).await.ok()
+}
+
+/// Why a message was not stored.
+pub(super) fn in_words(error: &PublishError, stream: &str) -> String {
+    match error.kind() {
+        PublishErrorKind::StreamNotFound => {
+            format!("the server has no stream {stream}; run `codex-shim fleet check --set-up` once")
+        }
+        PublishErrorKind::TimedOut => {
+            "the server does not acknowledge; see `codex-shim fleet check` for what these credentials may do".to_owned()
+        }
+        PublishErrorKind::WrongLastMessageId
+        | PublishErrorKind::WrongLastSequence
+        | PublishErrorKind::BrokenPipe
+        | PublishErrorKind::MaxAckPending
+        | PublishErrorKind::MaxPayloadExceeded
+        | PublishErrorKind::Other => error.to_string(),
+    }
+}
+
 impl Connection {
+    /// JetStream, with at most so many messages that are not acknowledged.
+    pub fn jetstream(&self, unacknowledged_max: usize) -> jetstream::Context {
+        jetstream::context::ContextBuilder::new()
+            .ack_timeout(ACK_WAIT_MAX)
+            .timeout(ACK_WAIT_MAX)
+            .max_ack_inflight(unacknowledged_max)
+            .build(self.client.clone())
+    }
+
     /// The next refusal, from this call on, of a message with this subject or of the way back of a reply. One connection has many
     /// questions under way.
     pub fn refusal_of(&self, subject: &str) -> impl Future<Output = String> + use<> {
@@ -179,22 +222,20 @@ impl Member {
         let (refused, refusal) = watch::channel(None);
         let (troubled, trouble) = watch::channel(None);
         let on_event = move |event: Event| {
-            let (link_is, refused, troubled) = (link_is.clone(), refused.clone(), troubled.clone());
-            async move {
-                match event {
-                    Event::Connected => drop(link_is.send_replace(Link::Up)),
-                    Event::Disconnected | Event::Closed => drop(link_is.send_replace(Link::Down)),
-                    Event::ServerError(error) => {
-                        tracing::warn!(%error, "the NATS server has refused something");
-                        refused.send_replace(Some(error.to_string()));
-                    }
-                    Event::ClientError(error) => {
-                        tracing::warn!(%error, "the connection to the NATS server");
-                        troubled.send_replace(Some(error.to_string()));
-                    }
-                    Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
+            match event {
+                Event::Connected => drop(link_is.send_replace(Link::Up)),
+                Event::Disconnected | Event::Closed => drop(link_is.send_replace(Link::Down)),
+                Event::ServerError(error) => {
+                    tracing::warn!(%error, "the NATS server has refused something");
+                    refused.send_replace(Some(error.to_string()));
                 }
+                Event::ClientError(error) => {
+                    tracing::warn!(%error, "the connection to the NATS server");
+                    troubled.send_replace(Some(error.to_string()));
+                }
+                Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
             }
+            std::future::ready(())
         };
         let mut options = ConnectOptions::new()
             .name(format!("codex-shim {}", env!("CARGO_PKG_VERSION")))
@@ -237,13 +278,13 @@ impl Member {
             | ConnectErrorKind::Authentication
             | ConnectErrorKind::AuthorizationViolation
             | ConnectErrorKind::Tls
-            | ConnectErrorKind::MaxReconnects) => failed(in_words(kind, &error)),
+            | ConnectErrorKind::MaxReconnects) => failed(not_connected(kind, &error)),
         })?;
         Ok(Connection { client, link, refusal, trouble })
     }
 }
 
-fn in_words(kind: ConnectErrorKind, error: &impl fmt::Display) -> String {
+fn not_connected(kind: ConnectErrorKind, error: &impl fmt::Display) -> String {
     match kind {
         ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
             "the server refuses these credentials; check fleet.creds and fleet.user".to_owned()

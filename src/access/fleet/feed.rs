@@ -12,11 +12,12 @@ use super::follow::Reader;
 use super::wire::{EventMessage, Gap};
 use crate::api::{EventDocument, GapPayload};
 use crate::engine::RequestKind;
-use crate::history::{ApprovalDocument, Content, Seen, UiContent, UiEvent, UiFold, UiKind};
+use crate::history::{ApprovalDocument, Content, Seen, UiContent, UiEvent, UiFold, UiKind, mended};
 use crate::journal::{Generation, Position, Record, SegmentName};
 use crate::protocol::{Listed, Method, PLACE_MEMBERS};
 use crate::sessions::entry::Happening;
 use crate::sessions::timeline::SessionEvent;
+use crate::text::parsed_us;
 
 /// The end of a text that the host has cut.
 pub(super) const CUT: &str = " … (the rest stays on the host)";
@@ -85,20 +86,19 @@ pub(super) fn place(number: u64) -> Position {
     Position { segment: SegmentName { generation, number: 1 }, offset: number }
 }
 
-fn us_of(timestamp: &str) -> u64 {
-    let at = humantime::parse_rfc3339(timestamp).ok();
-    let since = at.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-}
-
 impl Feed {
-    /// Appends the events of a message, which the server has stored under `number` at `stored_at`.
-    pub(super) fn take(&mut self, number: u64, stored_at: &str, message: &EventMessage, out: &mut Vec<SessionEvent>) {
+    /// Appends the events of a message, which the server has stored under `number` at `stored_us`.
+    pub(super) fn take(
+        &mut self,
+        (number, stored_us): (u64, u64),
+        message: &EventMessage,
+        out: &mut Vec<SessionEvent>,
+    ) {
         if !self.reader.is_new(message) {
             return;
         }
         if let Some(gap) = &message.gap {
-            let at_us = us_of(stored_at);
+            let at_us = stored_us;
             let unsure = self.unsure(at_us);
             self.tell(number, at_us, unsure, out);
             if gap.after_epoch.is_some() {
@@ -108,7 +108,7 @@ impl Feed {
             out.push(SessionEvent { at: place(number), at_us, what });
         }
         let Some(event) = message.document() else { return };
-        let at_us = us_of(&event.timestamp);
+        let at_us = parsed_us(&event.timestamp).unwrap_or_default();
         let starts = event.starts();
         let is_adopted = starts.as_ref().is_some_and(|run| run.adopted);
         if is_adopted {
@@ -217,7 +217,7 @@ impl Feed {
                 records.push(json!({ "at": at_us, "gap": { "lines": lines, "reason": "a gap" } }));
                 records
             }
-            "request_resolved" => self.resolved(at_us, whole(event.payload()), whose),
+            "request_resolved" => self.resolved(at_us, mended(event.payload(), CUT), whose),
             // Calls of the client tell nothing without their answers.
             _ if listed == Some(Listed::ClientRequest) => Vec::new(),
             _ if is_for_human => {
@@ -252,7 +252,7 @@ impl Feed {
                 );
                 records
             }
-            _ => vec![ours(at_us, &name, whole(event.payload()))],
+            _ => vec![ours(at_us, &name, mended(event.payload(), CUT))],
         }
     }
 
@@ -337,7 +337,7 @@ fn words(gap: &Gap, seq: u64) -> String {
 
 /// The parameters of a message, with its thread, turn and item.
 fn params(event: EventDocument) -> Value {
-    let mut params = match whole(event.payload()) {
+    let mut params = match mended(event.payload(), CUT) {
         Value::Object(members) => members,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     };
@@ -349,61 +349,8 @@ fn params(event: EventDocument) -> Value {
     Value::Object(params)
 }
 
-/// A payload; of one that was cut, its beginning.
-pub(super) fn whole(payload: Value) -> Value {
-    if payload["truncated"] != true {
-        return payload;
-    }
-    payload["preview"].as_str().and_then(mended).unwrap_or(Value::Null)
-}
-
-/// Parses the beginning of a JSON text, without its incomplete part. A text that ends early gets a mark.
-fn mended(start: &str) -> Option<Value> {
-    let mut open: Vec<char> = Vec::new();
-    // The end of the last complete member, and whether a name comes next.
-    let (mut complete, mut is_name) = (0, false);
-    let mut text: Option<bool> = None;
-    let mut is_escaped = false;
-    for (at, char) in start.char_indices() {
-        if let Some(of_name) = text {
-            match char {
-                _ if is_escaped => is_escaped = false,
-                '\\' => is_escaped = true,
-                '"' => {
-                    text = None;
-                    complete = if of_name { complete } else { at + 1 };
-                }
-                _ => {}
-            }
-            continue;
-        }
-        match char {
-            '"' => text = Some(is_name),
-            '{' | '[' => {
-                open.push(if char == '{' { '}' } else { ']' });
-                (complete, is_name) = (at + 1, char == '{');
-            }
-            '}' | ']' => {
-                open.pop()?;
-                (complete, is_name) = (at + 1, false);
-            }
-            ',' => (complete, is_name) = (at, open.last() == Some(&'}')),
-            ':' => is_name = false,
-            _ => {}
-        }
-    }
-    let ends: String = open.iter().rev().collect();
-    let marked = |end: usize| serde_json::from_str(&format!("{}{CUT}\"{ends}", start.get(..end)?)).ok();
-    if text == Some(false) {
-        // The cut may be inside an escape.
-        return (start.len().saturating_sub(12)..=start.len()).rev().find_map(marked);
-    }
-    serde_json::from_str(&format!("{}{ends}", &start[..complete])).ok()
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
 
     use super::*;
     use crate::sessions::timeline::Timeline;
@@ -422,8 +369,8 @@ mod tests {
             let message = EventMessage { v: 1, host, session, epoch, seq, event, gap: None };
             let mut told = Vec::new();
             // A message that is read twice is shown once.
-            feed.take(seq, "", &message, &mut told);
-            feed.take(seq, "", &message, &mut told);
+            feed.take((seq, 0), &message, &mut told);
+            feed.take((seq, 0), &message, &mut told);
             told.iter().for_each(|event| timeline.take(event));
         }
         let entry =
@@ -609,7 +556,7 @@ mod tests {
             let event = event.and_then(|event| serde_json::value::RawValue::from_string(event.to_string()).ok());
             let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
             let mut told = Vec::new();
-            feed.take(seq, "", &EventMessage { v: 1, host, session, epoch, seq, event, gap }, &mut told);
+            feed.take((seq, 0), &EventMessage { v: 1, host, session, epoch, seq, event, gap }, &mut told);
             told.iter().for_each(|event| timeline.take(event));
         }
         assert!(!timeline.has_open());
@@ -619,26 +566,7 @@ mod tests {
 
     #[test]
     fn cut_payloads_are_mended() {
-        let check = |start: &str, expect: Option<Value>| assert_eq!(mended(start), expect, "{start}");
-        check(r#"{"a":{"b":"te"#, Some(json!({ "a": { "b": format!("te{CUT}") } })));
-        check(r#"{"a":{"b":"te\u00"#, Some(json!({ "a": { "b": format!("te{CUT}") } })));
-        check(r#"{"a":1,"b":[1,2"#, Some(json!({ "a": 1, "b": [1] })));
-        check(r#"{"a":1,"bcd"#, Some(json!({ "a": 1 })));
-        check(r#"{"a":1,"bcd":"#, Some(json!({ "a": 1 })));
-        check(r#"{"a":tr"#, Some(json!({})));
-        check("}", None);
-        check("", None);
         let long = json!({ "truncated": true, "preview": r#"{"item":{"type":"agentMessage","id":"m","text":"It r"# });
         assert_eq!(shown(&[event("item/completed", long)]), [format!("codex: |It r{CUT}")]);
-    }
-
-    proptest! {
-        #[test]
-        fn every_beginning_is_mended(text in "\\PC{0,20}", at in 0_usize..200) {
-            let whole = json!({ "item": { "text": text, "n": [1, { "x": text }], "b": true } }).to_string();
-            let start = &whole[..whole.floor_char_boundary(at.clamp(1, whole.len()))];
-            prop_assert!(mended(start).is_some(), "{}", start);
-            let _ = mended(&text);
-        }
     }
 }

@@ -1,8 +1,9 @@
 //! Decides what leaves the machine at each level. Pure. An agent publishes only values from this module.
 //!
-//! With [`FleetLevel::Summary`] only the members that are listed here leave it: what happened, when and where, but no output, no diff
-//! and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
+//! With [`FleetLevel::Summary`] only the members in the lists here ([`MayLeave`]) leave it: what happened, when and where, but no
+//! output, no diff and no message text. A member that is not listed stays, so that a new one of codex leaves only once it is listed.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::wire::{self, Failure, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, Reply};
@@ -11,106 +12,82 @@ use crate::config::FleetLevel;
 use crate::engine::{answers_nothing, one_line, without_shell};
 use crate::requests::view::files;
 use crate::secrets::{redacted, redacted_json};
+use crate::store::{Found, label};
 
-/// Members of an event.
-const EVENT: [&str; 11] = [
-    "seq",
-    "session_id",
-    "generation",
-    "timestamp",
-    "event_type",
-    "thread_id",
-    "turn_id",
-    "item_id",
-    "delta_count",
-    "persisted",
-    "epoch",
+/// How the text of a member leaves. Numbers and truth values leave as they are; objects and arrays stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum As {
+    /// If it is an id, a time or a state.
+    Word,
+    /// The same; `null` stays.
+    Fact,
+    /// The same; another text becomes empty, because the reader needs the member.
+    Needed,
+    /// If it is short: the name of a user or a client may have any character.
+    Name,
+    /// The beginning of its first line.
+    Line,
+}
+
+/// The members of a document that may leave at the level `summary`, by their paths. Each other member stays.
+type MayLeave = &'static [(As, &'static str)];
+
+const EVENT: MayLeave = &[(
+    As::Word,
+    "seq session_id generation timestamp event_type thread_id turn_id item_id delta_count persisted epoch",
+)];
+
+/// Of an event's payload.
+const PAYLOAD: MayLeave = &[(
+    As::Fact,
+    "adopted item.type item.id item.status item.exitCode item.durationMs turn.id turn.status status.type status request_id source \
+     error_code lines after_seq up_to_seq version exit_code conn tokenUsage.total.totalTokens",
+)];
+
+const REQUEST: MayLeave = &[
+    (
+        As::Word,
+        "request_id session_id process_generation request_method request_type thread_id turn_id item_id requested_at expires_at \
+         dispatched_at confirmed_at resolved_at status error_code resolution_source",
+    ),
+    (As::Name, "resolved_by"),
 ];
 
-/// Members of an event's payload, by their path.
-const PAYLOAD: [&str; 20] = [
-    "adopted",
-    "item.type",
-    "item.id",
-    "item.status",
-    "item.exitCode",
-    "item.durationMs",
-    "turn.id",
-    "turn.status",
-    "status.type",
-    "status",
-    "request_id",
-    "source",
-    "error_code",
-    "lines",
-    "after_seq",
-    "up_to_seq",
-    "version",
-    "exit_code",
-    "conn",
-    "tokenUsage.total.totalTokens",
+/// Of a request's payload.
+const REQUEST_PAYLOAD: MayLeave = &[(As::Word, "itemId"), (As::Line, "command cwd")];
+
+const ANSWER: MayLeave = &[(As::Word, "at source won"), (As::Name, "by")];
+
+const SESSION: MayLeave = &[(As::Word, "session_id short_id live state since pid"), (As::Line, "name cwd")];
+
+/// Of the session of a request, in a list and alone.
+const SESSION_OF_REQUEST: MayLeave = &[(As::Word, "session_id live"), (As::Line, "name cwd client")];
+const SESSION_OF_ONE: MayLeave = &[(As::Needed, "session_id"), (As::Line, "name")];
+
+/// Of what a relay says of a message or an interrupted turn.
+const DONE: MayLeave = &[(As::Word, "ok turn_id thread_id steered")];
+
+/// Of the description of the host, and of an outcome in it.
+const HOST: MayLeave =
+    &[(As::Needed, "since"), (As::Line, "v host version level seen_at agent sessions pending others")];
+const WAITED: MayLeave = &[(As::Needed, "request at outcome"), (As::Line, "user")];
+
+/// Of the list of its pending requests, and of a row in it.
+const PENDING: MayLeave = &[(As::Line, "v host more")];
+const PENDING_ROW: MayLeave = &[
+    (As::Needed, "session_id request_id request_method request_type thread_id requested_at expires_at"),
+    (As::Line, "session_name summary"),
 ];
 
-/// Members of the row of a request.
-const REQUEST: [&str; 17] = [
-    "request_id",
-    "session_id",
-    "process_generation",
-    "request_method",
-    "request_type",
-    "thread_id",
-    "turn_id",
-    "item_id",
-    "requested_at",
-    "expires_at",
-    "dispatched_at",
-    "confirmed_at",
-    "resolved_at",
-    "status",
-    "error_code",
-    "resolution_source",
-    "resolved_by",
-];
-
-/// Members of a request's payload.
-const REQUEST_PAYLOAD: [&str; 3] = ["command", "cwd", "itemId"];
-
-/// Members of an answer.
-const ANSWER: [&str; 4] = ["at", "source", "by", "won"];
-
-/// Members of the description of a session. Names and folders are cut.
-const SESSION: [&str; 8] = ["session_id", "short_id", "name", "live", "state", "since", "cwd", "pid"];
-
-/// Members of the session of a request.
-const SESSION_OF_REQUEST: [&str; 5] = ["session_id", "name", "cwd", "client", "live"];
-
-/// Members of what a relay says of a message or an interrupted turn.
-const DONE: [&str; 4] = ["ok", "turn_id", "thread_id", "steered"];
-
-/// Members that are names of users or clients, and may have any character.
-const NAMES: [&str; 2] = ["resolved_by", "by"];
-
-/// Members of other documents that are ids, times, states, numbers or truth values.
-const IDS: [&str; 19] = [
-    "session_id",
-    "short_id",
-    "state",
-    "since",
-    "turn_id",
-    "thread_id",
-    "itemId",
-    "request_id",
-    "request_method",
-    "request_type",
-    "requested_at",
-    "expires_at",
-    "request",
-    "at",
-    "outcome",
-    "ok",
-    "steered",
-    "live",
-    "pid",
+/// Of a sum of the usage.
+const USAGE: MayLeave = &[
+    (As::Needed, "session_id"),
+    (
+        As::Line,
+        "session_name day client model turns input_tokens cached_input_tokens output_tokens reasoning_output_tokens total_tokens \
+         working_ms waiting_ms commands requests answered_by.client answered_by.tui answered_by.web answered_by.cli \
+         answered_by.api answered_by.policy answered_by.nobody",
+    ),
 ];
 
 /// Longest text of a member that stays, in bytes. Ids, names and states are short; a longer text may be a message.
@@ -171,45 +148,83 @@ fn line(text: &str, bytes_max: usize) -> String {
     line
 }
 
-/// The members with these names; texts are lines, and ids are words.
-fn lines(value: &Value, names: &[&str]) -> Value {
-    let kept = names.iter().filter_map(|name| {
-        let kept = match value.get(name)? {
-            Value::String(text) if IDS.contains(name) && !is_word(text) => return None,
-            Value::String(text) => Value::from(line(text, LINE_BYTES_MAX)),
-            plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain.clone(),
-            Value::Array(_) | Value::Object(_) => return None,
+impl As {
+    /// The value as it leaves; `None` if it stays.
+    fn leaves(self, value: &Value) -> Option<Value> {
+        let left = match (value, self) {
+            (Value::String(text), As::Line) => Value::from(line(text, LINE_BYTES_MAX)),
+            (Value::String(text), As::Name) if text.len() <= TEXT_BYTES_MAX => value.clone(),
+            (Value::String(text), As::Word | As::Fact | As::Needed) if is_word(text) => value.clone(),
+            (Value::String(_), As::Needed) => Value::from(""),
+            (Value::Null, As::Fact) | (Value::String(_) | Value::Array(_) | Value::Object(_), _) => return None,
+            (Value::Null | Value::Bool(_) | Value::Number(_), _) => value.clone(),
         };
-        Some(((*name).to_owned(), kept))
-    });
-    Value::Object(kept.collect())
+        Some(left)
+    }
+}
+
+/// The members that may leave.
+fn picked(document: &Value, members: MayLeave) -> Map<String, Value> {
+    let mut left = Map::new();
+    for (how, paths) in members {
+        paths.split_ascii_whitespace().for_each(|path| put(&mut left, document, path, *how));
+    }
+    left
+}
+
+/// Puts the member at a path, with the objects above it.
+fn put(left: &mut Map<String, Value>, from: &Value, path: &str, how: As) {
+    let Some((name, path)) = path.split_once('.') else {
+        left.extend(from.get(path).and_then(|value| how.leaves(value)).map(|value| (path.to_owned(), value)));
+        return;
+    };
+    let Some(from) = from.get(name) else { return };
+    let mut below = left.remove(name).unwrap_or_else(|| json!({}));
+    if let Value::Object(members) = &mut below {
+        put(members, from, path, how);
+    }
+    left.extend(Some(below).filter(|below| *below != json!({})).map(|below| (name.to_owned(), below)));
+}
+
+fn at_level(document: &impl Serialize, members: MayLeave, level: FleetLevel) -> Value {
+    match level {
+        FleetLevel::Full => masked(&json!(document)),
+        FleetLevel::Summary => Value::Object(picked(&json!(document), members)),
+    }
+}
+
+/// [`at_level`] of a document with the rows `name`.
+fn with_rows(
+    document: &impl Serialize,
+    members: MayLeave,
+    (name, of_row): (&str, MayLeave),
+    level: FleetLevel,
+) -> Value {
+    let mut left = at_level(document, members, level);
+    if let (FleetLevel::Summary, Some(Value::Array(rows))) = (level, json!(document).get(name)) {
+        left[name] = rows.iter().map(|row| at_level(row, of_row, level)).collect();
+    }
+    left
 }
 
 /// The sessions of the host.
 pub(super) fn sessions(rows: &[Value], level: FleetLevel) -> Leaving {
-    let rows: Vec<Value> = rows.iter().map(|row| at_level(row, &SESSION, level)).collect();
+    let rows: Vec<Value> = rows.iter().map(|row| at_level(row, SESSION, level)).collect();
     Leaving(json!({ "sessions": rows }))
-}
-
-fn at_level(value: &Value, names: &[&str], level: FleetLevel) -> Value {
-    match level {
-        FleetLevel::Full => masked(value),
-        FleetLevel::Summary => lines(value, names),
-    }
 }
 
 /// Rows of requests with their sessions, the number of further ones, and the sessions whose requests could not be read.
 pub(super) fn requests(
     rows: &[(Request, RequestSession)],
     left_out: usize,
-    silent: &[(String, Failure)],
+    silent: &[(Found, Failure)],
     level: FleetLevel,
 ) -> Leaving {
     let rows: Vec<Value> = rows
         .iter()
         .map(|(row, session)| {
             let mut row = request(row, level);
-            row["session"] = at_level(&json!(session), &SESSION_OF_REQUEST, level);
+            row["session"] = at_level(session, SESSION_OF_REQUEST, level);
             row
         })
         .collect();
@@ -217,19 +232,20 @@ pub(super) fn requests(
 }
 
 /// Why sessions are not in a reply.
-fn problems(silent: &[(String, Failure)], level: FleetLevel) -> Vec<String> {
+fn problems(silent: &[(Found, Failure)], level: FleetLevel) -> Vec<String> {
     silent
         .iter()
-        .map(|(session, why)| {
-            line(&format!("session {session}: {}", failure(why.clone(), level).message), LINE_BYTES_MAX)
+        .map(|(Found { id, .. }, why)| {
+            line(&format!("session {id}: {}", failure(why.clone(), level).message), LINE_BYTES_MAX)
         })
         .collect()
 }
 
 /// A request with its answers, and its session: the id and the name.
-pub(super) fn shown((id, name): (&str, &str), document: &RequestDocument, level: FleetLevel) -> Leaving {
+pub(super) fn shown(session: &Found, document: &RequestDocument, level: FleetLevel) -> Leaving {
     let answers: Vec<Value> = document.answers.iter().map(|given| answer(given, level)).collect();
-    let session = with_lines(&json!({ "session_id": id, "name": name }), level);
+    let session = json!({ "session_id": session.id, "name": label(session) });
+    let session = at_level(&session, SESSION_OF_ONE, level);
     let request = request(&document.request, level);
     Leaving(json!({ "session": session, "request": request, "answers": answers, "level": level.to_string() }))
 }
@@ -242,37 +258,19 @@ pub(super) fn answered(responded: &Responded, level: FleetLevel) -> Leaving {
 
 /// A relay's answer to a message or an interruption.
 pub(super) fn done(document: &Value, level: FleetLevel) -> Leaving {
-    Leaving(at_level(document, &DONE, level))
+    Leaving(at_level(document, DONE, level))
 }
 
 /// Sums of the usage, the number of sessions that were left out, and the unreadable ones. A sum has only numbers and
 /// names.
-pub(super) fn usage(rows: &[Value], left_out: u64, silent: &[(String, Failure)], level: FleetLevel) -> Leaving {
-    let rows: Vec<Value> = rows.iter().map(|row| with_lines(row, level)).collect();
+pub(super) fn usage(rows: &[Value], left_out: u64, silent: &[(Found, Failure)], level: FleetLevel) -> Leaving {
+    let rows: Vec<Value> = rows.iter().map(|row| at_level(row, USAGE, level)).collect();
     Leaving(json!({ "rows": rows, "left_out": left_out, "problems": problems(silent, level) }))
-}
-
-/// A document of numbers and names.
-fn with_lines(value: &Value, level: FleetLevel) -> Value {
-    match (value, level) {
-        (_, FleetLevel::Full) => masked(value),
-        (Value::String(text), FleetLevel::Summary) => Value::from(line(text, LINE_BYTES_MAX)),
-        (Value::Array(values), FleetLevel::Summary) => values.iter().map(|value| with_lines(value, level)).collect(),
-        (Value::Object(members), FleetLevel::Summary) => {
-            let left = members.iter().map(|(name, value)| {
-                let is_left = !IDS.contains(&name.as_str()) || value.as_str().is_none_or(is_word);
-                // The reader needs the member.
-                (name.clone(), if is_left { with_lines(value, level) } else { json!("") })
-            });
-            Value::Object(left.collect())
-        }
-        (Value::Null | Value::Bool(_) | Value::Number(_), FleetLevel::Summary) => value.clone(),
-    }
 }
 
 /// The bytes of the description of the host, in at most one message: the oldest outcomes of decisions are left out if it is too long.
 pub(super) fn host(document: &HostDocument, level: FleetLevel) -> Vec<u8> {
-    let mut document = with_lines(&serde_json::to_value(document).expect("BUG: plain data is JSON"), level);
+    let mut document = with_rows(document, HOST, ("waited", WAITED), level);
     let mut bytes_over = wire::bytes(&document).len().saturating_sub(MESSAGE_BYTES_MAX);
     if let Some(waited) = document.get_mut("waited").and_then(Value::as_array_mut) {
         waited.retain(|outcome| {
@@ -286,7 +284,7 @@ pub(super) fn host(document: &HostDocument, level: FleetLevel) -> Vec<u8> {
 
 /// The bytes of its list of pending requests.
 pub(super) fn pending(document: &PendingDocument, level: FleetLevel) -> Vec<u8> {
-    wire::bytes(&with_lines(&serde_json::to_value(document).expect("BUG: plain data is JSON"), level))
+    wire::bytes(&with_rows(document, PENDING, ("requests", PENDING_ROW), level))
 }
 
 /// An event of the history, as it leaves the machine.
@@ -296,39 +294,12 @@ pub(super) fn event(event: &str, level: FleetLevel) -> String {
         FleetLevel::Full => event,
         FleetLevel::Summary => {
             let Ok(whole) = serde_json::from_str::<Value>(&event) else { return "{}".to_owned() };
-            let mut kept = picked(&whole, &EVENT);
-            kept.insert("payload_preview".to_owned(), of_paths(&whole["payload_preview"]));
-            Value::Object(kept).to_string()
+            let payload = picked(&whole["payload_preview"], PAYLOAD);
+            let mut left = picked(&whole, EVENT);
+            left.insert("payload_preview".to_owned(), Value::Object(payload));
+            Value::Object(left).to_string()
         }
     }
-}
-
-/// The members of `value` with these names; of texts, only words and short names.
-fn picked(value: &Value, names: &[&str]) -> Map<String, Value> {
-    let is_kept = |name: &str, value: &Value| match value {
-        Value::String(text) if NAMES.contains(&name) => text.len() <= TEXT_BYTES_MAX,
-        Value::String(text) => is_word(text),
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
-        Value::Array(_) | Value::Object(_) => false,
-    };
-    let named = names.iter().filter_map(|name| Some(((*name).to_owned(), value.get(name)?.clone())));
-    named.filter(|(name, value)| is_kept(name, value)).collect()
-}
-
-fn of_paths(payload: &Value) -> Value {
-    let mut kept = Map::new();
-    for path in PAYLOAD {
-        let found = path.split('.').try_fold(payload, |value, name| value.get(name));
-        let word = found.filter(|value| match value {
-            Value::String(text) => is_word(text),
-            Value::Bool(_) | Value::Number(_) => true,
-            Value::Null | Value::Array(_) | Value::Object(_) => false,
-        });
-        if let Some(value) = word {
-            put(&mut kept, path, value.clone());
-        }
-    }
-    Value::Object(kept)
 }
 
 /// Whether a text is an id, a time or a state, and no sentence.
@@ -336,44 +307,27 @@ fn is_word(text: &str) -> bool {
     text.len() <= TEXT_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-./:".contains(&byte))
 }
 
-/// Puts a value at a path, with the objects above it.
-fn put(members: &mut Map<String, Value>, path: &str, value: Value) {
-    match path.split_once('.') {
-        None => drop(members.insert(path.to_owned(), value)),
-        Some((first, rest)) => {
-            let below = members.entry(first).or_insert_with(|| Value::Object(Map::new()));
-            if let Value::Object(below) = below {
-                put(below, rest, value);
-            }
-        }
-    }
-}
-
 /// The row of a request, as it leaves the machine.
 fn request(row: &Request, level: FleetLevel) -> Value {
     let masked = masked(&json!(row));
-    match level {
-        FleetLevel::Full => masked,
-        FleetLevel::Summary => {
-            let mut kept = picked(&masked, &REQUEST);
-            let Ok(row) = serde_json::from_value::<Request>(masked) else { return json!({}) };
-            kept.insert("request_payload".to_owned(), lines(&row.request_payload, &REQUEST_PAYLOAD));
-            kept.insert("summary".to_owned(), Value::from(summary(&row, level)));
-            let answer = &row.resolved_payload;
-            let decision = answer.get("decision").and_then(Value::as_str).filter(|word| is_word(word));
-            let resolved = match (decision, answer.is_null()) {
-                (Some(word), _) => serde_json::json!({ "decision": word }),
-                (None, true) => Value::Null,
-                (None, false) if answers_nothing(answer) => serde_json::json!({ "answers": {} }),
-                (None, false) => serde_json::json!({}),
-            };
-            kept.insert("resolved_payload".to_owned(), resolved);
-            let offered = row.available_decisions.into_iter().flatten();
-            let words = offered.filter(|offer| offer.as_str().is_some_and(is_word));
-            kept.insert("available_decisions".to_owned(), words.collect());
-            Value::Object(kept)
-        }
+    if level == FleetLevel::Full {
+        return masked;
     }
+    let mut left = Value::Object(picked(&masked, REQUEST));
+    let Ok(row) = serde_json::from_value::<Request>(masked) else { return json!({}) };
+    left["request_payload"] = at_level(&row.request_payload, REQUEST_PAYLOAD, level);
+    left["summary"] = Value::from(summary(&row, level));
+    let answer = &row.resolved_payload;
+    let decision = answer.get("decision").and_then(Value::as_str).filter(|word| is_word(word));
+    left["resolved_payload"] = match (decision, answer) {
+        (Some(word), _) => json!({ "decision": word }),
+        (None, Value::Null) => Value::Null,
+        (None, answer) if answers_nothing(answer) => json!({ "answers": {} }),
+        (None, _) => json!({}),
+    };
+    let offered = row.available_decisions.into_iter().flatten();
+    left["available_decisions"] = offered.filter(|offer| offer.as_str().is_some_and(is_word)).collect();
+    left
 }
 
 /// The line about a request. At [`FleetLevel::Summary`] it names the command or the files, and has no reason and no question,
@@ -396,13 +350,9 @@ pub(super) fn summary(row: &Request, level: FleetLevel) -> String {
     hidden(&line)
 }
 
-/// An answer to a request, as it leaves the machine.
+/// An answer to a request, as it leaves the machine. Its secrets are masked first, since a name has any character.
 fn answer(answer: &StoredAnswer, level: FleetLevel) -> Value {
-    let masked = masked(&json!(answer));
-    match level {
-        FleetLevel::Full => masked,
-        FleetLevel::Summary => Value::Object(picked(&masked, &ANSWER)),
-    }
+    at_level(&masked(&json!(answer)), ANSWER, level)
 }
 
 /// A document with all secrets masked.
@@ -419,7 +369,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
+    use super::super::found::found;
     use super::*;
+    use crate::api::ListedSession;
 
     fn kept(payload: Value) -> Value {
         let whole =
@@ -484,7 +436,7 @@ mod tests {
             let own = Failure::new("session_not_found", format!("no session `{TOKEN}`"));
             assert!(!left(own, level).contains("ghp_"));
         }
-        let silent = [("s".to_owned(), quoted())];
+        let silent = [(found("h", &ListedSession::default()), quoted())];
         let Leaving(listed) = requests(&[], 0, &silent, FleetLevel::Summary);
         assert!(!listed.to_string().contains("SECRETWORD"), "{listed}");
     }
@@ -605,12 +557,14 @@ mod tests {
     #[test]
     fn sentences_in_the_place_of_ids_stay() {
         let sentence = "a SECRETWORD here";
-        let named =
-            |names: &[&str]| Value::Object(names.iter().map(|name| ((*name).to_owned(), json!(sentence))).collect());
+        let named = |members: MayLeave| {
+            let names = members.iter().flat_map(|(_, names)| names.split_ascii_whitespace());
+            Value::Object(names.map(|name| (name.to_owned(), json!(sentence))).collect())
+        };
         let left_event: Value =
-            serde_json::from_str(&event(&named(&EVENT).to_string(), FleetLevel::Summary)).expect("JSON");
+            serde_json::from_str(&event(&named(EVENT).to_string(), FleetLevel::Summary)).expect("JSON");
         assert_eq!(left_event, json!({ "payload_preview": {} }));
-        let mut row = request(&Request::from(&named(&REQUEST)), FleetLevel::Summary);
+        let mut row = request(&Request::from(&named(REQUEST)), FleetLevel::Summary);
         // The name of a user.
         assert_eq!(row["resolved_by"].take(), sentence);
         assert!(!row.to_string().contains("SECRETWORD"), "{row}");
@@ -619,9 +573,9 @@ mod tests {
         assert_eq!(answer(&given, FleetLevel::Summary), json!({ "by": sentence, "won": false }));
         let given = StoredAnswer { by: format!("ann {TOKEN}"), ..StoredAnswer::default() };
         assert!(!answer(&given, FleetLevel::Summary).to_string().contains("ghp_"));
-        let Leaving(turn) = done(&named(&DONE), FleetLevel::Summary);
+        let Leaving(turn) = done(&named(DONE), FleetLevel::Summary);
         assert_eq!(turn, json!({}));
-        let Leaving(listed) = sessions(&[named(&SESSION)], FleetLevel::Summary);
+        let Leaving(listed) = sessions(&[named(SESSION)], FleetLevel::Summary);
         assert_eq!(listed["sessions"][0], json!({ "name": sentence, "cwd": sentence }));
         let row = wire::PendingRow {
             session_id: "s".to_owned(),

@@ -17,11 +17,13 @@ pub(super) struct Looks {
     pub(super) rests: bool,
 }
 
-impl Looks {
-    pub(super) fn new() -> Looks {
+impl Default for Looks {
+    fn default() -> Looks {
         Looks { last_at: Instant::now(), reads: 0, rests: false }
     }
+}
 
+impl Looks {
     pub(super) fn has_read(&mut self) {
         self.reads += 1;
         self.rests = false;

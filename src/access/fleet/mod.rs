@@ -36,16 +36,13 @@ mod views;
 mod wire;
 
 pub use agent::{Agent, AgentError, AgentOptions, NameFile};
-pub use client::{AskError, Client, ClientError, Host};
+pub use client::{AskError, Client, ClientError, Host, StoredEvent};
 pub use connection::{ConnectError, Member};
 pub use follow::Reader;
 pub use found::{found, front, session_rows};
-pub use probe::{Keeping, Outcome, Probe, Role, StreamPlan, StreamState, plans};
+pub use probe::{Keeping, Outcome, Permission, Probe, Role, StreamPlan, StreamState, plans};
 pub use stored::Start;
 pub use subject::{in_permissions, is_plain_id, name_of};
 pub use turn::{Runs, TurnEnded, TurnEvents};
-pub use views::{Views, text, with_left_out};
-pub use wire::{
-    Decision, EventMessage, Failure, Given, Later, PendingDocument, PendingRow, Question, Texts, UsageSum, VERSION,
-    Waited, Whole,
-};
+pub use views::{Views, is_cut_off, text, with_left_out};
+pub use wire::{EventMessage, Failure, Gap, Later, PendingDocument, PendingRow, Question, VERSION, Waited};

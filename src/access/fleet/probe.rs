@@ -4,19 +4,16 @@
 use std::time::{Duration, Instant};
 
 use async_nats::HeaderMap;
-use async_nats::client::{Request, RequestErrorKind};
+use async_nats::client::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-use super::client::ClientError;
+use super::client::{AskError, ClientError, QUESTION_WAIT_MAX as ANSWER_WAIT_MAX, reply_to};
 use super::connection::{AtFirst, Connection, Member};
 use super::subject::{self, ALL_EVENTS, ALL_LATER, EVENTS_STREAM, HOSTS_BUCKET, LATER_STREAM, Mode, PENDING_BUCKET};
-use super::wire::MESSAGE_BYTES_MAX;
-
-/// How long the server may take for one answer.
-const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+use super::wire::{Failure, MESSAGE_BYTES_MAX};
 
 /// How long a refusal of a subscription may come after the answer to a later question: the client reports it by another way.
 const REFUSAL_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -70,6 +67,22 @@ pub enum Outcome {
     Nobody,
     /// The answer was missing or not usable.
     Failed(String),
+}
+
+/// Whether credentials must be able to do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    Needed,
+    Forbidden,
+}
+
+/// What is tried.
+enum Attempt {
+    Publish(String),
+    Ask(Mode),
+    Read(String),
+    Listen(String),
+    ChangeStream,
 }
 
 /// A stream of the fleet: its configuration in the API of JetStream.
@@ -145,10 +158,7 @@ pub fn plans(keeping: Keeping) -> [StreamPlan; 4] {
             "allow_direct": true,
             "max_msg_size": MESSAGE_BYTES_MAX + HEADERS_BYTES_MAX,
         });
-        let (Some(members), Value::Object(more)) = (config.as_object_mut(), more) else {
-            return StreamPlan { name, config };
-        };
-        members.extend(more);
+        more.as_object().into_iter().flatten().for_each(|(name, value)| config[name] = value.clone());
         StreamPlan { name, config }
     };
     let events = json!({ "max_age": nanos(keeping.events), "duplicate_window": nanos(DUPLICATES_FOR) });
@@ -237,13 +247,10 @@ impl Probe {
         if self.publishes(&subject::key(HOSTS_BUCKET, &self.host)).await != Outcome::Refused {
             return Role::Host;
         }
-        if self.asks(OTHER, Mode::Read, &self.user).await == Outcome::Refused {
+        if self.asks(Mode::Read).await == Outcome::Refused {
             return Role::Nobody;
         }
-        match self.asks(OTHER, Mode::Write, &self.user).await {
-            Outcome::Refused => Role::Viewer,
-            Outcome::Admitted | Outcome::Nobody | Outcome::Failed(_) => Role::Operator,
-        }
+        if self.asks(Mode::Write).await == Outcome::Refused { Role::Viewer } else { Role::Operator }
     }
 
     async fn may_administrate(&self) -> bool {
@@ -252,7 +259,7 @@ impl Probe {
     }
 
     /// Publishes to a subject of a stream.
-    pub async fn publishes(&self, to: &str) -> Outcome {
+    async fn publishes(&self, to: &str) -> Outcome {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Expected-Stream", OTHER);
         match self.request(to, headers, Vec::new()).await {
@@ -267,13 +274,13 @@ impl Probe {
         }
     }
 
-    /// Asks a host, as a user. No agent admits a question with this header.
-    pub async fn asks(&self, host: &str, mode: Mode, user: &str) -> Outcome {
-        self.publishes(&subject::question(host, mode, user)).await
+    /// Asks a host as this user. No agent admits a question with this header.
+    async fn asks(&self, mode: Mode) -> Outcome {
+        self.publishes(&subject::question(OTHER, mode, &self.user)).await
     }
 
     /// Reads the first message of a stream by direct get.
-    pub async fn reads(&self, stream: &str) -> Outcome {
+    async fn reads(&self, stream: &str) -> Outcome {
         let get = format!("$JS.API.DIRECT.GET.{stream}");
         match self.request(&get, HeaderMap::new(), br#"{"seq":1}"#.to_vec()).await {
             Ok(_) => Outcome::Admitted,
@@ -282,7 +289,7 @@ impl Probe {
     }
 
     /// Subscribes to the subjects of others.
-    pub async fn listens(&self, to: &str) -> Outcome {
+    async fn listens(&self, to: &str) -> Outcome {
         let mut refusal = self.connection.refusal.clone();
         refusal.mark_unchanged();
         let subscribed = self.connection.client.subscribe(to.to_owned()).await;
@@ -301,28 +308,60 @@ impl Probe {
         }
     }
 
-    /// Tries what no credentials with this role may do. Returns the name and the outcome of each attempt.
-    pub async fn forbidden(&self, role: Role) -> Vec<(&'static str, Outcome)> {
-        let mut outcomes = vec![
-            ("publish another host's events", self.publishes(&subject::events_of(OTHER, OTHER)).await),
-            ("describe another host", self.publishes(&subject::key(HOSTS_BUCKET, OTHER)).await),
-            ("list another host's requests", self.publishes(&subject::key(PENDING_BUCKET, OTHER)).await),
-            ("ask in another user's name", self.asks(OTHER, Mode::Read, OTHER).await),
-            ("answer in another user's name", self.asks(OTHER, Mode::Write, OTHER).await),
-            ("leave an answer in another user's name", self.publishes(&subject::later(OTHER, OTHER)).await),
-            ("change a stream", self.changes_a_stream().await),
-            ("receive another user's replies", self.listens(&format!("{}.>", subject::inbox(OTHER))).await),
-            ("receive another host's questions", self.listens(&subject::questions_of_host(OTHER)).await),
-        ];
-        match role {
-            Role::Viewer => {
-                outcomes.push(("answer a request", self.asks(OTHER, Mode::Write, &self.user).await));
-                outcomes.push(("leave an answer", self.publishes(&subject::later(OTHER, &self.user)).await));
+    /// Tries what credentials with this role must be able to do, and what they must not.
+    pub async fn tries(&self, role: Role) -> Vec<(Permission, &'static str, Outcome)> {
+        use Attempt::{Ask, ChangeStream, Listen, Publish, Read};
+        use Permission::{Forbidden, Needed};
+        let mut tries = match role {
+            Role::Host => vec![
+                (Needed, "ship events", Publish(subject::events_of(&self.host, OTHER))),
+                (Needed, "describe this host", Publish(subject::key(HOSTS_BUCKET, &self.host))),
+                (Needed, "list its requests", Publish(subject::key(PENDING_BUCKET, &self.host))),
+                (Needed, "read the answers that wait for it", Read(LATER_STREAM.to_owned())),
+                (Forbidden, "read the events of others", Read(EVENTS_STREAM.to_owned())),
+            ],
+            Role::Operator | Role::Viewer => {
+                let rule = if role == Role::Operator { Needed } else { Forbidden };
+                vec![
+                    (Needed, "read events", Read(EVENTS_STREAM.to_owned())),
+                    (Needed, "read the list of hosts", Read(subject::stream_of(HOSTS_BUCKET))),
+                    (Needed, "read pending requests", Read(subject::stream_of(PENDING_BUCKET))),
+                    (Needed, "ask a host", Ask(Mode::Read)),
+                    (rule, "answer a request", Ask(Mode::Write)),
+                    (rule, "leave an answer", Publish(subject::later(OTHER, &self.user))),
+                ]
             }
-            Role::Host => outcomes.push(("read the events of others", self.reads(EVENTS_STREAM).await)),
-            Role::Administrator | Role::Operator | Role::Nobody => {}
+            Role::Administrator | Role::Nobody => return Vec::new(),
+        };
+        let of_role = tries.iter().filter(|(rule, ..)| *rule == Needed).count();
+        let of_nobody = [
+            (Forbidden, "publish another host's events", Publish(subject::events_of(OTHER, OTHER))),
+            (Forbidden, "describe another host", Publish(subject::key(HOSTS_BUCKET, OTHER))),
+            (Forbidden, "list another host's requests", Publish(subject::key(PENDING_BUCKET, OTHER))),
+            (Forbidden, "ask in another user's name", Publish(subject::question(OTHER, Mode::Read, OTHER))),
+            (Forbidden, "answer in another user's name", Publish(subject::question(OTHER, Mode::Write, OTHER))),
+            (Forbidden, "leave an answer in another user's name", Publish(subject::later(OTHER, OTHER))),
+            (Forbidden, "change a stream", ChangeStream),
+            (Forbidden, "receive another user's replies", Listen(format!("{}.>", subject::inbox(OTHER)))),
+            (Forbidden, "receive another host's questions", Listen(subject::questions_of_host(OTHER))),
+        ];
+        tries.splice(of_role..of_role, of_nobody);
+        let mut tried = Vec::new();
+        for (rule, name, attempt) in tries {
+            let outcome = match attempt {
+                Publish(to) => self.publishes(&to).await,
+                Ask(mode) => {
+                    let outcome = self.asks(mode).await;
+                    // No agent has the name that the probe used.
+                    if outcome == Outcome::Nobody { Outcome::Admitted } else { outcome }
+                }
+                Read(stream) => self.reads(&stream).await,
+                Listen(to) => self.listens(&to).await,
+                ChangeStream => self.changes_a_stream().await,
+            };
+            tried.push((rule, name, outcome));
         }
-        outcomes
+        tried
     }
 
     /// The hosts whose name two agents use.
@@ -334,38 +373,6 @@ impl Probe {
         let hosts = super::client::hosts(&self.connection).await.map_err(|error| error.to_string())?;
         let doubled = hosts.into_iter().filter_map(Result::ok).filter(|host| host.is_online && host.document.others);
         Ok(doubled.map(|host| host.document.host).collect())
-    }
-
-    /// Tries what credentials with this role must be able to do.
-    pub async fn needed(&self, role: Role) -> Vec<(&'static str, Outcome)> {
-        match role {
-            Role::Host => vec![
-                ("ship events", self.publishes(&subject::events_of(&self.host, OTHER)).await),
-                ("describe this host", self.publishes(&subject::key(HOSTS_BUCKET, &self.host)).await),
-                ("list its requests", self.publishes(&subject::key(PENDING_BUCKET, &self.host)).await),
-                ("read the answers that wait for it", self.reads(LATER_STREAM).await),
-            ],
-            Role::Operator | Role::Viewer => {
-                let mut outcomes = vec![
-                    ("read events", self.reads(EVENTS_STREAM).await),
-                    ("read the list of hosts", self.reads(&subject::stream_of(HOSTS_BUCKET)).await),
-                    ("read pending requests", self.reads(&subject::stream_of(PENDING_BUCKET)).await),
-                    ("ask a host", self.asks(OTHER, Mode::Read, &self.user).await),
-                ];
-                if role == Role::Operator {
-                    outcomes.push(("answer a request", self.asks(OTHER, Mode::Write, &self.user).await));
-                    outcomes.push(("leave an answer", self.publishes(&subject::later(OTHER, &self.user)).await));
-                }
-                // No agent has the name that the probe used.
-                outcomes.iter_mut().filter(|(_, outcome)| *outcome == Outcome::Nobody).for_each(|(name, outcome)| {
-                    if ["ask a host", "answer a request"].contains(name) {
-                        *outcome = Outcome::Admitted;
-                    }
-                });
-                outcomes
-            }
-            Role::Administrator | Role::Nobody => Vec::new(),
-        }
     }
 
     /// Deletes a stream that does not exist.
@@ -434,25 +441,13 @@ impl Probe {
 
     /// Sends a message; returns its answer or its outcome.
     async fn request(&self, to: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Outcome> {
-        let mut refusal = self.connection.refusal.clone();
-        refusal.mark_unchanged();
-        let request = Request::new().headers(headers).payload(body.into()).timeout(Some(ANSWER_WAIT_MAX));
-        let late = || Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs()));
-        let answered = tokio::select! {
-            answered = timeout(ANSWER_WAIT_MAX, self.connection.client.send_request(to.to_owned(), request)) => {
-                answered.map_err(|_| late())?
-            }
-            _ = refusal.changed() => return Err(Outcome::Refused),
-        };
-        match answered {
+        let request = Request::new().headers(headers).payload(body.into());
+        match reply_to(&self.connection, to.to_owned(), request).await {
             Ok(message) => Ok(message.payload.to_vec()),
-            Err(error) => Err(match error.kind() {
-                RequestErrorKind::NoResponders => Outcome::Nobody,
-                RequestErrorKind::TimedOut => late(),
-                RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::Other => {
-                    Outcome::Failed(error.to_string())
-                }
-            }),
+            Err(AskError::Refused(_)) => Err(Outcome::Refused),
+            Err(AskError::Offline) => Err(Outcome::Nobody),
+            Err(AskError::TooSlow) => Err(Outcome::Failed(format!("no answer in {} s", ANSWER_WAIT_MAX.as_secs()))),
+            Err(AskError::Broken(why) | AskError::Failed(Failure { message: why, .. })) => Err(Outcome::Failed(why)),
         }
     }
 }

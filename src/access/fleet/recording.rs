@@ -10,14 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, SystemTime};
 
+use super::client::StoredEvent;
 use super::feed::{Feed, place};
-use super::stored::{Start, Stored};
-use super::wire::EventMessage;
-use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Matcher, Spot};
+use super::stored::Start;
+use crate::sessions::entry::{Entry, Happening, Key, Matcher, Spot};
 use crate::sessions::news::{News, Page, Sought, Way};
-use crate::sessions::reader::{Following, Go, Gone, Left, Teller};
+use crate::sessions::poller::us;
+use crate::sessions::reader::stretch::{Go, Left, Matched, Takes, first_match, last_match, newer, older, one};
+use crate::sessions::reader::{Following, Gone, PAGE_ENTRIES, Teller};
 use crate::sessions::source::Recorded;
-use crate::sessions::timeline::{Range, SessionEvent, Timeline};
+use crate::sessions::timeline::{SessionEvent, Timeline};
 
 /// How far before a place a read begins; at last with the first event.
 const BEGINS_BEFORE: [Duration; 5] = [
@@ -27,12 +29,6 @@ const BEGINS_BEFORE: [Duration; 5] = [
     Duration::from_secs(48 * 3_600),
     Duration::from_secs(14 * 24 * 3_600),
 ];
-
-/// Entries of a page.
-const PAGE_ENTRIES: usize = 300;
-
-/// Longest body of an entry in full, in bytes.
-const FULL_BYTES_MAX: usize = 1 << 20;
 
 /// Most events read beyond a page to complete its open entries.
 const BEYOND_MAX: usize = 5_000;
@@ -50,7 +46,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(300);
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// Reads a page of the stored events of a session.
-pub(super) type ReadPage = Box<dyn Fn(&Start) -> Result<Vec<Stored>, String> + Send>;
+pub(super) type ReadPage = Box<dyn Fn(&Start) -> Result<Vec<StoredEvent>, String> + Send>;
 
 /// The stored events of a session.
 pub(super) struct Recording {
@@ -85,7 +81,7 @@ fn number_of(key: &Key) -> u64 {
 /// A start some time before `at`, or at the first event.
 fn begin(at: SystemTime, before: Option<&Duration>) -> Start {
     let early = before.and_then(|before| at.checked_sub(*before));
-    early.map_or(Start::After(0), |early| Start::Time(humantime::format_rfc3339_millis(early).to_string()))
+    early.map_or(Start::After(0), Start::Time)
 }
 
 /// [`begin`] for each attempt; the last one has everything.
@@ -94,7 +90,7 @@ fn attempts(at: SystemTime) -> impl Iterator<Item = Start> {
 }
 
 impl Recording {
-    fn page(&self, start: &Start) -> io::Result<Vec<Stored>> {
+    fn page(&self, start: &Start) -> io::Result<Vec<StoredEvent>> {
         (self.read_page)(start).map_err(io::Error::other)
     }
 
@@ -105,7 +101,7 @@ impl Recording {
             return Ok(end);
         }
         let page = self.page(&Start::After(number.saturating_sub(1)))?;
-        let at = page.first().and_then(|stored| humantime::parse_rfc3339(&stored.at).ok()).unwrap_or(end.at);
+        let at = page.first().and_then(|stored| stored.at).unwrap_or(end.at);
         Ok(Placed { at, from_here: count(&page) })
     }
 
@@ -142,67 +138,51 @@ impl Recording {
     }
 
     /// The last match before a place.
-    fn find_back(&self, matcher: &Matcher, from: &Key) -> io::Result<Found> {
+    fn find_back(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
         let number = number_of(from);
-        let place = self.placed(number)?;
+        let placed = self.placed(number)?;
         let (mut searched, mut known) = (Duration::ZERO, 0);
         for before in BEGINS_BEFORE.into_iter().map(Some).chain([None]) {
-            let (start, events, is_last) = match self.search_from(place, before, searched, self.searched_max)? {
+            let (start, events, is_last) = match self.search_from(placed, before, searched, self.searched_max)? {
                 Begin::AsWanted(start, events) => (start, events, false),
                 Begin::Later(start, events) => (start, events, true),
                 Begin::Nowhere => break,
             };
-            let range = Range { after: None, before: Some(from.clone()) };
-            let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-            let mut beyond = 0;
-            let left = self.from(start, ALL, |event| {
-                timeline.take(event);
-                beyond += usize::from(event.at.offset > number);
-                let is_over = event.at.offset > number && (!timeline.has_open() || beyond > BEYOND_MAX);
-                if is_over { Go::Stop } else { Go::On }
-            })?;
-            match (left, timeline.into_matches().1) {
-                (Left::Unwanted, _) => return Ok(Found::Unwanted),
-                (_, Some(key)) => return Ok(Found::At(key)),
-                (_, None) => {}
+            let read = |takes: Takes<'_>| self.from(start, ALL, takes);
+            let matched = last_match(matcher, from, &place(number), BEYOND_MAX, read)?;
+            if matched != Matched::Nothing {
+                return Ok(matched);
             }
             known = events;
             if is_last {
-                return Ok(Found::NothingAmong(known));
+                return Ok(Matched::NothingAmong(known));
             }
             match before {
                 Some(before) => searched = before,
-                None => return Ok(Found::Nothing),
+                None => return Ok(Matched::Nothing),
             }
         }
-        Ok(if self.wanted.load(Ordering::Relaxed) { Found::NothingAmong(known) } else { Found::Unwanted })
+        Ok(if self.wanted.load(Ordering::Relaxed) { Matched::NothingAmong(known) } else { Matched::Unwanted })
     }
 
     /// The first match after a place. The events before it by which the first ones are understood count too; if they are too many,
     /// the search begins later.
-    fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Found> {
+    fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
         let place = self.placed(number_of(from))?;
         let (before, before_max) = (BEGINS_BEFORE.first().copied(), self.searched_max / 2);
         let (start, before) = match self.search_from(place, before, Duration::ZERO, before_max)? {
             Begin::AsWanted(start, events) | Begin::Later(start, events) => (start, events),
             Begin::Nowhere => (Start::After(number_of(from).saturating_sub(1)), 0),
         };
-        let range = Range { after: Some(from.clone()), before: None };
-        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(start, self.searched_max, |event| {
-            timeline.take(event);
-            if timeline.has_match() { Go::Stop } else { Go::On }
-        })?;
-        Ok(match (left, timeline.into_matches().0) {
-            (Left::Unwanted, _) => Found::Unwanted,
-            (_, Some(key)) => Found::At(key),
-            (Left::End, None) => Found::Nothing,
-            (Left::Enough, None) => Found::NothingAmong(self.searched_max.saturating_sub(before)),
+        let read = |takes: Takes<'_>| self.from(start, self.searched_max, takes);
+        Ok(match first_match(matcher, from, read)? {
+            (Matched::Nothing, Left::Enough) => Matched::NothingAmong(self.searched_max.saturating_sub(before)),
+            (matched, _) => matched,
         })
     }
 
     /// Reads events as long as `takes` accepts them, but not more than `events_max`.
-    fn from(&self, start: Start, events_max: u64, mut takes: impl FnMut(&SessionEvent) -> Go) -> io::Result<Left> {
+    fn from(&self, start: Start, events_max: u64, takes: Takes<'_>) -> io::Result<Left> {
         let (mut start, mut feed, mut events) = (start, Feed::default(), Vec::new());
         let mut left = events_max;
         loop {
@@ -235,11 +215,11 @@ impl Recording {
     }
 
     fn follow_until(&self, epoch: u64, teller: &Teller, ended: &Receiver<()>) -> Result<(), Gone> {
-        let (mut feed, mut last) = loop {
+        let (mut feed, mut start) = loop {
             match self.restored(ended) {
-                Ok(Some((feed, last, timeline))) => {
+                Ok(Some((feed, start, timeline))) => {
                     teller.tell(News::Restored { epoch, timeline: Box::new(timeline) })?;
-                    break (feed, last);
+                    break (feed, start);
                 }
                 Ok(None) => return Ok(()),
                 Err(error) => failed(&error, teller)?,
@@ -250,12 +230,9 @@ impl Recording {
         };
         loop {
             let mut events = Vec::new();
-            let wait = match self.page(&Start::After(last)) {
-                Ok(page) => {
-                    page.iter().for_each(|stored| feed_with(&mut feed, stored, &mut events));
-                    last = page.last().map_or(last, |stored| stored.number);
-                    if page.is_empty() { LOOK_EVERY } else { Duration::ZERO }
-                }
+            let wait = match self.read_on(&mut start, &mut feed, &mut events) {
+                Ok(true) => Duration::ZERO,
+                Ok(false) => LOOK_EVERY,
                 Err(error) => {
                     failed(&error, teller)?;
                     AGAIN_AFTER
@@ -270,35 +247,39 @@ impl Recording {
         }
     }
 
-    /// The last entries, the number of the last message, and the state after it; `None` if the view is gone.
-    fn restored(&self, ended: &Receiver<()>) -> io::Result<Option<(Feed, u64, Timeline)>> {
+    /// Reads a page and goes behind it. False if there are no more messages.
+    fn read_on(&self, start: &mut Start, feed: &mut Feed, events: &mut Vec<SessionEvent>) -> io::Result<bool> {
+        let page = self.page(start)?;
+        page.iter().for_each(|stored| feed_with(feed, stored, events));
+        page.last().into_iter().for_each(|last| *start = Start::After(last.number));
+        Ok(!page.is_empty())
+    }
+
+    /// The last entries, the place behind the last message, and the state there; `None` if the view is gone.
+    fn restored(&self, ended: &Receiver<()>) -> io::Result<Option<(Feed, Start, Timeline)>> {
         let now = SystemTime::now();
-        for start in attempts(now) {
+        for mut start in attempts(now) {
             let is_whole = start == Start::After(0);
-            let (mut feed, mut timeline, mut last) = (Feed::default(), Timeline::default(), 0);
-            let (mut start, mut events) = (start, Vec::new());
+            let (mut feed, mut timeline, mut events) = (Feed::default(), Timeline::default(), Vec::new());
             loop {
                 if is_over(ended, Duration::ZERO) {
                     return Ok(None);
                 }
-                let page = self.page(&start)?;
-                let Some(stored) = page.last() else { break };
-                last = stored.number;
-                start = Start::After(last);
-                page.iter().for_each(|stored| feed_with(&mut feed, stored, &mut events));
+                if !self.read_on(&mut start, &mut feed, &mut events)? {
+                    break;
+                }
                 events.drain(..).for_each(|event| timeline.take(&event));
             }
             if timeline.entries().len() < PAGE_ENTRIES && !is_whole {
                 continue;
             }
             timeline.has_older |= !is_whole;
+            let last = if let Start::After(number) = start { number } else { 0 };
             if let Some(left_out) = self.left_out {
                 let what = Happening::Gap { lines: 0, reason: left_out.to_owned() };
-                let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                let at_us = u64::try_from(now.as_micros()).unwrap_or_default();
-                timeline.take(&SessionEvent { at: place(last), at_us, what });
+                timeline.take(&SessionEvent { at: place(last), at_us: us(now), what });
             }
-            return Ok(Some((feed, last, timeline)));
+            return Ok(Some((feed, Start::After(last), timeline)));
         }
         unreachable!("BUG: the last attempt has everything")
     }
@@ -312,23 +293,14 @@ enum Begin {
     Nowhere,
 }
 
-/// The result of a search for a key.
-enum Found {
-    At(Key),
-    Nothing,
-    NothingAmong(u64),
-    Unwanted,
-}
-
 /// Number of messages of a page and behind it.
-fn count(page: &[Stored]) -> u64 {
+fn count(page: &[StoredEvent]) -> u64 {
     page.last().map_or(0, |last| last.more.saturating_add(page.len() as u64))
 }
 
-fn feed_with(feed: &mut Feed, stored: &Stored, events: &mut Vec<SessionEvent>) {
-    // A message that cannot be read is of a later version.
-    if let Ok(message) = serde_json::from_slice::<EventMessage>(&stored.payload) {
-        feed.take(stored.number, &stored.at, &message, events);
+fn feed_with(feed: &mut Feed, stored: &StoredEvent, events: &mut Vec<SessionEvent>) {
+    if let Some(message) = &stored.message {
+        feed.take((stored.number, stored.at.map(us).unwrap_or_default()), message, events);
     }
 }
 
@@ -353,19 +325,10 @@ impl Recorded for Recording {
         }
         for start in attempts(self.placed(number)?.at) {
             let is_whole = start == Start::After(0);
-            let mut timeline = Timeline::of(Range { after: None, before: Some(before.clone()) }, BODY_BYTES_MAX);
-            let mut beyond = 0;
-            let left = self.from(start, ALL, |event| {
-                timeline.take(event);
-                beyond += usize::from(event.at.offset >= number);
-                let is_over = event.at.offset >= number && (!timeline.has_open() || beyond > BEYOND_MAX);
-                if is_over { Go::Stop } else { Go::On }
-            })?;
-            if left == Left::Unwanted {
+            let read = |takes: Takes<'_>| self.from(start, ALL, takes);
+            let Some((mut entries, has_older)) = older(before, &place(number), BEYOND_MAX, read)? else {
                 return Ok(None);
-            }
-            let has_older = timeline.has_older;
-            let mut entries = timeline.into_entries();
+            };
             if entries.len() < count && !is_whole {
                 continue;
             }
@@ -383,52 +346,22 @@ impl Recorded for Recording {
             // Entries that begin here depend on earlier events.
             number => begin(self.placed(number)?.at, BEGINS_BEFORE.first()),
         };
-        let range = Range { after: (number > 0).then(|| after.clone()), before: None };
-        let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
-        let (mut is_full, mut beyond) = (false, 0);
-        let left = self.from(start, ALL, |event| {
-            timeline.take(event);
-            if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
-                is_full = true;
-                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(event.at.clone()) });
-            }
-            beyond += usize::from(is_full);
-            if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
-        })?;
-        Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
+        let after = (number > 0).then(|| after.clone());
+        newer(after, BEYOND_MAX, |takes| self.from(start, ALL, takes))
     }
 
     fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
         let number = number_of(key);
-        let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        let after = match key.nth.checked_sub(1) {
-            Some(nth) => Some(Key { at: key.at.clone(), nth }),
-            None => number.checked_sub(1).map(|number| Key { nth: u16::MAX, ..Key::recorded(place(number)) }),
-        };
-        let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
-        let mut beyond = 0;
-        self.from(begin(self.placed(number)?.at, BEGINS_BEFORE.first()), ALL, |event| {
-            timeline.take(event);
-            beyond += usize::from(event.at.offset > number);
-            let is_over = event.at.offset > number && (!timeline.has_open() || beyond > BEYOND_MAX);
-            if is_over { Go::Stop } else { Go::On }
-        })?;
-        Ok(timeline.into_entries().pop())
+        let start = begin(self.placed(number)?.at, BEGINS_BEFORE.first());
+        one(key, &place(number), BEYOND_MAX, |takes| self.from(start, ALL, takes))
     }
 
     fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Sought>> {
-        let found = match way {
+        let matched = match way {
             Way::Back => self.find_back(matcher, from)?,
             Way::Forward => self.find_forward(matcher, from)?,
         };
-        let key = match found {
-            Found::At(key) => key,
-            Found::Nothing => return Ok(Some(Sought::Nothing)),
-            Found::NothingAmong(events) => return Ok(Some(Sought::NothingAmong(events))),
-            Found::Unwanted => return Ok(None),
-        };
-        let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Sought::At(key, page)))
+        matched.with_page(|key, count| self.older(key, count))
     }
 }
 
@@ -440,6 +373,7 @@ mod tests {
 
     use serde_json::json;
 
+    use super::super::wire::EventMessage;
     use super::*;
 
     /// Messages of a page.
@@ -449,16 +383,16 @@ mod tests {
     const SEARCHED: u64 = 5_000;
 
     /// Message `number` of so many, which come each second until now.
-    fn message(number: u64, count: u64, now: SystemTime) -> Stored {
-        let at = humantime::format_rfc3339(now - Duration::from_secs(count - number)).to_string();
+    fn message(number: u64, count: u64, now: SystemTime) -> StoredEvent {
+        let stored_at = now - Duration::from_secs(count - number);
+        let at = humantime::format_rfc3339(stored_at).to_string();
         let item = json!({ "type": "agentMessage", "id": format!("m{number}"), "text": format!("says {number}") });
         let event = json!({ "event_type": "item/completed", "generation": "0123456789ab", "timestamp": at, "thread_id": "t",
             "payload_preview": { "threadId": "t", "turnId": "u", "item": item } });
         let event = RawValue::from_string(event.to_string()).ok();
         let (host, session, epoch) = ("h".to_owned(), "s".to_owned(), "e".to_owned());
-        let message = EventMessage { v: 1, host, session, epoch, seq: number, event, gap: None };
-        let payload = super::super::wire::bytes(&message);
-        Stored { subject: String::new(), number, at, payload, more: count - number }
+        let message = Some(EventMessage { v: 1, host, session, epoch, seq: number, event, gap: None });
+        StoredEvent { number, at: Some(stored_at), message, more: count - number }
     }
 
     /// A session with so many events, and the number of its pages that were read. Before each page, `looks` is called.
@@ -472,7 +406,7 @@ mod tests {
             let first = match start {
                 Start::After(number) => number + 1,
                 Start::Time(at) => {
-                    let ago = now.duration_since(humantime::parse_rfc3339(at).expect("a time")).unwrap_or_default();
+                    let ago = now.duration_since(*at).unwrap_or_default();
                     count.saturating_sub(ago.as_secs()).max(1)
                 }
             };

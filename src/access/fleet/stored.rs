@@ -3,7 +3,7 @@
 //! Reads are batched direct gets (NATS 2.11 and later). They need no consumer, so read-only credentials cannot make the
 //! server deliver messages to another subject.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_nats::HeaderMap;
 use async_nats::Message;
@@ -35,12 +35,12 @@ const NO_STREAM: u16 = 503;
 
 /// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stored {
+pub(super) struct Stored {
     pub subject: String,
     /// Its number in the stream.
     pub number: u64,
-    /// When the server stored it, RFC 3339.
-    pub at: String,
+    /// When the server stored it.
+    pub at: Option<SystemTime>,
     pub payload: Vec<u8>,
     /// How many more messages the server has behind it.
     pub more: u64,
@@ -51,8 +51,8 @@ pub struct Stored {
 pub enum Start {
     /// After the message with this number.
     After(u64),
-    /// At this time, RFC 3339.
-    Time(String),
+    /// At this time.
+    Time(SystemTime),
 }
 
 /// Why a stream cannot be read.
@@ -72,109 +72,88 @@ struct Wanted<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     seq: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    start_time: Option<&'a str>,
+    start_time: Option<String>,
     next_by_subj: &'a str,
     batch: u64,
     max_bytes: u64,
 }
 
-/// Reads a page of the messages of `stream` whose subjects match `filter`, oldest first. The last message gives the
-/// number of messages that follow the page; an empty page has no message.
-pub(super) async fn page(
-    connection: &Connection,
-    stream: &str,
-    filter: &str,
-    start: &Start,
-) -> Result<Vec<Stored>, ReadError> {
-    at_most(PAGE_MESSAGES_MAX, connection, stream, filter, start).await
+/// The messages of a stream whose subjects match a filter.
+#[derive(Clone, Copy)]
+pub(super) struct Messages<'a> {
+    pub(super) connection: &'a Connection,
+    pub(super) stream: &'a str,
+    pub(super) filter: &'a str,
 }
 
-/// Reads the message with this number, if its subject matches `filter`.
-pub(super) async fn one(
-    connection: &Connection,
-    stream: &str,
-    filter: &str,
-    number: u64,
-) -> Result<Option<Stored>, ReadError> {
-    let found = at_most(1, connection, stream, filter, &Start::After(number.saturating_sub(1))).await?;
-    Ok(found.into_iter().find(|message| message.number == number))
-}
+impl Messages<'_> {
+    /// Reads a page, oldest first. The last message gives the number of messages that follow the page; an empty page has no message.
+    pub(super) async fn page(self, start: &Start) -> Result<Vec<Stored>, ReadError> {
+        self.at_most(PAGE_MESSAGES_MAX, start).await
+    }
 
-async fn at_most(
-    messages_max: u64,
-    connection: &Connection,
-    stream: &str,
-    filter: &str,
-    start: &Start,
-) -> Result<Vec<Stored>, ReadError> {
-    let why = format!("not all of a page came in {} s", PAGE_WAIT_MAX.as_secs());
-    let read = timeout(PAGE_WAIT_MAX, unbounded_page(messages_max, connection, stream, filter, start)).await;
-    read.unwrap_or_else(|_| Err(ReadError::Failed { stream: stream.to_owned(), why }))
-}
+    /// Reads the message with this number, if it is one of these.
+    pub(super) async fn one(self, number: u64) -> Result<Option<Stored>, ReadError> {
+        let found = self.at_most(1, &Start::After(number.saturating_sub(1))).await?;
+        Ok(found.into_iter().find(|message| message.number == number))
+    }
 
-async fn unbounded_page(
-    messages_max: u64,
-    connection: &Connection,
-    stream: &str,
-    filter: &str,
-    start: &Start,
-) -> Result<Vec<Stored>, ReadError> {
-    let failed = |why: String| ReadError::Failed { stream: stream.to_owned(), why };
-    let wanted = Wanted {
-        seq: match start {
-            Start::After(number) => Some(number.saturating_add(1)),
-            Start::Time(_) => None,
-        },
-        start_time: match start {
-            Start::After(_) => None,
-            Start::Time(time) => Some(time),
-        },
-        next_by_subj: filter,
-        batch: messages_max,
-        max_bytes: PAGE_BYTES_MAX,
-    };
-    let inbox = connection.client.new_inbox();
-    let mut received = connection.client.subscribe(inbox.clone()).await.map_err(|error| failed(error.to_string()))?;
-    let subject = format!("$JS.API.DIRECT.GET.{stream}");
-    let mut refused = std::pin::pin!(connection.refusal_of(&subject));
-    let asked = connection.client.publish_with_reply(subject, inbox, super::wire::bytes(&wanted).into()).await;
-    asked.map_err(|error| failed(error.to_string()))?;
-    let mut all = Vec::new();
-    loop {
-        let message = tokio::select! {
-            message = timeout(MESSAGE_WAIT_MAX, received.next()) => message,
-            why = &mut refused => return Err(ReadError::Refused { stream: stream.to_owned(), why }),
-        };
-        let message = message.map_err(|_| failed(format!("no answer in {} s", MESSAGE_WAIT_MAX.as_secs())))?;
-        let message = message.ok_or_else(|| failed("the connection has ended".to_owned()))?;
-        match message.status.map(|status| status.as_u16()) {
-            None => all.push(stored(&message).ok_or_else(|| failed("a message has no number".to_owned()))?),
-            Some(END_OF_PAGE) => return ended(all, message.headers.as_ref()).map_err(failed),
-            Some(NO_MESSAGE) => return Ok(all),
-            Some(NO_STREAM) => return Err(ReadError::NoStream(stream.to_owned())),
-            Some(status) => {
-                return Err(failed(format!("status {status} {}", message.description.unwrap_or_default())));
+    /// Reads every message, at most `most` of them.
+    pub(super) async fn all(self, most: usize) -> Result<Vec<Stored>, ReadError> {
+        let mut all: Vec<Stored> = Vec::new();
+        loop {
+            let after = all.last().map_or(0, |last| last.number);
+            let page = self.page(&Start::After(after)).await?;
+            // Messages that were to follow may have gone meanwhile.
+            let is_empty = page.is_empty();
+            all.extend(page);
+            if is_empty || all.last().is_none_or(|last| last.more == 0) || all.len() >= most {
+                return Ok(all);
             }
         }
     }
-}
 
-/// Every message of `stream` whose subject matches `filter`, at most `most` of them.
-pub(super) async fn all(
-    connection: &Connection,
-    stream: &str,
-    filter: &str,
-    most: usize,
-) -> Result<Vec<Stored>, ReadError> {
-    let mut all: Vec<Stored> = Vec::new();
-    loop {
-        let after = all.last().map_or(0, |last| last.number);
-        let page = page(connection, stream, filter, &Start::After(after)).await?;
-        // Messages that were to follow may have gone meanwhile.
-        let is_empty = page.is_empty();
-        all.extend(page);
-        if is_empty || all.last().is_none_or(|last| last.more == 0) || all.len() >= most {
-            return Ok(all);
+    async fn at_most(self, messages_max: u64, start: &Start) -> Result<Vec<Stored>, ReadError> {
+        let late = || self.failed(format!("not all of a page came in {} s", PAGE_WAIT_MAX.as_secs()));
+        timeout(PAGE_WAIT_MAX, self.unbounded_page(messages_max, start)).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    fn failed(self, why: String) -> ReadError {
+        ReadError::Failed { stream: self.stream.to_owned(), why }
+    }
+
+    async fn unbounded_page(self, messages_max: u64, start: &Start) -> Result<Vec<Stored>, ReadError> {
+        let Messages { connection, stream, filter } = self;
+        let failed = |why: String| self.failed(why);
+        let (seq, start_time) = match start {
+            Start::After(number) => (Some(number.saturating_add(1)), None),
+            Start::Time(at) => (None, Some(humantime::format_rfc3339_nanos(*at).to_string())),
+        };
+        let wanted = Wanted { seq, start_time, next_by_subj: filter, batch: messages_max, max_bytes: PAGE_BYTES_MAX };
+        let inbox = connection.client.new_inbox();
+        let mut received =
+            connection.client.subscribe(inbox.clone()).await.map_err(|error| failed(error.to_string()))?;
+        let subject = format!("$JS.API.DIRECT.GET.{stream}");
+        let mut refused = std::pin::pin!(connection.refusal_of(&subject));
+        let asked = connection.client.publish_with_reply(subject, inbox, super::wire::bytes(&wanted).into()).await;
+        asked.map_err(|error| failed(error.to_string()))?;
+        let mut all = Vec::new();
+        loop {
+            let message = tokio::select! {
+                message = timeout(MESSAGE_WAIT_MAX, received.next()) => message,
+                why = &mut refused => return Err(ReadError::Refused { stream: stream.to_owned(), why }),
+            };
+            let message = message.map_err(|_| failed(format!("no answer in {} s", MESSAGE_WAIT_MAX.as_secs())))?;
+            let message = message.ok_or_else(|| failed("the connection has ended".to_owned()))?;
+            match message.status.map(|status| status.as_u16()) {
+                None => all.push(stored(&message).ok_or_else(|| failed("a message has no number".to_owned()))?),
+                Some(END_OF_PAGE) => return ended(all, message.headers.as_ref()).map_err(failed),
+                Some(NO_MESSAGE) => return Ok(all),
+                Some(NO_STREAM) => return Err(ReadError::NoStream(stream.to_owned())),
+                Some(status) => {
+                    return Err(failed(format!("status {status} {}", message.description.unwrap_or_default())));
+                }
+            }
         }
     }
 }
@@ -197,7 +176,7 @@ fn stored(message: &Message) -> Option<Stored> {
     Some(Stored {
         subject: text("Nats-Subject")?,
         number: text("Nats-Sequence")?.parse().ok()?,
-        at: text("Nats-Time-Stamp").unwrap_or_default(),
+        at: text("Nats-Time-Stamp").and_then(|at| humantime::parse_rfc3339(&at).ok()),
         payload: message.payload.to_vec(),
         more: text(PENDING)?.parse().ok()?,
     })
@@ -214,13 +193,8 @@ mod tests {
     #[test]
     fn end_of_page_says_what_follows() {
         let page = |count: u64| {
-            let message = |number| Stored {
-                subject: "s".to_owned(),
-                number,
-                at: String::new(),
-                payload: Vec::new(),
-                more: u64::MAX,
-            };
+            let message =
+                |number| Stored { subject: "s".to_owned(), number, at: None, payload: Vec::new(), more: u64::MAX };
             (1..=count).map(message).collect::<Vec<_>>()
         };
         let check = |count: u64, pending: Option<&str>, expect: Result<Option<u64>, &str>| {

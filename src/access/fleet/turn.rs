@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::feed::{CUT, whole};
+use super::feed::CUT;
 use super::follow::Reader;
 use super::wire::EventMessage;
 use crate::api::EventDocument;
-use crate::history::{HIDDEN, hides};
+use crate::history::{HIDDEN, hides, mended};
 use crate::protocol::Method;
 
 /// Why a turn failed whose server has ended, as in the history.
@@ -56,11 +56,8 @@ pub struct LastMessage {
 
 impl Runs {
     /// Takes a stored message.
-    pub fn take(&mut self, payload: &[u8]) {
-        let message: Option<EventMessage> = serde_json::from_slice(payload).ok();
-        if let Some(event) = message.and_then(|message| message.document()) {
-            self.take_event(&event);
-        }
+    pub fn take(&mut self, message: &EventMessage) {
+        message.document().iter().for_each(|event| self.take_event(event));
     }
 
     fn take_event(&mut self, event: &EventDocument) {
@@ -93,9 +90,8 @@ impl TurnEvents {
     }
 
     /// Takes a stored message; returns the end of the turn if it tells of that.
-    pub fn take(&mut self, payload: &[u8]) -> Option<TurnEnded> {
-        let message: EventMessage = serde_json::from_slice(payload).ok()?;
-        if !self.reader.is_new(&message) {
+    pub fn take(&mut self, message: &EventMessage) -> Option<TurnEnded> {
+        if !self.reader.is_new(message) {
             return None;
         }
         let event = message.document()?;
@@ -118,7 +114,7 @@ impl TurnEvents {
         }
         self.run = event.generation.clone();
         let method = Method::of(&event.event_type);
-        let payload = whole(event.payload());
+        let payload = mended(event.payload(), CUT);
         let text = |path: &str| payload.pointer(path).and_then(Value::as_str);
         match method {
             Some(Method::ItemCompleted) if text("/item/type") == Some("agentMessage") => {
@@ -151,16 +147,20 @@ mod tests {
 
     use super::*;
 
+    fn message(seq: u64, event: Value) -> EventMessage {
+        let message = json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": seq, "event": event });
+        serde_json::from_value(message).expect("it is a message")
+    }
+
     /// The end of turn `u` after these events, and the last message.
     fn ended(events: &[(&str, &str, &str, Value)]) -> (Option<TurnEnded>, Option<String>) {
         let mut turn = TurnEvents::of("t", "u", Runs::default());
         let mut ended = None;
         for (seq, (run, event_type, of, payload)) in (1_u64..).zip(events) {
             let event = json!({ "event_type": event_type, "generation": run, "thread_id": "t", "turn_id": of, "payload_preview": payload });
-            let message =
-                json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": seq, "event": event }).to_string();
-            let told = turn.take(message.as_bytes());
-            assert_eq!(turn.take(message.as_bytes()), None, "each event counts once");
+            let message = message(seq, event);
+            let told = turn.take(&message);
+            assert_eq!(turn.take(&message), None, "each event counts once");
             ended = ended.or(told);
         }
         (ended, turn.message().map(|message| message.text))
@@ -219,14 +219,11 @@ mod tests {
     fn turn_of_a_hub_may_outlive_its_session() {
         let check = |started: Value, expect: bool| {
             let mut turn = TurnEvents::of("t", "u", Runs::default());
-            let of = |seq: u64, event: Value| {
-                json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": seq, "event": event }).to_string()
-            };
             let start = json!({ "event_type": "generation_started", "generation": "a", "payload_preview": started });
-            turn.take(of(1, start).as_bytes());
+            turn.take(&message(1, start));
             assert!(!turn.ends_with_session(), "its run is not known yet");
             let begins = json!({ "event_type": "turn/started", "generation": "a", "thread_id": "t", "turn_id": "u" });
-            turn.take(of(2, begins).as_bytes());
+            turn.take(&message(2, begins));
             assert_eq!(turn.ends_with_session(), expect);
         };
         check(json!({ "pid": 1 }), true);
@@ -270,8 +267,7 @@ mod tests {
         let long = json!({ "truncated": true, "preview": r#"{"item":{"type":"agentMessage","id":"m","text":"It r"# });
         let event =
             json!({ "event_type": "item/completed", "thread_id": "t", "turn_id": "u", "payload_preview": long });
-        let message = json!({ "v": 1, "host": "h", "session": "s", "epoch": "e", "seq": 1, "event": event });
-        assert_eq!(turn.take(message.to_string().as_bytes()), None);
+        assert_eq!(turn.take(&message(1, event)), None);
         assert_eq!(turn.message(), Some(LastMessage { text: format!("It r{CUT}"), is_cut: true }));
     }
 }

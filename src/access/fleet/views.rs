@@ -13,7 +13,6 @@
 //! A host that is offline keeps its sessions here, with the time since when it is away. Nothing can be sent to it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -29,14 +28,14 @@ use super::found::{found, front, session_rows, time_of};
 use super::looks::Looks;
 use super::recording::{ReadPage, Recording, SEARCHED_MAX};
 use super::subject;
-use super::wire::{Failure, Given, PendingDocument, Question, VERSION, Whole};
+use super::wire::{Failure, PendingDocument, Question, VERSION};
 use crate::api::{
     ClientDocument, Command, Counters, Fault, InputBody, InterruptBody, ListedSession, OneRequest, Request, Responded,
     SessionDocument,
 };
-use crate::config::FleetLevel;
 use crate::control::client::{Answer, ClientError as NoAnswer, RawReply, Refused, Unanswered};
 use crate::engine::RequestType;
+use crate::requests::given::Given;
 use crate::sessions::reader::{Following, Teller};
 use crate::sessions::source::{Polling, Recorded, Source};
 use crate::store::Found;
@@ -67,28 +66,31 @@ const SUMMARY_OF_REQUEST: &str = "this host sends only a summary of the request:
 const CUT_OF_REPLY: &str = " bytes in all)";
 
 /// The sessions of all hosts of a fleet.
+#[derive(Debug)]
 pub struct Views {
     shared: Arc<Shared>,
     /// Wakes the thread. The thread ends with it.
     look: SyncSender<()>,
 }
 
+#[derive(Debug)]
 struct Shared {
     client: Arc<Client>,
     known: Mutex<Known>,
-    looks: Mutex<Looks>,
     has_read: Condvar,
 }
 
 /// All that was read.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Known {
     /// By the beginning of the ids of their sessions.
     hosts: BTreeMap<String, KnownHost>,
     /// Why nothing can be read now.
     problem: Option<String>,
+    looks: Looks,
 }
 
+#[derive(Debug, Default)]
 struct KnownHost {
     host: Host,
     pending: Option<PendingDocument>,
@@ -103,12 +105,6 @@ struct KnownHost {
     rests_until: Option<Instant>,
     /// Grows with each change.
     change: u64,
-}
-
-impl fmt::Debug for Views {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Views").finish_non_exhaustive()
-    }
 }
 
 /// The id of the session of a request, without the host.
@@ -128,9 +124,8 @@ impl Views {
     ///
     /// The fleet cannot be read.
     pub fn start(client: Client) -> Result<Views, ClientError> {
-        let looks = Mutex::new(Looks::new());
         let (client, known, has_read) = (Arc::new(client), Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { client, known, looks, has_read });
+        let shared = Arc::new(Shared { client, known, has_read });
         shared.read()?;
         let (look, told) = sync_channel(1);
         let own = Arc::clone(&shared);
@@ -138,8 +133,10 @@ impl Views {
             let _told = TellsItsEnd(Arc::clone(&own));
             while own.is_due(&told) {
                 let problem = own.read().err().map(|error| format!("the fleet cannot be read: {error}"));
-                own.known().problem = problem;
-                own.looks().has_read();
+                let mut known = own.known();
+                known.problem = problem;
+                known.looks.has_read();
+                drop(known);
                 own.has_read.notify_all();
             }
         })?;
@@ -153,23 +150,22 @@ impl Views {
 
     /// The current state, for a view. The first read after a rest waits for news, within a limit.
     fn seen(&self) -> MutexGuard<'_, Known> {
-        let mut looks = self.shared.looks();
-        looks.last_at = Instant::now();
-        if looks.rests {
-            let reads = looks.reads;
-            self.look();
-            let is_old = |looks: &mut Looks| looks.reads == reads;
-            let waited = self.shared.has_read.wait_timeout_while(looks, FRESH_WAIT_MAX, is_old);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-        } else {
-            drop(looks);
+        let mut known = self.shared.known();
+        known.looks.last_at = Instant::now();
+        if !known.looks.rests {
+            return known;
         }
-        self.shared.known()
+        let reads = known.looks.reads;
+        self.look();
+        let is_old = |known: &mut Known| known.looks.reads == reads;
+        let waited = self.shared.has_read.wait_timeout_while(known, FRESH_WAIT_MAX, is_old);
+        waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Sends a question. If it may change anything, the thread reads the fleet again at once.
     fn ask(&self, to: &To, question: &Question) -> Result<Value, Unanswered> {
-        let asked = self.shared.client.ask(&to.host, question);
+        let host = to.host.name();
+        let asked = self.shared.client.ask(host, question);
         if question.mode() == subject::Mode::Write {
             self.look();
         }
@@ -179,12 +175,12 @@ impl Views {
                 let message = format!("{error}; `codex-shim fleet check` says what these credentials may do");
                 refused(&Failure::new("fleet_refused", message))
             }
-            AskError::Offline => NoAnswer::of_host(to.offline()).into(),
+            AskError::Offline => NoAnswer::of_host(to.host.offline()).into(),
             AskError::TooSlow => {
-                let message = format!("host {}: {error}; it may still carry it out", to.host);
+                let message = format!("host {host}: {error}; it may still carry it out");
                 NoAnswer::of_host_after_sending(message).into()
             }
-            AskError::Broken(_) => NoAnswer::of_host_after_sending(format!("host {}: {error}", to.host)).into(),
+            AskError::Broken(_) => NoAnswer::of_host_after_sending(format!("host {host}: {error}")).into(),
         })
     }
 
@@ -196,7 +192,7 @@ impl Views {
     ) -> Result<T, Unanswered> {
         let to = self.to(session)?;
         let known = self.seen();
-        let host = known.hosts.get(&front(&to.host)).ok_or_else(|| to.offline());
+        let host = known.hosts.get(&front(to.host.name())).ok_or_else(|| to.host.offline());
         let read = host.and_then(|host| known.away(host).map_or_else(|| read(host, &to.session), Err));
         read.map_err(|why| NoAnswer::of_host(why).into())
     }
@@ -208,22 +204,20 @@ impl Views {
         let Some(KnownHost { host, .. }) = known.hosts.get(front_of) else {
             return Err(NoAnswer::of_host(format!("no host `{front_of}` is in the fleet")));
         };
-        let Host { document, seen_at, .. } = host;
-        let is_summary = document.level == FleetLevel::Summary.to_string();
-        Ok(To { host: document.host.clone(), session: own.to_owned(), seen_at: seen_at.clone(), is_summary })
+        Ok(To { host: host.clone(), session: own.to_owned() })
     }
 
     fn respond(&self, to: &To, request: &OneRequest, body: &Value) -> Result<RawReply, Unanswered> {
         let id = request.id();
-        if to.is_summary && self.shared.known().needs_texts(&to.host, id, body) {
-            let message = format!("{SUMMARY_OF_REQUEST}, so answer it on host {}", to.host);
+        if to.host.is_summary() && self.shared.known().needs_texts(to.host.name(), id, body) {
+            let message = format!("{SUMMARY_OF_REQUEST}, so answer it on host {}", to.host.name());
             return Err(refused(&Failure::new("summary_only", message)));
         }
-        let given = Given::Whole(Whole { body: body.clone() });
+        let given = Given::Whole { body: body.clone() };
         let asked = Question::Respond { v: VERSION, session: Some(to.session.clone()), request: id.to_owned(), given };
         let document: Responded = reply(&self.ask(to, &asked)?).document()?;
         // The next reply of the host no longer lists it.
-        self.shared.known().forget(&to.host, id);
+        self.shared.known().forget(to.host.name(), id);
         // Whether the answer counts was decided with the whole row, which may have stayed on the host.
         Ok(reply(&json!(Responded { idempotent: !document.ok, ..document })))
     }
@@ -240,20 +234,8 @@ impl Drop for TellsItsEnd {
 
 /// A session of a host.
 struct To {
-    host: String,
+    host: Host,
     session: String,
-    seen_at: String,
-    is_summary: bool,
-}
-
-impl To {
-    fn offline(&self) -> String {
-        offline(&self.host, &self.seen_at)
-    }
-}
-
-fn offline(host: &str, seen_at: &str) -> String {
-    format!("host {host} is offline since {seen_at}")
 }
 
 fn reply(document: &Value) -> RawReply {
@@ -276,13 +258,9 @@ impl Shared {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn looks(&self) -> MutexGuard<'_, Looks> {
-        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until the next read is due; `false` if all views are gone.
     fn is_due(&self, told: &Receiver<()>) -> bool {
-        let wait = self.looks().wait(Instant::now());
+        let wait = self.known().looks.wait(Instant::now());
         match wait {
             Some(wait) => told.recv_timeout(wait) != Err(RecvTimeoutError::Disconnected),
             None => told.recv().is_ok(),
@@ -315,26 +293,26 @@ impl Shared {
     fn complete(&self, host: &str, asked: Result<Value, AskError>, left: &mut usize) -> Result<Value, AskError> {
         let mut document = asked?;
         for row in document["requests"].as_array_mut().into_iter().flatten().filter(|row| is_cut(row)) {
+            let Some(less) = left.checked_sub(1) else { break };
+            *left = less;
             let (request, session) = (text(row, "request_id").to_owned(), row["session"].clone());
             let of = session["session_id"].as_str().map(str::to_owned);
-            if *left == 0 {
-                break;
-            }
-            *left -= 1;
             match self.client.ask(host, &Question::Request { v: VERSION, session: of, request }) {
                 Ok(mut alone) if alone["request"].is_object() => {
                     *row = alone["request"].take();
                     row["session"] = session;
                 }
                 Ok(_) => {}
-                Err(_) => {
-                    *left = 0;
-                    break;
-                }
+                Err(_) => *left = 0,
             }
         }
         Ok(document)
     }
+}
+
+/// Whether something did not fit into a reply.
+pub fn is_cut_off(reply: &Value) -> bool {
+    reply["cut"] == true || reply["left_out"].as_u64().is_some_and(|left_out| left_out > 0)
 }
 
 /// Whether a text of the row did not fit into a reply.
@@ -363,7 +341,10 @@ impl Known {
         for host in hosts {
             let name = host.document.host.clone();
             let listed = pending.remove(&name);
-            let known = self.hosts.entry(front(&name)).or_insert_with(|| KnownHost::new(host.clone()));
+            let known = self
+                .hosts
+                .entry(front(&name))
+                .or_insert_with(|| KnownHost { host: host.clone(), ..KnownHost::default() });
             // Its agent had ended before this description was old enough.
             let is_same = known.host.document == host.document;
             let host = if is_same { Host { is_online: known.host.is_online && host.is_online, ..host } } else { host };
@@ -396,38 +377,31 @@ impl Known {
         let document = match asked {
             Ok(document) => document,
             Err(error) => {
-                if let AskError::Offline = error {
-                    known.host.is_online = false;
-                }
-                known.rests_until = match error {
-                    AskError::TooSlow => Some(Instant::now() + REST_AFTER_SILENCE),
-                    AskError::Offline | AskError::Refused(_) | AskError::Failed(_) | AskError::Broken(_) => None,
-                };
+                known.host.is_online &= !matches!(error, AskError::Offline);
+                known.rests_until = matches!(error, AskError::TooSlow).then(|| Instant::now() + REST_AFTER_SILENCE);
                 known.problem = Some(format!("host {host}: {error}"));
                 known.change += 1;
                 return;
             }
         };
-        let left_out = document["cut"] == true || document["left_out"].as_u64().is_some_and(|left_out| left_out > 0);
         // A host that is too slow for one of the two questions goes on resting; that about its sessions comes first.
         if member == "sessions" {
             (known.problem, known.rests_until) = (None, None);
         }
-        if left_out {
+        if is_cut_off(&document) {
             known.problem = Some(format!("host {host} has more than fits into a reply; use the tools there"));
         }
-        let is_summary = known.host.document.level == FleetLevel::Summary.to_string();
-        let has_changed = match (member, document.get(member)) {
-            ("sessions", Some(Value::Array(_))) => {
+        let Some(Value::Array(rows)) = document.get(member) else { return };
+        let has_changed = match member {
+            "sessions" => {
                 let sessions = session_rows(&document);
                 std::mem::replace(&mut known.sessions, sessions.clone()) != sessions
             }
-            (_, Some(Value::Array(rows))) => {
-                let rows = rows.iter().filter_map(|row| with_left_out(row, is_summary));
+            _ => {
+                let rows = rows.iter().filter_map(|row| with_left_out(row, known.host.is_summary()));
                 let rows: Vec<Request> = rows.filter(|row| subject::is_plain_id(&row.request_id)).collect();
                 std::mem::replace(&mut known.requests, rows.clone()) != rows
             }
-            (_, _) => false,
         };
         known.change += u64::from(has_changed);
     }
@@ -439,7 +413,7 @@ impl Known {
             (None, true) => None,
             (None, false) => {
                 let waiting = known.pending.as_ref().map_or(0, |pending| pending.requests.len());
-                let since = offline(&known.host.document.host, &known.host.seen_at);
+                let since = known.host.offline();
                 Some(match waiting {
                     0 => since,
                     1 => format!("{since}; 1 request waits there"),
@@ -487,44 +461,25 @@ pub fn with_left_out(row: &Value, is_summary: bool) -> Option<Request> {
 }
 
 impl KnownHost {
-    fn new(host: Host) -> KnownHost {
-        KnownHost {
-            host,
-            pending: None,
-            sessions: Vec::new(),
-            requests: Vec::new(),
-            problem: None,
-            asked_at: None,
-            rests_until: None,
-            change: 0,
-        }
-    }
-
     /// The rows of the sessions; of a host that was never asked, those with pending requests.
     fn rows(&self, is_away: bool) -> Vec<ListedSession> {
         if !self.sessions.is_empty() || !is_away {
             return self.sessions.clone();
         }
-        let row = |session_id: &str, name: &str| ListedSession {
-            session_id: session_id.to_owned(),
+        let pending = self.pending.iter().flat_map(|pending| &pending.requests);
+        let pending = pending.filter(|row| subject::is_plain_id(&row.session_id));
+        let mut names: BTreeMap<&str, &str> = pending.map(|row| (&*row.session_id, &*row.session_name)).collect();
+        if names.is_empty() {
+            // The host itself, so that a view shows that it is away.
+            names.insert("offline", "");
+        }
+        let row = |(id, name): (&str, &str)| ListedSession {
+            session_id: id.to_owned(),
             name: name.to_owned(),
             live: true,
             ..ListedSession::default()
         };
-        let mut rows: Vec<ListedSession> = Vec::new();
-        for pending in self.pending.iter().flat_map(|pending| &pending.requests) {
-            if !subject::is_plain_id(&pending.session_id) {
-                continue;
-            }
-            if !rows.iter().any(|row| row.session_id == pending.session_id) {
-                rows.push(row(&pending.session_id, &pending.session_name));
-            }
-        }
-        if rows.is_empty() {
-            // The host itself, so that a view shows that it is away.
-            rows.push(row("offline", ""));
-        }
-        rows
+        names.into_iter().map(row).collect()
     }
 
     fn found(&self, row: &ListedSession, is_away: bool) -> Found {
@@ -625,8 +580,8 @@ impl Source for Views {
         let to = self.to(session)?;
         let (session, request) = (Some(to.session.clone()), request.id().to_owned());
         let document = self.ask(&to, &Question::Request { v: VERSION, session, request })?;
-        let unsent = || Failure::new("request_not_found", format!("host {} sent no request", to.host));
-        with_left_out(&document["request"], to.is_summary).ok_or_else(|| refused(&unsent()))
+        let unsent = || Failure::new("request_not_found", format!("host {} sent no request", to.host.name()));
+        with_left_out(&document["request"], to.host.is_summary()).ok_or_else(|| refused(&unsent()))
     }
 
     fn command(&self, session: &Found, command: &Command) -> Result<RawReply, Unanswered> {
@@ -637,7 +592,7 @@ impl Source for Views {
             Command::Input(InputBody { text, thread_id: thread }) => Question::Send { v, session, text, thread },
             Command::Interrupt(InterruptBody { thread_id: thread }) => Question::Interrupt { v, session, thread },
             Command::Overrule(..) | Command::StartThread(_) | Command::Push(_) | Command::Drop(_) | Command::Clear => {
-                let message = format!("this works only on host {} itself", to.host);
+                let message = format!("this works only on host {} itself", to.host.name());
                 return Err(refused(&Failure::new("not_in_fleet", message)));
             }
         };
@@ -657,7 +612,7 @@ impl Views {
     fn recording(&self, session: &Found, wanted: Arc<AtomicBool>) -> Recording {
         let client = Arc::clone(&self.shared.client);
         let (host, session, left_out) = match self.to(session) {
-            Ok(to) => (to.host, to.session, to.is_summary.then_some(SUMMARY)),
+            Ok(to) => (to.host.name().to_owned(), to.session, to.host.is_summary().then_some(SUMMARY)),
             // An unknown host has no events.
             Err(_) => (String::new(), session.id.clone(), None),
         };
@@ -673,19 +628,8 @@ mod tests {
     use crate::fleet::wire::HostDocument;
 
     fn host(seen_at: &str, is_online: bool) -> Host {
-        let document = HostDocument {
-            v: 1,
-            host: "build-7".to_owned(),
-            version: "0".to_owned(),
-            level: "summary".to_owned(),
-            since: String::new(),
-            seen_at: seen_at.to_owned(),
-            agent: String::new(),
-            sessions: 1,
-            pending: 0,
-            others: false,
-            waited: Vec::new(),
-        };
+        let (host, level) = ("build-7".to_owned(), "summary".to_owned());
+        let document = HostDocument { host, level, seen_at: seen_at.to_owned(), ..HostDocument::default() };
         Host { document, seen_at: seen_at.to_owned(), is_online }
     }
 

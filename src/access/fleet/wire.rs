@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::subject::Mode;
 use crate::api::{EventDocument, Used};
-use crate::protocol::Word;
-use crate::requests::answer::argument;
+use crate::requests::given::{Decision, Given};
 
 /// The version of all messages.
 pub const VERSION: u8 = 1;
@@ -65,7 +64,7 @@ pub struct Gap {
 }
 
 /// A host, as it describes itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDocument {
     pub v: u8,
     pub host: String,
@@ -135,7 +134,7 @@ pub struct PendingRow {
 /// The use of a session on one day in UTC, by one client and with one model. A day that is not known is `null`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct UsageSum {
+pub(super) struct UsageSum {
     #[serde(flatten)]
     pub used: Used,
     pub session_id: String,
@@ -197,59 +196,6 @@ pub enum Question {
     },
 }
 
-/// An answer as the user has given it. The host makes the body for the server of it, because it alone has the whole request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Given {
-    Decision(Decision),
-    Texts(Texts),
-    Whole(Whole),
-}
-
-/// A word, and a reason for the model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Decision {
-    word: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// Texts by question or field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Texts {
-    pub answers: Vec<(String, String)>,
-}
-
-/// The body itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Whole {
-    pub body: Value,
-}
-
-impl From<Decision> for Given {
-    fn from(decision: Decision) -> Given {
-        Given::Decision(decision)
-    }
-}
-
-impl Decision {
-    pub fn new(word: Word, reason: Option<&str>) -> Decision {
-        Decision { word: argument(word).to_owned(), reason: reason.map(str::to_owned) }
-    }
-
-    /// The decision without its reason.
-    pub fn without_reason(self) -> Decision {
-        Decision { reason: None, ..self }
-    }
-
-    pub fn word(&self) -> Option<Word> {
-        Word::ALL.into_iter().find(|word| argument(*word) == self.word)
-    }
-}
-
 impl Question {
     /// Reads a question.
     ///
@@ -266,11 +212,13 @@ impl Question {
         }
         let question: Question = serde_json::from_slice(bytes)
             .map_err(|error| Failure::new("invalid_question", format!("the question is not valid: {error}")))?;
-        let is_short = |id: &&str| (1..=ID_BYTES_MAX).contains(&id.len());
-        match question.version() {
-            VERSION if question.ids().iter().all(is_short) => Ok(question),
-            VERSION => Err(Failure::new("invalid_question", format!("an id has 1 to {ID_BYTES_MAX} bytes"))),
-            other => {
+        let members = json!(question);
+        let ids = ["session", "request", "thread", "since"].into_iter().filter_map(|name| members[name].as_str());
+        match members["v"] == VERSION {
+            true if ids.map(str::len).all(|bytes| (1..=ID_BYTES_MAX).contains(&bytes)) => Ok(question),
+            true => Err(Failure::new("invalid_question", format!("an id has 1 to {ID_BYTES_MAX} bytes"))),
+            false => {
+                let other = &members["v"];
                 let message =
                     format!("this host reads version {VERSION} of questions, not {other}; update codex-shim there");
                 Err(Failure::new("unknown_version", message))
@@ -278,41 +226,14 @@ impl Question {
         }
     }
 
-    fn version(&self) -> u8 {
-        match self {
-            Question::Sessions { v }
-            | Question::Requests { v, .. }
-            | Question::Request { v, .. }
-            | Question::Usage { v, .. }
-            | Question::Respond { v, .. }
-            | Question::Send { v, .. }
-            | Question::Interrupt { v, .. } => *v,
-        }
-    }
-
-    fn ids(&self) -> Vec<&str> {
-        let (ids, optional) = match self {
-            Question::Sessions { .. } => (vec![], [None, None]),
-            Question::Requests { session, .. } => (vec![], [session.as_deref(), None]),
-            Question::Usage { since, .. } => (vec![], [since.as_deref(), None]),
-            Question::Request { session, request, .. } | Question::Respond { session, request, .. } => {
-                (vec![request.as_str()], [session.as_deref(), None])
-            }
-            Question::Send { session, thread, .. } | Question::Interrupt { session, thread, .. } => {
-                (vec![session.as_str()], [thread.as_deref(), None])
-            }
-        };
-        ids.into_iter().chain(optional.into_iter().flatten()).collect()
-    }
-
     /// The mode that its subject must have.
     pub fn mode(&self) -> Mode {
         match self {
+            Question::Respond { .. } | Question::Send { .. } | Question::Interrupt { .. } => Mode::Write,
             Question::Sessions { .. }
             | Question::Requests { .. }
             | Question::Request { .. }
             | Question::Usage { .. } => Mode::Read,
-            Question::Respond { .. } | Question::Send { .. } | Question::Interrupt { .. } => Mode::Write,
         }
     }
 }
@@ -438,6 +359,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::Word;
 
     fn read(json: &str) -> Result<Question, String> {
         Question::read(json.as_bytes()).map_err(|failure| failure.code)

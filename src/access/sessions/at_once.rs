@@ -25,6 +25,24 @@ pub fn at_once<S: Sync, T: Send>(sessions: &[S], look: impl Fn(&S) -> T + Sync) 
     looked.into_iter().map(|(_, result)| result).collect()
 }
 
+/// The sessions with a result, and the unreadable ones with their errors.
+pub type ReadEach<S, T, E> = (Vec<(S, T)>, Vec<(S, E)>);
+
+/// Reads sessions, several at the same time.
+pub fn read_each<S: Sync + Clone, T: Send, E: Send>(
+    sessions: &[S],
+    read: impl Fn(&S) -> Result<Option<T>, E> + Sync,
+) -> ReadEach<S, T, E> {
+    let (mut found, mut silent) = (Vec::new(), Vec::new());
+    for (session, read) in sessions.iter().zip(at_once(sessions, read)) {
+        match read {
+            Ok(one) => found.extend(one.map(|one| (session.clone(), one))),
+            Err(error) => silent.push((session.clone(), error)),
+        }
+    }
+    (found, silent)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::{Mutex, mpsc};

@@ -48,6 +48,12 @@ impl Key {
 
     /// Before every transcript line.
     pub const START: Key = Key { at: Spot::Kept(0), nth: 0 };
+
+    /// The key of the next entry, if it begins at the same record.
+    #[must_use]
+    pub fn behind(&self) -> Key {
+        Key { at: self.at.clone(), nth: self.nth.saturating_add(1) }
+    }
 }
 
 /// The kind of an entry.

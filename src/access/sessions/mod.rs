@@ -10,13 +10,15 @@
 //! *A stopped session.* The tools reach a session through the [`door`]: they ask its relay if one runs, and else read its files
 //! ([`stopped`]).
 //!
-//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`selection`], [`source`] and [`stopped`].
+//! *Purity.* Everything is pure except `reader` without `stretch`, `poller`, [`at_once`], [`inbox`], [`selection`], [`source`] and
+//! [`stopped`].
 
 pub mod ask;
 mod at_once;
 pub mod diff;
 pub mod door;
 pub mod entry;
+mod inbox;
 pub mod names;
 pub mod news;
 pub mod poller;
@@ -30,4 +32,5 @@ pub mod timeline;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod event_testing;
-pub use at_once::at_once;
+pub use at_once::{ReadEach, at_once, read_each};
+pub use inbox::inbox;

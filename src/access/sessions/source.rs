@@ -97,6 +97,13 @@ pub struct Home {
     pub caller: Caller<'static>,
 }
 
+/// The last segment of a session's journal, and its size; it changes with each record.
+pub fn end_of_journal(session: &Found) -> (String, u64) {
+    let Some(segment) = session.last_segment().map(|segment| segment.to_string()) else { return (String::new(), 0) };
+    let bytes = std::fs::metadata(session.journal_dir().join(&segment)).map_or(0, |file| file.len());
+    (segment, bytes)
+}
+
 impl Source for Home {
     fn all(&self) -> Vec<Found> {
         // A folder that cannot be read now may be readable later.
@@ -107,12 +114,8 @@ impl Source for Home {
         session.is_still_live()
     }
 
-    /// The size of its journal.
     fn traffic(&self, session: &Found) -> (String, u64) {
-        let Some(segment) = session.last_segment() else { return (String::new(), 0) };
-        let segment = segment.to_string();
-        let bytes = std::fs::metadata(session.journal_dir().join(&segment)).map_or(0, |file| file.len());
-        (segment, bytes)
+        end_of_journal(session)
     }
 
     fn polling(&self) -> Polling {

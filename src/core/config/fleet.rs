@@ -1,13 +1,11 @@
 //! The settings of the fleet: `[fleet]`. The agent of a host and the tools of a console read them; a relay does not.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use toml::Value;
 
 use super::sources::{Sources, parse_bool};
-use super::{Setting, SettingName, SettingRow, Source, name};
+use super::{Setting, SettingName, SettingRow, Source, choice, name};
 
 /// The variables of these settings.
 pub(super) const VARIABLES: [&str; 7] = [
@@ -31,35 +29,15 @@ const ALLOW_PLAIN: SettingName = name("fleet.allow_plain", VARIABLES[6], "");
 /// Longest name of a host or a user, in bytes. Each byte takes at most three in a subject.
 const NAME_BYTES_MAX: usize = 64;
 
-/// What leaves the machine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum FleetLevel {
-    /// No output, no diff and no message text.
-    #[default]
-    Summary,
-    /// Everything that the history and the requests have, secrets masked.
-    Full,
-}
-
-impl FromStr for FleetLevel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<FleetLevel, String> {
-        match text {
-            "summary" => Ok(FleetLevel::Summary),
-            "full" => Ok(FleetLevel::Full),
-            _ => Err(format!("`{text}` is neither `summary` nor `full`")),
-        }
-    }
-}
-
-impl fmt::Display for FleetLevel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FleetLevel::Summary => "summary",
-            FleetLevel::Full => "full",
-        })
-    }
+choice! {
+    /// What leaves the machine.
+    pub enum FleetLevel {
+        /// No output, no diff and no message text.
+        #[default]
+        Summary = "summary",
+        /// Everything that the history and the requests have, secrets masked.
+        Full = "full",
+    } else |text| format!("`{text}` is neither `summary` nor `full`")
 }
 
 /// The configured values.

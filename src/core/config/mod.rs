@@ -90,70 +90,58 @@ impl fmt::Display for SessionName {
     }
 }
 
-/// Which server a client on stdio gets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ServerChoice {
-    /// One for this client alone, as without codex-shim.
-    #[default]
-    Own,
-    /// That of the hub of its `CODEX_HOME`.
-    Shared,
-}
-
-impl std::str::FromStr for ServerChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ServerChoice, String> {
-        match text {
-            "own" => Ok(ServerChoice::Own),
-            "shared" => Ok(ServerChoice::Shared),
-            _ => Err(format!("`{text}` is neither `own` nor `shared`")),
+/// Declares a choice between words, with the words in which another one is refused.
+macro_rules! choice {
+    ($(#[$attr:meta])* pub enum $enum:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)* } else $refuse:expr) => {
+        $(#[$attr])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub enum $enum {
+            $($(#[$doc])* $variant,)*
         }
-    }
-}
 
-impl fmt::Display for ServerChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ServerChoice::Own => "own",
-            ServerChoice::Shared => "shared",
-        })
-    }
-}
+        impl std::str::FromStr for $enum {
+            type Err = String;
 
-/// Which threads of a hub get a command that was captured in a folder.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ContextScope {
-    /// Those whose folder it ran in or below.
-    Folder,
-    /// Those of its repository; without one, the same as for a folder.
-    #[default]
-    Repository,
-    /// All.
-    Session,
-}
-
-impl std::str::FromStr for ContextScope {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ContextScope, String> {
-        match text {
-            "folder" => Ok(ContextScope::Folder),
-            "repository" => Ok(ContextScope::Repository),
-            "session" => Ok(ContextScope::Session),
-            _ => Err("expected `folder`, `repository` or `session`".to_owned()),
+            fn from_str(text: &str) -> Result<$enum, String> {
+                let refuse: fn(&str) -> String = $refuse;
+                match text {
+                    $($word => Ok($enum::$variant),)*
+                    other => Err(refuse(other)),
+                }
+            }
         }
-    }
+
+        impl std::fmt::Display for $enum {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self { $($enum::$variant => $word,)* })
+            }
+        }
+    };
+}
+use choice;
+
+choice! {
+    /// Which server a client on stdio gets.
+    pub enum ServerChoice {
+        /// One for this client alone, as without codex-shim.
+        #[default]
+        Own = "own",
+        /// That of the hub of its `CODEX_HOME`.
+        Shared = "shared",
+    } else |text| format!("`{text}` is neither `own` nor `shared`")
 }
 
-impl fmt::Display for ContextScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ContextScope::Folder => "folder",
-            ContextScope::Repository => "repository",
-            ContextScope::Session => "session",
-        })
-    }
+choice! {
+    /// Which threads of a hub get a command that was captured in a folder.
+    pub enum ContextScope {
+        /// Those whose folder it ran in or below.
+        Folder = "folder",
+        /// Those of its repository; without one, the same as for a folder.
+        #[default]
+        Repository = "repository",
+        /// All.
+        Session = "session",
+    } else |_| "expected `folder`, `repository` or `session`".to_owned()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -130,6 +130,15 @@ impl Folder {
         Ok(Folder { fd, path: path.to_owned() })
     }
 
+    /// Locks a file in this folder until it is closed; `None` if another process has locked it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::open`], or that of locking it.
+    pub fn lock(&self, name: impl AsRef<OsStr>) -> io::Result<Option<File>> {
+        os::fs::locked(self.open(name, Access::Create)?)
+    }
+
     /// Opens a file in this folder.
     ///
     /// # Errors

@@ -170,9 +170,13 @@ pub fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
 /// Locks a folder until the returned file is closed; `None` if another process has locked it.
 pub fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = File::from(rustix::fs::open(folder, flags, Mode::empty())?);
-    match folder.try_lock() {
-        Ok(()) => Ok(Some(folder)),
+    locked(File::from(rustix::fs::open(folder, flags, Mode::empty())?))
+}
+
+/// Locks a file until it is closed; `None` if another process has locked it.
+pub fn locked(file: File) -> io::Result<Option<File>> {
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }

@@ -11,6 +11,8 @@ pub mod answer;
 mod danger;
 /// The fields of a question or a form.
 pub mod form;
+/// Answers as users give them.
+pub mod given;
 #[cfg(any(test, feature = "testing"))]
 pub mod request_testing;
 mod schema;

@@ -339,12 +339,8 @@ pub struct IndexLock {
 impl IndexLock {
     /// Takes the lock of the session in `session_dir`; `None` if another process holds it.
     pub fn try_take(session_dir: &Path) -> io::Result<Option<IndexLock>> {
-        let file = files::open(&session_dir.join(INDEX_LOCK_FILE), Access::Create)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(IndexLock { _file: file })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
-        }
+        let locked = Folder::at(session_dir)?.lock(INDEX_LOCK_FILE)?;
+        Ok(locked.map(|_file| IndexLock { _file }))
     }
 }
 

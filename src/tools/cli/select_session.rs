@@ -134,26 +134,22 @@ pub(super) fn each<T>(
     sessions: &[Found],
     read: impl Fn(&Found) -> Result<T, CliError>,
 ) -> Result<(OfEach<'_, T>, i32), CliError> {
-    reported(sessions, sessions.iter().map(read))
-}
-
-/// [`each`] for sessions that were read already.
-pub(super) fn reported<T>(
-    sessions: &[Found],
-    mut results: impl Iterator<Item = Result<T, CliError>>,
-) -> Result<(OfEach<'_, T>, i32), CliError> {
-    if let [only] = sessions {
-        let result = results.next().into_iter().collect::<Result<Vec<_>, _>>()?;
-        return Ok((result.into_iter().map(|found| (only, found)).collect(), 0));
-    }
-    let (mut all, mut worst) = (Vec::new(), 0);
-    for (session, result) in sessions.iter().zip(results) {
-        match result {
+    let (mut all, mut failures) = (Vec::new(), Vec::new());
+    for session in sessions {
+        match read(session) {
             Ok(found) => all.push((session, found)),
-            Err(error) => worst = worst.max(error.report()),
+            Err(error) => failures.push(error),
         }
     }
-    Ok((all, worst))
+    Ok((all, failed(sessions.len(), failures.into_iter())?))
+}
+
+/// Reports which of so many sessions could not be read; returns the worst exit status. The only session fails as a whole.
+pub(super) fn failed(sessions: usize, mut failures: impl Iterator<Item = CliError>) -> Result<i32, CliError> {
+    match sessions {
+        1 => failures.next().map_or(Ok(0), Err),
+        _ => Ok(failures.fold(0, |worst, error| worst.max(error.report()))),
+    }
 }
 
 /// A session's name in a heading: `proj (vscode) ab01` on a terminal, else its id.

@@ -18,6 +18,11 @@ impl Since {
         self.0
     }
 
+    #[cfg(feature = "fleet")]
+    pub(super) fn time(self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.0)
+    }
+
     /// As the stored times are written, with which it can be compared as text.
     pub(super) fn rfc3339(self) -> String {
         rfc3339_millis(self.0)

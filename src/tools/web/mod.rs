@@ -33,7 +33,7 @@ mod stream;
 mod timeline;
 mod words;
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -53,7 +53,7 @@ pub(crate) use console::{
 pub(crate) use hosts::HostName;
 
 use crate::control::{self, LastingListener, Places, SharedEndpoint, SocketFault, routes_of_peer, runtime_of_calls};
-use crate::files::{Access as FileAccess, Folder};
+use crate::files::Folder;
 use crate::os::clocks::since_boot;
 use crate::os::signals::Signals;
 use crate::sessions::source::Source;
@@ -233,12 +233,8 @@ impl Server {
 fn lock(home: &Path) -> Result<File, WebError> {
     let path = home.join(LOCK_FILE);
     let failed = |source| WebError::Home { path: path.clone(), source };
-    let lock = Folder::make_home(home).and_then(|home| home.open(LOCK_FILE, FileAccess::Create)).map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(WebError::Running),
-        Err(TryLockError::Error(source)) => Err(failed(source)),
-    }
+    let lock = Folder::make_home(home).and_then(|home| home.lock(LOCK_FILE)).map_err(failed)?;
+    lock.ok_or(WebError::Running)
 }
 
 /// The file that a browser is opened with.

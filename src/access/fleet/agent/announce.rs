@@ -11,13 +11,12 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use tokio::time::{sleep, timeout};
 
-use super::Shared;
 use super::claim::{Act, Claim, Fate, Next, SEEN_EVERY, Standing};
 use super::cursors::NameFile;
-use super::ship::{ACK_WAIT_MAX, in_words};
 use super::told::Trouble;
+use super::{Shared, locked};
 use crate::control::sort_by_arrival;
-use crate::fleet::connection::{Link, backoff};
+use crate::fleet::connection::{Link, backoff, in_words, stored};
 use crate::fleet::level;
 use crate::fleet::subject::{HOSTS_BUCKET, PENDING_BUCKET, key, stream_of};
 use crate::fleet::wire::{self, HostDocument, MESSAGE_BYTES_MAX, PendingDocument, PendingRow, VERSION};
@@ -93,10 +92,10 @@ fn description(shared: &Shared, claim: &Claim, act: Act) -> Sent {
         since: humantime::format_rfc3339_seconds(shared.started_at).to_string(),
         seen_at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         agent: shared.id.clone(),
-        sessions: shared.found().iter().filter(|session| session.live).count() as u64,
-        pending: shared.pending().values().map(Vec::len).sum::<usize>() as u64,
+        sessions: locked(&shared.found).iter().filter(|session| session.live).count() as u64,
+        pending: locked(&shared.pending).values().map(Vec::len).sum::<usize>() as u64,
         others: act == Act::Challenge || claim.has_others(Instant::now()),
-        waited: shared.cursors().waited(),
+        waited: locked(&shared.cursors).waited(),
     };
     let payload = level::host(&document, shared.member.level);
     Sent { act, id: uuid::Uuid::now_v7().to_string(), known: claim.known, payload }
@@ -108,23 +107,15 @@ async fn store_description(shared: &Shared, sent: &Sent) -> Fate {
         .message_id(&sent.id)
         .expected_last_subject_sequence(sent.known)
         .payload(sent.payload.clone().into());
-    let stored = timeout(ACK_WAIT_MAX, async {
-        match shared.jetstream.send_publish(subject, message).await {
-            Ok(ack) => ack.await,
-            Err(error) => Err(error),
-        }
-    });
-    let error = match stored.await {
-        Ok(Ok(ack)) => {
+    let error = match stored(&shared.jetstream, subject, message).await {
+        Some(Ok(ack)) => {
             shared.mended(&Trouble::Description);
             return Fate::Stored(ack.sequence);
         }
-        Ok(Err(error)) => error,
-        Err(_) => {
-            shared.tell(
-                Trouble::Description,
-                "this host is not described: the server does not acknowledge; trying again",
-            );
+        Some(Err(error)) => error,
+        None => {
+            let message = "this host is not described: the server does not acknowledge; trying again";
+            shared.tell(Trouble::Description, message);
             return Fate::Unknown;
         }
     };
@@ -133,7 +124,7 @@ async fn store_description(shared: &Shared, sent: &Sent) -> Fate {
     {
         return Fate::Overtaken(number);
     }
-    let why = in_words(error.kind(), &error, &stream_of(HOSTS_BUCKET));
+    let why = in_words(&error, &stream_of(HOSTS_BUCKET));
     shared.tell(Trouble::Description, &format!("this host is not described: {why}; trying again"));
     Fate::Unknown
 }
@@ -188,25 +179,20 @@ pub(super) async fn list_pending(shared: &Arc<Shared>) {
     let mut failures = 0;
     loop {
         shared.is_only().await;
-        let rows: Vec<PendingRow> = shared.pending().values().flatten().cloned().collect();
+        let rows: Vec<PendingRow> = locked(&shared.pending).values().flatten().cloned().collect();
         let bytes = level::pending(&bounded(&shared.member.host, rows), shared.member.level);
-        let stored = timeout(ACK_WAIT_MAX, async {
-            let sent = shared.jetstream.publish(key(PENDING_BUCKET, &shared.member.host), bytes.into()).await;
-            match sent {
-                Ok(ack) => ack.await.map(drop),
-                Err(error) => Err(error),
-            }
-        });
-        let why = match stored.await {
-            Ok(Ok(())) => {
+        let (subject, message) =
+            (key(PENDING_BUCKET, &shared.member.host), PublishMessage::build().payload(bytes.into()));
+        let why = match stored(&shared.jetstream, subject, message).await {
+            Some(Ok(_)) => {
                 failures = 0;
                 shared.mended(&Trouble::Pending);
                 let _ = timeout(SEEN_EVERY, shared.pending_changed.notified()).await;
                 sleep(SETTLES_AFTER).await;
                 continue;
             }
-            Ok(Err(error)) => in_words(error.kind(), &error, &stream_of(PENDING_BUCKET)),
-            Err(_) => "the server does not acknowledge".to_owned(),
+            Some(Err(error)) => in_words(&error, &stream_of(PENDING_BUCKET)),
+            None => "the server does not acknowledge".to_owned(),
         };
         shared.tell(Trouble::Pending, &format!("the pending requests are not listed: {why}; trying again"));
         failures += 1;

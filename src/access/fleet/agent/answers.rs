@@ -14,20 +14,20 @@ use crate::api::{
     Command, InputBody, InterruptBody, OneRequest, Request, RequestDocument, RequestSession, Requests, Responded,
     State, WhichRequests,
 };
-use crate::control::client::{self, Caller, ClientError, Unanswered};
-use crate::control::{listed_session, session_of_request, sort_by_arrival};
+use crate::control::client::{self, Caller, Unanswered};
+use crate::control::{listed_session, session_of_request};
 use crate::fleet::level::{self, Leaving};
 use crate::fleet::subject::token;
-use crate::fleet::wire::{Decision, Failure, Given, Question, Texts, Whole};
+use crate::fleet::wire::{Failure, Question};
 use crate::history::Activity;
-use crate::requests::answer::{is_stored, of_answers, of_word};
-use crate::requests::form::in_one_line;
-use crate::sessions::at_once;
+use crate::requests::answer::is_stored;
+use crate::requests::given::Given;
 use crate::sessions::request_names::{
     IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole,
 };
 use crate::sessions::stopped::stored_request;
-use crate::store::{Choice, ChoiceError, Found, Otherwise, choose, label};
+use crate::sessions::{at_once, inbox, read_each};
+use crate::store::{Choice, ChoiceError, Found, Otherwise, choose};
 
 /// How long a relay may take to act: less than the client waits for the host.
 const RELAY_WAIT_MAX: Duration = Duration::from_millis(4_000);
@@ -53,13 +53,12 @@ pub(super) fn answer(shared: &Shared, question: &Question, user: &str) -> Answer
         Question::Requests { all, session, .. } => requests(shared, *all, session.as_deref()),
         Question::Request { session, request, .. } => {
             let (session, document) = find(shared, session.as_deref(), request)?;
-            let (session, level) = ((&*session.id, &*label(&session)), shared.member.level);
-            Ok(level::shown(session, &document, level))
+            Ok(level::shown(&session, &document, shared.member.level))
         }
         Question::Usage { since, .. } => super::usage::usage(shared, since.as_deref()),
         Question::Respond { session, request, given, .. } => {
-            let responded = respond(shared, session.as_deref(), request, given, user)?;
-            Ok(level::answered(&responded, shared.member.level))
+            let asked = find(shared, session.as_deref(), request)?;
+            Ok(level::answered(&respond(shared, &asked, given, user)?, shared.member.level))
         }
         Question::Send { session, text, thread, .. } => {
             let message = InputBody { text: text.clone(), thread_id: thread.clone() };
@@ -105,16 +104,7 @@ fn requests(shared: &Shared, all: bool, session: Option<&str>) -> Answered {
         None => all_sessions(shared)?.into_iter().filter(|session| session.live).collect(),
     };
     let which = if all { WhichRequests::All } else { WhichRequests::Pending };
-    let mut listed = Vec::new();
-    let mut silent = Vec::new();
-    let looked = at_once(&sessions, |session| rows(&session.dir, which));
-    for (session, rows) in sessions.iter().zip(looked) {
-        match rows {
-            Ok(rows) => listed.extend(rows.into_iter().map(|row| (session.clone(), row))),
-            Err(why) => silent.push((session.id.clone(), why)),
-        }
-    }
-    sort_by_arrival(&mut listed, |(session, _)| session.id.clone(), |(_, row)| row.requested_at.clone());
+    let (listed, silent) = inbox(&sessions, |session| rows(&session.dir, which));
     let left_out = listed.len().saturating_sub(ROWS_MAX);
     let with_session = |(session, row): (Found, Request)| {
         let of_session = session_of_request(&session, &row);
@@ -169,13 +159,7 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         let document = one(&session.dir, &id)?.ok_or_else(unknown)?;
         return Ok((session, document));
     }
-    let (mut found, mut silent) = (Vec::new(), None);
-    for (session, document) in sessions.iter().zip(at_once(&sessions, |session| one(&session.dir, request))) {
-        match document {
-            Ok(document) => found.extend(document.map(|document| (session.clone(), document))),
-            Err(why) => silent = Some(why),
-        }
-    }
+    let (mut found, silent) = read_each(&sessions, |session| one(&session.dir, request));
     match (found.pop(), found.is_empty()) {
         (Some(found), true) => return Ok(found),
         // A copy of a session's folder has its requests too.
@@ -185,10 +169,10 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         }
         (None, _) => {}
     }
-    match (in_stopped(&stopped, request), silent) {
+    match (in_stopped(&stopped, request), silent.into_iter().next()) {
         (Ok(Some(found)), _) => Ok(found),
         // A relay that does not answer hides no stopped session.
-        (Ok(None) | Err(_), Some(why)) | (Err(why), None) => Err(why),
+        (Ok(None) | Err(_), Some((_, why))) | (Err(why), None) => Err(why),
         (Ok(None), None) => Err(unknown()),
     }
 }
@@ -201,18 +185,14 @@ fn named(sessions: &[Found], name: &str) -> Result<Option<(Found, String)>, Fail
         _ if has_short_form(name) => (WhichRequests::All, IsHere::No),
         _ => return Ok(None),
     };
-    let (mut read, mut silent) = (Vec::new(), None);
-    for (session, rows) in sessions.iter().zip(at_once(sessions, |session| rows(&session.dir, which))) {
-        match rows {
-            Ok(rows) => read.push(Looked { session: session.clone(), is_here, of_others: BTreeSet::new(), rows }),
-            Err(why) => silent = Some(why),
-        }
-    }
+    let (read, silent) = read_each(sessions, |session| rows(&session.dir, which).map(Some));
+    let looked = |(session, rows)| Looked { session, is_here, of_others: BTreeSet::new(), rows };
+    let read: Vec<Looked<Found>> = read.into_iter().map(looked).collect();
     let found = find_here(name, &read).and_then(|found| found.map_or_else(|| find_anywhere(name, &read), Ok));
-    match (found, silent) {
+    match (found, silent.into_iter().next()) {
         (Ok(found), _) => Ok(Some(found)),
         (Err(error @ NotNamed::Ambiguous { .. }), _) => Err(Failure::new("ambiguous_request", error.to_string())),
-        (Err(_), Some(why)) => Err(why),
+        (Err(_), Some((_, why))) => Err(why),
         (Err(_), None) => Ok(None),
     }
 }
@@ -256,20 +236,7 @@ fn query(id: &str) -> Result<OneRequest, Failure> {
 /// Answers a request; `ok` says whether the given answer counts.
 pub(super) fn respond(
     shared: &Shared,
-    session: Option<&str>,
-    request: &str,
-    given: &Given,
-    user: &str,
-) -> Result<Responded, Failure> {
-    let (found, document) = find(shared, session, request)?;
-    respond_to(shared, &found, &document, given, user)
-}
-
-/// Answers a request that was found.
-pub(super) fn respond_to(
-    shared: &Shared,
-    found: &Found,
-    RequestDocument { request: row, .. }: &RequestDocument,
+    (found, RequestDocument { request: row, .. }): &(Found, RequestDocument),
     given: &Given,
     user: &str,
 ) -> Result<Responded, Failure> {
@@ -315,15 +282,7 @@ pub(super) fn is_unsent(failure: &Failure) -> bool {
 
 /// The body for the relay.
 fn body(row: &Request, given: &Given) -> Result<Value, Failure> {
-    let invalid = |why: String| Failure::quoted("invalid_response", why);
-    match given {
-        Given::Whole(Whole { body }) => Ok(body.clone()),
-        Given::Texts(Texts { answers }) => of_answers(row, answers).map_err(|errors| invalid(in_one_line(&errors))),
-        Given::Decision(decision @ Decision { reason, .. }) => {
-            let word = decision.word().ok_or_else(|| invalid("unknown decision".to_owned()))?;
-            of_word(row, word, reason.as_deref()).map_err(invalid)
-        }
-    }
+    given.body(row).map_err(|why| Failure::quoted("invalid_response", why))
 }
 
 fn send(shared: &Shared, session: &Found, command: &Command) -> Answered {
@@ -341,14 +300,10 @@ fn commanded<T: DeserializeOwned>(session: &Found, command: &Command, caller: Ca
 }
 
 fn unread(error: &Unanswered) -> Failure {
-    match error {
-        Unanswered::NoAnswer(error) => no_answer(error),
-        Unanswered::Refused(_) | Unanswered::Invalid(_) => Failure::quoted("session_failed", error.to_string()),
-    }
-}
-
-fn no_answer(error: &ClientError) -> Failure {
-    match (error.is_nobody(), error.is_unsent()) {
+    let Unanswered::NoAnswer(silence) = error else {
+        return Failure::quoted("session_failed", error.to_string());
+    };
+    match (silence.is_nobody(), silence.is_unsent()) {
         (true, _) => Failure::new("session_stopped", "the session has just ended"),
         (false, true) => Failure::new("session_silent", "the relay does not answer; nothing was sent"),
         (false, false) => Failure::new("timeout", "the relay has not replied in time; it may still carry out the call"),
@@ -359,6 +314,7 @@ fn no_answer(error: &ClientError) -> Failure {
 mod tests {
     use super::*;
     use crate::protocol::Word;
+    use crate::requests::given::Decision;
 
     #[test]
     fn ledger_names_user_and_host() {
@@ -372,9 +328,9 @@ mod tests {
         let row = Request::from(row);
         let decline = Given::Decision(Decision::new(Word::Decline, Some("no")));
         assert_eq!(body(&row, &decline), Ok(json!({ "decision": "decline", "reason": "no" })));
-        let texts = Given::Texts(Texts { answers: vec![("q".to_owned(), "x".to_owned())] });
+        let texts = Given::Texts { answers: vec![("q".to_owned(), "x".to_owned())] };
         assert_eq!(body(&row, &texts).map_err(|failure| failure.code), Err("invalid_response".to_owned()));
-        let whole = Given::Whole(Whole { body: json!({ "decision": "accept" }) });
+        let whole = Given::Whole { body: json!({ "decision": "accept" }) };
         assert_eq!(body(&row, &whole), Ok(json!({ "decision": "accept" })));
     }
 }

@@ -28,11 +28,12 @@ const LOST_MAX: u32 = 3;
 const CHALLENGE_EVERY: u32 = 3;
 
 /// Whether this agent works for its host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Standing {
     /// This agent has the name.
     Only,
     /// The agent has just started, or has lost its connection.
+    #[default]
     Unsure,
     /// Another agent may have the name.
     Waits,
@@ -64,7 +65,7 @@ pub(super) enum Next {
     Again(u32, Act),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Claim {
     pub(super) standing: Standing,
     /// The number of the last description, as far as this agent knows.
@@ -85,17 +86,7 @@ pub(super) struct Claim {
 impl Claim {
     /// Begins with the number that the agent before has left; 0 without one.
     pub(super) fn new(known: u64) -> Claim {
-        Claim {
-            standing: Standing::Unsure,
-            known,
-            in_a_row: 0,
-            lost_in_a_row: 0,
-            watches: 0,
-            is_second: false,
-            others_at: None,
-            stored_at: None,
-            failures: 0,
-        }
+        Claim { known, ..Claim::default() }
     }
 
     /// Whether another agent with this name was noticed lately.
@@ -128,10 +119,6 @@ impl Claim {
                 }
                 Next::After(SEEN_EVERY, Act::Claim)
             }
-            (Act::Challenge, Fate::Stored(number)) => {
-                self.known = number;
-                Next::After(WATCH, Act::Claim)
-            }
             // The bucket is new and has no description.
             (_, Fate::Overtaken(0)) if self.known > 0 => {
                 self.known = 0;
@@ -141,7 +128,7 @@ impl Claim {
                 self.known = number;
                 self.overtaken(now)
             }
-            (Act::Challenge, Fate::Overtaken(number)) => {
+            (Act::Challenge, Fate::Stored(number) | Fate::Overtaken(number)) => {
                 self.known = number;
                 Next::After(WATCH, Act::Claim)
             }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::files::Folder;
-use crate::fleet::wire::{Decision, Waited};
+use crate::fleet::wire::{Waited, bytes};
+use crate::requests::given::Decision;
 
 /// The folder below the home.
 pub(super) const FOLDER: &str = "fleet";
@@ -58,11 +59,11 @@ pub(super) struct Cursors {
     pub(super) later: LaterCursor,
     /// Those that were taken and whose outcome is not known yet, in the order of the stream.
     #[serde(default)]
-    held: Vec<Held>,
+    pub(super) held: Vec<Held>,
     /// The outcomes of the last answers from there.
     #[serde(default)]
     outcomes: Vec<Waited>,
-    sessions: BTreeMap<String, Cursor>,
+    pub(super) sessions: BTreeMap<String, Cursor>,
 }
 
 /// A decision that was taken from the stream and is not settled. The decision itself stays in the stream.
@@ -141,7 +142,7 @@ impl NameFile {
     ///
     /// The file cannot be written.
     pub(super) fn save(&self, home: &Path) -> io::Result<()> {
-        Folder::make(&home.join(FOLDER))?.put(NAME_FILE, &serde_json::to_vec(self).expect("BUG: plain data is JSON"))
+        Folder::make(&home.join(FOLDER))?.put(NAME_FILE, &bytes(self))
     }
 
     /// Whether another agent with the name was noticed within this time.
@@ -191,29 +192,7 @@ impl Cursors {
     ///
     /// The file cannot be written; the one that was there is unchanged.
     pub(super) fn save(&self, home: &Path) -> io::Result<()> {
-        Folder::make(&home.join(FOLDER))?.put(FILE, &serde_json::to_vec(self).expect("BUG: plain data is JSON"))
-    }
-
-    pub(super) fn of(&self, session: &str) -> Option<&Cursor> {
-        self.sessions.get(session)
-    }
-
-    pub(super) fn put(&mut self, session: &str, cursor: Cursor) {
-        self.sessions.insert(session.to_owned(), cursor);
-    }
-
-    /// Forgets a session that is deleted.
-    pub(super) fn forget(&mut self, session: &str) {
-        self.sessions.remove(session);
-    }
-
-    pub(super) fn sessions(&self) -> impl Iterator<Item = &str> {
-        self.sessions.keys().map(String::as_str)
-    }
-
-    /// The decisions that are not settled, in the order of the stream.
-    pub(super) fn held(&self) -> &[Held] {
-        &self.held
+        Folder::make(&home.join(FOLDER))?.put(FILE, &bytes(self))
     }
 
     /// Why no further decision of this user on this request may be held.
@@ -224,11 +203,6 @@ impl Cursors {
         }
         let is_full = count(&|held| held.user == user) >= HELD_OF_USER_MAX;
         is_full.then(|| format!("{HELD_OF_USER_MAX} decisions of this user wait already"))
-    }
-
-    /// Takes a decision, which is held until its outcome is known.
-    pub(super) fn hold(&mut self, held: Held) {
-        self.held.push(held);
     }
 
     /// Notes that a held decision has to wait; returns whether that is news.
@@ -366,17 +340,17 @@ mod tests {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let mut cursors = Cursors::load(home.path(), "h", now).expect("the folder can be made");
-        cursors.put("s", Cursor { epoch: "e".to_owned(), seq: 7 });
+        cursors.sessions.insert("s".to_owned(), Cursor { epoch: "e".to_owned(), seq: 7 });
         cursors.later.takes(3, None);
         cursors.save(home.path()).expect("it can be written");
         assert_eq!(Cursors::load(home.path(), "h", now + Duration::from_secs(1)).expect("it is there"), cursors);
         let other = Cursors::load(home.path(), "other", now + Duration::from_secs(9)).expect("it is there");
-        assert_eq!((other.of("s"), other.later), (None, LaterCursor::default()));
+        assert_eq!((other.sessions.get("s"), other.later), (None, LaterCursor::default()));
         // A host that is renamed has joined when it did.
         let later = Cursors::load(home.path(), "other", now + Duration::from_secs(60)).expect("it is there");
         assert_eq!((other.since, later.since), (now, now));
-        cursors.forget("s");
-        assert_eq!(cursors.of("s"), None);
+        cursors.sessions.remove("s");
+        assert_eq!(cursors.sessions.get("s"), None);
     }
 
     #[test]
@@ -388,12 +362,12 @@ mod tests {
         };
         for number in 0..4 {
             assert_eq!(cursors.refuses("ann", "r"), None);
-            cursors.hold(held(number, "ann", "r".to_owned()));
+            cursors.held.push(held(number, "ann", "r".to_owned()));
         }
         assert!(cursors.refuses("ben", "r").is_some_and(|why| why.contains("on this request")));
         for number in 4..64 {
             assert_eq!(cursors.refuses("ann", "other"), None);
-            cursors.hold(held(number, "ann", format!("r-{number}")));
+            cursors.held.push(held(number, "ann", format!("r-{number}")));
         }
         assert!(cursors.refuses("ann", "other").is_some_and(|why| why.contains("of this user")));
         assert_eq!(cursors.refuses("ben", "other"), None);
@@ -407,7 +381,7 @@ mod tests {
         let mut cursors = Cursors::new("h", SystemTime::UNIX_EPOCH);
         let expires_at = SystemTime::UNIX_EPOCH;
         let (user, request) = ("ann".to_owned(), "r".to_owned());
-        cursors.hold(Held { number: 1, at: None, user, request, given: None, expires_at, waits: false });
+        cursors.held.push(Held { number: 1, at: None, user, request, given: None, expires_at, waits: false });
         let mut text = serde_json::to_value(&cursors).expect("JSON");
         text["held"][0].as_object_mut().expect("an object").remove("given").expect("a member");
         assert_eq!(Cursors::read(text.to_string().as_bytes(), "h"), Some((cursors, true)));
@@ -425,7 +399,7 @@ mod tests {
         let since = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let mut cursors = Cursors::new("h", since);
         assert!(!cursors.concern("s", SystemTime::UNIX_EPOCH) && cursors.concern("s", since));
-        cursors.put("s", Cursor { epoch: "e".to_owned(), seq: 1 });
+        cursors.sessions.insert("s".to_owned(), Cursor { epoch: "e".to_owned(), seq: 1 });
         assert!(cursors.concern("s", SystemTime::UNIX_EPOCH));
     }
 }

@@ -17,12 +17,13 @@ use tokio::time::{Instant, sleep_until};
 use super::answers::may_pass;
 use super::cursors::{HELD_MAX, Held, Mark};
 use super::told::Trouble;
-use super::{Shared, answers};
+use super::{Shared, answers, locked};
 use crate::api::{Request, Responded};
 use crate::fleet::connection::backoff;
-use crate::fleet::stored::{self, ReadError, Start, Stored};
+use crate::fleet::stored::{Messages, ReadError, Start, Stored};
 use crate::fleet::subject::{self, LATER_STREAM};
-use crate::fleet::wire::{Failure, Given, ID_BYTES_MAX, Later, QUESTION_BYTES_MAX, VERSION, Waited};
+use crate::fleet::wire::{Failure, ID_BYTES_MAX, Later, QUESTION_BYTES_MAX, VERSION, Waited};
+use crate::requests::given::Given;
 use crate::sessions::request_names::is_whole;
 
 /// How often the stream is looked at.
@@ -161,7 +162,7 @@ fn firsts(held: &[Held]) -> impl Iterator<Item = &Held> {
 /// Gives decisions until the process ends.
 pub(super) async fn give(shared: &Arc<Shared>) {
     let (mut plan, mut attempts) = (Plan::default(), Attempts::default());
-    plan.follow(shared.cursors().held(), Instant::now(), true);
+    plan.follow(&locked(&shared.cursors).held, Instant::now(), true);
     let mut look_at = Instant::now();
     loop {
         shared.is_only().await;
@@ -169,7 +170,7 @@ pub(super) async fn give(shared: &Arc<Shared>) {
             look(shared).await;
             look_at = Instant::now() + LOOK_EVERY;
         }
-        let held = shared.cursors().held().to_vec();
+        let held = locked(&shared.cursors).held.clone();
         let now = Instant::now();
         plan.follow(&held, now, false);
         let free = GIVEN_AT_ONCE_MAX.saturating_sub(plan.under_way());
@@ -197,12 +198,12 @@ fn learns(shared: &Shared, plan: &mut Plan, held: &Held, attempt: Attempt) {
         Attempt::Settled(outcome, words) => {
             plan.0.remove(&held.mark());
             tell(&words);
-            shared.cursors().settle(held.mark(), waited(user, request, outcome));
+            locked(&shared.cursors).settle(held.mark(), waited(user, request, outcome));
         }
         Attempt::Again { why, may_be_given } => {
             let expires_in = expires_at.duration_since(SystemTime::now()).unwrap_or_default();
             plan.failed(held.mark(), Instant::now(), expires_in, may_be_given);
-            if !shared.cursors().waits(held.mark()) {
+            if !locked(&shared.cursors).waits(held.mark()) {
                 return;
             }
             let until = humantime::format_rfc3339_seconds(*expires_at);
@@ -221,7 +222,7 @@ fn waited(user: &str, request: &str, outcome: String) -> Waited {
 /// Takes new decisions from the stream.
 async fn look(shared: &Arc<Shared>) {
     match take_all(shared).await {
-        Ok(()) if shared.cursors().held().len() >= HELD_MAX => {
+        Ok(()) if locked(&shared.cursors).held.len() >= HELD_MAX => {
             let message =
                 format!("{HELD_MAX} answers wait for sessions that do not reply; further ones stay in the server");
             shared.tell(Trouble::Answers, &message);
@@ -235,21 +236,21 @@ async fn look(shared: &Arc<Shared>) {
 async fn take_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
     let filter = subject::later_of_host(&shared.member.host);
     loop {
-        let cursor = shared.cursors().later;
+        let cursor = locked(&shared.cursors).later;
         // By number and by time: the numbers of a stream that was made anew begin again.
-        let by_time = cursor.at.map(|at| Start::Time(humantime::format_rfc3339_nanos(at).to_string()));
-        let page = async |start| stored::page(&shared.connection, LATER_STREAM, &filter, &start).await;
+        let by_time = cursor.at.map(Start::Time);
+        let messages = Messages { connection: &shared.connection, stream: LATER_STREAM, filter: &filter };
         let mut pages = match by_time {
-            Some(start) => vec![page(start).await?],
+            Some(start) => vec![messages.page(&start).await?],
             None => Vec::new(),
         };
         // In a new stream the page by time has all, oldest first.
-        if !pages.iter().flatten().any(|message| cursor.is_of_new_stream(message.number, time_of(message))) {
-            pages.insert(0, page(Start::After(cursor.number)).await?);
+        if !pages.iter().flatten().any(|message| cursor.is_of_new_stream(message.number, message.at)) {
+            pages.insert(0, messages.page(&Start::After(cursor.number)).await?);
         }
         let mut has_taken = false;
         for message in pages.into_iter().flatten() {
-            if shared.cursors().held().len() >= HELD_MAX {
+            if locked(&shared.cursors).held.len() >= HELD_MAX {
                 break;
             }
             has_taken |= take(shared, &message);
@@ -265,8 +266,8 @@ async fn take_all(shared: &Arc<Shared>) -> Result<(), ReadError> {
 
 /// Takes a decision, unless it was taken before: one that is valid is held.
 fn take(shared: &Shared, message: &Stored) -> bool {
-    let (number, at) = (message.number, time_of(message));
-    let mut cursors = shared.cursors();
+    let (number, at) = (message.number, message.at);
+    let mut cursors = locked(&shared.cursors);
     if !cursors.later.is_new(number, at) {
         return false;
     }
@@ -281,7 +282,7 @@ fn take(shared: &Shared, message: &Stored) -> bool {
     match admitted {
         Ok((Later { request, given, .. }, expires_at)) => {
             let given = Some(given.without_reason());
-            cursors.hold(Held { number, at, user, request, given, expires_at, waits: false });
+            cursors.held.push(Held { number, at, user, request, given, expires_at, waits: false });
         }
         Err((request, failure)) => {
             let words = format!("was not given: {}", failure.message);
@@ -292,16 +293,12 @@ fn take(shared: &Shared, message: &Stored) -> bool {
     true
 }
 
-/// When the server stored it.
-fn time_of(message: &Stored) -> Option<SystemTime> {
-    humantime::parse_rfc3339(&message.at).ok()
-}
-
 /// Tries to give a held decision.
 async fn tried(shared: &Arc<Shared>, held: &Held, may_be_given: bool) -> Attempt {
     let filter = subject::later(&shared.member.host, &held.user);
-    let read = match stored::one(&shared.connection, LATER_STREAM, &filter, held.number).await {
-        Ok(read) => read.filter(|message| time_of(message) == held.at),
+    let messages = Messages { connection: &shared.connection, stream: LATER_STREAM, filter: &filter };
+    let read = match messages.one(held.number).await {
+        Ok(read) => read.filter(|message| message.at == held.at),
         // A server that has just started may not know its streams yet.
         Err(ReadError::NoStream(_)) if held.expires_at <= SystemTime::now() => None,
         Err(error) => return Attempt::Again { why: error.to_string(), may_be_given: false },
@@ -310,7 +307,7 @@ async fn tried(shared: &Arc<Shared>, held: &Held, may_be_given: bool) -> Attempt
     let (own, held) = (Arc::clone(shared), held.clone());
     let blocking = move || match later {
         Some((later, expires_at)) if expires_at > SystemTime::now() => give_now(&own, &later, &held.user),
-        Some((later, _)) => became(&own, &held, Some(later.given.into()), may_be_given),
+        Some((later, _)) => became(&own, &held, Some(Given::Decision(later.given)), may_be_given),
         None => became(&own, &held, None, may_be_given),
     };
     tokio::task::spawn_blocking(blocking).await.unwrap_or_else(|_| Attempt::panicked())
@@ -318,13 +315,13 @@ async fn tried(shared: &Arc<Shared>, held: &Held, may_be_given: bool) -> Attempt
 
 /// Gives a decision.
 fn give_now(shared: &Shared, later: &Later, user: &str) -> Attempt {
-    let (found, document) = match answers::find(shared, None, &later.request) {
-        Ok(found) => found,
+    let asked = match answers::find(shared, None, &later.request) {
+        Ok(asked) => asked,
         Err(failure) if may_pass(&failure) => return Attempt::Again { why: failure.message, may_be_given: false },
         Err(failure) => return Attempt::settled(failure),
     };
-    let given = Given::from(later.given.clone());
-    match answers::respond_to(shared, &found, &document, &given, user) {
+    let given = Given::Decision(later.given.clone());
+    match answers::respond(shared, &asked, &given, user) {
         Ok(Responded { ok: true, .. }) => Attempt::Settled(GIVEN.to_owned(), "was given".to_owned()),
         Ok(Responded { request, .. }) => Attempt::settled(Failure::new(ANSWERED_BEFORE, before(&request))),
         Err(failure) if failure.code == "request_unavailable" => match answers::find(shared, None, &later.request) {
@@ -364,7 +361,7 @@ fn became(shared: &Shared, held: &Held, given: Option<Given>, may_be_given: bool
 /// Whether the answer that counts for a request may be a decision that the stream has no more: its user and its word are known.
 fn may_be_of(row: &Request, held: &Held, host: &str) -> bool {
     // A file of an earlier version does not have the word.
-    let is_word = held.given.as_ref().is_none_or(|given| answers::holds(row, &given.clone().into()));
+    let is_word = held.given.as_ref().is_none_or(|given| answers::holds(row, &Given::Decision(given.clone())));
     is_word && row.resolved_by == Some(answers::by(&held.user, host))
 }
 
@@ -429,8 +426,8 @@ mod tests {
 
     use super::*;
     use crate::fleet::connection::BACKOFF_MAX;
-    use crate::fleet::wire::Decision;
     use crate::protocol::Word;
+    use crate::requests::given::Decision;
 
     const ID: &str = "6b02d1a90c4e-0";
 
@@ -497,7 +494,7 @@ mod tests {
 
     #[test]
     fn pending_request_is_tried_again() {
-        let given = Given::from(Decision::new(Word::Accept, None));
+        let given = Given::Decision(Decision::new(Word::Accept, None));
         let outcome = |row: &Request| match unavailable(row, &given) {
             Attempt::Settled(outcome, _) => Some(outcome),
             Attempt::Again { may_be_given, .. } => {

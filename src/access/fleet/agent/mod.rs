@@ -22,7 +22,7 @@ mod told;
 mod usage;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +37,7 @@ use super::connection::{AtFirst, ConnectError, Connection, Link, Member};
 use super::wire::PendingRow;
 use crate::config::{Environment, Flags, Settings};
 use crate::control::runtime_of_calls;
-use crate::files::{Access, Folder};
+use crate::files::Folder;
 use crate::os::signals::Signals;
 use crate::sessions::door::Door;
 use crate::sessions::stopped::Read;
@@ -94,6 +94,11 @@ pub enum AgentError {
     SetUp { what: &'static str, source: io::Error },
 }
 
+/// The value of a mutex. A task that panicked leaves no half of a change.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// State of all tasks.
 struct Shared {
     home: PathBuf,
@@ -129,27 +134,15 @@ impl Shared {
         Read::through(Door { retention: settings.retention(), say: self.say }, session.clone())
     }
 
-    fn cursors(&self) -> MutexGuard<'_, Cursors> {
-        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pending(&self) -> MutexGuard<'_, BTreeMap<String, Vec<PendingRow>>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn found(&self) -> MutexGuard<'_, Vec<Found>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put_cursor(&self, session: &str, cursor: Cursor) {
-        self.cursors().put(session, cursor);
+        locked(&self.cursors).sessions.insert(session.to_owned(), cursor);
         self.cursors_changed.notify_one();
     }
 
     /// Writes the cursors as they are now.
     async fn save_cursors(&self) {
         let _one = self.saving.lock().await;
-        let (cursors, home) = (self.cursors().clone(), self.home.clone());
+        let (cursors, home) = (locked(&self.cursors).clone(), self.home.clone());
         match tokio::task::spawn_blocking(move || cursors.save(&home)).await {
             Ok(Err(error)) => {
                 let message = format!("write the cursors: {error}; after a restart events are shipped again");
@@ -162,7 +155,7 @@ impl Shared {
 
     /// Replaces the pending requests of a session.
     fn put_pending(&self, session: &str, rows: Vec<PendingRow>) {
-        let mut pending = self.pending();
+        let mut pending = locked(&self.pending);
         let before = match rows.is_empty() {
             true => pending.remove(session),
             false => pending.insert(session.to_owned(), rows),
@@ -187,20 +180,16 @@ impl Shared {
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Prints a failure, unless the user knows of it.
     fn tell(&self, trouble: Trouble, message: &str) {
-        if self.told().is_news(trouble, message) {
+        if locked(&self.told).is_news(trouble, message) {
             (self.say)(message);
         }
     }
 
     /// Prints the end of a failure that the user knows of.
     fn mended(&self, trouble: &Trouble) {
-        if self.told().ends(trouble)
+        if locked(&self.told).ends(trouble)
             && let Some(message) = trouble.end()
         {
             (self.say)(&message);
@@ -259,7 +248,7 @@ impl Agent {
                 _ = end => {}
             }
             let _ = tokio::time::timeout(END_WAIT_MAX, shared.connection.client.flush()).await;
-            if let Err(error) = shared.cursors().save(&shared.home) {
+            if let Err(error) = locked(&shared.cursors).save(&shared.home) {
                 (shared.say)(&format!("write the cursors: {error}"));
             }
             Ok(())
@@ -273,11 +262,7 @@ impl Agent {
 async fn connect(options: AgentOptions, cursors: Cursors) -> Result<Shared, AgentError> {
     let AgentOptions { home, member, say } = options;
     let connection = member.connect(&member.host, AtFirst::Wait).await?;
-    let jetstream = jetstream::context::ContextBuilder::new()
-        .ack_timeout(ship::ACK_WAIT_MAX)
-        .timeout(ship::ACK_WAIT_MAX)
-        .max_ack_inflight(PAGES_MAX * page::PAGE_EVENTS_MAX as usize + 8)
-        .build(connection.client.clone());
+    let jetstream = connection.jetstream(PAGES_MAX * page::PAGE_EVENTS_MAX as usize + 8);
     Ok(Shared {
         home,
         member,
@@ -379,7 +364,7 @@ async fn listed(shared: &Arc<Shared>, followed: &mut HashMap<String, Followed>, 
     }
     followed.retain(|id, follower| follower.ended.is_none() || is_listed(id));
     let has_changed = {
-        let mut known = shared.found();
+        let mut known = locked(&shared.found);
         let live = |sessions: &[Found]| sessions.iter().filter(|session| session.live).count();
         let has_changed = live(&known) != live(found);
         *known = found.to_vec();
@@ -389,17 +374,17 @@ async fn listed(shared: &Arc<Shared>, followed: &mut HashMap<String, Followed>, 
         shared.host_changed.notify_one();
     }
     {
-        let mut cursors = shared.cursors();
-        let gone = absent.looks(cursors.sessions(), is_listed, Instant::now());
+        let mut cursors = locked(&shared.cursors);
+        let gone = absent.looks(cursors.sessions.keys().map(String::as_str), is_listed, Instant::now());
         for session in gone {
-            cursors.forget(&session);
+            cursors.sessions.remove(&session);
             shared.cursors_changed.notify_one();
         }
     }
     for session in found {
         match followed.get_mut(&session.id) {
             Some(follower) => follower.goes_on(shared, session),
-            None if session.live || shared.cursors().concern(&session.id, session.last_used) => {
+            None if session.live || locked(&shared.cursors).concern(&session.id, session.last_used) => {
                 followed.insert(session.id.clone(), Followed::start(shared, session));
             }
             None => {}
@@ -451,10 +436,5 @@ fn lock(home: &Path) -> Result<File, AgentError> {
     let path = home.join(cursors::FOLDER);
     let failed = |source| AgentError::Home { path: path.clone(), source };
     let folder = Folder::make_home(home).and_then(|_| Folder::make(&path)).map_err(failed)?;
-    let lock = folder.open(LOCK_FILE, Access::Create).map_err(failed)?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => Err(AgentError::Running),
-        Err(TryLockError::Error(source)) => Err(failed(source)),
-    }
+    folder.lock(LOCK_FILE).map_err(failed)?.ok_or(AgentError::Running)
 }

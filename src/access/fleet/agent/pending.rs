@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use super::Shared;
 use super::answers::rows;
 use super::ship::{Traffic, is_live};
+use super::{Shared, locked};
 use crate::api::{Request, WhichRequests};
 use crate::fleet::level;
 use crate::fleet::wire::PendingRow;
@@ -36,7 +36,8 @@ async fn refresh(shared: &Arc<Shared>, found: &Found) {
     // A relay that does not answer may still have them.
     if let Ok(Ok(rows)) = asked {
         // The client names itself after the start of the session.
-        let name = shared.found().iter().find(|session| session.id == found.id).map_or_else(|| label(found), label);
+        let name =
+            locked(&shared.found).iter().find(|session| session.id == found.id).map_or_else(|| label(found), label);
         let rows = rows.iter().take(PENDING_OF_SESSION_MAX).map(|row| pending(shared, &found.id, &name, row)).collect();
         shared.put_pending(&found.id, rows);
     }

@@ -7,24 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::context::{PublishAckFuture, PublishErrorKind};
+use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::message::PublishMessage;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Shared;
 use super::cursors::Cursor;
 use super::page::{Of, Outgoing, is_last, is_unreadable, outgoing, query};
 use super::told::Trouble;
+use super::{Shared, locked};
 use crate::control::client::{self, ClientError};
-use crate::fleet::connection::{Link, backoff};
+use crate::fleet::connection::{ACK_WAIT_MAX, Link, backoff, in_words};
 use crate::fleet::subject;
-use crate::journal::SegmentName;
+use crate::sessions::source::end_of_journal;
 use crate::sessions::stopped::Read;
 use crate::store::Found;
-
-/// How long the server may take to acknowledge a message.
-pub(super) const ACK_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Polling interval of the end of a live session's journal.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -139,7 +136,7 @@ async fn ship_page(
     shared.is_only().await;
     let place = place(&shared.pages, found, is_live).await;
     let Some(_one) = place.map_err(|silent| Failed::Read(silent.to_string()))? else { return Ok(Shipped::All) };
-    let after = shared.cursors().of(&found.id).cloned();
+    let after = locked(&shared.cursors).sessions.get(&found.id).cloned();
     let (mut own, query) = (read.take().unwrap_or_else(|| shared.read(found)), query(after.as_ref()));
     let asked = tokio::task::spawn_blocking(move || (own.query_recorded(&query), own)).await;
     let (page, own) = asked.map_err(|_| Failed::Read("it cannot be read".to_owned()))?;
@@ -196,47 +193,24 @@ async fn publish(shared: &Shared, found: &Found, outgoing: Vec<Outgoing>) -> (Op
         };
         match acknowledged {
             Ok(Ok(_)) => stored = Some(cursor),
-            Ok(Err(error)) => return (stored, Some(in_words(error.kind(), &error, subject::EVENTS_STREAM))),
+            Ok(Err(error)) => return (stored, Some(in_words(&error, subject::EVENTS_STREAM))),
             Err(_) => return (stored, Some("the server does not acknowledge".to_owned())),
         }
     }
     (stored, failure)
 }
 
-pub(super) fn in_words(kind: PublishErrorKind, error: &impl std::fmt::Display, stream: &str) -> String {
-    match kind {
-        PublishErrorKind::StreamNotFound => {
-            format!("the server has no stream {stream}; run `codex-shim fleet check --set-up` once")
-        }
-        PublishErrorKind::TimedOut => {
-            "the server does not acknowledge; see `codex-shim fleet check` for what these credentials may do".to_owned()
-        }
-        PublishErrorKind::WrongLastMessageId
-        | PublishErrorKind::WrongLastSequence
-        | PublishErrorKind::BrokenPipe
-        | PublishErrorKind::MaxAckPending
-        | PublishErrorKind::MaxPayloadExceeded
-        | PublishErrorKind::Other => error.to_string(),
-    }
-}
-
 /// Notices that a relay has recorded something, by the end of its journal.
 #[derive(Default)]
 pub(super) struct Traffic {
-    end: Option<(SegmentName, u64)>,
+    end: (String, u64),
 }
 
 impl Traffic {
     /// Notes the end; returns whether it has moved.
     pub(super) fn look(&mut self, found: &Found) -> bool {
-        let segment = found.last_segment();
-        let bytes = |name: &SegmentName| {
-            std::fs::metadata(found.journal_dir().join(name.to_string())).map_or(0, |file| file.len())
-        };
-        let end = segment.map(|name| (name.clone(), bytes(&name)));
-        let has_moved = end != self.end;
-        self.end = end;
-        has_moved
+        let end = end_of_journal(found);
+        std::mem::replace(&mut self.end, end.clone()) != end
     }
 
     pub(super) async fn wait(&mut self, found: &Found) {

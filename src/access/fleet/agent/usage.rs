@@ -35,7 +35,7 @@ pub(super) fn usage(shared: &Shared, since: Option<&str>) -> Result<Leaving, Fai
         }
         match of_session(shared, &session, &query) {
             Ok(usage) => rows.extend(sums(&session, &usage)),
-            Err(why) => problems.push((session.id.clone(), Failure::quoted("session_failed", why))),
+            Err(why) => problems.push((session.clone(), Failure::quoted("session_failed", why))),
         }
     }
     Ok(level::usage(&rows, left_out, &problems, shared.member.level))

@@ -17,7 +17,7 @@ use crate::sessions::timeline::{Range, SessionEvent, Timeline};
 use crate::text::parsed_us;
 
 /// Entries per page.
-pub(super) const PAGE_ENTRIES: usize = 300;
+pub const PAGE_ENTRIES: usize = 300;
 
 /// The kept history of a session.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 
 mod kept;
 mod pager;
+pub mod stretch;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,9 +29,9 @@ use crate::sessions::entry::Happening;
 use crate::sessions::news::News;
 use crate::sessions::timeline::{SessionEvent, Timeline};
 use kept::Kept;
+pub use kept::PAGE_ENTRIES;
 pub use pager::Pager;
 pub use pager::Pages;
-pub use pager::{Go, Left};
 
 /// Polling interval of the journal.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);

@@ -7,18 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use super::kept::{Kept, PAGE_ENTRIES, kept_id};
+use super::stretch::{FULL_BYTES_MAX, Go, Left, Matched, Takes, first_match, last_match, newer, older, one};
 use super::{LOOK_EVERY, Teller, journal_dir, segments};
 use super::{NextRecord, Source};
 use crate::index::Patience;
 use crate::journal::{Position, SegmentName};
-use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Key, Matcher, Spot};
+use crate::sessions::entry::{Entry, Key, Matcher, Spot};
 use crate::sessions::news::{News, Page, Read, Sought, Way};
 use crate::sessions::source::{self, Recorded};
-use crate::sessions::timeline::{Range, SessionEvent, Timeline};
 use crate::store::Found;
-
-/// Longest body of an entry in full, in bytes.
-const FULL_BYTES_MAX: usize = 1 << 20;
 
 /// Most records read beyond a page to complete its open entries.
 const BEYOND_MAX: usize = 20_000;
@@ -28,24 +25,6 @@ pub struct Pager {
     session_dir: PathBuf,
     dir: PathBuf,
     wanted: Arc<AtomicBool>,
-}
-
-/// Whether to continue after a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Go {
-    On,
-    Stop,
-}
-
-/// Why a read of a segment, or of stored events, has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
-    /// It was read to its end.
-    End,
-    /// Enough was read.
-    Enough,
-    /// The read was cancelled.
-    Unwanted,
 }
 
 impl Pager {
@@ -58,12 +37,7 @@ impl Pager {
     }
 
     /// Reads segments from one on, as long as `takes` accepts records.
-    fn from(
-        &self,
-        segment: &SegmentName,
-        stays: Stays,
-        mut takes: impl FnMut(&SessionEvent) -> Go,
-    ) -> io::Result<Left> {
+    fn from(&self, segment: &SegmentName, stays: Stays, takes: Takes<'_>) -> io::Result<Left> {
         let start = Position { segment: segment.clone(), offset: 0 };
         let mut source = Source::new(&self.session_dir, Some(start));
         let mut events = Vec::new();
@@ -99,20 +73,9 @@ impl Pager {
                 is_last = false;
                 break;
             }
-            let range = Range { after: None, before: Some(before.clone()) };
-            let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
-            let mut beyond = 0;
-            let left = self.from(segment, Stays::InSegment, |event| {
-                timeline.take(event);
-                beyond += usize::from(event.at >= *at);
-                let is_over = event.at >= *at && (!timeline.has_open() || beyond > BEYOND_MAX);
-                if is_over { Go::Stop } else { Go::On }
-            })?;
-            if left == Left::Unwanted {
-                return Ok(None);
-            }
-            is_last &= !timeline.has_older;
-            let mut entries = timeline.into_entries();
+            let read = |takes: Takes<'_>| self.from(segment, Stays::InSegment, takes);
+            let Some((mut entries, has_older)) = older(before, at, BEYOND_MAX, read)? else { return Ok(None) };
+            is_last &= !has_older;
             entries.append(&mut found);
             found = entries;
         }
@@ -124,9 +87,10 @@ impl Pager {
     fn find_back(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
         if let Spot::Recorded(at) = &from.at {
             for segment in segments(&self.dir).iter().filter(|segment| **segment <= at.segment).rev() {
-                match self.last_match(segment, matcher, from, at)? {
-                    Matched::Nothing => {}
-                    found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+                let read = |takes: Takes<'_>| self.from(segment, Stays::InSegment, takes);
+                let matched = last_match(matcher, from, at, usize::MAX, read)?;
+                if matched != Matched::Nothing {
+                    return Ok(matched);
                 }
             }
         }
@@ -135,9 +99,9 @@ impl Pager {
 
     fn find_forward(&self, matcher: &Matcher, from: &Key) -> io::Result<Matched> {
         if let Some(id) = kept_id(&from.at) {
-            match self.find_kept(matcher, id, Way::Forward) {
-                Matched::Nothing => {}
-                found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+            let matched = self.find_kept(matcher, id, Way::Forward);
+            if matched != Matched::Nothing {
+                return Ok(matched);
             }
         }
         let is_ahead = |segment: &SegmentName| match &from.at {
@@ -145,9 +109,10 @@ impl Pager {
             Spot::Kept(_) => true,
         };
         for segment in segments(&self.dir).iter().filter(|segment| is_ahead(segment)) {
-            match self.first_match(segment, matcher, from)? {
-                Matched::Nothing => {}
-                found @ (Matched::At(_) | Matched::Unwanted) => return Ok(found),
+            let read = |takes: Takes<'_>| self.from(segment, Stays::InSegment, takes);
+            let matched = first_match(matcher, from, read)?.0;
+            if matched != Matched::Nothing {
+                return Ok(matched);
             }
         }
         Ok(Matched::Nothing)
@@ -159,34 +124,6 @@ impl Pager {
             None if self.is_wanted() => Matched::Nothing,
             None => Matched::Unwanted,
         }
-    }
-
-    fn last_match(&self, segment: &SegmentName, matcher: &Matcher, before: &Key, at: &Position) -> io::Result<Matched> {
-        let range = Range { after: None, before: Some(before.clone()) };
-        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(segment, Stays::InSegment, |event| {
-            timeline.take(event);
-            if event.at > *at && !timeline.has_open() { Go::Stop } else { Go::On }
-        })?;
-        Ok(match (left, timeline.into_matches().1) {
-            (Left::Unwanted, _) => Matched::Unwanted,
-            (_, Some(key)) => Matched::At(key),
-            (_, None) => Matched::Nothing,
-        })
-    }
-
-    fn first_match(&self, segment: &SegmentName, matcher: &Matcher, after: &Key) -> io::Result<Matched> {
-        let range = Range { after: Some(after.clone()), before: None };
-        let mut timeline = Timeline::of(range, BODY_BYTES_MAX).looking(matcher.clone());
-        let left = self.from(segment, Stays::InSegment, |event| {
-            timeline.take(event);
-            if timeline.has_match() { Go::Stop } else { Go::On }
-        })?;
-        Ok(match (left, timeline.into_matches().0) {
-            (Left::Unwanted, _) => Matched::Unwanted,
-            (_, Some(key)) => Matched::At(key),
-            (_, None) => Matched::Nothing,
-        })
     }
 }
 
@@ -226,19 +163,7 @@ impl Recorded for Pager {
             },
             Spot::Kept(id) => return Ok(Some(self.kept().newer(*id))),
         };
-        let range = Range { after, before: None };
-        let mut timeline = Timeline::of(range, BODY_BYTES_MAX);
-        let (mut is_full, mut beyond) = (false, 0);
-        let left = self.from(&segment, Stays::Nowhere, |event| {
-            timeline.take(event);
-            if !is_full && timeline.entries().len() >= PAGE_ENTRIES {
-                is_full = true;
-                timeline.end_before(Key { nth: u16::MAX, ..Key::recorded(event.at.clone()) });
-            }
-            beyond += usize::from(is_full);
-            if is_full && (!timeline.has_open() || beyond > BEYOND_MAX) { Go::Stop } else { Go::On }
-        })?;
-        Ok((left != Left::Unwanted).then(|| Page { entries: timeline.into_entries(), is_last: left == Left::End }))
+        newer(after, BEYOND_MAX, |takes| self.from(&segment, Stays::Nowhere, takes))
     }
 
     fn one(&self, key: &Key) -> io::Result<Option<Entry>> {
@@ -246,35 +171,15 @@ impl Recorded for Pager {
             Spot::Recorded(at) => at,
             Spot::Kept(id) => return Ok(self.kept().one(*id, FULL_BYTES_MAX)),
         };
-        let before = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        // No events come from before the first record of a segment.
-        let in_front =
-            |offset| Key { nth: u16::MAX, ..Key::recorded(Position { segment: at.segment.clone(), offset }) };
-        let after = match key.nth.checked_sub(1) {
-            Some(nth) => Some(Key { at: key.at.clone(), nth }),
-            None => at.offset.checked_sub(1).map(in_front),
-        };
-        let mut timeline = Timeline::of(Range { after, before: Some(before) }, FULL_BYTES_MAX);
-        self.from(&at.segment, Stays::Nowhere, |event| {
-            timeline.take(event);
-            let is_over = event.at > *at && !timeline.has_open();
-            if is_over { Go::Stop } else { Go::On }
-        })?;
-        Ok(timeline.into_entries().pop())
+        one(key, at, usize::MAX, |takes| self.from(&at.segment, Stays::Nowhere, takes))
     }
 
     fn find(&self, matcher: &Matcher, from: &Key, way: Way) -> io::Result<Option<Sought>> {
-        let key = match way {
+        let matched = match way {
             Way::Back => self.find_back(matcher, from)?,
             Way::Forward => self.find_forward(matcher, from)?,
         };
-        let key = match key {
-            Matched::Unwanted => return Ok(None),
-            Matched::Nothing => return Ok(Some(Sought::Nothing)),
-            Matched::At(key) => key,
-        };
-        let behind = Key { at: key.at.clone(), nth: key.nth.saturating_add(1) };
-        Ok(self.older(&behind, PAGE_ENTRIES)?.map(|page| Sought::At(key, page)))
+        matched.with_page(|key, count| self.older(key, count))
     }
 }
 
@@ -294,12 +199,6 @@ fn read(recorded: &dyn Recorded, wanted: &Read) -> io::Result<Option<News>> {
 enum Stays {
     InSegment,
     Nowhere,
-}
-
-enum Matched {
-    At(Key),
-    Nothing,
-    Unwanted,
 }
 
 /// Reads pages while a session is attached.

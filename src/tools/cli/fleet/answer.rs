@@ -5,22 +5,18 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::requests::{
-    By, SureFlag, make_sure, outcome, parse_answer, print_json, question, verdict, whole_answer, word_parser,
-};
+use super::super::requests::{By, GivenFlags, SureFlag, make_sure, outcome, print_json, question, verdict, ways};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
-use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST, say};
+use super::super::{CliError, Done, FAILED, NO_SUCH_REQUEST};
 use super::{
-    Format, HostTarget, ask, complain, connect, failed, host_named, hosts_of, not_read, not_valid, offline, read, text,
+    Format, HostTarget, ask, complain, connect, exits, failed, known, not_read, not_valid, offline, read, tell, text,
     with_host,
 };
-use crate::api::{Request, RequestDocument, Responded};
+use crate::api::{RequestDocument, Responded};
 use crate::config::{Environment, FleetLevel, parse_duration};
-use crate::fleet::{
-    AskError, Client, Decision, Given, Later, PendingRow, Question, Texts, VERSION, Waited, Whole, with_left_out,
-};
+use crate::fleet::{AskError, Client, Later, PendingRow, Question, VERSION, Waited, with_left_out};
 use crate::protocol::Word;
-use crate::requests::answer::{of_answers, respond_arguments};
+use crate::requests::given::{Decision, Given};
 use crate::sessions::request_names::{is_short_name, is_whole};
 
 /// How long an answer waits for its host, if the user does not say.
@@ -58,7 +54,7 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
         ask(&client, host, &asked).and_then(|document| Ok((read::<RequestDocument>(host, &document)?, document)));
     let id = answered.as_ref().map_or(last.as_str(), |(shown, _)| &shown.request.request_id);
     let described = client.host(host).unwrap_or_else(|error| {
-        say(&screen::plain(&format!("what became of answers that had waited is not known: {error}")));
+        tell(format!("what became of answers that had waited is not known: {error}"));
         None
     });
     let waited = described.map_or_else(Vec::new, |host| host.document.waited);
@@ -86,22 +82,22 @@ pub(super) fn run_show(arguments: &ShowArguments, environment: &Environment) -> 
     };
     let became = in_lines(&waited, &clock);
     let asked = with_place(&question(row, &clock, to), host, &document["session"], to);
-    let text = [asked, left_out, outcome(&shown, &clock, to), became, next(host, row)];
+    let next = ways(row, &format!("fleet respond {host}/"), to);
+    let text = [asked, left_out, outcome(&shown, &clock, to), became, next];
     Ok(screen::print_exactly(&text.concat()))
 }
 
 /// The host and the session behind the heading of a request. An agent of an earlier version does not name the session.
 fn with_place(question: &str, host: &str, session: &Value, to: Screen) -> String {
     let (id, name) = (text(session, "session_id"), text(session, "name"));
-    let session = match (id.is_empty(), name.is_empty() || name == id) {
-        (true, _) => None,
-        (false, true) => Some(id.to_owned()),
-        (false, false) => Some(format!("{name} ({id})")),
-    };
     let row = |label: &str, value: &str| {
         format!("{} {}\n", to.paint(Tone::Faint, &format!("{label:11}")), screen::plain(value))
     };
-    let session = session.map(|session| row("session", &session)).unwrap_or_default();
+    let session = match (id.is_empty(), name.is_empty() || name == id) {
+        (true, _) => String::new(),
+        (false, true) => row("session", id),
+        (false, false) => row("session", &format!("{name} ({id})")),
+    };
     let (heading, rest) = question.split_once("\n\n").unwrap_or((question, ""));
     format!("{heading}\n\n{}{session}{rest}", row("host", host))
 }
@@ -125,20 +121,6 @@ fn in_lines(waited: &[&Waited], clock: &Clock) -> String {
         format!("{:11} {} by {user}: {words}", "waited", clock.text(at))
     };
     waited.iter().map(|waited| format!("{}\n", screen::plain(&line(waited)))).collect()
-}
-
-/// How to answer a pending request.
-fn next(host: &str, row: &Request) -> String {
-    if !row.is_pending() {
-        return String::new();
-    }
-    let id = screen::plain(&format!("{host}/{}", row.request_id));
-    let ways = respond_arguments(row).into_iter().enumerate();
-    ways.map(|(number, way)| {
-        let label = if number == 0 { "respond" } else { "or" };
-        format!("{label:11} codex-shim fleet respond {id} {way}\n")
-    })
-    .collect()
 }
 
 /// Answer a request of a host
@@ -167,18 +149,8 @@ pub(in crate::cli) struct RespondArguments {
     /// Request: HOST/REQUEST or HOST/SESSION/REQUEST
     #[arg(value_name = "REQUEST", add = super::complete::requests())]
     request: HostTarget,
-    /// accept, accept-for-session, decline or cancel
-    #[arg(value_name = "DECISION", value_parser = word_parser(), hide_possible_values = true)]
-    word: Option<Word>,
-    /// Reason to tell the model; with decline and cancel
-    #[arg(long, value_name = "TEXT", requires = "word", allow_hyphen_values = true)]
-    reason: Option<String>,
-    /// Answer to a question, or value of a field of a form; repeatable
-    #[arg(long = "answer", value_name = "ID=TEXT", value_parser = parse_answer, conflicts_with = "word")]
-    answers: Vec<(String, String)>,
-    /// Print JSON; with a value, send it as the whole answer
-    #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
-    json: Option<Option<String>>,
+    #[command(flatten)]
+    given: GivenFlags,
     /// If the host is offline, leave the decision for it
     #[arg(long)]
     when_back: bool,
@@ -192,7 +164,10 @@ pub(in crate::cli) struct RespondArguments {
 }
 
 pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
-    let given = given(arguments)?;
+    let given = arguments.given.get()?.ok_or_else(|| {
+        let remedy = "`codex-shim fleet show REQUEST` lists the answers that it takes";
+        CliError::usage("no answer given").with_remedy(remedy)
+    })?;
     if arguments.when_back && !matches!(given, Given::Decision(_)) {
         let error =
             CliError::usage("only a decision can wait for a host: --when-back takes no --answer and no --json JSON");
@@ -202,9 +177,10 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
     }
     let client = connect(environment)?;
     let HostTarget { host, session, last } = &arguments.request;
-    let as_json = arguments.json.is_some();
+    let as_json = arguments.given.as_json();
     // The request that was looked at is the one that is answered.
-    let is_no = matches!(arguments.word, Some(Word::Decline | Word::Cancel));
+    let word = if let Given::Decision(decision) = &given { decision.word() } else { None };
+    let is_no = matches!(word, Some(Word::Decline | Word::Cancel));
     let request = match arguments.sure.is_sure || is_no {
         true => None,
         false => looked_at(&client, arguments, &given)?,
@@ -214,11 +190,10 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
     let document = match client.ask(host, &asked) {
         Ok(document) => document,
         Err(AskError::Offline) => {
-            let hosts = hosts_of(&client)?;
-            let known = host_named(&hosts, host)?;
+            let known = known(&client, host)?;
             return match given {
                 Given::Decision(decision) if arguments.when_back => leave(&client, arguments, decision, as_json),
-                Given::Decision(_) | Given::Texts(_) | Given::Whole(_) => Err(offline(known)),
+                Given::Decision(_) | Given::Texts { .. } | Given::Whole { .. } => Err(offline(&known)),
             };
         }
         Err(error @ AskError::TooSlow) => {
@@ -244,7 +219,7 @@ pub(super) fn run_respond(arguments: &RespondArguments, environment: &Environmen
 fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Result<Option<String>, CliError> {
     let HostTarget { host, session, last } = &arguments.request;
     let asked = Question::Request { v: VERSION, session: session.clone(), request: last.clone() };
-    let by = if arguments.json.is_some() { By::Script } else { By::CommandLine };
+    let by = if arguments.given.as_json() { By::Script } else { By::CommandLine };
     let document = match client.ask(host, &asked) {
         Ok(document) => document,
         Err(AskError::Offline) => return Ok(None),
@@ -264,26 +239,10 @@ fn looked_at(client: &Client, arguments: &RespondArguments, given: &Given) -> Re
         // Of a request that is only summed up the word alone says that it accepts.
         Given::Decision(decision) => json!({ "decision": decision.word().map(Word::decision) }),
         // The host says what is wrong with an answer.
-        Given::Texts(Texts { answers }) => of_answers(&row, answers).unwrap_or_default(),
-        Given::Whole(Whole { body }) => body.clone(),
+        Given::Texts { .. } | Given::Whole { .. } => given.body(&row).unwrap_or_default(),
     };
     make_sure(&format!("{host}/{}", row.request_id), &row, &body, by)?;
     Ok(Some(row.request_id))
-}
-
-/// The answer on the command line.
-fn given(arguments: &RespondArguments) -> Result<Given, CliError> {
-    let raw = arguments.json.as_ref().and_then(Option::as_deref);
-    let has_other = arguments.word.is_some() || !arguments.answers.is_empty();
-    match (whole_answer(raw, has_other)?, arguments.word, &arguments.answers[..]) {
-        (Some(body), _, _) => Ok(Given::Whole(Whole { body })),
-        (None, Some(word), _) => Ok(Given::Decision(Decision::new(word, arguments.reason.as_deref()))),
-        (None, None, answers @ [_, ..]) => Ok(Given::Texts(Texts { answers: answers.to_vec() })),
-        (None, None, []) => {
-            let error = CliError::usage("no answer given");
-            Err(error.with_remedy("`codex-shim fleet show REQUEST` lists the answers that it takes"))
-        }
-    }
 }
 
 /// The whole id of a request of a host that is offline. A short name may mean another request once the host is back, so it counts among
@@ -301,20 +260,17 @@ fn whole_id(client: &Client, target: &HostTarget) -> Result<String, CliError> {
     };
     let ids: Vec<&str> = rows.filter(is_of).map(|row| &*row.request_id).collect();
     let named: Vec<&str> = ids.iter().copied().filter(|id| is_short_name(last, id)).collect();
+    let gone = |remedy: String| {
+        let message = format!("host {host} had no pending request `{last}` when it went offline");
+        Err(exits(NO_SUCH_REQUEST, message).with_remedy(screen::plain(&remedy)))
+    };
     match (&named[..], &ids[..]) {
         ([id], _) => Ok((*id).to_owned()),
-        ([], []) => {
-            let message = format!("host {host} had no pending request `{last}` when it went offline");
-            Err(CliError::exits(NO_SUCH_REQUEST, screen::plain(&message)).with_remedy("give the whole id of a request"))
-        }
-        ([], ids) => {
-            let message = format!("host {host} had no pending request `{last}` when it went offline");
-            let remedy = format!("there were {}", ids.join(", "));
-            Err(CliError::exits(NO_SUCH_REQUEST, screen::plain(&message)).with_remedy(screen::plain(&remedy)))
-        }
+        ([], []) => gone("give the whole id of a request".to_owned()),
+        ([], ids) => gone(format!("there were {}", ids.join(", "))),
         (named, _) => {
             let message = format!("`{last}` may mean {}", named.join(" or "));
-            Err(CliError::exits(NO_SUCH_REQUEST, screen::plain(&message)).with_remedy("give more of the id"))
+            Err(exits(NO_SUCH_REQUEST, message).with_remedy("give more of the id"))
         }
     }
 }
@@ -338,7 +294,7 @@ fn leave(client: &Client, arguments: &RespondArguments, given: Decision, as_json
     }
     let until = Clock::of(&arguments.times).text(&expires_at);
     let shows = format!("`codex-shim fleet show {host}/{last}` then says what became of it");
-    say(&screen::plain(&format!("host {host} is offline; the answer waits for it until {until}; {shows}")));
+    tell(format!("host {host} is offline; the answer waits for it until {until}; {shows}"));
     Ok(0)
 }
 

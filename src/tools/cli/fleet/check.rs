@@ -12,7 +12,7 @@ use super::super::{CliError, Done, FAILED, say};
 use super::{Format, member, not_read};
 use crate::config::Environment;
 use crate::fleet::{
-    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Probe, Role, StreamPlan, StreamState,
+    ClientError, ConnectError, Keeping, Member, NameFile, Outcome, Permission, Probe, Role, StreamPlan, StreamState,
     in_permissions, plans,
 };
 
@@ -63,6 +63,10 @@ struct Check {
 }
 
 impl Check {
+    fn failed(name: impl Into<String>, why: String) -> Check {
+        Check { name: name.into(), is_ok: false, detail: why }
+    }
+
     fn of(name: impl Into<String>, problem: Result<impl Into<String>, String>) -> Check {
         let is_ok = problem.is_ok();
         Check { name: name.into(), is_ok, detail: problem.map_or_else(|why| why, Into::into) }
@@ -142,19 +146,14 @@ async fn checks(
         }
         Role::Nobody => {
             let why = with_tokens(strangers(&probe.user), &[&member.host, &probe.user]);
-            checks.push(Check::of("these credentials belong to this fleet", Err::<String, _>(why)))
+            checks.push(Check::failed("these credentials belong to this fleet", why));
         }
         Role::Host | Role::Operator | Role::Viewer => {
-            let whose = match role {
-                Role::Host => with_tokens(format!("host {}", member.host), &[&member.host]),
-                Role::Operator | Role::Viewer | Role::Administrator | Role::Nobody => {
-                    with_tokens(format!("{} {}", name_of(role), probe.user), &[&probe.user])
-                }
-            };
+            let name = if role == Role::Host { &member.host } else { &probe.user };
+            let whose = with_tokens(format!("{} {name}", name_of(role)), &[name]);
             checks.push(Check::of("these credentials belong to this fleet", Ok(whose)));
             checks.extend(names(probe, member, role, environment).await);
-            checks.extend(probe.needed(role).await.into_iter().map(|(name, outcome)| needed(name, outcome)));
-            checks.extend(probe.forbidden(role).await.into_iter().map(|(name, outcome)| forbidden(name, outcome)));
+            checks.extend(probe.tries(role).await.into_iter().map(judged));
         }
     }
     Ok((role, checks))
@@ -162,7 +161,7 @@ async fn checks(
 
 async fn stream(probe: &Probe, plan: &StreamPlan, sets_up: bool) -> Check {
     if sets_up && let Err(why) = probe.sets_up(plan, SERVER_WAIT_MAX).await {
-        return Check::of(format!("stream {}", plan.name), Err::<String, _>(why));
+        return Check::failed(format!("stream {}", plan.name), why);
     }
     let state = match probe.state(plan).await {
         StreamState::AsPlanned => Ok(if sets_up { "set up" } else { "is there" }),
@@ -194,30 +193,22 @@ async fn names(probe: &Probe, member: &Member, role: Role, environment: &Environ
     Some(Check::of("each host has one agent", result))
 }
 
-fn needed(name: &str, outcome: Outcome) -> Check {
-    Check::of(
-        name,
-        match outcome {
-            Outcome::Admitted => Ok("may"),
-            Outcome::Refused => {
-                Err("the server refuses it; see its configuration in `codex-shim docs fleet`".to_owned())
-            }
-            Outcome::Nobody => Err("no stream takes it; run `fleet check --set-up` as the administrator".to_owned()),
-            Outcome::Failed(why) => Err(why),
-        },
-    )
-}
-
-fn forbidden(name: &str, outcome: Outcome) -> Check {
-    let wrong = "the server admits it; compare its configuration with `codex-shim docs fleet`";
-    Check::of(
-        name,
-        match outcome {
-            Outcome::Refused => Ok("refused, as it should be"),
-            Outcome::Admitted | Outcome::Nobody => Err(wrong.to_owned()),
-            Outcome::Failed(why) => Err(why),
-        },
-    )
+fn judged((rule, name, outcome): (Permission, &str, Outcome)) -> Check {
+    let wrong = match (rule, outcome) {
+        (Permission::Needed, Outcome::Admitted) => return Check::of(name, Ok("may")),
+        (Permission::Forbidden, Outcome::Refused) => return Check::of(name, Ok("refused, as it should be")),
+        (_, Outcome::Failed(why)) => why,
+        (Permission::Needed, Outcome::Refused) => {
+            "the server refuses it; see its configuration in `codex-shim docs fleet`".to_owned()
+        }
+        (Permission::Needed, Outcome::Nobody) => {
+            "no stream takes it; run `fleet check --set-up` as the administrator".to_owned()
+        }
+        (Permission::Forbidden, Outcome::Admitted | Outcome::Nobody) => {
+            "the server admits it; compare its configuration with `codex-shim docs fleet`".to_owned()
+        }
+    };
+    Check::failed(name, wrong)
 }
 
 fn strangers(user: &str) -> String {

@@ -4,16 +4,16 @@ use clap::Args;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::super::requests::{HasSession, print_json, table};
+use super::super::requests::{HasSession, none, print_json, print_table, which};
 use super::super::screen::{self, Clock, Screen, Times, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, say, sessions_tool};
-use super::{Format, ask, complain, connect, failed, host_named, hosts_of, not_read, text, with_host};
-use crate::api::{ListedSession, Request, WhichRequests};
+use super::{Format, ask, complain, connect, failed, hosts_of, known, not_read, tell, text, with_host};
+use crate::api::{ListedSession, Request};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
-use crate::fleet::{AskError, Client, Host, PendingDocument, PendingRow, Question, VERSION};
+use crate::fleet::{AskError, Client, Host, PendingDocument, PendingRow, Question, VERSION, is_cut_off};
 use crate::sessions::request_names::ShortNames;
 
 /// List the hosts of the fleet
@@ -34,15 +34,14 @@ pub(in crate::cli) struct HostsArguments {
 pub(super) fn run_hosts(arguments: &HostsArguments, environment: &Environment) -> Done {
     let hosts = hosts_of(&connect(environment)?)?;
     for host in hosts.iter().filter(|host| host.is_online && host.document.others) {
-        let message = format!(
+        tell(format!(
             "two agents run as host {}, and only one of them ships and answers; give one another name with fleet.host",
-            host.document.host
-        );
-        say(&screen::plain(&message));
+            host.name()
+        ));
     }
     if arguments.format.as_json {
         let document = |host: &Host| {
-            let mut document = serde_json::to_value(&host.document).expect("BUG: plain data is JSON");
+            let mut document = json!(host.document);
             document["online"] = json!(host.is_online);
             document["seen_at"] = json!(host.seen_at);
             document
@@ -119,20 +118,11 @@ pub(super) fn run_sessions(arguments: &SessionsArguments, environment: &Environm
     let mut columns = sessions_tool::columns(&clock);
     columns.insert(0, Column::whole("HOST"));
     let cells = |row: &Value| {
-        let HostRow { host, row } = HostRow::<ListedSession>::deserialize(row).ok()?;
-        let mut cells = sessions_tool::cells_of(&row, &clock, to);
-        cells.insert(0, (Tone::Strong, host));
+        let mut cells = sessions_tool::cells_of(&ListedSession::deserialize(row).ok()?, &clock, to);
+        cells.insert(0, (Tone::Strong, text(row, "host").to_owned()));
         Some(cells)
     };
     Ok(status.max(screen::print(&Table::of(columns, rows.iter().filter_map(cells).collect(), to))))
-}
-
-/// A row of a host.
-#[derive(Debug, Deserialize)]
-pub(super) struct HostRow<T> {
-    pub(super) host: String,
-    #[serde(flatten)]
-    pub(super) row: T,
 }
 
 /// The rows of all online hosts or of one, each with its host, and the exit status.
@@ -146,10 +136,10 @@ pub(super) fn rows_of(
         let rows =
             document[member].as_array().into_iter().flatten().map(|row| with_host(host, row)).collect::<Vec<_>>();
         for problem in document["problems"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            say(&screen::plain(&format!("host {host}: {problem}")));
+            tell(format!("host {host}: {problem}"));
         }
-        if document["cut"] == true || document["left_out"].as_u64().is_some_and(|left_out| left_out > 0) {
-            say(&screen::plain(&format!("host {host} has more than fits into a reply; use the tools there")));
+        if is_cut_off(document) {
+            tell(format!("host {host} has more than fits into a reply; use the tools there"));
         }
         rows
     };
@@ -161,7 +151,7 @@ pub(super) fn rows_of(
         say("no hosts yet; start `codex-shim fleet agent` on each");
     }
     for host in hosts.iter().filter(|host| !host.is_online) {
-        say(&screen::plain(&format!("host {} is offline since {}", host.document.host, host.seen_at)));
+        tell(host.offline());
     }
     let online: Vec<String> = hosts.into_iter().filter(|host| host.is_online).map(|host| host.document.host).collect();
     let (mut all, mut worst) = (Vec::new(), 0);
@@ -205,39 +195,40 @@ pub(in crate::cli) struct RequestsArguments {
 }
 
 pub(super) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
-    let since = arguments.since.get();
-    if since.is_some() && !arguments.all {
-        return Err(CliError::usage("--since goes with --all: pending requests are listed whatever their age"));
-    }
-    let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
+    let (which, is_recent) = which(arguments.all, &arguments.since)?;
     let client = connect(environment)?;
     let host = arguments.host.as_deref();
     let (mut rows, status) = match arguments.all {
         true => rows_of(&client, host, &Question::Requests { v: VERSION, all: true, session: None }, "requests")?,
         false => (pending_rows(&client, host)?, 0),
     };
-    rows.retain(|row| since.is_none_or(|since| text(row, "requested_at") >= since.rfc3339().as_str()));
+    rows.retain(|row| is_recent(text(row, "requested_at")));
     let session = |row: &Value| (text(row, "host").to_owned(), text(&row["session"], "session_id").to_owned());
     sort_by_arrival(&mut rows, session, |row| text(row, "requested_at").to_owned());
     name_all(&mut rows);
     if arguments.format.as_json {
         return Ok(status.max(print_json(&json!({ "requests": rows }))));
     }
-    if rows.is_empty() {
-        let nothing = if arguments.all { "no requests yet\n" } else { "no requests are pending\n" };
-        return Ok(status.max(screen::print(nothing)));
+    let rows: Vec<Request> = rows.iter().filter_map(|row| Request::deserialize(row).ok()).collect();
+    let nothing = |_| none(which).to_owned();
+    Ok(status.max(print_table(lines(&rows), which, HasSession::Yes, &arguments.times, environment, nothing)))
+}
+
+/// The requests with their names and sessions.
+fn lines(rows: &[Request]) -> Vec<(&str, &str, &Request)> {
+    fn place(row: &Request) -> &str {
+        row.session.as_ref().map(|session| &*session.name).unwrap_or_default()
     }
-    let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    Ok(status.max(screen::print(&requests_table(&rows, which, &clock, to, screen::columns(to)))))
+    rows.iter().map(|row| (row.name.as_deref().unwrap_or_default(), place(row), row)).collect()
 }
 
 /// The pending requests of the hosts that are online, from their descriptions.
 fn pending_rows(client: &Client, host: Option<&str>) -> Result<Vec<Value>, CliError> {
     let hosts = hosts_of(client)?;
     if let Some(named) = host {
-        let host = host_named(&hosts, named)?;
+        let host = known(client, named)?;
         if !host.is_online {
-            return Err(super::offline(host));
+            return Err(super::offline(&host));
         }
     }
     let mut rows = Vec::new();
@@ -250,12 +241,12 @@ fn pending_rows(client: &Client, host: Option<&str>) -> Result<Vec<Value>, CliEr
         }
         if !is_online {
             if !requests.is_empty() {
-                say(&screen::plain(&format!("host {of} is offline; its requests are not listed")));
+                tell(format!("host {of} is offline; its requests are not listed"));
             }
             continue;
         }
         if more > 0 {
-            say(&screen::plain(&format!("host {of} has {more} more requests that are pending")));
+            tell(format!("host {of} has {more} more requests that are pending"));
         }
         rows.extend(requests.iter().map(|row| pending_row(&of, row)));
     }
@@ -264,7 +255,7 @@ fn pending_rows(client: &Client, host: Option<&str>) -> Result<Vec<Value>, CliEr
 
 /// A row with the members of `codex-shim requests --json`, as far as a description has them.
 fn pending_row(host: &str, row: &PendingRow) -> Value {
-    let mut document = with_host(host, &serde_json::to_value(row).expect("BUG: plain data is JSON"));
+    let mut document = with_host(host, &json!(row));
     document["status"] = json!("pending");
     document["session"] = json!({ "session_id": row.session_id, "name": row.session_name, "live": true });
     document
@@ -279,26 +270,13 @@ fn name_all(rows: &mut [Value]) {
     }
 }
 
-fn requests_table(
-    rows: &[Value],
-    which: WhichRequests,
-    clock: &Clock,
-    to: Screen,
-    columns_max: Option<usize>,
-) -> String {
-    let rows: Vec<Request> = rows.iter().filter_map(|row| serde_json::from_value(row.clone()).ok()).collect();
-    let lines = rows.iter().map(|row| {
-        let place = row.session.as_ref().map(|session| &*session.name);
-        (row.name.as_deref().unwrap_or_default(), place.unwrap_or_default(), row)
-    });
-    table(lines, which, HasSession::Yes, clock, to, columns_max)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::requests::table;
     use super::*;
+    use crate::api::WhichRequests;
 
-    fn rows() -> Vec<Value> {
+    fn rows() -> Vec<Request> {
         let row = |host: &str, id: &str, summary: &str| {
             let row = PendingRow {
                 session_id: "s".to_owned(),
@@ -315,15 +293,17 @@ mod tests {
         };
         let mut rows = vec![row("build-7", "0", "run make"), row("build-8", "1", "run ls")];
         name_all(&mut rows);
-        rows
+        rows.into_iter().map(Request::from).collect()
     }
 
     #[test]
     fn requests_name_their_host() {
         let clock = Clock::stopped("2026-01-02T03:04:07Z");
+        let shown =
+            |which, to, columns_max| table(lines(&rows()).into_iter(), which, HasSession::Yes, &clock, to, columns_max);
         let expect = "1m 2s  build-7/0c4e-0  work  command  run make\n1m 2s  build-8/0c4e-1  work  command  run ls\n";
-        assert_eq!(requests_table(&rows(), WhichRequests::Pending, &clock, Screen::None, None), expect);
-        let narrow = requests_table(&rows(), WhichRequests::All, &clock, Screen::Plain, Some(40));
+        assert_eq!(shown(WhichRequests::Pending, Screen::None, None), expect);
+        let narrow = shown(WhichRequests::All, Screen::Plain, Some(40));
         assert!(narrow.contains("build-7/0c4e-0") && narrow.contains("pending"), "{narrow}");
     }
 }

@@ -18,6 +18,7 @@ use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::screen;
 use super::{CliError, Done, FAILED, NO_SUCH_REQUEST, NO_SUCH_SESSION, NOT_RUNNING, USAGE, say};
 use crate::config::{Environment, Flags, Settings};
 use crate::fleet::{AskError, Client, ClientError, ConnectError, Failure, Host, Member, Question, name_of, text};
@@ -90,11 +91,13 @@ fn not_read(error: ClientError) -> CliError {
     CliError::failed(error.to_string())
 }
 
-/// The host with this name among all that were ever seen.
-fn host_named<'a>(hosts: &'a [Host], name: &str) -> Result<&'a Host, CliError> {
-    hosts.iter().find(|host| host.document.host == name).ok_or_else(|| {
+/// The host with this name.
+fn known(client: &Client, name: &str) -> Result<Host, CliError> {
+    let host = client.host(name).map_err(not_read)?;
+    complain(client);
+    host.ok_or_else(|| {
         let message = format!("no host `{name}` was ever in this fleet");
-        CliError::exits(NO_SUCH_HOST, super::screen::plain(&message)).with_remedy("see `codex-shim fleet hosts`")
+        exits(NO_SUCH_HOST, message).with_remedy("see `codex-shim fleet hosts`")
     })
 }
 
@@ -107,9 +110,7 @@ fn hosts_of(client: &Client) -> Result<Vec<Host>, CliError> {
 
 /// Says what was dropped.
 fn complain(client: &Client) {
-    for complaint in client.complaints() {
-        say(&super::screen::plain(&complaint));
-    }
+    client.complaints().into_iter().for_each(tell);
 }
 
 /// Asks a host; an error says since when it is offline.
@@ -119,16 +120,12 @@ fn ask(client: &Client, host: &str, question: &Question) -> Result<Value, CliErr
 
 fn not_answered(client: &Client, host: &str, error: &AskError) -> CliError {
     let AskError::Offline = error else { return failed(host, error) };
-    match hosts_of(client).and_then(|hosts| host_named(&hosts, host).cloned()) {
-        Ok(host) => offline(&host),
-        Err(error) => error,
-    }
+    known(client, host).map_or_else(|error| error, |host| offline(&host))
 }
 
 /// The host is away.
 fn offline(host: &Host) -> CliError {
-    let message = format!("host {} is offline since {}", host.document.host, host.seen_at);
-    CliError::exits(NOT_RUNNING, super::screen::plain(&message)).with_remedy("start `codex-shim fleet agent` there")
+    exits(NOT_RUNNING, host.offline()).with_remedy("start `codex-shim fleet agent` there")
 }
 
 fn failed(host: &str, error: &AskError) -> CliError {
@@ -141,7 +138,17 @@ fn failed(host: &str, error: &AskError) -> CliError {
         }
         AskError::Broken(_) => (FAILED, format!("host {host}: {error}")),
     };
-    CliError::exits(exit, super::screen::plain(&message))
+    exits(exit, message)
+}
+
+/// An error of one line, whatever text of a host is in it.
+fn exits(status: i32, message: impl AsRef<str>) -> CliError {
+    CliError::exits(status, screen::plain(message.as_ref()))
+}
+
+/// Prints a line on stderr, whatever text of a host is in it.
+fn tell(message: impl AsRef<str>) {
+    say(&screen::plain(message.as_ref()));
 }
 
 /// A document of a host.
@@ -190,14 +197,10 @@ impl std::str::FromStr for HostTarget {
     }
 }
 
-/// A document with the host as its first member.
+/// A document with the host. The server has passed the question to this host, and what the reply says about that does not count.
 fn with_host(host: &str, document: &Value) -> Value {
-    let mut members = serde_json::Map::new();
+    let mut members = document.as_object().cloned().unwrap_or_default();
     members.insert("host".to_owned(), Value::from(host));
-    // The server has passed the question to this host, and what the reply says about that does not count.
-    for (name, value) in document.as_object().into_iter().flatten().filter(|(name, _)| *name != "host") {
-        members.insert(name.clone(), value.clone());
-    }
     Value::Object(members)
 }
 

@@ -5,15 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use super::super::history::{event_cells, table_of_hosts};
-use super::super::screen::{self, Clock, Screen, Times, Tone};
-use super::super::since::SinceFlag;
-use super::super::table::{Cell, Table};
+use super::super::history::{EventPrinter, event_cells, table_of_hosts};
+use super::super::screen::{Clock, Screen, Times, Tone};
+use super::super::since::{Since, SinceFlag};
+use super::super::table::Cell;
 use super::super::{CliError, Done, say};
 use super::{complain, connect, not_read};
 use crate::config::Environment;
 use crate::engine::one_line;
-use crate::fleet::{Client, EventMessage, Reader, Start};
+use crate::fleet::{Client, EventMessage, Gap, Reader, Start, StoredEvent};
 
 /// How far back it begins, if the user does not say.
 const BEGINS_AGO: Duration = Duration::from_secs(600);
@@ -67,42 +67,45 @@ pub(in crate::cli) struct TailArguments {
 
 pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done {
     let client = connect(environment)?;
-    let mut printer = Printer::new(arguments, environment);
-    let mut start = match arguments.last {
-        Some(count) => {
-            let (last, start) = last_events(&client, arguments, count)?;
-            complain(&client);
-            printer.print(last.into_iter().map(Some))?;
-            start
+    let printer = EventPrinter::new(arguments.as_json, &arguments.times, table_of_hosts, environment);
+    let mut printer = Printer { printer, reader: Reader::default() };
+    let (host, since) = (arguments.host.as_deref(), arguments.since.get().map(Since::time));
+    let mut start = Start::Time(since.unwrap_or_else(|| ago(BEGINS_AGO)));
+    if let Some(count) = arguments.last {
+        let starts = match since {
+            Some(_) => vec![start],
+            None => {
+                LOOKED_FOR_SINCE.map(|before| before.map_or(Start::After(0), |before| Start::Time(ago(before)))).into()
+            }
+        };
+        let (last, end) = last_events(&client, host, starts, count)?;
+        complain(&client);
+        printer.print(last.iter())?;
+        // What was stored meanwhile follows only on request.
+        if !arguments.follow {
+            return Ok(0);
         }
-        None => Start::Time(arguments.since.get().map_or_else(|| ago(BEGINS_AGO), |since| since.rfc3339())),
-    };
-    // What was stored meanwhile follows only on request.
-    if arguments.last.is_some() && !arguments.follow {
-        return Ok(0);
+        start = end;
     }
     let mut has_failed = false;
     loop {
-        let page = match client.events(arguments.host.as_deref(), &start).map_err(not_read) {
-            Ok(page) => page,
+        let page = match client.events(host, &start).map_err(not_read) {
             Err(error) if arguments.follow => {
-                if !has_failed {
+                if !std::mem::replace(&mut has_failed, true) {
                     say(&format!("{error}; trying again"));
                 }
-                has_failed = true;
                 std::thread::park_timeout(AGAIN_AFTER);
                 continue;
             }
-            Err(error) => return Err(error),
+            page => page?,
         };
         has_failed = false;
         complain(&client);
-        let more = page.last().map_or(0, |last| last.more);
+        printer.print(page.iter().filter_map(|stored| stored.message.as_ref()))?;
         if let Some(last) = page.last() {
             start = Start::After(last.number);
         }
-        printer.print(page.iter().map(|stored| serde_json::from_slice(&stored.payload).ok()))?;
-        if more > 0 {
+        if page.last().is_some_and(|last| last.more > 0) {
             continue;
         }
         if !arguments.follow {
@@ -112,120 +115,74 @@ pub(super) fn run(arguments: &TailArguments, environment: &Environment) -> Done 
     }
 }
 
-fn ago(before: Duration) -> String {
-    humantime::format_rfc3339_millis(SystemTime::now() - before).to_string()
+fn ago(before: Duration) -> SystemTime {
+    SystemTime::now() - before
 }
 
-/// The last events, and the start of those that follow.
+/// The last `count` events, and the start of the following ones. Uses the first start with so many events behind it.
 fn last_events(
     client: &Client,
-    arguments: &TailArguments,
+    host: Option<&str>,
+    starts: Vec<Start>,
     count: u64,
 ) -> Result<(VecDeque<EventMessage>, Start), CliError> {
-    let starts: Vec<Start> = match arguments.since.get() {
-        Some(since) => vec![Start::Time(since.rfc3339())],
-        None => LOOKED_FOR_SINCE
-            .iter()
-            .map(|before| before.map_or(Start::After(0), |before| Start::Time(ago(before))))
-            .collect(),
-    };
-    let mut found = (VecDeque::new(), Start::After(0));
+    let (mut last, mut end) = (VecDeque::new(), Start::After(0));
     for start in starts {
-        found = events_from(client, arguments.host.as_deref(), start, count)?;
-        if found.0.len() as u64 >= count {
+        let mut reader = Reader::default();
+        (last, end) = (VecDeque::new(), start);
+        loop {
+            let page = client.events(host, &end).map_err(not_read)?;
+            let Some(more) = page.last().map(|stored| stored.more) else { break };
+            for StoredEvent { number, message, .. } in page {
+                end = Start::After(number);
+                last.extend(message.filter(|message| reader.is_new(message)));
+                if last.len() as u64 > count {
+                    last.pop_front();
+                }
+            }
+            if more == 0 {
+                break;
+            }
+        }
+        if last.len() as u64 >= count {
             break;
         }
     }
-    Ok(found)
-}
-
-/// The last `count` events from `start` on, and the start of those that follow.
-fn events_from(
-    client: &Client,
-    host: Option<&str>,
-    mut start: Start,
-    count: u64,
-) -> Result<(VecDeque<EventMessage>, Start), CliError> {
-    let (mut last, mut reader) = (VecDeque::new(), Reader::default());
-    loop {
-        let page = client.events(host, &start).map_err(not_read)?;
-        let Some(end) = page.last() else { return Ok((last, start)) };
-        start = Start::After(end.number);
-        let messages = page.iter().filter_map(|stored| serde_json::from_slice::<EventMessage>(&stored.payload).ok());
-        for message in messages.filter(|message| reader.is_new(message)) {
-            if last.len() as u64 >= count {
-                last.pop_front();
-            }
-            last.push_back(message);
-        }
-        if end.more == 0 {
-            return Ok((last, start));
-        }
-    }
+    Ok((last, end))
 }
 
 struct Printer {
-    as_json: bool,
-    to: Screen,
-    clock: Clock,
-    table: Table,
+    printer: EventPrinter,
     reader: Reader,
 }
 
 impl Printer {
-    fn new(arguments: &TailArguments, environment: &Environment) -> Printer {
-        let (to, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
-        let table = table_of_hosts(&clock, to);
-        Printer { as_json: arguments.as_json, to, clock, table, reader: Reader::default() }
-    }
-
-    fn print(&mut self, messages: impl Iterator<Item = Option<EventMessage>>) -> Result<(), CliError> {
-        self.clock.go_on();
-        let (mut lines, mut rows) = (String::new(), Vec::new());
-        for message in messages.flatten() {
-            if !self.reader.is_new(&message) {
-                continue;
-            }
-            match self.as_json {
-                true => {
-                    lines.push_str(&serde_json::to_string(&message).expect("BUG: plain data is JSON"));
-                    lines.push('\n');
-                }
-                false => rows.extend(cells(&message, &self.clock, self.to)),
-            }
-        }
-        let text = if self.as_json { lines } else { self.table.add(rows) };
-        screen::put(&text)
+    fn print<'a>(&mut self, messages: impl Iterator<Item = &'a EventMessage>) -> Result<(), CliError> {
+        let new = messages.filter(|message| self.reader.is_new(message));
+        let json = |message: &&EventMessage| serde_json::to_string(message).expect("BUG: plain data is JSON");
+        self.printer.print(new, json, |message, clock, to| cells(message, clock, to))
     }
 }
 
 fn cells(message: &EventMessage, clock: &Clock, to: Screen) -> Option<Vec<Cell>> {
-    let (host, session) = ((Tone::Strong, message.host.clone()), (Tone::Plain, message.session.clone()));
-    if let Some(gap) = &message.gap {
-        let words = match gap.reason.as_str() {
-            "new_epoch" => "the numbering has begun anew: all events that are kept follow".to_owned(),
-            _ => format!(
-                "events {} to {} are missing ({})",
-                gap.after_seq.saturating_add(1),
-                message.seq,
-                one_line(&gap.reason)
-            ),
-        };
-        let faint = |text: &str| (Tone::Faint, text.to_owned());
-        let number = faint(&message.seq.to_string());
-        return Some(vec![
-            faint("-"),
-            host,
-            session,
-            number,
-            (Tone::Bad, "gap".to_owned()),
-            faint("-"),
-            (Tone::Bad, words),
-        ]);
-    }
-    let mut cells = event_cells(&message.document()?, clock, to);
-    cells.splice(1..1, [host, session]);
+    let mut cells = match &message.gap {
+        Some(Gap { reason, .. }) if reason == "new_epoch" => {
+            gap_cells(message, "the numbering has begun anew: all events that are kept follow".to_owned())
+        }
+        Some(Gap { reason, after_seq, .. }) => {
+            let (first, reason) = (after_seq.saturating_add(1), one_line(reason));
+            gap_cells(message, format!("events {first} to {} are missing ({reason})", message.seq))
+        }
+        None => event_cells(&message.document()?, clock, to),
+    };
+    cells.splice(1..1, [(Tone::Strong, message.host.clone()), (Tone::Plain, message.session.clone())]);
     Some(cells)
+}
+
+fn gap_cells(message: &EventMessage, words: String) -> Vec<Cell> {
+    let faint = |text: String| (Tone::Faint, text);
+    let (number, none) = (message.seq.to_string(), || faint("-".to_owned()));
+    vec![none(), faint(number), (Tone::Bad, "gap".to_owned()), none(), (Tone::Bad, words)]
 }
 
 #[cfg(test)]

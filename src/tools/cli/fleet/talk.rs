@@ -1,17 +1,17 @@
 //! `codex-shim fleet send` and `fleet interrupt`: message the model of a host's session, or stop it.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use serde_json::Value;
 
-use super::super::requests::print_json;
+use super::super::requests::{WaitFlags, print_json};
 use super::super::screen;
 use super::super::{CliError, Done, NO_SUCH_THREAD};
 use super::views::named_among;
 use super::wait::Before;
-use super::{Format, HostTarget, ask, connect, not_answered, text, with_host};
-use crate::config::{Environment, parse_duration};
+use super::{Format, HostTarget, ask, connect, exits, not_answered, text, with_host};
+use crate::config::Environment;
 use crate::fleet::{AskError, Client, Question, VERSION, found, front, session_rows};
 
 /// Send a message to the model of a session on a host
@@ -43,12 +43,8 @@ pub(in crate::cli) struct SendArguments {
     /// Id of the thread [default: that of the last turn]
     #[arg(long, value_name = "THREAD")]
     thread: Option<String>,
-    /// Wait until the turn has ended, and print the model's last message
-    #[arg(long)]
-    wait: bool,
-    /// Longest time to wait, such as 90s or 10m [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
-    timeout: Option<Duration>,
+    #[command(flatten)]
+    waiting: WaitFlags,
     #[command(flatten)]
     format: Format,
 }
@@ -61,15 +57,14 @@ pub(super) fn run_send(arguments: &SendArguments, environment: &Environment) -> 
     let began = Instant::now();
     let client = connect(environment)?;
     // The subject of its events has the whole id of a session.
-    let named = if arguments.wait { Some(named(&client, host, &session)?) } else { None };
+    let named = if arguments.waiting.is_on { Some(named(&client, host, &session)?) } else { None };
     let (session, since) = named.map_or((session, None), |(id, since)| (id, Some(since)));
     let before = since.map(|since| Before::read(&client, host, &session, since)).transpose()?;
     let (message, thread) = (arguments.text.clone(), arguments.thread.clone());
     let question = Question::Send { v: VERSION, session: session.clone(), text: message, thread };
     let turn = called(&client, host, &question, arguments.thread.as_deref())?;
     if let Some(before) = before {
-        let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        return before.turn(turn).run(left, arguments.format.as_json);
+        return before.wait(&turn, || arguments.waiting.left(began), arguments.format.as_json);
     }
     if arguments.format.as_json {
         return Ok(print_json(&with_host(host, &turn)));
@@ -114,8 +109,7 @@ pub(super) fn run_interrupt(arguments: &InterruptArguments, environment: &Enviro
 fn called(client: &Client, host: &str, question: &Question, thread: Option<&str>) -> Result<Value, CliError> {
     client.ask(host, question).map_err(|error| match (&error, thread) {
         (AskError::Failed(failure), Some(thread)) if failure.code == "thread_not_found" => {
-            let why = format!("host {host}: the server does not know thread `{thread}`");
-            CliError::exits(NO_SUCH_THREAD, screen::plain(&why))
+            exits(NO_SUCH_THREAD, format!("host {host}: the server does not know thread `{thread}`"))
         }
         (AskError::Failed(failure), None) if failure.code == "thread_not_found" => {
             CliError::failed(format!("host {host}: no turn has run in this session yet; name a thread with --thread"))
@@ -132,10 +126,9 @@ fn called(client: &Client, host: &str, question: &Question, thread: Option<&str>
 fn named(client: &Client, host: &str, name: &str) -> Result<(String, SystemTime), CliError> {
     let document = ask(client, host, &Question::Sessions { v: VERSION })?;
     let all: Vec<_> = session_rows(&document).iter().map(|row| found(host, row)).collect();
-    let since_of: Vec<_> = all.iter().map(|session| (session.id.clone(), session.last_used)).collect();
-    let id = named_among(all, &format!("{}/{name}", front(host)))?;
-    let since = since_of.into_iter().find(|(of, _)| *of == id).map_or(SystemTime::UNIX_EPOCH, |(_, since)| since);
-    Ok((id.split_once('/').map_or(id.clone(), |(_, own)| own.to_owned()), since))
+    let session = named_among(all, &format!("{}/{name}", front(host)))?;
+    let (_, own) = session.id.split_once('/').unwrap_or_default();
+    Ok((own.to_owned(), session.last_used))
 }
 
 fn of_session(target: &HostTarget) -> Result<(&str, String), CliError> {

@@ -11,11 +11,11 @@ use super::super::screen::{self, Screen, Tone};
 use super::super::since::SinceFlag;
 use super::super::table::{Cell, Column, Table};
 use super::super::{Done, say, usage_tool};
-use super::list::{HostRow, rows_of};
-use super::{Format, connect};
+use super::list::rows_of;
+use super::{Format, connect, text};
 use crate::api::Used;
 use crate::config::Environment;
-use crate::fleet::{Question, UsageSum, VERSION};
+use crate::fleet::{Question, VERSION};
 
 /// Show the tokens, time and requests of turns on all hosts
 ///
@@ -74,45 +74,38 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
 /// The names of a group: the host first, if it is one of a host.
 type Name = Vec<String>;
 
-/// The names of the members that name a group.
-fn members(by: By) -> &'static [&'static str] {
+/// The members that name a group, and the columns that have them.
+fn members(by: By) -> &'static [(&'static str, &'static str)] {
     match by {
-        By::Host => &["host"],
-        By::Session => &["host", "session_id"],
-        By::Day => &["day"],
-        By::Client => &["client"],
-        By::Model => &["model"],
+        By::Host => &[("host", "HOST")],
+        By::Session => &[("host", "HOST"), ("session_id", "SESSION")],
+        By::Day => &[("day", "DAY (UTC)")],
+        By::Client => &[("client", "CLIENT")],
+        By::Model => &[("model", "MODEL")],
     }
 }
 
 fn groups(rows: &[Value], by: By) -> BTreeMap<Name, Used> {
     let mut groups: BTreeMap<Name, Used> = BTreeMap::new();
-    for HostRow { host, row } in rows.iter().filter_map(|row| HostRow::<UsageSum>::deserialize(row).ok()) {
-        let name = match by {
-            By::Host => vec![host],
-            By::Session => vec![host, row.session_id],
-            By::Day => vec![row.day.unwrap_or_default()],
-            By::Client => vec![row.client.unwrap_or_default()],
-            By::Model => vec![row.model.unwrap_or_default()],
-        };
-        groups.entry(name).or_default().add(&row.used);
+    for (row, used) in rows.iter().filter_map(|row| Some((row, Used::deserialize(row).ok()?))) {
+        let name = members(by).iter().map(|(member, _)| text(row, member).to_owned());
+        groups.entry(name.collect()).or_default().add(&used);
     }
     groups
 }
 
 fn document(by: By, name: &Name, used: &Used) -> Value {
-    let mut row = serde_json::to_value(used).expect("BUG: plain data is JSON");
-    for (member, value) in members(by).iter().zip(name) {
+    let mut row = json!(used);
+    for ((member, _), value) in members(by).iter().zip(name) {
         row[*member] = json!(Some(value).filter(|value| !value.is_empty()));
     }
     row
 }
 
 fn table(groups: &BTreeMap<Name, Used>, total: &Used, by: By, to: Screen) -> String {
-    let head = |member: &&str| match *member {
-        "day" => Column::whole("DAY (UTC)"),
-        "session_id" => Column::whole("SESSION"),
-        other => Column::text(other.to_uppercase()),
+    let head = |(member, head): &(&str, &str)| match *member {
+        "day" | "session_id" => Column::whole(*head),
+        _ => Column::text(*head),
     };
     let mut columns: Vec<Column> = members(by).iter().map(head).collect();
     columns.extend(usage_tool::columns());

@@ -4,8 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::CliError;
-use super::super::screen;
-use super::{HostTarget, NO_SUCH_SESSION, connect, not_read};
+use super::{HostTarget, NO_SUCH_SESSION, connect, exits, not_read};
 use crate::config::Environment;
 use crate::fleet::{Views, front};
 use crate::sessions::source::Source;
@@ -18,11 +17,11 @@ pub(in crate::cli) fn views(environment: &Environment) -> Result<Arc<Views>, Cli
 
 /// The id of the session that the user names as HOST/SESSION.
 pub(in crate::cli) fn session_named(views: &Views, name: &str) -> Result<String, CliError> {
-    named_among(views.all(), name)
+    named_among(views.all(), name).map(|session| session.id)
 }
 
-/// The id of a session among these, which the user names as HOST/SESSION.
-pub(super) fn named_among(all: Vec<Found>, name: &str) -> Result<String, CliError> {
+/// The session among these that the user names as HOST/SESSION.
+pub(super) fn named_among(all: Vec<Found>, name: &str) -> Result<Found, CliError> {
     let HostTarget { host, session: None, last } = name.parse::<HostTarget>().map_err(CliError::usage)? else {
         return Err(CliError::usage("a session is named by its host and its own name, as in HOST/SESSION"));
     };
@@ -34,13 +33,11 @@ pub(super) fn named_among(all: Vec<Found>, name: &str) -> Result<String, CliErro
     let of_host: Vec<Found> = all.into_iter().filter_map(bare).collect();
     let choice = Choice { named: Some(&last), cwd: Path::new("/"), otherwise: Otherwise::None };
     match choose(&of_host, choice) {
-        Ok(session) => Ok(format!("{front}/{}", session.id)),
-        Err(error @ ChoiceError::Ambiguous { .. }) => {
-            Err(CliError::exits(NO_SUCH_SESSION, screen::plain(&format!("host {host}: {error}"))))
-        }
+        Ok(session) => Ok(Found { id: format!("{front}/{}", session.id), ..session.clone() }),
+        Err(error @ ChoiceError::Ambiguous { .. }) => Err(exits(NO_SUCH_SESSION, format!("host {host}: {error}"))),
         Err(ChoiceError::UnknownName { .. } | ChoiceError::NoSessions | ChoiceError::NoLiveSession { .. }) => {
-            let message = screen::plain(&format!("host {host} has no session `{last}`"));
-            Err(CliError::exits(NO_SUCH_SESSION, message).with_remedy("see `codex-shim fleet sessions`"))
+            let message = format!("host {host} has no session `{last}`");
+            Err(exits(NO_SUCH_SESSION, message).with_remedy("see `codex-shim fleet sessions`"))
         }
     }
 }
@@ -62,7 +59,7 @@ mod tests {
         };
         let check = |name: &str, expect: Option<&str>| {
             let all = ["build-7/work", "~C3~A4/work", "~C3~A4/other", "b.c/work"].map(found).to_vec();
-            assert_eq!(named_among(all, name).ok().as_deref(), expect, "{name}");
+            assert_eq!(named_among(all, name).ok().map(|session| session.id).as_deref(), expect, "{name}");
         };
         check("build-7/work", Some("build-7/work"));
         check("ä/work", Some("~C3~A4/work"));

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::super::requests::TurnEnd;
+use super::super::requests::{PendingTurn, ToldOf, TurnEnd, TurnProgress, wait_for};
 use super::super::screen;
-use super::super::{CliError, Done, NOT_RUNNING, say};
-use super::{failed, host_named, hosts_of, not_read, offline, read, text, with_host};
+use super::super::{CliError, Done, NOT_RUNNING};
+use super::{known, not_answered, not_read, read, tell, text, with_host};
 use crate::api::RequestList;
-use crate::config::FleetLevel;
 use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, session_rows};
 
 /// Polling interval of the events.
@@ -50,13 +49,10 @@ pub(super) struct Before<'a> {
 }
 
 /// A turn that is waited for.
-pub(super) struct Wait<'a> {
-    client: &'a Client,
-    host: &'a str,
-    session: &'a str,
+struct Wait<'a> {
+    of: Before<'a>,
     /// The host's reply to the message.
-    turn: Value,
-    is_summary: bool,
+    turn: &'a Value,
     events: TurnEvents,
     start: Start,
     asked_at: Option<Instant>,
@@ -65,7 +61,7 @@ pub(super) struct Wait<'a> {
     silent_since: Option<Instant>,
     /// Since when no turn runs in the session.
     at_rest_since: Option<Instant>,
-    told_of: Option<String>,
+    told_of: ToldOf,
 }
 
 impl<'a> Before<'a> {
@@ -76,45 +72,40 @@ impl<'a> Before<'a> {
         session: &'a str,
         since: SystemTime,
     ) -> Result<Before<'a>, CliError> {
-        let hosts = hosts_of(client)?;
-        let known = host_named(&hosts, host)?;
+        let known = known(client, host)?;
         let seen_at = humantime::parse_rfc3339(&known.seen_at).map_err(|_| {
             CliError::failed(format!("host {host}: the server does not say when it was seen, so nothing is sent"))
         })?;
         let mut runs = Runs::default();
         // If this tells nothing, it is not known whether the session is a hub.
         if let Ok(page) = client.events_of(host, session, &from(since, STARTS_BEFORE)) {
-            page.iter().for_each(|stored| runs.take(&stored.payload));
+            page.iter().filter_map(|stored| stored.message.as_ref()).for_each(|message| runs.take(message));
         }
-        let is_summary = known.document.level == FleetLevel::Summary.to_string();
-        Ok(Before { client, host, session, seen_at, is_summary, runs })
+        Ok(Before { client, host, session, seen_at, is_summary: known.is_summary(), runs })
     }
 
-    /// The turn that has taken the message.
-    pub(super) fn turn(self, turn: Value) -> Wait<'a> {
-        let Before { client, host, session, seen_at, is_summary, runs } = self;
+    /// Waits for the end of the turn that has taken the message, at most for the time `left`, and prints it.
+    pub(super) fn wait(mut self, turn: &Value, left: impl Fn() -> Option<Duration>, as_json: bool) -> Done {
         let before = if turn["steered"] == true { JOINED_BEGINS_BEFORE } else { BEGINS_BEFORE };
-        Wait {
-            client,
-            host,
-            session,
-            is_summary,
-            events: TurnEvents::of(text(&turn, "thread_id"), text(&turn, "turn_id"), runs),
+        let events = TurnEvents::of(text(turn, "thread_id"), text(turn, "turn_id"), std::mem::take(&mut self.runs));
+        let wait = Wait {
             turn,
-            start: from(seen_at, before),
+            events,
+            start: from(self.seen_at, before),
             asked_at: None,
             unread_since: None,
             silent_since: None,
             at_rest_since: None,
-            told_of: None,
-        }
+            told_of: ToldOf::default(),
+            of: self,
+        };
+        wait_for(wait, LOOK_EVERY, left)?.print(as_json)
     }
 }
 
 /// The events from so long before `at` on.
 fn from(at: SystemTime, before: Duration) -> Start {
-    let at = at.checked_sub(before).unwrap_or(SystemTime::UNIX_EPOCH);
-    Start::Time(humantime::format_rfc3339_millis(at).to_string())
+    Start::Time(at.checked_sub(before).unwrap_or(SystemTime::UNIX_EPOCH))
 }
 
 /// Whether a failure that lasts `since` may be a short one.
@@ -131,77 +122,62 @@ fn is_passing(error: &AskError) -> bool {
     }
 }
 
-impl Wait<'_> {
-    /// Waits until the turn has ended or the time `left` is over, and prints what is known of its end.
-    pub(super) fn run(mut self, left: impl Fn() -> Option<Duration>, as_json: bool) -> Done {
-        loop {
-            let (ended, is_more) = self.read()?;
-            if let Some(ended) = ended {
-                return self.print(ended, as_json);
+impl PendingTurn for Wait<'_> {
+    /// Reads a page of events, and asks the host now and then.
+    fn look(&mut self) -> Result<TurnProgress, CliError> {
+        let page = match self.of.client.events_of(self.of.host, self.of.session, &self.start) {
+            Ok(page) => {
+                self.unread_since = None;
+                page
             }
-            if is_more {
-                continue;
-            }
-            if self.asked_at.is_none_or(|at| at.elapsed() >= ASK_EVERY) {
-                self.asked_at = Some(Instant::now());
-                if let Some(ended) = self.ask()? {
-                    return self.print(ended, as_json);
-                }
-            }
-            let left = left();
-            if left.is_some_and(|left| left.is_zero()) {
-                let Wait { host, turn, .. } = &self;
-                return Err(CliError::failed(screen::plain(&format!(
-                    "timed out; the turn is still running: `codex-shim fleet tail {host} -f` shows its events, \
-                     `codex-shim transcript {}` on that host its messages",
-                    text(turn, "thread_id")
-                ))));
-            }
-            std::thread::park_timeout(left.map_or(LOOK_EVERY, |left| left.min(LOOK_EVERY)));
-        }
-    }
-
-    /// Reads a page of events. Returns the end of the turn, and whether more events are there.
-    fn read(&mut self) -> Result<(Option<TurnEnded>, bool), CliError> {
-        let page = match self.client.events_of(self.host, self.session, &self.start) {
-            Ok(page) => page,
-            Err(_) if is_short(&mut self.unread_since) => return Ok((None, false)),
+            Err(_) if is_short(&mut self.unread_since) => Vec::new(),
             Err(error) => return Err(self.given_up(&not_read(error))),
         };
-        self.unread_since = None;
         if let Some(last) = page.last() {
             self.start = Start::After(last.number);
             // The end may be among what follows.
             self.at_rest_since = None;
         }
-        let ended = page.iter().find_map(|stored| self.events.take(&stored.payload));
-        Ok((ended, page.last().is_some_and(|last| last.more > 0)))
+        if let Some(ended) = page.iter().find_map(|stored| self.events.take(stored.message.as_ref()?)) {
+            return Ok(TurnProgress::Ended(self.end(ended)));
+        }
+        if page.last().is_some_and(|last| last.more > 0) {
+            return Ok(TurnProgress::Again);
+        }
+        if self.asked_at.is_some_and(|at| at.elapsed() < ASK_EVERY) {
+            return Ok(TurnProgress::Running);
+        }
+        self.asked_at = Some(Instant::now());
+        Ok(self.ask()?.map_or(TurnProgress::Running, |ended| TurnProgress::Ended(self.end(ended))))
     }
 
+    fn late(&self) -> String {
+        let (host, thread) = (self.of.host, text(self.turn, "thread_id"));
+        format!(
+            "`codex-shim fleet tail {host} -f` shows its events, `codex-shim transcript {thread}` on that host its messages"
+        )
+    }
+}
+
+impl Wait<'_> {
     /// An error after the message was sent: whoever sends it again sends it twice.
     fn given_up(&self, error: &CliError) -> CliError {
-        let Wait { host, turn, .. } = self;
         let message = format!("the message was sent, and its turn may still run; {}", error.message);
-        let thread = text(turn, "thread_id");
-        let remedy = format!(
-            "`codex-shim fleet tail {host} -f` shows its events, `codex-shim transcript {thread}` on that host its messages"
-        );
-        CliError::exits(error.exit, screen::plain(&message)).with_remedy(screen::plain(&remedy))
+        CliError::exits(error.exit, screen::plain(&message)).with_remedy(screen::plain(&self.late()))
+    }
+
+    /// The command for the messages of the turn.
+    fn on_host(&self) -> String {
+        screen::plain(&format!("see `codex-shim transcript {}` on that host", text(self.turn, "thread_id")))
     }
 
     /// Asks the host for its session. Returns the end of a turn that will not be among the events any more.
     fn ask(&mut self) -> Result<Option<TurnEnded>, CliError> {
-        let (host, session) = (self.host, self.session);
-        let sessions = match self.client.ask(host, &Question::Sessions { v: VERSION }) {
+        let (host, session) = (self.of.host, self.of.session);
+        let sessions = match self.of.client.ask(host, &Question::Sessions { v: VERSION }) {
             Ok(document) => document,
             Err(error) if is_passing(&error) && is_short(&mut self.silent_since) => return Ok(None),
-            Err(error) => {
-                let why = match (&error, self.client.host(host)) {
-                    (AskError::Offline, Ok(Some(known))) => offline(&known),
-                    (_, _) => failed(host, &error),
-                };
-                return Err(self.given_up(&why));
-            }
+            Err(error) => return Err(self.given_up(&not_answered(self.of.client, host, &error))),
         };
         let Some(row) = session_rows(&sessions).into_iter().find(|row| row.session_id == session) else {
             // It may be listed again.
@@ -229,70 +205,45 @@ impl Wait<'_> {
         let why =
             format!("host {host}: session {session} is not running; if it is a hub, the turn goes on in its server");
         let error = self.given_up(&CliError::exits(NOT_RUNNING, why));
-        let remedy = format!(
-            "start the hub again, and see `codex-shim transcript {}` on that host",
-            text(&self.turn, "thread_id")
-        );
-        Err(error.with_remedy(screen::plain(&remedy)))
+        Err(error.with_remedy(format!("start the hub again, and {}", self.on_host())))
     }
 
     /// The turn has ended, and how is not known here.
     fn not_told(&self, why: &str) -> CliError {
-        let message = format!("the message was sent; host {}: {why}", self.host);
-        let remedy = format!("see `codex-shim transcript {}` on that host", text(&self.turn, "thread_id"));
-        CliError::failed(screen::plain(&message)).with_remedy(screen::plain(&remedy))
+        CliError::failed(format!("the message was sent; host {}: {why}", self.of.host)).with_remedy(self.on_host())
     }
 
-    /// Reports on stderr, once, that a request is pending in the thread: the turn is blocked until someone answers it.
     fn tell_of_requests(&mut self) {
-        let (v, session) = (VERSION, Some(self.session.to_owned()));
-        let Ok(asked) = self.client.ask(self.host, &Question::Requests { v, all: false, session }) else { return };
-        let Ok(RequestList { requests }) = read(self.host, &asked) else { return };
-        let thread = text(&self.turn, "thread_id");
-        let pending = requests.into_iter().find(|row| row.thread_id.as_ref().is_none_or(|id| id == thread));
-        if let Some(row) = pending.filter(|row| self.told_of.as_ref() != Some(&row.request_id)) {
-            say(&screen::plain(&format!(
-                "waiting for an answer to: {}; answer with `codex-shim fleet respond {}/{}`",
-                row.summary, self.host, row.request_id
-            )));
-            self.told_of = Some(row.request_id);
+        let (v, session) = (VERSION, Some(self.of.session.to_owned()));
+        let asked = self.of.client.ask(self.of.host, &Question::Requests { v, all: false, session });
+        if let Ok(RequestList { requests }) =
+            asked.map_err(drop).and_then(|rows| read(self.of.host, &rows).map_err(drop))
+        {
+            let answer = format!("fleet respond {}/", self.of.host);
+            self.told_of.tell(&requests, text(self.turn, "thread_id"), &answer);
         }
     }
 
-    /// Prints the end of the turn and the model's last message, or says that it is on the host.
-    fn print(self, ended: TurnEnded, as_json: bool) -> Done {
-        let (thread, host) = (text(&self.turn, "thread_id"), self.host);
-        let (outcome, error, untold) = match ended {
+    /// The end of the turn, with the model's last message. Says if that is on the host.
+    fn end(&self, ended: TurnEnded) -> TurnEnd {
+        let (thread, host) = (text(self.turn, "thread_id"), self.of.host);
+        let why = "the turn has ended, and its event was cut before it says how";
+        let (outcome, error, unknown) = match ended {
             TurnEnded::Told { outcome, error } => (outcome, error, None),
-            TurnEnded::Untold => {
-                let why = "the turn has ended, and its event was cut before it says how";
-                ("unknown".to_owned(), None, Some(self.not_told(why)))
-            }
+            TurnEnded::Untold => ("unknown".to_owned(), None, Some(self.not_told(why))),
         };
         let message = self.events.message();
-        let is_whole = message.as_ref().is_some_and(|message| !message.is_cut);
-        let mut turn = with_host(host, &self.turn);
-        turn["message_is_whole"] = json!(is_whole);
         let what = match &message {
-            None if self.is_summary => Some("the messages of the turn stay"),
+            None if self.of.is_summary => Some("the messages of the turn stay"),
             Some(message) if message.is_cut => Some("the rest of the message is"),
             Some(_) | None => None,
         };
         if let Some(what) = what {
-            let how = if untold.is_some() { "ended" } else { &outcome };
-            say(&screen::plain(&format!("turn {how}; {what} on host {host}: `codex-shim transcript {thread}` there")));
+            let how = if unknown.is_some() { "ended" } else { &outcome };
+            tell(format!("turn {how}; {what} on host {host}: `codex-shim transcript {thread}` there"));
         }
-        let text = message.map(|message| message.text);
-        let Some(untold) = untold else {
-            return TurnEnd::of(turn, outcome, error, text).print(as_json);
-        };
-        if as_json {
-            TurnEnd::of(turn, outcome, error, text).print(as_json)?;
-        } else {
-            let lines = text.as_deref().unwrap_or_default().lines().map(screen::plain);
-            // The error below has a status of its own.
-            let _ = screen::print(&lines.map(|line| format!("{line}\n")).collect::<String>());
-        }
-        Err(untold)
+        let mut turn = with_host(host, self.turn);
+        turn["message_is_whole"] = json!(message.as_ref().is_some_and(|message| !message.is_cut));
+        TurnEnd { turn, outcome, error, message: message.map(|message| message.text), unknown }
     }
 }

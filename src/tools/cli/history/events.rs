@@ -19,7 +19,7 @@ use super::{FollowedEvent, Following, read_of, thread_or_beginning};
 use crate::api::{EVENTS_MAX, EventDocument, EventPage, GapPayload, GapReason};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
-use crate::history::{HIDDEN, action_in_words, hides};
+use crate::history::{HIDDEN, action_in_words, beginning, hides, mended};
 use crate::protocol::{Method, OTHER_THREAD_ID};
 
 /// Print what happened, one event per line
@@ -252,35 +252,58 @@ fn last(read: &mut Read, limit: u64, wanted: &Wanted) -> Result<Shown, CliError>
     }
 }
 
-/// Prints each event once.
-struct Printer {
+/// Prints events as they come: one document or one row each.
+pub(in crate::cli) struct EventPrinter {
     as_json: bool,
-    screen: Screen,
+    to: Screen,
     clock: Clock,
     table: Table,
+}
+
+impl EventPrinter {
+    pub(in crate::cli) fn new(
+        as_json: bool,
+        times: &Times,
+        table: fn(&Clock, Screen) -> Table,
+        environment: &Environment,
+    ) -> EventPrinter {
+        let (to, clock) = (Screen::of_stdout(environment), Clock::of(times));
+        EventPrinter { as_json, to, table: table(&clock, to), clock }
+    }
+
+    pub(in crate::cli) fn print<T>(
+        &mut self,
+        events: impl Iterator<Item = T>,
+        json: impl Fn(&T) -> String,
+        cells: impl Fn(&T, &Clock, Screen) -> Option<Vec<Cell>>,
+    ) -> Result<(), CliError> {
+        if self.as_json {
+            return screen::put(&events.map(|event| format!("{}\n", json(&event))).collect::<String>());
+        }
+        self.clock.go_on();
+        let rows = events.filter_map(|event| cells(&event, &self.clock, self.to)).collect();
+        screen::put(&self.table.add(rows))
+    }
+}
+
+/// Prints each event once.
+struct Printer {
+    printer: EventPrinter,
     /// Keys of events that were printed without a number.
     unnumbered: VecDeque<String>,
 }
 
 impl Printer {
     fn new(arguments: &EventsArguments, environment: &Environment) -> Printer {
-        let (screen, clock) = (Screen::of_stdout(environment), Clock::of(&arguments.times));
-        let table = table(&clock, screen);
-        Printer { as_json: arguments.common.as_json, screen, clock, table, unnumbered: VecDeque::new() }
+        let printer = EventPrinter::new(arguments.common.as_json, &arguments.times, table, environment);
+        Printer { printer, unnumbered: VecDeque::new() }
     }
 
     fn print<'a>(&mut self, events: impl IntoIterator<Item = &'a FollowedEvent>) -> Result<(), CliError> {
-        if self.as_json {
-            return events.into_iter().try_for_each(|event| screen::put(&format!("{}\n", event.text)));
-        }
-        self.clock.go_on();
-        let mut rows = Vec::new();
-        for event in events {
-            if !self.is_known(&event.document) {
-                rows.push(cells(&event.document, &self.clock, self.screen));
-            }
-        }
-        screen::put(&self.table.add(rows))
+        let as_json = self.printer.as_json;
+        let new: Vec<_> = events.into_iter().filter(|event| as_json || !self.is_known(&event.document)).collect();
+        let json = |event: &&FollowedEvent| event.text.to_string();
+        self.printer.print(new.into_iter(), json, |event, clock, to| Some(cells(&event.document, clock, to)))
     }
 
     /// Whether an event was already printed without its number.
@@ -341,17 +364,17 @@ fn table_of(whose: Vec<Column>, clock: &Clock, to: Screen) -> Table {
 /// The cells of an event: time, number, type, thread, important part.
 pub(in crate::cli) fn cells(event: &EventDocument, clock: &Clock, to: Screen) -> Vec<Cell> {
     let thread: String = event.thread_id.as_deref().unwrap_or("-").chars().take(THREAD_CHARS).collect();
-    let payload: Value = event.payload();
+    let payload = Payload::of(event);
     vec![
         (Tone::Faint, clock.cell(&event.timestamp, to)),
         (Tone::Faint, event.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string())),
         (Tone::Plain, event.event_type.clone()),
         (Tone::Faint, thread),
-        (tone(event, &Payload(&payload)), words(event, &Payload(&payload))),
+        (tone(event, &payload), words(event, &payload)),
     ]
 }
 
-fn tone(event: &EventDocument, payload: &Payload<'_>) -> Tone {
+fn tone(event: &EventDocument, payload: &Payload) -> Tone {
     match Method::of(&event.event_type) {
         Some(Method::Error) => Tone::Bad,
         _ if event.is_gap() => Tone::Bad,
@@ -362,7 +385,7 @@ fn tone(event: &EventDocument, payload: &Payload<'_>) -> Tone {
 }
 
 /// The important part of the payload.
-fn words(event: &EventDocument, payload: &Payload<'_>) -> String {
+fn words(event: &EventDocument, payload: &Payload) -> String {
     let quoted = |text: String| format!("“{text}”");
     let words = match (Method::of(&event.event_type), &*event.event_type) {
         _ if event.is_gap() => Some(gap(&event.payload())),
@@ -396,53 +419,36 @@ fn is_request(event_type: &str) -> bool {
     event_type.ends_with("/requestApproval") || RequestKind::of(event_type).is_some_and(RequestKind::is_for_human)
 }
 
-/// A payload, whole or cut.
-struct Payload<'a>(&'a Value);
+/// A payload, or the beginning of one that was cut.
+struct Payload {
+    members: Value,
+    /// That beginning as it is.
+    start: Option<String>,
+}
 
-impl Payload<'_> {
+impl Payload {
+    fn of(event: &EventDocument) -> Payload {
+        let payload: Value = event.payload();
+        let start = beginning(&payload).map(str::to_owned);
+        Payload { members: mended(payload, ""), start }
+    }
+
     fn at(&self, path: &str) -> Option<&Value> {
-        path.split('.').try_fold(self.0, |value, name| match value {
+        path.split('.').try_fold(&self.members, |value, name| match value {
             Value::Array(all) => all.get(name.parse::<usize>().ok()?),
             Value::Object(members) => members.get(name),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
         })
     }
 
-    /// The beginning of a payload that was cut.
-    fn start(&self) -> Option<&str> {
-        self.at("truncated").filter(|cut| **cut == true).and(self.at("preview"))?.as_str()
-    }
-
-    /// The text at a path; in a cut payload, the first remaining member of that name.
+    /// The text at a path.
     fn text(&self, path: &str) -> Option<String> {
         match self.at(path) {
             Some(Value::String(text)) => Some(text.clone()),
             Some(Value::Number(number)) => Some(number.to_string()),
-            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) => None,
-            None => member_of_start(self.start()?, path.rsplit('.').next()?),
+            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => None,
         }
     }
-}
-
-/// The text of a member in cut JSON, as far as it goes.
-fn member_of_start(start: &str, name: &str) -> Option<String> {
-    let member = format!("\"{name}\":\"");
-    let text = &start[start.find(&member)? + member.len()..];
-    let mut end = text.len();
-    let mut is_escaped = false;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'"' if !is_escaped => {
-                end = at;
-                break;
-            }
-            b'\\' => is_escaped = !is_escaped,
-            _ => is_escaped = false,
-        }
-    }
-    // The cut may be inside an escape.
-    let whole = |end: usize| serde_json::from_str(&format!("\"{}\"", text.get(..end)?)).ok();
-    (end.saturating_sub(6)..=end).rev().find_map(whole)
 }
 
 fn gap(GapPayload { after_seq, lines, reason, up_to_seq }: &GapPayload) -> String {
@@ -466,7 +472,7 @@ fn gap(GapPayload { after_seq, lines, reason, up_to_seq }: &GapPayload) -> Strin
     }
 }
 
-fn item(payload: &Payload<'_>) -> String {
+fn item(payload: &Payload) -> String {
     let text = |name: &str| payload.text(&format!("item.{name}"));
     let kind = text("type").unwrap_or_default();
     let what = match &*kind {
@@ -497,7 +503,7 @@ fn action_kind(item_type: &str) -> Option<&'static str> {
     }
 }
 
-fn resolved(payload: &Payload<'_>) -> String {
+fn resolved(payload: &Payload) -> String {
     let text = |name: &str| payload.text(name);
     let status = text("error_code").or_else(|| text("status")).unwrap_or_default();
     let decision = text("decision").map(|decision| format!(": {decision}")).unwrap_or_default();
@@ -505,7 +511,7 @@ fn resolved(payload: &Payload<'_>) -> String {
     format!("{} {status}{decision}{source}", text("request_id").unwrap_or_default())
 }
 
-fn asked_for(payload: &Payload<'_>) -> Option<String> {
+fn asked_for(payload: &Payload) -> Option<String> {
     let what = payload.text("command").map(|command| without_shell(&command));
     let what = what.or_else(|| payload.text("questions.0.question")).or_else(|| payload.text("message"));
     let reason = payload.text("reason");
@@ -516,7 +522,7 @@ fn asked_for(payload: &Payload<'_>) -> Option<String> {
 }
 
 /// The first scalar members of an object.
-fn members(payload: &Payload<'_>, most: usize) -> String {
+fn members(payload: &Payload, most: usize) -> String {
     let plain = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -526,12 +532,10 @@ fn members(payload: &Payload<'_>, most: usize) -> String {
         (false, Some(text)) if !text.is_empty() => Some(format!("{name}={text}")),
         (false, _) | (true, _) => None,
     };
-    match payload.0 {
-        Value::Object(_) if payload.start().is_some() => payload.start().unwrap_or_default().to_owned(),
-        Value::Object(members) => members.iter().filter_map(told).take(most).collect::<Vec<_>>().join(" "),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            plain(payload.0).unwrap_or_default()
-        }
+    match (&payload.start, &payload.members) {
+        (Some(start), _) => start.clone(),
+        (None, Value::Object(members)) => members.iter().filter_map(told).take(most).collect::<Vec<_>>().join(" "),
+        (None, value) => plain(value).unwrap_or_default(),
     }
 }
 
@@ -577,7 +581,8 @@ mod tests {
     fn late_numbered_event_is_printed_once() {
         let clock = Clock::stopped("2026-01-02T03:04:05Z");
         let table = table(&clock, Screen::None);
-        let mut printer = Printer { as_json: false, screen: Screen::None, clock, table, unnumbered: VecDeque::new() };
+        let printer = EventPrinter { as_json: false, to: Screen::None, clock, table };
+        let mut printer = Printer { printer, unnumbered: VecDeque::new() };
         let mut check = |seq: Option<u64>, key: &str, expect: bool| {
             let event = event(json!({"seq": seq, "event_type": "a", "key": key}));
             assert_eq!(printer.is_known(&event), expect, "{seq:?} {key}");
@@ -606,7 +611,7 @@ mod words_tests {
     }
 
     fn words_of(event: &EventDocument) -> String {
-        words(event, &Payload(&event.payload()))
+        words(event, &Payload::of(event))
     }
 
     /// The words of a message that codex hides.

@@ -26,9 +26,9 @@ use crate::api::{Cursor, EventDocument, EventStreamQuery, GapReason, Query as _,
 use crate::config::Environment;
 use crate::control::{Listener, Listening, Received};
 use crate::store::{Found, Otherwise};
-pub(super) use events::{EventsArguments, run_events};
 #[cfg(feature = "fleet")]
-pub(super) use events::{cells as event_cells, table_of_hosts};
+pub(super) use events::{EventPrinter, cells as event_cells, table_of_hosts};
+pub(super) use events::{EventsArguments, run_events};
 pub(super) use search::{SearchArguments, run_search};
 pub(super) use tail::{TailArguments, run_tail};
 pub(super) use transcript::{TranscriptArguments, run_transcript};

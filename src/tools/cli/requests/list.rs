@@ -10,17 +10,18 @@ use super::super::hub_tool::Down;
 use super::super::offline::requests;
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::select_session::{self, Common};
-use super::super::since::SinceFlag;
+use super::super::since::{Since, SinceFlag};
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done, say};
 use super::{follow, print_json};
 use crate::api::{Request, RequestList, WhichRequests};
 use crate::config::Environment;
-use crate::control::{RequestOrigin, session_of_request, sort_by_arrival};
+use crate::control::{RequestOrigin, session_of_request};
 use crate::engine::answers_nothing;
 use crate::hub;
 use crate::requests::answer::outcome_word;
 use crate::requests::view::answer_until;
+use crate::sessions::inbox;
 use crate::sessions::request_names::ShortNames;
 use crate::store::{ChoiceError, Found, Otherwise, full_name, label};
 
@@ -65,25 +66,20 @@ pub(in crate::cli) struct RequestsArguments {
 }
 
 pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &Environment) -> Done {
-    let since = arguments.since.get();
-    if since.is_some() && !arguments.all {
-        return Err(CliError::usage("--since goes with --all: pending requests are listed whatever their age"));
-    }
+    let (which, is_recent) = which(arguments.all, &arguments.since)?;
     if arguments.follow {
         return follow::follow(arguments, environment);
     }
-    let which = if arguments.all { WhichRequests::All } else { WhichRequests::Pending };
     let name = arguments.common.session.name();
     let named = select_session::is_named(name, environment);
     let sessions = sessions(name, which, environment)?;
-    let looked = select_session::at_once(&sessions, |session| requests(session, which).map_err(CliError::from));
-    let (listed, status) = select_session::reported(&sessions, looked.into_iter())?;
-    let listed =
-        listed.into_iter().flat_map(|(session, rows)| rows.into_iter().map(|row| ListedRequest::of(session, row)));
-    let is_recent = |row: &Request| since.is_none_or(|since| row.requested_at >= since.rfc3339());
-    let is_meant = |listed: &ListedRequest<'_>| is_recent(&listed.row) && (!arguments.is_here || listed.is_here());
+    let each: Vec<&Found> = sessions.iter().collect();
+    let (listed, silent) = inbox(&each, |session| requests(session, which).map_err(CliError::from));
+    let status = select_session::failed(each.len(), silent.into_iter().map(|(_, error)| error))?;
+    let listed = listed.into_iter().map(|(session, row)| ListedRequest::of(session, row));
+    let is_meant =
+        |listed: &ListedRequest<'_>| is_recent(&listed.row.requested_at) && (!arguments.is_here || listed.is_here());
     let mut listed: Vec<ListedRequest<'_>> = listed.filter(is_meant).collect();
-    sort_by_arrival(&mut listed, |one| one.session.id.clone(), |one| one.row.requested_at.clone());
     name_all(&mut listed);
     say_if_down(sessions.iter().map(|session| {
         let is_its = |one: &&ListedRequest<'_>| one.session.id == session.id && one.row.is_pending();
@@ -93,18 +89,23 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
         let requests = listed.iter().map(ListedRequest::document).collect();
         return Ok(status.max(print_json(&RequestList { requests })));
     }
-    let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    if listed.is_empty() && arguments.is_here {
-        let which = if arguments.all { "no requests yet" } else { "no requests are pending" };
-        return Ok(status.max(screen::print(&format!("{which} in this folder\n"))));
-    }
-    if listed.is_empty() {
-        return Ok(status.max(screen::print(&nothing(&sessions, named, which, screen, environment))));
-    }
     let has_session = if named { HasSession::No } else { HasSession::Yes };
-    let lines = listed.iter().map(|ListedRequest { name, place, row, .. }| (&**name, &**place, row));
-    let table = table(lines, which, has_session, &clock, screen, screen::columns(screen));
-    Ok(status.max(screen::print(&table)))
+    let lines = listed.iter().map(|ListedRequest { name, place, row, .. }| (&**name, &**place, row)).collect();
+    let nothing = |screen| match arguments.is_here {
+        true => format!("{} in this folder", none(which)),
+        false => nothing(&sessions, named, which, screen, environment),
+    };
+    Ok(status.max(print_table(lines, which, has_session, &arguments.times, environment, nothing)))
+}
+
+/// The requests that are listed, and whether those that arrived at a time are among them.
+pub(in crate::cli) fn which(all: bool, since: &SinceFlag) -> Result<(WhichRequests, impl Fn(&str) -> bool), CliError> {
+    let since = since.get().map(Since::rfc3339);
+    if since.is_some() && !all {
+        return Err(CliError::usage("--since goes with --all: pending requests are listed whatever their age"));
+    }
+    let which = if all { WhichRequests::All } else { WhichRequests::Pending };
+    Ok((which, move |at: &str| since.as_deref().is_none_or(|since| at >= since)))
 }
 
 /// The sessions whose requests are listed: the named one, or else all live ones. All requests are those of stopped sessions too.
@@ -137,6 +138,11 @@ pub(super) fn say_if_down<'a>(waiting: impl Iterator<Item = (&'a Found, usize)>)
     }
 }
 
+/// There are no requests, in words.
+pub(in crate::cli) fn none(which: WhichRequests) -> &'static str {
+    if which == WhichRequests::All { "no requests yet" } else { "no requests are pending" }
+}
+
 /// The message for an empty list.
 fn nothing(sessions: &[Found], named: bool, which: WhichRequests, to: Screen, environment: &Environment) -> String {
     let is_all = which == WhichRequests::All;
@@ -144,15 +150,15 @@ fn nothing(sessions: &[Found], named: bool, which: WhichRequests, to: Screen, en
         [session] if named => {
             let name = screen::plain(&select_session::heading(session, to, environment));
             match is_all {
-                true => format!("session {name} has had no requests\n"),
-                false => format!("no requests are pending in session {name}\n"),
+                true => format!("session {name} has had no requests"),
+                false => format!("no requests are pending in session {name}"),
             }
         }
         _ => {
             if select_session::all_quietly(environment).is_ok_and(|all| all.is_empty()) {
                 say(&ChoiceError::NoSessions.to_string());
             }
-            if is_all { "no requests yet\n".to_owned() } else { "no requests are pending\n".to_owned() }
+            none(which).to_owned()
         }
     }
 }
@@ -224,6 +230,22 @@ pub(in crate::cli) enum HasSession {
 
 /// The position of the session in a table.
 const SESSION_COLUMN: usize = 2;
+
+/// Prints a table of requests, each with its name and the place that asks, or that there are none.
+pub(in crate::cli) fn print_table(
+    lines: Vec<(&str, &str, &Request)>,
+    which: WhichRequests,
+    has_session: HasSession,
+    times: &Times,
+    environment: &Environment,
+    nothing: impl FnOnce(Screen) -> String,
+) -> i32 {
+    let (clock, to) = (Clock::of(times), Screen::of_stdout(environment));
+    screen::print(&match lines.is_empty() {
+        true => format!("{}\n", nothing(to)),
+        false => table(lines.into_iter(), which, has_session, &clock, to, screen::columns(to)),
+    })
+}
 
 /// A table of requests, each with its name and the place that asks: pending ones, or all with their outcomes.
 pub(in crate::cli) fn table<'a>(

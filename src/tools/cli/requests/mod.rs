@@ -8,6 +8,7 @@ mod names;
 mod respond;
 mod send;
 mod show;
+mod turn_end;
 
 use serde::Serialize;
 
@@ -16,19 +17,21 @@ use super::{screen, select_session};
 use crate::config::Environment;
 use crate::requests::answer as body;
 use crate::store::{Found, Otherwise};
+#[cfg(all(test, feature = "fleet"))]
+pub(super) use list::table;
 #[cfg(feature = "fleet")]
-pub(super) use list::{HasSession, table};
+pub(super) use list::{HasSession, none, print_table, which};
 pub(super) use list::{RequestsArguments, asks_cell, run_requests};
 pub(super) use names::named;
 #[cfg(feature = "fleet")]
-pub(super) use respond::{By, SureFlag, make_sure, parse_answer, verdict, whole_answer, word_parser};
+pub(super) use respond::{By, GivenFlags, SureFlag, make_sure, verdict};
 pub(super) use respond::{RespondArguments, run_respond};
-#[cfg(feature = "fleet")]
-pub(super) use send::TurnEnd;
 pub(super) use send::{InterruptArguments, SendArguments, WaitArguments, run_interrupt, run_send, run_wait};
 pub(super) use show::{ShowRequestArguments, run_show};
 #[cfg(feature = "fleet")]
-pub(super) use show::{outcome, question};
+pub(super) use show::{outcome, question, ways};
+#[cfg(feature = "fleet")]
+pub(super) use turn_end::{PendingTurn, ToldOf, TurnEnd, TurnProgress, WaitFlags, wait_for};
 
 /// A session to read from, live or stopped.
 pub(super) fn readable(flag: Option<&str>, environment: &Environment) -> Result<Found, CliError> {

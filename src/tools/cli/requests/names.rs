@@ -12,6 +12,7 @@ use crate::api::{Request, RequestDocument, WhichRequests};
 use crate::config::Environment;
 use crate::control::RequestOrigin;
 use crate::hub;
+use crate::sessions::read_each;
 use crate::sessions::request_names::{
     IsHere, LATEST, Looked, NotNamed, find_anywhere, find_here, has_short_form, is_whole, pending_here,
 };
@@ -71,16 +72,12 @@ fn by_id<'a>(
     sessions: impl Iterator<Item = &'a Found>,
 ) -> Result<Option<(Found, RequestDocument)>, CliError> {
     let sessions: Vec<&Found> = sessions.collect();
-    let documents = select_session::at_once(&sessions, |session| request(session, id).map_err(CliError::from));
-    let mut silent = None;
-    for (session, document) in sessions.into_iter().zip(documents) {
-        match document {
-            Ok(Some(document)) => return Ok(Some((session.clone(), document))),
-            Ok(None) => {}
-            Err(error) => silent = silent.or(Some(error)),
-        }
+    let (found, silent) = read_each(&sessions, |session| request(session, id).map_err(CliError::from));
+    match (found.into_iter().next(), silent.into_iter().next()) {
+        (Some((session, document)), _) => Ok(Some((session.clone(), document))),
+        (None, Some((_, error))) => Err(error),
+        (None, None) => Ok(None),
     }
-    silent.map_or(Ok(None), Err)
 }
 
 /// The session and the id of the named request. A relay elsewhere that does not answer matters only if its session may have a request
@@ -120,18 +117,13 @@ fn resolved(
 
 /// The requests of the sessions that could be read, and the error of one that could not.
 fn look(sessions: &[Found], is_here: IsHere) -> (Vec<Looked<Found>>, Option<CliError>) {
-    let (mut read, mut silent) = (Vec::new(), None);
-    let looked =
-        select_session::at_once(sessions, |session| requests(session, WhichRequests::All).map_err(CliError::from));
-    for (session, rows) in sessions.iter().zip(looked) {
-        match rows {
-            Ok(rows) => {
-                read.push(Looked { session: session.clone(), is_here, of_others: of_others(session, &rows), rows })
-            }
-            Err(error) => silent = silent.or(Some(error)),
-        }
-    }
-    (read, silent)
+    let read = |session: &Found| requests(session, WhichRequests::All).map(Some).map_err(CliError::from);
+    let (read, silent) = read_each(sessions, read);
+    let looked = |(session, rows): (Found, Vec<Request>)| {
+        let of_others = of_others(&session, &rows);
+        Looked { session, is_here, of_others, rows }
+    };
+    (read.into_iter().map(looked).collect(), silent.into_iter().next().map(|(_, error)| error))
 }
 
 /// The requests of a hub whose threads work in other folders than the caller.

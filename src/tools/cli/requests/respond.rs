@@ -29,6 +29,7 @@ use crate::os::{self, Errno, terminals};
 use crate::protocol::Word;
 use crate::requests::answer::argument;
 use crate::requests::form::{self, Field};
+use crate::requests::given::{Decision, Given};
 use crate::requests::view::{Choice, Gives, Question, RequestView, ending, own_ending, size_of_changes};
 use crate::sessions::request_names::NotNamed;
 use crate::store::Found;
@@ -41,27 +42,23 @@ const CHOICES_ROWS: usize = 9;
 const HEAD_ROWS: usize = 10;
 
 pub(in crate::cli) fn run_respond(arguments: &RespondArguments, environment: &Environment) -> Done {
-    let raw = raw(arguments)?;
+    let given = arguments.given.get()?;
     let clock = Clock::of(&arguments.times);
     let (session, RequestDocument { request: row, .. }) =
         named(arguments.session.name(), &arguments.request, environment)?;
     if !session.live {
         return Err(not_running(&session, &row));
     }
-    let (has_given, as_json) = (arguments.word.is_some() || !arguments.answers.is_empty(), arguments.json.is_some());
-    if has_given || raw.is_some() {
+    let as_json = arguments.given.as_json();
+    if given.is_some() {
         may_answer_unseen(arguments.session.name(), &arguments.request, (&session, &row), environment)?;
     }
-    let body = match (raw, arguments.word, &arguments.answers[..]) {
-        (Some(body), _, _) => body,
-        (None, Some(word), _) => body::of_word(&row, word, arguments.reason.as_deref()).map_err(CliError::usage)?,
-        (None, None, [_, ..]) => {
-            body::of_answers(&row, &arguments.answers).map_err(|errors| CliError::usage(form::in_one_line(&errors)))?
-        }
-        (None, None, []) => asked(&session, &row, &clock, environment)?,
+    let body = match &given {
+        Some(given) => given.body(&row).map_err(CliError::usage)?,
+        None => asked(&session, &row, &clock, environment)?,
     };
     if !arguments.sure.is_sure {
-        let by = match (as_json, has_given) {
+        let by = match (as_json, given.is_some()) {
             (true, _) => By::Script,
             (false, true) => By::CommandLine,
             (false, false) => By::Prompt,
@@ -142,22 +139,44 @@ fn not_running(session: &Found, row: &Request) -> CliError {
     }
 }
 
-/// The body given with `--json`.
-fn raw(arguments: &RespondArguments) -> Result<Option<Value>, CliError> {
-    let text = arguments.json.as_ref().and_then(Option::as_deref);
-    whole_answer(text, arguments.word.is_some() || !arguments.answers.is_empty())
+/// An answer on the command line.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct GivenFlags {
+    /// accept, accept-for-session, decline or cancel
+    #[arg(value_name = "DECISION", value_parser = word_parser(), hide_possible_values = true)]
+    word: Option<Word>,
+    /// Reason to tell the model; with decline and cancel
+    #[arg(long, value_name = "TEXT", requires = "word", allow_hyphen_values = true)]
+    reason: Option<String>,
+    /// Answer to a question, or value of a field of a form; repeatable
+    #[arg(long = "answer", value_name = "ID=TEXT", value_parser = parse_answer, conflicts_with = "word")]
+    answers: Vec<(String, String)>,
+    /// Print JSON; with a value, send it as the whole answer
+    #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
+    json: Option<Option<String>>,
 }
 
-/// The whole answer in the value of `--json`; `has_other` says whether there is an answer beside it.
-pub(in crate::cli) fn whole_answer(text: Option<&str>, has_other: bool) -> Result<Option<Value>, CliError> {
-    let Some(text) = text else { return Ok(None) };
-    if has_other {
-        return Err(CliError::usage("--json JSON is the whole answer; do not combine it with a decision or --answer"));
+impl GivenFlags {
+    pub(in crate::cli) fn as_json(&self) -> bool {
+        self.json.is_some()
     }
-    match serde_json::from_str::<Value>(text) {
-        Ok(body @ Value::Object(_)) => Ok(Some(body)),
-        Ok(_) | Err(_) => {
-            Err(CliError::usage("the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'"))
+
+    /// The answer, if there is one.
+    pub(in crate::cli) fn get(&self) -> Result<Option<Given>, CliError> {
+        match (self.json.as_ref().and_then(Option::as_deref), self.word, &self.answers[..]) {
+            (None, Some(word), _) => Ok(Some(Given::Decision(Decision::new(word, self.reason.as_deref())))),
+            (None, None, answers @ [_, ..]) => Ok(Some(Given::Texts { answers: answers.to_vec() })),
+            (None, None, []) => Ok(None),
+            (Some(whole), None, []) => match serde_json::from_str::<Value>(whole) {
+                Ok(body @ Value::Object(_)) => Ok(Some(Given::Whole { body })),
+                Ok(_) | Err(_) => Err(CliError::usage(
+                    "the value of --json must be a JSON object, such as '{\"decision\":\"accept\"}'",
+                )),
+            },
+            (Some(_), _, _) => {
+                let message = "--json JSON is the whole answer; do not combine it with a decision or --answer";
+                Err(CliError::usage(message))
+            }
         }
     }
 }
@@ -539,7 +558,7 @@ fn has_been_typed(kept_back: &KeptBack) -> os::Result<bool> {
 }
 
 /// Reads a decision on a command line.
-pub(in crate::cli) fn word_parser() -> impl TypedValueParser<Value = Word> {
+fn word_parser() -> impl TypedValueParser<Value = Word> {
     let possible = |word: Word| {
         let help = match word {
             Word::Accept => "Allow it once",
@@ -586,18 +605,8 @@ pub(in crate::cli) struct RespondArguments {
     /// Request: its name in the list, its id or a part of it, or `latest`
     #[arg(value_name = "REQUEST", add = complete::requests())]
     pub(in crate::cli) request: String,
-    /// accept, accept-for-session, decline or cancel
-    #[arg(value_name = "DECISION", value_parser = word_parser(), hide_possible_values = true)]
-    pub(in crate::cli) word: Option<Word>,
-    /// Reason to tell the model; with decline and cancel
-    #[arg(long, value_name = "TEXT", requires = "word", allow_hyphen_values = true)]
-    pub(in crate::cli) reason: Option<String>,
-    /// Answer to a question, or value of a field of a form; repeatable
-    #[arg(long = "answer", value_name = "ID=TEXT", value_parser = parse_answer, conflicts_with = "word")]
-    pub(in crate::cli) answers: Vec<(String, String)>,
-    /// Print JSON; with a value, send it as the whole answer
-    #[arg(long = "json", value_name = "JSON", num_args = 0..=1)]
-    pub(in crate::cli) json: Option<Option<String>>,
+    #[command(flatten)]
+    pub(in crate::cli) given: GivenFlags,
     #[command(flatten)]
     pub(in crate::cli) sure: SureFlag,
     #[command(flatten)]
@@ -614,7 +623,7 @@ pub(in crate::cli) struct SureFlag {
     pub(in crate::cli) is_sure: bool,
 }
 
-pub(in crate::cli) fn parse_answer(text: &str) -> Result<(String, String), String> {
+fn parse_answer(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((id, answer)) if !id.is_empty() => Ok((id.to_owned(), answer.to_owned())),
         Some(_) | None => Err("it must be ID=TEXT; `codex-shim show REQUEST` lists the ids".to_owned()),

@@ -18,6 +18,7 @@ use super::super::history::thread_named;
 use super::super::offline::{self, Read};
 use super::super::select_session::{Common, SessionFlag};
 use super::super::{FAILED, NO_SUCH_THREAD, say, screen};
+use super::turn_end::{PendingTurn, ToldOf, TurnEnd, TurnProgress, WaitFlags, wait_for};
 use super::{CliError, Done, print_json, readable, running, select_session};
 use crate::api::{
     self, Command, Content, Entry, InputBody, InterruptBody, Limit, Request, SessionDocument, ThreadDocument,
@@ -48,15 +49,17 @@ pub(in crate::cli) fn run_send(arguments: SendArguments, environment: &Environme
     };
     let began = Instant::now();
     let at = select_session::argument_for(&session, arguments.session.name(), environment);
-    let watch = arguments.wait.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
+    let watch = arguments.waiting.is_on.then(|| TurnWatch::begin(&session, at, environment)).transpose()?;
     let message = Command::Input(InputBody { text: says, thread_id: thread });
     check_length(message.call().body.len())?;
     let in_words = |error: &Unanswered| refusal(error, Call::Send, arguments.thread.as_deref());
     let reply: Verbatim<TurnReply> = offline::command(&session, &message, in_words)?;
     let turn = &reply.document;
     if let Some(watch) = watch {
-        let left = || arguments.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-        return watch.end(&session, &reply, left)?.print(arguments.as_json);
+        let left = || arguments.waiting.left(began);
+        let (failing_since, told_of) = (None, ToldOf::default());
+        let turn = WatchedTurn { watch, session: &session, reply: &reply, failing_since, told_of };
+        return wait_for(turn, POLL_WAIT, left)?.print(arguments.as_json);
     }
     if arguments.as_json {
         return Ok(print_json(&reply));
@@ -211,12 +214,8 @@ pub(in crate::cli) struct SendArguments {
     /// Start a new thread for the message
     #[arg(long = "new")]
     pub(in crate::cli) is_new: bool,
-    /// Wait until the turn has ended, and print the model's last message
-    #[arg(long)]
-    pub(in crate::cli) wait: bool,
-    /// Longest time to wait, such as 90s or 10m [default: no limit]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "wait")]
-    pub(in crate::cli) timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(in crate::cli) waiting: WaitFlags,
     #[command(flatten)]
     pub(in crate::cli) session: SessionFlag,
     /// Print one JSON document
@@ -419,15 +418,13 @@ pub(super) struct TurnWatch {
     at: String,
 }
 
-pub(in crate::cli) struct TurnEnd {
-    /// The server's response to the message.
-    turn: Value,
-    /// `completed`, `failed` or `interrupted`.
-    outcome: String,
-    /// Set if the turn failed.
-    error: Option<String>,
-    /// The model's last message.
-    message: Option<String>,
+/// A turn of a session that is waited for.
+struct WatchedTurn<'a> {
+    watch: TurnWatch,
+    session: &'a Found,
+    reply: &'a Verbatim<TurnReply>,
+    failing_since: Option<Instant>,
+    told_of: ToldOf,
 }
 
 impl TurnWatch {
@@ -440,70 +437,6 @@ impl TurnWatch {
         Ok(TurnWatch { read, since_id: last.last().map_or(0, |row| row.id), run, at })
     }
 
-    /// Waits until `turn` has ended or the time `left` is over. If the relay ends, its files say how the turn ended.
-    pub(super) fn end(
-        mut self,
-        session: &Found,
-        reply: &Verbatim<TurnReply>,
-        left: impl Fn() -> Option<Duration>,
-    ) -> Result<TurnEnd, CliError> {
-        let (turn, mut told_of, mut failing_since) = (&reply.document, None, None);
-        let thread_id = turn.thread_id.as_deref().unwrap_or_default();
-        loop {
-            let (document, new) = match self.look(session) {
-                Ok(seen) => seen,
-                // A relay that is killed breaks off its answer, and the next one may run already.
-                Err(_) if failing_since.get_or_insert_with(Instant::now).elapsed() < SILENCE_MAX => {
-                    std::thread::park_timeout(POLL_WAIT);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            failing_since = None;
-            self.since_id = new.last().map_or(self.since_id, |row| row.id);
-            let is_full = new.len() as u64 == ROWS_MAX;
-            let is_of_turn = |row: &TurnRowDocument| row.turn_id == turn.turn_id && row.thread_id == turn.thread_id;
-            if let Some(row) = new.into_iter().find(|row| is_of_turn(row) && row.event_type != "started") {
-                return Ok(TurnEnd {
-                    outcome: row.event_type,
-                    error: row.error_message.or(row.error_code),
-                    message: last_message(&mut self.read, turn)?,
-                    turn: value_of(reply),
-                });
-            }
-            // More rows may wait.
-            if is_full {
-                continue;
-            }
-            match &document {
-                Some(document) if self.run.is_none() || run_of(document) == self.run => {
-                    tell_of_requests(session, document, thread_id, &mut told_of)?;
-                }
-                None if self.run.is_none() => return Err(CliError::not_running(session)),
-                // The server is gone, and a relay that was killed has recorded no end of the turn.
-                Some(_) | None => {
-                    return Ok(TurnEnd {
-                        outcome: "failed".to_owned(),
-                        error: Some(SERVER_GONE.to_owned()),
-                        message: last_message(&mut self.read, turn)?,
-                        turn: value_of(reply),
-                    });
-                }
-            }
-            let left = left();
-            if left.is_some_and(|left| left.is_zero()) {
-                let at = &self.at;
-                return Err(CliError::failed(format!(
-                    "timed out; the turn is still running: `codex-shim wait --for idle{at}` waits for it, \
-                     `codex-shim transcript {thread_id}{at}` shows its messages"
-                )));
-            }
-            std::thread::park_timeout(left.map_or(POLL_WAIT, |left| left.min(POLL_WAIT)));
-        }
-    }
-}
-
-impl TurnWatch {
     /// The session's document, and the turn rows that are new. The document comes first: if it is that of another run of the server,
     /// the rows have the end of every turn of the run before.
     fn look(&mut self, session: &Found) -> Result<(Option<SessionDocument>, Vec<TurnRowDocument>), CliError> {
@@ -511,38 +444,62 @@ impl TurnWatch {
     }
 }
 
+impl WatchedTurn<'_> {
+    fn ended(&mut self, outcome: String, error: Option<String>) -> Result<TurnProgress, CliError> {
+        let message = last_message(&mut self.watch.read, &self.reply.document)?;
+        Ok(TurnProgress::Ended(TurnEnd { turn: value_of(self.reply), outcome, error, message, unknown: None }))
+    }
+}
+
+impl PendingTurn for WatchedTurn<'_> {
+    /// If the relay ends, its files say how the turn ended.
+    fn look(&mut self) -> Result<TurnProgress, CliError> {
+        let (session, turn) = (self.session, &self.reply.document);
+        let (document, new) = match self.watch.look(session) {
+            Ok(seen) => seen,
+            // A relay that is killed breaks off its answer, and the next one may run already.
+            Err(_) if self.failing_since.get_or_insert_with(Instant::now).elapsed() < SILENCE_MAX => {
+                return Ok(TurnProgress::Running);
+            }
+            Err(error) => return Err(error),
+        };
+        self.failing_since = None;
+        self.watch.since_id = new.last().map_or(self.watch.since_id, |row| row.id);
+        let is_full = new.len() as u64 == ROWS_MAX;
+        let is_of_turn = |row: &TurnRowDocument| row.turn_id == turn.turn_id && row.thread_id == turn.thread_id;
+        if let Some(row) = new.into_iter().find(|row| is_of_turn(row) && row.event_type != "started") {
+            return self.ended(row.event_type, row.error_message.or(row.error_code));
+        }
+        // More rows may wait.
+        if is_full {
+            return Ok(TurnProgress::Again);
+        }
+        let run = &self.watch.run;
+        match &document {
+            Some(document) if run.is_none() || run_of(document) == *run => {
+                if document.pending_requests > 0 {
+                    let rows = offline::requests(session, WhichRequests::Pending)?;
+                    self.told_of.tell(&rows, turn.thread_id.as_deref().unwrap_or_default(), "respond ");
+                }
+                Ok(TurnProgress::Running)
+            }
+            None if run.is_none() => Err(CliError::not_running(session)),
+            // The server is gone, and a relay that was killed has recorded no end of the turn.
+            Some(_) | None => self.ended("failed".to_owned(), Some(SERVER_GONE.to_owned())),
+        }
+    }
+
+    fn late(&self) -> String {
+        let (at, thread) = (&self.watch.at, self.reply.document.thread_id.as_deref().unwrap_or_default());
+        format!(
+            "`codex-shim wait --for idle{at}` waits for it, `codex-shim transcript {thread}{at}` shows its messages"
+        )
+    }
+}
+
 /// The run of the server that a document names; `None` for a hub.
 fn run_of(document: &SessionDocument) -> Option<String> {
     document.generation.clone().filter(|_| document.hub.is_none())
-}
-
-impl TurnEnd {
-    /// The end of a turn that another machine has told.
-    #[cfg(feature = "fleet")]
-    pub(in crate::cli) fn of(turn: Value, outcome: String, error: Option<String>, message: Option<String>) -> TurnEnd {
-        TurnEnd { turn, outcome, error, message }
-    }
-
-    /// Prints the message; returns the exit status.
-    pub(in crate::cli) fn print(self, as_json: bool) -> Done {
-        let TurnEnd { mut turn, outcome, error, message } = self;
-        let is_completed = outcome == "completed";
-        let printed = if as_json {
-            turn["status"] = json!(outcome);
-            turn["message"] = json!(message);
-            turn["error"] = json!(error);
-            print_json(&turn)
-        } else {
-            let lines = message.as_deref().unwrap_or_default().lines().map(screen::plain);
-            let printed = screen::print(&lines.map(|line| format!("{line}\n")).collect::<String>());
-            if !is_completed {
-                let why = error.map(|why| format!(": {}", screen::plain(&why))).unwrap_or_default();
-                say(&format!("the turn {}{why}", if outcome == "interrupted" { "was interrupted" } else { "failed" }));
-            }
-            printed
-        };
-        Ok(if is_completed { printed } else { FAILED })
-    }
 }
 
 /// At most `limit` turn rows after `since_id`, or the last ones.
@@ -563,27 +520,6 @@ fn last_message(read: &mut Read, turn: &TurnReply) -> Result<Option<String>, Cli
         }
         _ => None,
     }))
-}
-
-/// Reports on stderr, once, that a request is pending in the thread: the turn is blocked until someone answers it.
-fn tell_of_requests(
-    session: &Found,
-    document: &SessionDocument,
-    thread_id: &str,
-    told_of: &mut Option<String>,
-) -> Result<(), CliError> {
-    if document.pending_requests == 0 {
-        return Ok(());
-    }
-    let rows = offline::requests(session, WhichRequests::Pending)?;
-    let pending = rows.iter().find(|row| row.thread_id.as_ref().is_none_or(|id| id == thread_id));
-    if let Some(Request { request_id: id, summary, .. }) =
-        pending.filter(|row| *told_of != Some(row.request_id.clone()))
-    {
-        say(&screen::plain(&format!("waiting for an answer to: {summary}; answer with `codex-shim respond {id}`")));
-        *told_of = Some(id.clone());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -229,17 +229,25 @@ fn status(row: &Request) -> (String, Tone) {
     }
 }
 
+/// The answers that a pending request takes, each with its command, which begins with `respond`, up to the id.
+pub(in crate::cli) fn ways(row: &Request, respond: &str, to: Screen) -> String {
+    let mut view = DetailView::new(to);
+    let ways = if row.is_pending() { respond_arguments(row) } else { Vec::new() };
+    for (number, way) in ways.into_iter().enumerate() {
+        let command = format!("codex-shim {respond}{} {way}", row.request_id);
+        view.exact(if number == 0 { "respond" } else { "or" }, &command, None);
+    }
+    view.text
+}
+
 /// How to answer a pending request.
 pub(super) fn next(row: &Request, to: Screen) -> String {
     if !row.is_pending() {
         return String::new();
     }
-    let mut view = DetailView::new(to);
+    let mut view = DetailView { text: ways(row, "respond ", to), to };
     let id = &row.request_id;
     let request = RequestView::of(row);
-    for (number, arguments) in respond_arguments(row).into_iter().enumerate() {
-        view.exact(if number == 0 { "respond" } else { "or" }, &format!("codex-shim respond {id} {arguments}"), None);
-    }
     for choice in request.choices.iter().filter(|choice| choice.key.is_ascii_digit()) {
         if let Gives::Body(body) = &choice.gives {
             view.row("or", &format!("{}:", choice.label));
