@@ -2,9 +2,11 @@
 //!
 //! Each shim leads its own process group, and its guard kills that group, so no process of a server outlives the test.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -164,6 +166,21 @@ impl Run {
     /// The server's pid, read from the file `pid`.
     fn server(&self) -> Pid {
         pid(&self.noted("pid"))
+    }
+
+    /// Waits until that many pipes of the shim are full, so that everything in front of them waits. Only Linux tells.
+    fn wait_for_full_pipes(&self, count: usize) {
+        let folder = format!("/proc/{}/fd", self.pid().as_raw_nonzero());
+        let is_full = |path: PathBuf| {
+            let kind = fs::metadata(&path).ok().filter(|kind| kind.file_type().is_fifo())?;
+            let pipe = rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK, rustix::fs::Mode::empty()).ok()?;
+            (rustix::io::ioctl_fionread(&pipe).ok()? > 60_000).then(|| kind.ino())
+        };
+        eventually("full pipes", || {
+            let Ok(ends) = fs::read_dir(&folder) else { return Some(()) };
+            let full: BTreeSet<u64> = ends.flatten().filter_map(|end| is_full(end.path())).collect();
+            (full.len() >= count).then_some(())
+        });
     }
 
     /// Waits until the shim has reaped the server and finished everything that does not need the client.
@@ -833,6 +850,8 @@ fn a_slow_reader_of_a_named_pipe_gets_everything() {
     for grace in GRACES {
         let (mut run, output) = into_named_pipe(grace, script);
         eventually("a full pipe", || (output.waiting() > 60_000).then_some(()));
+        // The named one, that of the thread that feeds it, and that of the server.
+        run.wait_for_full_pipes(3);
         run.stdin = None;
         wait_for_grace("1s");
         assert_alive(&run);
