@@ -35,6 +35,7 @@ mod conversation;
 mod deliveries;
 mod diffs;
 mod entry;
+mod entry_rows;
 mod event_row;
 mod fold;
 mod groups;
@@ -63,6 +64,7 @@ pub use entry::{
     AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ItemDocument, OVERRULED, PlanDocument,
     ReviewDocument, ReviewStatus, Said,
 };
+pub use entry_rows::{EntryRow, EntryRows};
 pub use event_row::EventRow;
 pub use fold::Fold;
 pub use fold::Recall;
@@ -77,7 +79,6 @@ pub use rows_of_record::GapRow;
 pub use rows_of_record::Rows;
 pub use search_query::{Excerpt, SearchQuery, add_words};
 pub use searchable::{SearchKind, Searchable};
-pub use transcript::EntryRow;
 pub use ui::UiFold;
 pub use ui::{Pending, UiContent, UiEvent, UiKind};
 pub use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};

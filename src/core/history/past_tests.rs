@@ -23,10 +23,11 @@ fn told(playbook: &str) -> Vec<String> {
         line.replacen(&format!("{{\"at\":{at},"), &format!("{{\"at\":{now},"), 1)
     };
     let lines: Vec<String> = records(playbook).lines().enumerate().map(later).collect();
-    let mut entries = entries(&lines.join("\n"));
+    let entries = entries(&lines.join("\n"));
+    let mut entries: Vec<_> = entries.iter().collect();
     entries.sort_by_key(|entry| entry.place_us);
     let told = entries.iter().map(|entry| {
-        let json: Value = serde_json::from_str(&entry.json).expect("it is JSON");
+        let json: Value = serde_json::from_str(entry.json).expect("it is JSON");
         let word = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
         assert_eq!(entry.thread_id, "t");
         match &*word("role") {

@@ -10,8 +10,9 @@
 use serde_json::{Map, Value, json};
 
 use super::conversation::{Conversation, Purpose};
+use super::entry_rows::EntryRows;
 use super::rows::ToolEvent;
-use super::transcript::{EntryRow, Transcript};
+use super::transcript::Transcript;
 use super::turn::TurnEvent;
 use super::ui::UiEvent;
 use super::{Fold, Rows, Seen, *};
@@ -167,7 +168,7 @@ fn each_seen(lines: &str, mut take: impl FnMut(&Seen<'_>)) {
 }
 
 /// Transcript entries of the whole fold, stored and resumed between any two records.
-pub(super) fn entries(lines: &str) -> Vec<EntryRow> {
+pub(super) fn entries(lines: &str) -> EntryRows {
     let (mut fold, mut rows) = (Fold::default(), Rows::default());
     let segment = SegmentName { generation: Generation::after(None, 1, 1), number: 1 };
     let mut at = Position { segment, offset: 0 };
@@ -225,15 +226,16 @@ fn rebuild_gives_same_entries_once() {
     for (name, tape) in TAPES {
         for lines in [tape.to_owned(), with_notes(tape)] {
             let once = entries(&lines);
-            assert!(once.len() >= 3, "{name}: {once:?}");
+            let count = once.iter().count();
+            assert!(count >= 3, "{name}: {once:?}");
             assert_eq!(entries(&lines), once, "{name}");
             let identities: std::collections::BTreeSet<_> =
-                once.iter().map(|entry| (&entry.thread_id, &entry.identity)).collect();
-            assert_eq!(identities.len(), once.len(), "{name}: {once:?}");
+                once.iter().map(|entry| (entry.thread_id, entry.identity)).collect();
+            assert_eq!(identities.len(), count, "{name}: {once:?}");
             let twice = entries(&format!("{}\n{}", lines.trim_end(), lines));
             assert_eq!(twice, once, "{name}");
             // A transcript without memory produces the same identities.
-            let (mut given, mut conversation) = (Vec::new(), Conversation::default());
+            let (mut given, mut conversation) = (EntryRows::default(), Conversation::default());
             let segment = SegmentName { generation: Generation::after(None, 1, 1), number: 1 };
             let at = Position { segment, offset: 0 };
             each_seen(&format!("{}\n{}", lines.trim_end(), lines), |seen| {
@@ -244,7 +246,7 @@ fn rebuild_gives_same_entries_once() {
                 }
             });
             let again: std::collections::BTreeSet<_> =
-                given.iter().map(|entry| (&entry.thread_id, &entry.identity)).collect();
+                given.iter().map(|entry| (entry.thread_id, entry.identity)).collect();
             assert_eq!(again, identities, "{name}");
         }
     }
@@ -268,8 +270,8 @@ fn entries_and_events_are_self_describing_json() {
         "approval",
     ];
     for (name, tape) in TAPES {
-        for entry in entries(&with_notes(tape)) {
-            let json: Value = serde_json::from_str(&entry.json).expect("an entry is JSON");
+        for entry in entries(&with_notes(tape)).iter() {
+            let json: Value = serde_json::from_str(entry.json).expect("an entry is JSON");
             assert!(roles.contains(&json["role"].as_str().unwrap_or_default()), "{name}: {json}");
             assert!(entry.json.starts_with(r#"{"ts":"2026-01-01T00:00:0"#), "{name}: {json}");
             assert!(json["event"].is_string() && json["turn_id"].is_string(), "{name}: {json}");
@@ -286,9 +288,9 @@ fn entries_and_events_are_self_describing_json() {
 fn rereading_a_thread_adds_nothing() {
     let lines = tape("list_read_resume");
     let texts = |lines: &str| {
-        let entries = entries(lines).into_iter();
-        let texts = entries.filter_map(|entry| {
-            let json: Value = serde_json::from_str(&entry.json).expect("an entry is JSON");
+        let entries = entries(lines);
+        let texts = entries.iter().filter_map(|entry| {
+            let json: Value = serde_json::from_str(entry.json).expect("an entry is JSON");
             Some(format!("{} {} {}", json["event"].as_str()?, json["role"].as_str()?, json["text"].as_str()?))
         });
         texts.collect::<Vec<_>>()
@@ -301,9 +303,10 @@ fn rereading_a_thread_adds_nothing() {
     assert_eq!(texts(&from_read.join("\n")), ["thread/read user one", "thread/read assistant First."]);
     // The entries are the same: equal names, equal times.
     let named = |lines: &str| {
-        let message = entries(lines).into_iter().take_while(|entry| !entry.json.contains("\"two\""));
+        let entries = entries(lines);
+        let message = entries.iter().take_while(|entry| !entry.json.contains("\"two\""));
         let message = message.filter(|entry| entry.json.contains("\"text\""));
-        message.map(|entry| (entry.identity, entry.json[..34].to_owned())).collect::<Vec<_>>()
+        message.map(|entry| (entry.identity.to_owned(), entry.json[..34].to_owned())).collect::<Vec<_>>()
     };
     assert_eq!(named(lines), named(&from_read.join("\n")));
 }
@@ -467,7 +470,7 @@ fn stored_fold_never_contains_a_key() {
         *fold = taken_up(&json, taken);
     });
     assert_eq!((&stored, &stored_rows), (&whole, &rows));
-    assert_eq!(rows.entries.len(), 8);
+    assert_eq!(rows.entries.iter().count(), 8);
     let message = format!("{rows:?}").replace(&filler, "");
     for hidden in [key, half, plain, &key[20..]] {
         assert!(!message.contains(hidden), "{message}");

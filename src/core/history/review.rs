@@ -302,11 +302,12 @@ mod tests {
         let denied = completed(9, "denied", COMMAND);
         let (_, rows) = play(&format!("{denied}{call}12 =1 {{}}"));
         assert_eq!(rows.tools.last().map(told).as_deref(), Some("overruled pre u/r ~ rm -rf build|~|overruled|~"));
-        let entry = |index: usize| serde_json::from_str::<Value>(&rows.entries[index].json).expect("it is JSON");
+        let entries: Vec<_> = rows.entries.iter().collect();
+        let entry = |index: usize| serde_json::from_str::<Value>(entries[index].json).expect("it is JSON");
         assert_eq!((&entry(0)["decision"], &entry(0)["text"]), (&"denied".into(), &"rm -rf build: too much".into()));
         assert_eq!((&entry(0)["role"], &entry(0)["item_id"]), (&"approval".into(), &"i".into()));
         assert_eq!((&entry(1)["decision"], &entry(1)["text"]), (&"overruled".into(), &"rm -rf build".into()));
-        assert_eq!(rows.entries.len(), 2);
+        assert_eq!(entries.len(), 2);
     }
 
     #[test]

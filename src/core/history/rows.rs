@@ -632,7 +632,7 @@ mod request_tests {
                 .entries
                 .iter()
                 .filter(|entry| entry.identity.contains("/approval"))
-                .map(|entry| serde_json::from_str(&entry.json).expect("it is JSON"))
+                .map(|entry| serde_json::from_str(entry.json).expect("it is JSON"))
                 .collect();
             assert_eq!(ends[0]["decision"], "accept", "{actual}");
             let decisions = rows.tools.iter().filter(|row| row.approval_decision.is_some() || row.error_code.is_some());

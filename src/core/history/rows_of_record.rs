@@ -1,9 +1,9 @@
 //! Everything that one record adds to the history.
 
+use super::entry_rows::EntryRows;
 use super::event_row::EventRow;
 use super::identity::ThreadIdentity;
 use super::rows::{ToolRow, TurnRow};
-use super::transcript::EntryRow;
 use super::usage::{LimitRow, UsageRow};
 use crate::journal::Position;
 
@@ -17,7 +17,7 @@ pub struct Rows {
     pub tools: Vec<ToolRow>,
     pub turns: Vec<TurnRow>,
     /// Transcript entries.
-    pub entries: Vec<EntryRow>,
+    pub entries: EntryRows,
     /// What turns and threads have used.
     pub usage: Vec<UsageRow>,
     pub limits: Vec<LimitRow>,

@@ -18,25 +18,13 @@ use super::diffs::{Came, Snapshot, digest};
 use super::entry::{
     AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Entry, ErrorDocument, OVERRULED, PlanDocument, TurnDiff,
 };
+use super::entry_rows::{EntryRow, EntryRows};
 use super::item::ThreadItem;
 use super::past::{Part, Past};
 use super::request::{End, Request};
 use super::review::Overruled;
 use super::turn::{Known, Plan, Turn, TurnEnd, TurnState};
 use crate::protocol::{Method, is_item_number, is_turn_number};
-
-/// A line of a transcript.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EntryRow {
-    pub thread_id: String,
-    /// Entries of one thread with the same identity are one.
-    pub identity: String,
-    /// Its place in the thread, in microseconds since the Unix epoch: that of its record, or else when it happened. Of two with
-    /// the same place, the later one follows.
-    pub place_us: u64,
-    /// The entry as JSON.
-    pub json: String,
-}
 
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +82,7 @@ impl PartedTurn {
 
 impl Transcript {
     /// Appends the new entries of a step.
-    pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut Vec<EntryRow>) {
+    pub(super) fn take(&mut self, step: &Step<'_>, conversation: &Conversation, entries: &mut EntryRows) {
         let &Step { at_us, place_us, .. } = step;
         let event = step.message.map_or("generation_ended", |message| &*message.method);
         step.plans.iter().for_each(|(thread_id, plan)| self.plan(step, event, (thread_id.as_deref(), plan), entries));
@@ -135,7 +123,7 @@ impl Transcript {
         self.change(&step.change, Spot { at_us, place_us, event, thread_id, turn_id, turn: &name }, entries);
     }
 
-    fn change(&mut self, change: &Change<'_>, spot: Spot<'_>, entries: &mut Vec<EntryRow>) {
+    fn change(&mut self, change: &Change<'_>, spot: Spot<'_>, entries: &mut EntryRows) {
         if let Change::ItemCompleted { item, .. } = change {
             if let (Some(role), Some(text)) = (item.kind.role(), item.text()) {
                 self.seen_live.meet(&[spot.thread_id, role, &text]);
@@ -186,7 +174,7 @@ impl Transcript {
         step: &Step<'_>,
         event: &str,
         (thread_id, turn): (Option<&str>, &Turn),
-        entries: &mut Vec<EntryRow>,
+        entries: &mut EntryRows,
     ) {
         let (Some(thread_id), Some(turn_id), true) = (thread_id, turn.id.as_deref(), turn.is_reported()) else {
             return;
@@ -200,7 +188,7 @@ impl Transcript {
         }
     }
 
-    fn item(&mut self, spot: Spot<'_>, item: &ThreadItem, entries: &mut Vec<EntryRow>) {
+    fn item(&mut self, spot: Spot<'_>, item: &ThreadItem, entries: &mut EntryRows) {
         let item = item.masked();
         let spot = Spot { at_us: item.at_us().unwrap_or(spot.at_us), ..spot };
         let content = item.content();
@@ -211,7 +199,7 @@ impl Transcript {
         self.push(spot, &identity, item.id(), content, entries);
     }
 
-    fn status(&mut self, spot: Spot<'_>, end: EndDocument, entries: &mut Vec<EntryRow>) {
+    fn status(&mut self, spot: Spot<'_>, end: EndDocument, entries: &mut EntryRows) {
         self.push(spot, &format!("{}//status", spot.turn), None, Content::Status(end), entries);
     }
 
@@ -221,7 +209,7 @@ impl Transcript {
         step: &Step<'_>,
         event: &str,
         (thread_id, plan): (Option<&str>, &Plan),
-        entries: &mut Vec<EntryRow>,
+        entries: &mut EntryRows,
     ) {
         let (Plan { turn_id, began_us, json }, &Step { at_us, place_us, .. }) = (plan, step);
         let (Some(thread_id), Ok(plan)) = (thread_id, serde_json::from_str::<Value>(json)) else { return };
@@ -231,13 +219,13 @@ impl Transcript {
     }
 
     /// The usage of a turn that has ended.
-    fn usage(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut Vec<EntryRow>) {
+    fn usage(&mut self, spot: Spot<'_>, turn: &Turn, entries: &mut EntryRows) {
         if let Some(usage) = turn.usage {
             self.push(spot, &format!("{}//token_usage", spot.turn), None, Content::Usage(usage), entries);
         }
     }
 
-    fn resolved(&mut self, step: &Step<'_>, request: &Request, end: &End, entries: &mut Vec<EntryRow>) {
+    fn resolved(&mut self, step: &Step<'_>, request: &Request, end: &End, entries: &mut EntryRows) {
         let (place, &Step { at_us, place_us, .. }) = (&request.place, step);
         let (Some(thread_id), Some(request_id)) = (&place.thread_id, &request.request_id) else { return };
         let (event, turn_id) = ("request_resolved", place.turn_id.as_deref());
@@ -255,7 +243,7 @@ impl Transcript {
         event: &str,
         past: Past<'_>,
         conversation: &Conversation,
-        entries: &mut Vec<EntryRow>,
+        entries: &mut EntryRows,
     ) {
         let (Past { thread_id, parts }, &Step { at_us: read_us, place_us: read_place_us, .. }) = (past, step);
         let mut place_us = 0;
@@ -353,7 +341,7 @@ impl Transcript {
         event: &str,
         thread_id: &str,
         overruled: &Overruled,
-        entries: &mut Vec<EntryRow>,
+        entries: &mut EntryRows,
     ) {
         let (Overruled { review_id, turn_id, text, .. }, &Step { at_us, place_us, .. }) = (overruled, step);
         let spot = Spot { at_us, place_us, event, thread_id, turn_id: turn_id.as_deref(), turn: "" };
@@ -367,15 +355,14 @@ impl Transcript {
         identity: &str,
         item_id: Option<&str>,
         content: Content<'_>,
-        entries: &mut Vec<EntryRow>,
+        entries: &mut EntryRows,
     ) {
         if self.given.meet(&[spot.thread_id, identity]) == Met::First {
             let Spot { at_us, place_us, event, thread_id, turn_id, turn: _ } = spot;
             let (item_id, turn_id) = (item_id.map(Cow::Borrowed), turn_id.map(Cow::Borrowed));
             let entry = Entry { ts: rfc3339_millis(at_us).into(), item_id, event: event.into(), turn_id, content };
             let json = serde_json::to_string(&entry).expect("BUG: plain data becomes JSON without error");
-            let (thread_id, identity) = (thread_id.to_owned(), identity.to_owned());
-            entries.push(EntryRow { thread_id, identity, place_us, json: masked_json(json) });
+            entries.push(EntryRow { thread_id, identity, place_us, json: &masked_json(json) });
         }
     }
 }
@@ -399,8 +386,9 @@ mod tests {
     /// A line of `expect` is the identity and content of an entry, without members that repeat the identity or the
     /// time.
     pub(in crate::history) fn check(playbook: &str, expect: &str) {
-        let actual = entries(&records(playbook)).into_iter().map(|entry| {
-            let mut json: serde_json::Map<String, Value> = serde_json::from_str(&entry.json).expect("it is JSON");
+        let actual = entries(&records(playbook));
+        let actual = actual.iter().map(|entry| {
+            let mut json: serde_json::Map<String, Value> = serde_json::from_str(entry.json).expect("it is JSON");
             assert!(entry.thread_id == "t" || entry.thread_id == "f", "{entry:?}");
             ["ts", "role", "event", "turn_id", "item_id"].iter().for_each(|name| drop(json.remove(*name)));
             format!("{} {}", entry.identity, Value::Object(json))
@@ -475,7 +463,8 @@ mod tests {
                 r#""type":"commandExecution","id":"i","command":"ls","cwd":"/","status":"failed","exitCode":1,"aggregatedOutput":"{output}""#
             ));
             let entries = entries(&records(&line));
-            let json: Value = serde_json::from_str(&entries[0].json).expect("it is JSON");
+            let entry = entries.iter().next().expect("an entry");
+            let json: Value = serde_json::from_str(entry.json).expect("it is JSON");
             assert_eq!(json["output"].as_str(), Some(&output[cut_bytes..]), "{cut_bytes}");
             let counts = (json["output_truncated_by_bytes"].as_u64(), json["exit_code"].as_i64());
             assert_eq!(counts, (Some(cut_bytes as u64), Some(1)));

@@ -17,7 +17,7 @@ use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEvent, Marks, Notify, Woken};
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
-use crate::history::{EntryRow, SessionActivity};
+use crate::history::{EntryRows, SessionActivity};
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
 use crate::os::limits::lower_thread_priority;
@@ -264,10 +264,12 @@ impl Indexer {
         let mut long_lines = LongLines { looked_at: Instant::now(), waited: Duration::ZERO };
         let mut changed_at = Instant::now();
         loop {
-            // The index gives back its own memory after each step.
-            while long_lines.pass(allocator::large_bytes()) {
-                if self.shared.wait(STAND_BACK) == Woken::Ends {
-                    return self.finish();
+            // The index gives back its own memory after each step. A waiting reader does not wait for others.
+            while !self.shared.has_readers() && long_lines.pass(Instant::now(), allocator::large_bytes()) {
+                match self.shared.wait(STAND_BACK) {
+                    Woken::Ends => return self.finish(),
+                    Woken::Asked => break,
+                    Woken::Due => {}
                 }
             }
             let progress = self.step();
@@ -574,11 +576,11 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 
 impl Indexer {
     /// Completes the transcript files of the threads in `touched`, or of all threads.
-    pub(super) fn complete_transcripts(&mut self, touched: Option<&[EntryRow]>) {
+    pub(super) fn complete_transcripts(&mut self, touched: Option<&EntryRows>) {
         let (Some(transcripts), Some(indexed)) = (&mut self.transcripts, &mut self.indexed) else { return };
         let connection = indexed.database.connection();
         let completed = match touched {
-            Some(entries) => transcripts.complete(connection, entries.iter().map(|entry| &*entry.thread_id)),
+            Some(entries) => transcripts.complete(connection, entries.iter().map(|entry| entry.thread_id)),
             None => transcripts.complete_all(connection),
         };
         if let Err(error) = completed

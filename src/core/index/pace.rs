@@ -12,10 +12,11 @@ pub(super) const STAND_BACK: Duration = Duration::from_millis(20);
 /// How much longer the index may stand back than work during a storm.
 const STAND_BACK_MAX: Duration = Duration::from_secs(1);
 
-/// While the relay holds lines of more than this, in bytes, the index leaves the memory to it: a long record needs as much again.
+/// While large blocks take more than this, in bytes, a long line passes, and the index leaves the memory to it: a long record needs as
+/// much again.
 const LONG_LINES_BYTES_MAX: usize = 16 << 20;
 
-/// How much longer the index may wait for them than not. Most pass within a second.
+/// How long the index may wait for them. Most pass within a second.
 const LONG_LINES_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Measures how fast the relay appends while the index is behind.
@@ -42,22 +43,23 @@ impl Storm {
     }
 }
 
-/// Waits while long lines pass, which is over soon unless a reader is slow.
+/// Waits while long lines pass, but not for one that stays because its reader is slow.
 pub(super) struct LongLines {
     pub(super) looked_at: Instant,
-    /// How much longer the index has waited than not.
+    /// How much longer the index has waited than there was no such line.
     pub(super) waited: Duration,
 }
 
 impl LongLines {
-    /// Whether to wait for [`STAND_BACK`], given how much memory long lines take now, in bytes.
-    pub(super) fn pass(&mut self, bytes: usize) -> bool {
-        let passed = std::mem::replace(&mut self.looked_at, Instant::now()).elapsed();
-        if bytes > LONG_LINES_BYTES_MAX && self.waited < LONG_LINES_WAIT_MAX {
-            self.waited += STAND_BACK;
-            return true;
+    /// Whether to wait for [`STAND_BACK`], given how much large blocks take at `now`, in bytes.
+    pub(super) fn pass(&mut self, now: Instant, bytes: usize) -> bool {
+        let passed = now.saturating_duration_since(std::mem::replace(&mut self.looked_at, now));
+        if bytes <= LONG_LINES_BYTES_MAX {
+            self.waited = self.waited.saturating_sub(passed);
+            return false;
         }
-        self.waited = self.waited.saturating_sub(passed);
-        false
+        let waits = self.waited < LONG_LINES_WAIT_MAX;
+        self.waited += if waits { STAND_BACK } else { Duration::ZERO };
+        waits
     }
 }

@@ -222,19 +222,20 @@ fn index_stands_back_while_the_journal_grows_fast() {
 
 #[test]
 fn index_waits_while_long_lines_pass() {
-    let mut lines = LongLines { looked_at: Instant::now(), waited: Duration::ZERO };
+    let mut now = Instant::now();
+    let mut lines = LongLines { looked_at: now, waited: Duration::ZERO };
     let mut waits_after = |bytes: usize, passed: Duration| {
-        lines.looked_at -= passed;
-        lines.pass(bytes)
+        now += passed;
+        lines.pass(now, bytes)
     };
     let (short, long, a_while) = (1 << 20, 32 << 20, Duration::from_millis(20));
     assert!(!waits_after(short, a_while));
-    // At most five seconds if a line stays, and then half of the time.
-    let waits: Vec<bool> = (0..450).map(|_| waits_after(long, a_while)).collect();
-    let waiting = waits.iter().filter(|waits| **waits).count();
-    assert!(waits[..249].iter().all(|waits| *waits) && (345..=380).contains(&waiting), "{waiting}");
+    // Five seconds if a line stays, and then no longer.
+    let waits: Vec<bool> = (0..300).map(|_| waits_after(long, a_while)).collect();
+    assert!(waits[..250].iter().all(|waits| *waits) && !waits[250..].contains(&true));
     // Once it is gone, the next one is waited for again.
-    assert!(!waits_after(short, Duration::from_secs(5)) && waits_after(long, a_while));
+    assert!(!waits_after(short, a_while) && waits_after(long, a_while) && !waits_after(long, a_while));
+    assert!(!waits_after(short, Duration::from_secs(9)) && waits_after(long, a_while));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use super::query::{History, HistoryError};
 use super::search;
 use crate::files::{Access, Folder};
-use crate::history::EntryRow;
+use crate::history::{EntryRow, EntryRows};
 
 pub const TRANSCRIPTS_DIR: &str = "transcripts";
 
@@ -247,12 +247,12 @@ fn file_name(thread_id: &str) -> String {
 }
 
 /// Stores entries that the history lacks, and their words.
-pub(super) fn insert(transaction: &Transaction<'_>, session_id: &str, entries: &[EntryRow]) -> rusqlite::Result<()> {
+pub(super) fn insert(transaction: &Transaction<'_>, session_id: &str, entries: &EntryRows) -> rusqlite::Result<()> {
     let mut stored = Vec::new();
-    for EntryRow { thread_id, identity, place_us, json } in entries {
-        let row = params![session_id, thread_id, identity, json, *place_us as i64];
+    for EntryRow { thread_id, identity, place_us, json } in entries.iter() {
+        let row = params![session_id, thread_id, identity, json, place_us as i64];
         if transaction.prepare_cached(INSERT_ENTRY)?.execute(row)? > 0 {
-            stored.push((transaction.last_insert_rowid(), json.as_str()));
+            stored.push((transaction.last_insert_rowid(), json));
         }
     }
     search::add(transaction, stored.into_iter())

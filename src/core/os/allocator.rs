@@ -116,7 +116,8 @@ mod mapping {
     }
 
     pub(super) unsafe fn free(block: *mut u8, size: usize) {
-        // SAFETY: the caller names a mapping of ours, which nothing uses any more. It is there, so this does not fail.
+        // SAFETY: the caller names a mapping of ours, which nothing uses any more. If the kernel has no room to split what it has
+        // joined, the pages stay.
         let _ = unsafe { munmap(block.cast(), size) };
         LARGE_BYTES.fetch_sub(size, Ordering::Relaxed);
     }
@@ -141,6 +142,7 @@ mod mapping {
 #[cfg(test)]
 mod tests {
     use std::alloc::System;
+    use std::sync::Mutex;
 
     use proptest::prelude::*;
 
@@ -161,9 +163,37 @@ mod tests {
         (0..size).step_by(997).chain(size.saturating_sub(100)..size)
     }
 
+    /// Held by whoever allocates here, since the count is of the process.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    #[test]
+    #[expect(unsafe_code, reason = "an allocator has no safe interface")]
+    fn large_blocks_are_counted() {
+        let _held = ONE_AT_A_TIME.lock();
+        let layout = |size| Layout::from_size_align(size, 8).expect("BUG: a valid layout");
+        let (allocator, before) = (LargeApart(System), large_bytes());
+        let check = |bytes: usize| {
+            let counted = if cfg!(target_os = "linux") { bytes } else { 0 };
+            assert_eq!(large_bytes(), before + counted);
+        };
+        // SAFETY: the layouts are those of the blocks.
+        unsafe {
+            let mut block = allocator.alloc(layout(LARGE_BYTES_MIN));
+            check(LARGE_BYTES_MIN);
+            for (from, to) in [(1, 5), (5, 3), (3, 0), (0, 2)] {
+                let bytes = |blocks: usize| if blocks == 0 { 100 } else { blocks * LARGE_BYTES_MIN };
+                block = allocator.realloc(block, layout(bytes(from)), bytes(to));
+                check(to * LARGE_BYTES_MIN);
+            }
+            allocator.dealloc(block, layout(2 * LARGE_BYTES_MIN));
+        }
+        check(0);
+    }
+
     #[expect(unsafe_code, reason = "an allocator has no safe interface")]
     fn resized(sizes: &[usize], align: usize, is_zeroed: bool) {
         let layout = |size| Layout::from_size_align(size, align).expect("BUG: a valid layout");
+        let _held = ONE_AT_A_TIME.lock();
         let allocator = LargeApart(System);
         let mut at = sizes[0];
         // SAFETY: the layouts are those of the blocks, and no index is outside one.
