@@ -351,7 +351,6 @@ fn params(event: EventDocument) -> Value {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
     use crate::sessions::timeline::Timeline;
 

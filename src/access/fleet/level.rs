@@ -154,7 +154,7 @@ impl As {
         let left = match (value, self) {
             (Value::String(text), As::Line) => Value::from(line(text, LINE_BYTES_MAX)),
             (Value::String(text), As::Name) if text.len() <= TEXT_BYTES_MAX => value.clone(),
-            (Value::String(text), As::Word | As::Fact | As::Needed) if is_word(text) => value.clone(),
+            (Value::String(text), As::Word | As::Fact | As::Needed) if is_word(text) => Value::from(hidden(text)),
             (Value::String(_), As::Needed) => Value::from(""),
             (Value::Null, As::Fact) | (Value::String(_) | Value::Array(_) | Value::Object(_), _) => return None,
             (Value::Null | Value::Bool(_) | Value::Number(_), _) => value.clone(),
@@ -187,9 +187,10 @@ fn put(left: &mut Map<String, Value>, from: &Value, path: &str, how: As) {
 }
 
 fn at_level(document: &impl Serialize, members: MayLeave, level: FleetLevel) -> Value {
+    let document = json!(document);
     match level {
-        FleetLevel::Full => masked(&json!(document)),
-        FleetLevel::Summary => Value::Object(picked(&json!(document), members)),
+        FleetLevel::Full => masked(&document),
+        FleetLevel::Summary => Value::Object(picked(&document, members)),
     }
 }
 
@@ -200,8 +201,9 @@ fn with_rows(
     (name, of_row): (&str, MayLeave),
     level: FleetLevel,
 ) -> Value {
-    let mut left = at_level(document, members, level);
-    if let (FleetLevel::Summary, Some(Value::Array(rows))) = (level, json!(document).get(name)) {
+    let document = json!(document);
+    let mut left = at_level(&document, members, level);
+    if let (FleetLevel::Summary, Some(Value::Array(rows))) = (level, document.get(name)) {
         left[name] = rows.iter().map(|row| at_level(row, of_row, level)).collect();
     }
     left
@@ -367,9 +369,11 @@ fn masked(document: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde::de::DeserializeOwned;
     use serde_json::json;
 
     use super::super::found::found;
+    use super::super::wire::{PendingRow, UsageSum};
     use super::*;
     use crate::api::ListedSession;
 
@@ -481,17 +485,23 @@ mod tests {
     #[test]
     fn names_and_folders_are_masked_and_cut() {
         let long = "n".repeat(2 * LINE_BYTES_MAX);
-        let session = json!({ "session_id": "s", "name": format!("work {TOKEN}"), "cwd": format!("/p/{TOKEN}/x"),
+        let session = json!({ "session_id": TOKEN, "name": format!("work {TOKEN}"), "cwd": format!("/p/{TOKEN}/x"),
             "client": format!("ide {TOKEN}\n{long}"), "live": true, "new": "SECRETWORD" });
         let of_request: RequestSession = serde_json::from_value(session.clone()).expect("BUG: it is a session");
         for level in [FleetLevel::Summary, FleetLevel::Full] {
             let Leaving(all) = sessions(std::slice::from_ref(&session), level);
             let Leaving(listed) = requests(&[(Request::default(), of_request.clone())], 0, &[], level);
-            let Leaving(used) = usage(&[json!({ "session_name": format!("x {TOKEN}"), "turns": 1 })], 0, &[], level);
-            let waited = vec![waited(TOKEN, "r")];
+            let Leaving(used) = usage(
+                &[json!({ "session_id": TOKEN, "session_name": format!("x {TOKEN}"), "turns": 1 })],
+                0,
+                &[],
+                level,
+            );
+            let Leaving(said) = done(&json!({ "ok": true, "turn_id": TOKEN, "thread_id": TOKEN }), level);
+            let waited = vec![waited(TOKEN, TOKEN)];
             let document = described(level, waited);
             let view = String::from_utf8(host(&document, level)).expect("UTF-8");
-            for left in [all.to_string(), listed.to_string(), used.to_string(), view] {
+            for left in [all.to_string(), listed.to_string(), used.to_string(), said.to_string(), view] {
                 assert!(!left.contains("ghp_"), "{left}");
                 assert!(level == FleetLevel::Full || !(left.contains("SECRETWORD") || left.contains(&long)), "{left}");
             }
@@ -499,6 +509,52 @@ mod tests {
         let Leaving(turn) =
             done(&json!({ "turn_id": "u", "steered": true, "text": "SECRETWORD" }), FleetLevel::Summary);
         assert_eq!(turn, json!({ "turn_id": "u", "steered": true }));
+    }
+
+    /// Every number of a document is 1.
+    fn counted<T: Serialize + DeserializeOwned + Default>() -> T {
+        fn fill(value: &mut Value) {
+            match value {
+                Value::Number(_) => *value = json!(1),
+                Value::Object(members) => members.values_mut().for_each(fill),
+                Value::Null | Value::Bool(_) | Value::String(_) | Value::Array(_) => {}
+            }
+        }
+        let mut value = json!(T::default());
+        fill(&mut value);
+        serde_json::from_value(value).expect("BUG: it was written so")
+    }
+
+    #[test]
+    fn documents_that_are_read_elsewhere_leave_whole() {
+        let host_document = HostDocument {
+            since: "2026-01-02T03:04:05.000Z".to_owned(),
+            ..described(FleetLevel::Summary, vec![waited("u", "r")])
+        };
+        let left: HostDocument =
+            serde_json::from_slice(&host(&host_document, FleetLevel::Summary)).expect("it is read");
+        assert_eq!(left, host_document);
+        let row = PendingRow {
+            session_id: "s".to_owned(),
+            session_name: "work".to_owned(),
+            request_id: "g-0".to_owned(),
+            request_method: "item/commandExecution/requestApproval".to_owned(),
+            request_type: json!("approval"),
+            thread_id: Some("t".to_owned()),
+            requested_at: "2026-01-02T03:04:05.000Z".to_owned(),
+            expires_at: Some("2026-01-02T03:05:05.000Z".to_owned()),
+            summary: "run ls".to_owned(),
+        };
+        let document = PendingDocument { v: 1, host: "h".to_owned(), requests: vec![row], more: 1 };
+        let left: PendingDocument =
+            serde_json::from_slice(&pending(&document, FleetLevel::Summary)).expect("it is read");
+        assert_eq!(left, document);
+        let name = |name: &str| Some(name.to_owned());
+        let (session_id, session_name) = ("s".to_owned(), "work".to_owned());
+        let (day, client, model) = (name("2026-01-02"), name("ide"), name("m"));
+        let sum = UsageSum { used: counted(), session_id, session_name, day, client, model };
+        let Leaving(left) = usage(&[json!(sum)], 0, &[], FleetLevel::Summary);
+        assert_eq!(serde_json::from_value::<UsageSum>(left["rows"][0].clone()).expect("it is read"), sum);
     }
 
     proptest! {

@@ -127,7 +127,9 @@ impl Messages<'_> {
         let failed = |why: String| self.failed(why);
         let (seq, start_time) = match start {
             Start::After(number) => (Some(number.saturating_add(1)), None),
-            Start::Time(at) => (None, Some(humantime::format_rfc3339_nanos(*at).to_string())),
+            Start::Time(at) => {
+                (None, Some(humantime::format_rfc3339_nanos((*at).max(SystemTime::UNIX_EPOCH)).to_string()))
+            }
         };
         let wanted = Wanted { seq, start_time, next_by_subj: filter, batch: messages_max, max_bytes: PAGE_BYTES_MAX };
         let inbox = connection.client.new_inbox();

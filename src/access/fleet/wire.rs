@@ -132,8 +132,8 @@ pub struct PendingRow {
 }
 
 /// The use of a session on one day in UTC, by one client and with one model. A day that is not known is `null`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize))]
 pub(super) struct UsageSum {
     #[serde(flatten)]
     pub used: Used,
@@ -212,18 +212,43 @@ impl Question {
         }
         let question: Question = serde_json::from_slice(bytes)
             .map_err(|error| Failure::new("invalid_question", format!("the question is not valid: {error}")))?;
-        let members = json!(question);
-        let ids = ["session", "request", "thread", "since"].into_iter().filter_map(|name| members[name].as_str());
-        match members["v"] == VERSION {
-            true if ids.map(str::len).all(|bytes| (1..=ID_BYTES_MAX).contains(&bytes)) => Ok(question),
-            true => Err(Failure::new("invalid_question", format!("an id has 1 to {ID_BYTES_MAX} bytes"))),
-            false => {
-                let other = &members["v"];
+        let is_short = |id: &&str| (1..=ID_BYTES_MAX).contains(&id.len());
+        match question.version() {
+            VERSION if question.ids().iter().all(is_short) => Ok(question),
+            VERSION => Err(Failure::new("invalid_question", format!("an id has 1 to {ID_BYTES_MAX} bytes"))),
+            other => {
                 let message =
                     format!("this host reads version {VERSION} of questions, not {other}; update codex-shim there");
                 Err(Failure::new("unknown_version", message))
             }
         }
+    }
+
+    fn version(&self) -> u8 {
+        match self {
+            Question::Sessions { v }
+            | Question::Requests { v, .. }
+            | Question::Request { v, .. }
+            | Question::Usage { v, .. }
+            | Question::Respond { v, .. }
+            | Question::Send { v, .. }
+            | Question::Interrupt { v, .. } => *v,
+        }
+    }
+
+    fn ids(&self) -> Vec<&str> {
+        let (ids, optional) = match self {
+            Question::Sessions { .. } => (vec![], [None, None]),
+            Question::Requests { session, .. } => (vec![], [session.as_deref(), None]),
+            Question::Usage { since, .. } => (vec![], [since.as_deref(), None]),
+            Question::Request { session, request, .. } | Question::Respond { session, request, .. } => {
+                (vec![request.as_str()], [session.as_deref(), None])
+            }
+            Question::Send { session, thread, .. } | Question::Interrupt { session, thread, .. } => {
+                (vec![session.as_str()], [thread.as_deref(), None])
+            }
+        };
+        ids.into_iter().chain(optional.into_iter().flatten()).collect()
     }
 
     /// The mode that its subject must have.

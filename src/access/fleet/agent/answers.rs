@@ -159,7 +159,7 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         let document = one(&session.dir, &id)?.ok_or_else(unknown)?;
         return Ok((session, document));
     }
-    let (mut found, silent) = read_each(&sessions, |session| one(&session.dir, request));
+    let (mut found, mut silent) = read_each(&sessions, |session| one(&session.dir, request));
     match (found.pop(), found.is_empty()) {
         (Some(found), true) => return Ok(found),
         // A copy of a session's folder has its requests too.
@@ -169,7 +169,7 @@ pub(super) fn find(shared: &Shared, session: Option<&str>, request: &str) -> Res
         }
         (None, _) => {}
     }
-    match (in_stopped(&stopped, request), silent.into_iter().next()) {
+    match (in_stopped(&stopped, request), silent.pop()) {
         (Ok(Some(found)), _) => Ok(found),
         // A relay that does not answer hides no stopped session.
         (Ok(None) | Err(_), Some((_, why))) | (Err(why), None) => Err(why),
@@ -185,11 +185,11 @@ fn named(sessions: &[Found], name: &str) -> Result<Option<(Found, String)>, Fail
         _ if has_short_form(name) => (WhichRequests::All, IsHere::No),
         _ => return Ok(None),
     };
-    let (read, silent) = read_each(sessions, |session| rows(&session.dir, which).map(Some));
+    let (read, mut silent) = read_each(sessions, |session| rows(&session.dir, which).map(Some));
     let looked = |(session, rows)| Looked { session, is_here, of_others: BTreeSet::new(), rows };
     let read: Vec<Looked<Found>> = read.into_iter().map(looked).collect();
     let found = find_here(name, &read).and_then(|found| found.map_or_else(|| find_anywhere(name, &read), Ok));
-    match (found, silent.into_iter().next()) {
+    match (found, silent.pop()) {
         (Ok(found), _) => Ok(Some(found)),
         (Err(error @ NotNamed::Ambiguous { .. }), _) => Err(Failure::new("ambiguous_request", error.to_string())),
         (Err(_), Some((_, why))) => Err(why),

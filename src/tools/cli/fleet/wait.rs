@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::requests::{PendingTurn, ToldOf, TurnEnd, TurnProgress, wait_for};
 use super::super::screen;
 use super::super::{CliError, Done, NOT_RUNNING};
-use super::{known, not_answered, not_read, read, tell, text, with_host};
+use super::{failed, known, not_read, offline, read, tell, text, with_host};
 use crate::api::RequestList;
 use crate::fleet::{AskError, Client, Question, Runs, Start, TurnEnded, TurnEvents, VERSION, session_rows};
 
@@ -177,7 +177,13 @@ impl Wait<'_> {
         let sessions = match self.of.client.ask(host, &Question::Sessions { v: VERSION }) {
             Ok(document) => document,
             Err(error) if is_passing(&error) && is_short(&mut self.silent_since) => return Ok(None),
-            Err(error) => return Err(self.given_up(&not_answered(self.of.client, host, &error))),
+            Err(error) => {
+                let why = match (&error, self.of.client.host(host)) {
+                    (AskError::Offline, Ok(Some(known))) => offline(&known),
+                    (_, _) => failed(host, &error),
+                };
+                return Err(self.given_up(&why));
+            }
         };
         let Some(row) = session_rows(&sessions).into_iter().find(|row| row.session_id == session) else {
             // It may be listed again.

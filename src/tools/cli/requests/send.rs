@@ -459,7 +459,7 @@ impl PendingTurn for WatchedTurn<'_> {
             Ok(seen) => seen,
             // A relay that is killed breaks off its answer, and the next one may run already.
             Err(_) if self.failing_since.get_or_insert_with(Instant::now).elapsed() < SILENCE_MAX => {
-                return Ok(TurnProgress::Running);
+                return Ok(TurnProgress::Unread);
             }
             Err(error) => return Err(error),
         };

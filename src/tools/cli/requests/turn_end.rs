@@ -42,6 +42,8 @@ pub(in crate::cli) enum TurnProgress {
     /// More may be found at once.
     Again,
     Running,
+    /// Nothing could be read now. Whoever looks gives up by itself.
+    Unread,
 }
 
 /// The end of a turn.
@@ -70,6 +72,10 @@ pub(in crate::cli) fn wait_for(
             TurnProgress::Ended(end) => return Ok(end),
             TurnProgress::Again => continue,
             TurnProgress::Running => {}
+            TurnProgress::Unread => {
+                std::thread::park_timeout(look_every);
+                continue;
+            }
         }
         let left = left();
         if left.is_some_and(|left| left.is_zero()) {
