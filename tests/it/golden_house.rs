@@ -11,15 +11,12 @@ use codex_shim::testing::control::client;
 use serde_json::{Value, json};
 
 use crate::golden::{Golden, Shell, a_millisecond_later};
-use crate::support::both_ends::{http, lines_of, next};
+use crate::support::both_ends::{SERVER, http, lines_of, next};
 use crate::support::hub::{Hub, server_pid};
 use crate::support::requests::parsed;
 use crate::support::shim::Home;
 use crate::support::websocket::{Client, FakeServer};
 use crate::support::{eventually, make_fifo};
-
-/// A server whose stdin and stdout are the FIFOs `$UP` and `$DOWN`.
-const SERVER: &str = r#"exec 3<&0; cat <&3 >"$UP" 3<&- & exec cat "$DOWN" 3<&- </dev/null"#;
 
 pub struct House {
     pub hub: Hub,

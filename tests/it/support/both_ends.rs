@@ -19,7 +19,7 @@ use super::{PATIENCE, eventually, make_fifo};
 
 /// A server whose stdin and stdout are the FIFOs `$UP` and `$DOWN`. It exits with 0 once `$DOWN` has no writer. One that is started
 /// again when the test is over waits for a reader of `$UP`, and must not hold the relay's stderr open.
-const SERVER: &str = r#"exec 3<&0; cat 2>/dev/null <&3 >"$UP" 3<&- & exec cat "$DOWN" 3<&- </dev/null"#;
+pub const SERVER: &str = r#"exec 3<&0; cat 2>/dev/null <&3 >"$UP" 3<&- & exec cat "$DOWN" 3<&- </dev/null"#;
 
 /// A server that reads nothing until `$DOWN` has no writer; then it copies its stdin to `$UP`.
 const DEAF_SERVER: &str = r#"cat "$DOWN"; cat >"$UP""#;
