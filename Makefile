@@ -184,6 +184,8 @@ soak: ## ten sessions, storms, kills, readers that come and go, for ten minutes:
 	cargo bench --profile $(DIST_PROFILE) --features fleet --bench soak -- $(SOAK_SECONDS)
 
 FUZZ_SECONDS := 60
+# Parts of the names of the properties that take hostile input.
+PROPERTIES   := never_panics chunking_changes no_bytes_break no_json_like whatever_was_written automaton_finds plain_only
 FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules secrets change terminal
 
 fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the properties, with 500,000 random cases each
@@ -192,7 +194,7 @@ fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the prop
 	  mkdir -p fuzz/corpus/$$target && \
 	  cargo fuzz run -s none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 -max_len=16384 || exit 1; \
 	done
-	PROPTEST_CASES=500000 cargo test --release --locked --workspace --lib -- any_chunking no_bytes no_json_like whatever_was_written
+	PROPTEST_CASES=500000 cargo test --release --locked --workspace --features fleet --lib -- $(PROPERTIES)
 
 lint: ## formatting and lints, all as errors
 	cargo fmt --all --check

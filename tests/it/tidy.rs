@@ -288,6 +288,20 @@ fn no_file_is_left_over() {
 }
 
 #[test]
+fn properties_that_are_fuzzed_exist() {
+    let makefile = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile")).expect("a file");
+    let words = makefile.lines().find_map(|line| line.strip_prefix("PROPERTIES")).expect("their names");
+    let words: Vec<&str> = words.split_ascii_whitespace().skip(1).collect();
+    assert!(words.len() > 3, "{words:?}");
+    let sources: Vec<String> =
+        sources().into_iter().map(|(_, text)| text).filter(|text| text.contains("proptest!")).collect();
+    for word in words {
+        let name = regex::Regex::new(&format!(r"fn \w*{word}\w*\(")).expect("BUG: it is valid");
+        assert!(sources.iter().any(|text| name.is_match(text)), "no property is called {word}");
+    }
+}
+
+#[test]
 fn every_file_says_what_it_is() {
     for (path, text) in sources() {
         assert!(text.starts_with("//! "), "{}", path.display());
