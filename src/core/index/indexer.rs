@@ -261,7 +261,7 @@ impl Indexer {
         lower_priority();
         let mut pause = READ_PAUSE_MIN;
         let mut storm = Storm { measured_at: Instant::now(), appended_bytes: 0, stood_back: Duration::ZERO };
-        let mut long_lines = LongLines { looked_at: Instant::now(), waited: Duration::ZERO };
+        let mut long_lines = LongLines::new(Instant::now());
         let mut changed_at = Instant::now();
         loop {
             // The index gives back its own memory after each step. A waiting reader does not wait for others.

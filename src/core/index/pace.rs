@@ -16,6 +16,9 @@ const STAND_BACK_MAX: Duration = Duration::from_secs(1);
 /// much again.
 const LONG_LINES_BYTES_MAX: usize = 16 << 20;
 
+/// A client that reads a long thread gets several lines, with short pauses between them.
+const LONG_LINES_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long the index may wait for them. Most pass within a second.
 const LONG_LINES_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -45,16 +48,25 @@ impl Storm {
 
 /// Waits while long lines pass, but not for one that stays because its reader is slow.
 pub(super) struct LongLines {
-    pub(super) looked_at: Instant,
-    /// How much longer the index has waited than there was no such line.
-    pub(super) waited: Duration,
+    looked_at: Instant,
+    /// When one was seen last.
+    seen_at: Option<Instant>,
+    /// How much longer the index has waited than there was none.
+    waited: Duration,
 }
 
 impl LongLines {
+    pub(super) fn new(now: Instant) -> LongLines {
+        LongLines { looked_at: now, seen_at: None, waited: Duration::ZERO }
+    }
+
     /// Whether to wait for [`STAND_BACK`], given how much large blocks take at `now`, in bytes.
     pub(super) fn pass(&mut self, now: Instant, bytes: usize) -> bool {
         let passed = now.saturating_duration_since(std::mem::replace(&mut self.looked_at, now));
-        if bytes <= LONG_LINES_BYTES_MAX {
+        if bytes > LONG_LINES_BYTES_MAX {
+            self.seen_at = Some(now);
+        }
+        if self.seen_at.is_none_or(|seen_at| now.saturating_duration_since(seen_at) >= LONG_LINES_PAUSE) {
             self.waited = self.waited.saturating_sub(passed);
             return false;
         }

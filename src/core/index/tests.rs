@@ -223,7 +223,7 @@ fn index_stands_back_while_the_journal_grows_fast() {
 #[test]
 fn index_waits_while_long_lines_pass() {
     let mut now = Instant::now();
-    let mut lines = LongLines { looked_at: now, waited: Duration::ZERO };
+    let mut lines = LongLines::new(now);
     let mut waits_after = |bytes: usize, passed: Duration| {
         now += passed;
         lines.pass(now, bytes)
@@ -233,9 +233,10 @@ fn index_waits_while_long_lines_pass() {
     // Five seconds if a line stays, and then no longer.
     let waits: Vec<bool> = (0..300).map(|_| waits_after(long, a_while)).collect();
     assert!(waits[..250].iter().all(|waits| *waits) && !waits[250..].contains(&true));
-    // Once it is gone, the next one is waited for again.
-    assert!(!waits_after(short, a_while) && waits_after(long, a_while) && !waits_after(long, a_while));
-    assert!(!waits_after(short, Duration::from_secs(9)) && waits_after(long, a_while));
+    // Once it is gone, the next ones are waited for again, and so are the pauses between them.
+    assert!(!waits_after(short, Duration::from_secs(9)));
+    assert!(waits_after(long, a_while) && waits_after(short, a_while) && waits_after(long, a_while));
+    assert!(waits_after(short, a_while * 4) && !waits_after(short, a_while) && !waits_after(short, a_while));
 }
 
 #[test]
