@@ -64,6 +64,7 @@ fn main() {
     }
     if wanted("long") {
         long_line(&mut table);
+        long_lines(&mut table);
     }
     if wanted("start") {
         start(&mut table);
@@ -341,8 +342,6 @@ fn memory(table: &mut Table) {
     let per_line = took.as_secs_f64() * 1e6 / SMALL_LINES as f64;
     table.at_most("processor time of the relay's thread for a 200-byte line in blocks", per_line, "µs", 0.3);
     process.end();
-
-    long_lines(table);
 }
 
 /// What four long lines in a row need, in each direction at once, for each of two kinds of a line.
