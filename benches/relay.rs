@@ -344,7 +344,7 @@ fn memory(table: &mut Table) {
     process.end();
 }
 
-/// What four long lines in a row need, in each direction at once, for each of two kinds of a line.
+/// Measures the memory while four long lines pass in each direction at once, for two kinds of lines.
 fn long_lines(table: &mut Table) {
     const LINES: usize = 4;
     for kind in ["event", "answer"] {

@@ -247,7 +247,7 @@ impl Recording {
         }
     }
 
-    /// Reads a page and goes behind it. False if there are no more messages.
+    /// Reads a page and goes behind it. Returns whether there may be more messages.
     fn read_on(&self, start: &mut Start, feed: &mut Feed, events: &mut Vec<SessionEvent>) -> io::Result<bool> {
         let page = self.page(start)?;
         page.iter().for_each(|stored| feed_with(feed, stored, events));

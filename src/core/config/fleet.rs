@@ -30,7 +30,7 @@ const ALLOW_PLAIN: SettingName = name("fleet.allow_plain", VARIABLES[6], "");
 const NAME_BYTES_MAX: usize = 64;
 
 choice! {
-    /// What leaves the machine.
+    /// How much of a session leaves the machine.
     pub enum FleetLevel {
         /// No output, no diff and no message text.
         #[default]

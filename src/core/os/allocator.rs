@@ -2,7 +2,7 @@
 //!
 //! Allocators keep what is freed. After a long line that would be most of the memory of a relay, and a buffer that grows would be copied
 //! again and again, for a moment with twice its size. A mapping grows by moving its pages, and goes back to the system once it is freed.
-//! macOS does both by itself.
+//! On other systems their own allocator decides.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicUsize, Ordering};

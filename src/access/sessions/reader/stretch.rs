@@ -24,7 +24,7 @@ pub enum Go {
 /// Why a read has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// It was read to its end.
+    /// The recording has nothing further.
     End,
     /// Enough was read.
     Enough,
