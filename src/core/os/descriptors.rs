@@ -37,6 +37,27 @@ pub fn append_from(fd: impl AsFd, buffer: &mut Vec<u8>, position: u64) -> Result
     rustix::io::pread(fd, spare_capacity(buffer), position)
 }
 
+/// How many bytes a pipe holds; `None` if it is no pipe, and on systems that do not say.
+pub fn pipe_bytes(fd: impl AsFd) -> Option<usize> {
+    #[cfg(target_os = "linux")]
+    if !is_portable() {
+        return rustix::pipe::fcntl_getpipe_size(fd).ok();
+    }
+    drop(fd);
+    None
+}
+
+/// Makes a pipe hold this many bytes, also for all that share it. Returns whether it does: a system allows a user only so much in all pipes,
+/// and what is in the pipe has to fit.
+pub fn resize_pipe(fd: impl AsFd, bytes: usize) -> bool {
+    #[cfg(target_os = "linux")]
+    if !is_portable() {
+        return rustix::pipe::fcntl_setpipe_size(fd, bytes).is_ok();
+    }
+    drop((fd, bytes));
+    false
+}
+
 /// A pipe or a terminal that can be written to takes this many bytes at once, also if it blocks. Source: `PIPE_BUF` of Linux and macOS.
 pub fn taken_at_once_bytes() -> usize {
     if is_portable() { 512 } else { 4_096 }

@@ -416,6 +416,12 @@ impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
             }
         }
         self.framer.release_framed();
+        if let Some(source) = &self.source {
+            source.settle();
+        }
+        if let Some(sink) = &self.sink {
+            sink.settle();
+        }
     }
 
     /// Handles a sink whose reader is gone.

@@ -7,6 +7,7 @@
 //!
 //! Nothing here knows of lines.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -25,6 +26,12 @@ const READ_BYTES: usize = 64 << 10;
 /// Size of one write of the feeder thread in bytes: a page, which a pipe accepts as a whole.
 const FED_BYTES: usize = 4 << 10;
 
+/// A pipe is made wider for a line of which at least this many bytes are there.
+const LONG_BYTES: usize = 1 << 20;
+
+/// What a pipe holds while a long line passes, in bytes: what a user without privileges may ask for. Source: `/proc/sys/fs/pipe-max-size`.
+const WIDE_BYTES: usize = 1 << 20;
+
 /// How often [`Feeder::finish`] checks whether to keep waiting.
 const FEEDER_CHECK_EVERY: Duration = Duration::from_millis(50);
 
@@ -42,6 +49,9 @@ pub enum ReadOutcome {
 pub trait ReadEnd {
     /// Appends available bytes to `buffer`.
     fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome;
+
+    /// All that was read is passed on: gives back what only a long line needs.
+    fn settle(&self) {}
 }
 
 /// An end that is written to without waiting.
@@ -52,6 +62,50 @@ pub trait WriteEnd {
     ///
     /// The reader is gone.
     fn write(&self, bytes: &[u8]) -> Result<usize, Broken>;
+
+    /// All that waited is written: gives back what only a long line needs.
+    fn settle(&self) {}
+}
+
+/// Makes a pipe wider while a long line passes, which halves the number of times that its reader and its writer wake each other. It is
+/// as before afterwards, because a system allows a user only so much in all pipes.
+#[derive(Debug, Default)]
+struct Width(Cell<WidthState>);
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum WidthState {
+    #[default]
+    AsFound,
+    /// It held this many bytes before.
+    Wide(usize),
+    /// It is no pipe, wide enough, or may not be widened.
+    Fixed,
+}
+
+impl Width {
+    /// Before a read or a write: `bytes` of one line are at hand.
+    #[inline]
+    fn adapt(&self, fd: &OwnedFd, bytes: usize) {
+        match self.0.get() {
+            WidthState::AsFound if bytes >= LONG_BYTES => self.0.set(widened(fd)),
+            WidthState::Wide(before) if bytes < LONG_BYTES => self.narrow(fd, before),
+            WidthState::AsFound | WidthState::Wide(_) | WidthState::Fixed => {}
+        }
+    }
+
+    /// Fails while the pipe holds more than it held before; then it is tried again at the next read or write.
+    fn narrow(&self, fd: &OwnedFd, before: usize) {
+        if descriptors::resize_pipe(fd, before) {
+            self.0.set(WidthState::AsFound);
+        }
+    }
+}
+
+fn widened(fd: &OwnedFd) -> WidthState {
+    match descriptors::pipe_bytes(fd) {
+        Some(before) if before < WIDE_BYTES && descriptors::resize_pipe(fd, WIDE_BYTES) => WidthState::Wide(before),
+        Some(_) | None => WidthState::Fixed,
+    }
 }
 
 /// A non-blocking read end.
@@ -59,28 +113,30 @@ pub trait WriteEnd {
 pub struct PipeSource {
     fd: OwnedFd,
     kind: Kind,
+    width: Width,
 }
 
 impl PipeSource {
     /// Takes over our stdin. File descriptor 0 becomes `/dev/null`, so that dropping this closes our end of the pipe.
     pub fn stdin() -> io::Result<PipeSource> {
         let (fd, kind) = descriptors::take_stdin()?;
-        Ok(PipeSource { fd, kind: kind.unwrap_or(Kind::Plain) })
+        Ok(PipeSource { fd, kind: kind.unwrap_or(Kind::Plain), width: Width::default() })
     }
 
     /// Our end of the child's stdout; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<PipeSource> {
         descriptors::never_block(&fd)?;
-        Ok(PipeSource { fd, kind: Kind::Plain })
+        Ok(PipeSource { fd, kind: Kind::Plain, width: Width::default() })
     }
 
     pub(super) fn socket(stream: UnixStream) -> PipeSource {
-        PipeSource { fd: stream.into(), kind: Kind::Socket }
+        PipeSource { fd: stream.into(), kind: Kind::Socket, width: Width::default() }
     }
 }
 
 impl ReadEnd for PipeSource {
     fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
+        self.width.adapt(&self.fd, buffer.len());
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
@@ -95,6 +151,11 @@ impl ReadEnd for PipeSource {
             Err(_) => ReadOutcome::End,
         }
     }
+
+    #[inline]
+    fn settle(&self) {
+        self.width.adapt(&self.fd, 0);
+    }
 }
 
 impl AsFd for PipeSource {
@@ -108,6 +169,7 @@ impl AsFd for PipeSource {
 pub struct Sink {
     fd: OwnedFd,
     kind: Kind,
+    width: Width,
     feeder: Option<Feeder>,
 }
 
@@ -120,7 +182,7 @@ impl Sink {
     pub fn stdout() -> io::Result<Sink> {
         let (fd, kind) = descriptors::take_stdout()?;
         match kind {
-            Some(kind) => Ok(Sink { fd, kind, feeder: None }),
+            Some(kind) => Ok(Sink { fd, kind, width: Width::default(), feeder: None }),
             None => Sink::fed(fd),
         }
     }
@@ -129,7 +191,7 @@ impl Sink {
     pub(super) fn socket(stream: UnixStream) -> Sink {
         // It is open, so this does not fail.
         let _ = stream.set_nonblocking(true);
-        Sink { fd: sockets::without_signal(stream), kind: Kind::Socket, feeder: None }
+        Sink { fd: sockets::without_signal(stream), kind: Kind::Socket, width: Width::default(), feeder: None }
     }
 
     /// Our stderr, shared with the child and left in place, and whether a write to it may block.
@@ -137,13 +199,13 @@ impl Sink {
         let (fd, kind) = descriptors::own_stderr()?;
         // A thread might not get a notice out before the end.
         let may_block = kind.is_none();
-        Ok((Sink { fd, kind: kind.unwrap_or(Kind::Plain), feeder: None }, may_block))
+        Ok((Sink { fd, kind: kind.unwrap_or(Kind::Plain), width: Width::default(), feeder: None }, may_block))
     }
 
     /// Our end of the child's stdin; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<Sink> {
         descriptors::never_block(&fd)?;
-        Ok(Sink { fd, kind: Kind::Plain, feeder: None })
+        Ok(Sink { fd, kind: Kind::Plain, width: Width::default(), feeder: None })
     }
 
     /// A sink whose writes go through a pipe to a thread that may block.
@@ -151,7 +213,7 @@ impl Sink {
         let (reading, writing) = io::pipe()?;
         descriptors::never_block(&writing)?;
         let feeder = Feeder::start(reading.into(), target)?;
-        Ok(Sink { fd: writing.into(), kind: Kind::Plain, feeder: Some(feeder) })
+        Ok(Sink { fd: writing.into(), kind: Kind::Plain, width: Width::default(), feeder: Some(feeder) })
     }
 
     /// Closes the end. A feeder thread, if there is one, goes on to write what it holds.
@@ -162,6 +224,7 @@ impl Sink {
 
 impl WriteEnd for Sink {
     fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
+        self.width.adapt(&self.fd, bytes.len());
         let written = match self.kind {
             Kind::Plain => descriptors::write(&self.fd, bytes),
             Kind::Socket => sockets::send(&self.fd, bytes),
@@ -171,6 +234,11 @@ impl WriteEnd for Sink {
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(0),
             Err(_) => Err(Broken),
         }
+    }
+
+    #[inline]
+    fn settle(&self) {
+        self.width.adapt(&self.fd, 0);
     }
 }
 
@@ -332,9 +400,34 @@ mod tests {
     }
 
     #[test]
+    fn pipe_is_wide_while_a_long_line_passes() {
+        let (reading, writing) = io::pipe().expect("a pipe");
+        let Some(found) = descriptors::pipe_bytes(&reading) else { return };
+        let source = PipeSource::of_child(reading.into()).expect("it is open");
+        let sink = Sink::of_child(writing.into()).expect("it is open");
+        let width = || descriptors::pipe_bytes(&sink).expect("a pipe");
+        let line = vec![b'x'; 3 << 20];
+        let mut read = Vec::new();
+        // The system may refuse a wider pipe to a user who has many.
+        let first = sink.write(&line).expect("the reader is there");
+        assert_eq!(width(), first, "as much as it holds is written");
+        sink.settle();
+        assert_eq!(width(), first, "what it holds does not fit into what it was");
+        let mut written = first;
+        while read.len() < line.len() {
+            source.read(&mut read);
+            written += sink.write(&line[written..]).expect("the reader is there");
+        }
+        assert!(read == line);
+        source.settle();
+        sink.settle();
+        assert_eq!(width(), found);
+    }
+
+    #[test]
     fn source_distinguishes_silence_from_the_end() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let source = PipeSource { fd: ours.into(), kind: Kind::Socket };
+        let source = PipeSource { fd: ours.into(), kind: Kind::Socket, width: Width::default() };
         let mut buffer = Vec::new();
         assert_eq!(source.read(&mut buffer), ReadOutcome::Nothing);
         theirs.write_all(b"ab").expect("a stream");
