@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::doctor::{check, told};
 use crate::support::codex::installed_or_skip;
 use crate::support::release::{Ability, Release};
-use crate::support::shim::SHIM;
+use crate::support::shim::{SHIM, put_program};
 use crate::support::{eventually, stop};
 use crate::wrap_hub::Bench;
 
@@ -108,6 +108,56 @@ fn doctor_names_what_bypasses_the_hub() {
     assert!(found.1.starts_with("1 client has"), "{found:?}");
     let text = String::from_utf8(bench.0.shim(&["doctor"]).stdout).unwrap();
     assert!(text.contains("\nnote    bypass"), "{text}");
+}
+
+/// A program called `codex` that has the file of a thread open, as codex has, and does nothing.
+fn codex_with_a_thread(bench: &Bench, codex_home: &str, thread: &str) -> Running {
+    let folder = bench.0.user.join(codex_home).join("sessions/2026/11/30");
+    fs::create_dir_all(&folder).unwrap();
+    let file = fs::File::create(folder.join(format!("rollout-2026-11-30T20-42-37-{thread}.jsonl"))).unwrap();
+    let program = bench.0.user.join("other/codex");
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    if !program.exists() {
+        put_program(&program, &fs::read("/bin/sleep").unwrap());
+    }
+    Running(Command::new(program).arg("600").stdin(file).current_dir(&bench.0.user).spawn().unwrap())
+}
+
+#[test]
+fn what_goes_past_the_hub_is_named_once() {
+    let bench = Bench::new();
+    let told_of = bench.0.user.join("told");
+    let hook = format!("on_bypass = [\"sh\", \"-c\", 'cat >> {0}']\n", told_of.display());
+    bench.0.well(&["hub", "start"]);
+    let status = || -> Value { serde_json::from_str(&bench.0.well(&["hub", "status", "--json"])).unwrap() };
+    assert_eq!(status()["bypasses"], json!([]));
+    let [ours, theirs] = ["01a22e31-fc3b-7752-acb9-ed867e003fbb", "01a22e31-fc4a-7402-b336-a113a0e73845"];
+    let _other_home = codex_with_a_thread(&bench, "work/.codex", theirs);
+    let past = codex_with_a_thread(&bench, ".codex", ours);
+    let found = eventually("what goes past the hub", || {
+        let found = status()["bypasses"].as_array().unwrap().clone();
+        (!found.is_empty()).then_some(found)
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        (&found[0]["pid"], &found[0]["thread_ids"], &found[0]["reason"]),
+        (&json!(past.0.id()), &json!([ours]), &json!("unknown")),
+    );
+    assert_eq!(found[0]["folder"], bench.0.user.to_str().unwrap());
+    let shown = bench.0.well(&["hub", "status"]);
+    assert!(shown.contains(&format!("past it   pid {}, ", past.0.id())), "{shown}");
+    expect(&told(&bench.0), "bypass", "note", &format!("no record has the threads of pid {}", past.0.id()));
+    // The hook is run once for it, also if it is set later, and never for what stays behind the hub.
+    fs::write(bench.0.home.path().join("config.toml"), hook).unwrap();
+    let lines = || fs::read_to_string(&told_of).unwrap_or_default();
+    eventually("the hook", || lines().ends_with("}\n").then_some(()));
+    let next = codex_with_a_thread(&bench, ".codex", theirs);
+    eventually("the hook again", || (lines().lines().count() == 2).then_some(()));
+    let pids: Vec<Value> =
+        lines().lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["pid"].clone()).collect();
+    assert_eq!(pids, [json!(past.0.id()), json!(next.0.id())]);
+    drop((past, next));
+    eventually("nothing", || (status()["bypasses"] == json!([])).then_some(()));
 }
 
 #[test]

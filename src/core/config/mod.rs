@@ -345,6 +345,8 @@ settings! {
     on_idle: Vec<String> = command(), "CODEX_SHIM_ON_IDLE", live;
     /// The program and its arguments that run when a running turn has been silent for `stalled_after`.
     on_stalled: Vec<String> = command(), "CODEX_SHIM_ON_STALLED", live;
+    /// The program and its arguments that run when a codex beside a hub has a thread open in a server of its own.
+    on_bypass: Vec<String> = command(), "CODEX_SHIM_ON_BYPASS", live;
     /// How long a running turn is silent before it counts as stalled.
     stalled_after: Duration = time(DEFAULT_STALLED_AFTER), "CODEX_SHIM_STALLED_AFTER", live;
     /// The terminal UI rings the bell for a new request.

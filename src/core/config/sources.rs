@@ -1,7 +1,9 @@
 //! Looks settings up in their sources and parses their text.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -298,6 +300,18 @@ impl Environment {
     #[must_use]
     pub fn of(lookup: impl Fn(&str) -> Option<OsString> + 'static) -> Environment {
         Environment(Box::new(lookup))
+    }
+
+    /// The environment of another process, a 0 byte after each variable. Ours plays no part in it. Source: `proc(5)`.
+    #[must_use]
+    pub fn of_variables(variables: &[u8]) -> Environment {
+        let pairs = variables.split(|byte| *byte == 0).filter_map(|variable| {
+            let end = variable.iter().position(|byte| *byte == b'=')?;
+            let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+            Some((text(&variable[..end]), text(&variable[end + 1..])))
+        });
+        let variables: HashMap<OsString, OsString> = pairs.collect();
+        Environment::of(move |name| variables.get(OsStr::new(name)).cloned())
     }
 
     /// The value of a variable that is set and not empty.

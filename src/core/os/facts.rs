@@ -25,6 +25,10 @@ mod linux {
     use std::io::{self, Read as _};
 
     use super::{Facts, PathBuf};
+    use crate::os::clocks::booted_unix_s;
+
+    /// Clock ticks in a second, as `/proc` counts. Source: `USER_HZ` of the architectures that Rust supports on Linux.
+    pub(in crate::os) const TICKS_IN_A_SECOND: u64 = 100;
 
     /// Most command lines and environments fit. In bytes.
     const FIRST_READ_BYTES: usize = 64 * 1024;
@@ -72,6 +76,20 @@ mod linux {
     pub(in crate::os) fn child(pid: u32) -> Option<u32> {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         children.split_whitespace().next()?.parse().ok()
+    }
+
+    pub(in crate::os) fn folder(pid: u32) -> Option<PathBuf> {
+        std::fs::read_link(format!("/proc/{pid}/cwd")).ok()
+    }
+
+    pub(in crate::os) fn open_files(pid: u32) -> Option<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok);
+        let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        Some(links.filter(|path| path.is_absolute()).collect())
+    }
+
+    pub(in crate::os) fn started_unix_s(pid: u32) -> Option<u64> {
+        Some(booted_unix_s()? + started_ticks(pid)? / TICKS_IN_A_SECOND)
     }
 
     /// A text that the kernel takes from the memory of a process. Empty once it has ended.
@@ -133,7 +151,9 @@ mod linux {
 }
 
 #[cfg(target_os = "linux")]
-pub(super) use linux::{all, arguments, child, environment, program, started_ticks};
+pub(super) use linux::{
+    TICKS_IN_A_SECOND, all, arguments, child, environment, folder, open_files, program, started_ticks, started_unix_s,
+};
 
 #[cfg(target_vendor = "apple")]
 mod apple {
@@ -231,10 +251,75 @@ mod apple {
         path.truncate(usize::try_from(written).ok().filter(|written| *written > 0)?);
         Some(OsString::from_vec(path).into())
     }
+
+    pub(in crate::os) fn started_unix_s(pid: u32) -> Option<u64> {
+        Some(info(pid)?.pbi_start_tvsec)
+    }
+
+    #[expect(unsafe_code, reason = "no safe interface reads where a process is")]
+    pub(in crate::os) fn folder(pid: u32) -> Option<PathBuf> {
+        let pid = i32::try_from(pid).ok()?;
+        // SAFETY: an all-zero value is valid, and the call writes at most its size.
+        let paths: libc::proc_vnodepathinfo =
+            unsafe { filled(|into, bytes| libc::proc_pidinfo(pid, libc::PROC_PIDVNODEPATHINFO, 0, into, bytes)) }?;
+        path_of(&paths.pvi_cdir)
+    }
+
+    /// What `PROC_PIDFDVNODEPATHINFO` has of an open file. Source: `sys/proc_info.h` of xnu.
+    #[repr(C)]
+    struct OpenFile {
+        /// `proc_fileinfo`: how it is opened.
+        info: [u64; 3],
+        vnode: libc::vnode_info_path,
+    }
+
+    const PROC_PIDFDVNODEPATHINFO: i32 = 2;
+    const PROX_FDTYPE_VNODE: u32 = 1;
+
+    #[expect(unsafe_code, reason = "no safe interface lists what a process has open")]
+    pub(in crate::os) fn open_files(pid: u32) -> Option<Vec<PathBuf>> {
+        let pid = i32::try_from(pid).ok()?;
+        // SAFETY: without a buffer the call only says how many bytes it would write.
+        let bytes = unsafe { libc::proc_pidinfo(pid, libc::PROC_PIDLISTFDS, 0, std::ptr::null_mut(), 0) };
+        let count = usize::try_from(bytes).ok()? / size_of::<libc::proc_fdinfo>();
+        let mut fds = vec![libc::proc_fdinfo { proc_fd: 0, proc_fdtype: 0 }; count];
+        let size = i32::try_from(size_of_val(&*fds)).ok()?;
+        // SAFETY: the call writes at most `size` bytes, the size of the buffer.
+        let bytes = unsafe { libc::proc_pidinfo(pid, libc::PROC_PIDLISTFDS, 0, fds.as_mut_ptr().cast(), size) };
+        fds.truncate(usize::try_from(bytes).ok()? / size_of::<libc::proc_fdinfo>());
+        let of_file = |fd: &libc::proc_fdinfo| {
+            // SAFETY: an all-zero value is valid, and the call writes at most its size.
+            let file: OpenFile = unsafe {
+                filled(|into, bytes| libc::proc_pidfdinfo(pid, fd.proc_fd, PROC_PIDFDVNODEPATHINFO, into, bytes))
+            }?;
+            path_of(&file.vnode)
+        };
+        Some(fds.iter().filter(|fd| fd.proc_fdtype == PROX_FDTYPE_VNODE).filter_map(of_file).collect())
+    }
+
+    /// The value that a call writes whole.
+    ///
+    /// # Safety
+    ///
+    /// An all-zero value of `T` is valid, and the call writes only such.
+    #[expect(unsafe_code, reason = "the caller knows what the call writes")]
+    unsafe fn filled<T>(call: impl FnOnce(*mut libc::c_void, i32) -> i32) -> Option<T> {
+        let size = i32::try_from(size_of::<T>()).ok()?;
+        // SAFETY: the caller promises it.
+        let mut value: T = unsafe { std::mem::zeroed() };
+        (call((&raw mut value).cast(), size) == size).then_some(value)
+    }
+
+    fn path_of(vnode: &libc::vnode_info_path) -> Option<PathBuf> {
+        // The crate splits the array to be able to copy it.
+        let bytes: Vec<u8> = vnode.vip_path.iter().flatten().map(|byte| byte.cast_unsigned()).collect();
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        (end > 0).then(|| OsString::from_vec(bytes[..end].to_vec()).into())
+    }
 }
 
 #[cfg(target_vendor = "apple")]
-pub(super) use apple::{all, arguments, child, environment, program};
+pub(super) use apple::{all, arguments, child, environment, folder, open_files, program, started_unix_s};
 
 /// What the sysctl `KERN_PROCARGS2` of macOS has of a process. Source: `sysctl_procargsx` of xnu: the number of arguments, the path of
 /// the program, 0 bytes, the arguments and then the variables, each with a 0 byte behind it, perhaps 0 bytes, and other texts, of which the
@@ -289,6 +374,19 @@ mod tests {
         assert!(all().expect("the system lists them").contains(&std::process::id()));
         let program = program(std::process::id()).expect("it is ours");
         assert_eq!(program.file_name(), std::env::current_exe().expect("it is there").file_name());
+    }
+
+    #[test]
+    fn what_the_own_process_has_open_is_known() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = file.path().canonicalize().expect("it is there");
+        let own = std::process::id();
+        assert!(open_files(own).expect("the system lists them").contains(&path));
+        assert_eq!(folder(own), std::env::current_dir().ok());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is later").as_secs();
+        let started = started_unix_s(own).expect("it runs");
+        // The boot is known to a second.
+        assert!(started <= now + 1, "{started} {now}");
     }
 
     #[test]

@@ -9,11 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use super::clocks::since_boot;
-use super::facts::started_ticks;
+use super::facts::{TICKS_IN_A_SECOND, started_ticks};
 use super::polling::{PollFlags, poll_one};
-
-/// Clock ticks in a second, as `/proc` counts. Source: `USER_HZ` of the architectures that Rust supports on Linux.
-const TICKS_PER_SECOND: u64 = 100;
 
 /// Begins before anything is read of the process.
 #[derive(Debug)]
@@ -68,7 +65,7 @@ impl Times {
 /// The time since the boot, in ticks.
 fn now() -> u64 {
     let now = since_boot();
-    now.as_secs() * TICKS_PER_SECOND + u64::from(now.subsec_nanos()) * TICKS_PER_SECOND / 1_000_000_000
+    now.as_secs() * TICKS_IN_A_SECOND + u64::from(now.subsec_nanos()) * TICKS_IN_A_SECOND / 1_000_000_000
 }
 
 fn is_alive(process: &OwnedFd) -> bool {

@@ -196,6 +196,21 @@ pub fn terminal(pid: u32) -> Option<String> {
     Facts::of(pid)?.terminal
 }
 
+/// The folder that a process is in.
+pub fn folder(pid: u32) -> Option<PathBuf> {
+    facts::folder(pid)
+}
+
+/// The files and folders that a process of the same user has open.
+pub fn open_files(pid: u32) -> Option<Vec<PathBuf>> {
+    facts::open_files(pid)
+}
+
+/// When a process was started, in seconds since the Unix epoch. If the clock is set, so may this be.
+pub fn started_unix_s(pid: u32) -> Option<u64> {
+    facts::started_unix_s(pid)
+}
+
 /// What `/proc` has of a process. Other systems have no such folder.
 pub(super) mod shown {
     use std::fmt::Display;

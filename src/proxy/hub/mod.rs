@@ -2,6 +2,7 @@
 //! own to the server, which is a process of its own and outlives the hub.
 
 mod arrival;
+pub mod bypass;
 pub mod down;
 mod entrances;
 mod front;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use uuid::Uuid;
 
+use super::bypass;
 use super::down::Down;
 use super::entrances::{EntranceError, Entrances};
 use super::on_sockets::{Ending, Hub, Reach};
@@ -81,7 +82,7 @@ pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complai
         DefaultSocket::LeftAlone => None,
     };
     let session = open_session(&options, &home)?;
-    let session_dir = session.dir.clone();
+    let (session_dir, session_id) = (session.dir.clone(), session.id.clone());
     let server = match adopt_or_start(&options, &session_dir, &session.next_generation()?.to_string(), &signals)? {
         Some(server) => server,
         None => return Ok(()),
@@ -103,8 +104,16 @@ pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complai
         hub: Some(OfHub { session, server_run: server.generation.clone(), adopted: server.adopted }),
     };
     let core = start.core(Clock::start(), signals)?;
+    if let Err(error) = bypass::watch(core.bypass_watch(), options.codex_home.clone(), home, session_id) {
+        core.notices.report(&format!("cannot look for what goes past the hub: {error}; on_bypass does not run"));
+    }
     let callers = Callers::new(&options.settings.trusted_cgroups(), Some(server.pid));
-    let mut hub = Hub::new(core, server, entrances, callers, replace);
+    let hub = Hub::new(core, server, entrances, callers, replace);
+    serve(hub, &options, &session_dir)
+}
+
+/// Serves until a signal comes, and starts the server again whenever it has ended.
+fn serve(mut hub: Hub, options: &HubOptions, session_dir: &Path) -> Result<(), HubError> {
     let mut back_off = BACK_OFF_MIN;
     loop {
         let began = hub.core.clock.elapsed();
@@ -129,7 +138,7 @@ pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complai
                 return Ok(());
             }
             back_off = (back_off * 2).min(BACK_OFF_MAX);
-            match restart(&options, &session_dir, &mut hub) {
+            match restart(options, session_dir, &mut hub) {
                 Ok(Some(server)) => {
                     hub.next_server(server);
                     break;

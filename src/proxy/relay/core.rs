@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use super::deciders::{self, CODEX, Use};
 use super::guard::{Checking, Guard};
+use super::hook_watch::{HookWatch, WatchSettings};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
 use super::program_check::ProgramChecker;
 use super::recorder::Recorder;
-use super::stalled::{StallSettings, StallWatch};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
 use crate::control::Published;
@@ -68,7 +68,8 @@ pub struct Core {
     /// The current settings.
     pub(super) settings: Settings,
     pub(super) hooks: Hooks,
-    pub(super) stalls: StallWatch,
+    pub(super) stalls: HookWatch,
+    pub(super) bypasses: HookWatch,
     pub(super) fragments: FragmentReader,
     pub(super) programs: ProgramChecker,
     pub(super) guard: Guard,
@@ -118,6 +119,7 @@ impl Core {
         self.hooks.on_pending.clone_from(&settings.on_pending.value);
         self.hooks.on_idle.clone_from(&settings.on_idle.value);
         self.stalls.configure(stall_settings(&settings));
+        self.bypasses.configure(bypass_settings(&settings));
         self.published.stalls_after(settings.stalled_after.value);
         self.guard.configure(&settings);
         let fragments = settings.assembly().fragments;
@@ -128,6 +130,11 @@ impl Core {
         let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
         self.settings = settings;
         self.handle(Input::Configured(Box::new(live)), effects);
+    }
+
+    /// The watch that runs `on_bypass`.
+    pub fn bypass_watch(&self) -> HookWatch {
+        self.bypasses.clone()
     }
 
     /// Whether the server's program may be started again. It waits a few seconds at most, so no server may run.
@@ -347,8 +354,12 @@ pub(super) fn fragment_reader(fragments: Vec<Fragment>, guard: &Guard) -> Fragme
     FragmentReader::new(fragments, guard.permit(deciders::fragment))
 }
 
-pub(super) fn stall_settings(settings: &Settings) -> StallSettings {
-    StallSettings { command: settings.on_stalled.value.clone(), after: settings.stalled_after.value }
+pub(super) fn bypass_settings(settings: &Settings) -> WatchSettings {
+    WatchSettings { command: settings.on_bypass.value.clone(), after: Duration::ZERO }
+}
+
+pub(super) fn stall_settings(settings: &Settings) -> WatchSettings {
+    WatchSettings { command: settings.on_stalled.value.clone(), after: settings.stalled_after.value }
 }
 
 /// The prefix of the ids of this run's own calls; the low 32 bits of a UUIDv7 are random.

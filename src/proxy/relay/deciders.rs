@@ -200,6 +200,7 @@ impl Deciders<'_> {
             ("on_pending", &settings.on_pending),
             ("on_idle", &settings.on_idle),
             ("on_stalled", &settings.on_stalled),
+            ("on_bypass", &settings.on_bypass),
             (CONTEXT_ENGINE, &settings.assembly.command),
         ] {
             add(name, setting.source == Source::File, PathPart::Command(setting.value.clone()));

@@ -13,9 +13,10 @@ use uuid::Uuid;
 
 use super::deciders;
 use super::guard::Guard;
+use super::hook_watch::HookWatch;
 use super::inbox::Outbox;
 use super::notices::Notices;
-use super::stalled::StallWatch;
+use super::stalled;
 use crate::api;
 use crate::capture::{Watch, Whose};
 use crate::config::{ContextScope, RetentionBounds, SessionName, resolved};
@@ -68,7 +69,7 @@ pub(super) struct Opening {
     pub(super) server_run: Option<String>,
     /// The server was started by another hub.
     pub(super) adopted: bool,
-    pub(super) stalls: StallWatch,
+    pub(super) stalls: HookWatch,
     pub(super) guard: Guard,
     pub(super) outbox: Outbox,
 }
@@ -234,7 +235,8 @@ impl Opening {
             IndexNotice::Recovered => outbox.post(Input::IndexRecovered),
         });
         let index = notices.started(Index::start(settings, marks, tell), "the index", "this run has no history")?;
-        let watched = self.stalls.start(index.clone(), session.journal_dir.clone(), session.id.clone());
+        let watched =
+            stalled::start(self.stalls.clone(), index.clone(), session.journal_dir.clone(), session.id.clone());
         notices.started(watched, "stalled turns", "on_stalled does not run");
         Some(index)
     }

@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::hooks::{HookRunner, named};
+use super::hook_watch::{HookWatch, WatchSettings};
+use super::hooks::named;
 use crate::history::{Activity, ThreadActivity, rfc3339_millis};
 use crate::index::Index;
 use crate::journal::{Position, end_of};
@@ -28,64 +28,20 @@ const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 /// Stack of the thread, in bytes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// The settings of the watch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct StallSettings {
-    /// The program and its arguments; empty without a hook.
-    pub(super) command: Vec<String>,
-    /// How long the turn must have been silent.
-    pub(super) after: Duration,
-}
-
-/// Watches the turns of a session.
-///
-/// *Locking.* The relay takes the lock only to change the settings, and the thread only to copy them.
-#[derive(Debug, Clone)]
-pub(super) struct StallWatch {
-    settings: Arc<(Mutex<StallSettings>, Condvar)>,
-    hooks: HookRunner,
-}
-
-impl StallWatch {
-    pub(super) fn new(settings: StallSettings, hooks: HookRunner) -> StallWatch {
-        StallWatch { settings: Arc::new((Mutex::new(settings), Condvar::new())), hooks }
-    }
-
-    /// Changes the settings.
-    pub(super) fn configure(&self, settings: StallSettings) {
-        *self.lock() = settings;
-        self.settings.1.notify_all();
-    }
-
-    /// Starts the thread for a session.
-    pub(super) fn start(&self, index: Index, journal_dir: PathBuf, session_id: String) -> io::Result<()> {
-        let watch = self.clone();
-        let mut silences = Silences::default();
-        let thread = std::thread::Builder::new().name("stalled".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || {
-            loop {
-                let settings = watch.next_settings(silences.pause());
-                for thread in silences.due(&index, &settings, || end_of(&journal_dir)) {
-                    let session_dir = journal_dir.parent().map(Path::to_owned);
-                    let thread = move || Some(named(thread, session_dir.as_deref()));
-                    watch.hooks.run("on_stalled", &settings.command, &session_id, thread);
-                }
+/// Starts the watch of a session.
+pub(super) fn start(watch: HookWatch, index: Index, journal_dir: PathBuf, session_id: String) -> io::Result<()> {
+    let mut silences = Silences::default();
+    let thread = std::thread::Builder::new().name("stalled".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(move || {
+        loop {
+            let settings = watch.next_settings(silences.pause());
+            for thread in silences.due(&index, &settings, || end_of(&journal_dir)) {
+                let session_dir = journal_dir.parent().map(Path::to_owned);
+                watch.run(&settings, &session_id, move || Some(named(thread, session_dir.as_deref())));
             }
-        })?;
-        Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, StallSettings> {
-        self.settings.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The settings after a pause; waits longer while there is no hook.
-    fn next_settings(&self, pause: Duration) -> StallSettings {
-        let changed = &self.settings.1;
-        let (settings, _) = changed.wait_timeout(self.lock(), pause).unwrap_or_else(PoisonError::into_inner);
-        let is_off = |settings: &mut StallSettings| settings.command.is_empty();
-        changed.wait_while(settings, is_off).unwrap_or_else(PoisonError::into_inner).clone()
-    }
+        }
+    })?;
+    Ok(())
 }
 
 /// A silence: the thread, and since when, in microseconds since the Unix epoch.
@@ -110,7 +66,7 @@ impl Silences {
     }
 
     /// The documents of the silences that have to be reported now.
-    fn due(&mut self, index: &Index, settings: &StallSettings, end: impl FnOnce() -> Option<Position>) -> Vec<Value> {
+    fn due(&mut self, index: &Index, settings: &WatchSettings, end: impl FnOnce() -> Option<Position>) -> Vec<Value> {
         let activity = index.activity();
         let now_us = now_us();
         let (session, _) = activity.session(now_us);

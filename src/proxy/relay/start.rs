@@ -1,6 +1,7 @@
 //! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
-use super::core::{engine, fragment_reader, stall_settings};
+use super::core::{bypass_settings, engine, fragment_reader, stall_settings};
+use super::hook_watch::HookWatch;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -25,7 +26,6 @@ use super::reload;
 use super::serve::Lifecycle;
 use super::server_environment::ServerEnvironment;
 use super::session::{Opening, RecordKept};
-use super::stalled::StallWatch;
 use crate::capture::Whose;
 use crate::config::{Complaint, ContextScope, Environment, Settings};
 use crate::control::Published;
@@ -175,7 +175,8 @@ impl Start<'_> {
         let codex = codex_path.clone().into();
         let guard = Guard::new(settings.clone(), environments, codex, Arc::clone(&published), outbox.clone());
         let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone(), guard.clone());
-        let stalls = StallWatch::new(stall_settings(settings), hooks.runner());
+        let stalls = HookWatch::new("on_stalled", stall_settings(settings), hooks.runner());
+        let bypasses = HookWatch::new("on_bypass", bypass_settings(settings), hooks.runner());
         let opening = Opening {
             home: settings.home.value.clone(),
             wanted: settings.session.value.clone(),
@@ -231,6 +232,7 @@ impl Start<'_> {
             reach_revision: 0,
             hooks,
             stalls,
+            bypasses,
         })
     }
 }

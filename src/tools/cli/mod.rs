@@ -149,7 +149,7 @@ Examples:
     /// Runs between `exec` and its command
     #[command(hide = true)]
     TerminalLeader(capture_tools::TerminalLeaderArguments),
-    /// Runs between a relay and a command of `on_pending`, `on_idle` or `on_stalled`
+    /// Runs between a relay and a command of `on_pending`, `on_idle`, `on_stalled` or `on_bypass`
     #[command(hide = true)]
     HookSupervisor(capture_tools::HookSupervisorArguments),
     /// Used by the packages

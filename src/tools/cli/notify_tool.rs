@@ -14,6 +14,7 @@ use crate::api::ThreadIdentityDocument;
 use crate::config::{Environment, Flags, Settings};
 use crate::engine::RequestType;
 use crate::history::{ThreadClient, ThreadIdentity};
+use crate::hub::bypass::Bypass;
 use crate::protocol::{Method, ThreadDescription};
 use crate::relay::{HookOutcome, HookTried, try_hook};
 use crate::store::Otherwise;
@@ -58,6 +59,8 @@ enum HookEvent {
     Idle,
     /// A turn has been silent for a long time
     Stalled,
+    /// A codex goes past the hub
+    Bypass,
 }
 
 impl HookEvent {
@@ -66,6 +69,7 @@ impl HookEvent {
             HookEvent::Pending => "on_pending",
             HookEvent::Idle => "on_idle",
             HookEvent::Stalled => "on_stalled",
+            HookEvent::Bypass => "on_bypass",
         }
     }
 
@@ -74,6 +78,7 @@ impl HookEvent {
             HookEvent::Pending => &settings.on_pending.value,
             HookEvent::Idle => &settings.on_idle.value,
             HookEvent::Stalled => &settings.on_stalled.value,
+            HookEvent::Bypass => &settings.on_bypass.value,
         }
     }
 
@@ -100,6 +105,18 @@ impl HookEvent {
             HookEvent::Idle => json!({ "thread_id": THREAD, "turn_id": TURN, "status": "completed", "error": null }),
             HookEvent::Stalled => {
                 json!({ "thread_id": THREAD, "turn_id": TURN, "stalled_since": AT, "silent_ms": 300_000 })
+            }
+            HookEvent::Bypass => {
+                return json!(Bypass {
+                    pid: 4711,
+                    terminal: Some("pts/3".to_owned()),
+                    folder: Some("/tmp/proj".into()),
+                    started_at: Some(AT.to_owned()),
+                    thread_ids: vec![THREAD.to_owned()],
+                    reason: "option",
+                    why: "with --no-daemon, codex runs a server of its own".to_owned(),
+                    remedy: "leave that out".to_owned(),
+                });
             }
         };
         let description = ThreadDescription {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::super::hub_tool::{Fault, Hub, Status};
+use super::super::hub_tool::{Fault, Hub, Status, bypass_line, bypasses};
 use super::super::screen::counted;
 use super::super::select_session;
 use super::super::wrap::{self, Look};
@@ -18,6 +18,7 @@ use crate::api::{self, ClientDocument, SessionDocument};
 use crate::config::{Environment, ServerChoice, Settings};
 use crate::control::client;
 use crate::engine::OWN_NAME;
+use crate::hub::bypass::Bypass;
 use crate::hub::sockets::{Answerer, answerer, default_socket};
 use crate::hub::{self, Front};
 use crate::os::processes::ProcessIdentity;
@@ -77,7 +78,7 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
     }
     checks.extend(others.iter().map(|fault| broken(HUB, fault)));
     if hub.is_some() || answers || ground.is_wanted() {
-        checks.extend(ground.bypasses());
+        checks.extend(ground.bypasses(bypasses(hub.map(|found| Hub { found: found.clone() }).as_ref(), environment)));
     }
 }
 
@@ -161,7 +162,7 @@ impl Ground<'_> {
     }
 
     /// The clients that have a server of their own beside the shared one.
-    fn bypasses(&self) -> Vec<Check> {
+    fn bypasses(&self, unrecorded: Vec<Bypass>) -> Vec<Check> {
         let is_shared = self.settings.server.value == ServerChoice::Shared;
         let wraps = self.wraps.iter().filter_map(|look| match look {
             Look::AsMade(made) if !made.is_shared && !is_shared => Some(Check::note(
@@ -193,8 +194,13 @@ impl Ground<'_> {
                 "restart them to join the hub; one with options such as `-c` always has its own server",
             ));
         }
+        let unrecorded = unrecorded.iter().take(NAMED_MAX);
+        checks.extend(unrecorded.map(|bypass| {
+            let found = format!("no record has the threads of {}", bypass_line(bypass, None));
+            Check::note(BYPASS, found, &*bypass.remedy)
+        }));
         if checks.is_empty() {
-            checks.push(Check::ok(BYPASS, "no client that codex-shim knows of has a server of its own"));
+            checks.push(Check::ok(BYPASS, "no client has a server of its own"));
         }
         checks
     }

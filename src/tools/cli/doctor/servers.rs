@@ -4,8 +4,6 @@
 //! hub, in whatever home that is; it is never to be killed, nor is anything above it.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::Check;
@@ -131,7 +129,7 @@ fn table() -> Option<HashMap<u32, Process>> {
         let has_our_name = |program: &std::path::Path| {
             program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("codex-shim"))
         };
-        let environment = environment(&processes::environment(pid).unwrap_or_default());
+        let environment = Environment::of_variables(&processes::environment(pid).unwrap_or_default());
         let arguments = processes::arguments(pid).unwrap_or_default();
         let process = Process {
             parent,
@@ -145,20 +143,6 @@ fn table() -> Option<HashMap<u32, Process>> {
         found.insert(pid, process);
     }
     Some(found)
-}
-
-/// The environment of a process. Source: `proc(5)`.
-fn environment(variables: &[u8]) -> Environment {
-    let variables: HashMap<OsString, OsString> = variables
-        .split(|byte| *byte == 0)
-        .filter_map(|variable| {
-            let end = variable.iter().position(|byte| *byte == b'=')?;
-            let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
-            Some((text(&variable[..end]), text(&variable[end + 1..])))
-        })
-        .collect();
-    // Ours are not those of that process: a home that it does not name is not known.
-    Environment::of(move |name| variables.get(OsStr::new(name)).cloned())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueHint};
 
-pub(super) use self::status::{Fault, Status};
+pub(super) use self::status::{Fault, Status, bypass_line, bypasses};
 use self::status::{StatusArguments, run_status};
 use super::screen::{self, counted};
 use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, offline, relay_tools, say, select_session};

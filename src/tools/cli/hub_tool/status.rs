@@ -16,8 +16,10 @@ use crate::api::{ConnectionDocument, ServerDocument, SessionDocument, State, Thr
 use crate::config::{Environment, SessionName};
 use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::history::rfc3339_millis;
+use crate::hub::bypass::{self, Bypass};
 use crate::hub::sockets::{Answerer, answerer, default_socket, own_socket};
 use crate::hub::{self, process};
+use crate::os::processes;
 use crate::os::sockets::connect;
 use crate::socket::{self, LOOK_EVERY, Peer};
 
@@ -170,6 +172,8 @@ pub(in crate::cli) struct Status {
     sockets: Vec<PathBuf>,
     /// Why its control socket does not answer.
     silent: Option<String>,
+    /// The codex processes with threads that are not behind codex-shim.
+    bypasses: Vec<Bypass>,
     /// All faults, also that it does not answer.
     pub(in crate::cli) faults: Vec<Fault>,
 }
@@ -206,9 +210,24 @@ impl Status {
             server,
             sockets,
             silent,
+            bypasses: bypasses(Some(hub), environment),
             faults,
         }
     }
+}
+
+/// What goes past a hub, or past none.
+pub(in crate::cli) fn bypasses(hub: Option<&Hub>, environment: &Environment) -> Vec<Bypass> {
+    let Some(home) = environment.shim_home().value else { return Vec::new() };
+    let since = hub.and_then(Hub::pid).and_then(processes::started_unix_s);
+    bypass::found(&environment.codex_home_resolved(), &home, since)
+}
+
+/// A process that goes past the hub, in a line, and why.
+pub(in crate::cli) fn bypass_line(bypass: &Bypass, since: Option<String>) -> String {
+    let folder = bypass.folder.as_ref().map(|folder| format!("in {}", folder.display()));
+    let parts = [Some(format!("pid {}", bypass.pid)), bypass.terminal.clone(), folder, since];
+    format!("{}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "), bypass.why)
 }
 
 /// How long the control socket of a hub that runs may be missing: at its start, or until it is bound again.
@@ -285,6 +304,7 @@ impl Status {
             "outdated": self.outdated,
             "sockets": self.sockets,
             "connections": self.connections,
+            "bypasses": self.bypasses,
             "fault": self.silent,
             "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
@@ -321,6 +341,11 @@ impl Status {
         rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
         let connections = self.connections.len() as u64;
         rows.push(("clients", counted(connections, "connection", "connections").unwrap_or_else(|| "none".to_owned())));
+        for (at, bypass) in self.bypasses.iter().enumerate() {
+            let since = bypass.started_at.as_ref().and_then(|at| clock.age(at)).map(|since| format!("for {since}"));
+            let line = format!("{}; {}", bypass_line(bypass, since), bypass.remedy);
+            rows.push((if at == 0 { "past it" } else { "" }, line));
+        }
         let verdict: Vec<String> = verdict.lines().map(|line| to.paint(tone, &screen::plain(line))).collect();
         let mut text = format!("{}\n\n", verdict.join("\n"));
         for (label, value) in rows {

@@ -1,0 +1,60 @@
+//! A hook that a thread of its own runs when it sees what the hook is about. Without the hook the thread sleeps.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::hooks::HookRunner;
+
+/// The settings of a watch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WatchSettings {
+    /// The program and its arguments; empty without a hook.
+    pub(super) command: Vec<String>,
+    /// How long something must have lasted, if that matters.
+    pub(super) after: Duration,
+}
+
+/// Whoever has a copy can change the settings of the thread that watches.
+///
+/// *Locking.* The relay takes the lock only to change the settings, and the thread only to copy them.
+#[derive(Debug, Clone)]
+pub struct HookWatch {
+    name: &'static str,
+    settings: Arc<(Mutex<WatchSettings>, Condvar)>,
+    hooks: HookRunner,
+}
+
+impl HookWatch {
+    /// The watch of the hook of this name.
+    pub(super) fn new(name: &'static str, settings: WatchSettings, hooks: HookRunner) -> HookWatch {
+        HookWatch { name, settings: Arc::new((Mutex::new(settings), Condvar::new())), hooks }
+    }
+
+    /// Changes the settings.
+    pub(super) fn configure(&self, settings: WatchSettings) {
+        *self.lock() = settings;
+        self.settings.1.notify_all();
+    }
+
+    /// The settings after a pause; waits longer while there is no hook.
+    pub fn next_settings(&self, pause: Duration) -> WatchSettings {
+        let changed = &self.settings.1;
+        let (settings, _) = changed.wait_timeout(self.lock(), pause).unwrap_or_else(PoisonError::into_inner);
+        let is_off = |settings: &mut WatchSettings| settings.command.is_empty();
+        changed.wait_while(settings, is_off).unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs the hook.
+    pub fn run(
+        &self,
+        settings: &WatchSettings,
+        session_id: &str,
+        input: impl FnOnce() -> Option<String> + Send + 'static,
+    ) {
+        self.hooks.run(self.name, &settings.command, session_id, input);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, WatchSettings> {
+        self.settings.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
