@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::history::{Historian, now_us};
 use super::places::Places;
 use super::published::{Published, Rare};
-use super::warned::Warned;
+use super::request_members::Warnings;
 use super::{calls, context, history, requests, stream};
 use crate::api::{
     ActionsQuery, EventsQuery, IndexDocument, JournalDocument, Parameters, ReviewsQuery, SessionDocument,
@@ -243,7 +243,7 @@ pub(super) struct AppState {
     pub(super) ledger: Option<Ledger>,
     /// `None` if nothing is recorded.
     pub(super) historian: Option<Historian>,
-    pub(super) warned: Warned,
+    pub(super) warnings: Warnings,
     pub(super) ask: Ask,
     /// Path of the socket, links resolved.
     pub(super) socket: PathBuf,
@@ -304,8 +304,8 @@ impl AppState {
         let Stores { ledger, index } = stores;
         let historian = index.map(|index| Historian::new(index, &info));
         let (places, calls) = (Arc::default(), Semaphore::new(CALLS_MAX));
-        let warned = Warned::default();
-        AppState { info, published, ledger, historian, warned, ask, socket, places, calls }
+        let warnings = Warnings::default();
+        AppState { info, published, ledger, historian, warnings, ask, socket, places, calls }
     }
 
     /// Calls the server through the relay, which may have to start it first: both take `wait_max` at most. Beyond [`CALLS_MAX`]
