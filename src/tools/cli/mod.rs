@@ -229,7 +229,7 @@ Examples:
 }
 
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: &[(&str, &[&str])] = &[
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
     (
         "Answer and talk",
