@@ -38,10 +38,10 @@
 //! # Rooms
 //!
 //! The code is in four packages. Each is a folder of `src` and imports only those before it: `core ← proxy ← access ← tools`. A package
-//! consists of rooms, which import one way too: `wire ← os ← protocol ← secrets ← engine ← files ← journal ← text ← history ← api ←
-//! requests ← store ← index ← keeping ← driver ← control ← {capture, replay, context_engine} ← relay ← hub ← sessions ← fleet ← tui ← web ← cli`,
-//! with `socket` and then `websocket` beside `files` and `config` beside `history`. `docs/contributing.md` has the words of the code, and
-//! recipes for a setting, a query, a member of a document, a kind of entry, a request and a secret. To change a rule, go to:
+//! consists of rooms, which import one way too: each only those before it in the table, which `tests/it/tidy.rs` reads and checks. Tests
+//! through the binary are in `tests/it`, and use the rooms through `testing.rs`; `fixtures/golden` has the output that they compare.
+//! `docs/contributing.md` has the words of the code, and recipes for a setting, a tool, a query, a member of a document, a kind of entry, a
+//! call of the system, a secret and a request. To change a rule, go to:
 //!
 //! | package | room | its rules |
 //! |---|---|---|
@@ -63,7 +63,7 @@
 //! | core | `index` | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention; the answers to queries about it |
 //! | core | `keeping` | deletion and redaction in stored sessions on the user's request |
 //! | proxy | `driver` (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
-//! | proxy | `control` | the relay's control socket: its place, access and endpoints; its client; warnings in the rows of requests; the display of times |
+//! | proxy | `control` | the relay's control socket: its place, access and endpoints, listed in `routes.rs`; its client; warnings in the rows of requests; the display of times |
 //! | proxy | `capture` | commands in the user's terminal: a terminal of ours, shell hooks, followed events |
 //! | proxy | `replay` | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
 //! | proxy | `context_engine` | start, calls, order of calls and end of the user's context engine; reading of fragments |
@@ -82,7 +82,7 @@
 //!
 //! # Invariants, stated by absence
 //!
-//! - `wire`, `protocol`, `secrets`, `engine`, `driver`, `text`, `history`, `api` and `requests` know no file, socket, thread, process, environment or clock.
+//! - The pure rooms know no file, socket, thread, process, environment or clock.
 //! - Nothing owed to one attached client ever reaches the next: no queue, no half of a line, and no answer to a call,
 //!   unless the next client reuses the id of a call in progress.
 //! - The relay never writes anything but server bytes to stdout, and never waits for a disk's fsync, a human or a

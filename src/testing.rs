@@ -10,7 +10,7 @@ pub mod capture {
 
 pub mod config {
     pub use crate::config::{
-        ContextScope, Environment, Flags, RetentionBounds, SETTING_VARIABLES, Settings, parse_duration,
+        ContextScope, Environment, Flags, RetentionBounds, Settings, parse_duration, setting_variables,
     };
 }
 

@@ -1,10 +1,11 @@
 //! The documentation: its examples, run as they stand, its links, its pictures, and the size of the README.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use codex_shim::testing::config::{SETTING_VARIABLES, parse_duration};
+use codex_shim::testing::config::{parse_duration, setting_variables};
 use codex_shim::testing::control::client;
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr as _;
@@ -272,28 +273,30 @@ fn documented_settings_are_those_of_the_program() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
     let page = std::fs::read_to_string(page).expect("it is there");
     let mut shim = Home::new().shim(&["config", "--json"]);
-    for name in SETTING_VARIABLES {
+    for name in setting_variables() {
         shim.env_remove(name);
     }
     let output = shim.output().expect("it runs");
     let mut settings: Value = serde_json::from_slice(&output.stdout).expect("one document");
     let settings = settings.as_object_mut().expect("an object");
     settings.remove("home");
-    let mut variables: Vec<&str> = SETTING_VARIABLES.to_vec();
-    let rows = page.lines().filter(|line| line.starts_with("| `") || line.starts_with("| | `CODEX_SHIM_"));
-    for row in rows.filter(|row| row.matches('|').count() >= 6) {
+    let mut variables = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() >= 6) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        variables.retain(|variable| !cells[2].contains(&format!("`{variable}`")));
         let name = cells[1].trim_matches(['`', '[', ']']);
-        if name.is_empty() {
-            continue;
-        }
         let setting = settings.remove(name).unwrap_or_else(|| panic!("{name} is not a setting"));
         if cells[4].starts_with('`') && !cells[4].contains(';') {
             assert!(is_documented(&setting["value"], cells[4]), "{name}: {setting} and {}", cells[4]);
         }
+        if !cells[1].contains("[[") {
+            let variable = name.trim_end_matches(".command").replace('.', "_").to_uppercase();
+            let variable = format!("CODEX_SHIM_{variable}");
+            assert!(cells[2].starts_with(&format!("`{variable}`")), "{name}: {variable}");
+            variables.insert(variable);
+        }
     }
-    assert!(settings.is_empty() && variables.is_empty(), "not in the page: {settings:?} {variables:?}");
+    assert!(settings.is_empty(), "not in the page: {settings:?}");
+    assert_eq!(variables, setting_variables().map(str::to_owned).collect());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::support::history::{EVENTS, Stream};
 use crate::support::shim::Home;
 
 /// The files, and nothing else is in the folder.
-pub const FILES: [&str; 10] = [
+pub const FILES: &[&str] = &[
     "fleet",
     "hub",
     "live-tools",

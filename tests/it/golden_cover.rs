@@ -17,15 +17,24 @@ fn entries() -> Vec<String> {
     entries.collect()
 }
 
-/// Method and path of each route in the sources of a room.
+/// Method and path of each route in the sources of a room. That of a query is in `query!`.
 fn routes(room: &str) -> Vec<(String, String)> {
-    let route = Regex::new(r#"(?s)\.route\(\s*"([^"]+)",\s*(.*?)\)\s*(?:\n|$)"#).expect("BUG: it is valid");
+    let route =
+        Regex::new(r#"(?s)\.route\(\s*(?:"([^"]+)"|(\w+)::ROUTE),\s*(.*?)\)\s*(?:\n|$)"#).expect("BUG: it is valid");
     let method = Regex::new(r"\b(get|post|delete|put)\(").expect("BUG: it is valid");
+    let query = Regex::new(r#"(?m)^    (\w+) -> .* = "([^"]+)""#).expect("BUG: it is valid");
+    let sources = crate::tidy::sources();
+    let of_query = |name: &str| {
+        let mut queries = sources.iter().flat_map(|(_, text)| query.captures_iter(text));
+        let found = queries.find(|query| query[1] == *name).unwrap_or_else(|| panic!("no query {name}"));
+        format!("/sessions/{{id}}/{}", &found[2])
+    };
     let mut routes = Vec::new();
-    for (_, text) in crate::tidy::sources().into_iter().filter(|(path, _)| path.starts_with(room)) {
-        for found in route.captures_iter(&text) {
-            let methods = method.captures_iter(&found[2]).map(|method| method[1].to_uppercase());
-            routes.extend(methods.map(|method| (method, found[1].to_owned())));
+    for (_, text) in sources.iter().filter(|(path, _)| path.starts_with(room)) {
+        for found in route.captures_iter(text) {
+            let path = found.get(1).map_or_else(|| of_query(&found[2]), |path| path.as_str().to_owned());
+            let methods = method.captures_iter(&found[3]).map(|method| method[1].to_uppercase());
+            routes.extend(methods.map(|method| (method, path.clone())));
         }
     }
     routes

@@ -46,7 +46,7 @@ use Scanner::{Gitleaks, Kingfisher, Secretlint, Semgrep, TruffleHog};
 
 /// Kinds that vendors have introduced or given a mark in recent years, and others with a fixed mark.
 #[rustfmt::skip]
-pub const KEY_FORMS: [KeyForm; 157] = [
+pub const KEY_FORMS: &[KeyForm] = &[
     of("NETLIFY_TOKEN", "nfp_{w36}", "Netlify", Vendor("answers.netlify.com, change to the format of tokens")),
     of("NETLIFY_CLI", "nfc_{w36}", "Netlify", Vendor("answers.netlify.com, change to the format of tokens")),
     of("HEROKU_KEY", "HRKU-AA{w58}", "Heroku", Scanners(&[Gitleaks, TruffleHog, Semgrep])),

@@ -427,8 +427,8 @@ fn a_tape_may_come_through_a_fifo() {
 
 // Relays that do not answer.
 
-/// Every tool that calls a relay, and whether it fails without an answer.
-const ASKING: [(&[&str], bool); 23] = [
+/// Tools that call a relay, and whether each fails without an answer.
+const ASKING: &[(&[&str], bool)] = &[
     (&["sessions"], false),
     (&["children"], false),
     (&["exec", "--", "true"], false),
@@ -456,11 +456,12 @@ const ASKING: [(&[&str], bool); 23] = [
 
 /// Runs all of [`ASKING`] at once; each must end and name the session, the process and the remedy.
 fn all_give_up(home: &Home, pid: u32) {
-    let begun = ASKING.map(|(args, fails)| {
+    let begin = |(args, fails): &(&'static [&'static str], bool)| {
         let mut command = home.shim(args);
         command.current_dir(home.beside()).stdin(Stdio::null());
-        (args, fails, command.spawn().expect("it starts"))
-    });
+        (*args, *fails, command.spawn().expect("it starts"))
+    };
+    let begun: Vec<_> = ASKING.iter().map(begin).collect();
     for (args, fails, child) in begun {
         let output = ends(child, &format!("{args:?}"));
         let said = text(&output.stderr) + &text(&output.stdout);

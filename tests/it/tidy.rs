@@ -4,64 +4,39 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
+
 /// The packages below `src`, in import order: the folder of each holds some rooms.
 const PACKAGES: [&str; 4] = ["core", "proxy", "access", "tools"];
 
-/// Rooms in import order: each may import only the ones before it.
-const ROOMS: [&str; 30] = [
-    "wire",
-    "os",
-    "protocol",
-    "secrets",
-    "engine",
-    "files",
-    "socket",
-    "websocket",
-    "journal",
-    "text",
-    "config",
-    "history",
-    "api",
-    "requests",
-    "store",
-    "index",
-    "keeping",
-    "driver",
-    "control",
-    "capture",
-    "replay",
-    "context_engine",
-    "relay",
-    "hub",
-    "sessions",
-    "fleet",
-    "tui",
-    "web",
-    "cli",
-    "testing",
-];
+/// A row of the table of rooms in `src/lib.rs`.
+struct Room {
+    package: String,
+    name: String,
+    /// The parts that have access to files, clock, environment or processes; `None` if any part may.
+    impure: Option<Vec<PathBuf>>,
+}
 
-/// Rooms without access to files, clock, environment or processes.
-const PURE: [&str; 9] = ["wire", "protocol", "secrets", "engine", "driver", "text", "history", "api", "requests"];
-
-/// Rooms that are pure but for these parts.
-const PURE_BUT: [(&str, &[&str]); 2] = [
-    (
-        "sessions",
-        &[
-            "sessions/at_once.rs",
-            "sessions/poller.rs",
-            "sessions/reader",
-            "sessions/selection.rs",
-            "sessions/source.rs",
-            "sessions/stopped.rs",
-        ],
-    ),
-    ("tui", &["tui/run.rs", "tui/terminal.rs", "tui/tests"]),
-];
+/// The rooms in import order: each may import only the ones before it.
+fn rooms() -> Vec<Room> {
+    let table = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lib.rs")).expect("it is UTF-8");
+    let row = Regex::new(r"(?m)^//! \| (\w+) \| `(\w+)`( \(pure\))?.*? \| (.*) \|$").expect("BUG: it is valid");
+    let part = Regex::new(r"`(\w+)`").expect("BUG: it is valid");
+    let rooms = row.captures_iter(&table).map(|row| {
+        let name = row[2].to_owned();
+        let parts = row[4].split_once("pure except ").map(|(_, parts)| {
+            let parts = part.captures_iter(parts).map(|part| Path::new(&name).join(&part[1]));
+            parts.flat_map(|part| [part.with_extension("rs"), part]).collect()
+        });
+        Room { package: row[1].to_owned(), impure: parts.or(row.get(3).map(|_| Vec::new())), name }
+    });
+    let rooms: Vec<Room> = rooms.collect();
+    assert!(rooms.len() > 25 && rooms.iter().filter(|room| room.impure.is_some()).count() > 10, "src/lib.rs");
+    rooms
+}
 
 /// Names that no pure room contains.
-const IMPURE: [&str; 10] = [
+const IMPURE: &[&str] = &[
     "crate::os",
     "std::fs",
     "std::net",
@@ -106,15 +81,17 @@ pub fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
-/// Each room is in one package, and no package has a room of one before it: cargo lets none of them import a later one.
+/// Each room is in the package that the table says, and no package has a room of one before it: cargo lets none of them import a later
+/// one.
 #[test]
 fn packages_follow_each_other_as_their_rooms_do() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let is_in = |package: &&str, room: &str| {
-        root.join(package).join(room).is_dir() || root.join(package).join(format!("{room}.rs")).is_file()
-    };
-    let package_of = |room: &&str| PACKAGES.iter().position(|package| is_in(package, room));
-    let packages: Vec<Option<usize>> = ROOMS.iter().filter(|room| **room != "testing").map(package_of).collect();
+    let mut packages = Vec::new();
+    for Room { package, name, .. } in rooms() {
+        let folder = root.join(&package);
+        assert!(folder.join(&name).is_dir() || folder.join(format!("{name}.rs")).is_file(), "{package}: no `{name}`");
+        packages.push(PACKAGES.iter().position(|other| *other == package));
+    }
     assert!(packages.iter().all(Option::is_some) && packages.is_sorted(), "{packages:?}");
 }
 
@@ -133,14 +110,16 @@ fn room_of(path: &Path) -> String {
 
 #[test]
 fn imports_run_one_way() {
+    // The package in the root uses all of them.
+    let rooms: Vec<String> = rooms().into_iter().map(|room| room.name).chain(["testing".to_owned()]).collect();
     for (path, text) in sources() {
         let room = room_of(&path);
-        let Some(own) = ROOMS.iter().position(|name| *name == room) else {
-            assert!(matches!(room.as_str(), "lib" | "main"), "{}: a room that is not in the list", path.display());
+        let Some(own) = rooms.iter().position(|name| *name == room) else {
+            assert!(matches!(room.as_str(), "lib" | "main"), "{}: a room that is not in src/lib.rs", path.display());
             continue;
         };
         for line in without_tests(&text).lines().filter(|line| !line.trim_start().starts_with("//")) {
-            for (index, other) in ROOMS.iter().enumerate().filter(|(index, _)| *index > own) {
+            for (index, other) in rooms.iter().enumerate().filter(|(index, _)| *index > own) {
                 // One name may be the beginning of another.
                 let name = format!("crate::{other}");
                 let imports = line.split(&name).skip(1);
@@ -154,11 +133,11 @@ fn imports_run_one_way() {
 
 #[test]
 fn pure_rooms_are_pure() {
+    let rooms = rooms();
     let is_pure = |path: &Path| {
         let room = room_of(path);
-        let is_part = |impure: &&str| path.starts_with(impure);
-        let is_pure_part = |(name, impure): &(&str, &[&str])| *name == room && !impure.iter().any(is_part);
-        PURE.contains(&room.as_str()) || PURE_BUT.iter().any(is_pure_part)
+        let impure = rooms.iter().find(|other| other.name == room).and_then(|room| room.impure.as_ref());
+        impure.is_some_and(|impure| !impure.iter().any(|part| path.starts_with(part))) && !is_for_tests(path)
     };
     for (path, text) in sources().iter().filter(|(path, _)| is_pure(path)) {
         let code = without_tests(text);
@@ -209,7 +188,7 @@ fn files_and_functions_are_of_a_size_to_be_read() {
 
 /// Calls that open or create a file and may follow links, wait for a FIFO, or leave the mode to the umask; and those of `os`, which
 /// does not know where the home is.
-const OPENING: [&str; 18] = [
+const OPENING: &[&str] = &[
     "File::open",
     "File::create",
     "File::options",
@@ -231,7 +210,7 @@ const OPENING: [&str; 18] = [
 ];
 
 /// Files that may use them because their targets are not below the home, the reason, and the number of calls.
-const OPENS: [(&str, &str, usize); 12] = [
+const OPENS: &[(&str, &str, usize)] = &[
     ("files/mod.rs", "this is where it is done", 7),
     ("store/database.rs", "connects to what `files` has checked", 2),
     ("index/query.rs", "the same", 1),
@@ -296,7 +275,7 @@ fn properties_that_are_fuzzed_exist() {
     let sources: Vec<String> =
         sources().into_iter().map(|(_, text)| text).filter(|text| text.contains("proptest!")).collect();
     for word in words {
-        let name = regex::Regex::new(&format!(r"fn \w*{word}\w*\(")).expect("BUG: it is valid");
+        let name = Regex::new(&format!(r"fn \w*{word}\w*\(")).expect("BUG: it is valid");
         assert!(sources.iter().any(|text| name.is_match(text)), "no property is called {word}");
     }
 }
@@ -311,7 +290,7 @@ fn every_file_says_what_it_is() {
 /// The names in the table of methods.
 fn method_names(sources: &[(PathBuf, String)]) -> Vec<String> {
     let (_, table) = sources.iter().find(|(path, _)| path == Path::new("protocol/method.rs")).expect("it is there");
-    let row = regex::Regex::new(r#"(?m)^    \w+ = "([^"]+)""#).expect("BUG: it is valid");
+    let row = Regex::new(r#"(?m)^    \w+ = "([^"]+)""#).expect("BUG: it is valid");
     row.captures_iter(table).map(|row| row[1].to_owned()).collect()
 }
 
@@ -350,9 +329,8 @@ const OF_THE_SOURCES: [&str; 4] = ["docs/", "README", "CHANGELOG", "fixtures/"];
 
 /// The string literals of a source, each with its line, without those that name a file to include.
 fn literals(text: &str) -> Vec<(usize, &str)> {
-    let token = regex::Regex::new(
-        r##"(?s)//[^\n]*|/\*.*?\*/|'(?:\\.[^']*|[^\\'\n])'|r#"(.*?)"#|r"([^"]*)"|"((?:\\.|[^"\\])*)""##,
-    );
+    let token =
+        Regex::new(r##"(?s)//[^\n]*|/\*.*?\*/|'(?:\\.[^']*|[^\\'\n])'|r#"(.*?)"#|r"([^"]*)"|"((?:\\.|[^"\\])*)""##);
     let token = token.expect("BUG: it is valid");
     let found = token.captures_iter(text).filter_map(|found| {
         let literal = (1..=3).find_map(|group| found.get(group))?;

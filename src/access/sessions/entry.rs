@@ -56,54 +56,51 @@ impl Key {
     }
 }
 
-/// The kind of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    User,
+/// Declares the kinds of entries, each with its label on the screen. The page has the same names.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident = $label:literal,)*) => {
+        /// The kind of an entry.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind { $($(#[$doc])* $kind,)* }
+
+        impl Kind {
+            /// All kinds, in order.
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
+
+            /// The label on the screen.
+            pub fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $label,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    User = "you",
     /// A message of the model.
-    Assistant,
+    Assistant = "codex",
     /// The model's reasoning.
-    Reasoning,
+    Reasoning = "thinks",
     /// The model's plan.
-    Plan,
-    Command,
-    Change,
+    Plan = "plan",
+    Command = "runs",
+    Change = "edits",
     /// The combined changes of a turn.
-    Diff,
-    Tool,
-    Request,
+    Diff = "diff",
+    Tool = "tool",
+    Request = "asks",
     /// Codex's own reviewer decides on an action.
-    Review,
+    Review = "review",
     /// A turn or a compaction has ended.
-    Status,
-    Error,
+    Status = "turn",
+    Error = "error",
     /// A gap in the recording.
-    Gap,
+    Gap = "gap",
     /// The start of a run of the server.
-    Run,
+    Run = "server",
 }
 
 impl Kind {
-    /// The label on the screen.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::User => "you",
-            Kind::Assistant => "codex",
-            Kind::Reasoning => "thinks",
-            Kind::Plan => "plan",
-            Kind::Command => "runs",
-            Kind::Change => "edits",
-            Kind::Diff => "diff",
-            Kind::Tool => "tool",
-            Kind::Request => "asks",
-            Kind::Review => "review",
-            Kind::Status => "turn",
-            Kind::Error => "error",
-            Kind::Gap => "gap",
-            Kind::Run => "server",
-        }
-    }
-
     /// The part of a long text to keep: the end of output, and the end of a message in progress.
     pub fn keeps(self, stage: Stage) -> Keeps {
         let is_output = matches!(self, Kind::Command | Kind::Tool);

@@ -10,8 +10,7 @@
 //! *A stopped session.* The tools reach a session through the [`door`]: they ask its relay if one runs, and else read its files
 //! ([`stopped`]).
 //!
-//! *Purity.* Everything is pure except `reader` without `stretch`, `poller`, [`at_once`], [`inbox`], [`selection`], [`source`] and
-//! [`stopped`].
+//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`inbox`], [`selection`], [`source`] and [`stopped`].
 
 pub mod ask;
 mod at_once;

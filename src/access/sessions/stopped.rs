@@ -18,7 +18,7 @@ use crate::api::{
 };
 use crate::capture::notify_started;
 use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, Unanswered};
-use crate::control::{identify_offline, with_warnings};
+use crate::control::{add_computed_members, identify_offline};
 use crate::files::{Folder, Refused};
 use crate::history::{Activity, SessionActivity, rfc3339_millis};
 use crate::index::{
@@ -172,7 +172,7 @@ fn identify(session: &Found, rows: &mut [Request]) {
     if session.dir.join(HISTORY_FILE).exists() {
         identify_offline(&history_of(session), rows);
     }
-    with_warnings(rows);
+    add_computed_members(rows);
 }
 
 /// Removes waiting commands, through the relay if one is running. Returns how many still wait, and how many were removed; the relay

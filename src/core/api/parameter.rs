@@ -36,6 +36,11 @@ macro_rules! query {
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct $name { $($($(#[$about])* pub $member: Option<$type>,)*)? }
 
+        impl $name {
+            /// The path of its route.
+            pub const ROUTE: &str = concat!("/sessions/{id}/", $path);
+        }
+
         impl $crate::api::Query for $name {
             type Document = $document;
 

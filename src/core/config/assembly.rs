@@ -6,23 +6,10 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::kind::{list, quoted};
-use super::sources::{Sources, article, parse_count};
-use super::{Complaint, Setting, SettingName, SettingRow, Source, name};
-use crate::engine::{AssemblySettings, ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
-
-/// The variables of these settings.
-pub(super) const VARIABLES: [&str; 4] = [
-    "CODEX_SHIM_CONTEXT_ENGINE",
-    "CODEX_SHIM_CONTEXT_ENGINE_DEADLINE_MS",
-    "CODEX_SHIM_CONTEXT_ENGINE_TOKEN_BUDGET",
-    "CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX",
-];
-
-const COMMAND: SettingName = name("context_engine.command", VARIABLES[0], "");
-const DEADLINE_MS: SettingName = name("context_engine.deadline_ms", VARIABLES[1], "");
-const TOKEN_BUDGET: SettingName = name("context_engine.token_budget", VARIABLES[2], "");
-const PROJECTION_CHARS_MAX: SettingName = name("context_engine.projection_chars_max", VARIABLES[3], "");
+use super::kind::{bounded, command, list, optional_count, quoted};
+use super::sources::{Sources, article};
+use super::{Complaint, Setting, SettingRow, Source, section};
+use crate::engine::{ContextEngineSettings, Fragment, FragmentRole, FragmentSource, FragmentThreads};
 
 const DEFAULT_DEADLINE_MS: usize = 2_000;
 const DEFAULT_PROJECTION_CHARS_MAX: usize = 24_000;
@@ -67,88 +54,38 @@ const RESERVED_NAMES: [&str; 20] = [
 
 const MEMBERS: [&str; 7] = ["name", "role", "command", "file", "text", "threads", "bytes_max"];
 
-/// The configured values.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AssemblyChoice {
-    /// The context engine: a program and its arguments; empty without an engine.
-    pub command: Setting<Vec<String>>,
-    /// How long lines of a thread wait for it, in milliseconds.
-    pub deadline_ms: Setting<usize>,
-    /// The token budget that the engine gets.
-    pub token_budget: Setting<Option<usize>>,
-    /// Limit of the projection, in characters.
-    pub projection_chars_max: Setting<usize>,
-    /// The fragments, in the order of the file.
-    pub fragments: Setting<Vec<Fragment>>,
+section! {
+    pub struct ContextEngineChoice of "context_engine", such as "command = [\"PROGRAM\"]" {
+        /// A program and its arguments; empty without an engine.
+        command: Vec<String> = command(), "CODEX_SHIM_CONTEXT_ENGINE";
+        /// How long lines of a thread wait for it, in milliseconds.
+        deadline_ms: usize = bounded::<1, DEADLINE_MS_MAX>(DEFAULT_DEADLINE_MS), "CODEX_SHIM_CONTEXT_ENGINE_DEADLINE_MS";
+        /// The token budget that the engine gets.
+        token_budget: Option<usize> = optional_count(), "CODEX_SHIM_CONTEXT_ENGINE_TOKEN_BUDGET";
+        /// Limit of the projection, in characters.
+        projection_chars_max: usize = bounded::<0, CHARS_MAX>(DEFAULT_PROJECTION_CHARS_MAX), "CODEX_SHIM_CONTEXT_ENGINE_PROJECTION_CHARS_MAX";
+    }
 }
 
-impl AssemblyChoice {
-    pub(super) fn resolve(sources: &mut Sources<'_>) -> AssemblyChoice {
-        match sources.file.remove("context_engine") {
-            Some(Value::Table(table)) => {
-                let named = table.into_iter().map(|(name, value)| (format!("context_engine.{name}"), value));
-                sources.file.extend(named);
-            }
-            Some(other) => {
-                let remedy = "use a table: `[context_engine]` and in it `command = [\"PROGRAM\"]`; ";
-                sources.refuse("context_engine", &other, remedy);
-            }
-            None => {}
-        }
-        let fragments = fragments(sources);
-        let bounded = |min: usize, max: usize| {
-            move |text: &str| match parse_count(text)? {
-                number if (min..=max).contains(&number) => Ok(number),
-                number => Err(format!("{number} is not from {min} to {max}")),
-            }
-        };
-        AssemblyChoice {
-            command: sources.resolve_command(COMMAND),
-            deadline_ms: sources.resolve(DEADLINE_MS, None, bounded(1, DEADLINE_MS_MAX), DEFAULT_DEADLINE_MS),
-            token_budget: sources.resolve(TOKEN_BUDGET, None, |text| parse_count(text).map(Some), None),
-            projection_chars_max: sources.resolve(
-                PROJECTION_CHARS_MAX,
-                None,
-                bounded(0, CHARS_MAX),
-                DEFAULT_PROJECTION_CHARS_MAX,
-            ),
-            fragments,
-        }
-    }
-
-    /// The settings in the engine's form.
-    pub(super) fn settings(&self) -> AssemblySettings {
-        let context_engine = (!self.command.value.is_empty()).then(|| ContextEngineSettings {
+impl ContextEngineChoice {
+    /// The settings in the engine's form; `None` without a context engine.
+    pub(super) fn settings(&self) -> Option<ContextEngineSettings> {
+        (!self.command.value.is_empty()).then(|| ContextEngineSettings {
             command: self.command.value.clone(),
             deadline: Duration::from_millis(self.deadline_ms.value as u64),
             token_budget: self.token_budget.value.map(|tokens| tokens as u64),
             projection_chars_max: self.projection_chars_max.value,
-        });
-        AssemblySettings { context_engine, fragments: self.fragments.value.clone() }
+        })
     }
+}
 
-    pub(super) fn rows(&self) -> Vec<SettingRow> {
-        let shown = |fragment: &Fragment| format!("{} ({}, {})", fragment.name, fragment.role.name(), fragment.source);
-        let fragments = &self.fragments.value;
-        vec![
-            SettingRow::list(COMMAND.file, &self.command.value, " ", &self.command.source),
-            SettingRow::bare(DEADLINE_MS.file, self.deadline_ms.value, &self.deadline_ms.source),
-            match self.token_budget.value {
-                Some(tokens) => SettingRow::bare(TOKEN_BUDGET.file, tokens, &self.token_budget.source),
-                None => SettingRow::text(TOKEN_BUDGET.file, None, &self.token_budget.source),
-            },
-            SettingRow::bare(
-                PROJECTION_CHARS_MAX.file,
-                self.projection_chars_max.value,
-                &self.projection_chars_max.source,
-            ),
-            SettingRow {
-                name: "fragments",
-                value: Some(fragments.iter().map(shown).collect::<Vec<_>>().join("; ")),
-                toml: Some(format!("[{}]", fragments.iter().map(inline_table).collect::<Vec<_>>().join(", "))),
-                source: self.fragments.source.clone(),
-            },
-        ]
+pub(super) fn row(setting: &Setting<Vec<Fragment>>) -> SettingRow {
+    let shown = |fragment: &Fragment| format!("{} ({}, {})", fragment.name, fragment.role.name(), fragment.source);
+    SettingRow {
+        name: "fragments",
+        value: Some(setting.value.iter().map(shown).collect::<Vec<_>>().join("; ")),
+        toml: Some(format!("[{}]", setting.value.iter().map(inline_table).collect::<Vec<_>>().join(", "))),
+        source: setting.source.clone(),
     }
 }
 
@@ -165,7 +102,7 @@ fn inline_table(fragment: &Fragment) -> String {
     format!("{{ name = {name}, role = {role}, {source}, threads = \"{threads}\", bytes_max = {bytes_max} }}")
 }
 
-fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
+pub(super) fn fragments(sources: &mut Sources<'_>) -> Setting<Vec<Fragment>> {
     let Some(listed) = sources.tables("fragments") else {
         return Setting { value: Vec::new(), source: Source::Default };
     };
@@ -231,7 +168,7 @@ fn read(table: &Table, sources: &Sources<'_>, others: &[Fragment]) -> Result<Fra
             .filter(|number| (1..=FRAGMENT_BYTES_MAX).contains(number))
             .ok_or_else(|| format!("bytes_max: it must be a number from 1 to {FRAGMENT_BYTES_MAX}"))?,
     };
-    let source = match (command(table)?, text(table, "file")?, text(table, "text")?) {
+    let source = match (command_of(table)?, text(table, "file")?, text(table, "text")?) {
         (Some(words), None, None) => FragmentSource::Command(words),
         (None, Some(path), None) if path.is_empty() => return Err("file: the path is empty".to_owned()),
         (None, Some(path), None) => FragmentSource::File(sources.beside_file.join(path)),
@@ -269,7 +206,7 @@ fn text(table: &Table, name: &str) -> Result<Option<String>, String> {
     }
 }
 
-fn command(table: &Table) -> Result<Option<Vec<String>>, String> {
+fn command_of(table: &Table) -> Result<Option<Vec<String>>, String> {
     let wrong = || "command: it must be a program and its arguments, such as [\"git\", \"status\", \"-sb\"]".to_owned();
     let words = match table.get("command") {
         None => return Ok(None),

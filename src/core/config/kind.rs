@@ -1,14 +1,16 @@
 //! Kinds of settings: how each is read from its sources, and how it is printed, in the syntax of `config.toml`. The parsers in
 //! [`super::sources`] read it back.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
 use super::sources::{Sources, parse_bool, parse_bytes, parse_count, parse_duration, parse_names};
-use super::{ContextScope, NoticeChoice, ServerChoice, SessionName, Setting, SettingName, SettingRow, Source};
-use crate::engine::{Carrier, RequestType};
+use super::{SessionName, Setting, SettingName, SettingRow, Source};
+use crate::engine::RequestType;
 
 /// A kind of setting, and the default of one.
 pub(super) struct Kind<T> {
@@ -60,24 +62,34 @@ pub(super) fn size(default: ByteSize) -> Kind<ByteSize> {
     Kind { read: ReadValue::Text(parse_bytes, default), row }
 }
 
-pub(super) fn carrier() -> Kind<Carrier> {
-    let row = |name, value: &Carrier, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
-    Kind { read: ReadValue::Text(str::parse, Carrier::default()), row }
+/// A whole number within bounds.
+pub(super) fn bounded<const MIN: usize, const MAX: usize>(default: usize) -> Kind<usize> {
+    let parse = |text: &str| match parse_count(text)? {
+        number if (MIN..=MAX).contains(&number) => Ok(number),
+        number => Err(format!("{number} is not from {MIN} to {MAX}")),
+    };
+    Kind { read: ReadValue::Text(parse, default), ..count(default) }
 }
 
-pub(super) fn server() -> Kind<ServerChoice> {
-    let row = |name, value: &ServerChoice, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
-    Kind { read: ReadValue::Text(str::parse, ServerChoice::default()), row }
+/// A whole number, which may be left out.
+pub(super) fn optional_count() -> Kind<Option<usize>> {
+    let row = |name, value: &Option<usize>, source: &Source| match value {
+        Some(number) => SettingRow::bare(name, number, source),
+        None => SettingRow::text(name, None, source),
+    };
+    Kind { read: ReadValue::Text(|text| parse_count(text).map(Some), None), row }
 }
 
-pub(super) fn context_scope() -> Kind<ContextScope> {
-    let row = |name, value: &ContextScope, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
-    Kind { read: ReadValue::Text(str::parse, ContextScope::default()), row }
+/// One of several words.
+pub(super) fn word<T: FromStr<Err = String> + fmt::Display + Default>() -> Kind<T> {
+    let row = |name, value: &T, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
+    Kind { read: ReadValue::Text(T::from_str, T::default()), row }
 }
 
-pub(super) fn notice() -> Kind<NoticeChoice> {
-    let row = |name, value: &NoticeChoice, source: &Source| SettingRow::text(name, Some(value.to_string()), source);
-    Kind { read: ReadValue::Text(str::parse, NoticeChoice::default()), row }
+/// A text, which may be left out.
+pub(super) fn text(parse: fn(&str) -> Result<Option<String>, String>) -> Kind<Option<String>> {
+    let row = |name, value: &Option<String>, source: &Source| SettingRow::text(name, value.clone(), source);
+    Kind { read: ReadValue::Text(parse, None), row }
 }
 
 pub(super) fn session() -> Kind<Option<SessionName>> {
@@ -96,6 +108,11 @@ pub(super) fn program() -> Kind<Option<PathBuf>> {
 /// A file.
 pub(super) fn file() -> Kind<Option<PathBuf>> {
     Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_file(name)), row: path_row }
+}
+
+/// A file. `~/` is the user's home folder.
+pub(super) fn file_of_user() -> Kind<Option<PathBuf>> {
+    Kind { read: ReadValue::Sources(|sources, name, _| sources.resolve_file_of_user(name)), row: path_row }
 }
 
 fn path_row(name: &'static str, value: &Option<PathBuf>, source: &Source) -> SettingRow {

@@ -18,10 +18,12 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::engine::{AssemblySettings, Carrier, ContextBounds, ContextSettings, RequestSettings, RequestType, Rule};
+use crate::engine::{
+    AssemblySettings, Carrier, ContextBounds, ContextSettings, Fragment, RequestSettings, RequestType, Rule,
+};
 use crate::journal::Bounds;
 
-pub use assembly::AssemblyChoice;
+pub use assembly::ContextEngineChoice;
 pub use fleet::FleetChoice;
 pub use fleet::FleetLevel;
 pub use rules::conditions;
@@ -31,9 +33,7 @@ pub use sources::parse_duration;
 pub use sources::{is_path, parse_bool, resolved};
 pub use terminal::{NoticeChoice, NoticeSequence};
 
-use kind::{
-    carrier, command, context_scope, count, expiry, file, names, notice, program, server, session, size, time, truth,
-};
+use kind::{command, count, expiry, file, names, program, session, size, time, truth, word};
 use sources::{Sources, read_file};
 
 pub const SESSION_NAME_BYTES_MAX: usize = 64;
@@ -202,33 +202,24 @@ impl Complaint {
     }
 }
 
-/// The settings that flags can set.
-#[derive(Debug, Clone, Default)]
-pub struct Flags {
-    /// `--codex`
-    pub codex: Option<PathBuf>,
-    /// `--session`
-    pub session: Option<SessionName>,
-    /// `--record`
-    pub record: Option<bool>,
-    /// `--exit-grace`
-    pub exit_grace: Option<Duration>,
-}
-
 /// Declares the settings: each with its type, kind and default, its variable, whether a running relay applies a change (`live`)
 /// or not (`restart`), and its flag. The name is that in the config file.
 macro_rules! settings {
     ($(
         $(#[$doc:meta])*
-        $name:ident: $type:ty = $kind:expr, $variable:literal, $when:ident $(, flag $flag:literal $of_flag:expr)?;
+        $name:ident: $type:ty = $kind:expr, $variable:literal, $when:ident $(, flag $flag:literal)?;
     )*) => {
         /// The variables of the settings. A process that must ignore the user's settings removes them.
-        pub const SETTING_VARIABLES: &[&str] = &[
-            $($variable,)*
-            assembly::VARIABLES[0], assembly::VARIABLES[1], assembly::VARIABLES[2], assembly::VARIABLES[3],
-            fleet::VARIABLES[0], fleet::VARIABLES[1], fleet::VARIABLES[2], fleet::VARIABLES[3],
-            fleet::VARIABLES[4], fleet::VARIABLES[5], fleet::VARIABLES[6],
-        ];
+        pub fn setting_variables() -> impl Iterator<Item = &'static str> {
+            let own: &[&str] = &[$($variable),*];
+            [own, ContextEngineChoice::VARIABLES, FleetChoice::VARIABLES].into_iter().flatten().copied()
+        }
+
+        /// The settings that flags can set.
+        #[derive(Debug, Clone, Default)]
+        pub struct Flags {
+            $($(#[doc = concat!("`", $flag, "`")] pub $name: Option<$type>,)?)*
+        }
 
         /// All settings, resolved.
         #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,9 +227,10 @@ macro_rules! settings {
             /// Our home; `None` if neither CODEX_SHIM_HOME nor HOME is set.
             pub home: Setting<Option<PathBuf>>,
             $($(#[$doc])* pub $name: Setting<$type>,)*
-            /// The added context.
-            pub assembly: AssemblyChoice,
+            pub context_engine: ContextEngineChoice,
             pub fleet: FleetChoice,
+            /// Texts that threads receive, in the order of the file.
+            pub fragments: Setting<Vec<Fragment>>,
             /// Requests that are decided without asking, in the order of the file.
             pub rules: Setting<Vec<Rule>>,
         }
@@ -247,11 +239,11 @@ macro_rules! settings {
             fn resolve(home: Setting<Option<PathBuf>>, flags: &Flags, sources: &mut Sources<'_>) -> Settings {
                 Settings {
                     $($name: {
-                        let flag: Option<fn(&Flags) -> Option<$type>> = None$(.or(Some($of_flag)))?;
                         let name = name(stringify!($name), $variable, concat!($($flag)?));
-                        $kind.resolve(sources, name, flag.and_then(|flag| flag(flags)))
+                        $kind.resolve(sources, name, settings!(@flag flags.$name $($flag)?))
                     },)*
-                    assembly: AssemblyChoice::resolve(sources),
+                    fragments: assembly::fragments(sources),
+                    context_engine: ContextEngineChoice::resolve(sources),
                     fleet: FleetChoice::resolve(sources),
                     rules: rules::resolve(sources),
                     home,
@@ -265,9 +257,10 @@ macro_rules! settings {
                 Settings {
                     home: self.home.clone(),
                     $($name: settings!(@$when newer, self).$name.clone(),)*
-                    assembly: AssemblyChoice { fragments: newer.assembly.fragments.clone(), ..self.assembly.clone() },
+                    context_engine: self.context_engine.clone(),
                     // No relay uses them.
                     fleet: newer.fleet.clone(),
+                    fragments: newer.fragments.clone(),
                     rules: newer.rules.clone(),
                 }
             }
@@ -277,7 +270,13 @@ macro_rules! settings {
                 self.trusted_cgroups.value.iter().flatten().map(PathBuf::from).collect()
             }
 
-            /// Every setting with its source, in the order of the documentation.
+            /// The flags that these settings came from.
+            #[must_use]
+            pub fn flags(&self) -> Flags {
+                Flags { $($($name: of_flag(&self.$name, $flag),)?)* }
+            }
+
+            /// Every setting with its source.
             #[must_use]
             pub fn rows(&self) -> Vec<SettingRow> {
                 let home = self.home.value.as_ref().map(|home| home.display().to_string());
@@ -285,7 +284,8 @@ macro_rules! settings {
                     SettingRow { name: "home", value: home, toml: None, source: self.home.source.clone() },
                     $($kind.row(stringify!($name), &self.$name),)*
                 ];
-                rows.extend(self.assembly.rows());
+                rows.extend(self.context_engine.rows());
+                rows.push(assembly::row(&self.fragments));
                 rows.extend(self.fleet.rows());
                 rows.push(rules::row(&self.rules));
                 rows
@@ -294,26 +294,60 @@ macro_rules! settings {
     };
     (@live $newer:ident, $current:ident) => { $newer };
     (@restart $newer:ident, $current:ident) => { $current };
+    (@flag $flags:ident.$name:ident $flag:literal) => { $flags.$name.clone() };
+    (@flag $flags:ident.$name:ident) => { None };
 }
+
+/// The value, if it is of this flag.
+fn of_flag<T: Clone>(setting: &Setting<T>, flag: &'static str) -> Option<T> {
+    (setting.source == Source::Flag(flag)).then(|| setting.value.clone())
+}
+
+/// Declares the settings of a table of the config file, like `settings!`.
+macro_rules! section {
+    (pub struct $section:ident of $table:literal, such as $example:literal {
+        $($(#[$doc:meta])* $name:ident: $type:ty = $kind:expr, $variable:literal;)*
+    }) => {
+        #[doc = concat!("The settings `[", $table, "]`.")]
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $section { $($(#[$doc])* pub $name: super::Setting<$type>,)* }
+
+        impl $section {
+            pub(super) const VARIABLES: &[&str] = &[$($variable),*];
+
+            pub(super) fn resolve(sources: &mut super::sources::Sources<'_>) -> $section {
+                sources.unfold($table, $example);
+                $section {
+                    $($name: $kind.resolve(sources, super::name(concat!($table, ".", stringify!($name)), $variable, ""), None),)*
+                }
+            }
+
+            pub(super) fn rows(&self) -> Vec<super::SettingRow> {
+                vec![$($kind.row(concat!($table, ".", stringify!($name)), &self.$name),)*]
+            }
+        }
+    };
+}
+use section;
 
 settings! {
     /// Every relay becomes the server at once.
     off: bool = truth(false), "CODEX_SHIM_OFF", restart;
     /// The real codex: a path, or a name to look up on `PATH`; `None` looks for `codex`.
-    codex: Option<PathBuf> = program(), "CODEX_SHIM_CODEX", restart, flag "--codex" |flags| flags.codex.clone().map(Some);
+    codex: Option<PathBuf> = program(), "CODEX_SHIM_CODEX", restart, flag "--codex";
     /// Which server `codex-shim app-server` gives its client.
-    server: ServerChoice = server(), "CODEX_SHIM_SERVER", restart;
+    server: ServerChoice = word(), "CODEX_SHIM_SERVER", restart;
     /// The session to run in; `None` selects it by the working directory.
-    session: Option<SessionName> = session(), "CODEX_SHIM_SESSION", restart, flag "--session" |flags| flags.session.clone().map(Some);
-    record: bool = truth(true), "CODEX_SHIM_RECORD", restart, flag "--record" |flags| flags.record;
+    session: Option<SessionName> = session(), "CODEX_SHIM_SESSION", restart, flag "--session";
+    record: bool = truth(true), "CODEX_SHIM_RECORD", restart, flag "--record";
     /// How long the server may take to end after the client has closed our stdin.
-    exit_grace: Duration = time(DEFAULT_EXIT_GRACE), "CODEX_SHIM_EXIT_GRACE", restart, flag "--exit-grace" |flags| flags.exit_grace;
+    exit_grace: Duration = time(DEFAULT_EXIT_GRACE), "CODEX_SHIM_EXIT_GRACE", restart, flag "--exit-grace";
     /// Limit of a session's journal; beyond it, the oldest segments are deleted.
     journal_bytes_max: ByteSize = size(DEFAULT_JOURNAL_BYTES_MAX), "CODEX_SHIM_JOURNAL_BYTES_MAX", live;
     /// Age at which a segment of the journal is deleted.
     journal_age_max: Duration = time(DEFAULT_JOURNAL_AGE_MAX), "CODEX_SHIM_JOURNAL_AGE_MAX", live;
     /// How the user's commands reach the model.
-    carrier: Carrier = carrier(), "CODEX_SHIM_CARRIER", live;
+    carrier: Carrier = word(), "CODEX_SHIM_CARRIER", live;
     /// Limit of commands in one message.
     context_commands_max: usize = count(ContextBounds::default().commands_max), "CODEX_SHIM_CONTEXT_COMMANDS_MAX", live;
     /// Limit of the output of each command, in lines.
@@ -327,7 +361,7 @@ settings! {
     /// Limit of all context in one message, in bytes.
     context_bytes_max: usize = count(ContextBounds::default().envelope_bytes_max), "CODEX_SHIM_CONTEXT_BYTES_MAX", live;
     /// Which threads of a hub get a command that was captured in a folder.
-    context_scope: ContextScope = context_scope(), "CODEX_SHIM_CONTEXT_SCOPE", live;
+    context_scope: ContextScope = word(), "CODEX_SHIM_CONTEXT_SCOPE", live;
     /// Tools that the context names for the rest of a terminal's output; `None` names the tools of the terminal's
     /// source.
     mcp: Option<Vec<String>> = names(), "CODEX_SHIM_MCP", live;
@@ -352,7 +386,7 @@ settings! {
     /// The terminal UI rings the bell for a new request.
     tui_bell: bool = truth(true), "CODEX_SHIM_TUI_BELL", live;
     /// How the terminal UI asks the terminal to show a notification.
-    tui_notify: NoticeChoice = notice(), "CODEX_SHIM_TUI_NOTIFY", live;
+    tui_notify: NoticeChoice = word(), "CODEX_SHIM_TUI_NOTIFY", live;
     /// Limit of the events in a session's history.
     events_max: usize = count(DEFAULT_EVENTS_MAX), "CODEX_SHIM_EVENTS_MAX", live;
     /// Limit of the tool rows in it.
@@ -423,20 +457,6 @@ impl Settings {
         (settings, sources.complaints)
     }
 
-    /// The flags that these settings came from.
-    #[must_use]
-    pub fn flags(&self) -> Flags {
-        fn of_flag<T: Clone>(setting: &Setting<T>) -> Option<T> {
-            matches!(setting.source, Source::Flag(_)).then(|| setting.value.clone())
-        }
-        Flags {
-            codex: of_flag(&self.codex).flatten(),
-            session: of_flag(&self.session).flatten(),
-            record: of_flag(&self.record),
-            exit_grace: of_flag(&self.exit_grace),
-        }
-    }
-
     /// The names of the settings whose values differ.
     #[must_use]
     pub fn names_that_differ(&self, other: &Settings) -> Vec<&'static str> {
@@ -480,7 +500,7 @@ impl Settings {
     /// The settings of the added context.
     #[must_use]
     pub fn assembly(&self) -> AssemblySettings {
-        self.assembly.settings()
+        AssemblySettings { context_engine: self.context_engine.settings(), fragments: self.fragments.value.clone() }
     }
 
     /// The settings of requests.
@@ -643,7 +663,7 @@ mod tests {
             load(before.flags(), &[("CODEX_SHIM_HOLD", "false"), ("CODEX_SHIM_EXPIRY", "x")], file);
         assert!(complaints.len() == 1 && !Complaint(complaints[0].clone()).is_about_file(), "{complaints:?}");
         let applied = before.with_live_settings_of(&after);
-        assert_eq!((applied.on_idle.value.len(), applied.assembly.fragments.value.len()), (1, 1));
+        assert_eq!((applied.on_idle.value.len(), applied.fragments.value.len()), (1, 1));
         // A flag and a variable take precedence over the file.
         assert_eq!((applied.exit_grace.value, applied.hold.value), (Duration::from_secs(1), false));
         let waiting: Vec<&str> = applied.names_that_differ(&after).into_iter().filter(|name| *name != "home").collect();

@@ -77,6 +77,35 @@ impl Sources<'_> {
         self.pick(name, None, |path| Ok(Some(path.into())), in_file, None)
     }
 
+    /// A file, of which `~/` is the user's home folder.
+    pub(super) fn resolve_file_of_user(&mut self, name: SettingName) -> Setting<Option<PathBuf>> {
+        let home = self.environment.user_home();
+        let Setting { value, source } = self.resolve_file(name);
+        let in_home = |path: PathBuf| {
+            // A path of the config file was joined with the folder of the file.
+            let given = match source {
+                Source::File => path.strip_prefix(&self.beside_file).unwrap_or(&path).to_owned(),
+                Source::Flag(_) | Source::Variable(_) | Source::Default => path.clone(),
+            };
+            match (given.strip_prefix("~"), &home) {
+                (Ok(rest), Some(home)) => home.join(rest),
+                (Ok(_) | Err(_), _) => path,
+            }
+        };
+        Setting { value: value.map(in_home), source }
+    }
+
+    /// The settings of the table `[name]` of the file get names such as `name.member`.
+    pub(super) fn unfold(&mut self, name: &str, example: &str) {
+        match self.file.remove(name) {
+            Some(toml::Value::Table(table)) => {
+                self.file.extend(table.into_iter().map(|(member, value)| (format!("{name}.{member}"), value)));
+            }
+            Some(other) => self.refuse(name, &other, &format!("use a table: `[{name}]` and in it `{example}`; ")),
+            None => {}
+        }
+    }
+
     /// Times by type: a table in the file; `TYPE=TIME`, separated by commas, in a variable.
     pub(super) fn resolve_expiry(&mut self, name: SettingName) -> Setting<Vec<(RequestType, Duration)>> {
         let in_file = match self.file.remove(name.file) {

@@ -8,11 +8,10 @@
 
 use std::borrow::Cow;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::protocol::named;
+use crate::protocol::{named, of_name};
 
 /// The kind of an approval that codex's own reviewer decided.
 pub const AUTO_REVIEW: &str = "auto_review";
@@ -32,31 +31,62 @@ pub struct Entry<'a> {
     pub content: Content<'a>,
 }
 
-/// The content of an entry, by its role.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Content<'a> {
-    User(Said<'a>),
+/// Declares what an entry can have: each variant of [`Content`] with its document and with its role in JSON.
+macro_rules! contents {
+    ($($(#[$doc:meta])* $variant:ident $(($document:ty))? = $role:literal,)*) => {
+        /// The content of an entry, by its role.
+        #[derive(Debug, Clone, PartialEq, Serialize)]
+        #[serde(untagged)]
+        pub enum Content<'a> {
+            $($(#[$doc])* $variant $(($document))?,)*
+            /// Of a version that this one does not know: its role.
+            #[serde(serialize_with = "nothing")]
+            Other(Cow<'a, str>),
+        }
+
+        named! {
+            /// The role of an entry that this version knows.
+            pub(super) enum EntryRole { $($variant = $role,)* }
+        }
+
+        impl<'a> Content<'a> {
+            fn read(role: &str, json: &str) -> Option<Content<'a>> {
+                match of_name(role)? {
+                    $(EntryRole::$variant => Some(Content::$variant $((serde_json::from_str::<$document>(json).ok()?))?),)*
+                }
+            }
+        }
+
+        impl Content<'_> {
+            pub fn role(&self) -> &str {
+                match self {
+                    $(Content::$variant { .. } => $role,)*
+                    Content::Other(role) => role,
+                }
+            }
+        }
+    };
+}
+
+contents! {
+    User(Said<'a>) = "user",
     /// A message of the model.
-    Assistant(Said<'a>),
-    Reasoning(Said<'a>),
-    Plan(PlanDocument),
-    Command(ItemDocument),
-    FileChange(ItemDocument),
+    Assistant(Said<'a>) = "assistant",
+    Reasoning(Said<'a>) = "reasoning",
+    Plan(PlanDocument) = "plan",
+    Command(ItemDocument) = "command",
+    FileChange(ItemDocument) = "file_change",
     /// Any other tool, or a text that a hook or a review has added.
-    Tool(ItemDocument),
+    Tool(ItemDocument) = "tool",
     /// The changes of a turn so far.
-    Diff(TurnDiff<'a>),
+    Diff(TurnDiff<'a>) = "diff",
     /// A request that has ended, or a decision of codex's own reviewer.
-    Approval(ApprovalDocument<'a>),
+    Approval(ApprovalDocument<'a>) = "approval",
     /// The end of a turn.
-    Status(EndDocument),
-    Error(ErrorDocument<'a>),
-    Usage(Usage),
-    Compaction,
-    /// Of a version that this one does not know: its role.
-    #[serde(serialize_with = "nothing")]
-    Other(Cow<'a, str>),
+    Status(EndDocument) = "status",
+    Error(ErrorDocument<'a>) = "error",
+    Usage(Usage) = "token_usage",
+    Compaction = "context_compacted",
 }
 
 documents! {
@@ -347,30 +377,6 @@ impl<'a> ApprovalDocument<'a> {
     }
 }
 
-impl Content<'static> {
-    fn read(role: &str, json: &str) -> Option<Content<'static>> {
-        fn member<T: DeserializeOwned>(json: &str) -> Option<T> {
-            serde_json::from_str(json).ok()
-        }
-        Some(match role {
-            "user" => Content::User(member(json)?),
-            "assistant" => Content::Assistant(member(json)?),
-            "reasoning" => Content::Reasoning(member(json)?),
-            "plan" => Content::Plan(member(json)?),
-            "command" => Content::Command(member(json)?),
-            "file_change" => Content::FileChange(member(json)?),
-            "tool" => Content::Tool(member(json)?),
-            "diff" => Content::Diff(member(json)?),
-            "approval" => Content::Approval(member(json)?),
-            "status" => Content::Status(member(json)?),
-            "error" => Content::Error(member(json)?),
-            "token_usage" => Content::Usage(member(json)?),
-            "context_compacted" => Content::Compaction,
-            _ => return None,
-        })
-    }
-}
-
 impl Content<'_> {
     /// Whether it is a message of the model without words.
     pub(super) fn is_empty(&self) -> bool {
@@ -397,25 +403,6 @@ impl Content<'_> {
             Some(item)
         } else {
             None
-        }
-    }
-
-    pub fn role(&self) -> &str {
-        match self {
-            Content::User(_) => "user",
-            Content::Assistant(_) => "assistant",
-            Content::Reasoning(_) => "reasoning",
-            Content::Plan(_) => "plan",
-            Content::Command(_) => "command",
-            Content::FileChange(_) => "file_change",
-            Content::Tool(_) => "tool",
-            Content::Diff(_) => "diff",
-            Content::Approval(_) => "approval",
-            Content::Status(_) => "status",
-            Content::Error(_) => "error",
-            Content::Usage(_) => "token_usage",
-            Content::Compaction => "context_compacted",
-            Content::Other(role) => role,
         }
     }
 }

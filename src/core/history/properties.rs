@@ -10,6 +10,7 @@
 use serde_json::{Map, Value, json};
 
 use super::conversation::{Conversation, Purpose};
+use super::entry::EntryRole;
 use super::entry_rows::EntryRows;
 use super::rows::ToolEvent;
 use super::transcript::Transcript;
@@ -17,6 +18,7 @@ use super::turn::TurnEvent;
 use super::ui::UiEvent;
 use super::{Fold, Rows, Seen, *};
 use crate::journal::{Generation, Position, Record, SegmentName};
+use crate::protocol::of_name;
 
 /// Plays a whole recording.
 pub(super) fn play(message: &str) -> (Fold, Rows) {
@@ -107,11 +109,11 @@ fn object(json: &str) -> Map<String, Value> {
 /// Loads a tape by name.
 macro_rules! tapes {
     ($($name:literal),*) => {
-        [$(($name, include_str!(concat!("../../../fixtures/tapes/", $name, ".jsonl")))),*]
+        &[$(($name, include_str!(concat!("../../../fixtures/tapes/", $name, ".jsonl")))),*]
     };
 }
 
-const TAPES: [(&str, &str); 12] = tapes![
+const TAPES: &[(&str, &str)] = tapes![
     "auto_review",
     "command_approval",
     "end_in_mid_turn",
@@ -223,7 +225,7 @@ pub(super) fn records(playbook: &str) -> String {
 
 #[test]
 fn rebuild_gives_same_entries_once() {
-    for (name, tape) in TAPES {
+    for &(name, tape) in TAPES {
         for lines in [tape.to_owned(), with_notes(tape)] {
             let once = entries(&lines);
             let count = once.iter().count();
@@ -254,25 +256,11 @@ fn rebuild_gives_same_entries_once() {
 
 #[test]
 fn entries_and_events_are_self_describing_json() {
-    let roles = [
-        "user",
-        "assistant",
-        "reasoning",
-        "diff",
-        "command",
-        "file_change",
-        "tool",
-        "plan",
-        "status",
-        "error",
-        "token_usage",
-        "context_compacted",
-        "approval",
-    ];
-    for (name, tape) in TAPES {
+    for &(name, tape) in TAPES {
         for entry in entries(&with_notes(tape)).iter() {
             let json: Value = serde_json::from_str(entry.json).expect("an entry is JSON");
-            assert!(roles.contains(&json["role"].as_str().unwrap_or_default()), "{name}: {json}");
+            let role: Option<EntryRole> = json["role"].as_str().and_then(of_name);
+            assert!(role.is_some(), "{name}: {json}");
             assert!(entry.json.starts_with(r#"{"ts":"2026-01-01T00:00:0"#), "{name}: {json}");
             assert!(json["event"].is_string() && json["turn_id"].is_string(), "{name}: {json}");
         }
@@ -342,7 +330,7 @@ fn declined_change_matches_golden_files() {
 /// The tapes, a recording of an older server, and cases that no tape has.
 pub(super) fn recordings() -> impl Iterator<Item = (&'static str, &'static str)> {
     let early = include_str!("../../../fixtures/history/early_2026.jsonl");
-    TAPES.into_iter().chain([("early_2026", early), ("busy", BUSY)])
+    TAPES.iter().copied().chain([("early_2026", early), ("busy", BUSY)])
 }
 
 /// Cases that no tape has: requests with our notes, an item cut short by its turn, interleaved pieces of two items,

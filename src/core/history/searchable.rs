@@ -7,10 +7,10 @@ use std::time::UNIX_EPOCH;
 
 use serde_json::Value;
 
-use super::entry::{ApprovalDocument, Content, Entry, ItemDocument};
+use super::entry::{ApprovalDocument, Content, Entry, EntryRole, ItemDocument};
 use crate::engine::without_shell;
 use crate::protocol::change::{FileChange, LineKind, shown};
-use crate::protocol::named;
+use crate::protocol::{named, of_name};
 
 /// Longest searched text of an entry, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -78,12 +78,13 @@ impl Searchable {
 
 /// The kind of an entry with this role. The diff of a turn repeats its changes of files.
 fn kind_of(role: &str) -> Option<SearchKind> {
-    match role {
-        "user" | "assistant" | "plan" => Some(SearchKind::Message),
-        "command" | "tool" => Some(SearchKind::Command),
-        "file_change" => Some(SearchKind::Diff),
-        "approval" => Some(SearchKind::Request),
-        _ => None,
+    match of_name(role)? {
+        EntryRole::User | EntryRole::Assistant | EntryRole::Plan => Some(SearchKind::Message),
+        EntryRole::Command | EntryRole::Tool => Some(SearchKind::Command),
+        EntryRole::FileChange => Some(SearchKind::Diff),
+        EntryRole::Approval => Some(SearchKind::Request),
+        EntryRole::Reasoning | EntryRole::Diff | EntryRole::Status | EntryRole::Error => None,
+        EntryRole::Usage | EntryRole::Compaction => None,
     }
 }
 

@@ -104,16 +104,6 @@ named! {
 }
 
 impl AnsweredBy {
-    pub const ALL: [AnsweredBy; 7] = [
-        AnsweredBy::Client,
-        AnsweredBy::Tui,
-        AnsweredBy::Web,
-        AnsweredBy::Cli,
-        AnsweredBy::Api,
-        AnsweredBy::Policy,
-        AnsweredBy::Nobody,
-    ];
-
     /// From the status and the source in the note of an end; `None` if the note does not say it.
     pub(super) fn of(status: Option<&str>, source: Option<&str>) -> Option<AnsweredBy> {
         match (status, source?) {

@@ -322,7 +322,7 @@ pub struct ResponseFields {
 }
 
 /// The responses that this program reads, changes or writes.
-pub const RESPONSES: [ResponseFields; 13] = [
+pub const RESPONSES: &[ResponseFields] = &[
     ResponseFields { file: "CommandExecutionRequestApprovalResponse", fields: &["decision"] },
     ResponseFields { file: "FileChangeRequestApprovalResponse", fields: &["decision"] },
     ResponseFields { file: "PermissionsRequestApprovalResponse", fields: &["permissions", "scope"] },

@@ -93,6 +93,10 @@ macro_rules! named {
         $vis enum $enum { $($(#[$doc])* #[serde(rename = $name)] $variant,)* }
 
         impl $enum {
+            /// All, in order.
+            #[allow(dead_code, reason = "not every enum is listed")]
+            $vis const ALL: [$enum; [$($name),*].len()] = [$($enum::$variant,)*];
+
             /// The name in rows and documents. Source: the contract.
             #[must_use]
             $vis fn name(self) -> &'static str {

@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn plain_words_are_too_short_for_a_key() {
-        for rule in &RULES {
+        for rule in RULES {
             let Search::Key(shape) = &rule.finds else { continue };
             let shortest = rule.marks().map(str::len).min().unwrap_or_default() + shape.tail_bytes_min;
             assert!(shortest >= KEY_BYTES_MIN, "{}", rule.marks);

@@ -218,7 +218,7 @@ use Behind::{Anything, Base64Too, NoWord, WordIfRandom};
 use Tail::{Alnum, Base64, Capitals, Dashed, Dotted, Hex, Padded, Upper, Uuid, Word};
 
 /// All rules. Keys have the forms that the services document; lower bounds leave room for older and shorter ones.
-pub(super) const RULES: [Rule; 221] = [
+pub(super) const RULES: &[Rule] = &[
     // Marks of which every name of a secret, and every word ahead of a credential, holds one.
     names("token|secret|pass|pwd|credential|auth|cookie|bearer|basic |key|_pat|-pat|contrasena|psk|psw|pw|sig=|signature=|sig%3d|signature%3d|senha|kennwort|mnemonic|phrase|sessid|dockerc"),
     Rule { marks: "identified by|unseal key", finds: Search::ValueOfMark },

@@ -21,11 +21,11 @@ mod open_threads;
 mod places;
 mod published;
 mod reply;
+mod request_members;
 mod requests;
 mod routes;
 mod server;
 mod stream;
-mod warned;
 
 pub use arrival::sort_by_arrival;
 pub use client::{Listener, Listening, Received};
@@ -37,11 +37,11 @@ pub use listed::{RequestOrigin, listed_session, session_of_request};
 pub use open_threads::open_threads;
 pub use places::{Places, Stream};
 pub use published::Published;
+pub use request_members::add_computed_members;
 pub use routes::{
     Ask, BODY_BYTES_MAX, BodyError, Message, Refusal, Reply, Responded, SessionInfo, Stores, ok, take_body,
 };
 pub use server::{ACCEPT_AGAIN_AFTER, ControlSocket, refused_peer, routes_of_peer, runtime_of_calls, serve, start};
-pub use warned::with_warnings;
 
 /// File name in the session folder.
 pub const SOCKET_FILE: &str = "control.sock";

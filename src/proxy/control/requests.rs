@@ -44,7 +44,7 @@ pub(super) async fn pending(ThisSession(app): ThisSession, RawQuery(query): RawQ
     if let Ok(historian) = app.historian() {
         historian.identify(&mut requests).await;
     }
-    app.warned.add(&mut requests);
+    app.warnings.add_members(&mut requests);
     ok(&RequestList { requests })
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn one(ThisSession(app): ThisSession, Path((_, request_id)): Pa
     if let Ok(historian) = app.historian() {
         historian.identify(std::slice::from_mut(&mut request)).await;
     }
-    app.warned.add(std::slice::from_mut(&mut request));
+    app.warnings.add_members(std::slice::from_mut(&mut request));
     ok(&RequestDocument { answers, request })
 }
 

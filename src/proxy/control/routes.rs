@@ -24,11 +24,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::history::{Historian, now_us};
 use super::places::Places;
 use super::published::{Published, Rare};
-use super::warned::Warned;
+use super::request_members::Warnings;
 use super::{calls, context, history, requests, stream};
 use crate::api::{
-    ActionsQuery, EventsQuery, IndexDocument, JournalDocument, Parameters, ReviewsQuery, SessionDocument,
-    ToolRowsQuery, TurnRowsQuery, UsageQuery,
+    ActionsQuery, ContextQuery, DeliveriesQuery, EventStreamQuery, EventsQuery, FragmentsQuery, IndexDocument,
+    JournalDocument, Parameters, ReviewsQuery, SessionDocument, ToolRowsQuery, TurnRowsQuery, UsageQuery,
 };
 use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, Input, Unready};
@@ -42,25 +42,25 @@ pub(super) fn router(app: Arc<AppState>) -> Router {
         .route("/healthz", get(healthz))
         .route("/metrics", get(super::metrics::metrics))
         .route("/sessions/{id}", get(session))
-        .route("/sessions/{id}/context", get(context::show).post(context::push).delete(context::clear))
-        .route("/sessions/{id}/context/deliveries", get(context::deliveries))
+        .route(ContextQuery::ROUTE, get(context::show).post(context::push).delete(context::clear))
+        .route(DeliveriesQuery::ROUTE, get(context::deliveries))
         .route("/sessions/{id}/context/{command}", delete(context::drop_one))
-        .route("/sessions/{id}/fragments", get(context::show_fragments))
+        .route(FragmentsQuery::ROUTE, get(context::show_fragments))
         .route("/sessions/{id}/codex-pending-requests", get(requests::pending))
         .route("/sessions/{id}/codex-requests/{request_id}", get(requests::one))
         .route("/sessions/{id}/codex-requests/{request_id}/respond", post(requests::respond))
-        .route("/sessions/{id}/codex-events", get(history::answer::<EventsQuery>))
-        .route("/sessions/{id}/codex-events/stream", get(stream::stream))
+        .route(EventsQuery::ROUTE, get(history::answer::<EventsQuery>))
+        .route(EventStreamQuery::ROUTE, get(stream::stream))
         .route("/sessions/{id}/activity", get(history::activity))
-        .route("/sessions/{id}/activity-actions", get(history::answer::<ActionsQuery>))
-        .route("/sessions/{id}/tool-events", get(history::answer::<ToolRowsQuery>))
-        .route("/sessions/{id}/turn-events", get(history::answer::<TurnRowsQuery>))
-        .route("/sessions/{id}/usage", get(history::answer::<UsageQuery>))
+        .route(ActionsQuery::ROUTE, get(history::answer::<ActionsQuery>))
+        .route(ToolRowsQuery::ROUTE, get(history::answer::<ToolRowsQuery>))
+        .route(TurnRowsQuery::ROUTE, get(history::answer::<TurnRowsQuery>))
+        .route(UsageQuery::ROUTE, get(history::answer::<UsageQuery>))
         .route("/sessions/{id}/threads/{thread}/transcript", get(history::transcript))
         .route("/sessions/{id}/input", post(calls::input))
         .route("/sessions/{id}/interrupt", post(calls::interrupt))
         .route("/sessions/{id}/rpc", post(calls::rpc))
-        .route("/sessions/{id}/codex-reviews", get(history::answer::<ReviewsQuery>))
+        .route(ReviewsQuery::ROUTE, get(history::answer::<ReviewsQuery>))
         .route("/sessions/{id}/codex-reviews/{review_id}/overrule", post(calls::overrule))
         .route("/sessions/{id}/attach", post(calls::attach))
         .route("/sessions/{id}/stop", post(calls::stop))
@@ -243,7 +243,7 @@ pub(super) struct AppState {
     pub(super) ledger: Option<Ledger>,
     /// `None` if nothing is recorded.
     pub(super) historian: Option<Historian>,
-    pub(super) warned: Warned,
+    pub(super) warnings: Warnings,
     pub(super) ask: Ask,
     /// Path of the socket, links resolved.
     pub(super) socket: PathBuf,
@@ -304,8 +304,8 @@ impl AppState {
         let Stores { ledger, index } = stores;
         let historian = index.map(|index| Historian::new(index, &info));
         let (places, calls) = (Arc::default(), Semaphore::new(CALLS_MAX));
-        let warned = Warned::default();
-        AppState { info, published, ledger, historian, warned, ask, socket, places, calls }
+        let warnings = Warnings::default();
+        AppState { info, published, ledger, historian, warnings, ask, socket, places, calls }
     }
 
     /// Calls the server through the relay, which may have to start it first: both take `wait_max` at most. Beyond [`CALLS_MAX`]

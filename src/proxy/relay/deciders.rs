@@ -201,7 +201,7 @@ impl Deciders<'_> {
             ("on_idle", &settings.on_idle),
             ("on_stalled", &settings.on_stalled),
             ("on_bypass", &settings.on_bypass),
-            (CONTEXT_ENGINE, &settings.assembly.command),
+            (CONTEXT_ENGINE, &settings.context_engine.command),
         ] {
             add(name, setting.source == Source::File, PathPart::Command(setting.value.clone()));
         }
@@ -211,7 +211,7 @@ impl Deciders<'_> {
                 add(name, setting.source == Source::File, PathPart::File(file.clone()));
             }
         }
-        for of in &settings.assembly.fragments.value {
+        for of in &settings.fragments.value {
             match &of.source {
                 FragmentSource::Command(words) => add(&fragment(&of.name), true, PathPart::Command(words.clone())),
                 FragmentSource::File(file) => add(&fragment(&of.name), true, PathPart::File(file.clone())),

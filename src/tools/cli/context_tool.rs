@@ -444,7 +444,7 @@ pub(super) fn run_fragments(arguments: &FragmentsArguments, environment: &Enviro
         return Ok(status.max(print_json(&FragmentsDocument { threads })));
     }
     let (settings, _) = Settings::load(Flags::default(), environment);
-    let set = settings.assembly.fragments.value.len();
+    let set = settings.fragments.value.len();
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
     let mut text = String::new();
     for (session, document) in &listed {

@@ -140,7 +140,7 @@ fn groups(root: &Command) -> String {
     let style = root.get_styles().get_header();
     for (heading, names) in GROUPS {
         let _ = writeln!(text, "{style}{heading}:{style:#}");
-        for name in names {
+        for name in *names {
             let about = match *name {
                 "help" => Some("Print the help of a command".to_owned()),
                 name => root.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string),

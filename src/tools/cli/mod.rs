@@ -40,6 +40,7 @@ mod table;
 mod tape_export;
 mod tape_tool;
 mod threads;
+mod tui_tool;
 mod usage_tool;
 mod web_tool;
 mod wrap;
@@ -194,7 +195,7 @@ Examples:
   codex-shim audit verify audit.jsonl"
     )]
     Audit(audit::AuditTool),
-    Tui(sessions_tool::TuiArguments),
+    Tui(tui_tool::TuiArguments),
     Web(web_tool::WebArguments),
     /// Sessions, requests and events of many machines in one place
     #[cfg(feature = "fleet")]
@@ -228,7 +229,7 @@ Examples:
 }
 
 /// The commands of `codex-shim --help` in groups, each in the order in which a new user meets them.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: &[(&str, &[&str])] = &[
     ("Start here", &["demo", "wrap", "unwrap", "doctor", "status", "sessions"]),
     (
         "Answer and talk",
@@ -332,7 +333,7 @@ impl Tool {
             Tool::Usage(usage) => usage_tool::run(&usage, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
             Tool::Audit(audit) => audit::run(&audit, environment),
-            Tool::Tui(tui) => sessions_tool::run_tui(&tui, environment),
+            Tool::Tui(tui) => tui_tool::run(&tui, environment),
             Tool::Web(web) => web_tool::run(web, environment),
             #[cfg(feature = "fleet")]
             Tool::Fleet(fleet) => fleet::run(fleet, environment),

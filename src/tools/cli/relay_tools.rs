@@ -135,7 +135,7 @@ pub(super) fn run_serve(serve: ServeArguments, environment: &Environment) -> Don
 
 fn run_server(arguments: RelayArguments, how: RunRelay, environment: &Environment) -> Done {
     let RelayArguments { codex, session, record, exit_grace, server } = arguments;
-    let flags = Flags { codex, session, record, exit_grace };
+    let flags = Flags { codex: codex.map(Some), session: session.map(Some), record, exit_grace };
     let Some((program, args)) = server.split_first() else {
         return relay_codex(vec!["app-server".into()], flags, how, environment);
     };

@@ -95,24 +95,10 @@ pub(super) fn copy(model: &mut Model, text: String) -> Vec<Command> {
     vec![Command::Copy(text)]
 }
 
+/// The next kind that can be shown alone, in the order of [`Kind::ALL`].
 fn next_filter(filter: Option<Kind>) -> Option<Kind> {
-    const KINDS: [Kind; 11] = [
-        Kind::User,
-        Kind::Assistant,
-        Kind::Reasoning,
-        Kind::Plan,
-        Kind::Command,
-        Kind::Change,
-        Kind::Diff,
-        Kind::Tool,
-        Kind::Request,
-        Kind::Review,
-        Kind::Error,
-    ];
-    match filter {
-        None => KINDS.first().copied(),
-        Some(kind) => KINDS.iter().position(|other| *other == kind).and_then(|at| KINDS.get(at + 1)).copied(),
-    }
+    let is_offered = |kind: Kind| !matches!(kind, Kind::Status | Kind::Gap | Kind::Run);
+    Kind::ALL.iter().copied().find(|kind| is_offered(*kind) && Some(*kind) > filter)
 }
 
 /// The selected entry: the one under the cursor, or the nearest visible one. Only an empty timeline has none.

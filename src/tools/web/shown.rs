@@ -508,6 +508,7 @@ pub(super) fn last_key() -> Key {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::PathBuf;
     use std::time::SystemTime;
 
@@ -684,6 +685,27 @@ mod tests {
         check(Form::Listed, "diff add q.sql\n+++ x\n+@@ -1 +1 @@\n\\ No newline at end of file\n", "@++ ");
         let cut = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,9 +1,9 @@\n-x\ndiff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1 +1 @@\n";
         check(Form::Turn, cut, "@@@@-@@@@");
+    }
+
+    /// The page finds a kind by its label. A label that changes changes there too, and in `app.css`.
+    #[test]
+    fn page_draws_the_kinds_of_entries_that_exist() {
+        let between = |from: &str, to: &str| {
+            let (_, rest) = include_str!("page/app.js").split_once(from).unwrap_or_else(|| panic!("no {from}"));
+            rest.split_once(to).unwrap_or_else(|| panic!("no {to}")).0
+        };
+        let names: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+        let drawn =
+            between("switch (kind) {", "default:").split("case \"").skip(1).filter_map(|rest| rest.split('"').next());
+        // `default` draws these as a text.
+        let drawn: BTreeSet<&str> = drawn.chain([Kind::Review, Kind::Error, Kind::Gap].map(Kind::name)).collect();
+        assert_eq!(drawn, names);
+        let icons: Vec<&str> =
+            between("const ICON_OF = { ", " };").split(", ").filter_map(|icon| icon.split(':').next()).collect();
+        let is_known = |name: &&str| names.contains(name) || Subject::ALL.iter().any(|subject| subject.name() == *name);
+        assert!(icons.len() > 5 && icons.iter().all(is_known), "{icons:?}");
+        let marked = between("null, /", "/.test(entry.kind)").split('|');
+        assert!(marked.clone().all(|name| names.contains(name) && icons.contains(&name)), "{marked:?}");
     }
 
     #[test]

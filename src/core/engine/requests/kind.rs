@@ -28,14 +28,6 @@ named! {
 }
 
 impl RequestType {
-    pub const ALL: [RequestType; 5] = [
-        RequestType::Approval,
-        RequestType::Permissions,
-        RequestType::UserInput,
-        RequestType::Elicitation,
-        RequestType::Other,
-    ];
-
     /// Whether it waits for a human: such a request blocks chat, can expire, and can be held.
     #[must_use]
     pub fn is_for_human(self) -> bool {

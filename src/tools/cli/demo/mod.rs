@@ -26,7 +26,7 @@ use crate::api::{
     self, ActionsDocument, ActionsQuery, Cursor, DeliveriesDocument, DeliveriesQuery, EVENTS_MAX, EventPage,
     EventsQuery, OneRequest, Query, Requests, WhichRequests,
 };
-use crate::config::{Environment, SETTING_VARIABLES};
+use crate::config::{Environment, setting_variables};
 use crate::control::client::{self as side, Caller};
 use crate::engine::{self, MARKER_END, MARKER_START, PushedCommand, without_shell};
 use crate::files;
@@ -123,7 +123,7 @@ impl Folder {
     /// `codex-shim ARG…` without the user's settings, with its journal under `name`.
     fn shim(&self, name: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.shim);
-        for variable in SETTING_VARIABLES {
+        for variable in setting_variables() {
             command.env_remove(variable);
         }
         command.env("CODEX_SHIM_HOME", self.dir.join(name)).current_dir(&self.dir);

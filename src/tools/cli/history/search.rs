@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthChar as _;
 
@@ -58,7 +59,7 @@ pub(in crate::cli) struct SearchArguments {
     #[arg(value_name = "TEXT", required = true)]
     text: Vec<String>,
     /// Only this kind of entry; repeatable
-    #[arg(long = "kind", value_name = "KIND", value_parser = ["command", "message", "diff", "request"])]
+    #[arg(long = "kind", value_name = "KIND", value_parser = kinds())]
     kinds: Vec<String>,
     #[command(flatten)]
     since: SinceFlag,
@@ -78,6 +79,10 @@ pub(in crate::cli) struct SearchArguments {
     as_json: bool,
     #[command(flatten)]
     times: Times,
+}
+
+fn kinds() -> PossibleValuesParser {
+    SearchKind::ALL.iter().map(|kind| kind.name()).into()
 }
 
 /// Searches the sessions.

@@ -191,7 +191,8 @@ fn run_here(flags: HubFlags, environment: &Environment) -> Done {
         return Err(CliError::failed(format!("{} runs already", hub.name()))
             .with_remedy(format!("stop it with `{}`", hub.command("stop"))));
     }
-    let (settings, complaints) = Settings::load(Flags { codex: flags.codex, ..Flags::default() }, environment);
+    let (settings, complaints) =
+        Settings::load(Flags { codex: flags.codex.map(Some), ..Flags::default() }, environment);
     let command = relay_tools::codex_command(vec!["app-server".into()], &settings, environment)
         .map_err(|error| CliError::failed(error.to_string()))?;
     let default_socket = if flags.no_default_socket { DefaultSocket::LeftAlone } else { DefaultSocket::Claimed };

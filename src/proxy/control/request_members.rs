@@ -1,4 +1,5 @@
-//! The warnings of pending requests, which are found once for each.
+//! The members of a request's document that are computed from its other members: the warnings about it, and the time until which it can
+//! be answered.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,16 +10,16 @@ use crate::history::rfc3339_millis;
 use crate::requests::view::{answer_until, warnings_of};
 
 /// Most requests whose warnings are remembered.
-const WARNED_MAX: usize = 1_024;
+const REMEMBERED_MAX: usize = 1_024;
 
 /// Warnings about pending requests, which are listed again and again. To read a long command takes milliseconds.
 #[derive(Debug, Default)]
-pub(super) struct Warned(Mutex<HashMap<String, (u64, Vec<String>)>>);
+pub(super) struct Warnings(Mutex<HashMap<String, (u64, Vec<String>)>>);
 
-impl Warned {
-    /// [`with_warnings`] for rows of the ledger.
-    pub(super) fn add(&self, rows: &mut [Request]) {
-        rows.iter_mut().for_each(|row| warned(row, |row| self.of(row)));
+impl Warnings {
+    /// [`add_computed_members`] for rows of the ledger.
+    pub(super) fn add_members(&self, rows: &mut [Request]) {
+        rows.iter_mut().for_each(|row| add_to(row, |row| self.of(row)));
     }
 
     fn of(&self, row: &Request) -> Vec<String> {
@@ -36,7 +37,7 @@ impl Warned {
         }
         let warnings = warnings_of(row);
         let mut known = known();
-        if known.len() >= WARNED_MAX {
+        if known.len() >= REMEMBERED_MAX {
             known.clear();
         }
         known.insert(id.clone(), (made_of, warnings.clone()));
@@ -44,13 +45,12 @@ impl Warned {
     }
 }
 
-/// Adds to rows of requests what is risky about each, and until when it can be answered. The folders of their threads must be known by
-/// then.
-pub fn with_warnings(rows: &mut [Request]) {
-    rows.iter_mut().for_each(|row| warned(row, warnings_of));
+/// Adds these members to rows of requests. The folders of their threads must be known by then.
+pub fn add_computed_members(rows: &mut [Request]) {
+    rows.iter_mut().for_each(|row| add_to(row, warnings_of));
 }
 
-fn warned(row: &mut Request, warnings: impl FnOnce(&Request) -> Vec<String>) {
+fn add_to(row: &mut Request, warnings: impl FnOnce(&Request) -> Vec<String>) {
     row.warnings = Some(warnings(row));
     row.answer_until = Some(answer_until(row).map(rfc3339_millis));
 }
@@ -63,13 +63,13 @@ mod tests {
 
     #[test]
     fn warnings_are_made_anew_if_more_is_known() {
-        let warned = Warned::default();
+        let warnings = Warnings::default();
         let of = |status: &str, cwd: &str, changes: Value, command: &str| {
             let mut rows = [Request::from(json!({
                 "request_id": "g-0", "status": status, "request_method": "item/fileChange/requestApproval",
                 "request_payload": { "command": command }, "thread": { "cwd": cwd }, "changes": changes,
             }))];
-            warned.add(&mut rows);
+            warnings.add_members(&mut rows);
             rows[0].warnings.as_ref().expect("BUG: they are added").len()
         };
         let change = |path: &str| json!([{ "path": path, "kind": { "type": "update" }, "diff": "x" }]);
