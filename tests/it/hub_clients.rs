@@ -131,6 +131,37 @@ fn stalled_turn_of_a_hub_runs_the_hook() {
 }
 
 #[test]
+fn thread_gets_the_named_variables_of_its_client_and_no_others() {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).unwrap();
+    // Those of this process, which is the client. Not each variable that it has is passed.
+    let config = "[hub]\nenvironment = [\"PATH\", \"HOME\", \"ABSENT_EVERYWHERE\"]\n";
+    fs::write(home.path().join("config.toml"), config).unwrap();
+    let hub = Hub::at(home);
+    let mut client = hub.client("first");
+    let ours = |name: &str| {
+        let printed = std::process::Command::new("printenv").arg(name).output().unwrap().stdout;
+        json!(String::from_utf8(printed).unwrap().trim_end_matches('\n'))
+    };
+    let policy = "shell_environment_policy.set";
+    client.request("thread/start", json!({"cwd": "/w", "config": {policy: {"HOME": "/mine"}}}));
+    let (_, line) = hub.server().wait_for("thread/start");
+    let sent: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(sent["params"]["config"], json!({ policy: { "PATH": ours("PATH"), "HOME": "/mine" } }));
+    client.request("thread/fork", json!({"threadId": "t"}));
+    let (_, line) = hub.server().wait_for("thread/fork");
+    let sent: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(sent["params"]["config"], json!({ policy: { "PATH": ours("PATH"), "HOME": ours("HOME") } }));
+    // What the client wrote is on record, and so is what we have made of it.
+    let texts = hub.journal().texts;
+    let starts: Vec<&String> = texts.iter().filter(|text| text.contains("thread/start")).collect();
+    let value = ours("PATH").as_str().unwrap().to_owned();
+    assert!(!starts[0].contains("PATH") && starts[1].contains("PATH"), "{starts:#?}");
+    let forks = texts.iter().filter(|text| text.contains("thread/fork"));
+    assert!(starts.into_iter().chain(forks).all(|text| !text.contains(&value)), "{texts:#?}");
+}
+
+#[test]
 fn answer_of_a_tool_reaches_all_clients() {
     let hub = Hub::new();
     // The first connection of all; no answer may take it.

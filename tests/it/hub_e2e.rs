@@ -12,6 +12,7 @@ use crate::support::both_ends::text;
 use crate::support::conversations::{start_thread, start_turn, turn_completed};
 use crate::support::eventually;
 use crate::support::model::{Item, Script};
+use crate::support::peer::Peer;
 use crate::support::real::{COMMAND, run, says};
 use crate::support::release::{Ability, Release};
 use crate::support::shim::SHIM;
@@ -88,6 +89,49 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     ]);
     assert_eq!(bench.conversation(&thread, 2), expect);
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [2, 2, 6]);
+}
+
+/// The variables of each client reach the commands of its threads: a terminal's, and those of a program on pipes.
+#[test]
+fn e2e_commands_run_in_the_environment_of_their_client() {
+    let test = "e2e_commands_run_in_the_environment_of_their_client";
+    let shows = || vec![Release::under_test().command_to_be_approved("echo $MARK-$UNNAMED >> $HOME/marks.txt")];
+    let script = vec![shows(), says(), shows(), says(), shows(), says()];
+    let Some(bench) = Bench::start(test, &[], script) else { return };
+    fs::write(bench.home.path().join("config.toml"), "[hub]\nenvironment = [\"MARK\"]\n").expect("a file");
+    // The server must not have the variable from whoever starts it.
+    let mut restart = bench.lab.command(SHIM);
+    bench.home.adopt(&mut restart).env("CODEX_SHIM_CODEX", &bench.codex).env("MARK", "of-the-server");
+    assert!(restart.args(["hub", "restart", "--server"]).output().expect("it runs").status.success());
+    let marks = |count: usize| {
+        eventually("the marks", || {
+            let marks = fs::read_to_string(bench.lab.root().join("marks.txt")).unwrap_or_default();
+            (marks.lines().count() == count).then_some(marks)
+        })
+    };
+    let mut started = Vec::new();
+    for (count, mark) in [(1, "of-an-editor"), (2, "of-another")] {
+        let mut command = bench.lab.command(SHIM);
+        bench.home.adopt(&mut command).env("CODEX_SHIM_CODEX", &bench.codex).env("CODEX_SHIM_SERVER", "shared");
+        let mut editor = Peer::start(command.env("MARK", mark).env("UNNAMED", "no").arg("app-server"));
+        editor.initialize();
+        let thread = start_thread(&mut editor, &bench.lab, "read-only");
+        start_turn(&mut editor, &thread, "mark it");
+        let asked = editor.wait_for_method(COMMAND);
+        editor.answer(&asked, json!({"decision": "accept"}));
+        turn_completed(&mut editor, "completed");
+        assert_eq!(marks(count).lines().last(), Some(&*format!("{mark}-")));
+        started.push((editor, thread));
+    }
+    let status = bench.status();
+    let given = status["environments"].as_array().expect("an array");
+    assert_eq!(given.len(), 2, "{status}");
+    assert!(given.iter().all(|given| given["variables"] == json!(["MARK"])), "{status}");
+    let Some(tui) = bench.tui_with("MARK=of-the-terminal", "") else { return };
+    says_to(&tui, "mark it");
+    tui.shows(DIALOG);
+    approves(&tui);
+    assert_eq!(marks(3).lines().last(), Some("of-the-terminal-"));
 }
 
 #[test]

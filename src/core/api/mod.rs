@@ -45,8 +45,8 @@ pub use request::{
 pub use review::{OverruledDocument, REVIEWS_MAX, ReviewDocument, ReviewsDocument, ReviewsQuery};
 pub use session::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ConnectionDocument,
-    ContextEngineDocument, Counters, Fault, HubDocument, IndexDocument, JournalDocument, PrunedDocument,
-    ServerDocument, SessionDocument, SocketDocument, ThreadDocument, ThreadIdentityDocument, is_open,
+    ContextEngineDocument, Counters, EnvironmentDocument, Fault, HubDocument, IndexDocument, JournalDocument,
+    PrunedDocument, ServerDocument, SessionDocument, SocketDocument, ThreadDocument, ThreadIdentityDocument, is_open,
 };
 pub use session_list::ListedSession;
 pub use thread_list::ListedThread;

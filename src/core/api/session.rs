@@ -277,6 +277,9 @@ pub struct HubDocument {
     #[serde(default)]
     pub sockets: Vec<SocketDocument>,
     pub connections: Vec<ConnectionDocument>,
+    /// The threads whose commands get variables of a client's process; hubs of older versions omit them.
+    #[serde(default)]
+    pub environments: Vec<EnvironmentDocument>,
 }
 
 /// The server process of a hub, which outlives it.
@@ -323,6 +326,17 @@ pub struct ConnectionDocument {
     /// The terminal of that process, such as `pts/3`.
     #[serde(default)]
     pub terminal: Option<String>,
+}
+
+/// Whose variables the commands of a thread get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentDocument {
+    pub thread_id: String,
+    pub client: ClientDocument,
+    /// The terminal of the client that has opened the thread.
+    pub terminal: Option<String>,
+    /// The names of the variables.
+    pub variables: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,6 +7,7 @@
 
 mod assembly;
 mod fleet;
+mod hub;
 mod kind;
 mod rules;
 mod sources;
@@ -26,6 +27,7 @@ use crate::journal::Bounds;
 pub use assembly::ContextEngineChoice;
 pub use fleet::FleetChoice;
 pub use fleet::FleetLevel;
+pub use hub::HubChoice;
 pub use rules::conditions;
 pub use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
@@ -212,7 +214,7 @@ macro_rules! settings {
         /// The variables of the settings. A process that must ignore the user's settings removes them.
         pub fn setting_variables() -> impl Iterator<Item = &'static str> {
             let own: &[&str] = &[$($variable),*];
-            [own, ContextEngineChoice::VARIABLES, FleetChoice::VARIABLES].into_iter().flatten().copied()
+            [own, ContextEngineChoice::VARIABLES, FleetChoice::VARIABLES, HubChoice::VARIABLES].into_iter().flatten().copied()
         }
 
         /// The settings that flags can set.
@@ -229,6 +231,7 @@ macro_rules! settings {
             $($(#[$doc])* pub $name: Setting<$type>,)*
             pub context_engine: ContextEngineChoice,
             pub fleet: FleetChoice,
+            pub hub: HubChoice,
             /// Texts that threads receive, in the order of the file.
             pub fragments: Setting<Vec<Fragment>>,
             /// Requests that are decided without asking, in the order of the file.
@@ -245,6 +248,7 @@ macro_rules! settings {
                     fragments: assembly::fragments(sources),
                     context_engine: ContextEngineChoice::resolve(sources),
                     fleet: FleetChoice::resolve(sources),
+                    hub: HubChoice::resolve(sources),
                     rules: rules::resolve(sources),
                     home,
                 }
@@ -260,6 +264,7 @@ macro_rules! settings {
                     context_engine: self.context_engine.clone(),
                     // No relay uses them.
                     fleet: newer.fleet.clone(),
+                    hub: newer.hub.clone(),
                     fragments: newer.fragments.clone(),
                     rules: newer.rules.clone(),
                 }
@@ -287,6 +292,7 @@ macro_rules! settings {
                 rows.extend(self.context_engine.rows());
                 rows.push(assembly::row(&self.fragments));
                 rows.extend(self.fleet.rows());
+                rows.extend(self.hub.rows());
                 rows.push(rules::row(&self.rules));
                 rows
             }

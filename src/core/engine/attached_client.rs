@@ -175,7 +175,7 @@ impl CurrentClient {
     fn of(who: Who) -> CurrentClient {
         CurrentClient {
             who,
-            peer: Peer { transport: Transport::Stdio, pid: None, terminal: None },
+            peer: Peer { transport: Transport::Stdio, pid: None, terminal: None, variables: Default::default() },
             on_record: OnRecord::default(),
             threads: BTreeSet::new(),
             introduction: None,

@@ -151,6 +151,7 @@ impl Engine {
             self.context.thread_closed(&thread_id, effects);
             self.clients.forget_thread(&thread_id);
             self.watched.closed(&thread_id);
+            self.threads.closed(&thread_id);
             self.subscriptions_changed = true;
         }
     }
@@ -194,7 +195,7 @@ impl Engine {
             return;
         }
         let has_stayed = std::mem::replace(&mut client.on_record, OnRecord::Yes) == OnRecord::Probe;
-        let Peer { transport, pid, terminal } = client.peer.clone();
+        let Peer { transport, pid, terminal, .. } = client.peer.clone();
         let ClientName { name, version } = introduction.clone();
         effects.push(Effect::Note(Note::ConnOpen { conn, name, version, transport, pid, terminal }));
         if has_stayed {
@@ -215,7 +216,12 @@ mod tests {
     use super::*;
     use crate::wire::{Line, LineEnd};
 
-    const PEER: Peer = Peer { transport: Transport::WebSocket, pid: Some(7), terminal: None };
+    const PEER: Peer = Peer {
+        transport: Transport::WebSocket,
+        pid: Some(7),
+        terminal: None,
+        variables: crate::engine::Variables::NONE,
+    };
 
     struct Hub(Engine);
 

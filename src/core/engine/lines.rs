@@ -146,7 +146,10 @@ impl Engine {
                 _,
                 _,
                 Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork | Method::ThreadCompactStart),
-            ) => self.call_about_thread(seen, event, decision),
+            ) => {
+                self.call_about_thread(seen, event, decision);
+                self.give_variables(seen, event, decision);
+            }
             (_, _, Some(Method::ThreadApproveDenied)) => {
                 if let Some(params) = event.params {
                     self.denials.called_by_client(params);
@@ -304,6 +307,9 @@ impl Engine {
         }
         if call.method.is_some_and(Method::opens_thread) {
             self.requests.thread_opened(event.result);
+            if let Some(result) = event.result {
+                self.thread_loaded(call.method, call.gives.take(), result);
+            }
         }
         if let (Some(chosen), Some(_)) = (call.chosen.take(), event.result) {
             let (thread_id, settings) = *chosen;

@@ -17,6 +17,7 @@ mod config_warning;
 mod connections;
 mod context;
 mod denials;
+mod environment;
 mod lines;
 mod model;
 mod open_calls;
@@ -53,7 +54,7 @@ pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Prev
 pub use model::{
     ApiCallId, ApiReply, ApiRequest, ChildEffect, ClientName, ContextChange, Decision, Effect, Exit, Incoming, Input,
     LedgerEntry, LinkEffect, Note, Now, Order, OwnLine, Passage, Peer, RequestSource, RequestStatus, ServerOwner,
-    Token, Transport, WaitingCommand,
+    Token, Transport, Variables, WaitingCommand,
 };
 pub use model::{
     Delivery, Form, GivenRow, Injection, LateLine, Omitted, OmittedReason, Outcome, OverruleFor, OverruledRow,

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
+use super::environment::GivenVariables;
 use super::model::{OverruledRow, Verdict};
 use super::purpose::Purpose;
 use super::verdict::Awaited;
@@ -98,6 +99,8 @@ pub(super) struct OpenCall {
     pub(super) purpose: Option<Purpose>,
     /// The denial that it overrules.
     pub(super) overrules: Option<Box<OverruledRow>>,
+    /// The variables that it gives to a thread.
+    pub(super) gives: Option<Box<GivenVariables>>,
     /// The raw id of a request that only the attached client can answer.
     pub(super) for_client_alone: Option<Box<RawValue>>,
 }
@@ -217,6 +220,7 @@ impl OpenCalls {
             asked: None,
             purpose: None,
             overrules: None,
+            gives: None,
             for_client_alone: None,
         });
         key

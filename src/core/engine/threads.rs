@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde_json::value::RawValue;
 
 use super::assembly::{ADDITION, Remembered, SentFragment};
+use super::environment::GivenVariables;
 use super::open_calls::{CallKey, OpenCalls};
 use super::purpose::Purpose;
 use super::{Effect, LedgerEntry};
@@ -62,6 +63,10 @@ pub(super) struct Thread {
     received: Received,
     /// Decline reasons for the next turn, oldest first.
     reasons: VecDeque<String>,
+    /// The variables that its commands get.
+    pub(super) variables: Option<Box<GivenVariables>>,
+    /// The server has it in memory, as far as it has said.
+    is_loaded: bool,
     /// Compactions that the client has requested and that are not observed yet.
     compactions_requested: u32,
     /// The turn of the last reported compaction.
@@ -92,6 +97,30 @@ pub(super) struct ReceivedContext<'a> {
 }
 
 impl Threads {
+    /// Whether the server has a thread in memory, as far as is known.
+    pub(super) fn is_loaded(&self, thread_id: &str) -> bool {
+        self.find(thread_id).is_some_and(|thread| thread.is_loaded)
+    }
+
+    /// The server has a thread in memory.
+    pub(super) fn loaded(&mut self, thread_id: &str) {
+        self.of(thread_id).is_loaded = true;
+    }
+
+    /// The server has closed a thread.
+    pub(super) fn closed(&mut self, thread_id: &str) {
+        if let Some(thread) = self.find_mut(thread_id) {
+            (thread.is_loaded, thread.variables) = (false, None);
+        }
+    }
+
+    pub(super) fn given_variables(&self) -> Vec<(&String, &GivenVariables)> {
+        let mut given: Vec<_> =
+            self.by_key.iter().filter_map(|(id, thread)| Some((id, thread.variables.as_deref()?))).collect();
+        given.sort_by_key(|(id, _)| *id);
+        given
+    }
+
     pub(super) fn find(&self, thread_id: &str) -> Option<&Thread> {
         self.by_key.get(thread_id)
     }

@@ -292,7 +292,8 @@ mod tests {
         }
 
         fn connect(&mut self, conn: u32) {
-            let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+            let peer =
+                Peer { transport: Transport::WebSocket, pid: None, terminal: None, variables: Default::default() };
             self.handle(Input::Connected { conn: Conn(conn), peer });
         }
 

@@ -415,6 +415,12 @@ fn redacted_base64(text: &str) -> Option<String> {
 /// Replaces a secret. The mask is the same for every secret, so equal texts stay equal.
 pub(super) const MASK: &str = "[redacted]";
 
+/// What stands for a value of this many bytes, as long as that.
+#[must_use]
+pub fn mask_of(bytes: usize) -> String {
+    mask_signs(&(0..bytes)).take(bytes).map(char::from).collect()
+}
+
 /// The characters of a mask as long as `span`: the word if it fits, then stars.
 pub(super) fn mask_signs(span: &Range<usize>) -> impl Iterator<Item = u8> + use<> {
     let word = if span.len() >= MASK.len() { MASK } else { "" };

@@ -9,7 +9,7 @@ use super::link::Link;
 use super::links::{Own, RECONNECT_AFTER};
 use super::on_sockets::{Hub, Reach};
 use crate::control::{self, refused_peer};
-use crate::engine::{Effect, Input, Peer, Transport};
+use crate::engine::{Effect, Input, Peer, Transport, Variables};
 use crate::os::polling::PollFlags;
 use crate::os::processes;
 use crate::socket::{FaultChange, LOOK_EVERY, Refused};
@@ -109,7 +109,8 @@ impl Hub {
                 self.core.handle(Input::PeerRefused(refused_peer("hub", refused)), effects);
             }
             let terminal = peer.pid.and_then(processes::terminal);
-            let peer = Peer { transport: Transport::WebSocket, pid: peer.pid, terminal };
+            let variables = peer.pid.map(|pid| self.variables_of(pid)).unwrap_or_default();
+            let peer = Peer { transport: Transport::WebSocket, pid: peer.pid, terminal, variables };
             self.arrivals.push(Arrival { peer, since, refused, stage: ArrivalStage::Asks(accepting) });
         }
         // Arrivals are in order, so the first is the oldest. The latest ones have not had the time to ask.
@@ -120,6 +121,12 @@ impl Hub {
             let Some(oldest) = oldest else { break };
             self.arrivals.remove(oldest);
         }
+    }
+
+    /// What the commands of a client get of the environment of its process.
+    fn variables_of(&self, pid: u32) -> Variables {
+        let Some(names) = self.core.shared_variables() else { return Variables::NONE };
+        Variables::named_in(names, &processes::environment(pid).unwrap_or_default())
     }
 
     /// Listens again at sockets whose files are gone.
@@ -261,7 +268,12 @@ impl Hub {
                     Ok(None) => self.own_handshake = Some(connecting),
                     Ok(Some(response)) if response.is_accepted() => {
                         let pid = Some(std::process::id());
-                        let peer = Peer { transport: Transport::WebSocket, pid, terminal: None };
+                        let peer = Peer {
+                            transport: Transport::WebSocket,
+                            pid,
+                            terminal: None,
+                            variables: Default::default(),
+                        };
                         self.driver.own_connected(&mut self.core, (peer, connecting.into_end()), effects);
                     }
                     Ok(Some(_)) | Err(_) => {

@@ -418,7 +418,8 @@ mod tests {
         let check = |name: &str, ahead_bytes: &[usize], is_held: bool, expect: bool| {
             let (ours, _theirs) = UnixStream::pair().expect("a pair");
             ours.set_nonblocking(true).expect("a socket can be");
-            let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+            let peer =
+                Peer { transport: Transport::WebSocket, pid: None, terminal: None, variables: Default::default() };
             let mut link = Link::new(peer, None, End::connected(ours));
             let text = |bytes: usize| Utf8Bytes::from("x".repeat(bytes));
             ahead_bytes.iter().for_each(|bytes| link.send(Side::Server, text(*bytes)));
@@ -446,7 +447,7 @@ mod tests {
     fn lines_of_one_mark_are_taken_back_together() {
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
         ours.set_nonblocking(true).expect("a socket can be");
-        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None, variables: Default::default() };
         let mut link = Link::new(peer, None, End::connected(ours));
         for line in ["before", "answer", "reason"] {
             link.send(Side::Server, Utf8Bytes::from(line));

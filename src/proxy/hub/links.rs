@@ -379,7 +379,7 @@ mod tests {
         });
         let mut effects = Vec::new();
         let at = |s: u64| Now { unix_us: 1, elapsed: Duration::from_secs(s) };
-        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None, variables: Default::default() };
         engine.handle(at(0), Input::SessionOpened { generation: "g".to_owned() }, &mut effects);
         engine.handle(at(0), Input::Connected { conn: Conn(1), peer }, &mut effects);
         for id in 0..REQUESTS {

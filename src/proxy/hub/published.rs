@@ -1,7 +1,7 @@
 //! The state of a hub as the control socket shows it.
 
 use super::on_sockets::{Hub, Reach};
-use crate::api::{ClientDocument, ConnectionDocument, HubDocument, ServerDocument};
+use crate::api::{ClientDocument, ConnectionDocument, EnvironmentDocument, HubDocument, ServerDocument};
 use crate::engine::ClientName;
 use crate::wire::Conn;
 
@@ -37,6 +37,19 @@ pub(super) fn document(hub: &Hub) -> HubDocument {
                 waiting_bytes: link.waiting_bytes() as u64,
                 pid: link.peer.pid,
                 terminal: link.peer.terminal.clone(),
+            })
+            .collect(),
+        environments: engine
+            .given_variables()
+            .into_iter()
+            .map(|(thread_id, given)| {
+                let ClientName { name, version } = given.client.clone();
+                EnvironmentDocument {
+                    thread_id: thread_id.clone(),
+                    client: ClientDocument { name, version },
+                    terminal: given.terminal.clone(),
+                    variables: given.names.clone(),
+                }
             })
             .collect(),
     }

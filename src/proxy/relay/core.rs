@@ -132,6 +132,11 @@ impl Core {
         self.handle(Input::Configured(Box::new(live)), effects);
     }
 
+    /// The names of the variables that a hub passes from its clients to the commands of their threads.
+    pub fn shared_variables(&self) -> Option<&[String]> {
+        self.settings.hub.environment.value.as_deref().filter(|names| !names.is_empty())
+    }
+
     /// The watch that runs `on_bypass`.
     pub fn bypass_watch(&self) -> HookWatch {
         self.bypasses.clone()

@@ -88,12 +88,21 @@ impl Bench {
         self.tui_in(&self.lab.cwd(), args)
     }
 
+    /// The same with variables.
+    pub fn tui_with(&self, variables: &str, args: &str) -> Option<Tmux> {
+        self.tui_of(&self.lab.cwd(), variables, args)
+    }
+
     /// The same in a folder.
     pub fn tui_in(&self, cwd: &Path, args: &str) -> Option<Tmux> {
+        self.tui_of(cwd, "", args)
+    }
+
+    fn tui_of(&self, cwd: &Path, variables: &str, args: &str) -> Option<Tmux> {
         let (lab, codex) = (&self.lab, self.codex.display());
         let (codex_home, home) = (lab.codex_home(), lab.root());
         let script = format!(
-            "cd '{}'; export CODEX_HOME='{}' HOME='{}'; exec '{codex}' {args} 2>'{}'",
+            "cd '{}'; export CODEX_HOME='{}' HOME='{}' {variables}; exec '{codex}' {args} 2>'{}'",
             cwd.display(),
             codex_home.display(),
             home.display(),

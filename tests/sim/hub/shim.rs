@@ -218,7 +218,8 @@ impl HubWorld {
 
     /// A client's handshake is complete on both sides.
     pub fn connect(&mut self, key: Key, client: Client) {
-        let peer = Peer { transport: Transport::WebSocket, pid: Some(9), terminal: None };
+        let peer =
+            Peer { transport: Transport::WebSocket, pid: Some(9), terminal: None, variables: Default::default() };
         self.house.happened.count(Event::Connected);
         self.clients.insert(key, client);
         self.server.sessions.insert(key, Session::default());
@@ -245,7 +246,8 @@ impl HubWorld {
         let key = self.next_key();
         self.server.sessions.insert(key, Session::default());
         self.house.say(|| format!("the hub connects as {key}"));
-        let peer = Peer { transport: Transport::WebSocket, pid: Some(1), terminal: None };
+        let peer =
+            Peer { transport: Transport::WebSocket, pid: Some(1), terminal: None, variables: Default::default() };
         let end = self.wire(key, Side::Server);
         let earlier = self.key_of(Conn::OWN).filter(|_| self.conns().contains(&Conn::OWN));
         if let Some(earlier) = earlier {

@@ -42,6 +42,26 @@ pub struct Peer {
     pub pid: Option<u32>,
     /// The terminal of that process, such as `pts/3`.
     pub terminal: Option<String>,
+    /// What the commands of its threads get of the environment of that process.
+    pub variables: Variables,
+}
+
+/// Variables of an environment. Their values may be secret.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Variables(pub Vec<(String, String)>);
+
+impl Variables {
+    pub const NONE: Variables = Variables(Vec::new());
+
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl std::fmt::Debug for Variables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Variables").field(&self.names()).finish()
+    }
 }
 
 named! {

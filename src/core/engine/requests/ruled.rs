@@ -384,7 +384,8 @@ mod tests {
         fn hub() -> Play {
             let mut play = Play::of(ServerOwner::Hub, RequestSettings::default());
             for conn in 0..3 {
-                let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+                let peer =
+                    Peer { transport: Transport::WebSocket, pid: None, terminal: None, variables: Default::default() };
                 play.at(0, Input::Connected { conn: Conn(conn), peer });
             }
             play.at(0, Input::Remembered(Box::default()));

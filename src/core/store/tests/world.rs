@@ -84,7 +84,8 @@ impl World {
         };
         world.handle(Input::SessionOpened { generation: "g".to_owned() });
         for conn in (0..3).filter(|_| owner == ServerOwner::Hub) {
-            let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+            let peer =
+                Peer { transport: Transport::WebSocket, pid: None, terminal: None, variables: Default::default() };
             world.handle(Input::Connected { conn: Conn(conn), peer });
         }
         if owner == ServerOwner::Hub {
@@ -108,7 +109,7 @@ impl World {
 
     /// One more client connects to a hub.
     pub(super) fn client_joins(&mut self, conn: u32) {
-        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None };
+        let peer = Peer { transport: Transport::WebSocket, pid: None, terminal: None, variables: Default::default() };
         self.handle(Input::Connected { conn: Conn(conn), peer });
         self.resumes(conn);
     }

@@ -21,7 +21,7 @@ use crate::engine::OWN_NAME;
 use crate::hub::bypass::Bypass;
 use crate::hub::sockets::{Answerer, answerer, default_socket};
 use crate::hub::{self, Front};
-use crate::os::processes::ProcessIdentity;
+use crate::os::processes::{self, ProcessIdentity};
 use crate::store::{Found, label};
 
 /// How long a server may take to answer a handshake. Codex itself waits about 15 s, and exits then.
@@ -34,6 +34,7 @@ const SERVER: &str = "shared server";
 const CLIENTS: &str = "hub clients";
 const HUB: &str = "hub";
 const BYPASS: &str = "bypass";
+const ENVIRONMENT: &str = "environment";
 
 const START: &str = "start a hub with `codex-shim hub start`";
 
@@ -75,6 +76,7 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
     });
     if let Some(hub) = hub {
         checks.push(connected(hub));
+        checks.extend(ground.other_path(hub));
     }
     checks.extend(others.iter().map(|fault| broken(HUB, fault)));
     if hub.is_some() || answers || ground.is_wanted() {
@@ -159,6 +161,28 @@ impl Ground<'_> {
             true if remedy.is_empty() => Check::note(SERVER, format!("{found}; it is set up for a hub"), START),
             true => Check::note(SERVER, format!("{found}; it is set up for a hub"), format!("{remedy}, and {START}")),
         }
+    }
+
+    /// A client whose commands are looked up on another `PATH` than it has itself.
+    fn other_path(&self, hub: &Found) -> Option<Check> {
+        let passes = |name: &&String| *name == "PATH";
+        if self.settings.hub.environment.value.iter().flatten().any(|name| passes(&name)) {
+            return None;
+        }
+        let path = |pid| Environment::of_variables(&processes::environment(pid)?).get("PATH");
+        let hub = document(&hub.dir)?.hub?;
+        let of_server = path(hub.server.pid)?;
+        let other = hub
+            .connections
+            .iter()
+            .find(|connection| connection.pid.and_then(path).is_some_and(|path| path != of_server))?;
+        let client = other.client.name.as_deref().unwrap_or("a client");
+        let place = other.terminal.as_ref().map(|terminal| format!(" ({terminal})")).unwrap_or_default();
+        Some(Check::note(
+            ENVIRONMENT,
+            format!("commands of {client}{place} run with the PATH of the server, which is another one"),
+            "`environment = [\"PATH\", \"VIRTUAL_ENV\"]` below `[hub]` in config.toml passes that of the client; see `codex-shim docs hub`",
+        ))
     }
 
     /// The clients that have a server of their own beside the shared one.

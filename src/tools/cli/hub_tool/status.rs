@@ -1,6 +1,6 @@
 //! `codex-shim hub status`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, FAILED, NOT_RUNNING, complete, offline, select_session};
 use super::{Down, Hub};
-use crate::api::{ConnectionDocument, ServerDocument, SessionDocument, State, ThreadDocument};
+use crate::api::{ConnectionDocument, EnvironmentDocument, ServerDocument, SessionDocument, State, ThreadDocument};
 use crate::config::{Environment, SessionName};
 use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::history::rfc3339_millis;
@@ -172,6 +172,8 @@ pub(in crate::cli) struct Status {
     sockets: Vec<PathBuf>,
     /// Why its control socket does not answer.
     silent: Option<String>,
+    /// Whose variables the commands of the threads get.
+    environments: Vec<EnvironmentDocument>,
     /// The codex processes with threads that are not behind codex-shim.
     bypasses: Vec<Bypass>,
     /// All faults, also that it does not answer.
@@ -197,6 +199,7 @@ impl Status {
         }));
         let threads = document.as_ref().map(|document| document.threads.clone()).unwrap_or_default();
         let told = document.and_then(|document| document.hub);
+        let environments = told.as_ref().map(|hub| hub.environments.clone()).unwrap_or_default();
         let (server, connections) = told.map(|hub| (hub.server, hub.connections)).unzip();
         let server = server.map(Server::from).or_else(|| server_on_record(&hub.found.dir));
         if let Some(Server { pid, draining: Some(true), .. }) = server {
@@ -210,6 +213,7 @@ impl Status {
             server,
             sockets,
             silent,
+            environments,
             bypasses: bypasses(Some(hub), environment),
             faults,
         }
@@ -304,6 +308,7 @@ impl Status {
             "outdated": self.outdated,
             "sockets": self.sockets,
             "connections": self.connections,
+            "environments": self.environments,
             "bypasses": self.bypasses,
             "fault": self.silent,
             "faults": self.faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -341,6 +346,10 @@ impl Status {
         rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
         let connections = self.connections.len() as u64;
         rows.push(("clients", counted(connections, "connection", "connections").unwrap_or_else(|| "none".to_owned())));
+        for (at, (whose, threads)) in self.givers().into_iter().enumerate() {
+            let threads = counted(threads, "thread", "threads").unwrap_or_default();
+            rows.push((if at == 0 { "passes" } else { "" }, format!("{whose}, to the commands of {threads}")));
+        }
         for (at, bypass) in self.bypasses.iter().enumerate() {
             let since = bypass.started_at.as_ref().and_then(|at| clock.age(at)).map(|since| format!("for {since}"));
             let line = format!("{}; {}", bypass_line(bypass, since), bypass.remedy);
@@ -364,6 +373,17 @@ impl Status {
         let pid = server.pid;
         let parts = [version, Some(format!("pid {pid}")), since, adopted];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    /// The variables that commands get and whose they are, each with the number of its threads.
+    fn givers(&self) -> BTreeMap<String, u64> {
+        let mut givers = BTreeMap::new();
+        for EnvironmentDocument { client, terminal, variables, .. } in &self.environments {
+            let client = client.name.as_deref().unwrap_or("a client");
+            let place = terminal.as_ref().map(|terminal| format!(" ({terminal})")).unwrap_or_default();
+            *givers.entry(format!("{} of {client}{place}", variables.join(", "))).or_default() += 1;
+        }
+        givers
     }
 
     /// One row per connection.

@@ -1,0 +1,296 @@
+//! The environment of the client that asks: on a server with many clients, the commands of a thread get some variables of the process of
+//! the client that has started it, instead of those of whoever started the server.
+//!
+//! They go into the call that opens the thread, as `config["shell_environment_policy.set"]`, under what the client itself sets there.
+//! Codex takes the members of `config` in no order, and of two that overlap either may win; so ours go into the member that the client
+//! has, and a call with two members that overlap stays as it is. Source: seen with codex 0.171, 40 starts of each form.
+//!
+//! The record has their names, and no values.
+//!
+//! A thread that the server has loaded keeps its environment when another client resumes it.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::lines::{Seen, form};
+use super::model::{Decision, Form, MaskedLine, OwnLine, Passage, Variables};
+use super::{ClientName, Engine};
+use crate::protocol::{Event, Method};
+use crate::secrets::mask_of;
+use crate::wire::{Body, Members, Side, Splice, repeats_member};
+
+/// The member of `config` with all rules for the environment of commands.
+const POLICY: &str = "shell_environment_policy";
+
+/// Longest value that is passed, in bytes.
+const VALUE_BYTES_MAX: usize = 32 << 10;
+
+/// Variables that a call gives to the commands of a thread, and whose they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenVariables {
+    pub client: ClientName,
+    pub terminal: Option<String>,
+    pub names: Vec<String>,
+}
+
+impl Variables {
+    /// Those of these names in an environment, which has a 0 byte after each variable. One that is not UTF-8 is left out.
+    #[must_use]
+    pub fn named_in(names: &[String], environment: &[u8]) -> Variables {
+        let pairs = environment.split(|byte| *byte == 0).filter_map(|variable| {
+            let end = variable.iter().position(|byte| *byte == b'=')?;
+            Some((std::str::from_utf8(&variable[..end]).ok()?, std::str::from_utf8(&variable[end + 1..]).ok()?))
+        });
+        let values: HashMap<&str, &str> = pairs.filter(|(_, value)| value.len() <= VALUE_BYTES_MAX).collect();
+        let named = names.iter().filter_map(|name| Some((name.clone(), (*values.get(&**name)?).to_owned())));
+        Variables(named.collect())
+    }
+}
+
+impl Variables {
+    /// The same with values for the record, which shows none: each takes as many bytes of JSON as before.
+    fn masked(&self) -> Variables {
+        let masked = |value: &str| mask_of(json!(value).to_string().len() - 2);
+        Variables(self.0.iter().map(|(name, value)| (name.clone(), masked(value))).collect())
+    }
+}
+
+/// The form of a line in the record, of which the text is recorded in place of the line.
+fn masked_form(form: Form, recorded: Vec<u8>) -> Form {
+    match form {
+        Form::Verbatim | Form::Text => {
+            let is_verbatim = form == Form::Verbatim;
+            // A call is JSON, so it is UTF-8.
+            Form::Masked(Box::new(MaskedLine { text: String::from_utf8_lossy(&recorded).into_owned(), is_verbatim }))
+        }
+        Form::Base64 | Form::Masked(_) | Form::Omitted(_) => form,
+    }
+}
+
+impl Engine {
+    /// Gives the variables of a client to the thread that its call opens.
+    pub(super) fn give_variables(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision) {
+        let opens = matches!(event.method, Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork));
+        let client = self.clients.of(seen.conn);
+        if !opens || client.peer.variables.0.is_empty() || event.id.is_none() {
+            return;
+        }
+        let line = match &decision.line {
+            Passage::Replace(own) => &own.bytes[..],
+            Passage::Forward => seen.line,
+            Passage::Withhold => return,
+        };
+        let Some((bytes, names)) = with_variables(line, &client.peer.variables) else { return };
+        let Some((recorded, _)) = with_variables(line, &client.peer.variables.masked()) else { return };
+        let form = masked_form(form(&seen.verdict, seen.body, &recorded), recorded);
+        let given = GivenVariables { client: client.name.clone(), terminal: client.peer.terminal.clone(), names };
+        decision.line = Passage::Replace(OwnLine { to: Side::Server, form, bytes });
+        if let Some(call) = seen.opened.and_then(|call| self.calls.to_server.get_mut(call)) {
+            call.gives = Some(Box::new(given));
+        }
+    }
+
+    /// The server has opened a thread, whose commands get these variables unless it had the thread in memory before.
+    pub(super) fn thread_loaded(
+        &mut self,
+        method: Option<Method>,
+        given: Option<Box<GivenVariables>>,
+        result: &RawValue,
+    ) {
+        let id = Members::of(result).and_then(|result| Members::of(result.get("thread")?)?.text("id"));
+        let Some(thread_id) = id.filter(|_| self.owner.has_many_clients()) else { return };
+        if method != Some(Method::ThreadResume) || !self.threads.is_loaded(&thread_id) {
+            self.threads.of(&thread_id).variables = given;
+        }
+        self.threads.loaded(&thread_id);
+    }
+
+    /// Whose variables the commands of each thread get, and which.
+    pub fn given_variables(&self) -> Vec<(&String, &GivenVariables)> {
+        self.threads.given_variables()
+    }
+}
+
+/// A call with variables for the commands of its thread, and the names of those that it did not set itself; `None` if none is added.
+fn with_variables(line: &[u8], variables: &Variables) -> Option<(Vec<u8>, Vec<String>)> {
+    let Body::Message(message) = Body::parse(line) else { return None };
+    let params = message.params.filter(|params| !message.repeated_member && !repeats_member(params))?;
+    let place = Place::of(Members::of(params)?)?;
+    let missing: Vec<&(String, String)> = variables.0.iter().filter(|(name, _)| !place.has(name)).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let set: Map<String, Value> = missing.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let mut splice = Splice::of(line);
+    let at = place.value.unwrap_or(params);
+    let text = place.text(set);
+    match at.get() {
+        "null" => splice.replace(splice.range_of(at), format!("{{{text}}}")),
+        object => {
+            let comma = if Members::of_text(object)?.iter().next().is_some() { "," } else { "" };
+            let start = splice.range_of(at).start + 1;
+            splice.replace(start..start, format!("{text}{comma}"));
+        }
+    }
+    Some((splice.apply()?, missing.into_iter().map(|(name, _)| name.clone()).collect()))
+}
+
+/// Where variables are added to a call.
+struct Place<'a> {
+    /// The object that gets them, or `null`; `None` for the parameters.
+    value: Option<&'a RawValue>,
+    form: Added,
+    /// The names that the client sets.
+    set: Vec<String>,
+}
+
+/// What is added to the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Added {
+    /// The member `config`.
+    Config,
+    /// `shell_environment_policy.set`
+    Dotted,
+    /// `set`
+    Nested,
+    /// The variables themselves.
+    Variables,
+    /// `shell_environment_policy.set.NAME` for each.
+    Each,
+}
+
+impl<'a> Place<'a> {
+    /// `None` if the members of the client overlap, or are of another form than codex takes.
+    fn of(params: Members<'a>) -> Option<Place<'a>> {
+        let place = |value, form, set| Some(Place { value, form, set });
+        let Some(config) = params.get("config") else { return place(None, Added::Config, Vec::new()) };
+        if config.get() == "null" {
+            return place(Some(config), Added::Dotted, Vec::new());
+        }
+        let members = Members::of(config)?;
+        let (dotted, each) = (format!("{POLICY}.set"), format!("{POLICY}.set."));
+        let names: Vec<String> =
+            members.iter().filter_map(|(name, _)| Some(name.strip_prefix(&each)?.to_owned())).collect();
+        match (members.get(POLICY), members.get(&dotted), names.is_empty()) {
+            (None, None, true) => place(Some(config), Added::Dotted, names),
+            (None, None, false) => place(Some(config), Added::Each, names),
+            (None, Some(set), true) => place(Some(set), Added::Variables, names_of(set)?),
+            (Some(policy), None, true) if policy.get() != "null" => match Members::of(policy)?.get("set") {
+                None => place(Some(policy), Added::Nested, names),
+                Some(set) => place(Some(set), Added::Variables, names_of(set)?),
+            },
+            _ => None,
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.set.iter().any(|set| set == name)
+    }
+
+    /// The members to add, as JSON without braces.
+    fn text(&self, set: Map<String, Value>) -> String {
+        let members = match self.form {
+            Added::Config => json!({ "config": { format!("{POLICY}.set"): set } }),
+            Added::Dotted => json!({ format!("{POLICY}.set"): set }),
+            Added::Nested => json!({ "set": set }),
+            Added::Variables => Value::Object(set),
+            Added::Each => set
+                .into_iter()
+                .map(|(name, value)| (format!("{POLICY}.set.{name}"), value))
+                .collect::<Map<_, _>>()
+                .into(),
+        };
+        let text = members.to_string();
+        text[1..text.len() - 1].to_owned()
+    }
+}
+
+/// The names in an object or `null`.
+fn names_of(set: &RawValue) -> Option<Vec<String>> {
+    match set.get() {
+        "null" => Some(Vec::new()),
+        _ => Some(Members::of(set)?.iter().map(|(name, _)| name.to_owned()).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(config: &str) -> String {
+        format!(r#"{{"id":1,"method":"thread/start","params":{{"cwd":"/w"{config}}}}}"#)
+    }
+
+    fn variables() -> Variables {
+        Variables(vec![("A".to_owned(), "1".to_owned()), ("B".to_owned(), "\"2".to_owned())])
+    }
+
+    #[test]
+    fn variables_go_under_what_the_client_sets() {
+        let (a, b) = (r#""A":"1""#, r#""B":"\"2""#);
+        let both = format!("{a},{b}");
+        for (config, expect) in [
+            (String::new(), Some(format!(r#"{{"config":{{"{POLICY}.set":{{{both}}}}},"cwd":"/w"}}"#))),
+            (r#","config":null"#.to_owned(), Some(format!(r#"{{"cwd":"/w","config":{{"{POLICY}.set":{{{both}}}}}}}"#))),
+            (r#","config":{}"#.to_owned(), Some(format!(r#"{{"cwd":"/w","config":{{"{POLICY}.set":{{{both}}}}}}}"#))),
+            (
+                r#","config": { "model": "m" }"#.to_owned(),
+                Some(format!(r#"{{"cwd":"/w","config": {{"{POLICY}.set":{{{both}}}, "model": "m" }}}}"#)),
+            ),
+            (
+                format!(r#","config":{{"{POLICY}.set":{{"B":"mine"}}}}"#),
+                Some(format!(r#"{{"cwd":"/w","config":{{"{POLICY}.set":{{{a},"B":"mine"}}}}}}"#)),
+            ),
+            (
+                format!(r#","config":{{"{POLICY}.set":null,"{POLICY}.inherit":"none"}}"#),
+                Some(format!(r#"{{"cwd":"/w","config":{{"{POLICY}.set":{{{both}}},"{POLICY}.inherit":"none"}}}}"#)),
+            ),
+            (
+                format!(r#","config":{{"{POLICY}":{{"inherit":"core"}}}}"#),
+                Some(format!(r#"{{"cwd":"/w","config":{{"{POLICY}":{{"set":{{{both}}},"inherit":"core"}}}}}}"#)),
+            ),
+            (
+                format!(r#","config":{{"{POLICY}":{{"set":{{"A":"mine"}}}}}}"#),
+                Some(format!(r#"{{"cwd":"/w","config":{{"{POLICY}":{{"set":{{{b},"A":"mine"}}}}}}}}"#)),
+            ),
+            (
+                format!(r#","config":{{"{POLICY}.set.A":"mine"}}"#),
+                Some(format!(r#"{{"cwd":"/w","config":{{"{POLICY}.set.B":"\"2","{POLICY}.set.A":"mine"}}}}"#)),
+            ),
+            // It sets all of them.
+            (format!(r#","config":{{"{POLICY}.set":{{"A":"x","B":""}}}}"#), None),
+            // Either of two members that overlap may win.
+            (format!(r#","config":{{"{POLICY}.set":{{}},"{POLICY}":{{}}}}"#), None),
+            (format!(r#","config":{{"{POLICY}.set.A":"x","{POLICY}":{{}}}}"#), None),
+            (format!(r#","config":{{"{POLICY}.set.A":"x","{POLICY}.set":{{}}}}"#), None),
+            (r#","config":{"a":1,"a":2}"#.to_owned(), None),
+            // Codex refuses these.
+            (r#","config":7"#.to_owned(), None),
+            (format!(r#","config":{{"{POLICY}.set":[]}}"#), None),
+            (format!(r#","config":{{"{POLICY}":"x"}}"#), None),
+        ] {
+            let line = call(&config);
+            let given = with_variables(line.as_bytes(), &variables());
+            let params = given.map(|(bytes, _)| {
+                let Body::Message(message) = Body::parse(&bytes) else { panic!("BUG: it is a message") };
+                message.params.expect("it has parameters").get().to_owned()
+            });
+            assert_eq!(params, expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn only_named_variables_are_taken() {
+        let environment = b"PATH=/bin\0SECRET=x\0EMPTY=\0PATHS=no\0=odd\0BAD=\xff\0A=b=c\0";
+        let names = ["PATH", "EMPTY", "A", "BAD", "ABSENT"].map(str::to_owned);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let expect = Variables(vec![pair("PATH", "/bin"), pair("EMPTY", ""), pair("A", "b=c")]);
+        let found = Variables::named_in(&names, environment);
+        assert_eq!(found, expect);
+        assert_eq!(format!("{found:?}"), r#"Variables(["PATH", "EMPTY", "A"])"#);
+        let long = [b"A=".to_vec(), vec![b'x'; VALUE_BYTES_MAX + 1]].concat();
+        assert_eq!(Variables::named_in(&names, &long), Variables::NONE);
+    }
+}
