@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::os::descriptors::{self, Kind};
-use crate::os::polling::{PollFd, PollFlags, poll};
+use crate::os::polling::{PollFd, PollFlags, is_unread, poll, poll_one};
 use crate::os::{self, Errno, sockets};
 
 /// Size of one read in bytes: the default capacity of a Linux pipe.
@@ -31,6 +31,9 @@ const LONG_BYTES: usize = 1 << 20;
 
 /// What a pipe holds while a long line passes, in bytes: what a user without privileges may ask for. Source: `/proc/sys/fs/pipe-max-size`.
 const WIDE_BYTES: usize = 1 << 20;
+
+/// How often the feeder thread looks whether a reader that only reads is still there, if the system cannot wait for that.
+const READER_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often [`Feeder::finish`] checks whether to keep waiting.
 const FEEDER_CHECK_EVERY: Duration = Duration::from_millis(50);
@@ -321,8 +324,15 @@ fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
         if !fds[0].revents().is_empty() || fds[1].revents().contains(PollFlags::NVAL) {
             return Ok(true);
         }
-        if fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+        if !fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            continue;
+        }
+        if is_unread(to) {
             return Ok(false);
+        }
+        // The peer of a socket writes nothing more, which would end each wait at once on macOS.
+        if poll_one(from, PollFlags::IN, Some(READER_LOOK_EVERY)).is_ok_and(|found| !found.is_empty()) {
+            return Ok(true);
         }
     }
 }
@@ -330,7 +340,6 @@ fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::polling::poll_one;
     use std::io::{Read as _, Write as _};
 
     #[test]
@@ -355,6 +364,21 @@ mod tests {
     fn fed_sink_notices_that_its_reader_is_gone() {
         let (theirs, target) = io::pipe().expect("a pipe");
         let sink = Sink::fed(target.into()).expect("a feeder");
+        drop(theirs);
+        let gone = poll_one(&sink, PollFlags::HUP, Some(Duration::from_secs(60))).expect("a poll");
+        assert!(gone.intersects(PollFlags::ERR | PollFlags::HUP), "{gone:?}");
+    }
+
+    #[test]
+    fn fed_socket_is_written_to_after_its_peer_has_ended_its_writing() {
+        let (mut theirs, target) = UnixStream::pair().expect("a pair");
+        theirs.shutdown(std::net::Shutdown::Write).expect("it is open");
+        let sink = Sink::fed(target.into()).expect("a feeder");
+        let gone = poll_one(&sink, PollFlags::HUP, Some(Duration::from_millis(100))).expect("a poll");
+        assert!(gone.is_empty(), "{gone:?}");
+        assert_eq!(sink.write(b"ab"), Ok(2));
+        let mut read = [0; 2];
+        theirs.read_exact(&mut read).expect("it comes");
         drop(theirs);
         let gone = poll_one(&sink, PollFlags::HUP, Some(Duration::from_secs(60))).expect("a poll");
         assert!(gone.intersects(PollFlags::ERR | PollFlags::HUP), "{gone:?}");
