@@ -156,6 +156,12 @@ pub fn is_named_pipe(fd: impl AsFd) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && has_name
 }
 
+/// Whether only a read finds out that the last writer has left: that of a pipe that has a name, on macOS. Source: `fifo_close_internal` of
+/// xnu, which does not report it to the file that is polled.
+pub fn ends_unseen(fd: impl AsFd) -> bool {
+    is_portable() && is_named_pipe(fd)
+}
+
 fn is_unnamed_pipe(fd: BorrowedFd<'_>) -> bool {
     let target = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     target.is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"pipe:["))
