@@ -202,6 +202,32 @@ pub fn free_bytes(path: &Path) -> Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
+/// Has all of a file reach the disk. A volume that cannot empty the cache of its disk, such as one of SMB on macOS, does what it can.
+pub fn sync(file: &File) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the errors of macOS are handled")]
+    synced(file, file.sync_all())
+}
+
+/// As [`sync`]; Linux leaves out facts that no reader needs.
+pub fn sync_data(file: &File) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the errors of macOS are handled")]
+    synced(file, file.sync_data())
+}
+
+/// Rust asks for `F_FULLFSYNC` on macOS, and for nothing else if the volume does not know that.
+#[cfg(target_vendor = "apple")]
+fn synced(file: &File, result: io::Result<()>) -> io::Result<()> {
+    match result.as_ref().map_err(Errno::from_io_error) {
+        Err(Some(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY)) => Ok(rustix::fs::fsync(file)?),
+        Ok(()) | Err(_) => result,
+    }
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn synced(_: &File, result: io::Result<()>) -> io::Result<()> {
+    result
+}
+
 /// Makes reads and writes of a file that [`open_in`] or [`open_followed`] has opened wait again.
 pub fn waiting(fd: OwnedFd) -> io::Result<File> {
     descriptors::block(&fd)?;
