@@ -7,7 +7,8 @@ use std::{fmt, io};
 
 use super::identity::own_uid;
 
-/// The process that called `connect` or `listen` at the other end of a socket.
+/// The process at the other end of a socket: on Linux the one that called `connect` or `listen`, on macOS the one that has used that end
+/// last, such as a child that got it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,
