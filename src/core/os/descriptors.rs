@@ -146,10 +146,10 @@ pub fn inherited(number: RawFd) -> Option<OwnedFd> {
     }
 }
 
-/// Whether two descriptors lead to the same file, pipe or device.
+/// Whether two descriptors lead to the same file, pipe or device. Sockets of the network have no number on macOS, and count as different.
 pub fn are_same_file(a: impl AsFd, b: impl AsFd) -> bool {
     match (rustix::fs::fstat(a), rustix::fs::fstat(b)) {
-        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+        (Ok(a), Ok(b)) => a.st_ino != 0 && (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
         _ => false,
     }
 }
