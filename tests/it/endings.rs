@@ -667,6 +667,26 @@ fn a_named_pipe_whose_writer_has_left_before_the_start_ends() {
     assert_eq!(status.code(), Some(0));
 }
 
+#[test]
+fn a_named_pipe_whose_last_writer_leaves_ends_the_client() {
+    let home = Home::new();
+    let (pipe, log) = (home.beside().join("pipe"), home.beside().join("log"));
+    make_fifo(&pipe);
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"exec "$0" run --session s -- cat <"$1" >"$2""#, SHIM]).args([&pipe, &log]);
+    home.adopt(&mut command).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut relay = command.spawn().expect("sh starts");
+    let mut writer = fs::File::options().write(true).open(&pipe).expect("it has a reader");
+    for line in ["one\n", "two\n"] {
+        writer.write_all(line.as_bytes()).expect("it is read");
+        eventually("the line", || fs::read_to_string(&log).is_ok_and(|log| log.ends_with(line)).then_some(()));
+    }
+    drop(writer);
+    let status = eventually("the end", || relay.try_wait().expect("it is our child"));
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(fs::read_to_string(&log).expect("it is there"), "one\ntwo\n");
+}
+
 /// A relay in front of `sh -c SCRIPT`, started by `launcher`.
 fn launched(launcher: Launcher, script: &str) -> Run {
     let home = Home::new();

@@ -184,7 +184,7 @@ impl Folder {
         let mut beside = name.to_owned();
         beside.push(format!(".{}.new", std::process::id()));
         let mut file = self.open(&beside, Access::Replace)?;
-        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        let written = file.write_all(bytes).and_then(|()| os::fs::sync(&file));
         let put = written.and_then(|()| Ok(os::fs::rename_in(&self.fd, &beside, name)?));
         if put.is_err() {
             let _ = self.remove(&beside);

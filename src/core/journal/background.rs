@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::segment::SegmentName;
 use super::wall_clock::{Clock, SYSTEM};
+use crate::os::fs::sync_data;
 
 /// The interval between two syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -174,7 +175,7 @@ impl Growth {
 }
 
 fn sync(opened: &OpenedSegment) {
-    if let Err(error) = opened.file.sync_data() {
+    if let Err(error) = sync_data(&opened.file) {
         tracing::warn!(%error, segment = %opened.name, "sync the journal");
     }
 }

@@ -11,6 +11,7 @@ use super::held::Held;
 use crate::files::{self, Access};
 use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
 use crate::journal::{Record, SegmentName};
+use crate::os::fs::sync;
 use crate::protocol::{Encoding, piece_stream};
 use crate::secrets::{InPieces, Masker, Pieces};
 use crate::store::{Found as Session, LEDGER_FILE, Life, RunMode, redact_ledger};
@@ -309,14 +310,14 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let written = file.set_len(0).and_then(|()| {
         file.write_all(bytes)?;
         file.set_modified(metadata.modified()?)?;
-        file.sync_all()
+        sync(&file)
     });
     let put = written.and_then(|()| std::fs::rename(&beside, path));
     if put.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
     put?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    path.parent().map_or(Ok(()), |dir| sync(&File::open(dir)?))
 }
 
 /// Overwrites the bytes of a file that differ.
@@ -330,7 +331,7 @@ fn write_over(path: &Path, before: &[u8], after: &[u8]) -> io::Result<()> {
         at = to;
     }
     file.set_modified(modified)?;
-    file.sync_all()
+    sync(&file)
 }
 
 /// The spans to mask in the pieces of a segment, by record number.

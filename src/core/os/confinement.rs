@@ -72,7 +72,8 @@ impl Confinement {
         // Not by its id, which differs if `/proc` is that of another namespace.
         let own = Confinement::read("self").unwrap_or_default();
         #[cfg(target_vendor = "apple")]
-        let own = Confinement { is_in_sandbox: is_in_sandbox(std::process::id()), ..own };
+        // An error must not let everybody in.
+        let own = Confinement { is_in_sandbox: sandbox_answer(std::process::id()) > 0, ..own };
         own
     }
 
@@ -92,9 +93,9 @@ impl Confinement {
             // The system names no process once the other end is closed.
             let pid = peer.pid?;
             let started = super::facts::Facts::of(pid)?.started;
-            let is_in_sandbox = is_in_sandbox(pid);
+            let is_in_sandbox = sandbox_answer(pid) != 0;
             // Then what was read is about one process, and the socket still names that. A process that has taken the id between the
-            // connect and this looks like the peer.
+            // connect and this looks like the peer, also with the token of `LOCAL_PEERTOKEN`, which is made when it is asked for.
             let is_same = super::facts::Facts::of(pid).is_some_and(|facts| facts.started == started)
                 && Peer::of(stream).is_ok_and(|now| now == peer);
             is_same.then(|| Confinement { is_in_sandbox, ..Confinement::default() })
@@ -163,17 +164,17 @@ impl Confinement {
     }
 }
 
-/// Whether a process is in a sandbox of macOS. No header declares the call; browsers ask it so. Source: `sandbox_check` of
-/// libsystem_sandbox: without an operation it is not 0 for a process in a sandbox, and for one that is gone.
+/// What macOS says of a process: 1 in a sandbox, 0 in none, and less if it does not know. No header declares the call; browsers ask it
+/// so. Source: `sandbox_check` of libsystem_sandbox without an operation.
 #[cfg(target_vendor = "apple")]
 #[expect(unsafe_code, reason = "no safe interface says whether a process is in a sandbox")]
-fn is_in_sandbox(pid: u32) -> bool {
+fn sandbox_answer(pid: u32) -> i32 {
     unsafe extern "C" {
         fn sandbox_check(pid: libc::pid_t, operation: *const libc::c_char, kind: libc::c_int, ...) -> libc::c_int;
     }
-    let Ok(pid) = i32::try_from(pid) else { return true };
+    let Ok(pid) = i32::try_from(pid) else { return -1 };
     // SAFETY: without an operation the call reads nothing but these arguments.
-    unsafe { sandbox_check(pid, std::ptr::null(), 0) != 0 }
+    unsafe { sandbox_check(pid, std::ptr::null(), 0) }
 }
 
 /// Whether the system shows how a process is confined in each of the ways of Linux.

@@ -5,6 +5,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -58,9 +59,20 @@ pub fn resize_pipe(fd: impl AsFd, bytes: usize) -> bool {
     false
 }
 
-/// A pipe or a terminal that can be written to takes this many bytes at once, also if it blocks. Source: `PIPE_BUF` of Linux and macOS.
+/// A pipe, a socket or a terminal to which [`has_room_within`] applies takes this many bytes at once, also if it blocks. Source:
+/// `PIPE_BUF` of Linux and macOS.
 pub fn taken_at_once_bytes() -> usize {
     if is_portable() { 512 } else { 4_096 }
+}
+
+/// Waits until [`taken_at_once_bytes`] can be written, `wait_max` at most. Never true on macOS for `/dev/tty`, which cannot be waited for, and for
+/// a pipe with a name, which counts as ready with room for one byte. Source: `filt_vnode_common` of xnu.
+pub fn has_room_within(fd: &impl AsFd, wait_max: Duration) -> bool {
+    if is_portable() && is_named_pipe(fd) {
+        return false;
+    }
+    let found = poll_one(fd, PollFlags::OUT, Some(wait_max));
+    found.is_ok_and(|found| !found.is_empty() && !found.contains(PollFlags::NVAL))
 }
 
 /// Writes as much of several slices as one call takes.
@@ -134,10 +146,10 @@ pub fn inherited(number: RawFd) -> Option<OwnedFd> {
     }
 }
 
-/// Whether two descriptors lead to the same file, pipe or device.
+/// Whether two descriptors lead to the same file, pipe or device. Sockets of the network have no number on macOS, and count as different.
 pub fn are_same_file(a: impl AsFd, b: impl AsFd) -> bool {
     match (rustix::fs::fstat(a), rustix::fs::fstat(b)) {
-        (Ok(a), Ok(b)) => (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
+        (Ok(a), Ok(b)) => a.st_ino != 0 && (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino),
         _ => false,
     }
 }
@@ -154,6 +166,12 @@ pub fn is_named_pipe(fd: impl AsFd) -> bool {
     let Ok(stat) = rustix::fs::fstat(fd) else { return false };
     let has_name = if cfg!(target_os = "linux") { !is_unnamed_pipe(fd) } else { stat.st_nlink > 0 };
     FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && has_name
+}
+
+/// Whether only a read finds out that the last writer has left: that of a pipe that has a name, on macOS. Source: `fifo_close_internal` of
+/// xnu, which does not report it to the file that is polled.
+pub fn ends_unseen(fd: impl AsFd) -> bool {
+    is_portable() && is_named_pipe(fd)
 }
 
 fn is_unnamed_pipe(fd: BorrowedFd<'_>) -> bool {
@@ -246,6 +264,21 @@ mod tests {
         drop((own, writing));
         let mut rest = Vec::new();
         std::fs::File::from(OwnedFd::from(reading)).read_to_end(&mut rest).expect("both ends are closed");
+    }
+
+    #[test]
+    fn room_is_known_of_a_pipe_without_a_name() {
+        let (reading, writing) = io::pipe().expect("a pipe");
+        assert!(has_room_within(&writing, Duration::ZERO));
+        never_block(&writing).expect("it is open");
+        while write(&writing, &[0; 4_096]).is_ok() {}
+        assert!(!has_room_within(&writing, Duration::ZERO));
+        drop(reading);
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
+        let named = std::fs::File::options().read(true).write(true).open(&path).expect("it is there");
+        assert_eq!(has_room_within(&named, Duration::ZERO), !is_portable());
     }
 
     #[test]

@@ -201,7 +201,7 @@ mod apple {
         let pid = i32::try_from(pid).ok()?;
         // SAFETY: the call writes at most `bytes`, the size of the buffer.
         let children = listed(0, |buffer, bytes| unsafe { libc::proc_listchildpids(pid, buffer, bytes) })?;
-        // The newest come first.
+        // The newest come first, so of more than `MORE_PROCESSES` the first ones are missing.
         let started = |pid: &u32| info(*pid).map(|info| (info.pbi_start_tvsec, info.pbi_start_tvusec, *pid));
         children.into_iter().filter(|pid| info(*pid).is_some()).min_by_key(started)
     }
@@ -321,15 +321,19 @@ mod apple {
 #[cfg(target_vendor = "apple")]
 pub(super) use apple::{all, arguments, child, environment, folder, open_files, program, started_unix_s};
 
-/// What the sysctl `KERN_PROCARGS2` of macOS has of a process. Source: `sysctl_procargsx` of xnu: the number of arguments, the path of
-/// the program, 0 bytes, the arguments and then the variables, each with a 0 byte behind it, perhaps 0 bytes, and other texts, of which the
-/// first begins with `executable_path=`.
+/// What the sysctl `KERN_PROCARGS2` of macOS has of a process. Source: `sysctl_procargsx` and `exec_extract_strings` of xnu: the number of
+/// arguments, the path of the program, 0 bytes, the arguments and then the variables, each with a 0 byte behind it, at most 7 more 0 bytes,
+/// and texts of the system, one of [`OF_SYSTEM`] first.
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(target_os = "linux", allow(dead_code, reason = "its test runs here"))]
 struct ProcessMemory<'a> {
     arguments: &'a [u8],
     environment: &'a [u8],
 }
+
+/// How texts of the system begin that are not variables. Source: `exec_add_apple_strings` of xnu.
+const OF_SYSTEM: [&[u8]; 6] =
+    [b"pfz=", b"stack_guard=", b"malloc_entropy=", b"ptr_munge=", b"main_stack=", b"executable_file="];
 
 #[cfg_attr(target_os = "linux", allow(dead_code, reason = "its test runs here"))]
 impl ProcessMemory<'_> {
@@ -343,7 +347,7 @@ impl ProcessMemory<'_> {
         let arguments = if count == 0 { 0 } else { ends.nth(count - 1)? };
         let (mut end, mut from) = (rest.len(), arguments);
         for at in ends {
-            if at == from + 1 || rest[from..].starts_with(b"executable_path=") {
+            if at == from + 1 || OF_SYSTEM.iter().any(|text| rest[from..].starts_with(text)) {
                 end = from;
                 break;
             }
@@ -451,9 +455,9 @@ mod tests {
             assert_eq!(of, expect.map(|(one, other)| (one.as_bytes(), other.as_bytes())), "{text:?}");
         };
         let both = Some(("codex\0app-server\0", "A=1\0B=\0"));
-        check(2, "/bin/codex\0\0\0\0codex\0app-server\0A=1\0B=\0\0executable_path=x\0", both);
+        check(2, "/bin/codex\0\0\0\0codex\0app-server\0A=1\0B=\0\0pfz=0x1\0", both);
         check(2, "/bin/codex\0codex\0app-server\0A=1\0B=\0", both);
-        check(2, "/bin/codex\0codex\0app-server\0A=1\0B=\0executable_path=x\0ptr_munge=\0", both);
+        check(2, "/bin/codex\0codex\0app-server\0A=1\0B=\0ptr_munge=\0main_stack=\0", both);
         check(1, "/x\0x\0", Some(("x\0", "")));
         // An argument may be empty, but for the first one.
         check(3, "/x\0\0x\0\0y\0A=1\0", Some(("x\0\0y\0", "A=1\0")));

@@ -182,9 +182,13 @@ pub fn locked(file: File) -> io::Result<Option<File>> {
     }
 }
 
-/// Whether a file has attributes that a new one in its folder would not get by itself. macOS gives some to files of its own accord,
-/// and they count.
+/// Whether a file has attributes that a new one in its folder would not get by itself; on macOS also flags or an access control list.
+/// macOS gives some attributes to files of its own accord, and they count.
 pub fn has_attributes(path: &Path) -> bool {
+    #[cfg(target_vendor = "apple")]
+    if apple::has_flags(path) || apple::has_access_list(path) {
+        return true;
+    }
     let mut names = vec![0; ATTRIBUTES_BYTES_MAX];
     match rustix::fs::listxattr(path, &mut names[..]) {
         // A new file gets its folder's label, as this one did.
@@ -196,10 +200,77 @@ pub fn has_attributes(path: &Path) -> bool {
     }
 }
 
+/// What macOS keeps of a file beside its attributes.
+#[cfg(target_vendor = "apple")]
+mod apple {
+    use std::ffi::CString;
+    use std::io;
+    use std::path::Path;
+
+    use super::Errno;
+
+    /// Source: `sys/acl.h` of macOS.
+    const ACL_TYPE_EXTENDED: libc::c_int = 0x100;
+
+    /// Whether it has flags of chflags(2).
+    pub(super) fn has_flags(path: &Path) -> bool {
+        rustix::fs::stat(path).map_or(true, |stat| stat.st_flags != 0)
+    }
+
+    /// Whether it has an access control list, which is hidden from its attributes.
+    #[expect(unsafe_code, reason = "no safe interface reads an access control list")]
+    pub(super) fn has_access_list(path: &Path) -> bool {
+        unsafe extern "C" {
+            fn acl_get_file(path: *const libc::c_char, kind: libc::c_int) -> *mut libc::c_void;
+            fn acl_free(list: *mut libc::c_void) -> libc::c_int;
+        }
+        let Ok(path) = CString::new(path.as_os_str().as_encoded_bytes()) else { return true };
+        // SAFETY: the path ends with a 0 byte and outlives the call.
+        let list = unsafe { acl_get_file(path.as_ptr(), ACL_TYPE_EXTENDED) };
+        if list.is_null() {
+            let error = Errno::from_io_error(&io::Error::last_os_error());
+            return !matches!(error, Some(Errno::NOENT | Errno::NOTSUP | Errno::OPNOTSUPP));
+        }
+        // SAFETY: the list is ours, and nothing uses it.
+        let _ = unsafe { acl_free(list) };
+        true
+    }
+}
+
 /// The free space for us where a path is, in bytes.
 pub fn free_bytes(path: &Path) -> Result<u64> {
-    let disk = rustix::fs::statvfs(path)?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    // `statvfs` of macOS counts blocks in 32 bits.
+    #[cfg(target_vendor = "apple")]
+    let (blocks, block_bytes) = rustix::fs::statfs(path).map(|disk| (disk.f_bavail, u64::from(disk.f_bsize)))?;
+    #[cfg(not(target_vendor = "apple"))]
+    let (blocks, block_bytes) = rustix::fs::statvfs(path).map(|disk| (disk.f_bavail, disk.f_frsize))?;
+    Ok(blocks.saturating_mul(block_bytes))
+}
+
+/// Has all of a file reach the disk. A volume that cannot empty the cache of its disk, such as one of SMB on macOS, does what it can.
+pub fn sync(file: &File) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the errors of macOS are handled")]
+    synced(file, file.sync_all())
+}
+
+/// As [`sync`]; Linux leaves out facts that no reader needs.
+pub fn sync_data(file: &File) -> io::Result<()> {
+    #[expect(clippy::disallowed_methods, reason = "the errors of macOS are handled")]
+    synced(file, file.sync_data())
+}
+
+/// Rust asks for `F_FULLFSYNC` on macOS, and for nothing else if the volume does not know that.
+#[cfg(target_vendor = "apple")]
+fn synced(file: &File, result: io::Result<()>) -> io::Result<()> {
+    match result.as_ref().map_err(Errno::from_io_error) {
+        Err(Some(Errno::NOTSUP | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOTTY)) => Ok(rustix::fs::fsync(file)?),
+        Ok(()) | Err(_) => result,
+    }
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn synced(_: &File, result: io::Result<()>) -> io::Result<()> {
+    result
 }
 
 /// Makes reads and writes of a file that [`open_in`] or [`open_followed`] has opened wait again.

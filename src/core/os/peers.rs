@@ -3,11 +3,15 @@
 //! Linux names the process that called `connect` or `listen`. macOS names the user so, and the process that has used the socket last.
 
 use std::os::fd::{AsFd, AsRawFd as _, RawFd};
+use std::time::Duration;
 use std::{fmt, io};
 
 use super::identity::own_uid;
+use super::polling::{PollFlags, poll_one};
+use super::portable::is_portable;
 
-/// The process that called `connect` or `listen` at the other end of a socket.
+/// The process at the other end of a socket: on Linux the one that called `connect` or `listen`, on macOS the one that has used that end
+/// last, such as a child that got it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,
@@ -45,6 +49,12 @@ impl Peer {
     /// Whether it runs as our user.
     pub fn is_ours(&self) -> bool {
         self.uid == own_uid()
+    }
+
+    /// Whether it has closed its end and is therefore not named: macOS forgets it then, and Linux does not.
+    pub fn has_left(&self, stream: &impl AsFd) -> bool {
+        let is_forgotten = is_portable() && self.pid.is_none();
+        is_forgotten && poll_one(stream, PollFlags::HUP, Some(Duration::ZERO)).is_ok_and(|found| !found.is_empty())
     }
 
     pub fn is_root(&self) -> bool {

@@ -18,9 +18,9 @@ pub use rustix::process::{Pid, kill_process as signal, kill_process_group as sig
 use rustix::process::{WaitOptions, test_kill_process, waitpid};
 use serde::{Deserialize, Serialize};
 
-use super::Result;
 use super::facts::{self, Facts};
 use super::signals::Signal;
+use super::{Errno, Result};
 
 /// Kills the process group that a child leads, which has not been reaped, and reaps the child.
 pub fn kill_group_of(child: &mut Child) {
@@ -132,7 +132,11 @@ impl ProcessIdentity {
         let Some(pid) = raw(self.pid) else { return Ok(()) };
         match process_group(Some(pid)) {
             Some(group) if process_group(None) != Some(group) && self.is_alive() => {
-                Ok(signal_group(group, Signal::KILL)?)
+                match signal_group(group, Signal::KILL) {
+                    // It has exited meanwhile: macOS refuses a group of which no process runs.
+                    Err(Errno::PERM) if !self.is_alive() => Ok(()),
+                    killed => Ok(killed?),
+                }
             }
             Some(_) | None => self.signal(Signal::KILL),
         }

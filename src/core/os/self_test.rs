@@ -2,13 +2,13 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::peers::Peer;
 use super::polling::PollFlags;
 use super::processes::{self, ProcessIdentity};
-use super::{Errno, clocks, confinement, descriptors, polling, sockets, terminals};
+use super::{Errno, clocks, confinement, descriptors, fs, polling, sockets, terminals};
 
 /// How long a test waits for what is there at once.
 const WAIT_MAX: Duration = Duration::from_secs(1);
@@ -71,6 +71,7 @@ pub fn failures() -> Vec<&'static str> {
             let gone = polling::poll_one(&writing, PollFlags::HUP, Some(WAIT_MAX));
             gone.is_ok_and(|gone| gone.intersects(PollFlags::ERR | PollFlags::HUP))
         }),
+        ("a lock on a folder", |_| fs::lock_folder(Path::new("/")).is_ok()),
         ("the boot", |_| {
             clocks::since_boot() > Duration::ZERO && clocks::boot_id().is_some() && clocks::booted_unix_s().is_some()
         }),

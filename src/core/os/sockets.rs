@@ -11,25 +11,37 @@ use std::path::Path;
 use rustix::buffer::spare_capacity;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::Result;
 use super::descriptors::{close_at_exec, never_block};
-#[cfg(target_os = "linux")]
 use super::portable::is_portable;
+use super::{Errno, Result};
 
 /// Connects without waiting, to a socket that never blocks.
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::WouldBlock`] if too many clients wait there to be accepted; [`io::ErrorKind::ConnectionRefused`] if nobody
-/// listens. macOS gives the second error for both.
+/// [`io::ErrorKind::WouldBlock`] if too many clients wait there to be accepted, and on macOS also if the socket is bound and its process
+/// does not listen; [`io::ErrorKind::ConnectionRefused`] if nobody listens.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
-    let socket = new()?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
+    let (socket, address) = (new(SocketType::STREAM)?, SocketAddrUnix::new(path)?);
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => Ok(socket.into()),
+        // macOS has one error for both.
+        Err(Errno::CONNREFUSED | Errno::AGAIN) if is_portable() => {
+            let error = if is_bound(&address)? { Errno::AGAIN } else { Errno::CONNREFUSED };
+            Err(error.into())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-fn new() -> io::Result<OwnedFd> {
-    let create = |flags| rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+/// Whether a process has bound a stream socket at this address: one of another type is told that it is of the wrong type, before the
+/// clients that wait are counted. Source: `unp_connect` of xnu; Linux does the same.
+fn is_bound(address: &SocketAddrUnix) -> io::Result<bool> {
+    Ok(rustix::net::connect(new(SocketType::DGRAM)?, address) == Err(Errno::PROTOTYPE))
+}
+
+fn new(kind: SocketType) -> io::Result<OwnedFd> {
+    let create = |flags| rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
     #[cfg(target_os = "linux")]
     if !is_portable() {
         return Ok(create(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?);
@@ -70,13 +82,37 @@ pub fn without_signal(socket: impl Into<OwnedFd>) -> OwnedFd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::io::{Errno, FdFlags};
+    use rustix::io::FdFlags;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn new_sockets_never_block_and_are_not_inherited() {
-        let socket = new().expect("a socket");
+        let socket = new(SocketType::STREAM).expect("a socket");
         assert!(rustix::fs::fcntl_getfl(&socket).expect("flags").contains(rustix::fs::OFlags::NONBLOCK));
         assert!(rustix::io::fcntl_getfd(&socket).expect("flags").contains(FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn busy_listener_is_told_from_a_dead_one() {
+        let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+        let path = dir.path().join("s");
+        let failure = |path: &Path| connect(path).map(drop).expect_err("nobody accepts").kind();
+        assert_eq!(failure(&path), io::ErrorKind::NotFound);
+        let listener = UnixListener::bind(&path).expect("it can be bound");
+        rustix::net::listen(&listener, 0).expect("it listens");
+        let mut waiting = Vec::new();
+        let full = loop {
+            match connect(&path) {
+                Ok(client) => waiting.push(client),
+                Err(error) => break error.kind(),
+            }
+        };
+        assert_eq!((full, waiting.is_empty()), (io::ErrorKind::WouldBlock, false));
+        let address = SocketAddrUnix::new(&path).expect("it is short");
+        assert!(is_bound(&address).expect("a socket"));
+        drop(listener);
+        assert_eq!(failure(&path), io::ErrorKind::ConnectionRefused);
+        assert!(!is_bound(&address).expect("a socket"));
     }
 
     #[test]

@@ -17,10 +17,11 @@ pub use rustix::termios::{
     tcsetwinsize as set_size,
 };
 
-use super::Result;
 use super::descriptors::{read, stdin};
 use super::polling::{PollFlags, poll_one};
+use super::portable::is_portable;
 use super::processes::process_group;
+use super::{Errno, Result};
 
 /// Most unread keys that are taken, in bytes: a terminal itself holds no more than 4 KiB.
 const UNREAD_BYTES_MAX: usize = 16 << 10;
@@ -36,10 +37,15 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-/// A descriptor to write to a terminal without waiting, and without side effects on others that have it open.
+/// A descriptor to write to a terminal without waiting, and without side effects on others that have it open. Fails on macOS for one that
+/// was opened as `/dev/tty`, which cannot be waited for.
 pub fn open_to_write(terminal: impl AsFd) -> Result<OwnedFd> {
     let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    rustix::fs::open(ttyname(terminal, Vec::new())?, flags, Mode::empty())
+    let name = ttyname(terminal, Vec::new())?;
+    if is_portable() && name.as_bytes() == b"/dev/tty" {
+        return Err(Errno::NOTSUP);
+    }
+    rustix::fs::open(name, flags, Mode::empty())
 }
 
 /// Changes the mode at once. In the background of the terminal, the system stops us.
@@ -85,8 +91,8 @@ pub fn unread() -> Vec<u8> {
         return Vec::new();
     }
     let mut unread = read_all();
-    if mode.local_modes.contains(LocalModes::ICANON) {
-        // In line mode the kernel stores the end-of-file key as a 0 byte.
+    if cfg!(target_os = "linux") && mode.local_modes.contains(LocalModes::ICANON) {
+        // In line mode Linux stores the end-of-file key as a 0 byte.
         let end = mode.special_codes[SpecialCodeIndex::VEOF];
         unread.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = end);
     }

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::{self, Access, Folder};
 use crate::journal::Position;
+use crate::os::fs::sync_data;
 
 const MARKS_DIR: &str = "marks";
 
@@ -162,7 +163,7 @@ impl WitnessFile {
         let identity = Identity::of(&file.metadata()?);
         put(&file, witness, identity)?;
         // A loss of power then leaves either the old file or the new one.
-        file.sync_data()?;
+        sync_data(&file)?;
         std::fs::rename(&beside, &self.path)?;
         self.own = Some((file, identity));
         Ok(())

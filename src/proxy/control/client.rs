@@ -24,6 +24,7 @@ use super::requests::{BY_HEADER, SOURCE_HEADER};
 use super::routes::PROTOCOL;
 use crate::api::{Command, CommandCall, Query, Verbatim};
 use crate::os::identity::own_uid;
+use crate::os::sockets;
 use crate::socket::{LOOK_EVERY, Occupant, Peer};
 use crate::store::{Found, Holder};
 use crate::wire::LINE_BYTES_MAX;
@@ -406,7 +407,7 @@ pub async fn probed(dir: &Path) -> Result<(), ClientError> {
 
 /// Sends a request and returns the response head. The connection lives as long as the runtime.
 pub(super) async fn send(socket: &Path, request: Builder, body: Bytes) -> Result<Response<Incoming>, Cause> {
-    let stream = UnixStream::connect(socket).await.map_err(Cause::Connect)?;
+    let stream = sockets::connect(socket).and_then(UnixStream::from_std).map_err(Cause::Connect)?;
     let server = stream.peer_cred().map_err(Cause::Connect)?;
     if server.uid() != 0 && server.uid() != own_uid() {
         return Err(Cause::Stranger(server.uid()));

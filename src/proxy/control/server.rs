@@ -220,6 +220,8 @@ pub fn routes_of_peer(
     report: impl FnOnce(&Refused),
 ) -> Option<Router> {
     let peer = match Peer::of(stream) {
+        // It only looked whether something listens.
+        Ok(peer) if peer.has_left(stream) => return None,
         Ok(peer) if peer.is_ours() || peer.is_root() => peer,
         Ok(peer) => {
             tracing::warn!(uid = peer.uid, "another user at the control socket: closed");

@@ -103,6 +103,10 @@ impl Hub {
             }
         }
         for Accepted { stream, peer } in accepted {
+            // It only looked whether something listens.
+            if peer.has_left(&stream) {
+                continue;
+            }
             let refused = self.callers.check(&stream, peer).err();
             let Ok(accepting) = Accepting::new(stream) else { continue };
             if let Some(refused) = &refused {

@@ -1,5 +1,6 @@
 //! Notices for the user: each is one line on stderr, written once. A pipe, a socket or a
-//! terminal that is full gets no notice, and holds the relay up for 0.1 s at most. `status` shows the faults from then on.
+//! terminal that is full gets no notice, and holds the relay up for 0.1 s at most; on macOS a named pipe and `/dev/tty` never get one, because
+//! they may block. `status` shows the faults from then on.
 
 use std::io;
 use std::sync::Arc;
@@ -7,8 +8,7 @@ use std::time::Duration;
 
 use super::pipes::{Sink, WriteEnd as _};
 use crate::control::Published;
-use crate::os::descriptors::taken_at_once_bytes;
-use crate::os::polling::{PollFlags, poll_one};
+use crate::os::descriptors::{has_room_within, taken_at_once_bytes};
 
 /// Limit of a notice in bytes; a pipe of Linux accepts this much at once or nothing.
 const NOTICE_BYTES_MAX: usize = 4_000;
@@ -68,8 +68,7 @@ impl Notices {
             return;
         }
         for piece in line.as_bytes().chunks(taken_at_once_bytes()) {
-            let is_ready = poll_one(stderr, PollFlags::OUT, Some(FULL_WAIT_MAX)).is_ok_and(|found| !found.is_empty());
-            if !is_ready || stderr.write(piece) != Ok(piece.len()) {
+            if !has_room_within(stderr, FULL_WAIT_MAX) || stderr.write(piece) != Ok(piece.len()) {
                 return;
             }
         }

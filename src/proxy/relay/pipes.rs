@@ -3,7 +3,8 @@
 //!
 //! Our stdin and stdout may share their open file description with other processes, so `O_NONBLOCK` is never set on
 //! them. On Linux a pipe is opened a second time, for a description of our own; a socket takes `MSG_DONTWAIT`; a file never
-//! blocks for long. Anything else, such as a terminal, is fed by a small thread from a pipe of ours, and so is a pipe elsewhere.
+//! blocks for long. Anything else, such as a terminal, is fed by a small thread from a pipe of ours, and so is a pipe elsewhere. A
+//! named pipe as stdin is read by such a thread on macOS, whose `poll` does not report that its last writer has left.
 //!
 //! Nothing here knows of lines.
 
@@ -17,11 +18,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use crate::os::descriptors::{self, Kind};
-use crate::os::polling::{PollFd, PollFlags, poll};
+use crate::os::polling::{PollFd, PollFlags, is_unread, poll, poll_one};
 use crate::os::{self, Errno, sockets};
 
 /// Size of one read in bytes: the default capacity of a Linux pipe.
 const READ_BYTES: usize = 64 << 10;
+
+/// Stack of a thread that copies, in bytes.
+const STACK_BYTES: usize = 128 << 10;
 
 /// Size of one write of the feeder thread in bytes: a page, which a pipe accepts as a whole.
 const FED_BYTES: usize = 4 << 10;
@@ -31,6 +35,9 @@ const LONG_BYTES: usize = 1 << 20;
 
 /// What a pipe holds while a long line passes, in bytes: what a user without privileges may ask for. Source: `/proc/sys/fs/pipe-max-size`.
 const WIDE_BYTES: usize = 1 << 20;
+
+/// How often the feeder thread looks whether a reader that only reads is still there, if the system cannot wait for that.
+const READER_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often [`Feeder::finish`] checks whether to keep waiting.
 const FEEDER_CHECK_EVERY: Duration = Duration::from_millis(50);
@@ -120,10 +127,21 @@ impl PipeSource {
     /// Takes over our stdin. File descriptor 0 becomes `/dev/null`, so that dropping this closes our end of the pipe.
     pub fn stdin() -> io::Result<PipeSource> {
         let (fd, kind) = descriptors::take_stdin()?;
+        if descriptors::ends_unseen(&fd) {
+            return PipeSource::fed(fd);
+        }
         Ok(PipeSource { fd, kind: kind.unwrap_or(Kind::Plain), width: Width::default() })
     }
 
-    /// Our end of the child's stdout; no other process shares it.
+    /// A source whose reads go through a pipe from a thread that may block. Once this is dropped, the thread ends with the next bytes.
+    fn fed(from: OwnedFd) -> io::Result<PipeSource> {
+        let (reading, writing) = io::pipe()?;
+        let thread = std::thread::Builder::new().name("stdin-reader".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(move || copy(&from, &writing.into()))?;
+        PipeSource::of_child(reading.into())
+    }
+
+    /// Our end of a pipe, such as the child's stdout; no other process shares it.
     pub(super) fn of_child(fd: OwnedFd) -> io::Result<PipeSource> {
         descriptors::never_block(&fd)?;
         Ok(PipeSource { fd, kind: Kind::Plain, width: Width::default() })
@@ -262,7 +280,7 @@ impl Feeder {
         let (done, running) = sync_channel(1);
         let written_bytes = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&written_bytes);
-        let thread = std::thread::Builder::new().name("stdout-feeder".to_owned()).stack_size(128 << 10);
+        let thread = std::thread::Builder::new().name("stdout-feeder".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             let _done = done;
             // An error means that the reader is gone; dropping `reading` shows this to the relay.
@@ -306,6 +324,17 @@ fn feed(from: &OwnedFd, to: &OwnedFd, written_bytes: &AtomicU64) -> os::Result<(
     }
 }
 
+/// Copies until the last writer of `from` or the reader of `to` is gone.
+fn copy(from: &OwnedFd, to: &OwnedFd) -> os::Result<()> {
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match descriptors::read_waiting(from, &mut buffer)? {
+            0 => return Ok(()),
+            read => descriptors::write_all(to, &buffer[..read])?,
+        }
+    }
+}
+
 /// Waits until `from` can be read; `false` if the reader of `to` is gone before. A system that cannot wait for a device leaves it out,
 /// and the readers of a named pipe may come and go.
 fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
@@ -321,8 +350,15 @@ fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
         if !fds[0].revents().is_empty() || fds[1].revents().contains(PollFlags::NVAL) {
             return Ok(true);
         }
-        if fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+        if !fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
+            continue;
+        }
+        if is_unread(to) {
             return Ok(false);
+        }
+        // The peer of a socket writes nothing more, which would end each wait at once on macOS.
+        if poll_one(from, PollFlags::IN, Some(READER_LOOK_EVERY)).is_ok_and(|found| !found.is_empty()) {
+            return Ok(true);
         }
     }
 }
@@ -330,7 +366,6 @@ fn has_reader_and_more(from: &OwnedFd, to: &OwnedFd) -> os::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::polling::poll_one;
     use std::io::{Read as _, Write as _};
 
     #[test]
@@ -361,6 +396,21 @@ mod tests {
     }
 
     #[test]
+    fn fed_socket_is_written_to_after_its_peer_has_ended_its_writing() {
+        let (mut theirs, target) = UnixStream::pair().expect("a pair");
+        theirs.shutdown(std::net::Shutdown::Write).expect("it is open");
+        let sink = Sink::fed(target.into()).expect("a feeder");
+        let gone = poll_one(&sink, PollFlags::HUP, Some(Duration::from_millis(100))).expect("a poll");
+        assert!(gone.is_empty(), "{gone:?}");
+        assert_eq!(sink.write(b"ab"), Ok(2));
+        let mut read = [0; 2];
+        theirs.read_exact(&mut read).expect("it comes");
+        drop(theirs);
+        let gone = poll_one(&sink, PollFlags::HUP, Some(Duration::from_secs(60))).expect("a poll");
+        assert!(gone.intersects(PollFlags::ERR | PollFlags::HUP), "{gone:?}");
+    }
+
+    #[test]
     fn readers_of_a_named_pipe_may_come_and_go() {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let path = dir.path().join("fifo");
@@ -375,6 +425,22 @@ mod tests {
         let mut read = [0; 2];
         second.read_exact(&mut read).expect("it comes");
         assert_eq!(&read, b"ab");
+    }
+
+    #[test]
+    fn source_that_a_thread_reads_ends_with_its_last_writer() {
+        let (from, mut theirs) = io::pipe().expect("a pipe");
+        let source = PipeSource::fed(from.into()).expect("a thread");
+        let mut seen = Vec::new();
+        assert_eq!(source.read(&mut seen), ReadOutcome::Nothing);
+        theirs.write_all(b"ab").expect("it is read");
+        drop(theirs);
+        let mut read = || {
+            poll_one(&source, PollFlags::IN, Some(Duration::from_secs(60))).expect("a poll");
+            source.read(&mut seen)
+        };
+        assert_eq!((read(), read()), (ReadOutcome::Some, ReadOutcome::End));
+        assert_eq!(seen, b"ab");
     }
 
     #[test]

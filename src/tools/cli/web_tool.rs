@@ -14,7 +14,7 @@ use super::table::{Column, Table};
 use super::{CliError, Done, NOT_RUNNING, complete, say};
 use crate::config::Environment;
 use crate::control::client::Caller;
-use crate::os::desktop::OPENER;
+use crate::os::desktop::{OPENER, OPENER_ENDS_AT_ONCE};
 use crate::os::launch;
 use crate::sessions::source::{Home, Source};
 use crate::store::Otherwise;
@@ -257,8 +257,14 @@ fn open_browser(server: &Server, links: &Links) {
         // Ctrl-C is for us, and not for a browser that has just started.
         launch::own_session(&mut command);
         let mut child = command.spawn()?;
-        // Some openers last as long as the browser.
-        std::thread::Builder::new().name("opener".to_owned()).spawn(move || child.wait()).map(drop)
+        let wait = move || {
+            // Some openers last as long as the browser.
+            let has_failed = child.wait().is_ok_and(|status| !status.success());
+            if has_failed && OPENER_ENDS_AT_ONCE {
+                say(&format!("`{OPENER}` opened no browser; open the link yourself"));
+            }
+        };
+        std::thread::Builder::new().name("opener".to_owned()).spawn(wait).map(drop)
     });
     if let Err(error) = opened {
         say(&format!("cannot open a browser with `{OPENER}`: {error}; open the link yourself"));

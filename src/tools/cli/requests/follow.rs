@@ -21,7 +21,7 @@ use super::list::{
 use crate::api::{Request, WhichRequests};
 use crate::config::Environment;
 use crate::control::sort_by_arrival;
-use crate::os::polling::{PollFlags, poll_one};
+use crate::os::polling::is_unread_within;
 use crate::store::Found;
 
 /// The pause between two rounds, less than a second.
@@ -47,7 +47,7 @@ pub(super) fn follow(arguments: &RequestsArguments, environment: &Environment) -
         let mut changed = pending.look(found, environment)?;
         changed.retain(|(session, row)| !arguments.is_here || ListedRequest::of(session, row.clone()).is_here());
         screen::put(&printer.text(&changed))?;
-        if is_unread_within(LOOK_EVERY) {
+        if is_unread_within(&io::stdout(), LOOK_EVERY) {
             return Ok(0);
         }
         let is_wanted = |session: &Found| match &wanted {
@@ -56,20 +56,6 @@ pub(super) fn follow(arguments: &RequestsArguments, environment: &Environment) -
         };
         found = select_session::all_quietly(environment)?;
         found.retain(is_wanted);
-    }
-}
-
-/// Waits; returns early, and true, if the reader of our output is gone.
-fn is_unread_within(pause: Duration) -> bool {
-    let (stdout, began) = (io::stdout(), Instant::now());
-    loop {
-        let left = pause.saturating_sub(began.elapsed());
-        match poll_one(&stdout, PollFlags::HUP, Some(left)) {
-            Ok(found) => return found.intersects(PollFlags::ERR | PollFlags::HUP),
-            Err(_) if left.is_zero() => return false,
-            // A signal that does not end us.
-            Err(_) => {}
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use super::login_file::{LABEL, LoginFile, Manager};
@@ -20,6 +21,15 @@ pub(super) const TARGET: &str = "codex";
 
 /// The unit of systemd.
 const UNIT: &str = "codex-shim-hub.service";
+
+/// How long launchd may take to end the hub, which ends its server first.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How often to look whether it has.
+const STOP_LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The status of `launchctl bootout` for an agent that is still ending: `EINPROGRESS` of macOS.
+const IN_PROGRESS: i32 = 36;
 
 const MANAGER: Manager = if HAS_LAUNCHD { Manager::Launchd } else { Manager::Systemd };
 
@@ -137,10 +147,26 @@ pub(super) fn stop() -> bool {
     match MANAGER {
         Manager::Systemd => manage(&["is-active", "--quiet", UNIT]) && manage(&["stop", UNIT]),
         Manager::Launchd => {
-            let domain = format!("gui/{}/{LABEL}", login_uid());
-            manage(&["bootout", &domain])
+            let agent = format!("gui/{}/{LABEL}", login_uid());
+            stop_agent(&agent, STOP_WAIT_MAX, managed)
         }
     }
+}
+
+/// Ends an agent of launchd; whether it is gone within `wait_max`. `launchctl` returns before that. `run` returns its exit status.
+fn stop_agent(agent: &str, wait_max: Duration, mut run: impl FnMut(&[&str]) -> Option<i32>) -> bool {
+    if !matches!(run(&["bootout", agent]), Some(0 | IN_PROGRESS)) {
+        return false;
+    }
+    let began = Instant::now();
+    // It knows the agent until that has ended.
+    while run(&["print", agent]) == Some(0) {
+        if began.elapsed() >= wait_max {
+            return false;
+        }
+        std::thread::park_timeout(STOP_LOOK_EVERY);
+    }
+    true
 }
 
 /// Removes the file, its link and the folders that were made for them. All of them may be gone.
@@ -166,6 +192,11 @@ pub(super) fn is_enabled(file: &Path, enabled: Option<&Path>) -> bool {
 /// Runs the manager's own program; whether it succeeded. It may be missing, as in a container: the file then counts from the
 /// next login on.
 fn manage(words: &[&str]) -> bool {
+    managed(words) == Some(0)
+}
+
+/// As [`manage`]. Returns the exit status.
+fn managed(words: &[&str]) -> Option<i32> {
     let mut command = match MANAGER {
         Manager::Systemd => Command::new("systemctl"),
         Manager::Launchd => Command::new("launchctl"),
@@ -173,8 +204,38 @@ fn manage(words: &[&str]) -> bool {
     if MANAGER == Manager::Systemd {
         command.arg("--user");
     } else if words == ["daemon-reload"] {
-        return true;
+        return Some(0);
     }
     command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
+    command.status().ok()?.code()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stops an agent whose end is shown at the given look; `None` never.
+    fn check(status: i32, gone_at: Option<usize>, expect: (bool, usize)) {
+        let mut looks = 0;
+        let is_gone = stop_agent("gui/501/agent", Duration::from_millis(250), |words| {
+            assert_eq!(words[1], "gui/501/agent");
+            if words[0] == "bootout" {
+                return Some(status);
+            }
+            assert_eq!(words[0], "print");
+            looks += 1;
+            Some(if gone_at.is_some_and(|at| looks >= at) { 113 } else { 0 })
+        });
+        assert_eq!((is_gone, looks.min(2)), expect, "{status} {gone_at:?}");
+    }
+
+    #[test]
+    fn agent_is_stopped_once_launchd_knows_it_no_more() {
+        for status in [0, IN_PROGRESS] {
+            check(status, Some(1), (true, 1));
+            check(status, Some(2), (true, 2));
+            check(status, None, (false, 2));
+        }
+        check(3, None, (false, 0));
+    }
 }

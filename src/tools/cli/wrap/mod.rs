@@ -30,7 +30,7 @@ use super::{complete, say, screen};
 use crate::config::{Environment, Flags, Settings};
 use crate::files;
 use crate::files::Folder;
-use crate::os::fs::{Access, check_access, has_attributes, open_unlinked};
+use crate::os::fs::{Access, check_access, has_attributes, open_unlinked, sync};
 use crate::relay::locate::{OwnPath, SHARED_LINK, WRAPPED_FILE};
 pub(super) use login_file::{LoginFileArguments, run as run_login_file};
 pub(super) use plan::{Look, Made, looks};
@@ -474,7 +474,7 @@ fn put(path: &Path, text: &str, was: Option<&Metadata>) -> io::Result<bool> {
             file.set_permissions(was.permissions())?;
         }
         file.write_all(text.as_bytes())?;
-        file.sync_all()?;
+        sync(&file)?;
         match fs::rename(&beside, path) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(false),
             renamed => renamed.map(|()| true),
@@ -497,7 +497,7 @@ fn in_place(path: &Path, text: &str) -> Result<(), String> {
     let before = fs::read(path).map_err(failed)?;
     let saved = files::create_file(&backup).and_then(|mut backup| {
         backup.write_all(&before)?;
-        backup.sync_all()
+        sync(&backup)
     });
     match saved {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -526,5 +526,5 @@ fn in_place(path: &Path, text: &str) -> Result<(), String> {
 fn overwrite(file: &File, text: &[u8]) -> io::Result<()> {
     file.write_all_at(text, 0)?;
     file.set_len(text.len() as u64)?;
-    file.sync_all()
+    sync(file)
 }
