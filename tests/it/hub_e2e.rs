@@ -91,6 +91,47 @@ fn e2e_approval_shows_everywhere_and_closes_everywhere() {
     assert_eq!(bench.counts(&thread, ["turn/started", "turn/completed", "item/completed"]), [2, 2, 6]);
 }
 
+/// What the desktop app runs on the far side of an SSH connection, as its users have reported it: it starts a server on the default socket,
+/// which the hub has, and then speaks through the proxy.
+#[test]
+fn e2e_desktop_app_joins_over_ssh() {
+    let test = "e2e_desktop_app_joins_over_ssh";
+    let Some(bench) = Bench::start(test, &[], vec![run(), says()]) else { return };
+    let codex = |args: &[&str]| {
+        let mut command = bench.lab.command(&bench.codex);
+        command.args(args).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let listens = ["-c", "features.code_mode_host=true", "app-server", "--listen", "unix://"];
+    let booted = codex(&listens).output().expect("codex runs");
+    let said = String::from_utf8_lossy(&booted.stderr).into_owned();
+    assert!(!booted.status.success() && said.contains("already in use"), "{said}");
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    let both = || Stdio::from(std::os::fd::OwnedFd::from(theirs.try_clone().expect("a descriptor")));
+    let mut proxy = codex(&["app-server", "proxy"]).stdin(both()).stdout(both()).spawn().expect("codex runs");
+    drop(theirs);
+    let mut desktop = Client::over(ours, "/rpc", &[]).expect("the handshake succeeds");
+    desktop.initialize("Codex Desktop");
+    let params = json!({"cwd": bench.lab.cwd(), "approvalPolicy": "on-request", "sandbox": "read-only"});
+    let thread = text(&desktop.call("thread/start", params)["thread"]["id"]);
+    let input = json!([{"type": "text", "text": "do it", "text_elements": []}]);
+    desktop.call("turn/start", json!({"threadId": thread, "input": input}));
+    desktop.wait_for("the approval", |message| message["method"] == COMMAND);
+    let status = bench.status();
+    let connection = &status["connections"][0];
+    assert_eq!(connection["client"]["name"], "Codex Desktop", "{status}");
+    let mut doctor = bench.lab.command(SHIM);
+    let told = bench.home.adopt(&mut doctor).args(["doctor", "--json"]).output().expect("it runs").stdout;
+    let told = String::from_utf8(told).expect("UTF-8");
+    assert!(told.contains("1 × Codex Desktop"), "{told}");
+    assert_eq!(status["bypasses"], json!([]));
+    bench.shim(&["respond", "latest", "accept"]);
+    desktop.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    assert_eq!((bench.ran(), bench.confirmed(1).len()), (1, 1));
+    drop(desktop);
+    assert!(proxy.wait().expect("it is ours").success());
+}
+
 /// The variables of each client reach the commands of its threads: a terminal's, and those of a program on pipes.
 #[test]
 fn e2e_commands_run_in_the_environment_of_their_client() {

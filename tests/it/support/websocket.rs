@@ -62,7 +62,11 @@ impl Client {
 
     /// The error of a refused handshake is [`Error::Http`].
     pub fn try_connect(socket: &Path, path: &str, headers: &[(&'static str, &str)]) -> Result<Client, Error> {
-        let stream = UnixStream::connect(socket)?;
+        Client::over(UnixStream::connect(socket)?, path, headers)
+    }
+
+    /// The same over a stream that leads to a server.
+    pub fn over(stream: UnixStream, path: &str, headers: &[(&'static str, &str)]) -> Result<Client, Error> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut request = format!("ws://localhost{path}").into_client_request()?;

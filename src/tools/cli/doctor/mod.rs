@@ -4,6 +4,7 @@
 
 mod codex;
 mod hub;
+mod own_name;
 mod reach;
 mod servers;
 mod state;
@@ -35,7 +36,7 @@ use crate::store::Otherwise;
 /// each wrap, with PATH=/usr/bin:/bin as an editor has it that is started from the desktop; the server that answers where
 /// codex looks for one, who is connected to the hub, and who bypasses it; the state folder and its free
 /// space, each session with its lock, databases and relay, whether a model can change what decides for you, servers without a
-/// relay, and the hooks of your shells. It changes nothing.
+/// relay, that `codex-shim` on PATH is this program, and the hooks of your shells. It changes nothing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit status: 0 if nothing is broken, 1 if something is, 3 if there is no such
@@ -124,6 +125,7 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
     checks.extend(reach::checks(&settings, environment));
     checks.extend(servers::left_behind(settings.home.value.as_deref()));
+    checks.push(own_name::check(environment));
     checks.push(hook_check(environment));
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
     let to = Screen::of_stdout(environment);
