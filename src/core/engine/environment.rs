@@ -14,9 +14,9 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use super::Engine;
 use super::lines::{Seen, form};
-use super::model::{Decision, Form, MaskedLine, OwnLine, Passage, Variables};
-use super::{ClientName, Engine};
+use super::model::{Decision, Form, GivenVariables, MaskedLine, OwnLine, Passage, Variables};
 use crate::protocol::{Event, Method};
 use crate::secrets::mask_of;
 use crate::wire::{Body, Members, Side, Splice, repeats_member};
@@ -26,14 +26,6 @@ const POLICY: &str = "shell_environment_policy";
 
 /// Longest value that is passed, in bytes.
 const VALUE_BYTES_MAX: usize = 32 << 10;
-
-/// Variables that a call gives to the commands of a thread, and whose they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenVariables {
-    pub client: ClientName,
-    pub terminal: Option<String>,
-    pub names: Vec<String>,
-}
 
 impl Variables {
     /// Those of these names in an environment, which has a 0 byte after each variable. One that is not UTF-8 is left out.
@@ -117,7 +109,7 @@ impl Engine {
 fn with_variables(line: &[u8], variables: &Variables) -> Option<(Vec<u8>, Vec<String>)> {
     let Body::Message(message) = Body::parse(line) else { return None };
     let params = message.params.filter(|params| !message.repeated_member && !repeats_member(params))?;
-    let place = Place::of(Members::of(params)?)?;
+    let place = VariablesPlace::of(Members::of(params)?)?;
     let missing: Vec<&(String, String)> = variables.0.iter().filter(|(name, _)| !place.has(name)).collect();
     if missing.is_empty() {
         return None;
@@ -138,7 +130,7 @@ fn with_variables(line: &[u8], variables: &Variables) -> Option<(Vec<u8>, Vec<St
 }
 
 /// Where variables are added to a call.
-struct Place<'a> {
+struct VariablesPlace<'a> {
     /// The object that gets them, or `null`; `None` for the parameters.
     value: Option<&'a RawValue>,
     form: Added,
@@ -161,10 +153,10 @@ enum Added {
     Each,
 }
 
-impl<'a> Place<'a> {
+impl<'a> VariablesPlace<'a> {
     /// `None` if the members of the client overlap, or are of another form than codex takes.
-    fn of(params: Members<'a>) -> Option<Place<'a>> {
-        let place = |value, form, set| Some(Place { value, form, set });
+    fn of(params: Members<'a>) -> Option<VariablesPlace<'a>> {
+        let place = |value, form, set| Some(VariablesPlace { value, form, set });
         let Some(config) = params.get("config") else { return place(None, Added::Config, Vec::new()) };
         if config.get() == "null" {
             return place(Some(config), Added::Dotted, Vec::new());

@@ -52,9 +52,9 @@ pub use connections::PROBE;
 pub use context::{Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
 pub use model::{
-    ApiCallId, ApiReply, ApiRequest, ChildEffect, ClientName, ContextChange, Decision, Effect, Exit, Incoming, Input,
-    LedgerEntry, LinkEffect, Note, Now, Order, OwnLine, Passage, Peer, RequestSource, RequestStatus, ServerOwner,
-    Token, Transport, Variables, WaitingCommand,
+    ApiCallId, ApiReply, ApiRequest, ChildEffect, ClientName, ContextChange, Decision, Effect, Exit, GivenVariables,
+    Incoming, Input, LedgerEntry, LinkEffect, Note, Now, Order, OwnLine, Passage, Peer, RequestSource, RequestStatus,
+    ServerOwner, Token, Transport, Variables, WaitingCommand,
 };
 pub use model::{
     Delivery, Form, GivenRow, Injection, LateLine, Omitted, OmittedReason, Outcome, OverruleFor, OverruledRow,

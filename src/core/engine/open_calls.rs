@@ -18,8 +18,7 @@ use serde_json::value::RawValue;
 
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
-use super::environment::GivenVariables;
-use super::model::{OverruledRow, Verdict};
+use super::model::{GivenVariables, OverruledRow, Verdict};
 use super::purpose::Purpose;
 use super::verdict::Awaited;
 use crate::protocol::{Event, Method, ThreadSettings, request_line};

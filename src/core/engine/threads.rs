@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use serde_json::value::RawValue;
 
 use super::assembly::{ADDITION, Remembered, SentFragment};
-use super::environment::GivenVariables;
+use super::model::GivenVariables;
 use super::open_calls::{CallKey, OpenCalls};
 use super::purpose::Purpose;
 use super::{Effect, LedgerEntry};

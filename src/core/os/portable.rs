@@ -42,7 +42,7 @@ mod reported_by_macos {
 
     /// What becomes of a descriptor in this call.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Watch {
+    enum PollWatch {
         Full,
         /// Its only event has come, and nobody asked for it.
         Spent,
@@ -55,9 +55,9 @@ mod reported_by_macos {
     /// As [`crate::os::polling::poll`], once.
     pub(in crate::os) fn poll(fds: &mut [PollFd<'_>], wait_max: Option<Duration>) -> Result<usize> {
         let began = Instant::now();
-        let mut watches: Vec<Watch> =
-            fds.iter().map(|fd| if is_refused(fd) { Watch::Refused } else { Watch::Full }).collect();
-        let waits = !watches.contains(&Watch::Refused);
+        let mut watches: Vec<PollWatch> =
+            fds.iter().map(|fd| if is_refused(fd) { PollWatch::Refused } else { PollWatch::Full }).collect();
+        let waits = !watches.contains(&PollWatch::Refused);
         loop {
             let left = wait_max.map(|wait_max| wait_max.saturating_sub(began.elapsed()));
             let left = if waits { left } else { Some(Duration::ZERO) };
@@ -78,15 +78,15 @@ mod reported_by_macos {
     /// Asks Linux, and waits less than `wait_max` if there is something to look at again.
     fn look(
         fds: &mut [PollFd<'_>],
-        watches: &[Watch],
+        watches: &[PollWatch],
         wait_max: Option<Duration>,
         found: &mut [PollFlags],
     ) -> Result<()> {
         let asked: Vec<PollFlags> = fds.iter_mut().map(|fd| asked(fd)).collect();
-        let watched: Vec<usize> = (0..fds.len()).filter(|at| watches[*at] == Watch::Full).collect();
+        let watched: Vec<usize> = (0..fds.len()).filter(|at| watches[*at] == PollWatch::Full).collect();
         let mut polled: Vec<PollFd<'_>> =
             watched.iter().map(|at| PollFd::from_borrowed_fd(fds[*at].as_fd(), asked[*at])).collect();
-        let soon = watches.contains(&Watch::Left).then_some(PIPE_LOOK_EVERY);
+        let soon = watches.contains(&PollWatch::Left).then_some(PIPE_LOOK_EVERY);
         let wait_max = wait_max.into_iter().chain(soon).min();
         rustix::event::poll(&mut polled, wait_max.and_then(|wait_max| Timespec::try_from(wait_max).ok()).as_ref())?;
         watched.iter().zip(&polled).for_each(|(at, fd)| found[*at] = fd.revents());
@@ -104,23 +104,23 @@ mod reported_by_macos {
     }
 
     /// What macOS reports of what Linux has found, and what becomes of the descriptor.
-    fn reported(fd: &mut PollFd<'_>, found: PollFlags, watch: Watch) -> (PollFlags, Watch) {
+    fn reported(fd: &mut PollFd<'_>, found: PollFlags, watch: PollWatch) -> (PollFlags, PollWatch) {
         match watch {
-            Watch::Refused => return (PollFlags::NVAL, watch),
-            Watch::Left => return (PollFlags::empty(), Watch::Full),
-            Watch::Spent => return (PollFlags::empty(), watch),
-            Watch::Full => {}
+            PollWatch::Refused => return (PollFlags::NVAL, watch),
+            PollWatch::Left => return (PollFlags::empty(), PollWatch::Full),
+            PollWatch::Spent => return (PollFlags::empty(), watch),
+            PollWatch::Full => {}
         }
         let asked = PollFlags::from_bits_retain(raw(fd).events.cast_unsigned());
         let is_over = found.intersects(PollFlags::HUP | PollFlags::RDHUP);
         if found == PollFlags::HUP && asked.contains(PollFlags::IN) && descriptors::is_named_pipe(&*fd) {
-            return (PollFlags::empty(), Watch::Left);
+            return (PollFlags::empty(), PollWatch::Left);
         }
         if asked == PollFlags::HUP && found == PollFlags::IN {
-            return (PollFlags::empty(), Watch::Spent);
+            return (PollFlags::empty(), PollWatch::Spent);
         }
         let either = if is_over { PollFlags::HUP } else { PollFlags::empty() };
-        ((found - PollFlags::RDHUP) & (asked | PollFlags::ERR) | either, Watch::Full)
+        ((found - PollFlags::RDHUP) & (asked | PollFlags::ERR) | either, PollWatch::Full)
     }
 
     /// What a descriptor is polled for, and what was found, which rustix does not show or change.

@@ -64,7 +64,7 @@ enum Reason {
 
 /// What is known of a process.
 #[derive(Debug, Clone, Default)]
-struct Seen {
+struct CodexProcess {
     /// From the first one after the program on.
     arguments: Vec<String>,
     /// From its parent on.
@@ -179,14 +179,14 @@ fn kind_of(program: &Path) -> Ancestor {
     }
 }
 
-fn seen(pid: u32, shim_home: &Path) -> Seen {
+fn seen(pid: u32, shim_home: &Path) -> CodexProcess {
     let arguments = processes::arguments(pid).unwrap_or_default();
     let words = arguments.split(|byte| *byte == 0).skip(1).filter(|word| !word.is_empty());
     let environment = Environment::of_variables(&processes::environment(pid).unwrap_or_default());
     let above = std::iter::successors(processes::parent(pid), |pid| processes::parent(*pid));
     let above = above.take_while(|pid| *pid > 0).take(ANCESTORS_MAX);
     let homes = environment.shim_home().value.into_iter().chain([shim_home.to_owned()]);
-    Seen {
+    CodexProcess {
         arguments: words.map(|word| String::from_utf8_lossy(word).into_owned()).collect(),
         ancestors: above.filter_map(processes::program).map(|program| kind_of(&program)).collect(),
         is_marked: environment.get(DEPTH_VARIABLE).is_some(),
@@ -202,8 +202,8 @@ fn is_server_of_hub(pid: u32, shim_home: &Path) -> bool {
 }
 
 /// Why a process goes past the hub; `None` if it does not.
-fn reason(seen: &Seen, hub_since_s: Option<u64>) -> Option<Reason> {
-    let Seen { arguments, ancestors, is_marked, is_of_hub, started_s } = seen;
+fn reason(seen: &CodexProcess, hub_since_s: Option<u64>) -> Option<Reason> {
+    let CodexProcess { arguments, ancestors, is_marked, is_of_hub, started_s } = seen;
     let nearest = ancestors.iter().find(|above| !matches!(above, Ancestor::Other(_)));
     if *is_of_hub || *is_marked && nearest == Some(&Ancestor::CodexShim) {
         return None;
@@ -324,10 +324,10 @@ mod tests {
             ("", &captured, false, Some(Reason::Unknown)),
         ] {
             let arguments = words.split_whitespace().map(str::to_owned).collect();
-            let seen = Seen { arguments, ancestors: ancestors.to_vec(), is_marked, ..Seen::default() };
+            let seen = CodexProcess { arguments, ancestors: ancestors.to_vec(), is_marked, ..CodexProcess::default() };
             assert_eq!(reason(&seen, Some(1)), expect, "{words} {ancestors:?}");
         }
-        let of_hub = Seen { is_of_hub: true, ..Seen::default() };
+        let of_hub = CodexProcess { is_of_hub: true, ..CodexProcess::default() };
         assert_eq!(reason(&of_hub, Some(1)), None);
         for (started_s, hub_since_s, expect) in [
             (Some(5), None, Reason::NoHub),
@@ -335,7 +335,7 @@ mod tests {
             (Some(9), Some(9), Reason::Unknown),
             (None, Some(9), Reason::Unknown),
         ] {
-            let seen = Seen { started_s, ..Seen::default() };
+            let seen = CodexProcess { started_s, ..CodexProcess::default() };
             assert_eq!(reason(&seen, hub_since_s), Some(expect));
         }
     }

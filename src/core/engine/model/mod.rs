@@ -24,7 +24,7 @@ pub use ledger::{Delivery, GivenRow, Outcome, OverruledRow, RequestEnd, RequestR
 pub use note::Note;
 pub(in crate::engine) use note::RateLimit;
 pub use peer::RefusedPeer;
-pub use peer::{ClientName, Peer, ServerOwner, Transport, Variables};
+pub use peer::{ClientName, GivenVariables, Peer, ServerOwner, Transport, Variables};
 pub use record::{Form, Omitted, OmittedReason};
 pub(in crate::engine) use record::{MaskedLine, Verdict};
 pub use warning::Warning;

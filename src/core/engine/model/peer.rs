@@ -94,3 +94,11 @@ pub struct RefusedPeer {
     /// The name of its program, as the process gives it.
     pub program: Option<String>,
 }
+
+/// Variables that a call gives to the commands of a thread, and whose they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenVariables {
+    pub client: ClientName,
+    pub terminal: Option<String>,
+    pub names: Vec<String>,
+}
