@@ -1,7 +1,9 @@
 //! `doctor` on the server that all clients can share.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -110,17 +112,30 @@ fn doctor_names_what_bypasses_the_hub() {
     assert!(text.contains("\nnote    bypass"), "{text}");
 }
 
-/// A program called `codex` that has the file of a thread open, as codex has, and does nothing.
+/// A program called `codex` that has the file of a thread open to write, as codex has, and does nothing.
 fn codex_with_a_thread(bench: &Bench, codex_home: &str, thread: &str) -> Running {
+    named_with_a_thread(bench, "codex", codex_home, thread, |file| fs::File::create(file).unwrap())
+}
+
+fn named_with_a_thread(
+    bench: &Bench,
+    name: &str,
+    codex_home: &str,
+    thread: &str,
+    open: impl FnOnce(PathBuf) -> fs::File,
+) -> Running {
     let folder = bench.0.user.join(codex_home).join("sessions/2026/11/30");
     fs::create_dir_all(&folder).unwrap();
-    let file = fs::File::create(folder.join(format!("rollout-2026-11-30T20-42-37-{thread}.jsonl"))).unwrap();
-    let program = bench.0.user.join("other/codex");
+    let file = open(folder.join(format!("rollout-2026-11-30T20-42-37-{thread}.jsonl")));
+    let program = bench.0.user.join("other").join(name);
     fs::create_dir_all(program.parent().unwrap()).unwrap();
     if !program.exists() {
         put_program(&program, &fs::read("/bin/sleep").unwrap());
     }
-    Running(Command::new(program).arg("600").stdin(file).current_dir(&bench.0.user).spawn().unwrap())
+    // The name of a folder may be anything.
+    let cwd = bench.0.user.join(OsStr::from_bytes(b"not \xff UTF-8"));
+    fs::create_dir_all(&cwd).unwrap();
+    Running(Command::new(program).arg("600").stdin(file).current_dir(cwd).spawn().unwrap())
 }
 
 #[test]
@@ -134,6 +149,10 @@ fn what_goes_past_the_hub_is_named_once() {
     let [ours, theirs] = ["01a22e31-fc3b-7752-acb9-ed867e003fbb", "01a22e31-fc4a-7402-b336-a113a0e73845"];
     let _other_home = codex_with_a_thread(&bench, "work/.codex", theirs);
     let past = codex_with_a_thread(&bench, ".codex", ours);
+    // Those that only read, or are called otherwise, run no thread.
+    let reads = |file: PathBuf| fs::File::open(file).unwrap();
+    let _reader = named_with_a_thread(&bench, "codex-reader", ".codex", ours, reads);
+    let _other = named_with_a_thread(&bench, "codexbar", ".codex", ours, |file| fs::File::create(file).unwrap());
     let found = eventually("what goes past the hub", || {
         let found = status()["bypasses"].as_array().unwrap().clone();
         (!found.is_empty()).then_some(found)
@@ -143,7 +162,7 @@ fn what_goes_past_the_hub_is_named_once() {
         (&found[0]["pid"], &found[0]["thread_ids"], &found[0]["reason"]),
         (&json!(past.0.id()), &json!([ours]), &json!("unknown")),
     );
-    assert_eq!(found[0]["folder"], bench.0.user.to_str().unwrap());
+    assert!(found[0]["folder"].as_str().unwrap().ends_with("/not \u{fffd} UTF-8"), "{found:?}");
     let shown = bench.0.well(&["hub", "status"]);
     assert!(shown.contains(&format!("past it   pid {}, ", past.0.id())), "{shown}");
     expect(&told(&bench.0), "bypass", "note", &format!("no record has the threads of pid {}", past.0.id()));

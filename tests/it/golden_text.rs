@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use regex::{Captures, Regex};
 
+use crate::support::shim::SHIM;
+
 /// A value that fits into so many columns stands on one line.
 const COLUMNS_MAX: usize = 140;
 
@@ -289,7 +291,8 @@ const OF_EACH_READ: [&str; 3] = ["lag_ms", "pid", "took_ms"];
 impl Names {
     pub fn new(stored: Option<Stored>) -> Names {
         let patterns = PATTERNS.map(|(pattern, text)| (pattern, Regex::new(text).expect("BUG: it is valid"))).to_vec();
-        Names { known: Vec::new(), words: Vec::new(), either: &[], ids: Vec::new(), stored, patterns }
+        let known = vec![(SHIM.to_owned(), "<codex-shim>".to_owned())];
+        Names { known, words: Vec::new(), either: &[], ids: Vec::new(), stored, patterns }
     }
 
     /// Gives a text a name; one that it has already stays.

@@ -74,6 +74,9 @@ fn session() -> Value {
             "conn": 1, "client": { "name": "tui", "version": "1" }, "transport": "websocket", "since": "2026",
             "threads": ["t"], "waiting_bytes": 0, "pid": 7, "terminal": "pts/3",
         }],
+        "environments": [{
+            "thread_id": "t", "client": { "name": "tui", "version": "1" }, "terminal": "pts/3", "variables": ["PATH"],
+        }],
         "faults": [{ "what": "w", "since": "2026" }], "counters": counted, "started_at": "2026",
     })
 }

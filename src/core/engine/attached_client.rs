@@ -93,6 +93,12 @@ impl Clients {
         self.others.values().any(|client| client.on_record == OnRecord::Yes)
     }
 
+    /// Whether the hub or a client other than that of `conn` follows a thread.
+    pub(super) fn is_followed(&self, thread_id: &str, conn: Conn) -> bool {
+        let others = self.others.iter().filter(|(other, _)| **other != conn).map(|(_, client)| client);
+        others.chain([&self.own]).any(|client| client.threads.contains(thread_id))
+    }
+
     pub(super) fn forget_thread(&mut self, thread_id: &str) {
         self.own.threads.remove(thread_id);
         for client in self.others.values_mut() {

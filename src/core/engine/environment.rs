@@ -7,7 +7,8 @@
 //!
 //! The record has their names, and no values.
 //!
-//! A thread that the server has loaded keeps its environment when another client resumes it.
+//! A thread keeps its environment when another client resumes it while one follows it or a turn runs. Otherwise the server takes that of the
+//! client, also if it still had the thread in memory. Source: seen with codex 0.171.
 
 use std::collections::HashMap;
 
@@ -15,11 +16,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::Engine;
+use super::assembly::thread_of;
 use super::lines::{Seen, form};
 use super::model::{Decision, Form, GivenVariables, MaskedLine, OwnLine, Passage, Variables};
 use crate::protocol::{Event, Method};
 use crate::secrets::mask_of;
-use crate::wire::{Body, Members, Side, Splice, repeats_member};
+use crate::wire::{Body, Conn, Members, Side, Splice, repeats_member};
 
 /// The member of `config` with all rules for the environment of commands.
 const POLICY: &str = "shell_environment_policy";
@@ -28,25 +30,33 @@ const POLICY: &str = "shell_environment_policy";
 const VALUE_BYTES_MAX: usize = 32 << 10;
 
 impl Variables {
-    /// Those of these names in an environment, which has a 0 byte after each variable. One that is not UTF-8 is left out.
+    /// Those of these names in the environment of a client, which has a 0 byte after each variable. One that only the server has is
+    /// empty, because codex cannot take one away. One that is not UTF-8 is left out.
     #[must_use]
-    pub fn named_in(names: &[String], environment: &[u8]) -> Variables {
-        let pairs = environment.split(|byte| *byte == 0).filter_map(|variable| {
-            let end = variable.iter().position(|byte| *byte == b'=')?;
-            Some((std::str::from_utf8(&variable[..end]).ok()?, std::str::from_utf8(&variable[end + 1..]).ok()?))
-        });
-        let values: HashMap<&str, &str> = pairs.filter(|(_, value)| value.len() <= VALUE_BYTES_MAX).collect();
-        let named = names.iter().filter_map(|name| Some((name.clone(), (*values.get(&**name)?).to_owned())));
-        Variables(named.collect())
+    pub fn named_in(names: &[String], client: &[u8], server: &[u8]) -> Variables {
+        let (client, server) = (values_in(client), values_in(server));
+        let value = |name: &String| match client.get(&**name) {
+            Some(value) => (value.len() <= VALUE_BYTES_MAX).then_some(*value),
+            None => server.contains_key(&**name).then_some(""),
+        };
+        let pairs = names.iter().filter_map(|name| Some((name.clone(), value(name)?.to_owned()))).collect();
+        Variables { pairs, decide: false }
     }
-}
 
-impl Variables {
     /// The same with values for the record, which shows none: each takes as many bytes of JSON as before.
     fn masked(&self) -> Variables {
         let masked = |value: &str| mask_of(json!(value).to_string().len() - 2);
-        Variables(self.0.iter().map(|(name, value)| (name.clone(), masked(value))).collect())
+        let pairs = self.pairs.iter().map(|(name, value)| (name.clone(), masked(value))).collect();
+        Variables { pairs, ..*self }
     }
+}
+
+fn values_in(environment: &[u8]) -> HashMap<&str, &str> {
+    let pairs = environment.split(|byte| *byte == 0).filter_map(|variable| {
+        let end = variable.iter().position(|byte| *byte == b'=')?;
+        Some((std::str::from_utf8(&variable[..end]).ok()?, std::str::from_utf8(&variable[end + 1..]).ok()?))
+    });
+    pairs.collect()
 }
 
 /// The form of a line in the record, of which the text is recorded in place of the line.
@@ -66,7 +76,7 @@ impl Engine {
     pub(super) fn give_variables(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision) {
         let opens = matches!(event.method, Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork));
         let client = self.clients.of(seen.conn);
-        if !opens || client.peer.variables.0.is_empty() || event.id.is_none() {
+        if !opens || client.peer.variables.pairs.is_empty() || event.id.is_none() {
             return;
         }
         let line = match &decision.line {
@@ -77,26 +87,45 @@ impl Engine {
         let Some((bytes, names)) = with_variables(line, &client.peer.variables) else { return };
         let Some((recorded, _)) = with_variables(line, &client.peer.variables.masked()) else { return };
         let form = masked_form(form(&seen.verdict, seen.body, &recorded), recorded);
-        let given = GivenVariables { client: client.name.clone(), terminal: client.peer.terminal.clone(), names };
+        let given = GivenVariables {
+            client: client.name.clone(),
+            terminal: client.peer.terminal.clone(),
+            names,
+            decide: client.peer.variables.decide,
+        };
+        // The thread of a resume may run a command with them before the server has answered.
+        if let Some(thread_id) = thread_of(event).filter(|_| given.decide) {
+            self.requests.variables_given(&thread_id);
+        }
         decision.line = Passage::Replace(OwnLine { to: Side::Server, form, bytes });
         if let Some(call) = seen.opened.and_then(|call| self.calls.to_server.get_mut(call)) {
             call.gives = Some(Box::new(given));
         }
     }
 
-    /// The server has opened a thread, whose commands get these variables unless it had the thread in memory before.
-    pub(super) fn thread_loaded(
+    /// The server has opened a thread for a client. Its commands get these variables, unless the server had it in memory for another
+    /// client or for a turn.
+    pub(super) fn variables_taken(
         &mut self,
+        conn: Conn,
         method: Option<Method>,
         given: Option<Box<GivenVariables>>,
         result: &RawValue,
     ) {
-        let id = Members::of(result).and_then(|result| Members::of(result.get("thread")?)?.text("id"));
-        let Some(thread_id) = id.filter(|_| self.owner.has_many_clients()) else { return };
-        if method != Some(Method::ThreadResume) || !self.threads.is_loaded(&thread_id) {
+        if !self.owner.has_many_clients() {
+            return;
+        }
+        let Some(thread) = Members::of(result).and_then(|result| Members::of(result.get("thread")?)) else { return };
+        let Some(thread_id) = thread.text("id") else { return };
+        let of_parent = thread.text("forkedFromId").is_some_and(|parent| self.requests.has_variables(&parent));
+        if given.as_ref().is_some_and(|given| given.decide) || of_parent {
+            self.requests.variables_given(&thread_id);
+        }
+        let is_kept = method == Some(Method::ThreadResume)
+            && (self.clients.is_followed(&thread_id, conn) || self.threads.runs(&thread_id));
+        if !is_kept {
             self.threads.of(&thread_id).variables = given;
         }
-        self.threads.loaded(&thread_id);
     }
 
     /// Whose variables the commands of each thread get, and which.
@@ -110,7 +139,7 @@ fn with_variables(line: &[u8], variables: &Variables) -> Option<(Vec<u8>, Vec<St
     let Body::Message(message) = Body::parse(line) else { return None };
     let params = message.params.filter(|params| !message.repeated_member && !repeats_member(params))?;
     let place = VariablesPlace::of(Members::of(params)?)?;
-    let missing: Vec<&(String, String)> = variables.0.iter().filter(|(name, _)| !place.has(name)).collect();
+    let missing: Vec<&(String, String)> = variables.pairs.iter().filter(|(name, _)| !place.has(name)).collect();
     if missing.is_empty() {
         return None;
     }
@@ -216,7 +245,8 @@ mod tests {
     }
 
     fn variables() -> Variables {
-        Variables(vec![("A".to_owned(), "1".to_owned()), ("B".to_owned(), "\"2".to_owned())])
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        Variables { pairs: vec![pair("A", "1"), pair("B", "\"2")], decide: false }
     }
 
     #[test]
@@ -275,14 +305,15 @@ mod tests {
 
     #[test]
     fn only_named_variables_are_taken() {
-        let environment = b"PATH=/bin\0SECRET=x\0EMPTY=\0PATHS=no\0=odd\0BAD=\xff\0A=b=c\0";
-        let names = ["PATH", "EMPTY", "A", "BAD", "ABSENT"].map(str::to_owned);
+        let client = b"PATH=/bin\0SECRET=x\0EMPTY=\0PATHS=no\0=odd\0BAD=\xff\0A=b=c\0";
+        let server = b"PATH=/of/the/server\0OF_SERVER=s\0SECRET=y\0";
+        let names = ["PATH", "EMPTY", "A", "ABSENT", "OF_SERVER"].map(str::to_owned);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let expect = Variables(vec![pair("PATH", "/bin"), pair("EMPTY", ""), pair("A", "b=c")]);
-        let found = Variables::named_in(&names, environment);
-        assert_eq!(found, expect);
-        assert_eq!(format!("{found:?}"), r#"Variables(["PATH", "EMPTY", "A"])"#);
+        let pairs = vec![pair("PATH", "/bin"), pair("EMPTY", ""), pair("A", "b=c"), pair("OF_SERVER", "")];
+        let found = Variables::named_in(&names, client, server);
+        assert_eq!(found, Variables { pairs, decide: false });
+        assert!(!format!("{found:?}").contains("/bin"));
         let long = [b"A=".to_vec(), vec![b'x'; VALUE_BYTES_MAX + 1]].concat();
-        assert_eq!(Variables::named_in(&names, &long), Variables::NONE);
+        assert_eq!(Variables::named_in(&names, &long, b""), Variables::NONE);
     }
 }

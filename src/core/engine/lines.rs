@@ -308,7 +308,7 @@ impl Engine {
         if call.method.is_some_and(Method::opens_thread) {
             self.requests.thread_opened(event.result);
             if let Some(result) = event.result {
-                self.thread_loaded(call.method, call.gives.take(), result);
+                self.variables_taken(seen.conn, call.method, call.gives.take(), result);
             }
         }
         if let (Some(chosen), Some(_)) = (call.chosen.take(), event.result) {

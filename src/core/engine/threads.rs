@@ -65,8 +65,6 @@ pub(super) struct Thread {
     reasons: VecDeque<String>,
     /// The variables that its commands get.
     pub(super) variables: Option<Box<GivenVariables>>,
-    /// The server has it in memory, as far as it has said.
-    is_loaded: bool,
     /// Compactions that the client has requested and that are not observed yet.
     compactions_requested: u32,
     /// The turn of the last reported compaction.
@@ -97,20 +95,15 @@ pub(super) struct ReceivedContext<'a> {
 }
 
 impl Threads {
-    /// Whether the server has a thread in memory, as far as is known.
-    pub(super) fn is_loaded(&self, thread_id: &str) -> bool {
-        self.find(thread_id).is_some_and(|thread| thread.is_loaded)
-    }
-
-    /// The server has a thread in memory.
-    pub(super) fn loaded(&mut self, thread_id: &str) {
-        self.of(thread_id).is_loaded = true;
+    /// Whether a turn of a thread runs.
+    pub(super) fn runs(&self, thread_id: &str) -> bool {
+        self.find(thread_id).is_some_and(|thread| thread.turn.is_some())
     }
 
     /// The server has closed a thread.
     pub(super) fn closed(&mut self, thread_id: &str) {
         if let Some(thread) = self.find_mut(thread_id) {
-            (thread.is_loaded, thread.variables) = (false, None);
+            thread.variables = None;
         }
     }
 

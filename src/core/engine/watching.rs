@@ -259,7 +259,7 @@ mod tests {
     use super::super::{
         AnswerBefore, ApiRequest, AssemblySettings, ContextChange, ContextSettings, EngineSettings, Incoming, Input,
         LedgerEntry, Note, OpenBefore, Order, OverruleFor, OwnLine, Passage, Peer, Remembered, RequestSettings,
-        RequestSource, RequestType, ServerOwner, Transport, WaitingCommand, request_digest,
+        RequestSource, RequestType, ServerOwner, Transport, Variables, WaitingCommand, request_digest,
     };
     use super::*;
     use crate::wire::{Line, LineEnd, Side};
@@ -349,6 +349,52 @@ mod tests {
             format!("{}{}", line["method"].as_str().unwrap_or("answer"), if wanted { "(no turns)" } else { "" })
         };
         lines.map(|line| method(&line.bytes)).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn thread_has_the_variables_of_the_client_that_found_it_alone() {
+        let mut hub = Hub::new();
+        let with = |hub: &mut Hub, conn: u32, terminal: &str| {
+            let variables = Variables { pairs: vec![("A".to_owned(), conn.to_string())], decide: false };
+            let terminal = Some(terminal.to_owned());
+            let peer = Peer { transport: Transport::WebSocket, pid: None, terminal, variables };
+            hub.handle(Input::Connected { conn: Conn(conn), peer });
+            hub.read(&format!(r#"{conn}>{{"id":1,"method":"initialize","params":{{}}}}"#));
+            hub.read(&format!(r#"{conn}<{{"id":1,"result":{{"userAgent":"x/0.169.0"}}}}"#));
+        };
+        let call = |hub: &mut Hub, conn: u32, method: &str, thread: &str| {
+            hub.read(&format!(r#"{conn}>{{"id":2,"method":"thread/{method}","params":{{"threadId":"t"}}}}"#));
+            hub.read(&format!(r#"{conn}<{{"id":2,"result":{{"thread":{{"id":"{thread}"}}}}}}"#));
+        };
+        let whose = |hub: &Hub| -> String {
+            let given = hub.0.given_variables().into_iter();
+            given.map(|(id, given)| format!("{id}:{} ", given.terminal.clone().unwrap_or_default())).collect()
+        };
+        with(&mut hub, 1, "one");
+        call(&mut hub, 1, "start", "t");
+        assert_eq!(whose(&hub), "t:one ");
+        with(&mut hub, 2, "two");
+        call(&mut hub, 2, "resume", "t");
+        assert_eq!(whose(&hub), "t:one ", "another client follows it");
+        call(&mut hub, 2, "fork", "f");
+        assert_eq!(whose(&hub), "f:two t:one ");
+        hub.handle(Input::Disconnected { conn: Conn(1) });
+        hub.handle(Input::Disconnected { conn: Conn(2) });
+        with(&mut hub, 3, "three");
+        call(&mut hub, 3, "resume", "t");
+        assert_eq!(whose(&hub), "f:two t:three ", "nobody followed it");
+        hub.turn(3, "started");
+        hub.handle(Input::Disconnected { conn: Conn(3) });
+        with(&mut hub, 4, "four");
+        call(&mut hub, 4, "resume", "t");
+        assert_eq!(whose(&hub), "f:two t:three ", "a turn runs");
+        hub.turn(4, "completed");
+        hub.handle(Input::Disconnected { conn: Conn(4) });
+        // A client without variables.
+        hub.join(5);
+        assert_eq!(whose(&hub), "f:two ");
+        hub.read(r#"0<{"method":"thread/closed","params":{"threadId":"f"}}"#);
+        assert_eq!(whose(&hub), "");
     }
 
     #[test]

@@ -38,6 +38,8 @@ const PROFILE: &str = "the permission profile of a thread is not known";
 const WIDER: &str = "the model of a thread has asked for wider permissions";
 const ADOPTED: &str = "the hub has taken over a running server, and does not know its earlier threads";
 const UNREAD: &str = "a long message was not read, and may have changed where the model of a thread may write";
+const GIVEN: &str =
+    "its commands run with variables of a client that decide which programs they run (`hub.environment`)";
 const TOO_MANY: &str = "the models may write in too many places";
 
 /// Why it is unclear where models may write.
@@ -55,6 +57,8 @@ pub(super) struct Workspaces {
     has_more: bool,
     /// Why a model may have written elsewhere too.
     unclear: Option<Why>,
+    /// Of any thread since the server was started.
+    has_variables_in_any: bool,
     /// Changes with each change of what [`Workspaces::reach`] returns.
     revision: u64,
 }
@@ -91,6 +95,10 @@ impl ModelsReach {
 struct ThreadWorkspace {
     cwd: Option<String>,
     has_sandbox: bool,
+    /// Its commands may have variables of a client that decide which programs they run.
+    has_variables: bool,
+    /// A client has opened it. Others, such as those of sub-agents, have the variables of their parents.
+    is_opened: bool,
 }
 
 impl Workspaces {
@@ -122,7 +130,10 @@ impl Workspaces {
         self.read(result, |workspaces, result| {
             let thread_id = result.get("thread").and_then(Members::of).and_then(|thread| thread.text("id"));
             let sandbox = result.get("sandbox").filter(not_null);
-            workspaces.learn(thread_id, &result, sandbox)?;
+            workspaces.learn(thread_id.clone(), &result, sandbox)?;
+            if let Some(thread) = thread_id.and_then(|id| workspaces.threads.get_mut(&id)) {
+                thread.is_opened = true;
+            }
             sandbox.map(drop).ok_or(UNCLEAR)
         });
     }
@@ -153,8 +164,35 @@ impl Workspaces {
             return Err(format!("{why}; rules accept again once the server has been restarted"));
         }
         let thread = thread_id.and_then(|thread_id| self.threads.get(thread_id)).filter(|thread| thread.has_sandbox);
+        let may_have =
+            |thread: &ThreadWorkspace| thread.has_variables || self.has_variables_in_any && !thread.is_opened;
+        if thread.is_some_and(may_have) {
+            return Err(GIVEN.to_owned());
+        }
         let cwd = thread.and_then(|thread| thread.cwd.clone()).ok_or(UNKNOWN)?;
         Ok(Workspace { cwd, places: self.places.iter().cloned().collect() })
+    }
+
+    /// The commands of a thread get variables of a client that decide which programs they run.
+    pub(super) fn variables_given(&mut self, thread_id: &str) {
+        if thread_id.len() <= ID_BYTES_MAX {
+            self.has_variables_in_any = true;
+            self.thread(thread_id.to_owned()).has_variables = true;
+        }
+    }
+
+    pub(super) fn has_variables(&self, thread_id: &str) -> bool {
+        self.threads.get(thread_id).is_some_and(|thread| thread.has_variables)
+    }
+
+    fn thread(&mut self, thread_id: String) -> &mut ThreadWorkspace {
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&thread_id) {
+            if self.has_variables_in_any {
+                self.unclear.get_or_insert(TOO_MANY);
+            }
+            self.threads.clear();
+        }
+        self.threads.entry(thread_id).or_default()
     }
 
     /// The known folders to which models may write.
@@ -242,10 +280,7 @@ impl Workspaces {
             return Err(PROFILE);
         }
         let thread_id = thread_id.filter(|id| id.len() <= ID_BYTES_MAX && all_clear).ok_or(UNCLEAR)?;
-        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&thread_id) {
-            self.threads.clear();
-        }
-        let thread = self.threads.entry(thread_id).or_default();
+        let thread = self.thread(thread_id);
         thread.cwd = cwd.or(thread.cwd.take());
         thread.has_sandbox |= policy.is_some();
         Ok(())
@@ -353,6 +388,26 @@ mod tests {
     }
 
     const READ_ONLY: &str = r#"{"type":"readOnly","networkAccess":false}"#;
+
+    #[test]
+    fn variables_of_a_client_bar_rules_in_its_threads_and_those_below() {
+        let mut workspaces = opened(READ_ONLY);
+        let settings = format!(r#"{{"threadId":"below","cwd":"/p","sandboxPolicy":{READ_ONLY}}}"#);
+        workspaces.settings_called(Some(raw(&settings)));
+        let bars = |workspaces: &Workspaces| ["t", "below"].map(|id| workspaces.of(Some(id)).err());
+        assert_eq!(bars(&workspaces), [None, None]);
+        workspaces.variables_given("other");
+        assert_eq!(bars(&workspaces), [None, Some(GIVEN.to_owned())], "nobody knows whose that thread is");
+        workspaces.variables_given("t");
+        assert_eq!(bars(&workspaces), [Some(GIVEN.to_owned()), Some(GIVEN.to_owned())]);
+        // What was forgotten may have had them.
+        for thread in 0..=THREADS_MAX {
+            workspaces.settings_called(Some(raw(&settings.replace("below", &format!("n{thread}")))));
+        }
+        let result = format!(r#"{{"thread":{{"id":"t"}},"cwd":"/p","sandbox":{READ_ONLY}}}"#);
+        workspaces.thread_opened(Some(raw(&result)));
+        assert!(workspaces.of(Some("t")).is_err());
+    }
 
     #[test]
     fn sandbox_tells_where_the_model_writes() {

@@ -7,7 +7,7 @@
 //!
 //! A process that ends or becomes another one while it is looked at leaves nothing that is cut off or mixed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The facts about a process that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,7 @@ mod linux {
     use std::fs::File;
     use std::io::{self, Read as _};
 
-    use super::{Facts, PathBuf};
+    use super::{Facts, Path, PathBuf};
     use crate::os::clocks::booted_unix_s;
 
     /// Clock ticks in a second, as `/proc` counts. Source: `USER_HZ` of the architectures that Rust supports on Linux.
@@ -82,10 +82,20 @@ mod linux {
         std::fs::read_link(format!("/proc/{pid}/cwd")).ok()
     }
 
-    pub(in crate::os) fn open_files(pid: u32) -> Option<Vec<PathBuf>> {
+    pub(in crate::os) fn written_files(pid: u32, is_wanted: impl Fn(&Path) -> bool) -> Option<Vec<PathBuf>> {
         let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.filter_map(Result::ok);
-        let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-        Some(links.filter(|path| path.is_absolute()).collect())
+        let wanted = entries.filter_map(|entry| {
+            let path = std::fs::read_link(entry.path()).ok().filter(|path| is_wanted(path))?;
+            let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_str()?)).ok()?;
+            is_written(&info).then_some(path)
+        });
+        Some(wanted.collect())
+    }
+
+    /// Whether a file is open to be written to. Source: `flags` of `/proc/PID/fdinfo/FD`, in octal, whose lowest two bits are 0 for reading.
+    pub(super) fn is_written(info: &str) -> bool {
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).is_some_and(|flags| flags & 3 != 0)
     }
 
     pub(in crate::os) fn started_unix_s(pid: u32) -> Option<u64> {
@@ -152,7 +162,8 @@ mod linux {
 
 #[cfg(target_os = "linux")]
 pub(super) use linux::{
-    TICKS_IN_A_SECOND, all, arguments, child, environment, folder, open_files, program, started_ticks, started_unix_s,
+    TICKS_IN_A_SECOND, all, arguments, child, environment, folder, program, started_ticks, started_unix_s,
+    written_files,
 };
 
 #[cfg(target_vendor = "apple")]
@@ -160,7 +171,7 @@ mod apple {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt as _;
 
-    use super::{Facts, PathBuf, ProcessMemory, ttys_named};
+    use super::{Facts, Path, PathBuf, ProcessMemory, ttys_named};
 
     /// Room for processes that start between two calls.
     const MORE_PROCESSES: usize = 64;
@@ -268,16 +279,19 @@ mod apple {
     /// What `PROC_PIDFDVNODEPATHINFO` has of an open file. Source: `sys/proc_info.h` of xnu.
     #[repr(C)]
     struct OpenFile {
-        /// `proc_fileinfo`: how it is opened.
-        info: [u64; 3],
+        /// `proc_fileinfo`, of which the first member says how the file is open.
+        flags: u32,
+        info: [u32; 5],
         vnode: libc::vnode_info_path,
     }
 
     const PROC_PIDFDVNODEPATHINFO: i32 = 2;
     const PROX_FDTYPE_VNODE: u32 = 1;
+    /// Source: `sys/fcntl.h` of xnu.
+    const FWRITE: u32 = 2;
 
     #[expect(unsafe_code, reason = "no safe interface lists what a process has open")]
-    pub(in crate::os) fn open_files(pid: u32) -> Option<Vec<PathBuf>> {
+    pub(in crate::os) fn written_files(pid: u32, is_wanted: impl Fn(&Path) -> bool) -> Option<Vec<PathBuf>> {
         let pid = i32::try_from(pid).ok()?;
         // SAFETY: without a buffer the call only says how many bytes it would write.
         let bytes = unsafe { libc::proc_pidinfo(pid, libc::PROC_PIDLISTFDS, 0, std::ptr::null_mut(), 0) };
@@ -292,7 +306,7 @@ mod apple {
             let file: OpenFile = unsafe {
                 filled(|into, bytes| libc::proc_pidfdinfo(pid, fd.proc_fd, PROC_PIDFDVNODEPATHINFO, into, bytes))
             }?;
-            path_of(&file.vnode)
+            path_of(&file.vnode).filter(|path| file.flags & FWRITE != 0 && is_wanted(path))
         };
         Some(fds.iter().filter(|fd| fd.proc_fdtype == PROX_FDTYPE_VNODE).filter_map(of_file).collect())
     }
@@ -319,7 +333,7 @@ mod apple {
 }
 
 #[cfg(target_vendor = "apple")]
-pub(super) use apple::{all, arguments, child, environment, folder, open_files, program, started_unix_s};
+pub(super) use apple::{all, arguments, child, environment, folder, program, started_unix_s, written_files};
 
 /// What the sysctl `KERN_PROCARGS2` of macOS has of a process. Source: `sysctl_procargsx` and `exec_extract_strings` of xnu: the number of
 /// arguments, the path of the program, 0 bytes, the arguments and then the variables, each with a 0 byte behind it, at most 7 more 0 bytes,
@@ -385,7 +399,11 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let path = file.path().canonicalize().expect("it is there");
         let own = std::process::id();
-        assert!(open_files(own).expect("the system lists them").contains(&path));
+        let is_its = |found: &Path| found == path;
+        assert_eq!(written_files(own, is_its), Some(vec![path.clone()]));
+        let _reading = std::fs::File::open("Cargo.toml").expect("it is there");
+        let read = std::path::absolute("Cargo.toml").expect("a path");
+        assert_eq!(written_files(own, |found| found == read), Some(Vec::new()));
         assert_eq!(folder(own), std::env::current_dir().ok());
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is later").as_secs();
         let started = started_unix_s(own).expect("it runs");

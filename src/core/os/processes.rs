@@ -8,7 +8,7 @@
 //! Nothing here starts a process.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -205,9 +205,9 @@ pub fn folder(pid: u32) -> Option<PathBuf> {
     facts::folder(pid)
 }
 
-/// The files and folders that a process of the same user has open.
-pub fn open_files(pid: u32) -> Option<Vec<PathBuf>> {
-    facts::open_files(pid)
+/// The files that a process of the same user has open to write to.
+pub fn written_files(pid: u32, is_wanted: impl Fn(&Path) -> bool) -> Option<Vec<PathBuf>> {
+    facts::written_files(pid, is_wanted)
 }
 
 /// When a process was started, in seconds since the Unix epoch. If the clock is set, so may this be.

@@ -123,7 +123,9 @@ impl Framer {
         }
     }
 
-    fn unfinished_bytes(&self) -> usize {
+    /// The bytes of the line that has not come whole.
+    #[must_use]
+    pub fn unfinished_bytes(&self) -> usize {
         self.buffer.len() - self.unframed
     }
 

@@ -12,6 +12,7 @@ use crate::control::{self, refused_peer};
 use crate::engine::{Effect, Input, Peer, Transport, Variables};
 use crate::os::polling::PollFlags;
 use crate::os::processes;
+use crate::relay::decides;
 use crate::socket::{FaultChange, LOOK_EVERY, Refused};
 use crate::websocket::{Accepted, Accepting, Connecting, UpgradeRequest};
 use crate::wire::Side;
@@ -113,7 +114,8 @@ impl Hub {
                 self.core.handle(Input::PeerRefused(refused_peer("hub", refused)), effects);
             }
             let terminal = peer.pid.and_then(processes::terminal);
-            let variables = peer.pid.map(|pid| self.variables_of(pid)).unwrap_or_default();
+            let pid = peer.pid.filter(|_| refused.is_none());
+            let variables = pid.map(|pid| self.variables_of(pid)).unwrap_or_default();
             let peer = Peer { transport: Transport::WebSocket, pid: peer.pid, terminal, variables };
             self.arrivals.push(Arrival { peer, since, refused, stage: ArrivalStage::Asks(accepting) });
         }
@@ -129,8 +131,13 @@ impl Hub {
 
     /// What the commands of a client get of the environment of its process.
     fn variables_of(&self, pid: u32) -> Variables {
-        let Some(names) = self.core.shared_variables() else { return Variables::NONE };
-        Variables::named_in(names, &processes::environment(pid).unwrap_or_default())
+        let Some(names) = self.core.shared_variables() else { return Variables::default() };
+        let Some(environment) = processes::environment(pid) else { return Variables::default() };
+        let of_server = processes::environment(self.server.pid).unwrap_or_default();
+        Variables {
+            decide: names.iter().any(|name| decides(name)),
+            ..Variables::named_in(names, &environment, &of_server)
+        }
     }
 
     /// Listens again at sockets whose files are gone.

@@ -133,8 +133,6 @@ pub struct StartOptions {
     pub runtime_dir: Option<PathBuf>,
     /// The generation of this run of the server. Request ids of the server are unique within it.
     pub generation: String,
-    /// Variables of ours that it does not get.
-    pub withheld: Vec<String>,
 }
 
 /// A server that listens.
@@ -367,9 +365,6 @@ impl Starting {
         let mut url = OsString::from("unix://");
         url.push(&socket);
         let mut process = options.command.to_process(&[]);
-        for name in &options.withheld {
-            process.env_remove(name);
-        }
         process.arg("--listen").arg(url).current_dir(&options.cwd);
         process.envs(options.codex_home.iter().map(|home| ("CODEX_HOME", home)));
         process.stdin(Stdio::null());

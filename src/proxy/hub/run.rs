@@ -210,14 +210,6 @@ fn restart(options: &HubOptions, session_dir: &Path, hub: &mut Hub) -> Result<Op
     adopt_or_start(options, session_dir, &generation, &hub.core.signals)
 }
 
-/// The variables that the commands of a thread get from its client, so not from whoever has started the server, which needs some of them
-/// itself.
-fn withheld(options: &HubOptions) -> Vec<String> {
-    const NEEDED: [&str; 3] = ["PATH", "HOME", "CODEX_HOME"];
-    let named = options.settings.hub.environment.value.iter().flatten();
-    named.filter(|name| !NEEDED.contains(&&***name)).cloned().collect()
-}
-
 /// Adopts the server of this session, or starts one; `None` if a signal came first.
 fn adopt_or_start(
     options: &HubOptions,
@@ -236,7 +228,6 @@ fn adopt_or_start(
         cwd: options.cwd.clone(),
         runtime_dir: options.runtime_dir.clone(),
         generation: generation.to_owned(),
-        withheld: withheld(options),
     })?;
     loop {
         if let Some(server) = starting.poll()? {

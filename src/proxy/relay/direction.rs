@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::pipes::{Broken, ReadEnd, ReadOutcome, WriteEnd};
+use super::pipes::{Broken, LONG_BYTES, ReadEnd, ReadOutcome, WriteEnd};
 use crate::engine::Token;
 use crate::os::polling::PollFlags;
 use crate::wire::{Frame, Framer, LineEnd, Side};
@@ -396,7 +396,12 @@ impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
                 Front::Nothing => break,
             };
             let written = match &self.sink {
-                Some(sink) => sink.write(bytes),
+                Some(sink) => {
+                    if bytes.len() >= LONG_BYTES {
+                        sink.expect(bytes.len());
+                    }
+                    sink.write(bytes)
+                }
                 None => Err(Broken),
             };
             match written {
@@ -416,12 +421,23 @@ impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
             }
         }
         self.framer.release_framed();
+        self.settle();
+    }
+
+    /// A long line that has passed needs no wide pipes any more.
+    pub(super) fn settle(&self) {
+        let unfinished = self.framer.unfinished_bytes();
         if let Some(source) = &self.source {
-            source.settle();
+            source.expect(unfinished);
         }
-        if let Some(sink) = &self.sink {
-            sink.settle();
+        if let Some(sink) = self.sink.as_ref().filter(|_| self.outgoing.is_empty() && unfinished == 0) {
+            sink.expect(0);
         }
+    }
+
+    /// Whether a pipe is wider than it was found.
+    pub(super) fn is_wide(&self) -> bool {
+        self.source.as_ref().is_some_and(ReadEnd::is_wide) || self.sink.as_ref().is_some_and(WriteEnd::is_wide)
     }
 
     /// Handles a sink whose reader is gone.
@@ -561,6 +577,54 @@ impl<S: ReadEnd + AsFd, K: WriteEnd + AsFd> Direction<S, K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::descriptors::{pipe_bytes, resize_pipe};
+    use crate::relay::pipes::{PipeSource, Sink};
+    use std::io::{self, Read as _, Write as _};
+
+    #[test]
+    fn long_line_widens_each_pipe_once_and_leaves_it_as_it_was() {
+        let ((from, mut writer), (mut reader, to)) = (io::pipe().expect("a pipe"), io::pipe().expect("a pipe"));
+        let Some(found) = pipe_bytes(&from) else { return };
+        let (other, _writing) = io::pipe().expect("a pipe");
+        let can_widen = resize_pipe(&other, 1 << 20);
+        let (source, sink) = (PipeSource::of_child(from.into()), Sink::of_child(to.into()));
+        let mut direction = Direction::new(Side::Client, source.expect("it is open"), sink.expect("it is open"));
+        let line = [vec![b'x'; 5 << 20], b"\n".to_vec()].concat();
+        let sent = line.clone();
+        let writing = std::thread::spawn(move || {
+            writer.write_all(&sent).expect("it is read");
+            writer
+        });
+        let reading = std::thread::spawn(move || {
+            let mut read = vec![0; (5 << 20) + 1];
+            reader.read_exact(&mut read).expect("it comes");
+            (read, reader)
+        });
+        let (mut frames, mut changes, mut was_wide) = (Vec::new(), 0, false);
+        let mut passed = false;
+        while !passed {
+            direction.read(Duration::ZERO, &mut frames);
+            for frame in frames.drain(..) {
+                let Frame::Line { range, .. } = frame else { panic!("BUG: it is short enough for a line") };
+                direction.outgoing.add(range);
+                passed = true;
+            }
+            direction.flush(Duration::ZERO, &mut Vec::new());
+            changes += usize::from(std::mem::replace(&mut was_wide, direction.is_wide()) != direction.is_wide());
+        }
+        while !direction.is_empty() {
+            direction.flush(Duration::ZERO, &mut Vec::new());
+        }
+        let (read, _reader) = reading.join().expect("it ends");
+        assert!(read == line);
+        let _writer = writing.join().expect("it ends");
+        direction.settle();
+        assert!(!direction.is_wide());
+        let widths = (direction.source.as_ref().map(pipe_bytes), direction.sink.as_ref().map(pipe_bytes));
+        assert_eq!(widths, (Some(Some(found)), Some(Some(found))));
+        // Wide, and back at the end of the line at most.
+        assert!(!can_widen || (1..=2).contains(&changes), "{changes}");
+    }
 
     /// Marks the last bytes of a queue, of which a part may be written, and takes them back: what waits then; `None` if it is too
     /// late.

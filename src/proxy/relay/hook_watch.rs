@@ -44,14 +44,19 @@ impl HookWatch {
         changed.wait_while(settings, is_off).unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs the hook.
-    pub fn run(
+    /// Runs the hook on a thread of its own.
+    pub(super) fn run(
         &self,
         settings: &WatchSettings,
         session_id: &str,
         input: impl FnOnce() -> Option<String> + Send + 'static,
     ) {
         self.hooks.run(self.name, &settings.command, session_id, input);
+    }
+
+    /// Runs the hook, and waits for its end. Returns whether it was allowed to run.
+    pub fn run_here(&self, settings: &WatchSettings, session_id: &str, input: &str) -> bool {
+        self.hooks.run_here(self.name, &settings.command, session_id, input)
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchSettings> {

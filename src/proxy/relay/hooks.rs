@@ -126,6 +126,16 @@ impl HookRunner {
             tracing::warn!(%error, "start a thread for a hook");
         }
     }
+
+    /// Runs it on this thread, beside the others and their limit. Returns whether it was allowed to; nothing else tells that it failed.
+    pub(super) fn run_here(&self, name: &'static str, command: &[String], session_id: &str, input: &str) -> bool {
+        let Some((program, args)) = command.split_first() else { return false };
+        let is_allowed = self.guard.check_patiently(&Use::command(name, command)).is_ok();
+        if is_allowed {
+            run(program, args, session_id, input);
+        }
+        is_allowed
+    }
 }
 
 /// Runs a hook under a supervisor and waits for it.

@@ -45,5 +45,5 @@ pub use pair::Pair;
 pub use pipes::{Broken, ReadEnd, ReadOutcome, WriteEnd};
 pub use program_check::program_in_time;
 pub use serve::serve;
-pub use server_environment::ServerEnvironment;
+pub use server_environment::{ServerEnvironment, decides};
 pub use start::{OfHub, RelayError, Start, become_server, run};

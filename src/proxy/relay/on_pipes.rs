@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::child::{Server, to_forward};
 use super::core::Core;
-use super::direction::Waiting;
+use super::direction::{Direction, Waiting};
 use super::event_loop::{Polled, Session, Woken, step, take_messages};
 use super::pair::Pair;
 use super::pipes::{Feeder, PipeSource, Sink};
@@ -18,6 +18,9 @@ use crate::driver::{Driver, other};
 use crate::engine::{ApiCallId, ApiRequest, ChildEffect, Effect, Exit, Input, Now, earlier};
 use crate::os::polling::{PollFlags, half_closed};
 use crate::wire::{Conn, Frame, Side};
+
+/// How soon a pipe that is still too full to be narrowed after a long line is tried again.
+const NARROWED_AFTER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -197,7 +200,9 @@ impl Session for Relay {
     fn next_deadline(&self) -> Option<Duration> {
         // The client's last lines were released, so the engine must learn of the client's end now.
         let ended = self.driver.links.from_client.is_at_end().then_some(Duration::ZERO);
-        earlier(earlier(self.delivery_due(), self.client_stalled_at()), ended)
+        let directions = [&self.driver.links.from_client, &self.driver.links.from_server];
+        let narrowed = directions.iter().any(|of| of.is_wide()).then(|| self.core.clock.elapsed() + NARROWED_AFTER);
+        earlier(earlier(earlier(self.delivery_due(), self.client_stalled_at()), ended), narrowed)
     }
 
     fn woken(&mut self, woken: &Woken<RelayEnd>, effects: &mut Vec<Effect>) {
@@ -245,6 +250,8 @@ impl Session for Relay {
         self.disconnect_stalled(now, effects);
         self.end_delivery(now, effects);
         self.handle_closes(now, effects);
+        let directions = [&self.driver.links.from_client, &self.driver.links.from_server];
+        directions.into_iter().filter(|of| of.is_wide()).for_each(Direction::settle);
         None
     }
 }

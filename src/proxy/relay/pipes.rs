@@ -31,7 +31,7 @@ const STACK_BYTES: usize = 128 << 10;
 const FED_BYTES: usize = 4 << 10;
 
 /// A pipe is made wider for a line of which at least this many bytes are there.
-const LONG_BYTES: usize = 1 << 20;
+pub(super) const LONG_BYTES: usize = 1 << 20;
 
 /// What a pipe holds while a long line passes, in bytes: what a user without privileges may ask for. Source: `/proc/sys/fs/pipe-max-size`.
 const WIDE_BYTES: usize = 1 << 20;
@@ -57,8 +57,13 @@ pub trait ReadEnd {
     /// Appends available bytes to `buffer`.
     fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome;
 
-    /// All that was read is passed on: gives back what only a long line needs.
-    fn settle(&self) {}
+    /// So many bytes of a line are at hand, and more may come: a pipe is wide while a long line passes.
+    fn expect(&self, _bytes: usize) {}
+
+    /// Whether it is wide.
+    fn is_wide(&self) -> bool {
+        false
+    }
 }
 
 /// An end that is written to without waiting.
@@ -70,8 +75,13 @@ pub trait WriteEnd {
     /// The reader is gone.
     fn write(&self, bytes: &[u8]) -> Result<usize, Broken>;
 
-    /// All that waited is written: gives back what only a long line needs.
-    fn settle(&self) {}
+    /// So many bytes wait to be written: a pipe is wide while a long line passes.
+    fn expect(&self, _bytes: usize) {}
+
+    /// Whether it is wide.
+    fn is_wide(&self) -> bool {
+        false
+    }
 }
 
 /// Makes a pipe wider while a long line passes, which halves the number of times that its reader and its writer wake each other. It is
@@ -90,7 +100,11 @@ enum WidthState {
 }
 
 impl Width {
-    /// Before a read or a write: `bytes` of one line are at hand.
+    fn is_wide(&self) -> bool {
+        matches!(self.0.get(), WidthState::Wide(_))
+    }
+
+    /// `bytes` of one line are at hand.
     #[inline]
     fn adapt(&self, fd: &OwnedFd, bytes: usize) {
         match self.0.get() {
@@ -100,7 +114,7 @@ impl Width {
         }
     }
 
-    /// Fails while the pipe holds more than it held before; then it is tried again at the next read or write.
+    /// Fails while there is more in the pipe than it held before; then it is tried again.
     fn narrow(&self, fd: &OwnedFd, before: usize) {
         if descriptors::resize_pipe(fd, before) {
             self.0.set(WidthState::AsFound);
@@ -154,7 +168,6 @@ impl PipeSource {
 
 impl ReadEnd for PipeSource {
     fn read(&self, buffer: &mut Vec<u8>) -> ReadOutcome {
-        self.width.adapt(&self.fd, buffer.len());
         let room = READ_BYTES.max(buffer.len().min(1 << 20));
         buffer.reserve(room);
         let read = match self.kind {
@@ -171,8 +184,13 @@ impl ReadEnd for PipeSource {
     }
 
     #[inline]
-    fn settle(&self) {
-        self.width.adapt(&self.fd, 0);
+    fn expect(&self, bytes: usize) {
+        self.width.adapt(&self.fd, bytes);
+    }
+
+    #[inline]
+    fn is_wide(&self) -> bool {
+        self.width.is_wide()
     }
 }
 
@@ -242,7 +260,6 @@ impl Sink {
 
 impl WriteEnd for Sink {
     fn write(&self, bytes: &[u8]) -> Result<usize, Broken> {
-        self.width.adapt(&self.fd, bytes.len());
         let written = match self.kind {
             Kind::Plain => descriptors::write(&self.fd, bytes),
             Kind::Socket => sockets::send(&self.fd, bytes),
@@ -255,8 +272,13 @@ impl WriteEnd for Sink {
     }
 
     #[inline]
-    fn settle(&self) {
-        self.width.adapt(&self.fd, 0);
+    fn expect(&self, bytes: usize) {
+        self.width.adapt(&self.fd, bytes);
+    }
+
+    #[inline]
+    fn is_wide(&self) -> bool {
+        self.width.is_wide()
     }
 }
 
@@ -466,28 +488,29 @@ mod tests {
     }
 
     #[test]
-    fn pipe_is_wide_while_a_long_line_passes() {
+    fn pipe_is_wide_while_a_long_line_is_expected() {
         let (reading, writing) = io::pipe().expect("a pipe");
         let Some(found) = descriptors::pipe_bytes(&reading) else { return };
+        // The system may refuse a wider pipe to a user who has many.
+        let (other, _writing) = io::pipe().expect("a pipe");
+        let wide = if descriptors::resize_pipe(&other, WIDE_BYTES) { WIDE_BYTES } else { found };
         let source = PipeSource::of_child(reading.into()).expect("it is open");
         let sink = Sink::of_child(writing.into()).expect("it is open");
         let width = || descriptors::pipe_bytes(&sink).expect("a pipe");
-        let line = vec![b'x'; 3 << 20];
+        sink.expect(LONG_BYTES - 1);
+        assert_eq!((width(), sink.is_wide()), (found, false));
+        sink.expect(LONG_BYTES);
+        assert_eq!((width(), sink.is_wide()), (wide, wide != found));
+        let line = vec![b'x'; 2 << 20];
+        assert_eq!(sink.write(&line).expect("the reader is there"), wide);
+        sink.expect(0);
+        assert_eq!(width(), wide, "what is in it does not fit into what it was");
         let mut read = Vec::new();
-        // The system may refuse a wider pipe to a user who has many.
-        let first = sink.write(&line).expect("the reader is there");
-        assert_eq!(width(), first, "as much as it holds is written");
-        sink.settle();
-        assert_eq!(width(), first, "what it holds does not fit into what it was");
-        let mut written = first;
-        while read.len() < line.len() {
+        while read.len() < wide {
             source.read(&mut read);
-            written += sink.write(&line[written..]).expect("the reader is there");
         }
-        assert!(read == line);
-        source.settle();
-        sink.settle();
-        assert_eq!(width(), found);
+        sink.expect(0);
+        assert_eq!((width(), sink.is_wide()), (found, false));
     }
 
     #[test]

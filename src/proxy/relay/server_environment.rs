@@ -135,6 +135,12 @@ fn is_absolute(folder: &Path) -> Result<(), InReach> {
     if folder.is_absolute() { Ok(()) } else { Err(InReach::Unclear(why())) }
 }
 
+/// Whether a variable of the environment of a command decides which program runs, or what that or its shell reads first. A rule knows only the
+/// environment of the server.
+pub fn decides(variable: &str) -> bool {
+    is_watched(variable) || ["SHELL", "TMPDIR", "CODEX_HOME"].contains(&variable)
+}
+
 /// Whether a variable decides what a program reads when it starts, or which one starts.
 pub(super) fn is_watched(variable: &str) -> bool {
     ["PATH", "HOME", "ZDOTDIR", "BASH_ENV", "ENV"].contains(&variable)

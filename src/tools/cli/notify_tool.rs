@@ -110,7 +110,7 @@ impl HookEvent {
                 return json!(Bypass {
                     pid: 4711,
                     terminal: Some("pts/3".to_owned()),
-                    folder: Some("/tmp/proj".into()),
+                    folder: Some("/tmp/proj".to_owned()),
                     started_at: Some(AT.to_owned()),
                     thread_ids: vec![THREAD.to_owned()],
                     reason: "option",

@@ -48,13 +48,17 @@ pub struct Peer {
 
 /// Variables of an environment. Their values may be secret.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Variables(pub Vec<(String, String)>);
+pub struct Variables {
+    pub pairs: Vec<(String, String)>,
+    /// One of them decides which program a command runs, or what that reads first.
+    pub decide: bool,
+}
 
 impl Variables {
-    pub const NONE: Variables = Variables(Vec::new());
+    pub const NONE: Variables = Variables { pairs: Vec::new(), decide: false };
 
     pub fn names(&self) -> Vec<String> {
-        self.0.iter().map(|(name, _)| name.clone()).collect()
+        self.pairs.iter().map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -101,4 +105,6 @@ pub struct GivenVariables {
     pub client: ClientName,
     pub terminal: Option<String>,
     pub names: Vec<String>,
+    /// See [`Variables::decide`].
+    pub decide: bool,
 }

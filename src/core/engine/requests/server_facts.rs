@@ -43,6 +43,15 @@ impl Requests {
         self.workspaces.thread_opened(result);
     }
 
+    /// The commands of a thread get variables of a client that decide which programs they run.
+    pub(in crate::engine) fn variables_given(&mut self, thread_id: &str) {
+        self.workspaces.variables_given(thread_id);
+    }
+
+    pub(in crate::engine) fn has_variables(&self, thread_id: &str) -> bool {
+        self.workspaces.has_variables(thread_id)
+    }
+
     /// A client calls the server; some calls change where the model may write.
     pub(in crate::engine) fn settings_called(&mut self, event: &Event<'_>) {
         if matches!(event.method, Some(Method::TurnStart | Method::ThreadSettingsUpdate)) {

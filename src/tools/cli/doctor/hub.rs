@@ -224,7 +224,7 @@ impl Ground<'_> {
             Check::note(BYPASS, found, &*bypass.remedy)
         }));
         if checks.is_empty() {
-            checks.push(Check::ok(BYPASS, "no client has a server of its own"));
+            checks.push(Check::ok(BYPASS, "no client that codex-shim knows of has a server of its own"));
         }
         checks
     }

@@ -1,6 +1,6 @@
 //! Checks that the `codex-shim` of messages and pages is this program: other projects have commands of that name.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::codex::{self, Ran};
@@ -13,7 +13,7 @@ const NAME: &str = "own name";
 /// Whether the first `codex-shim` on `PATH` is this program.
 pub(super) fn check(environment: &Environment) -> Check {
     let path = environment.get("PATH").unwrap_or_default();
-    let first = std::env::split_paths(&path).map(|folder| folder.join("codex-shim")).find(|file| is_program(file));
+    let first = std::env::split_paths(&path).map(|folder| folder.join("codex-shim")).find(is_program);
     let ourselves = std::env::current_exe().unwrap_or_default();
     let resolved = |file: &Path| file.canonicalize().ok();
     let Some(first) = first else {
@@ -27,7 +27,7 @@ pub(super) fn check(environment: &Environment) -> Check {
 }
 
 /// What another file of that name is, by what it prints of its version.
-fn told(first: &Path, ourselves: &PathBuf, ran: Ran) -> Check {
+fn told(first: &Path, ourselves: &Path, ran: Ran) -> Check {
     let (first, ourselves, version) = (first.display(), ourselves.display(), env!("CARGO_PKG_VERSION"));
     let remedy = format!("run {ourselves}, or put its folder first on PATH");
     let other = match ran {
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn other_program_of_the_name_is_told_apart() {
         let check = |ran| {
-            let check = told(Path::new("/a/codex-shim"), &PathBuf::from("/b/codex-shim"), ran);
+            let check = told(Path::new("/a/codex-shim"), Path::new("/b/codex-shim"), ran);
             (check.remedy.is_some(), check.found)
         };
         let version = env!("CARGO_PKG_VERSION");

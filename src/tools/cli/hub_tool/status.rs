@@ -224,12 +224,13 @@ impl Status {
 pub(in crate::cli) fn bypasses(hub: Option<&Hub>, environment: &Environment) -> Vec<Bypass> {
     let Some(home) = environment.shim_home().value else { return Vec::new() };
     let since = hub.and_then(Hub::pid).and_then(processes::started_unix_s);
-    bypass::found(&environment.codex_home_resolved(), &home, since)
+    let of_hub = hub.and_then(|hub| Some(hub.found.holder.as_ref()?.place.codex_home_resolved()));
+    bypass::found(&of_hub.unwrap_or_else(|| environment.codex_home_resolved()), &home, since)
 }
 
 /// A process that goes past the hub, in a line, and why.
 pub(in crate::cli) fn bypass_line(bypass: &Bypass, since: Option<String>) -> String {
-    let folder = bypass.folder.as_ref().map(|folder| format!("in {}", folder.display()));
+    let folder = bypass.folder.as_ref().map(|folder| format!("in {folder}"));
     let parts = [Some(format!("pid {}", bypass.pid)), bypass.terminal.clone(), folder, since];
     format!("{}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "), bypass.why)
 }
