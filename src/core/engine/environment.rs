@@ -1,14 +1,14 @@
-//! The environment of the client that asks: on a server with many clients, the commands of a thread get some variables of the process of
-//! the client that has started it, instead of those of whoever started the server.
+//! Passes variables of a client's process to the commands of its threads, for a server with many clients: such a server runs commands in
+//! the environment of the terminal that started it.
 //!
-//! They go into the call that opens the thread, as `config["shell_environment_policy.set"]`, under what the client itself sets there.
-//! Codex takes the members of `config` in no order, and of two that overlap either may win; so ours go into the member that the client
-//! has, and a call with two members that overlap stays as it is. Source: seen with codex 0.171, 40 starts of each form.
+//! The call that opens the thread carries them, as `config["shell_environment_policy.set"]`. Values of the client win. Codex applies the
+//! members of `config` in an unspecified order: if two overlap, either may win. So our values join the member of the client,
+//! and a call with overlapping members stays as it is. Source: seen with codex 0.171.
 //!
-//! The record has their names, and no values.
+//! The record has the names only.
 //!
-//! A thread keeps its environment when another client resumes it while one follows it or a turn runs. Otherwise the server takes that of the
-//! client, also if it still had the thread in memory. Source: seen with codex 0.171.
+//! A thread keeps its environment if another client resumes it while a client follows it or a turn runs. Otherwise the resuming client
+//! gives the environment, also while the server still has the thread in memory. Source: seen with codex 0.171.
 
 use std::collections::HashMap;
 
@@ -43,7 +43,7 @@ impl Variables {
         Variables { pairs, decide: false }
     }
 
-    /// The same with values for the record, which shows none: each takes as many bytes of JSON as before.
+    /// The same for the record: masks take the place of the values, with the same length in JSON.
     fn masked(&self) -> Variables {
         let masked = |value: &str| mask_of(json!(value).to_string().len() - 2);
         let pairs = self.pairs.iter().map(|(name, value)| (name.clone(), masked(value))).collect();
@@ -134,7 +134,7 @@ impl Engine {
     }
 }
 
-/// A call with variables for the commands of its thread, and the names of those that it did not set itself; `None` if none is added.
+/// Adds the variables that a call does not set. Returns the line and the added names; `None` without any.
 fn with_variables(line: &[u8], variables: &Variables) -> Option<(Vec<u8>, Vec<String>)> {
     let Body::Message(message) = Body::parse(line) else { return None };
     let params = message.params.filter(|params| !message.repeated_member && !repeats_member(params))?;
@@ -158,7 +158,7 @@ fn with_variables(line: &[u8], variables: &Variables) -> Option<(Vec<u8>, Vec<St
     Some((splice.apply()?, missing.into_iter().map(|(name, _)| name.clone()).collect()))
 }
 
-/// Where variables are added to a call.
+/// The place in a call for added variables.
 struct VariablesPlace<'a> {
     /// The object that gets them, or `null`; `None` for the parameters.
     value: Option<&'a RawValue>,
@@ -167,7 +167,7 @@ struct VariablesPlace<'a> {
     set: Vec<String>,
 }
 
-/// What is added to the object.
+/// The form of the added members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Added {
     /// The member `config`.

@@ -1,11 +1,11 @@
-//! What goes past a hub: processes of codex that run threads in a server of their own, which no journal has.
+//! Finds codex processes that bypass a hub: they run threads in their own server, and no journal has these.
 //!
 //! A codex with a thread of its own holds the thread's file below `sessions` of its home open, whatever its command line is, and a client
 //! of another server does not. So a process is found by what it does, and its command line only tells why. Source: seen with codex 0.135 to
 //! 0.171.
 //!
-//! A server behind codex-shim descends from a relay or a hub, or is on record as the server of a hub. What a command of a thread starts
-//! descends from that server first.
+//! A server behind codex-shim descends from a relay or a hub, or is on record as the server of a hub. A process started by a
+//! command of a thread descends from that server first.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -34,7 +34,7 @@ const STACK_BYTES: usize = 512 << 10;
 /// Most ancestors that are looked at. Source: our own limit of relays within relays, with shells and launchers between them.
 const ANCESTORS_MAX: usize = 64;
 
-/// Most processes that the hook is told of after one look.
+/// Limit of hook calls after one look.
 const TOLD_MAX: usize = 8;
 
 /// A process of codex with threads that are not behind codex-shim.
@@ -59,17 +59,17 @@ enum Reason {
     Option(&'static str),
     /// Another program, if it is known, has started a server.
     Program(Option<String>),
-    /// It is a daemon of codex.
+    /// A daemon of codex.
     Daemon,
     /// Its relay or its hub is gone.
     LeftBehind,
-    /// It is older than the hub.
+    /// It started before the hub.
     Earlier,
     NoHub,
     Unknown,
 }
 
-/// What is known of a process.
+/// The facts about a process.
 #[derive(Debug, Clone, Default)]
 struct CodexProcess {
     /// From the first one after the program on.
@@ -101,7 +101,7 @@ enum Program {
 /// The words after which codex-shim runs a shell, a command or a hook, and no server.
 const NO_SERVER: [&[u8]; 4] = [b"exec", b"terminal-leader", b"hook-supervisor", b"hooked"];
 
-/// Programs that take over the children of those that end.
+/// Programs that adopt orphaned processes.
 const ADOPTS: [&str; 6] = ["init", "systemd", "launchd", "tini", "dumb-init", "docker-init"];
 
 /// The options with which codex runs its server in its own process. Source: seen with 0.171, and its issue threads.
@@ -118,7 +118,7 @@ const OWN_SERVER: [&str; 10] = [
     "--no-daemon",
 ];
 
-/// What starts codex without being the reason for it.
+/// Programs that only launch others, so they are not named as the reason.
 const LAUNCHERS: [&str; 13] =
     ["codex-shim", "node", "bun", "deno", "npx", "npm", "sh", "bash", "zsh", "fish", "dash", "env", "timeout"];
 
@@ -137,7 +137,7 @@ pub fn found(codex_home: &Path, shim_home: &Path, hub_since_s: Option<u64>) -> V
 
 /// One look.
 fn looked_at(codex_home: &Path, shim_home: &Path, hub_since_s: Option<u64>) -> HashMap<Process, Bypass> {
-    // The kernel names files by where they are, whatever leads there.
+    // The kernel reports resolved paths.
     let sessions = resolved(&codex_home.join("sessions"));
     let writers = writers(&sessions);
     let has_the_same = |pid: Option<u32>, threads: &BTreeSet<String>| {
@@ -145,7 +145,7 @@ fn looked_at(codex_home: &Path, shim_home: &Path, hub_since_s: Option<u64>) -> H
     };
     let mut found = HashMap::new();
     for (pid, threads) in &writers {
-        // It has the files of its parent until it becomes another program.
+        // Before exec, a child still has the files of its parent.
         if has_the_same(processes::parent(*pid), threads) {
             continue;
         }
@@ -205,12 +205,12 @@ fn identity(pid: u32) -> Option<Process> {
     ProcessIdentity::of(pid).map(|process| (process.pid, process.started))
 }
 
-/// The processes of which the hook was told, until they end.
+/// Processes that the hook was called for, until they end.
 #[derive(Debug, Default)]
 struct Told(BTreeSet<Process>);
 
 impl Told {
-    /// Tells of those that are new, as long as `tell` says that it did: one after the other, and of the rest after the next look.
+    /// Calls `tell` for each new process, one after the other. Stops if that returns false; the rest follows after the next look.
     fn tell(
         &mut self,
         found: Vec<Bypass>,

@@ -26,7 +26,7 @@ pub(super) fn check(environment: &Environment) -> Check {
     told(&first, &ourselves, codex::run(Command::new(&first).arg("--version"), VERSION_WAIT_MAX))
 }
 
-/// What another file of that name is, by what it prints of its version.
+/// The finding about another program of that name, from its `--version`.
 fn told(first: &Path, ourselves: &Path, ran: Ran) -> Check {
     let (first, ourselves, version) = (first.display(), ourselves.display(), env!("CARGO_PKG_VERSION"));
     let remedy = format!("run {ourselves}, or put its folder first on PATH");
