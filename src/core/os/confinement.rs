@@ -164,7 +164,7 @@ impl Confinement {
     }
 }
 
-/// What macOS says of a process: 1 in a sandbox, 0 in none, and less if it does not know. No header declares the call; browsers ask it
+/// The answer of macOS about a process: 1 in a sandbox, 0 outside, negative on an error. No header declares the call; browsers ask it
 /// so. Source: `sandbox_check` of libsystem_sandbox without an operation.
 #[cfg(target_vendor = "apple")]
 #[expect(unsafe_code, reason = "no safe interface says whether a process is in a sandbox")]

@@ -51,14 +51,14 @@ pub fn poll_one(fd: &impl AsFd, flags: PollFlags, wait_max: Option<Duration>) ->
     Ok(fds[0].revents())
 }
 
-/// Whether nobody is left to read what is written to a pipe or a socket. A peer that has only ended its own writing still reads.
+/// Whether the reader of a pipe or a socket is gone. A peer that has only ended its own writing still reads.
 pub fn is_unread(fd: &impl AsFd) -> bool {
     // This is the end of the other half on macOS, too.
     let found = poll_one(fd, PollFlags::OUT, Some(Duration::ZERO));
     found.is_ok_and(|found| found.intersects(PollFlags::ERR | PollFlags::HUP))
 }
 
-/// Waits for `pause`; returns early, and true, if nobody is left to read what is written to `fd`.
+/// Waits for `pause`; returns true early if the reader of `fd` is gone.
 pub fn is_unread_within(fd: &impl AsFd, pause: Duration) -> bool {
     let began = Instant::now();
     loop {

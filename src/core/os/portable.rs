@@ -123,7 +123,7 @@ mod reported_by_macos {
         ((found - PollFlags::RDHUP) & (asked | PollFlags::ERR) | either, PollWatch::Full)
     }
 
-    /// What a descriptor is polled for, and what was found, which rustix does not show or change.
+    /// The requested and the reported events of a descriptor; rustix has no access to them.
     #[expect(unsafe_code, reason = "rustix has no interface for it")]
     fn raw<'a>(fd: &'a mut PollFd<'_>) -> &'a mut libc::pollfd {
         // SAFETY: it is what the kernel reads and writes, so it is laid out as a `pollfd`, and any numbers are valid in it.

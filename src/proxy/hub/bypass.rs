@@ -1,8 +1,7 @@
 //! Finds codex processes that bypass a hub: they run threads in their own server, and no journal has these.
 //!
-//! A codex with a thread of its own holds the thread's file below `sessions` of its home open, whatever its command line is, and a client
-//! of another server does not. So a process is found by what it does, and its command line only tells why. Source: seen with codex 0.135 to
-//! 0.171.
+//! A codex with its own thread has the thread's file below `sessions` of its home open to write; a client of another server has not. This
+//! identifies the process, and the command line only explains why. Source: seen with codex 0.135, 0.150 and 0.171.
 //!
 //! A server behind codex-shim descends from a relay or a hub, or is on record as the server of a hub. A process started by a
 //! command of a thread descends from that server first.

@@ -84,8 +84,8 @@ pub trait WriteEnd {
     }
 }
 
-/// Makes a pipe wider while a long line passes, which halves the number of times that its reader and its writer wake each other. It is
-/// as before afterwards, because a system allows a user only so much in all pipes.
+/// Makes a pipe wider while a long line passes, so that its reader and its writer wake each other less often. Restores it afterwards,
+/// because the system limits the total size of a user's pipes. Source: `pipe-user-pages-soft` of pipe(7).
 #[derive(Debug, Default)]
 struct Width(Cell<WidthState>);
 
@@ -95,7 +95,7 @@ enum WidthState {
     AsFound,
     /// It held this many bytes before.
     Wide(usize),
-    /// It is no pipe, wide enough, or may not be widened.
+    /// Not a pipe, wide enough, or refused by the system.
     Fixed,
 }
 

@@ -181,7 +181,7 @@ impl Ground<'_> {
         Some(Check::note(
             ENVIRONMENT,
             format!("commands of {client}{place} run with the PATH of the server, which is another one"),
-            "`environment = [\"PATH\", \"VIRTUAL_ENV\"]` below `[hub]` in config.toml passes that of the client; see `codex-shim docs hub`",
+            "`environment = [\"PATH\", \"VIRTUAL_ENV\"]` below `[hub]` in config.toml passes that of the client, and rules then accept nothing in such threads; see `codex-shim docs hub`",
         ))
     }
 
