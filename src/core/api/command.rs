@@ -43,6 +43,8 @@ pub enum Command {
     Drop(RowId),
     /// Removes all commands that wait.
     Clear,
+    /// Have a hub become this program.
+    HandOver(PathBuf),
 }
 
 /// A message to the model.
@@ -62,6 +64,14 @@ pub struct InterruptBody {
     /// `None` is the thread of the last turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
+}
+
+/// The program that a hub becomes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HandoverBody {
+    /// An absolute path.
+    pub program: String,
 }
 
 /// When an approval that overrules a denial applies.
@@ -106,6 +116,10 @@ impl Command {
             }
             Command::Push(commands) => (Http::POST, "context".to_owned(), in_json(commands), KEEP_WAIT_MAX),
             Command::Drop(id) => (Http::DELETE, format!("context/{id}"), String::new(), REMOVE_WAIT_MAX),
+            Command::HandOver(program) => {
+                let body = HandoverBody { program: program.to_string_lossy().into_owned() };
+                (Http::POST, "handover".to_owned(), in_json(&body), TURN_WAIT_MAX)
+            }
             Command::Clear => (Http::DELETE, "context".to_owned(), String::new(), REMOVE_WAIT_MAX),
         };
         CommandCall { method, path: format!("/sessions/self/{path}"), body, wait_max }
@@ -145,6 +159,7 @@ mod tests {
         check(Command::StartThread(Some("/w".into())), "POST", "/sessions/self/rpc", body);
         check(Command::Push(Vec::new()), "POST", "/sessions/self/context", "[]");
         check(Command::Drop(7), "DELETE", "/sessions/self/context/7", "");
+        check(Command::HandOver("/bin/x".into()), "POST", "/sessions/self/handover", r#"{"program":"/bin/x"}"#);
         check(Command::Clear, "DELETE", "/sessions/self/context", "");
     }
 

@@ -25,7 +25,7 @@ pub use activity::{
     ActionDocument, ActionsDocument, ActionsQuery, ActivityDocument, RowPage, ToolRowDocument, ToolRowsQuery,
     TurnRowDocument, TurnRowsQuery,
 };
-pub use command::{Command, CommandCall, InputBody, InterruptBody, OverruleBody};
+pub use command::{Command, CommandCall, HandoverBody, InputBody, InterruptBody, OverruleBody};
 pub use context::{
     ContextCommand, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, DeliveryDocument,
     FittedContext, FragmentDocument, FragmentsDocument, FragmentsQuery, WaitingDocument,

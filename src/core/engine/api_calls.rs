@@ -30,6 +30,10 @@ const INTERRUPT_WAIT_MAX: Duration = Duration::from_secs(2);
 pub(super) struct Interrupts(VecDeque<(ApiCallId, String, Duration)>);
 
 impl Interrupts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Queues an interrupt. Returns the caller if the queue is full.
     fn push(&mut self, elapsed: Duration, api_call: ApiCallId, thread_id: String) -> Option<ApiCallId> {
         if self.0.len() >= INTERRUPTS_MAX {
@@ -130,7 +134,7 @@ impl Engine {
                 let reply = self.attach(api_call, server_listens, effects);
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, reply)));
             }
-            ApiRequest::Stop | ApiRequest::Start => {
+            ApiRequest::Stop | ApiRequest::Start | ApiRequest::HandOver { .. } => {
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotServed)));
             }
             ApiRequest::Rpc { .. }

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -33,7 +33,7 @@ use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Message, Side};
 
 /// The clients of all connections.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Clients {
     own: CurrentClient,
     /// The clients of a hub.
@@ -116,7 +116,7 @@ impl Clients {
 }
 
 /// The client that talks to the server now, on one connection.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CurrentClient {
     who: Who,
     pub(super) peer: Peer,
@@ -134,7 +134,7 @@ pub(super) struct CurrentClient {
     pub(super) initialized_with: Option<Box<RawValue>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Who {
     /// The client owns the server.
     Owner,
@@ -142,7 +142,7 @@ enum Who {
     Attached(Attached),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Attached {
     admission: ApiCallId,
     stage: HandshakeStage,
@@ -160,7 +160,7 @@ pub(super) struct Departed {
 }
 
 /// Handshake progress of an attached client.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum HandshakeStage {
     #[default]
     Attached,
@@ -394,7 +394,7 @@ const USER_AGENT_BYTES_MAX: usize = 1_000;
 const CLIENT_NAME_BYTES_MAX: usize = 200;
 
 /// Watches for the first accepted `initialize` and its response.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum VersionWatch {
     /// No `initialize` yet.
     #[default]

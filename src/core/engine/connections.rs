@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::attached_client::{VersionWatch, introduced};
@@ -21,7 +22,7 @@ pub const PROBE: &str = "codex_app_server_daemon";
 const SUBSCRIPTIONS_MAX: usize = 1_024;
 
 /// Whether a connection is on record.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum OnRecord {
     /// Its client has written nothing yet.
     #[default]

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::model::{ApiCallId, ApiReply, OverruleFor, OverruledRow, RequestSource};
@@ -19,16 +20,16 @@ const DENIALS_MAX: usize = 32;
 /// Longest call of a remembered denial, in bytes. Commands of models are far shorter.
 const CALL_BYTES_MAX: usize = 64 << 10;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Denials(VecDeque<KnownDenial>);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct KnownDenial {
     denial: Denial,
     state: DenialState,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum DenialState {
     Stands,
     /// A call that overrules it has no answer yet.

@@ -18,6 +18,8 @@ mod connections;
 mod context;
 mod denials;
 mod environment;
+mod handover;
+mod kept;
 mod lines;
 mod model;
 mod open_calls;
@@ -38,6 +40,8 @@ mod watching;
 mod workspaces;
 
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::wire::{Glance, Side};
 
@@ -121,7 +125,7 @@ pub struct LiveSettings {
 }
 
 /// The decisions of one relay during one run of the child.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Engine {
     secrets: Secrets,
     context: Context,
@@ -131,6 +135,7 @@ pub struct Engine {
     items: Items,
     calls: Calls,
     threads: Threads,
+    #[serde(skip)]
     interrupts: Interrupts,
     denials: Denials,
     shutdown: Shutdown,
@@ -141,6 +146,7 @@ pub struct Engine {
     refused_peers: RefusedPeers,
     /// The server's version is on record.
     knows_version: bool,
+    #[serde(skip)]
     glance: Glance,
     owner: ServerOwner,
     /// The server of this hub has answered a client that is on record, maybe one of an earlier hub.

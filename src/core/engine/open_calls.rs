@@ -14,10 +14,12 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use regex::Regex;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
+use super::kept::compiled_in::CompiledIn;
 use super::model::{GivenVariables, OverruledRow, Verdict};
 use super::purpose::Purpose;
 use super::verdict::Awaited;
@@ -36,7 +38,7 @@ const ID_BYTES_MAX: usize = 1_024;
 /// How long the calls of a departed client are tracked; no server takes longer to answer.
 const LEFT_MAX: Duration = Duration::from_secs(3_600);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Calls {
     /// Prefix of the ids of our own calls.
     own_ids: String,
@@ -46,7 +48,7 @@ pub(super) struct Calls {
 }
 
 /// The calls of all connections in one direction, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct OpenCalls {
     made: u64,
     calls: VecDeque<OpenCall>,
@@ -59,11 +61,11 @@ pub(super) struct OpenCalls {
 }
 
 /// Identifies an open call of one direction. A later call has a greater key; the default is before all calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct CallKey(u64);
 
 /// The side that made a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Caller {
     /// The connected client, or the server.
     Peer,
@@ -73,7 +75,7 @@ pub(super) enum Caller {
     Relay,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct OpenCall {
     pub(super) key: CallKey,
     conn: Conn,
@@ -92,7 +94,8 @@ pub(super) struct OpenCall {
     pub(super) lease: Option<Lease>,
     /// It reads a thread with its turns, and the server has not yet told its client that this is deprecated: the parameter that the
     /// notice names.
-    reads_whole: Option<&'static str>,
+    #[serde(with = "crate::engine::kept::compiled_in")]
+    reads_whole: Option<CompiledIn>,
     /// Facts about the thread to read from the response.
     pub(super) asked: Option<ThreadCall>,
     pub(super) purpose: Option<Purpose>,
@@ -171,6 +174,11 @@ impl Calls {
 }
 
 impl OpenCalls {
+    /// Whether no caller of the control socket waits for an answer.
+    pub(super) fn are_at_rest(&self) -> bool {
+        self.calls.iter().filter_map(|call| call.purpose.as_ref()).all(|purpose| purpose.caller().is_none())
+    }
+
     /// Opens the call of a peer. Returns `None` if it cannot be remembered.
     pub(super) fn open(&mut self, conn: Conn, event: &Event<'_>, secret: Option<Awaited>) -> Option<CallKey> {
         let raw = event.id?;

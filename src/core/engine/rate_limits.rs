@@ -3,6 +3,7 @@
 //! The numbers are read one by one and written anew, so that no other member of the message can reach the record: neither a plan,
 //! nor credits, nor the name of a limit.
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::model::{Note, RateLimit};
@@ -18,7 +19,7 @@ const RESETS_AT_MAX: u64 = 253_402_300_799;
 const ACCOUNT_LIMIT: &str = "codex";
 
 /// The limits as the server last reported them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RateLimits {
     primary: Option<RateLimit>,
     secondary: Option<RateLimit>,

@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::model::{Effect, Note, RefusedPeer};
 
 /// At most one event in this time.
 const EVERY: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RefusedPeers {
     /// When the last event was made.
     last: Option<Duration>,

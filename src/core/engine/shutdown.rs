@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::model::{Exit, Signal};
 use super::{ChildEffect, Effect, ServerOwner, earlier};
 
@@ -19,7 +21,7 @@ const TERM_GRACE: Duration = Duration::from_secs(2);
 const DRAIN_QUIET_MAX: Duration = Duration::from_millis(100);
 
 /// Observed ends and pending deadlines.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Shutdown {
     exit_grace: Duration,
     server_owner: ServerOwner,
@@ -36,7 +38,7 @@ pub(super) struct Shutdown {
 }
 
 /// A countdown that can pause.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Grace {
     left: Duration,
     /// `None` while paused.

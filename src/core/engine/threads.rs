@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::assembly::{ADDITION, Remembered, SentFragment};
@@ -28,14 +29,14 @@ pub(super) const WORDS_CHARS_MAX: usize = 1_000;
 /// Decline reasons that wait for a turn. One more evicts the oldest of the thread that was used longest ago.
 const REASONS_MAX: usize = 64;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Threads {
     by_key: HashMap<String, Thread>,
     uses: u64,
     has_evicted: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Thread {
     /// The running turn.
     pub(super) turn: Option<String>,
@@ -76,7 +77,7 @@ pub(super) struct Thread {
 }
 
 /// Context that a thread has received, with the call that carried it. Calls may be answered in any order.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Received {
     /// Texts by the names of their fragments; an empty one was lost in a compaction.
     texts: BTreeMap<String, (CallKey, String)>,

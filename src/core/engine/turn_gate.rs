@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::assembly::{Assembled, Consultation, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::model::{ApiCallId, LateLine, Token, Unready};
@@ -412,9 +414,11 @@ impl Awaited {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Holds {
+    #[serde(skip)]
     holds: Vec<Hold>,
+    #[serde(skip)]
     bytes: usize,
     last_token: Token,
 }

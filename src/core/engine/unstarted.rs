@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Effect, Engine, Note};
@@ -17,10 +18,10 @@ const TURNS_MAX: usize = 1_024;
 const ERROR_CHARS_MAX: usize = 1_000;
 
 /// The accepted turns by their threads.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Unstarted(BTreeMap<String, Accepted>);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Accepted {
     turn_id: String,
     /// The connections that have not said yet that the thread rests, and whether they have said that it works.

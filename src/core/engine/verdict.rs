@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -35,16 +36,18 @@ const ITEM_ID_BYTES_MAX: usize = 1_024;
 const NAMED_BYTES_MAX: usize = 200;
 
 /// Decides on lines, and remembers what later lines repeat.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Secrets {
     /// Items that ask the user for a secret, oldest first, as their ids were written.
     asking_items: VecDeque<String>,
+    #[serde(skip)]
     warning: Option<Warning>,
+    #[serde(skip)]
     told: Vec<Warning>,
 }
 
 /// The secret part of an expected response.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Awaited {
     /// All of it.
     Secret,

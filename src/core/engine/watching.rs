@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -20,7 +21,7 @@ use crate::wire::{Conn, Members, Message};
 const THREADS_MAX: usize = 1_024;
 
 /// The threads that the hub has subscribed to on its own account, and what it knows about others.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Watched {
     ours: BTreeSet<String>,
     /// Threads that the server has reported as active.

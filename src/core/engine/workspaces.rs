@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -45,7 +46,7 @@ const TOO_MANY: &str = "the models may write in too many places";
 /// Why it is unclear where models may write.
 type Why = &'static str;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Workspaces {
     threads: HashMap<String, ThreadWorkspace>,
     places: BTreeSet<String>,
@@ -56,6 +57,7 @@ pub(super) struct Workspaces {
     /// There are more places than are remembered.
     has_more: bool,
     /// Why a model may have written elsewhere too.
+    #[serde(with = "crate::engine::kept::compiled_in")]
     unclear: Option<Why>,
     /// Of any thread since the server was started.
     has_variables_in_any: bool,
@@ -91,7 +93,7 @@ impl ModelsReach {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct ThreadWorkspace {
     cwd: Option<String>,
     has_sandbox: bool,

@@ -18,10 +18,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::background::{Background, Bounds, IndexedTo};
 use super::record::{self, Header, Written};
-use super::segment::Previous;
-use super::segment::{Generation, SegmentName};
+use super::segment::{Generation, NoGeneration, Previous, SegmentName};
 use super::shared::SharedLines;
 use crate::engine::{Form, Note, Now, OwnLine};
 use crate::files::{self, Access};
@@ -214,8 +215,19 @@ pub struct Writer {
     background: Background,
 }
 
+/// A writer as another process has written it down.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WriterState {
+    /// That of the last segment, but for its end.
+    header: Header,
+    missed: Option<Missed>,
+    tally: Tally,
+    last_at_us: u64,
+    elapsed: Duration,
+}
+
 /// The totals of a writer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Appended bytes, without the headers of segments.
     pub appended_bytes: u64,
@@ -232,7 +244,7 @@ struct Segment {
     bytes: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Missed {
     lines: u64,
     reason: String,
@@ -260,6 +272,37 @@ impl Writer {
             shared: None,
             background,
         }
+    }
+
+    /// The state of this writer, for one of another process that goes on with the same generation.
+    pub fn state(&self) -> WriterState {
+        let previous = self.open.as_ref().map(|open| self.end_at(open.bytes)).or_else(|| self.header.previous.clone());
+        WriterState {
+            header: Header { previous, ..self.header.clone() },
+            missed: self.missed.clone(),
+            tally: self.tally,
+            last_at_us: self.last_at_us,
+            elapsed: self.elapsed,
+        }
+    }
+
+    /// Goes on where a writer of another process has stopped, with the next segment.
+    ///
+    /// # Errors
+    ///
+    /// The state names no generation.
+    pub fn taken_over(
+        dir: PathBuf,
+        state: WriterState,
+        bounds: Bounds,
+        indexed: IndexedTo,
+    ) -> Result<Writer, NoGeneration> {
+        let WriterState { header, missed, tally, last_at_us, elapsed } = state;
+        let generation = Generation::try_from(header.generation.clone())?;
+        let mut writer = Writer::new(dir, generation, header.clone(), bounds, indexed);
+        writer.header = Header { shim: env!("CARGO_PKG_VERSION").to_owned(), ..header };
+        (writer.missed, writer.tally, writer.last_at_us, writer.elapsed) = (missed, tally, last_at_us, elapsed);
+        Ok(writer)
     }
 
     /// Whether a line of the server that several connections deliver is recorded once in full, and then as a reference. At first

@@ -117,7 +117,7 @@ pub fn block(fd: impl AsFd) -> Result<()> {
 }
 
 /// No program that is started later inherits it.
-pub(super) fn close_at_exec(fd: impl AsFd) -> Result<()> {
+pub fn close_at_exec(fd: impl AsFd) -> Result<()> {
     rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)
 }
 

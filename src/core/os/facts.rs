@@ -73,9 +73,10 @@ mod linux {
         memory(pid, "environ")
     }
 
-    pub(in crate::os) fn child(pid: u32) -> Option<u32> {
+    /// Oldest first.
+    pub(in crate::os) fn children(pid: u32) -> Option<Vec<u32>> {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        children.split_whitespace().next()?.parse().ok()
+        Some(children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
 
     pub(in crate::os) fn folder(pid: u32) -> Option<PathBuf> {
@@ -162,7 +163,7 @@ mod linux {
 
 #[cfg(target_os = "linux")]
 pub(super) use linux::{
-    TICKS_IN_A_SECOND, all, arguments, child, environment, folder, program, started_ticks, started_unix_s,
+    TICKS_IN_A_SECOND, all, arguments, children, environment, folder, program, started_ticks, started_unix_s,
     written_files,
 };
 
@@ -208,13 +209,15 @@ mod apple {
     }
 
     #[expect(unsafe_code, reason = "no safe interface lists processes")]
-    pub(in crate::os) fn child(pid: u32) -> Option<u32> {
+    pub(in crate::os) fn children(pid: u32) -> Option<Vec<u32>> {
         let pid = i32::try_from(pid).ok()?;
         // SAFETY: the call writes at most `bytes`, the size of the buffer.
-        let children = listed(0, |buffer, bytes| unsafe { libc::proc_listchildpids(pid, buffer, bytes) })?;
+        let mut children = listed(0, |buffer, bytes| unsafe { libc::proc_listchildpids(pid, buffer, bytes) })?;
         // The newest come first, so of more than `MORE_PROCESSES` the first ones are missing.
         let started = |pid: &u32| info(*pid).map(|info| (info.pbi_start_tvsec, info.pbi_start_tvusec, *pid));
-        children.into_iter().filter(|pid| info(*pid).is_some()).min_by_key(started)
+        children.retain(|pid| info(*pid).is_some());
+        children.sort_by_key(started);
+        Some(children)
     }
 
     /// The processes that a call of `libproc.h` writes into a buffer. Its result is their number.
@@ -333,7 +336,7 @@ mod apple {
 }
 
 #[cfg(target_vendor = "apple")]
-pub(super) use apple::{all, arguments, child, environment, folder, program, started_unix_s, written_files};
+pub(super) use apple::{all, arguments, children, environment, folder, program, started_unix_s, written_files};
 
 /// What the sysctl `KERN_PROCARGS2` of macOS has of a process. Source: `sysctl_procargsx` and `exec_extract_strings` of xnu: the number of
 /// arguments, the path of the program, 0 bytes, the arguments and then the variables, each with a 0 byte behind it, at most 7 more 0 bytes,

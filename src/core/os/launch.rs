@@ -7,9 +7,11 @@
 //!
 //! Nothing here starts, ends or waits for a process.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -128,6 +130,19 @@ pub fn hand_down(command: &mut Command, closed: &'static [RawFd]) {
             }
         });
     }
+}
+
+/// Becomes another program, which keeps our process id, our children and the descriptors that are [shared](super::descriptors::share). It finds
+/// the state that our launcher gave us. Returns only if that fails.
+pub fn become_program(program: &Path, arguments: impl IntoIterator<Item = OsString>) -> io::Error {
+    let mut command = Command::new(program);
+    command.arg0("codex-shim").args(arguments);
+    hand_down(&mut command, &[]);
+    let error = command.exec();
+    // As the runtime does at its start.
+    signals::ignore(libc::SIGPIPE);
+    ignore_file_size_signal();
+    error
 }
 
 /// Resets the signal that we ignore for ourselves to its default in `command`, which is not started with [`hand_down`].

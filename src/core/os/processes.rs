@@ -187,7 +187,18 @@ pub fn environment(pid: u32) -> Option<Vec<u8>> {
 
 /// The first process that a process of one thread has started and that has not been reaped.
 pub fn child(pid: u32) -> Option<u32> {
-    facts::child(pid)
+    facts::children(pid)?.first().copied()
+}
+
+/// The children that this process has and that no thread of it knows: those of the program that ran in it before. Call it before any
+/// thread is started.
+pub fn inherited_children() -> Vec<u32> {
+    facts::children(std::process::id()).unwrap_or_default()
+}
+
+/// Whether a child has ended, or is none of ours. One that has ended is reaped.
+pub fn is_reaped(child: u32) -> bool {
+    raw(child).is_none_or(|child| !matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)))
 }
 
 /// The process that has started one which runs, or the one that has taken its place.

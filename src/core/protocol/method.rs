@@ -6,6 +6,8 @@
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The message list of codex's schema that contains a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -349,6 +351,19 @@ pub const RESPONSES: &[ResponseFields] = &[
     ResponseFields { file: "v2/TurnStartResponse", fields: &["turn.id", "turn.items"] },
     ResponseFields { file: "v2/TurnSteerResponse", fields: &["turnId"] },
 ];
+
+impl Serialize for Method {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Method {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Method::of(&name).ok_or_else(|| D::Error::custom(format!("`{name}` is no method that this program knows")))
+    }
+}
 
 /// Prefixes of methods whose messages are secret in both directions. Source: the contract of the journal.
 const SECRET_PREFIXES: [&str; 6] =

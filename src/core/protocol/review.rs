@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use super::ItemPlace;
 use crate::wire::Members;
 
 /// An action that codex's own reviewer has denied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
     pub review_id: String,
     pub thread_id: String,

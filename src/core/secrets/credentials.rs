@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::commands::given_in_lists;
@@ -31,7 +32,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 const VALUE_BYTES_MIN: usize = 4;
 
 /// The members of a message in which credentials are looked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Carrier {
     /// `config` in the parameters.
     Config,
@@ -46,7 +47,7 @@ pub enum Carrier {
 }
 
 /// The credentials that a request has carried.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Values {
     /// More than are remembered: every text is masked.
     Any,

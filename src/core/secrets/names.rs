@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, Match};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::quote::{Quote, quote_before};
@@ -219,7 +220,7 @@ pub(super) fn sort_of(name: &[u8]) -> Sort {
 }
 
 /// The fields of a form whose content is secret.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SecretFields {
     All,
     Named(Vec<String>),

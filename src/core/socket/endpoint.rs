@@ -6,11 +6,16 @@
 //! *Locking.* As for [`bind_at`].
 
 use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Bound, Occupant, SocketError, SocketFiles, bind_at};
+use serde::{Deserialize, Serialize};
+
+use super::{Bound, Occupant, SocketError, SocketFiles, bind_at, resolve_at};
+use crate::os;
+use crate::os::descriptors::{inherited, share};
 
 /// How often to look after the files of a socket that is listened on.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -91,6 +96,11 @@ impl<L> LastingSocket<L> {
         self.has_fault(fault)
     }
 
+    /// What listens, which somebody else takes care of from now on.
+    fn leave(&mut self) -> Option<L> {
+        self.listener.take()
+    }
+
     /// Stops to listen. A socket that nobody misses has no fault.
     pub fn close(&mut self) -> Option<FaultChange> {
         self.listener = None;
@@ -103,14 +113,22 @@ impl<L> LastingSocket<L> {
     }
 }
 
-/// The files of a socket. Dropping them removes them.
+/// The files of a socket, and another descriptor of what listens there. Dropping it removes the files.
 #[derive(Debug)]
-struct OwnFiles(SocketFiles);
+struct OwnFiles(SocketFiles, UnixListener);
 
 impl Drop for OwnFiles {
     fn drop(&mut self) {
         std::mem::take(&mut self.0).remove();
     }
+}
+
+/// An endpoint as another process has written it down.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct EndpointState {
+    listener: RawFd,
+    files: SocketFiles,
+    short_name: String,
 }
 
 /// A lasting socket whose listener is elsewhere. Dropping it removes its files; open connections stay open.
@@ -129,9 +147,52 @@ impl Endpoint {
         short_name: String,
     ) -> Result<(Endpoint, UnixListener, PathBuf), SocketError> {
         let Bound { listener, path: connect_path, files } = bind_at(path, runtime_dir, &short_name)?;
+        let files = match listener.try_clone() {
+            Ok(second) => OwnFiles(files, second),
+            Err(source) => {
+                files.remove();
+                return Err(SocketError::Io { action: "listen on", path: path.to_owned(), source });
+            }
+        };
+        Ok((Endpoint::of(path, files, runtime_dir, short_name), listener, connect_path))
+    }
+
+    fn of(path: &Path, files: OwnFiles, runtime_dir: Option<&Path>, short_name: String) -> Endpoint {
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-        let socket = LastingSocket::new(path.to_owned(), folder, Some(OwnFiles(files)));
-        Ok((Endpoint { socket, runtime_dir: runtime_dir.map(Path::to_owned), short_name }, listener, connect_path))
+        let socket = LastingSocket::new(path.to_owned(), folder, Some(files));
+        Endpoint { socket, runtime_dir: runtime_dir.map(Path::to_owned), short_name }
+    }
+
+    /// The state for another process; `None` if nothing listens now.
+    pub fn state(&self) -> Option<EndpointState> {
+        let OwnFiles(files, listener) = self.socket.listener()?;
+        let (files, short_name) = (files.clone(), self.short_name.clone());
+        Some(EndpointState { listener: listener.as_raw_fd(), files, short_name })
+    }
+
+    /// Has the program that this process becomes inherit the socket.
+    pub fn share(&self) -> os::Result<()> {
+        self.socket.listener().map_or(Ok(()), |OwnFiles(_, listener)| share(listener))
+    }
+
+    /// Leaves the socket to the program that this process becomes: it stays open.
+    pub fn leave(mut self) {
+        self.socket.leave().into_iter().for_each(std::mem::forget);
+    }
+
+    /// Goes on with the socket of another process. Returns what [`Endpoint::bind`] does.
+    pub fn taken_over(
+        path: &Path,
+        runtime_dir: Option<&Path>,
+        state: EndpointState,
+    ) -> Result<(Endpoint, UnixListener, PathBuf), SocketError> {
+        let EndpointState { listener, files, short_name } = state;
+        let failed = |source| SocketError::Io { action: "take over", path: path.to_owned(), source };
+        let listener = inherited(listener).ok_or(io::ErrorKind::NotFound.into()).map_err(failed)?;
+        let listener = UnixListener::from(listener);
+        let second = listener.try_clone().map_err(failed)?;
+        let connect_path = resolve_at(path).map_err(failed)?;
+        Ok((Endpoint::of(path, OwnFiles(files, second), runtime_dir, short_name), listener, connect_path))
     }
 
     /// Looks after the socket as [`LastingSocket::look`] does. Returns the new listener, as `adopt` has taken it, if there is one.
@@ -142,7 +203,11 @@ impl Endpoint {
             |files| files.0.are_in_place(),
             |path| {
                 let Bound { listener, files, .. } = bind_again(path, runtime_dir, short_name)?;
-                let files = OwnFiles(files);
+                let second = listener.try_clone().map_err(|source| {
+                    let (action, path) = ("listen on", path.to_owned());
+                    Displaced::NotBound { path: path.clone(), source: SocketError::Io { action, path, source } }
+                })?;
+                let files = OwnFiles(files, second);
                 // Without a listener, its files must go again.
                 let listener = adopt(listener).map_err(|source| {
                     let (action, path) = ("listen on", path.to_owned());

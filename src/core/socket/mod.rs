@@ -18,6 +18,6 @@ pub use bind::{
     Bound, SocketError, bind_at, bind_behind_link, bind_free, fits, hidden_dir, remove_target, resolve_at, short_path,
 };
 pub use callers::{Callers, Refused};
-pub use endpoint::{Displaced, Endpoint, FaultChange, LOOK_EVERY, LastingSocket, bind_again};
+pub use endpoint::{Displaced, Endpoint, EndpointState, FaultChange, LOOK_EVERY, LastingSocket, bind_again};
 pub use occupant::Occupant;
 pub use own_files::SocketFiles;

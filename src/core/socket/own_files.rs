@@ -4,8 +4,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// The files of a socket: the socket itself, and the link to it, if any.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[must_use = "the files stay until they are removed"]
 pub struct SocketFiles {
     files: Vec<OwnFile>,
@@ -14,13 +16,13 @@ pub struct SocketFiles {
 }
 
 /// A file that we have created.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OwnFile {
     path: PathBuf,
     identity: SocketIdentity,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum SocketIdentity {
     /// As long as the socket is open its number is not used again.
     Socket { device: u64, inode: u64 },

@@ -64,6 +64,11 @@ impl Found {
         self.open_lock().is_ok_and(|lock| is_held(&lock))
     }
 
+    /// Whoever holds it now, or held it last.
+    pub fn holder_now(&self) -> Option<Holder> {
+        Holder::read(&self.open_lock().ok()?)
+    }
+
     /// Calls `look` if no relay runs in the session, else returns `None`. No relay can start during the call, so it has to
     /// return at once.
     pub fn while_stopped<T>(&self, look: impl FnOnce() -> T) -> Option<T> {

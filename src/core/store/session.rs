@@ -10,6 +10,7 @@
 
 use std::fs::{File, Metadata, TryLockError};
 use std::io::Read as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -20,7 +21,9 @@ use uuid::Uuid;
 
 use crate::config::{SESSION_NAME_BYTES_MAX, SessionName, resolved};
 use crate::files::{self, Access, Folder, Refused};
-use crate::journal::{Generation, SegmentName};
+use crate::journal::{Generation, NoGeneration, SegmentName};
+use crate::os;
+use crate::os::descriptors::{inherited, share};
 
 /// Most relays that may run under one session name at once.
 const SAME_NAME_MAX: u32 = 999;
@@ -76,6 +79,13 @@ impl fmt::Display for StoreError {
                 "session {name}: {SAME_NAME_MAX} relays already use that name; choose another one with --session"
             ),
         }
+    }
+}
+
+impl StoreError {
+    /// The state of the process before, of the session in this folder, makes no sense.
+    pub fn taken_over(dir: &Path, error: NoGeneration) -> StoreError {
+        io_error("take over", dir)(io::Error::new(io::ErrorKind::InvalidData, error))
     }
 }
 
@@ -151,6 +161,31 @@ impl Session {
             tracing::warn!(%error, "remember where this session runs");
         }
         Ok(session)
+    }
+
+    /// The session of the program that ran in this process before, by the descriptor of its lock, which it has left open.
+    ///
+    /// # Errors
+    ///
+    /// There is no such descriptor, or the lock cannot be written.
+    pub fn taken_over(home: &Path, id: String, lock: RawFd, place: &Place) -> Result<Session, StoreError> {
+        let dir = home.join("sessions").join(&id);
+        let lock =
+            inherited(lock).ok_or(io::ErrorKind::NotFound.into()).map_err(io_error("take over", &dir.join("lock")))?;
+        let journal_dir = dir.join("journal");
+        let session = Session { id, dir, journal_dir, lock: lock.into() };
+        session.sign(place)?;
+        Ok(session)
+    }
+
+    /// The number of the descriptor that holds the lock.
+    pub fn lock(&self) -> RawFd {
+        self.lock.as_raw_fd()
+    }
+
+    /// Has the program that this process becomes inherit the lock.
+    pub fn share(&self) -> os::Result<()> {
+        share(&self.lock)
     }
 
     /// The generation for a child that starts now; it sorts after all earlier ones of this session.

@@ -2,14 +2,17 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use serde::{Deserialize, Serialize, Serializer};
 use tungstenite::Utf8Bytes;
 
 use super::Role;
 use super::frame_reader::{CONTROL_BYTES_MAX, Decoded, FrameReader, Violation};
 use super::frame_writer::FrameWriter;
+use crate::os;
+use crate::os::descriptors::{inherited, share};
 
 /// Limit on the messages that one call of [`End::read`] returns.
 const READ_MESSAGES_MAX: usize = 256;
@@ -55,7 +58,7 @@ pub enum Flushed {
 }
 
 /// The payload of a close frame, byte for byte.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Close(Vec<u8>);
 
 impl Close {
@@ -89,6 +92,12 @@ impl fmt::Debug for Close {
 #[derive(Debug)]
 pub struct End {
     socket: UnixStream,
+    framing: Framing,
+}
+
+/// All that an end has read and not returned, and taken and not written.
+#[derive(Debug, Serialize, Deserialize)]
+struct Framing {
     reader: FrameReader,
     writer: FrameWriter,
     has_ended: bool,
@@ -96,17 +105,34 @@ pub struct End {
     dropped: u64,
 }
 
+/// An end as another process has written it down, with the number of its descriptor.
+#[derive(Debug, Deserialize)]
+pub struct HandedEnd(RawFd, Framing);
+
+impl HandedEnd {
+    /// Goes on with the descriptor, which this process has inherited.
+    ///
+    /// # Errors
+    ///
+    /// There is no such descriptor.
+    pub fn open(self) -> io::Result<End> {
+        let HandedEnd(number, framing) = self;
+        let socket = inherited(number).ok_or(io::ErrorKind::NotFound)?;
+        Ok(End { socket: socket.into(), framing })
+    }
+}
+
+impl Serialize for End {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.socket.as_raw_fd(), &self.framing).serialize(serializer)
+    }
+}
+
 impl End {
     /// `unread` are bytes of the peer that came after its handshake, `unsent` is the rest of our handshake.
     pub(super) fn new(role: Role, socket: UnixStream, unread: Vec<u8>, unsent: Vec<u8>) -> End {
-        End {
-            socket,
-            reader: FrameReader::new(role, unread),
-            writer: FrameWriter::new(role, unsent),
-            has_ended: false,
-            is_closing: false,
-            dropped: 0,
-        }
+        let (reader, writer) = (FrameReader::new(role, unread), FrameWriter::new(role, unsent));
+        End { socket, framing: Framing { reader, writer, has_ended: false, is_closing: false, dropped: 0 } }
     }
 
     /// Appends the text messages that have come: up to 256 of them, and little more than 1 MiB unless one is longer.
@@ -114,16 +140,16 @@ impl End {
     /// The answer to a ping is queued: check [`End::wants_write`] afterwards. Messages that came before the end are
     /// appended together with [`Reading::Ended`]; later calls say [`Ended::Eof`].
     pub fn read(&mut self, messages: &mut Vec<Utf8Bytes>) -> Reading {
-        if self.has_ended {
+        if self.framing.has_ended {
             return Reading::Ended(Ended::Eof);
         }
         let reading = self.read_some(messages);
         match &reading {
             Reading::More => {}
-            Reading::Drained => self.reader.release_idle(),
+            Reading::Drained => self.framing.reader.release_idle(),
             Reading::Ended(_) => {
-                self.has_ended = true;
-                self.reader = FrameReader::new(Role::Client, Vec::new());
+                self.framing.has_ended = true;
+                self.framing.reader = FrameReader::new(Role::Client, Vec::new());
             }
         }
         reading
@@ -139,21 +165,21 @@ impl End {
                 return Reading::More;
             }
             frames_left -= 1;
-            match self.reader.decode() {
+            match self.framing.reader.decode() {
                 Ok(Decoded::Text(text)) => {
                     messages.push(text);
                     messages_left -= 1;
                 }
-                Ok(Decoded::Binary) => self.dropped += 1,
+                Ok(Decoded::Binary) => self.framing.dropped += 1,
                 // Nothing may follow our close frame.
-                Ok(Decoded::Ping(payload)) if !self.is_closing => self.writer.pong(payload),
+                Ok(Decoded::Ping(payload)) if !self.framing.is_closing => self.framing.writer.pong(payload),
                 Ok(Decoded::Fragment | Decoded::Ping(_) | Decoded::Pong) => {}
                 Ok(Decoded::Close(close)) => return Reading::Ended(Ended::Closed(close)),
                 Err(violation) => return Reading::Ended(Ended::Violation(violation)),
                 Ok(Decoded::NeedsBytes) if is_socket_empty => return Reading::Drained,
                 Ok(Decoded::NeedsBytes) if bytes_read >= READ_BYTES_MAX => return Reading::More,
-                Ok(Decoded::NeedsBytes) => match self.reader.fill(&self.socket) {
-                    Ok(fill) if fill.bytes == 0 && self.reader.is_between_messages() => {
+                Ok(Decoded::NeedsBytes) => match self.framing.reader.fill(&self.socket) {
+                    Ok(fill) if fill.bytes == 0 && self.framing.reader.is_between_messages() => {
                         return Reading::Ended(Ended::Eof);
                     }
                     Ok(fill) if fill.bytes == 0 => return Reading::Ended(Ended::Truncated),
@@ -172,33 +198,38 @@ impl End {
     /// send the same text share it. To the server, a message over 16 MiB goes in fragments. After [`End::close`] this
     /// does nothing.
     pub fn send(&mut self, text: Utf8Bytes) {
-        if !self.is_closing {
-            self.writer.text(text);
+        if !self.framing.is_closing {
+            self.framing.writer.text(text);
         }
     }
 
     /// Queues a close frame behind all that is queued; nothing can be sent after it. Flush until it is out or the caller
     /// has waited long enough, then drop this end. The close frame of the peer need not be awaited.
     pub fn close(&mut self, close: &Close) {
-        if !self.is_closing {
-            self.writer.close(&close.0);
-            self.is_closing = true;
+        if !self.framing.is_closing {
+            self.framing.writer.close(&close.0);
+            self.framing.is_closing = true;
         }
     }
 
     /// Writes what is queued, up to 1 MiB of it.
     pub fn flush(&mut self) -> Flushed {
-        self.writer.flush(&self.socket)
+        self.framing.writer.flush(&self.socket)
     }
 
     /// Whether there is something to flush.
     pub fn wants_write(&self) -> bool {
-        self.writer.wants_write()
+        self.framing.writer.wants_write()
     }
 
     /// How many bytes wait to be written, headers of frames included.
     pub fn unsent_bytes(&self) -> usize {
-        self.writer.unsent_bytes()
+        self.framing.writer.unsent_bytes()
+    }
+
+    /// Has the program that this process becomes inherit the connection.
+    pub fn share(&self) -> os::Result<()> {
+        share(&self.socket)
     }
 
     /// An end after its handshake.
@@ -210,12 +241,12 @@ impl End {
     /// How much memory the buffers of this end take, besides messages that were queued without a copy.
     #[cfg(test)]
     pub(super) fn buffered_bytes(&self) -> usize {
-        self.reader.buffered_bytes() + self.writer.buffered_bytes()
+        self.framing.reader.buffered_bytes() + self.framing.writer.buffered_bytes()
     }
 
     /// How many messages were binary and therefore dropped, as codex drops them.
     pub fn dropped(&self) -> u64 {
-        self.dropped
+        self.framing.dropped
     }
 }
 

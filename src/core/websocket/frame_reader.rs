@@ -3,6 +3,7 @@
 use std::io::{self, Cursor};
 use std::os::fd::AsFd;
 
+use serde::{Deserialize, Serialize};
 use tungstenite::Utf8Bytes;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
@@ -65,7 +66,7 @@ pub(super) enum Decoded {
 }
 
 /// A data frame whose payload has not come whole.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct OpenFrame {
     bytes_to_come: usize,
     /// Rotated so that its first byte applies to the next byte of the payload.
@@ -74,19 +75,21 @@ struct OpenFrame {
 }
 
 /// A message without its end.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct OpenMessage {
     is_text: bool,
     /// Empty unless it is text.
+    #[serde(with = "super::handed_bytes")]
     bytes: Vec<u8>,
     /// The length of all its frames so far, by their headers.
     announced: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FrameReader {
     role: Role,
     message_bytes_max: usize,
+    #[serde(with = "super::handed_bytes")]
     input: Vec<u8>,
     /// How many bytes of `input` are decoded.
     decoded: usize,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
+use serde::{Deserialize, Serialize};
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 use tungstenite::{Bytes, Utf8Bytes};
@@ -29,14 +30,15 @@ const CHUNKS_PER_WRITE: usize = 16;
 /// intermediary that takes them for HTTP. There is neither on a Unix socket, and this mask leaves the payload as it is.
 const MASK: [u8; 4] = [0; 4];
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Chunk {
+    #[serde(with = "super::handed_bytes")]
     bytes: Bytes,
     /// A control frame may follow.
     ends_frame: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct FrameWriter {
     role: Role,
     queue: VecDeque<Chunk>,
@@ -45,6 +47,7 @@ pub(super) struct FrameWriter {
     /// Whether the last byte that was written before the first chunk ended a frame.
     is_between_frames: bool,
     /// Small frames that follow the queue.
+    #[serde(with = "super::handed_bytes")]
     tail: Vec<u8>,
     /// The answer to the last ping, which is written between frames. An older answer that was not written is dropped, as
     /// RFC 6455, section 5.5.3 allows: pings cannot fill the queue.

@@ -4,12 +4,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 #[cfg(any(test, feature = "testing"))]
 use std::path::Path;
 use std::path::PathBuf;
 
+use serde::ser::SerializeStruct as _;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::os;
+use crate::os::descriptors::{inherited, share};
 use crate::socket::{Peer, SocketFiles};
 
 /// A socket on which we listen. Dropping it removes its files at once, unless another process has replaced them.
@@ -19,7 +24,41 @@ pub struct Listener {
     path: PathBuf,
     files: SocketFiles,
     /// The lock of the claim, released after the files are removed.
-    _lock: Option<File>,
+    lock: Option<File>,
+}
+
+/// A listener as another process has written it down.
+#[derive(Debug, Deserialize)]
+pub struct HandedListener {
+    listener: RawFd,
+    path: PathBuf,
+    files: SocketFiles,
+    lock: Option<RawFd>,
+}
+
+impl HandedListener {
+    /// Goes on with the descriptors, which this process has inherited.
+    ///
+    /// # Errors
+    ///
+    /// There is no such descriptor.
+    pub fn open(self) -> io::Result<Listener> {
+        let HandedListener { listener, path, files, lock } = self;
+        let listener = inherited(listener).ok_or(io::ErrorKind::NotFound)?;
+        let lock = lock.map(|lock| inherited(lock).ok_or(io::ErrorKind::NotFound)).transpose()?;
+        Ok(Listener { listener: listener.into(), path, files, lock: lock.map(File::from) })
+    }
+}
+
+impl Serialize for Listener {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut state = serializer.serialize_struct("HandedListener", 4)?;
+        state.serialize_field("listener", &self.listener.as_raw_fd())?;
+        state.serialize_field("path", &self.path)?;
+        state.serialize_field("files", &self.files)?;
+        state.serialize_field("lock", &self.lock.as_ref().map(File::as_raw_fd))?;
+        state.end()
+    }
 }
 
 /// A connection of our user.
@@ -33,7 +72,13 @@ pub struct Accepted {
 impl Listener {
     /// Clients connect to `path`. Dropping the listener removes `files`, which were created for it, and then releases `lock`.
     pub fn new(path: PathBuf, listener: UnixListener, files: SocketFiles, lock: Option<File>) -> Listener {
-        Listener { listener, path, files, _lock: lock }
+        Listener { listener, path, files, lock }
+    }
+
+    /// Has the program that this process becomes inherit what it needs to go on with it.
+    pub fn share(&self) -> os::Result<()> {
+        share(&self.listener)?;
+        self.lock.as_ref().map_or(Ok(()), share)
     }
 
     /// The path that clients are told.

@@ -19,11 +19,13 @@ mod frame_writer;
 mod handshake;
 mod listener;
 
-pub use end::{Close, End, Ended, Flushed, Reading};
+pub use end::{Close, End, Ended, Flushed, HandedEnd, Reading};
 pub use frame_reader::Violation;
 pub use handshake::{Accepting, ConnectError, Connecting, Refusal, Response, UpgradeRequest};
-pub use listener::{Accepted, Listener};
+pub use listener::{Accepted, HandedListener, Listener};
 pub use tungstenite::Utf8Bytes;
+
+use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 mod tests;
@@ -38,10 +40,42 @@ pub const SERVER_MESSAGE_BYTES_MAX: usize = 128 << 20;
 pub const SERVER_FRAME_BYTES_MAX: usize = 16 << 20;
 
 /// Which part we play in a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Role {
     /// The peer is the server: our frames are masked.
     Client,
     /// The peer is a client: its frames are masked.
     Server,
+}
+
+/// The text of a message, in JSON.
+pub mod handed_text {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::Utf8Bytes;
+
+    pub fn serialize<S: Serializer>(text: &Utf8Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Utf8Bytes, D::Error> {
+        String::deserialize(deserializer).map(Utf8Bytes::from)
+    }
+}
+
+/// Bytes in JSON, as Base64.
+mod handed_bytes {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &impl AsRef<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, T: From<Vec<u8>>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        BASE64_STANDARD.decode(text).map(T::from).map_err(D::Error::custom)
+    }
 }

@@ -243,7 +243,7 @@ impl<'de> Deserialize<'de> for Method<'de> {
 // Request ids, with the protocol's rules for equality.
 
 /// The id of a request. The JSON type is part of it: `92` and `"92"` are different ids.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub enum RpcId {
     /// An integer that fits the protocol's `int64`.
     Integer(i64),

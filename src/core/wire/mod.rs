@@ -22,7 +22,7 @@ pub use splice::{Members, elements, text, tokens, written_members};
 pub use splice::{Splice, Token, TokenKind, repeats_member};
 
 /// One of the two parties that the relay connects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Side {
     /// The process on our stdin and stdout.
     Client,
@@ -52,7 +52,7 @@ impl Conn {
 }
 
 /// How a line ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LineEnd {
     /// With the byte `\n`.
     Newline,

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::threads::{ReceivedContext, Thread};
 use crate::protocol::{inject_items_params, named};
 
@@ -19,7 +21,7 @@ const FOLDERS_MAX: usize = 256;
 pub(in crate::engine) const ADDITION: &str = "developer_addition";
 
 /// A text that each thread receives, and receives again after a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fragment {
     /// The name, which is also the tag.
     pub name: String,
@@ -50,7 +52,7 @@ impl FragmentRole {
 }
 
 /// The source of a fragment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FragmentSource {
     /// Output of a program: the program and its arguments.
     Command(Vec<String>),
@@ -80,11 +82,12 @@ named! {
 }
 
 /// A fragment as sent to a thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentFragment {
     pub name: String,
     /// The role of the message that carried it.
-    pub role: &'static str,
+    #[serde(with = "crate::engine::kept::compiled_in")]
+    pub role: crate::engine::kept::compiled_in::CompiledIn,
     pub carrier: FragmentCarrier,
     /// The text that the model saw.
     pub text: String,
@@ -101,12 +104,13 @@ named! {
 }
 
 /// The fragments and their known states.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(in crate::engine) struct Fragments {
     all: Vec<Fragment>,
     /// Initial states, before any read.
     fixed: Vec<Option<String>>,
     /// The last states by folder; `None` is the relay's folder.
+    #[serde(with = "crate::engine::kept::pairs")]
     read: HashMap<Option<String>, Vec<Option<String>>>,
     /// The folder of the last read.
     read_last: Option<String>,

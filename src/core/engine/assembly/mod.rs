@@ -10,6 +10,8 @@ pub(super) mod projection;
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::requests::OpenBefore;
 use fragments::{Fragments, bounded_addition, inject_params};
 use serde_json::json;
@@ -44,7 +46,7 @@ pub struct AssemblySettings {
 }
 
 /// Context engine, fragments and held lines.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Assembly {
     deadline: Option<Duration>,
     pub(super) holds: Holds,
@@ -55,7 +57,7 @@ pub(super) struct Assembly {
 }
 
 /// How to interpret the response to a client's call about a thread.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ThreadCall {
     Start {
         tools: Vec<String>,

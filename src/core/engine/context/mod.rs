@@ -91,8 +91,9 @@ pub struct ContextSettings {
 }
 
 /// Queued commands, deliveries in flight, and settings.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Context {
+    #[serde(skip)]
     settings: ContextSettings,
     waiting: Vec<Waiting>,
     deliveries: u64,
@@ -101,6 +102,7 @@ pub(super) struct Context {
     /// The user was warned that the bounds leave no room.
     misfit_warned: bool,
     previews: Previews,
+    #[serde(skip)]
     scanner: Scanner,
     /// Of the clients of a hub.
     foreign: Foreign,
@@ -108,13 +110,13 @@ pub(super) struct Context {
 }
 
 /// Context that went to a running turn. The server drops words that the model has not read when the turn is interrupted.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Steered {
     turn_id: String,
     lease: Lease,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Waiting {
     command: WaitingCommand,
     /// The delivery that carries the command now.
@@ -122,7 +124,7 @@ struct Waiting {
 }
 
 /// Context sent but not confirmed. The response to the call that carries it settles it, or the end of the turn that it joined.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Lease {
     delivery: u64,
     thread_id: String,
@@ -131,7 +133,7 @@ pub(super) struct Lease {
 }
 
 /// Facts to read from the response to a `turn/start` about the context sent with it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct TurnSent {
     /// The delivery that belongs to the turn.
     delivery: Option<u64>,
@@ -141,7 +143,7 @@ pub(super) struct TurnSent {
 }
 
 /// The projection that a turn carries.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Projected {
     pub(super) epoch: Option<String>,
     bytes: usize,
@@ -220,7 +222,9 @@ impl Context {
     /// Applies a change of the command buffer.
     pub(super) fn changed(&mut self, change: ContextChange, threads: &mut Threads) {
         match change {
-            ContextChange::Added(added) => {
+            ContextChange::Added(mut added) => {
+                // A ledger that is opened by the program that has taken over tells them all once more.
+                added.retain(|new| self.waiting.iter().all(|known| known.command.row != new.row));
                 self.waiting.extend(added.into_iter().map(|command| Waiting { command, leased_to: None }));
             }
             ContextChange::Cleared(rows) => self.waiting.retain(|waiting| !rows.contains(&waiting.command.row)),

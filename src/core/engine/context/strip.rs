@@ -14,6 +14,7 @@
 use std::collections::VecDeque;
 
 use memchr::memmem;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha1::{Digest as _, Sha1};
 
@@ -46,7 +47,7 @@ const OPENINGS_MAX: usize = 1_024;
 pub(super) const IMAGE_PREVIEW: &str = "[Image]";
 
 /// The previews of threads that this server shows, and how ours may be in them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Previews {
     of_images: ImagePreviews,
     /// This server takes an item sent ahead of the first message as the thread's beginning.
@@ -63,7 +64,7 @@ pub(super) fn minor_of(codex_version: &str) -> Option<u32> {
 }
 
 /// Which previews of this server mention an image.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 enum ImagePreviews {
     #[default]
     Everywhere,
@@ -481,7 +482,7 @@ fn end_of_envelope(raw: &[u8]) -> Option<usize> {
 
 /// Envelopes that clients have written themselves, in front of their own words. They are shown like all that a client writes:
 /// otherwise one client of a hub could show the model a text that no other client sees.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Foreign(VecDeque<TextDigest>);
 
 type TextDigest = [u8; 20];
@@ -520,7 +521,7 @@ const PLAIN_MAX: usize = 64;
 
 type ItemDigest = [u8; 20];
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(in crate::engine) struct OwnItems {
     digests: VecDeque<ItemDigest>,
     /// Plain messages, oldest first.
@@ -528,7 +529,7 @@ pub(in crate::engine) struct OwnItems {
 }
 
 /// Text of ours that a user might write too.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Plain {
     thread_id: String,
     digest: ItemDigest,

@@ -1,5 +1,7 @@
 //! What API callers ask, and what they hear.
 
+use std::path::PathBuf;
+
 use super::ids::ApiCallId;
 use super::ledger::RequestSource;
 use crate::engine::requests::RequestType;
@@ -41,6 +43,8 @@ pub enum ApiRequest {
     Stop,
     /// Start the server.
     Start,
+    /// Become another program, which goes on with all connections. Only a hub can.
+    HandOver { program: PathBuf },
     /// Call a method of the server.
     Rpc {
         method: String,
@@ -70,6 +74,8 @@ pub enum ApiReply {
     Done,
     /// The client owns the server, so only the client can start or stop it.
     NotServed,
+    /// The hub goes on by itself, for this reason.
+    NotHandedOver(String),
     /// The request is not open, or somebody else has just answered it.
     NotOpen,
     /// The body is not a valid answer.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::api::ApiReply;
 use super::exit::{Exit, Signal};
 use super::ids::{ApiCallId, Token};
@@ -49,7 +51,7 @@ pub enum Passage {
 }
 
 /// A line that we wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnLine {
     pub to: Side,
     /// How to record the line.
@@ -69,7 +71,7 @@ pub struct LateLine {
 }
 
 /// Lines to the server that go out in one write.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injection {
     pub conn: Conn,
     pub lines: Vec<OwnLine>,

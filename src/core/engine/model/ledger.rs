@@ -6,12 +6,13 @@ use crate::engine::context::Carrier;
 use crate::engine::context::command::Command;
 use crate::engine::requests::RequestKind;
 use crate::protocol::{ItemPlace, named};
+use serde::{Deserialize, Serialize};
 
 /// The ledger row of a command; ids grow with age.
 pub type RowId = i64;
 
 /// A command that the model has not seen yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingCommand {
     pub row: RowId,
     /// The target thread; `None` for whichever thread has the next turn.
@@ -224,7 +225,7 @@ impl LedgerEntry {
 }
 
 /// A new request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRow {
     /// The request's name in the ledger.
     pub request_id: String,
@@ -254,7 +255,7 @@ pub struct RequestRow {
 }
 
 /// An answer to a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenRow {
     pub request_id: String,
     /// Microseconds since the Unix epoch.
@@ -266,7 +267,7 @@ pub struct GivenRow {
 }
 
 /// A denial of codex's own reviewer that a person overruled.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OverruledRow {
     pub review_id: String,
     /// Its item is the reviewed one.
@@ -280,7 +281,7 @@ pub struct OverruledRow {
 }
 
 /// The end of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestEnd {
     pub request_id: String,
     pub status: RequestStatus,
@@ -292,6 +293,7 @@ pub struct RequestEnd {
     /// The answer, as JSON, if there was one.
     pub payload: Option<String>,
     /// An error code and its explanation.
+    #[serde(with = "crate::engine::kept::compiled_in")]
     pub error: Option<(&'static str, &'static str)>,
     /// The answer was forwarded before it was stored.
     pub late: bool,

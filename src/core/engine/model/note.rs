@@ -1,6 +1,6 @@
 //! Events of our own.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::peer::{RefusedPeer, Transport};
 use crate::wire::Conn;
@@ -204,7 +204,7 @@ pub enum Note {
 }
 
 /// How much of a window is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimit {
     pub used_percent: u64,
     pub window_minutes: Option<u64>,

@@ -1,11 +1,11 @@
 //! Clients, and other processes at our sockets.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::protocol::named;
 
 /// Who starts and initializes the server.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ServerOwner {
     #[default]
     Client,
@@ -35,7 +35,7 @@ impl ServerOwner {
 }
 
 /// What the kernel and the listener know about a client.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     pub transport: Transport,
     /// `None` if the kernel does not tell.
@@ -47,7 +47,7 @@ pub struct Peer {
 }
 
 /// Variables of an environment. Their values may be secret.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Variables {
     pub pairs: Vec<(String, String)>,
     /// One of them decides which program a command runs, or what that reads first.
@@ -78,7 +78,7 @@ named! {
 }
 
 /// A client's name for itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientName {
     /// `clientInfo.name`, cut off at 200 bytes.
     pub name: Option<String>,
@@ -87,12 +87,14 @@ pub struct ClientName {
 }
 
 /// A process that was refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedPeer {
     /// The socket at which it called: `control`, or `hub`.
-    pub socket: &'static str,
+    #[serde(with = "crate::engine::kept::compiled_in")]
+    pub socket: crate::engine::kept::compiled_in::CompiledIn,
     /// How it is confined.
-    pub reason: &'static str,
+    #[serde(with = "crate::engine::kept::compiled_in")]
+    pub reason: crate::engine::kept::compiled_in::CompiledIn,
     pub uid: u32,
     pub pid: Option<u32>,
     /// The name of its program, as the process gives it.
@@ -100,7 +102,7 @@ pub struct RefusedPeer {
 }
 
 /// Variables that a call gives to the commands of a thread, and whose they are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenVariables {
     pub client: ClientName,
     pub terminal: Option<String>,

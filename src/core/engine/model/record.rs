@@ -1,11 +1,11 @@
 //! How a line is recorded.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::secrets::Carrier;
 
 /// How much of a line may be recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::engine) enum Verdict {
     /// All of it.
     Open,
@@ -16,7 +16,7 @@ pub(in crate::engine) enum Verdict {
 }
 
 /// How a line is recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Form {
     /// As written: the line is one JSON value.
     Verbatim,
@@ -31,7 +31,7 @@ pub enum Form {
 }
 
 /// A line with masked credentials; the length is unchanged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaskedLine {
     pub text: String,
     /// The text can be recorded as written.
@@ -39,7 +39,7 @@ pub struct MaskedLine {
 }
 
 /// The recorded facts of an omitted line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Omitted {
     pub reason: OmittedReason,
     /// Length in bytes, without the `\n`.
@@ -51,7 +51,7 @@ pub struct Omitted {
 }
 
 /// Why a line is omitted from the record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OmittedReason {
     /// It carries a credential.

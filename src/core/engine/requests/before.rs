@@ -8,6 +8,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -33,7 +34,7 @@ pub fn request_digest(method: &str, params: Option<&str>) -> [u8; 32] {
 }
 
 /// An answer that an earlier hub has stored, and that the server has not confirmed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerBefore {
     /// The answer as stored, from the client or as sent.
     pub payload: String,
@@ -57,7 +58,7 @@ pub(super) enum Again {
 }
 
 /// A row of the ledger that was open, or whose answer the server may not have got.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenBefore {
     pub request_id: String,
     /// The server's id, as written.

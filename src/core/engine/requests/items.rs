@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -20,14 +21,14 @@ const BYTES_MAX: usize = 8 << 20;
 const FILES_MAX: usize = 1000;
 
 /// The content of items, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(in crate::engine) struct Items {
     known: VecDeque<(ItemPlace, Does)>,
     bytes: usize,
 }
 
 /// What an item changes or runs.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Does {
     Changes(Box<RawValue>),
     Command(Box<RawValue>),

@@ -63,7 +63,7 @@ impl Subject {
 }
 
 /// A kind of request, whatever its method is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestKind {
     Command,
     /// A command that a person has to decide on each time: no policy answers it, and no decision holds for later.

@@ -28,6 +28,7 @@ mod unread;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -86,14 +87,16 @@ pub struct RequestSettings {
 }
 
 /// All requests of one run.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Requests {
+    #[serde(skip)]
     settings: RequestSettings,
     owner: ServerOwner,
     /// The newest connection.
     last_conn: Conn,
     /// The run, once the session is open and rows can be stored.
     generation: Option<String>,
+    #[serde(with = "crate::engine::kept::pairs")]
     open: HashMap<RpcId, Request>,
     /// Requests opened so far.
     arrivals: u64,
@@ -103,11 +106,13 @@ pub(super) struct Requests {
     /// The ledger has been read. Only for a hub it may have rows of this run then.
     is_read: bool,
     /// What is to be stored until then.
+    #[serde(skip)]
     unread: Unread,
     ended: EndedRequests,
     /// Assigned names and how often each was used.
     names: HashMap<String, u64>,
     /// Commits without a result yet.
+    #[serde(skip)]
     commits: HashMap<Token, Commit>,
     /// Answers not yet written, by mark.
     dispatches: HashMap<Token, Dispatch>,
@@ -116,10 +121,12 @@ pub(super) struct Requests {
     /// Policy answers not yet written.
     by_policy: HashMap<Token, ByPolicy>,
     /// Held directions and their deadlines.
+    #[serde(skip)]
     holds: Vec<(Token, Duration)>,
     /// The last commit succeeded, so the next one is waited for.
     is_trusted: bool,
     tokens: Token,
+    #[serde(skip)]
     explanations: Vec<Explanation>,
     /// Where models may write.
     pub(super) workspaces: Workspaces,
@@ -171,6 +178,14 @@ impl Requests {
     /// The session is open; requests are stored from now on.
     pub(super) fn session_opened(&mut self, generation: String) {
         self.generation = Some(generation);
+    }
+
+    /// Whether nothing waits for the ledger or for a check.
+    pub(super) fn are_at_rest(&self) -> bool {
+        let is_checked = |request: &Request| request.rule.as_ref().is_some_and(|rule| rule.waits_for_check());
+        let waits = |request: &Request| matches!(request.state, RequestState::Deciding(_)) || is_checked(request);
+        let holds_nothing = self.commits.is_empty() && self.holds.is_empty() && self.explanations.is_empty();
+        holds_nothing && self.unread.is_empty() && !self.open.values().any(waits)
     }
 
     pub(super) fn last_token(&self) -> Token {

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
@@ -31,7 +32,7 @@ const ANSWERED_BEFORE_MAX: usize = 16;
 const REPLACED_MAX: usize = 16;
 
 /// Why a request ended, or was mentioned after its end.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) enum Why {
     /// The server sent `serverRequest/resolved`.
     Confirmed,
@@ -48,7 +49,7 @@ pub(super) type ErrorText = (&'static str, &'static str);
 /// The error of a request without a timely answer.
 pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) row: RequestRow,
     /// Its place in the order of arrival, which the wall clock does not tell.
@@ -85,7 +86,7 @@ pub(super) struct Request {
 }
 
 /// How an answer goes to the server of a hub.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct AnsweredOver {
     /// `None` as long as an answer of ours waits for a connection.
     pub(super) over: Option<Conn>,
@@ -94,7 +95,7 @@ pub(super) struct AnsweredOver {
 }
 
 /// A request that gave way to another one of the same id.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Replaced {
     pub(super) digest: RequestDigest,
     /// The connections on which the server sent it.
@@ -102,7 +103,7 @@ pub(super) struct Replaced {
 }
 
 /// An answer of policy on its way to the server.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ByPolicy {
     pub(super) id: RpcId,
     pub(super) end: RequestEnd,
@@ -111,7 +112,7 @@ pub(super) struct ByPolicy {
 }
 
 /// A request that the client has not received.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Withheld {
     /// Withheld unless its row cannot be stored, as then only the client could answer, or unless a rule gives up.
     Until(Vec<u8>),
@@ -120,10 +121,11 @@ pub(super) enum Withheld {
 }
 
 /// The state of an open request.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum RequestState {
     Pending,
     /// An answer of an API caller or a rule is being stored.
+    #[serde(skip)]
     Deciding(Box<Deciding>),
     /// An answer will be sent to the server.
     Answered,
@@ -169,7 +171,7 @@ pub(super) enum Commit {
 }
 
 /// The path of a client's answer to a request that has ended. The ledger keeps the answer as lost in either case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LateAnswer {
     Withhold,
     /// The server may still wait: it asked twice and confirmed only once.
@@ -177,10 +179,12 @@ pub(super) enum LateAnswer {
 }
 
 /// Ended requests by id.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct EndedRequests {
+    #[serde(with = "crate::engine::kept::pairs")]
     pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
     /// Earlier requests of a hub's server under these ids, of which copies may still come.
+    #[serde(with = "crate::engine::kept::pairs")]
     asked: HashMap<RpcId, VecDeque<Replaced>>,
     pub(super) oldest_first: VecDeque<RpcId>,
 }

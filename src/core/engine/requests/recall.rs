@@ -6,13 +6,15 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::open::withdrawn;
 use super::{Requests, answer, inject, resolve, response_line};
 use crate::engine::model::{Decision, Effect, LedgerEntry, LinkEffect, Now, RequestEnd, Token, Verdict};
 use crate::wire::{Conn, Message, RpcId};
 
 /// An answer on its way to the server.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Dispatch {
     pub(super) id: RpcId,
     pub(super) request_id: String,
@@ -25,7 +27,7 @@ const PASSED_LATE_MAX: usize = 64;
 
 /// Answers that go to the server although another one holds or the request has ended, in case it still waits for one: the mark and
 /// the id of each, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct PassedLate(VecDeque<(Token, RpcId)>);
 
 impl PassedLate {

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer::{self, CheckedAnswer};
@@ -44,7 +45,7 @@ enum RuledBy {
 const MOVED: &str = "where models may write has changed during the check";
 
 /// A rule that is at work.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ruled {
     name: String,
     /// The check that it waits for; without one, its answer is being stored.
@@ -52,6 +53,13 @@ pub(super) struct Ruled {
     /// The revision of the places that the check knows.
     places: u64,
     due: Duration,
+}
+
+impl Ruled {
+    /// Whether its program is being checked.
+    pub(super) fn waits_for_check(&self) -> bool {
+        self.check.is_some()
+    }
 }
 
 /// A rule that has given an answer.

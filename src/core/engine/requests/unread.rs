@@ -116,6 +116,10 @@ impl AskedBefore {
 }
 
 impl Unread {
+    pub(super) fn is_empty(&self) -> bool {
+        self.asked.is_empty() && self.orders.is_empty()
+    }
+
     fn add(&mut self, mut order: Order) {
         let Some(name) = order.entry_mut().request_id_mut().cloned() else { return };
         if let LedgerEntry::RequestOpened(row) = order.entry() {

@@ -1,0 +1,22 @@
+//! The state of a hub's engine on its way to the program that takes over, with its connections, from this one.
+//!
+//! All of it is written, by serde, but for the settings, which the other program reads itself, and for what is in progress between
+//! this program and another one: the ledger, a check, a caller of the control socket. Such work is waited for.
+
+use super::{Engine, Input, LiveSettings, Now};
+
+impl Engine {
+    /// Whether nothing is in progress that would end with this process.
+    pub fn is_at_rest(&self) -> bool {
+        self.assembly.holds.is_empty()
+            && self.interrupts.is_empty()
+            && self.requests.are_at_rest()
+            && self.calls.to_server.are_at_rest()
+    }
+
+    /// Goes on with the state of another program, and with the settings of this one.
+    pub fn taken_over(&mut self, now: Now, settings: LiveSettings) {
+        // Nothing is held, so nothing follows from it.
+        self.handle(now, Input::Configured(Box::new(settings)), &mut Vec::new());
+    }
+}
