@@ -72,6 +72,7 @@ mod hub;
 mod hub_clients;
 mod hub_down;
 mod hub_e2e;
+mod hub_handover;
 mod hub_homes;
 mod hub_kills;
 mod hub_limits;

@@ -591,7 +591,12 @@ impl Source for Views {
             Command::Respond(request, answer) => return self.respond(&to, &request, &answer),
             Command::Input(InputBody { text, thread_id: thread }) => Question::Send { v, session, text, thread },
             Command::Interrupt(InterruptBody { thread_id: thread }) => Question::Interrupt { v, session, thread },
-            Command::Overrule(..) | Command::StartThread(_) | Command::Push(_) | Command::Drop(_) | Command::Clear => {
+            Command::Overrule(..)
+            | Command::StartThread(_)
+            | Command::Push(_)
+            | Command::Drop(_)
+            | Command::Clear
+            | Command::HandOver(_) => {
                 let message = format!("this works only on host {} itself", to.host.name());
                 return Err(refused(&Failure::new("not_in_fleet", message)));
             }

@@ -1,6 +1,7 @@
 //! Routes that call the server: send input, interrupt a turn, any other method, stop and start.
 
 use std::os::unix::net::UnixStream as BlockingStream;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tokio::sync::oneshot;
 use super::requests::source_of;
 use super::routes::{AppState, Message, PROTOCOL, Refusal, Responded, ThisSession, ok};
 use super::server::Unstalled;
-use crate::api::{InputBody, InterruptBody, OverruleBody, OverruledDocument};
+use crate::api::{HandoverBody, InputBody, InterruptBody, OverruleBody, OverruledDocument};
 use crate::engine::{ApiReply, ApiRequest, OverruleFor, Unready};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
@@ -120,6 +121,18 @@ pub(super) async fn start(ThisSession(app): ThisSession) -> Responded {
     done(&app, ApiRequest::Start).await
 }
 
+/// Has a hub become another program.
+pub(super) async fn hand_over(ThisSession(app): ThisSession, body: Bytes) -> Responded {
+    let program = PathBuf::from(read::<HandoverBody>(&body)?.program);
+    match app.ask(ApiRequest::HandOver { program }, TURN_WAIT_MAX).await {
+        Some(ApiReply::Done) => ok(&json!({ "ok": true })),
+        Some(ApiReply::NotHandedOver(why)) => {
+            Err(Refusal::new(StatusCode::CONFLICT, "not_handed_over", format!("the hub goes on as it is: {why}")))
+        }
+        reply => Err(refused(&app, reply)),
+    }
+}
+
 async fn done(app: &AppState, question: ApiRequest) -> Responded {
     match app.ask(question, TURN_WAIT_MAX).await {
         Some(ApiReply::Done) => ok(&json!({ "ok": true })),
@@ -190,6 +203,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             | ApiReply::Admitted { .. }
             | ApiReply::Kept
             | ApiReply::NotKept
+            | ApiReply::NotHandedOver(_)
             | ApiReply::NotOpen
             | ApiReply::Invalid(_)
             | ApiReply::Interrupted { .. }

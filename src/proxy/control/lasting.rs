@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use crate::socket::{Endpoint, FaultChange, LOOK_EVERY};
+use crate::os;
+use crate::socket::{Endpoint, EndpointState, FaultChange, LOOK_EVERY};
 
 /// The endpoint of a listener, shared with the one who removes its files at the end; `None` once they are removed.
 #[derive(Debug, Clone)]
@@ -20,6 +21,21 @@ impl SharedEndpoint {
     /// Removes the socket for good. Open connections stay open.
     pub fn remove(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// The state for another process; `None` if nothing listens now.
+    pub fn state(&self) -> Option<EndpointState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.state()
+    }
+
+    /// Has the program that this process becomes inherit the socket.
+    pub fn share(&self) -> os::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map_or(Ok(()), Endpoint::share)
+    }
+
+    /// Leaves the socket to another process.
+    pub fn leave(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().for_each(Endpoint::leave);
     }
 
     /// The new listener if the socket had to be bound again, and its fault if that has changed.

@@ -36,7 +36,7 @@ pub use lasting::{LastingListener, SharedEndpoint, SocketFault};
 pub use listed::{RequestOrigin, listed_session, session_of_request};
 pub use open_threads::open_threads;
 pub use places::{Places, Stream};
-pub use published::Published;
+pub use published::{Published, PublishedState};
 pub use request_members::add_computed_members;
 pub use routes::{
     Ask, BODY_BYTES_MAX, BodyError, Message, Refusal, Reply, Responded, SessionInfo, Stores, ok, take_body,

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::api::{
     CallCount, ChildDocument, ClientDocument, ConfigDocument, ConfigWarningDocument, ContextEngineDocument, Counters,
     Fault, HubDocument,
@@ -66,6 +68,14 @@ pub(super) struct Rare {
     pub(super) config_warnings: Vec<ConfigWarningDocument>,
     pub(super) faults: Vec<Fault>,
     faults_unlisted: u64,
+}
+
+/// What another process goes on with.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PublishedState {
+    counters: Counters,
+    child: ChildDocument,
+    config_warnings: Vec<ConfigWarningDocument>,
 }
 
 /// A counter with one writer.
@@ -294,6 +304,32 @@ impl Published {
             fragments_failed: self.fragments_failed.get(),
             faults_unlisted: self.rare().faults_unlisted,
         }
+    }
+
+    /// What lasts of this state for another process of the same session.
+    pub fn state(&self) -> PublishedState {
+        let counters = self.counters();
+        let rare = self.rare();
+        PublishedState { counters, child: rare.child.clone(), config_warnings: rare.config_warnings.clone() }
+    }
+
+    /// Goes on with the state of another process. The journal's own counters come with its writer.
+    pub fn take_over(&self, state: PublishedState) {
+        let PublishedState { counters, child, config_warnings } = state;
+        for (counter, value) in [
+            (&self.client.lines, counters.client_lines),
+            (&self.client.bytes, counters.client_bytes),
+            (&self.server.lines, counters.server_lines),
+            (&self.server.bytes, counters.server_bytes),
+            (&self.omitted_lines, counters.omitted_lines),
+            (&self.turns_projected, counters.turns_projected),
+            (&self.fragments_told, counters.fragments_told),
+            (&self.fragments_failed, counters.fragments_failed),
+        ] {
+            counter.set(value);
+        }
+        let mut rare = self.rare();
+        (rare.child, rare.config_warnings) = (child, config_warnings);
     }
 
     /// A lock: hold it no longer than for a copy.

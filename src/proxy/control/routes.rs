@@ -65,6 +65,7 @@ pub(super) fn router(app: Arc<AppState>) -> Router {
         .route("/sessions/{id}/attach", post(calls::attach))
         .route("/sessions/{id}/stop", post(calls::stop))
         .route("/sessions/{id}/start", post(calls::start))
+        .route("/sessions/{id}/handover", post(calls::hand_over))
         .fallback(|| async {
             Refusal::new(StatusCode::NOT_FOUND, "not_found", "unknown path; `codex-shim docs control` lists the paths")
         })

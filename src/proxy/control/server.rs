@@ -32,7 +32,8 @@ use super::published::Published;
 use super::routes;
 use super::routes::{AppState, Ask, Message, Refusal, SessionInfo, Stores};
 use crate::engine::{Input, RefusedPeer};
-use crate::socket::{Callers, Endpoint, Peer, Refused, SocketError};
+use crate::os;
+use crate::socket::{Callers, Endpoint, EndpointState, Peer, Refused, SocketError};
 
 /// History queries that run at once; further ones wait.
 const QUESTIONS_MAX: usize = 4;
@@ -55,7 +56,7 @@ pub const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 const STACK_BYTES: usize = 1 << 20;
 
-/// Binds the socket and starts a thread that serves it until the process ends. The thread calls `report` if it cannot run, and while
+/// Binds the socket, or goes on with that of another process, and starts a thread that serves it until the process ends. The thread calls `report` if it cannot run, and while
 /// something else is in the place of the socket.
 ///
 /// # Errors
@@ -63,14 +64,18 @@ const STACK_BYTES: usize = 1 << 20;
 /// Nothing is bound after an error.
 pub fn start(
     info: SessionInfo,
+    before: Option<EndpointState>,
     published: Arc<Published>,
     stores: Stores,
     ask: Ask,
     report: impl Fn(SocketFault<'_>) + Send + 'static,
 ) -> Result<ControlSocket, SocketError> {
     let short_name = format!("{}-{}.sock", info.generation, std::process::id());
-    let at = info.session_dir.join(super::SOCKET_FILE);
-    let (endpoint, listener, path) = Endpoint::bind(&at, info.runtime_dir.as_deref(), short_name)?;
+    let (at, runtime_dir) = (info.session_dir.join(super::SOCKET_FILE), info.runtime_dir.as_deref());
+    let (endpoint, listener, path) = match before {
+        Some(before) => Endpoint::taken_over(&at, runtime_dir, before)?,
+        None => Endpoint::bind(&at, runtime_dir, short_name)?,
+    };
     let endpoint = SharedEndpoint::new(endpoint);
     let thread = std::thread::Builder::new().name("control".to_owned()).stack_size(STACK_BYTES);
     let app = AppState::new(info, published, stores, ask, path.clone());
@@ -103,6 +108,26 @@ impl ControlSocket {
     /// their callers learn that the server has ended.
     pub fn close(self) {
         self.endpoint.remove();
+        self.write_last();
+    }
+
+    /// The state for another process; `None` if nothing listens now.
+    pub fn state(&self) -> Option<EndpointState> {
+        self.endpoint.state()
+    }
+
+    /// Has the program that this process becomes inherit the socket.
+    pub fn share(&self) -> os::Result<()> {
+        self.endpoint.share()
+    }
+
+    /// As [`ControlSocket::close`], but the socket stays for another process.
+    pub fn leave(self) {
+        self.endpoint.leave();
+        self.write_last();
+    }
+
+    fn write_last(self) {
         let (written, all_written) = sync_channel(1);
         if self.ending.send(written).is_ok() {
             let _ = all_written.recv_timeout(LAST_RESPONSES_WAIT_MAX);

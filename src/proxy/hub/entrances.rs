@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::options::{DefaultSocket, HubOptions};
 use super::sockets::{Claim, ClaimError, bind_own, bind_own_again, default_socket, own_socket};
 use crate::api::SocketDocument;
+use crate::os;
 use crate::os::processes::ProcessIdentity;
 use crate::socket::{Displaced, FaultChange, LastingSocket, Occupant, Peer, SocketError};
 use crate::websocket::Listener;
@@ -70,17 +71,38 @@ impl Entrances {
         session_dir: &Path,
         claim: Option<Claim>,
     ) -> Result<Entrances, EntranceError> {
-        let runtime_dir = options.runtime_dir.clone();
-        let mut all = Vec::new();
-        if options.default_socket == DefaultSocket::Claimed {
-            let listener = claim.map(Claim::listen).transpose()?;
-            let (codex_home, home) = (options.codex_home.clone(), home.to_owned());
-            let site = Site::Default { codex_home, home, runtime_dir: runtime_dir.clone() };
-            all.push(Entrance::new(site, listener));
-        }
-        let listener = bind_own(session_dir, runtime_dir.as_deref())?;
-        all.push(Entrance::new(Site::Session { dir: session_dir.to_owned(), runtime_dir }, Some(listener)));
-        Ok(Entrances { all, is_open: true })
+        let mut claim = claim;
+        let listen = |site: &Site| match site {
+            Site::Default { .. } => Ok::<_, EntranceError>(claim.take().map(Claim::listen).transpose()?),
+            Site::Session { dir, runtime_dir } => Ok(Some(bind_own(dir, runtime_dir.as_deref())?)),
+        };
+        let sites = Site::all(options, home, session_dir);
+        let listeners = sites.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+        let all = sites.into_iter().zip(listeners).map(|(site, listener)| Entrance::new(site, listener));
+        Ok(Entrances { all: all.collect(), is_open: true })
+    }
+
+    /// Goes on with the listeners of the hub that has run in this process before.
+    pub(super) fn taken_over(
+        options: &HubOptions,
+        home: &Path,
+        session_dir: &Path,
+        listeners: Vec<Option<Listener>>,
+    ) -> Entrances {
+        let sites = Site::all(options, home, session_dir);
+        // The files of one that has no site are removed.
+        let all = sites.into_iter().zip(listeners).map(|(site, listener)| Entrance::new(site, listener));
+        Entrances { all: all.collect(), is_open: true }
+    }
+
+    /// What listens at each socket.
+    pub(super) fn all_listeners(&self) -> impl Iterator<Item = Option<&Listener>> {
+        self.all.iter().map(|entrance| entrance.socket.listener())
+    }
+
+    /// Has the program that this process becomes inherit the listeners.
+    pub(super) fn share(&self) -> os::Result<()> {
+        self.listeners().try_for_each(Listener::share)
     }
 
     /// Stops to listen, and removes the sockets. Returns the faults that have ended.
@@ -181,6 +203,19 @@ impl Displacement {
 }
 
 impl Site {
+    /// Those of a hub. The one in the session folder comes last.
+    fn all(options: &HubOptions, home: &Path, session_dir: &Path) -> Vec<Site> {
+        let HubOptions { runtime_dir, codex_home, default_socket, .. } = options;
+        let default = || Site::Default {
+            codex_home: codex_home.clone(),
+            home: home.to_owned(),
+            runtime_dir: runtime_dir.clone(),
+        };
+        let default = (*default_socket == DefaultSocket::Claimed).then(default);
+        let session = Site::Session { dir: session_dir.to_owned(), runtime_dir: runtime_dir.clone() };
+        default.into_iter().chain([session]).collect()
+    }
+
     fn bind(&self) -> Result<Listener, EntranceError> {
         match self {
             Site::Default { codex_home, home, runtime_dir } => {

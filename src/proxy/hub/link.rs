@@ -10,9 +10,12 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::{Peer, Token};
+use crate::os;
 use crate::os::polling::PollFlags;
-use crate::websocket::{Close, End, Ended, Flushed, Reading, Utf8Bytes};
+use crate::websocket::{Close, End, Ended, Flushed, Reading, Utf8Bytes, handed_text};
 use crate::wire::Side;
 
 /// Limit on the bytes that wait for one client. Codex, too, disconnects a client that is too slow.
@@ -70,7 +73,7 @@ impl LinkEnd for End {
 }
 
 /// A link between a client and the server. The hub's own has no client.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Link<E> {
     pub peer: Peer,
     pub(super) since: SystemTime,
@@ -81,7 +84,7 @@ pub struct Link<E> {
 }
 
 /// One end, and the bytes that wait for it.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Way<E> {
     end: E,
     queue: VecDeque<QueuedPiece>,
@@ -97,9 +100,9 @@ struct Way<E> {
     dropped: Vec<Token>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum QueuedPiece {
-    Text(Utf8Bytes),
+    Text(#[serde(with = "handed_text")] Utf8Bytes),
     /// Blocks the queue until it is released.
     Hold(Token),
     /// Reports its token once everything before it is written: at the end, the messages that it is about.
@@ -385,6 +388,29 @@ impl<E: LinkEnd> Way<E> {
         }));
         (self.queued_bytes, self.close) = (0, None);
         self.is_gone = true;
+    }
+}
+
+impl<E> Link<E> {
+    /// The same link with other ends, in the order of `ends`: that of the client first.
+    pub fn try_map<F, R>(self, mut end: impl FnMut(E) -> Result<F, R>) -> Result<Link<F>, R> {
+        let Link { peer, since, client, server, cut_at } = self;
+        let client = client.map(|way| way.try_map(&mut end)).transpose()?;
+        Ok(Link { peer, since, client, server: server.try_map(&mut end)?, cut_at })
+    }
+}
+
+impl<E> Way<E> {
+    fn try_map<F, R>(self, map: impl FnOnce(E) -> Result<F, R>) -> Result<Way<F>, R> {
+        let Way { end, queue, queued_bytes, has_more, has_ended, is_gone, close, dropped } = self;
+        Ok(Way { end: map(end)?, queue, queued_bytes, has_more, has_ended, is_gone, close, dropped })
+    }
+}
+
+impl Link<End> {
+    /// Has the program that this process becomes inherit both ends.
+    pub(super) fn share(&self) -> os::Result<()> {
+        self.client.iter().chain([&self.server]).try_for_each(|way| way.end.share())
     }
 }
 

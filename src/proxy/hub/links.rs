@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::link::{CLOSING_MAX, Link, LinkEnd};
 use crate::driver::{Carrier, Decided, Driver, Host, Links, other};
 use crate::engine::Effect;
 use crate::engine::{Engine, Incoming, Injection, Input, Passage, Peer, Token};
-use crate::websocket::{Ended, Utf8Bytes};
+use crate::os;
+use crate::websocket::{End, Ended, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
 
 /// How soon the hub connects to the server again if it loses its own connection.
 pub(super) const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 
 /// The hub's own connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Own {
     /// The server names itself after the first client of its process, so a client comes first.
     AfterClient,
@@ -25,7 +28,7 @@ pub enum Own {
     Open,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct HubLinks<E> {
     links: BTreeMap<Conn, Link<E>>,
     last_conn: u32,
@@ -113,6 +116,23 @@ impl<E: LinkEnd> HubLinks<E> {
         let with_more =
             self.iter().flat_map(sides).filter(|(_, link, side): &(Conn, &Link<E>, Side)| link.has_more(*side));
         with_more.map(|(conn, _, side)| (conn, side)).collect()
+    }
+}
+
+impl<E> HubLinks<E> {
+    /// The same links with other ends.
+    pub fn try_map<F, R>(self, mut end: impl FnMut(E) -> Result<F, R>) -> Result<HubLinks<F>, R> {
+        let HubLinks { links, last_conn, own, unsent, waiting_bytes_max, is_stale, server_was_lost } = self;
+        let map = |(conn, link): (Conn, Link<E>)| Ok((conn, link.try_map(&mut end)?));
+        let links = links.into_iter().map(map).collect::<Result<_, R>>()?;
+        Ok(HubLinks { links, last_conn, own, unsent, waiting_bytes_max, is_stale, server_was_lost })
+    }
+}
+
+impl HubLinks<End> {
+    /// Has the program that this process becomes inherit the connections.
+    pub(super) fn share(&self) -> os::Result<()> {
+        self.links.values().try_for_each(Link::share)
     }
 }
 
@@ -359,7 +379,6 @@ mod tests {
         AssemblySettings, ContextSettings, EngineSettings, LinkEffect, Now, RequestSettings, RequestType, ServerOwner,
         Transport,
     };
-    use crate::websocket::End;
 
     const REQUESTS: usize = 3_000;
 

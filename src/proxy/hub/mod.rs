@@ -6,6 +6,7 @@ pub mod bypass;
 pub mod down;
 mod entrances;
 mod front;
+mod handover;
 mod link;
 pub mod links;
 mod on_sockets;
@@ -19,6 +20,7 @@ use std::path::Path;
 
 pub use down::{Down, command};
 pub use front::Front;
+pub use handover::{KEEP_STATE, TAKE_OVER, keep_state};
 pub use link::{Link, LinkEnd};
 pub use options::{DefaultSocket, HubOptions};
 pub use run::run;

@@ -11,6 +11,7 @@ use signal_hook::consts::SIGCHLD;
 
 use super::arrival::{Arrival, HANDSHAKE_MAX, handshake_interest};
 use super::entrances::Entrances;
+use super::handover::Wanted;
 use super::link::{Link, WAITING_BYTES_MAX};
 use super::links::{HubLinks, Own};
 use super::process::ServerProcess;
@@ -18,6 +19,7 @@ use super::published::document;
 use crate::driver::Driver;
 use crate::engine::{ApiCallId, ApiRequest, Effect, Input, Now, ServerOwner};
 use crate::os::polling::PollFlags;
+use crate::os::processes;
 use crate::relay::Core;
 use crate::relay::event_loop::{Polled, Session, Woken, step, take_messages};
 use crate::socket::{Callers, LOOK_EVERY};
@@ -63,6 +65,10 @@ pub(super) struct Hub {
     reports: Vec<String>,
     /// The command that replaces the server, for a shell without `CODEX_HOME`.
     restart: String,
+    /// A caller wants this hub to become another program.
+    pub(super) handover: Option<Wanted>,
+    /// Children of the program that has run in this process before, to be reaped.
+    inherited_children: Vec<u32>,
 }
 
 /// Whether clients get through to the server.
@@ -79,6 +85,8 @@ pub(super) enum Reach {
 pub(super) enum Ending {
     Signalled,
     ServerEnded,
+    /// Nothing is in progress, and another program is to go on.
+    HandOver,
 }
 
 /// What the loop polls for a hub.
@@ -101,6 +109,18 @@ impl Hub {
     ) -> Hub {
         // A server that was adopted has been named by the clients of an earlier hub.
         let own = if server.adopted { Own::Due(Duration::ZERO) } else { Own::AfterClient };
+        let links = HubLinks::new(own, WAITING_BYTES_MAX);
+        Hub::with_links(core, server, entrances, callers, (restart, links))
+    }
+
+    /// Goes on with the links of the program that has run in this process before, and with its children.
+    pub(super) fn with_links(
+        core: Core,
+        server: ServerProcess,
+        entrances: Entrances,
+        callers: Callers,
+        (restart, links): (String, HubLinks<End>),
+    ) -> Hub {
         let mut hub = Hub {
             core,
             server,
@@ -109,23 +129,35 @@ impl Hub {
             callers,
             reach: Reach::Listening,
             arrivals: Vec::new(),
-            driver: Driver::new(HubLinks::new(own, WAITING_BYTES_MAX)),
+            driver: Driver::new(links),
             own_handshake: None,
             accept_from: Duration::ZERO,
             check_due: Duration::ZERO,
             published_at: Duration::ZERO,
             reports: Vec::new(),
             restart,
+            handover: None,
+            inherited_children: Vec::new(),
         };
         hub.publish_now();
         hub
     }
 
-    /// Serves clients until a signal comes or the server ends.
-    pub(super) fn run(&mut self) -> Ending {
+    pub(super) fn reaps(self, inherited_children: Vec<u32>) -> Hub {
+        Hub { inherited_children, ..self }
+    }
+
+    /// Begins with a server.
+    pub(super) fn server_started(&mut self) {
         let mut effects = Vec::new();
         let ServerProcess { pid, adopted, .. } = self.server;
         self.core.handle(Input::ServerStarted { pid, adopted }, &mut effects);
+        self.carry_out_all(&mut effects);
+    }
+
+    /// Serves clients until a signal comes, the server ends, or another program is to go on.
+    pub(super) fn run(&mut self) -> Ending {
+        let mut effects = Vec::new();
         loop {
             if let Some(ending) = step(self, None, &mut effects) {
                 return ending;
@@ -212,6 +244,7 @@ impl Hub {
             return true;
         }
         self.check_due = now + CHECK_EVERY;
+        self.inherited_children.retain(|child| !processes::is_reaped(*child));
         self.server.bound_log();
         if self.server.is_outdated() {
             self.report_of_server(super::outdated(&self.restart));
@@ -248,7 +281,7 @@ impl Hub {
         }
     }
 
-    fn carry_out_all(&mut self, effects: &mut Vec<Effect>) {
+    pub(super) fn carry_out_all(&mut self, effects: &mut Vec<Effect>) {
         self.driver.carry_out_on_links(&mut self.core, effects);
         self.core.publish_pending();
     }
@@ -289,7 +322,8 @@ impl Session for Hub {
     }
 
     fn interests<'a>(&'a self, polled: &mut Polled<'a, Polls>) {
-        if self.has_room() && self.core.clock.elapsed() >= self.accept_from {
+        let accepts = self.handover.is_none() && self.has_room();
+        if accepts && self.core.clock.elapsed() >= self.accept_from {
             for listener in self.entrances.listeners() {
                 polled.add(Polls::Listener, (listener.as_fd(), PollFlags::IN));
             }
@@ -316,7 +350,8 @@ impl Session for Hub {
         let publish = self.driver.links.is_stale.then(|| self.published_at + PUBLISH_EVERY);
         let handshake = self.arrivals.iter().map(|arrival| arrival.since + HANDSHAKE_MAX).min();
         let cut = self.driver.links.iter().filter_map(|(_, link)| link.cut_at()).min();
-        [own, more, accept, check, entrances, publish, handshake, cut].into_iter().flatten().min()
+        let handover = self.handover_due();
+        [own, more, accept, check, entrances, publish, handshake, cut, handover].into_iter().flatten().min()
     }
 
     fn woken(&mut self, _: &Woken<Polls>, _: &mut Vec<Effect>) {}
@@ -326,6 +361,9 @@ impl Session for Hub {
     }
 
     fn api_call(&mut self, request: ApiRequest, api_call: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
+        if let ApiRequest::HandOver { program } = request {
+            return self.wants_handover(&program, api_call);
+        }
         let server_listens = self.driver.links.answers_to(&self.core.engine).is_some();
         self.core.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
     }
@@ -360,6 +398,6 @@ impl Session for Hub {
         self.arrivals.retain(|arrival| now.elapsed < arrival.since + HANDSHAKE_MAX);
         self.driver.remove_ended(&mut self.core, effects);
         self.look_after_entrances(effects);
-        None
+        self.may_hand_over().then_some(Ending::HandOver)
     }
 }

@@ -1,5 +1,6 @@
 //! What a hub is started with.
 
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use crate::config::{SessionName, Settings};
@@ -28,4 +29,6 @@ pub struct HubOptions {
     /// The server's working directory.
     pub cwd: PathBuf,
     pub runtime_dir: Option<PathBuf>,
+    /// The descriptor with the state of the hub that has run in this process before.
+    pub state: Option<RawFd>,
 }

@@ -240,6 +240,13 @@ pub fn adopt(session_dir: &Path) -> Option<ServerProcess> {
     Some(ServerProcess::of(record, identity, session_dir, None))
 }
 
+/// The server of the hub that has run in this process before: it is our own child, or another hub's.
+pub(super) fn taken_over(session_dir: &Path, is_adopted: bool) -> Option<ServerProcess> {
+    let record = Record::read(session_dir)?;
+    let identity = record.server.clone()?;
+    Some(ServerProcess { adopted: is_adopted, ..ServerProcess::of(record, identity, session_dir, None) })
+}
+
 /// The process that listens at this path, if it runs as our user.
 fn answering(socket: &Path) -> Option<ProcessIdentity> {
     let peer = Peer::of(&connect(socket).ok()?).ok()?;
@@ -513,6 +520,10 @@ impl ServerProcess {
     pub fn is_outdated(&self) -> bool {
         let now = self.program.as_ref().and_then(|before| ProgramFile::of(&before.path));
         now.is_some() && now != self.program
+    }
+
+    pub(super) fn session_dir(&self) -> &Path {
+        &self.session_dir
     }
 
     fn identity(&self) -> ProcessIdentity {

@@ -15,15 +15,17 @@ use uuid::Uuid;
 use super::bypass;
 use super::down::Down;
 use super::entrances::{EntranceError, Entrances};
+use super::handover::{self, Attempt, StateTaken};
 use super::on_sockets::{Ending, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
 use super::sockets::{Claim, ClaimError};
 use crate::config::{Complaint, Environment};
-use crate::engine::ServerOwner;
+use crate::engine::{Engine, ServerOwner};
 use crate::os::launch;
 use crate::os::limits;
+use crate::os::processes;
 use crate::os::signals::Signals;
-use crate::relay::{Clock, OfHub, RelayError, Start};
+use crate::relay::{Clock, Core, CoreState, OfHub, RelayError, Start};
 use crate::socket::Callers;
 use crate::store::{Found, Session, StoreError};
 
@@ -52,6 +54,9 @@ pub enum HubError {
     Entrance(#[from] EntranceError),
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// There is no record of the server of the hub before.
+    #[error("the server of the hub before is not known")]
+    NoServer,
     #[error("set up {what}: {source}")]
     SetUp { what: &'static str, source: io::Error },
     #[error(transparent)]
@@ -68,6 +73,8 @@ pub enum HubError {
 /// Something else answers on the default socket, or the server could not be started.
 pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complaint]) -> Result<(), HubError> {
     let set_up = |what| move |source| HubError::SetUp { what, source };
+    // Its descriptors are not those of our launcher.
+    let before = options.state.map(handover::take_over);
     launch::keep_descriptors();
     launch::ignore_file_size_signal();
     // Each client takes two.
@@ -75,51 +82,121 @@ pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complai
         tracing::info!(%error, "raise the limit of descriptors");
     }
     let home = options.settings.home.value.clone().ok_or(HubError::NoHome)?;
-    let runtime_dir = options.runtime_dir.as_deref();
     let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP, SIGCHLD]).map_err(set_up("signal handlers"))?;
-    let claim = match options.default_socket {
-        DefaultSocket::Claimed => Some(Claim::take(&options.codex_home, &home, runtime_dir)?),
-        DefaultSocket::LeftAlone => None,
+    let start = HubStart { options: &options, environment, complaints, home: &home };
+    let hub = match before {
+        Some(Ok(before)) => Some(start.goes_on(before, signals)?),
+        Some(Err(why)) => {
+            eprintln!("codex-shim: {why}; the clients of the hub before connect again");
+            start.begins(signals)?
+        }
+        None => start.begins(signals)?,
     };
-    let session = open_session(&options, &home)?;
-    let (session_dir, session_id) = (session.dir.clone(), session.id.clone());
-    let server = match adopt_or_start(&options, &session_dir, &session.next_generation()?.to_string(), &signals)? {
-        Some(server) => server,
-        None => return Ok(()),
-    };
-    let entrances = Entrances::open(&options, &home, &session_dir, claim)?;
-    let place = super::place(&options.codex_home, options.session.as_ref());
-    // Its notices are read in any shell.
-    let without_variable = environment.codex_home_by_default();
-    let replace = super::down::command_in(&without_variable, "restart --server", &place, &session.id);
-    let start = Start {
-        settings: &options.settings,
-        environment,
-        complaints,
-        server_owner: ServerOwner::Hub,
-        place,
-        codex_path: options.command.program.to_string_lossy().into_owned(),
-        child_pid: server.pid,
-        server_path: options.command.path.clone(),
-        hub: Some(OfHub { session, server_run: server.generation.clone(), adopted: server.adopted }),
-    };
-    let core = start.core(Clock::start(), signals)?;
-    if let Err(error) = bypass::watch(core.bypass_watch(), options.codex_home.clone(), home, session_id) {
-        core.notices.report(&format!("cannot look for what goes past the hub: {error}; on_bypass does not run"));
+    hub.map_or(Ok(()), |hub| serve(hub, &options))
+}
+
+/// What a hub starts with.
+struct HubStart<'a> {
+    options: &'a HubOptions,
+    environment: &'a Environment,
+    complaints: &'a [Complaint],
+    home: &'a Path,
+}
+
+impl HubStart<'_> {
+    /// Begins without connections; `None` if a signal came first.
+    fn begins(&self, signals: Signals) -> Result<Option<Hub>, HubError> {
+        let HubOptions { codex_home, default_socket, runtime_dir, .. } = self.options;
+        let claim = match default_socket {
+            DefaultSocket::Claimed => Some(Claim::take(codex_home, self.home, runtime_dir.as_deref())?),
+            DefaultSocket::LeftAlone => None,
+        };
+        let session = open_session(self.options, self.home)?;
+        let generation = session.next_generation()?.to_string();
+        let Some(server) = adopt_or_start(self.options, &session.dir, &generation, &signals)? else { return Ok(None) };
+        let entrances = Entrances::open(self.options, self.home, &session.dir, claim)?;
+        let restart = self.restart(&session.id);
+        let (core, callers) = self.core(session, &server, (Clock::start(), signals), None)?;
+        let mut hub = Hub::new(core, server, entrances, callers, restart);
+        hub.server_started();
+        Ok(Some(hub))
     }
-    let callers = Callers::new(&options.settings.trusted_cgroups(), Some(server.pid));
-    let hub = Hub::new(core, server, entrances, callers, replace);
-    serve(hub, &options, &session_dir)
+
+    /// Goes on with the connections of the hub that has run in this process before.
+    fn goes_on(&self, before: StateTaken, signals: Signals) -> Result<Hub, HubError> {
+        let StateTaken { core: before, links, listeners, is_adopted } = before;
+        let inherited_children = processes::inherited_children();
+        let place = super::place(&self.options.codex_home, self.options.session.as_ref());
+        let (session_id, lock) = before.lock();
+        let session = Session::taken_over(self.home, session_id.to_owned(), lock, &place)?;
+        let server = process::taken_over(&session.dir, is_adopted).ok_or(HubError::NoServer)?;
+        let entrances = Entrances::taken_over(self.options, self.home, &session.dir, listeners);
+        let restart = self.restart(&session.id);
+        let stood_still = before.age();
+        let (core, callers) = self.core(session, &server, (before.clock(), signals), Some(before))?;
+        tracing::info!(ms = stood_still.as_millis(), "took over from the program before");
+        Ok(Hub::with_links(core, server, entrances, callers, (restart, links)).reaps(inherited_children))
+    }
+
+    /// The command that replaces the server. Its notices are read in any shell.
+    fn restart(&self, session_id: &str) -> String {
+        let place = super::place(&self.options.codex_home, self.options.session.as_ref());
+        super::down::command_in(&self.environment.codex_home_by_default(), "restart --server", &place, session_id)
+    }
+
+    fn core(
+        &self,
+        session: Session,
+        server: &ServerProcess,
+        (clock, signals): (Clock, Signals),
+        before: Option<CoreState<Engine>>,
+    ) -> Result<(Core, Callers), HubError> {
+        let HubStart { options, environment, complaints, home } = self;
+        let session_id = session.id.clone();
+        let start = Start {
+            settings: &options.settings,
+            environment,
+            complaints,
+            server_owner: ServerOwner::Hub,
+            place: super::place(&options.codex_home, options.session.as_ref()),
+            codex_path: options.command.program.to_string_lossy().into_owned(),
+            child_pid: server.pid,
+            server_path: options.command.path.clone(),
+            hub: Some(OfHub { session, server_run: server.generation.clone(), adopted: server.adopted, before }),
+        };
+        let core = start.core(clock, signals)?;
+        if let Err(error) =
+            bypass::watch(core.bypass_watch(), options.codex_home.clone(), home.to_path_buf(), session_id)
+        {
+            core.notices.report(&format!("cannot look for what goes past the hub: {error}; on_bypass does not run"));
+        }
+        Ok((core, Callers::new(&options.settings.trusted_cgroups(), Some(server.pid))))
+    }
 }
 
 /// Serves until a signal comes, and starts the server again whenever it has ended.
-fn serve(mut hub: Hub, options: &HubOptions, session_dir: &Path) -> Result<(), HubError> {
+fn serve(mut hub: Hub, options: &HubOptions) -> Result<(), HubError> {
+    let session_dir = hub.server.session_dir().to_owned();
+    let session_dir = &*session_dir;
     let mut back_off = BACK_OFF_MIN;
     loop {
         let began = hub.core.clock.elapsed();
-        if hub.run() == Ending::Signalled {
-            hub.finish();
-            return Ok(());
+        match hub.run() {
+            Ending::Signalled => {
+                hub.finish();
+                return Ok(());
+            }
+            Ending::HandOver => match hub.hand_over() {
+                Attempt::Stays(same) => {
+                    hub = *same;
+                    continue;
+                }
+                Attempt::Signalled(same) => {
+                    same.finish();
+                    return Ok(());
+                }
+            },
+            Ending::ServerEnded => {}
         }
         if hub.core.clock.elapsed() - began >= BACK_OFF_FORGOTTEN_AFTER {
             back_off = BACK_OFF_MIN;
@@ -141,6 +218,7 @@ fn serve(mut hub: Hub, options: &HubOptions, session_dir: &Path) -> Result<(), H
             match restart(options, session_dir, &mut hub) {
                 Ok(Some(server)) => {
                     hub.next_server(server);
+                    hub.server_started();
                     break;
                 }
                 Ok(None) => {

@@ -3,29 +3,32 @@
 //!
 //! The loop that owns it carries out the effects that concern a connection or a process; [`Core::carry_out`] does the rest.
 
-use std::path::PathBuf;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::deciders::{self, CODEX, Use};
+use super::deciders::{self, CODEX, OWN, Use};
 use super::guard::{Checking, Guard};
 use super::hook_watch::{HookWatch, WatchSettings};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
 use super::program_check::ProgramChecker;
-use super::recorder::Recorder;
+use super::recorder::{Recorder, SessionState};
 use crate::config::Settings;
 use crate::context_engine::FragmentReader;
-use crate::control::Published;
+use crate::control::{Published, PublishedState};
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
     ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment, Incoming, Input,
     LiveSettings, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
 };
 use crate::journal::Batch;
+use crate::os::clocks::since_boot;
 use crate::os::signals::Signals;
 use crate::wire::{Conn, Side};
 
@@ -34,11 +37,20 @@ const OVERFLOW_RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// The engine's source of time.
 #[derive(Debug)]
-pub struct Clock(Instant);
+pub struct Clock {
+    started: Instant,
+    /// The time of the process that we have taken over from.
+    before: Duration,
+}
 
 impl Clock {
     pub fn start() -> Clock {
-        Clock(Instant::now())
+        Clock::after(Duration::ZERO)
+    }
+
+    /// Goes on after this time.
+    pub fn after(before: Duration) -> Clock {
+        Clock { started: Instant::now(), before }
     }
 
     pub fn now(&self) -> Now {
@@ -48,7 +60,36 @@ impl Clock {
 
     /// Time since the start.
     pub fn elapsed(&self) -> Duration {
-        self.0.elapsed()
+        self.before + self.started.elapsed()
+    }
+}
+
+/// What lasts of a core when another process goes on with it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CoreState<E> {
+    elapsed: Duration,
+    since_boot: Duration,
+    pub(super) engine: E,
+    pub(super) session: SessionState,
+    pub(super) published: PublishedState,
+}
+
+pub(super) type CoreStateRef<'a> = CoreState<&'a Engine>;
+
+impl<E> CoreState<E> {
+    /// A clock that has not stood still since this was written.
+    pub fn clock(&self) -> Clock {
+        Clock::after(self.elapsed + self.age())
+    }
+
+    /// The time since this was written.
+    pub fn age(&self) -> Duration {
+        since_boot().saturating_sub(self.since_boot)
+    }
+
+    /// The session's id, and the descriptor of its lock.
+    pub fn lock(&self) -> (&str, RawFd) {
+        (&self.session.id, self.session.lock)
     }
 }
 
@@ -97,6 +138,26 @@ impl Core {
         self.reach_revision = 0;
     }
 
+    /// The state for another process, once nothing is in progress; `None` if the session is not open yet.
+    pub fn state(&self) -> Option<CoreStateRef<'_>> {
+        let (engine, session, published) = (&self.engine, self.recorder.state()?, self.published.state());
+        Some(CoreState { elapsed: self.clock.elapsed(), since_boot: since_boot(), engine, session, published })
+    }
+
+    /// What keeps this process from ending now without the loss of anything, in words.
+    /// `caller` knows, and waits for it.
+    pub fn in_progress(&self, caller: ApiCallId) -> Option<&'static str> {
+        if !self.engine.is_at_rest() {
+            Some("a message waits for the ledger, a check or the context engine")
+        } else if self.callers.are_waiting_besides(caller) {
+            Some("a tool waits for the server")
+        } else if self.recorder.has_overflow() {
+            Some("entries wait for the ledger")
+        } else {
+            None
+        }
+    }
+
     /// The next deadline that has nothing to do with a connection.
     pub fn next_deadline(&self) -> Option<Duration> {
         let overflow = self.recorder.has_overflow().then(|| self.clock.elapsed() + OVERFLOW_RETRY_AFTER);
@@ -124,10 +185,10 @@ impl Core {
         self.guard.configure(&settings);
         let fragments = settings.assembly().fragments;
         if fragments != self.settings.assembly().fragments {
-            self.fragments = fragment_reader(fragments.clone(), &self.guard);
+            self.fragments = fragment_reader(fragments, &self.guard);
         }
         self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
-        let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
+        let live = live_settings(&settings);
         self.settings = settings;
         self.handle(Input::Configured(Box::new(live)), effects);
     }
@@ -150,6 +211,12 @@ impl Core {
     pub fn check_server_program(&mut self) -> Result<(), String> {
         self.share_reach();
         self.guard.check(&Use::row(CODEX), None)
+    }
+
+    /// Begins to find out whether a program may go on in our place, which it may not if a model can change it.
+    pub fn begin_check_of_own_program(&mut self, program: &Path) -> Checking {
+        self.share_reach();
+        self.guard.begin_check(&Use::command(OWN, &[program.to_string_lossy().into_owned()]), None)
     }
 
     /// As [`Core::check_server_program`], without waiting.
@@ -353,6 +420,11 @@ pub(super) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: U
         own_ids: own_ids(fresh_id),
         tokens_before,
     })
+}
+
+pub(super) fn live_settings(settings: &Settings) -> LiveSettings {
+    let fragments = settings.assembly().fragments;
+    LiveSettings { context: settings.context(), requests: settings.requests(), fragments }
 }
 
 pub(super) fn fragment_reader(fragments: Vec<Fragment>, guard: &Guard) -> FragmentReader {

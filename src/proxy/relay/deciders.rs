@@ -22,7 +22,7 @@ use crate::files::{Executable, InReach, Reach, is_missing};
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const CODEX: &str = "codex";
 pub(super) const CONTEXT_ENGINE: &str = "context_engine.command";
-const OWN: &str = "codex-shim";
+pub(super) const OWN: &str = "codex-shim";
 
 /// The whole table.
 pub(super) const ALL: &str = "what decides for you";

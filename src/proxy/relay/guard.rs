@@ -139,7 +139,7 @@ struct LookResult {
 }
 
 /// A check of one decider that was started.
-pub(super) struct Checking {
+pub struct Checking {
     guard: Guard,
     wanted: Use,
     cwd: Option<PathBuf>,
@@ -155,7 +155,7 @@ enum LookProgress {
 
 impl Checking {
     /// Waits for the answer; `None` if there is none yet. If not, `status` and an event say why.
-    pub(super) fn wait(&self, wait_max: Duration) -> Option<Result<(), String>> {
+    pub fn wait(&self, wait_max: Duration) -> Option<Result<(), String>> {
         let checked = match &self.progress {
             LookProgress::Is(checked) => checked.clone(),
             LookProgress::Running(check) => match check.wait(wait_max) {

@@ -100,6 +100,11 @@ impl ApiCallers {
         self.last_id
     }
 
+    /// Whether another one than this still waits.
+    pub fn are_waiting_besides(&self, caller: ApiCallId) -> bool {
+        self.waiting.iter().any(|(waiting, reply)| *waiting != caller && !reply.is_closed())
+    }
+
     /// Replies to a caller; returns whether it still waited.
     pub fn reply(&mut self, caller: ApiCallId, reply: ApiReply) -> bool {
         self.waiting.remove(&caller).is_some_and(|waiting| waiting.send(reply).is_ok())

@@ -35,9 +35,10 @@ mod words;
 
 pub use child::ServerCommand;
 pub use core::own_ids;
-pub use core::{Clock, Core};
+pub use core::{Clock, Core, CoreState};
 pub use deciders::{Deciders, Exposed, is_exposure};
 pub use direction::Direction;
+pub use guard::Checking;
 pub use hook_watch::HookWatch;
 pub use hooks::{HookTried, Outcome as HookOutcome, supervise_hook, try_hook};
 pub use notices::Notices;

@@ -4,18 +4,23 @@
 //! runs. The journal then begins with a gap for the lines that passed before.
 
 use std::collections::VecDeque;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use super::inbox::Outbox;
 use super::notices::Notices;
 use super::session::{OpenedSession, Opening, SessionParts};
 use crate::config::RetentionBounds;
 use crate::context_engine::ContextEngine;
-use crate::control::Published;
+use crate::control::{ControlSocket, Published};
 use crate::engine::{ContextBounds, Effect, Input, Note, Now, Order, Token};
-use crate::journal::{Batch, Bounds, Writer};
+use crate::journal::{Batch, Bounds, Writer, WriterState};
+use crate::os;
+use crate::socket::EndpointState;
 use crate::store::{Ledger, Session, StoreError};
 use crate::wire::Conn;
 
@@ -47,6 +52,22 @@ pub struct Recorder {
     overflow: VecDeque<Order>,
     /// Tokens of refused orders.
     refused: Vec<Token>,
+}
+
+/// A session as another process of it has written it down.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SessionState {
+    pub(super) id: String,
+    /// The descriptor of its lock.
+    pub(super) lock: RawFd,
+    /// The generation of the control socket.
+    pub(super) generation: String,
+    /// The run in whose name the ledger keeps deliveries.
+    pub(super) own_run: String,
+    /// `None` if nothing is recorded.
+    pub(super) writer: Option<WriterState>,
+    /// `None` if there is no control socket now.
+    pub(super) control: Option<EndpointState>,
 }
 
 #[derive(Debug)]
@@ -87,8 +108,13 @@ impl Recorder {
     /// # Errors
     ///
     /// If the journal's folder cannot be read.
-    pub(super) fn open_in(session: Session, opening: Opening, notices: &Notices) -> Result<Recorder, StoreError> {
-        let OpenedSession { writer, parts } = opening.open_in(session, notices)?;
+    pub(super) fn open_in(
+        session: Session,
+        opening: Opening,
+        before: Option<SessionState>,
+        notices: &Notices,
+    ) -> Result<Recorder, StoreError> {
+        let OpenedSession { writer, parts } = opening.open_in(session, before, notices)?;
         let state = writer.map_or(RecorderState::Off, RecorderState::Open);
         Ok(Recorder::of(opening, state, parts, notices))
     }
@@ -96,6 +122,52 @@ impl Recorder {
     fn of(opening: Opening, state: RecorderState, parts: SessionParts, notices: &Notices) -> Recorder {
         let published = Arc::clone(&notices.published);
         Recorder { opening, published, state, parts, client: None, overflow: VecDeque::new(), refused: Vec::new() }
+    }
+
+    /// The state for another process; `None` if the session is not open yet.
+    pub(super) fn state(&self) -> Option<SessionState> {
+        let SessionParts { session: Some(session), generation, own_run, .. } = &self.parts else { return None };
+        let writer = match &self.state {
+            RecorderState::Off => None,
+            RecorderState::Open(writer) => Some(writer.state()),
+            RecorderState::Closed(_) => return None,
+        };
+        let control = self.parts.control_socket.as_ref().and_then(ControlSocket::state);
+        let (id, lock) = (session.id.clone(), session.lock());
+        Some(SessionState { id, lock, generation: generation.clone(), own_run: own_run.clone(), writer, control })
+    }
+
+    /// Has the ledger write all that it was given, and close its file, which it opens again when it is needed.
+    pub fn settle_ledger(&mut self, wait_max: Duration) {
+        self.drain_overflow();
+        if let Some(ledger) = &self.parts.ledger {
+            ledger.finish(wait_max);
+        }
+    }
+
+    /// Has the program that this process becomes inherit what it needs to go on with the session.
+    pub fn share(&self) -> os::Result<()> {
+        self.parts.control_socket.as_ref().map_or(Ok(()), ControlSocket::share)?;
+        self.parts.session.map_or(Ok(()), Session::share)
+    }
+
+    /// Ends what runs beside the loop, for the program that this process becomes. The ledger is settled already.
+    pub fn leave(mut self) {
+        let began = Instant::now();
+        let ended = self.parts.context_engine.as_ref().map(ContextEngine::end);
+        if let Some(index) = &self.parts.index {
+            index.end();
+        }
+        if let Some(socket) = self.parts.control_socket.take() {
+            socket.leave();
+        }
+        if let Some(ended) = ended {
+            let _ = ended.recv_timeout(LEDGER_END_WAIT_MAX.saturating_sub(began.elapsed()));
+        }
+        // One that is amid a step does the step again.
+        if let Some(index) = &self.parts.index {
+            index.await_end(INDEX_END_WAIT_MAX.saturating_sub(began.elapsed()));
+        }
     }
 
     /// The id of the session; `None` if it could not be opened yet.
@@ -130,6 +202,7 @@ impl Recorder {
             && let server_run = server_run.unwrap_or_else(|| generation.to_string())
             && ledger.begin_run(server_run.clone())
         {
+            self.parts.own_run.clone_from(&server_run);
             self.opening.outbox.try_post(Input::SessionOpened { generation: server_run });
         }
         self.published.child_started(&generation.to_string(), child_pid);

@@ -16,6 +16,7 @@ use super::guard::Guard;
 use super::hook_watch::HookWatch;
 use super::inbox::Outbox;
 use super::notices::Notices;
+use super::recorder::SessionState;
 use super::stalled;
 use crate::api;
 use crate::capture::{Watch, Whose};
@@ -25,8 +26,8 @@ use crate::control::{self, ControlSocket, SessionInfo, SocketFault, Stores, clie
 use crate::engine::{ContextBounds, ContextEngineSettings, Input, PushedCommand};
 use crate::index::{Index, IndexNotice, IndexSettings, Marks, Notify, TranscriptFiles};
 use crate::journal::wall_clock::Jump;
-use crate::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
-use crate::socket::Callers;
+use crate::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, NoGeneration, Previous, ServerOrigin, Writer};
+use crate::socket::{Callers, EndpointState};
 use crate::store::{Ledger, Place, Session, StoreError, in_scope, open_log};
 
 /// How long the index waits for the ledger to reserve its numbers.
@@ -83,6 +84,9 @@ pub(super) struct OpenedSession {
 #[derive(Debug, Default)]
 pub(super) struct SessionParts {
     pub(super) session_id: String,
+    /// See [`SessionState`].
+    pub(super) generation: String,
+    pub(super) own_run: String,
     /// Held until the process ends.
     pub(super) session: Option<&'static Session>,
     pub(super) ledger: Option<Ledger>,
@@ -123,19 +127,38 @@ impl Opening {
             return Err(StoreError::Io { action: "find", path: "the state folder".into(), source });
         };
         let session = Session::open(home, self.wanted.as_ref(), &self.place, self.fresh_id)?;
-        self.open_in(session, notices)
+        self.open_in(session, None, notices)
     }
 
-    /// Serves a session whose lock we hold.
-    pub(super) fn open_in(&self, session: Session, notices: &Notices) -> Result<OpenedSession, StoreError> {
-        let generation = session.next_generation()?;
+    /// Serves a session whose lock we hold, maybe after another process of it.
+    pub(super) fn open_in(
+        &self,
+        session: Session,
+        before: Option<SessionState>,
+        notices: &Notices,
+    ) -> Result<OpenedSession, StoreError> {
+        let bad = |error: NoGeneration| StoreError::taken_over(&session.dir, error);
+        let (generation, own_run, writer, control) = match before {
+            None => {
+                let generation = session.next_generation()?;
+                let writer = || self.writer(&session, generation.clone());
+                let writer = (self.record == RecordKept::Yes).then(writer);
+                (generation.clone(), generation.to_string(), writer, None)
+            }
+            Some(SessionState { generation, own_run, writer, control, .. }) => {
+                let (dir, bounds, indexed) = (session.journal_dir.clone(), self.bounds, self.indexed_to.clone());
+                let go_on = |state| Writer::taken_over(dir, state, bounds, indexed);
+                let writer = writer.map(go_on).transpose().map_err(bad)?;
+                (Generation::try_from(generation).map_err(bad)?, own_run, writer, control)
+            }
+        };
         if let Err(error) = open_log(&session.dir) {
             notices.report(&format!("open {}: {error}; this run has no log", session.dir.join("shim.log").display()));
         }
         let pid = std::process::id();
         tracing::info!(session = %session.id, %generation, pid, server = ?self.place.server, "relay started");
         let of_server = self.server_run.clone().unwrap_or_else(|| generation.to_string());
-        let ledger = self.start_ledger(&session, (of_server.clone(), generation.to_string()), notices);
+        let ledger = self.start_ledger(&session, (of_server.clone(), own_run.clone()), notices);
         if let Some(ledger) = &ledger {
             self.follow_pty(ledger.clone(), &session.dir, notices);
         }
@@ -145,20 +168,25 @@ impl Opening {
         };
         let context_engine = self.start_context_engine(&session, index.clone(), notices);
         let stores = Stores { ledger: ledger.clone(), index: index.clone() };
-        let control_socket = self.start_control(&session, &generation, stores, notices);
+        let control_socket = self.start_control((&session, &generation), control, stores, notices);
         if ledger.is_some() {
             self.outbox.try_post(Input::SessionOpened { generation: of_server });
         }
-        let writer = match self.record {
-            RecordKept::Yes => Some(Box::new(self.writer(&session, generation.clone()))),
-            RecordKept::No => None,
-        };
         notices.published.child_started(&generation.to_string(), self.child_pid);
         let session_id = session.id.clone();
         let session = Some(&*Box::leak(Box::new(session)));
         Ok(OpenedSession {
-            writer,
-            parts: SessionParts { session_id, session, ledger, index, context_engine, control_socket },
+            writer: writer.map(Box::new),
+            parts: SessionParts {
+                session_id,
+                generation: generation.to_string(),
+                own_run,
+                session,
+                ledger,
+                index,
+                context_engine,
+                control_socket,
+            },
         })
     }
 
@@ -259,8 +287,8 @@ impl Opening {
 
     fn start_control(
         &self,
-        session: &Session,
-        generation: &Generation,
+        (session, generation): (&Session, &Generation),
+        before: Option<EndpointState>,
         stores: Stores,
         notices: &Notices,
     ) -> Option<ControlSocket> {
@@ -282,7 +310,7 @@ impl Opening {
         };
         let outbox = self.outbox.clone();
         let ask: control::Ask = Box::new(move |request| outbox.forward(request));
-        control::start(info, Arc::clone(&notices.published), stores, ask, report)
+        control::start(info, before, Arc::clone(&notices.published), stores, ask, report)
             .map_err(|error| notices.report(&format!("{error}; {WITHOUT}")))
             .ok()
     }

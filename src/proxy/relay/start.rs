@@ -1,6 +1,6 @@
 //! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
-use super::core::{bypass_settings, engine, fragment_reader, stall_settings};
+use super::core::{CoreState, bypass_settings, engine, fragment_reader, live_settings, stall_settings};
 use super::hook_watch::HookWatch;
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +30,7 @@ use crate::capture::Whose;
 use crate::config::{Complaint, ContextScope, Environment, Settings};
 use crate::control::Published;
 use crate::driver::Driver;
-use crate::engine::{Exit, ServerOwner};
+use crate::engine::{Engine, Exit, ServerOwner};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::os::launch;
@@ -152,6 +152,8 @@ pub struct OfHub {
     pub server_run: String,
     /// Another hub has started the server.
     pub adopted: bool,
+    /// What the program has left that has run in this process before.
+    pub before: Option<CoreState<Engine>>,
 }
 
 impl Start<'_> {
@@ -161,7 +163,10 @@ impl Start<'_> {
             self;
         let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
         let has_many_clients = hub.is_some();
-        let (session, server_run) = hub.map(|hub| (hub.session, hub.server_run)).unzip();
+        let (session, server_run, before) = match hub {
+            None => (None, None, None),
+            Some(OfHub { session, server_run, adopted: _, before }) => (Some(session), Some(server_run), before),
+        };
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
         let published = Arc::new(Published::default());
         let notices = Notices::new(Arc::clone(&published));
@@ -206,9 +211,21 @@ impl Start<'_> {
             guard: guard.clone(),
             outbox,
         };
+        let (engine_before, session_before, published_before) = match before {
+            None => (None, None, None),
+            Some(CoreState { engine, session, published, .. }) => (Some(engine), Some(session), Some(published)),
+        };
         let recorder = match session {
-            Some(session) => Recorder::open_in(session, opening, &notices)?,
+            Some(session) => Recorder::open_in(session, opening, session_before, &notices)?,
             None => Recorder::open(opening, &notices),
+        };
+        published_before.into_iter().for_each(|state| published.take_over(state));
+        let engine = match engine_before {
+            None => engine(settings, server_owner, fresh_id, 0),
+            Some(mut engine) => {
+                engine.taken_over(clock.now(), live_settings(settings));
+                engine
+            }
         };
         reload::start(settings, complaints, recorder.outbox(), guard.clone(), &notices);
         for complaint in complaints {
@@ -216,7 +233,7 @@ impl Start<'_> {
         }
         Ok(Core {
             clock,
-            engine: engine(settings, server_owner, fresh_id, 0),
+            engine,
             recorder,
             notices,
             published,

@@ -7,6 +7,7 @@ mod status;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -18,9 +19,9 @@ pub(super) use self::status::{Fault, Status, bypass_line, bypasses};
 use self::status::{StatusArguments, run_status};
 use super::screen::{self, counted};
 use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, offline, relay_tools, say, select_session};
-use crate::api::State;
+use crate::api::{self, State};
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
-use crate::control::client::{self, ANSWER_WAIT_MAX};
+use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 pub(super) use crate::hub::Down;
 use crate::hub::process::{self, Stopped};
 use crate::hub::sockets::{CODEX_SOCKET, default_socket};
@@ -62,6 +63,12 @@ Examples:
 pub(super) struct HubArguments {
     #[command(flatten)]
     flags: HubFlags,
+    /// The descriptor with the state of the hub that has run in this process before.
+    #[arg(long = &hub::TAKE_OVER[2..], hide = true)]
+    take_over: Option<RawFd>,
+    /// Read the state of a hub on stdin, and write it to stdout for the program that the hub becomes.
+    #[arg(long = &hub::KEEP_STATE[2..], hide = true)]
+    keep_state: bool,
     #[command(subcommand)]
     tool: Option<HubTool>,
 }
@@ -132,9 +139,10 @@ struct StopArguments {
 
 /// Replace a hub and keep its server
 ///
-/// For an upgrade of codex-shim, or a changed setting. No turn is lost. Terminals of codex 0.153 and later connect again by
-/// themselves; older ones exit, and `codex resume` continues. A terminal without a message yet has to be opened again. If no
-/// hub runs, one is started. Give the options of the hub again.
+/// For an upgrade of codex-shim, or a changed setting. The hub becomes this program and goes on with all connections, so that no
+/// client notices. If that cannot be, it says why and starts another hub. No turn is lost then either: terminals of codex 0.153 and
+/// later connect again by themselves; older ones exit, and `codex resume` continues. A terminal without a message yet has to be
+/// opened again. If no hub runs, one is started. Give the options of the hub again.
 ///
 /// `--server` also replaces the server. If turns are running or requests are open, it asks first; without a terminal, it then does
 /// nothing.
@@ -152,6 +160,9 @@ struct RestartArguments {
     /// Also replace the server, which interrupts running turns
     #[arg(long)]
     server: bool,
+    /// Begin anew, with the PATH and the environment of this terminal; the clients connect again
+    #[arg(long)]
+    anew: bool,
     /// Do not ask before running turns are interrupted
     #[arg(long, requires = "server")]
     yes: bool,
@@ -159,6 +170,12 @@ struct RestartArguments {
 
 /// How long a hub may take until it listens.
 const START_WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// How long a program that has taken over may take until it answers.
+const TAKE_OVER_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How long it has to go on before the restart counts as done.
+const GOES_ON_FOR: Duration = Duration::from_secs(1);
 
 /// How long a hub may take to end.
 const END_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -177,7 +194,8 @@ const PATH_VARIABLES: [&str; 3] = ["CODEX_HOME", "CODEX_SHIM_HOME", "CODEX_SHIM_
 
 pub(super) fn run(arguments: HubArguments, environment: &Environment) -> Done {
     match arguments.tool {
-        None => run_here(arguments.flags, environment),
+        None if arguments.keep_state => hub::keep_state().map(|()| 0).map_err(CliError::failed),
+        None => run_here(arguments.flags, arguments.take_over, environment),
         Some(HubTool::Start(start)) => run_start(&start.flags, environment),
         Some(HubTool::Stop(stop)) => run_stop(&stop, environment),
         Some(HubTool::Restart(restart)) => run_restart(restart, environment),
@@ -186,8 +204,10 @@ pub(super) fn run(arguments: HubArguments, environment: &Environment) -> Done {
 }
 
 /// Runs a hub in this process.
-fn run_here(flags: HubFlags, environment: &Environment) -> Done {
-    if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
+fn run_here(flags: HubFlags, state: Option<RawFd>, environment: &Environment) -> Done {
+    if state.is_none()
+        && let Some(hub) = Hub::running(flags.session.as_ref(), environment)?
+    {
         return Err(CliError::failed(format!("{} runs already", hub.name()))
             .with_remedy(format!("stop it with `{}`", hub.command("stop"))));
     }
@@ -205,6 +225,7 @@ fn run_here(flags: HubFlags, environment: &Environment) -> Done {
         codex_home_is_set: environment.get("CODEX_HOME").is_some(),
         cwd: folder_that_stays(environment),
         runtime_dir: environment.runtime_dir(),
+        state,
     };
     hub::run(options, environment, &complaints).map(|()| 0).map_err(|error| CliError::exits(FAILED, error.to_string()))
 }
@@ -293,6 +314,63 @@ impl Hub {
         let path = socket::resolve_at(&self.found.dir.join(CODEX_SOCKET)).ok()?;
         let peer = Peer::of(&connect(&path).ok()?).ok()?;
         peer.pid.filter(|_| peer.is_ours())
+    }
+
+    /// Whether it was started with these options.
+    fn runs_with(&self, flags: &HubFlags) -> bool {
+        let process = self.pid().and_then(ProcessIdentity::of);
+        let arguments = process.map(|process| process.arguments()).unwrap_or_default();
+        let mut own = arguments.into_iter().skip(2);
+        let mut given = words(flags).into_iter();
+        loop {
+            match own.next() {
+                Some(word) if word == hub::TAKE_OVER => drop(own.next()),
+                word => match (word, given.next()) {
+                    (None, None) => return true,
+                    (Some(own), Some(given)) if *given == *own => {}
+                    _ => return false,
+                },
+            }
+        }
+    }
+
+    /// Has it become this program, and waits until that has gone on for a second. Otherwise says why it has not.
+    fn hand_over(&self) -> Result<(), String> {
+        let program = std::env::current_exe().map_err(|error| format!("find our own program: {error}"))?;
+        let (pid, since) = (self.pid(), self.started_at());
+        let command = api::Command::HandOver(program);
+        if let Err(error) = client::command(&self.found.dir, &command, client::Caller::Tool) {
+            return Err(match error {
+                // The path is unknown.
+                Unanswered::Refused(refused) if refused.answer.status == 404 => {
+                    format!("the {} is of an older version, which cannot hand its clients over", self.name())
+                }
+                error => error.why(&self.found),
+            });
+        }
+        let began = Instant::now();
+        let mut answers_since = None;
+        loop {
+            let holder = self.found.holder_now();
+            let is_new = holder
+                .as_ref()
+                .is_some_and(|holder| Some(holder.pid) == pid && Some(&holder.started_at) != since.as_ref());
+            if is_new && client::check(&self.found.dir).is_ok() {
+                let answers_since = *answers_since.get_or_insert_with(Instant::now);
+                if answers_since.elapsed() >= GOES_ON_FOR {
+                    return Ok(());
+                }
+            } else if !self.found.is_still_live() {
+                return Err("the program that has taken over has ended".to_owned());
+            } else if began.elapsed() >= TAKE_OVER_WAIT_MAX {
+                return Err(format!("the program that has taken over does not answer within {TAKE_OVER_WAIT_MAX:?}"));
+            }
+            std::thread::park_timeout(LOOK_PAUSE);
+        }
+    }
+
+    fn started_at(&self) -> Option<String> {
+        self.found.holder.as_ref().map(|holder| holder.started_at.clone())
     }
 
     /// Ends the hub and waits for that. Its server runs on.
@@ -543,7 +621,7 @@ fn work_of(hub: &Hub) -> Option<Work> {
 
 /// Replaces the hub, and the server if the user says so.
 fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
-    let RestartArguments { flags, server, yes } = restart;
+    let RestartArguments { flags, server, anew, yes } = restart;
     let running = Hub::running(flags.session.as_ref(), environment)?;
     if server
         && !yes
@@ -555,7 +633,17 @@ fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
         }
     }
     if let Some(hub) = running {
-        hub.end()?;
+        match (server || anew, hub.runs_with(&flags)) {
+            (false, true) => match hub.hand_over() {
+                Ok(()) => return Ok(screen::print(&format!("{} goes on, with all clients\n", hub.name()))),
+                Err(why) => say(&format!("{why}; its clients connect again")),
+            },
+            (false, false) => say("the hub runs with other options, so its clients connect again"),
+            (true, _) => {}
+        }
+        if hub.found.is_still_live() {
+            hub.end()?;
+        }
     }
     let mut printed = 0;
     if server {

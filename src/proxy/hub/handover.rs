@@ -1,0 +1,361 @@
+//! A hub's state on its way to the program that it becomes: another codex-shim, which goes on with its connections.
+//!
+//! The hub reads nothing more once nothing is in progress ([`Hub::may_hand_over`]); what comes waits in the sockets. It writes its state
+//! to the other program, started as a child, and that says whether it can read it. If it cannot, the hub goes on. If it can, the hub
+//! becomes that program by `exec`, with all sockets open, and gets its state back from the child, so that it is on no disk and bound
+//! to no system.
+//!
+//! *What is lost.* Nothing that clients or the server have sent. Calls of tools that wait for an answer are waited for. Streams of
+//! events of the control socket end, and their tools follow from their cursors.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use signal_hook::consts::SIGCHLD;
+
+use super::links::{HubLinks, Own};
+use super::on_sockets::{Hub, Reach};
+use crate::engine::{ApiCallId, ApiReply, Engine};
+use crate::os::descriptors::{inherited, never_block, share};
+use crate::os::launch;
+use crate::os::polling::{PollFlags, poll_one};
+use crate::os::processes;
+use crate::relay::event_loop::take_messages;
+use crate::relay::{Checking, CoreState};
+use crate::websocket::{End, HandedEnd, HandedListener, Listener};
+
+/// The form of the state. A program reads this one alone: a change of any type in it that an older program cannot read, or reads as
+/// something else, makes another form.
+const FORM: u32 = 1;
+
+/// How long to wait until nothing is in progress.
+const REST_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long the ledger may take to write what it was given. The hub reads nothing meanwhile.
+const LEDGER_WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// How long the other program may take to read the state. The hub reads nothing meanwhile.
+const READ_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// How long a program that cannot read the state may take to end.
+const ERROR_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// How soon to ask again whether a model can change the program.
+const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// What the other program says once it has read the state, followed by the state.
+const READ: &[u8] = b"read\n";
+
+/// Most bytes of its error that are passed on.
+const ERROR_BYTES_MAX: u64 = 4 << 10;
+
+/// The option with the descriptor from which the state is read.
+pub const TAKE_OVER: &str = "--take-over";
+
+/// The option of the child that reads the state, keeps it, and hands it back.
+pub const KEEP_STATE: &str = "--keep-state";
+
+/// The wish to hand over.
+pub(super) struct Wanted {
+    /// The program to become.
+    program: PathBuf,
+    caller: ApiCallId,
+    until: Duration,
+    /// Whether a model can change the program; `None` if none can.
+    checking: Option<Checking>,
+}
+
+/// The end of an attempt.
+pub(super) enum Attempt {
+    /// The hub goes on. The caller knows why, or the attempt is repeated.
+    Stays(Box<Hub>),
+    /// A signal came that ends the hub.
+    Signalled(Box<Hub>),
+}
+
+/// The state of a hub: `E` is its engine, `L` has its links and `N` is what listens.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct State<E, L, N> {
+    pub(super) core: CoreState<E>,
+    pub(super) links: L,
+    /// In the order of the entrances; `None` for one that listens at no socket now.
+    pub(super) listeners: Vec<Option<N>>,
+    /// An earlier hub has started the server.
+    pub(super) is_adopted: bool,
+}
+
+type StateRef<'a> = State<&'a Engine, &'a HubLinks<End>, &'a Listener>;
+
+/// As it is read.
+pub(super) type StateRead = State<Engine, HubLinks<HandedEnd>, HandedListener>;
+
+/// What this program has inherited.
+pub(super) type StateTaken = State<Engine, HubLinks<End>, Listener>;
+
+#[derive(Serialize)]
+struct Written<'a> {
+    form: u32,
+    shim: &'static str,
+    state: StateRef<'a>,
+}
+
+#[derive(Deserialize)]
+struct Unread<'a> {
+    form: u32,
+    shim: String,
+    #[serde(borrow)]
+    state: &'a RawValue,
+}
+
+fn read_state(bytes: &[u8]) -> Result<StateRead, String> {
+    let unread: Unread<'_> = serde_json::from_slice(bytes).map_err(|error| format!("the state of a hub: {error}"))?;
+    let Unread { form, shim, state } = unread;
+    if form != FORM {
+        return Err(format!("the state of a hub of codex-shim {shim} has form {form}, and this version reads {FORM}"));
+    }
+    serde_json::from_str(state.get()).map_err(|error| format!("the state of a hub of codex-shim {shim}: {error}"))
+}
+
+/// Reads the state of a hub from stdin, says that it can, and hands it back on stdout.
+///
+/// # Errors
+///
+/// This program cannot go on with that state.
+pub fn keep_state() -> Result<(), String> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| format!("the state of a hub: {error}"))?;
+    read_state(&bytes)?;
+    let mut stdout = std::io::stdout().lock();
+    // If this fails, nobody waits for it any more.
+    let _ = stdout.write_all(READ).and_then(|()| stdout.write_all(&bytes)).and_then(|()| stdout.flush());
+    Ok(())
+}
+
+/// Takes over the state that the program before has left at this descriptor, with the descriptors that it names.
+pub(super) fn take_over(from: RawFd) -> Result<StateTaken, String> {
+    let failed = |error: std::io::Error| format!("the state of the hub before: {error}");
+    let mut file = File::from(inherited(from).ok_or("there is no descriptor with the state of the hub before")?);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    let State { core, links, listeners, is_adopted } = read_state(&bytes)?;
+    let links = links.try_map(HandedEnd::open).map_err(failed)?;
+    let open = |listener: Option<HandedListener>| listener.map(HandedListener::open).transpose();
+    let listeners = listeners.into_iter().map(open).collect::<std::io::Result<_>>().map_err(failed)?;
+    Ok(State { core, links, listeners, is_adopted })
+}
+
+impl Hub {
+    /// A caller wants this hub to become another program.
+    pub(super) fn wants_handover(&mut self, program: &Path, caller: ApiCallId) {
+        let until = self.core.clock.elapsed() + REST_WAIT_MAX;
+        if self.handover.is_some() {
+            return self.refuse_handover(caller, "it is handing over already".to_owned());
+        }
+        let checking = Some(self.core.begin_check_of_own_program(program));
+        self.handover = Some(Wanted { program: program.to_owned(), caller, until, checking });
+    }
+
+    fn refuse_handover(&mut self, caller: ApiCallId, why: String) {
+        tracing::warn!(%why, "the hub is not handed over");
+        self.core.callers.reply(caller, ApiReply::NotHandedOver(why));
+    }
+
+    /// Whether it is time to hand over. Gives the wish up if that takes too long.
+    pub(super) fn may_hand_over(&mut self) -> bool {
+        let Some(Wanted { caller, until, checking, .. }) = &mut self.handover else { return false };
+        let (caller, until) = (*caller, *until);
+        let checked = checking.as_ref().and_then(|check| check.wait(Duration::ZERO));
+        if let Some(Ok(())) = checked {
+            *checking = None;
+        }
+        let is_checked = checking.is_none();
+        let refused = match (checked, self.in_progress(caller)) {
+            (Some(Err(why)), _) => why,
+            (_, None) if is_checked => return true,
+            (_, what) if self.core.clock.elapsed() >= until => {
+                format!("{}, for {REST_WAIT_MAX:?} now", what.unwrap_or("its program is being checked"))
+            }
+            _ => return false,
+        };
+        self.handover = None;
+        self.refuse_handover(caller, refused);
+        false
+    }
+
+    /// When to look again, at the latest.
+    pub(super) fn handover_due(&self) -> Option<Duration> {
+        let Wanted { until, checking, .. } = self.handover.as_ref()?;
+        Some(if checking.is_some() { self.core.clock.elapsed() + CHECK_AGAIN_AFTER } else { *until })
+    }
+
+    /// What would be lost now, in words. It is waited for.
+    fn in_progress(&self, caller: ApiCallId) -> Option<&'static str> {
+        if self.reach != Reach::Listening {
+            Some("its server cannot be reached")
+        } else if !self.arrivals.is_empty() || matches!(self.driver.links.own, Own::Connecting(_)) {
+            Some("a client is connecting")
+        } else if self.driver.links.iter().any(|(_, link)| link.is_held()) {
+            Some("a message waits for the ledger")
+        } else {
+            self.core.in_progress(caller)
+        }
+    }
+
+    fn state(&self) -> Option<StateRef<'_>> {
+        let listeners = self.entrances.all_listeners().collect();
+        let (core, links) = (self.core.state()?, &self.driver.links);
+        Some(State { core, links, listeners, is_adopted: self.server.adopted })
+    }
+
+    /// Becomes the other program, unless something comes in between.
+    pub(super) fn hand_over(mut self) -> Attempt {
+        let Some(Wanted { program, caller, until, .. }) = self.handover.take() else {
+            return Attempt::Stays(self.into());
+        };
+        self.core.recorder.settle_ledger(LEDGER_WAIT_MAX);
+        // What the ledger has said.
+        let (now, mut effects) = (self.core.clock.now(), Vec::new());
+        take_messages(&mut self, now, &mut effects);
+        self.carry_out_all(&mut effects);
+        if self.in_progress(caller).is_some() {
+            self.handover = Some(Wanted { program, caller, until, checking: None });
+            return Attempt::Stays(self.into());
+        }
+        let began = Instant::now();
+        let written = self.state().ok_or_else(|| "its session is not open".to_owned()).and_then(|state| {
+            let written = Written { form: FORM, shim: env!("CARGO_PKG_VERSION"), state };
+            serde_json::to_vec(&written).map_err(|error| format!("its state cannot be written: {error}"))
+        });
+        let kept = match written.and_then(|state| Kept::by(&program, state)) {
+            Ok(kept) => kept,
+            Err(why) => {
+                self.refuse_handover(caller, why);
+                return Attempt::Stays(self.into());
+            }
+        };
+        if self.core.signals.take().into_iter().any(|signal| signal != SIGCHLD) {
+            return Attempt::Signalled(self.into());
+        }
+        tracing::info!(ms = began.elapsed().as_millis(), program = %program.display(), "the other program has read the state");
+        self.core.callers.reply(caller, ApiReply::Done);
+        self.become_program(&program, &kept)
+    }
+
+    /// Nothing can be refused from here on.
+    fn become_program(self, program: &Path, kept: &Kept) -> ! {
+        let Hub { core, entrances, driver, .. } = self;
+        let shared = core.recorder.share().and_then(|()| {
+            driver.links.share()?;
+            entrances.share()?;
+            share(&kept.state)
+        });
+        core.recorder.leave();
+        let error = match shared {
+            Ok(()) => launch::become_program(program, arguments(kept.state.as_raw_fd())),
+            Err(errno) => errno.into(),
+        };
+        // As if it had been killed. Whoever wanted it starts another one.
+        tracing::error!(%error, program = %program.display(), "become another program");
+        eprintln!("codex-shim: become {}: {error}", program.display());
+        drop((entrances, driver));
+        std::process::exit(1)
+    }
+}
+
+/// Our own arguments, with the descriptor of the state.
+fn arguments(state: RawFd) -> Vec<OsString> {
+    let mut own = std::env::args_os().skip(1);
+    let mut arguments = Vec::new();
+    while let Some(argument) = own.next() {
+        if argument == TAKE_OVER {
+            own.next();
+        } else {
+            arguments.push(argument);
+        }
+    }
+    arguments.extend([TAKE_OVER.into(), state.to_string().into()]);
+    arguments
+}
+
+/// The state in the hands of a child.
+struct Kept {
+    state: ChildStdout,
+}
+
+impl Kept {
+    /// Has the other program read the state and keep it.
+    fn by(program: &Path, state: Vec<u8>) -> Result<Kept, String> {
+        let failed = |error: std::io::Error| format!("start {}: {error}", program.display());
+        let mut command = Command::new(program);
+        command.arg0("codex-shim").args(["hub", KEEP_STATE]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let (mut stdin, mut stdout) = stdin.zip(stdout).expect("BUG: both were requested");
+        // Ends with the child at the latest.
+        let write = std::thread::Builder::new().name("handover".to_owned()).spawn(move || {
+            let _ = stdin.write_all(&state);
+        });
+        write.map_err(failed)?;
+        match reads_within(&mut stdout, READ_WAIT_MAX) {
+            // It ends once its output is read; whoever we become reaps it.
+            Answer::Read => Ok(Kept { state: stdout }),
+            other => Err(said_by(child, other, program)),
+        }
+    }
+}
+
+/// What has come of the other program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Read,
+    /// Its output has ended, or is something else.
+    Other,
+    TooLate,
+}
+
+/// Waits until the other program says that it has read the state.
+fn reads_within(stdout: &mut ChildStdout, wait_max: Duration) -> Answer {
+    let until = Instant::now() + wait_max;
+    for expected in READ {
+        let found = poll_one(&stdout, PollFlags::IN, Some(until.saturating_duration_since(Instant::now())));
+        if found.is_ok_and(|found| found.is_empty()) {
+            return Answer::TooLate;
+        }
+        let mut byte = [0];
+        if !stdout.read(&mut byte).is_ok_and(|read| read == 1 && byte[0] == *expected) {
+            return Answer::Other;
+        }
+    }
+    Answer::Read
+}
+
+/// Ends the child that cannot go on, and tells why.
+fn said_by(mut child: Child, answer: Answer, program: &Path) -> String {
+    let program = program.display();
+    if answer == Answer::TooLate {
+        processes::end(&mut child, Duration::ZERO);
+        return format!("{program} has not read the state of this hub within {READ_WAIT_MAX:?}");
+    }
+    // It may say why before it ends.
+    processes::end(&mut child, ERROR_WAIT_MAX);
+    let mut said = Vec::new();
+    if let Some(stderr) = &mut child.stderr {
+        // A process that it has started may have it open too.
+        let _ = never_block(&*stderr);
+        let _ = stderr.take(ERROR_BYTES_MAX).read_to_end(&mut said);
+    }
+    let said = String::from_utf8_lossy(&said);
+    match said.trim().trim_start_matches("codex-shim: ") {
+        "" => format!("{program} cannot go on with the state of this hub"),
+        said => said.to_owned(),
+    }
+}
