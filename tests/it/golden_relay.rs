@@ -303,6 +303,8 @@ fn begun(turn: &str) -> String {
 const REFUSED: &str = r#""error":{"code":-32600,"message":"no such thread","data":{"why":"closed"}}"#;
 
 fn messages(relay: &mut Relay) {
+    relay.post("handover", r#"{"program":"/usr/bin/codex-shim"}"#);
+    relay.post("handover", "{}");
     relay.post("interrupt", "{}");
     relay.post("interrupt", r#"{"thread_id":"nope"}"#);
     for body in ["", "[]", r#"{"text":1}"#, r#"{"text":"go","thread":"t"}"#] {

@@ -147,7 +147,10 @@ fn e2e_next_hub_adopts_the_server() {
     let bench = Bench::new(codex);
     bench.done(&["start"]);
     let first = bench.status();
-    bench.done(&["restart"]);
+    let told = bench.done(&["restart"]);
+    assert!(told.ends_with("goes on, with all clients\n"), "{told}");
+    assert_eq!([&bench.status()["pid"], &bench.status()["server"]["pid"]], [&first["pid"], &first["server"]["pid"]]);
+    bench.done(&["restart", "--anew"]);
     let second = bench.status();
     assert_ne!(second["pid"], first["pid"]);
     assert_eq!(second["server"]["pid"], first["server"]["pid"]);

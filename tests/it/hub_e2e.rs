@@ -457,7 +457,7 @@ fn e2e_restarted_hub_loses_no_turn() {
         assert!(told.contains("1 turn is running, 1 request is open") && told.contains("--yes"), "{refused:?}");
         assert_eq!((refused.status.code(), &bench.status()["pid"]), (Some(1), &before["pid"]));
     }
-    bench.shim(&["hub", "restart"]);
+    bench.shim(&["hub", "restart", "--anew"]);
     bench.joined_again(3);
     let after = bench.status();
     assert_ne!(after["pid"], before["pid"]);
@@ -469,6 +469,58 @@ fn e2e_restarted_hub_loses_no_turn() {
     let resolved = editor.wait_for_method("serverRequest/resolved");
     assert_eq!(resolved["params"]["requestId"], asked["id"]);
     turn_completed(&mut editor, "completed");
+    assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
+    let expect = said(&[
+        ("user", "good morning"),
+        ("assistant", "Well."),
+        COMPLETED,
+        ("user", "do it"),
+        ("assistant", "Well."),
+        COMPLETED,
+    ]);
+    assert_eq!(bench.conversation(&thread, 2), expect);
+    assert_eq!(bench.ran(), 1);
+    assert!(editor.finish().1.success());
+}
+
+/// The hub becomes another program amid a turn and with an open dialog: no client notices.
+#[test]
+fn e2e_restart_goes_unnoticed() {
+    let test = "e2e_restart_goes_unnoticed";
+    let Some(bench) = Bench::start(test, &[], vec![says(), run(), says()]) else { return };
+    let Some(first) = bench.tui("") else { return };
+    says_to(&first, "good morning");
+    first.shows("Well.");
+    let (thread, _) = bench.joined();
+    let Some(second) = bench.tui(&format!("resume {thread}")) else { return };
+    second.shows("Well.");
+    let mut editor = bench.editor();
+    editor.call("thread/resume", json!({"threadId": thread}));
+    bench.joined_again(3);
+    let before = bench.status();
+    let goes_on = || {
+        let told = bench.shim(&["hub", "restart"]);
+        assert!(told.ends_with("goes on, with all clients\n"), "{told}");
+    };
+    goes_on();
+    says_to(&second, "do it");
+    let asked = editor.wait_for_method(COMMAND);
+    [&first, &second].iter().for_each(|tui| drop(tui.shows(DIALOG)));
+    goes_on();
+    approves(&first);
+    [&first, &second].iter().for_each(|tui| drop(tui.shows_no(DIALOG)));
+    let resolved = editor.wait_for_method("serverRequest/resolved");
+    assert_eq!(resolved["params"]["requestId"], asked["id"]);
+    turn_completed(&mut editor, "completed");
+    goes_on();
+    let after = bench.status();
+    for same in ["pid", "server", "sockets"] {
+        assert_eq!(after[same], before[same], "{same}");
+    }
+    let numbers = |status: &Value| -> Vec<Value> {
+        status["connections"].as_array().expect("a list").iter().map(|connection| connection["conn"].clone()).collect()
+    };
+    assert_eq!(numbers(&after), numbers(&before));
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
     let expect = said(&[
         ("user", "good morning"),

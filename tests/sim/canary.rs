@@ -37,6 +37,16 @@ pub enum Canary {
     KeepsAnswers,
     /// Reports that an answer was taken back of which the server has got a part.
     RecallsBegun,
+    /// The requests that are open do not go on in the program that the hub becomes; the next four likewise.
+    LosesRequestsOver,
+    /// Commands that are on their way to a model.
+    LosesLeasesOver,
+    /// Calls to the server.
+    LosesCallsOver,
+    /// What waits for the server.
+    LosesQueuesOver,
+    /// The end of the journal.
+    RecordsOverAgain,
     /// Changes an answer of the client.
     AltersAnswers,
     /// Loses a stored answer from the ledger.
@@ -312,7 +322,7 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 37] = [
+    pub const OF_HUBS: [(Canary, &'static str); 42] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
@@ -350,5 +360,10 @@ impl Canary {
         (Canary::LetsWait, "6: too much waits"),
         (Canary::ForgetsCloseFrames, "1: the server never got the close frame"),
         (Canary::NamesServer, "10: the hub connects"),
+        (Canary::LosesRequestsOver, "3: opened twice"),
+        (Canary::LosesLeasesOver, "7: the model is told twice"),
+        (Canary::LosesCallsOver, "1: the server never got"),
+        (Canary::LosesQueuesOver, "1: client"),
+        (Canary::RecordsOverAgain, "2: "),
     ];
 }

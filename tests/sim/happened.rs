@@ -61,6 +61,8 @@ pub enum Event {
     ServerCuts,
     /// A hub is killed.
     HubKill,
+    /// The hub has become another program.
+    Handover,
     /// A hub is killed in the middle of an append.
     TornAppend,
     /// A hub is killed between a commit and the passing of what waited for it.
@@ -119,7 +121,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 57] = [
+    const ALL: [Event; 58] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -152,6 +154,7 @@ impl Event {
         Event::SlowClient,
         Event::ServerCuts,
         Event::HubKill,
+        Event::Handover,
         Event::TornAppend,
         Event::KillAfterCommit,
         Event::Adoption,

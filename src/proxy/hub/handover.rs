@@ -23,6 +23,7 @@ use signal_hook::consts::SIGCHLD;
 
 use super::links::{HubLinks, Own};
 use super::on_sockets::{Hub, Reach};
+use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, Engine};
 use crate::os::descriptors::{inherited, never_block, share};
 use crate::os::launch;
@@ -128,11 +129,13 @@ fn read_state(bytes: &[u8]) -> Result<StateRead, String> {
 ///
 /// # Errors
 ///
-/// This program cannot go on with that state.
-pub fn keep_state() -> Result<(), String> {
+/// This program cannot go on with that state, or not with these settings.
+pub fn keep_state(settings: &Settings) -> Result<(), String> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| format!("the state of a hub: {error}"))?;
-    read_state(&bytes)?;
+    if read_state(&bytes)?.core.is_recorded() != settings.record.value {
+        return Err("the setting `record` has changed, so that another record begins".to_owned());
+    }
     let mut stdout = std::io::stdout().lock();
     // If this fails, nobody waits for it any more.
     let _ = stdout.write_all(READ).and_then(|()| stdout.write_all(&bytes)).and_then(|()| stdout.flush());
@@ -259,7 +262,10 @@ impl Hub {
         });
         core.recorder.leave();
         let error = match shared {
-            Ok(()) => launch::become_program(program, arguments(kept.state.as_raw_fd())),
+            Ok(()) => launch::become_program(
+                program,
+                arguments([TAKE_OVER.into(), kept.state.as_raw_fd().to_string().into()]),
+            ),
             Err(errno) => errno.into(),
         };
         // As if it had been killed. Whoever wanted it starts another one.
@@ -270,8 +276,8 @@ impl Hub {
     }
 }
 
-/// Our own arguments, with the descriptor of the state.
-fn arguments(state: RawFd) -> Vec<OsString> {
+/// Our own arguments, and these.
+fn arguments(more: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut own = std::env::args_os().skip(1);
     let mut arguments = Vec::new();
     while let Some(argument) = own.next() {
@@ -281,7 +287,7 @@ fn arguments(state: RawFd) -> Vec<OsString> {
             arguments.push(argument);
         }
     }
-    arguments.extend([TAKE_OVER.into(), state.to_string().into()]);
+    arguments.extend(more);
     arguments
 }
 
@@ -295,7 +301,7 @@ impl Kept {
     fn by(program: &Path, state: Vec<u8>) -> Result<Kept, String> {
         let failed = |error: std::io::Error| format!("start {}: {error}", program.display());
         let mut command = Command::new(program);
-        command.arg0("codex-shim").args(["hub", KEEP_STATE]);
+        command.arg0("codex-shim").args(arguments([KEEP_STATE.into()]));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());

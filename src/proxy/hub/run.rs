@@ -133,7 +133,7 @@ impl HubStart<'_> {
         let entrances = Entrances::taken_over(self.options, self.home, &session.dir, listeners);
         let restart = self.restart(&session.id);
         let stood_still = before.age();
-        let (core, callers) = self.core(session, &server, (before.clock(), signals), Some(before))?;
+        let (core, callers) = self.core(session, &server, (before.clock(), signals), Some(before.into()))?;
         tracing::info!(ms = stood_still.as_millis(), "took over from the program before");
         Ok(Hub::with_links(core, server, entrances, callers, (restart, links)).reaps(inherited_children))
     }
@@ -149,7 +149,7 @@ impl HubStart<'_> {
         session: Session,
         server: &ServerProcess,
         (clock, signals): (Clock, Signals),
-        before: Option<CoreState<Engine>>,
+        before: Option<Box<CoreState<Engine>>>,
     ) -> Result<(Core, Callers), HubError> {
         let HubStart { options, environment, complaints, home } = self;
         let session_id = session.id.clone();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::deciders::{self, CODEX, OWN, Use};
+use super::deciders::{self, CODEX, Use};
 use super::guard::{Checking, Guard};
 use super::hook_watch::{HookWatch, WatchSettings};
 use super::hooks::Hooks;
@@ -85,6 +85,10 @@ impl<E> CoreState<E> {
     /// The time since this was written.
     pub fn age(&self) -> Duration {
         since_boot().saturating_sub(self.since_boot)
+    }
+
+    pub fn is_recorded(&self) -> bool {
+        self.session.writer.is_some()
     }
 
     /// The session's id, and the descriptor of its lock.
@@ -216,7 +220,7 @@ impl Core {
     /// Begins to find out whether a program may go on in our place, which it may not if a model can change it.
     pub fn begin_check_of_own_program(&mut self, program: &Path) -> Checking {
         self.share_reach();
-        self.guard.begin_check(&Use::command(OWN, &[program.to_string_lossy().into_owned()]), None)
+        self.guard.begin_check(&Use::own(program), None)
     }
 
     /// As [`Core::check_server_program`], without waiting.

@@ -22,7 +22,7 @@ use crate::files::{Executable, InReach, Reach, is_missing};
 pub(super) const CONFIG: &str = "config.toml";
 pub(super) const CODEX: &str = "codex";
 pub(super) const CONTEXT_ENGINE: &str = "context_engine.command";
-pub(super) const OWN: &str = "codex-shim";
+const OWN: &str = "codex-shim";
 
 /// The whole table.
 pub(super) const ALL: &str = "what decides for you";
@@ -45,6 +45,11 @@ pub(super) struct Use {
 impl Use {
     pub(super) fn row(name: &str) -> Use {
         Use { name: name.to_owned(), subject: None }
+    }
+
+    /// A program that goes on in our place.
+    pub(super) fn own(program: &Path) -> Use {
+        Use { name: OWN.to_owned(), subject: Some(Subject::File(program.to_owned())) }
     }
 
     pub(super) fn command(name: &str, words: &[String]) -> Use {
@@ -244,7 +249,10 @@ impl Deciders<'_> {
             return Err(Exposed::unnamed(wanted.name.clone()));
         };
         let mut row = table.swap_remove(at);
-        if let Some(subject) = &wanted.subject {
+        if let (OWN, Some(Subject::File(path))) = (&*wanted.name, &wanted.subject) {
+            // The caller names it, and no setting.
+            row.part = PathPart::Program { path: path.clone(), environment: self.ours };
+        } else if let Some(subject) = &wanted.subject {
             let part = match subject {
                 Subject::Command(words) => PathPart::Command(words.clone()),
                 Subject::File(path) => PathPart::File(path.clone()),

@@ -15,7 +15,7 @@ use super::core::{Clock, Core};
 use super::direction::Direction;
 use super::guard::{Environments, Guard};
 use super::hooks::Hooks;
-use super::inbox::{self, ApiCallers};
+use super::inbox::{self, ApiCallers, Outbox};
 use super::notices::Notices;
 use super::on_pipes::Relay;
 use super::pair::Pair;
@@ -153,78 +153,39 @@ pub struct OfHub {
     /// Another hub has started the server.
     pub adopted: bool,
     /// What the program has left that has run in this process before.
-    pub before: Option<CoreState<Engine>>,
+    pub before: Option<Box<CoreState<Engine>>>,
 }
 
 impl Start<'_> {
     /// Opens the session.
     pub fn core(self, clock: Clock, signals: Signals) -> Result<Core, RelayError> {
-        let Start { settings, environment, complaints, server_owner, place, codex_path, child_pid, server_path, hub } =
-            self;
-        let adopted = hub.as_ref().is_some_and(|hub| hub.adopted);
-        let has_many_clients = hub.is_some();
-        let (session, server_run, before) = match hub {
-            None => (None, None, None),
-            Some(OfHub { session, server_run, adopted: _, before }) => (Some(session), Some(server_run), before),
-        };
+        let Start { settings, environment, complaints, server_owner, .. } = self;
+        let has_many_clients = self.hub.is_some();
         let (outbox, inbox) = inbox::inbox(signals.waker().map_err(set_up("a way to be woken"))?);
         let published = Arc::new(Published::default());
         let notices = Notices::new(Arc::clone(&published));
         let fresh_id = Uuid::now_v7();
-        let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
         published.stalls_after(settings.stalled_after.value);
         let environments = Environments {
-            server: ServerEnvironment::of(environment, server_path),
+            server: ServerEnvironment::of(environment, self.server_path.clone()),
             ours: ServerEnvironment::of(environment, None),
         };
-        let codex = codex_path.clone().into();
+        let codex = self.codex_path.clone().into();
         let guard = Guard::new(settings.clone(), environments, codex, Arc::clone(&published), outbox.clone());
         let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone(), guard.clone());
         let stalls = HookWatch::new("on_stalled", stall_settings(settings), hooks.runner());
         let bypasses = HookWatch::new("on_bypass", bypass_settings(settings), hooks.runner());
-        let opening = Opening {
-            home: settings.home.value.clone(),
-            wanted: settings.session.value.clone(),
-            record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
-            bounds: settings.journal_bounds(),
-            retention: settings.retention(),
-            transcript_files: if settings.transcript_files.value {
-                TranscriptFiles::Kept
-            } else {
-                TranscriptFiles::None
-            },
-            indexed_to: IndexedTo::default(),
-            place,
-            fresh_id,
-            codex_path,
-            child_pid,
-            runtime_dir: environment.runtime_dir(),
-            context_bounds: settings.context().bounds,
-            trusted_cgroups: settings.trusted_cgroups(),
-            watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
-            scope: Some(settings.context_scope.value)
-                .filter(|scope| server_owner == ServerOwner::Hub && *scope != ContextScope::Session),
-            context_engine: settings.assembly().context_engine,
-            server_run,
-            adopted,
-            stalls: stalls.clone(),
-            guard: guard.clone(),
-            outbox,
-        };
-        let (engine_before, session_before, published_before) = match before {
-            None => (None, None, None),
-            Some(CoreState { engine, session, published, .. }) => (Some(engine), Some(session), Some(published)),
-        };
-        let recorder = match session {
-            Some(session) => Recorder::open_in(session, opening, session_before, &notices)?,
-            None => Recorder::open(opening, &notices),
-        };
-        published_before.into_iter().for_each(|state| published.take_over(state));
-        let engine = match engine_before {
-            None => engine(settings, server_owner, fresh_id, 0),
-            Some(mut engine) => {
+        let opening = self.opening(fresh_id, (stalls.clone(), guard.clone(), outbox));
+        let anew = || engine(settings, server_owner, fresh_id, 0);
+        let (recorder, engine) = match self.hub {
+            None => (Recorder::open(opening, &notices), anew()),
+            Some(OfHub { session, before: None, .. }) => (Recorder::open_in(session, opening, None, &notices)?, anew()),
+            Some(OfHub { session, before: Some(before), .. }) => {
+                let CoreState { mut engine, session: session_before, published: published_before, .. } = *before;
+                let recorder = Recorder::open_in(session, opening, Some(session_before), &notices)?;
+                published.take_over(published_before);
                 engine.taken_over(clock.now(), live_settings(settings));
-                engine
+                (recorder, engine)
             }
         };
         reload::start(settings, complaints, recorder.outbox(), guard.clone(), &notices);
@@ -251,6 +212,41 @@ impl Start<'_> {
             stalls,
             bypasses,
         })
+    }
+
+    /// What the session is opened with.
+    fn opening(&self, fresh_id: Uuid, (stalls, guard, outbox): (HookWatch, Guard, Outbox)) -> Opening {
+        let (settings, environment, hub) = (self.settings, self.environment, self.hub.as_ref());
+        let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };
+        Opening {
+            home: settings.home.value.clone(),
+            wanted: settings.session.value.clone(),
+            record: if settings.record.value { RecordKept::Yes } else { RecordKept::No },
+            bounds: settings.journal_bounds(),
+            retention: settings.retention(),
+            transcript_files: if settings.transcript_files.value {
+                TranscriptFiles::Kept
+            } else {
+                TranscriptFiles::None
+            },
+            indexed_to: IndexedTo::default(),
+            place: self.place.clone(),
+            fresh_id,
+            codex_path: self.codex_path.clone(),
+            child_pid: self.child_pid,
+            runtime_dir: environment.runtime_dir(),
+            context_bounds: settings.context().bounds,
+            trusted_cgroups: settings.trusted_cgroups(),
+            watched: settings.agent_pty.value.clone().map(|path| (path, whose)),
+            scope: Some(settings.context_scope.value)
+                .filter(|scope| self.server_owner == ServerOwner::Hub && *scope != ContextScope::Session),
+            context_engine: settings.assembly().context_engine,
+            server_run: hub.map(|hub| hub.server_run.clone()),
+            adopted: hub.is_some_and(|hub| hub.adopted),
+            stalls,
+            guard,
+            outbox,
+        }
     }
 }
 

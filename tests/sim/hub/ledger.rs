@@ -78,10 +78,15 @@ impl Ledger {
         for row in self.rows.values_mut().filter(|row| row.is_open() && row.generation != generation) {
             (row.status, row.source) = (RequestStatus::Orphaned, Some(RequestSource::Policy));
         }
-        let of_run = self.rows.iter().filter(|(_, row)| row.generation == generation && !row.is_open());
-        self.ended_before = of_run.map(|(name, _)| name.clone()).collect();
+        self.ended_before = self.ended_in(&generation);
         self.generation = generation;
         self.ended_before.clone()
+    }
+
+    /// The names of the requests of a run that have ended.
+    pub fn ended_in(&self, generation: &str) -> Vec<String> {
+        let of_run = self.rows.iter().filter(|(_, row)| row.generation == generation && !row.is_open());
+        of_run.map(|(name, _)| name.clone()).collect()
     }
 
     /// Requests of this run of the server that are open, or whose answers it has not confirmed; the newest first.

@@ -9,6 +9,7 @@
 //! - several clients and API callers answer the same request, also ones that were not asked, late or twice;
 //! - the hub is killed between any two effects, and in the middle of an append: the journal ends at any byte that was not
 //!   passed on, and the ledger at its last commit. The server goes on, and the next hub adopts it;
+//! - the hub becomes another program, with all connections, whenever nothing is in progress;
 //! - the hub opens the ledger late, when clients are already connected;
 //! - the server dies, with or without a hub, or closes one connection, also the hub's own, at once or after it has read nothing more
 //!   on it for a while;
@@ -40,6 +41,7 @@ mod canaries;
 mod checks;
 mod client;
 mod ends;
+mod handover;
 mod ledger;
 mod referee;
 mod ruled;

@@ -94,6 +94,10 @@ impl Hub {
 }
 
 impl Hub {
+    pub fn has_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
     /// Another server has been started: nothing of the last one is waited for.
     pub fn forget(&mut self) {
         self.checks.clear();

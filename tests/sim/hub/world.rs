@@ -8,8 +8,8 @@ use codex_shim::testing::config::ContextScope;
 use codex_shim::testing::driver::{Driver, HubLinks, Link, Own};
 use codex_shim::testing::engine::{
     ApiCallId, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings,
-    GivenAnswer, Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner,
-    Token, WaitingCommand,
+    GivenAnswer, Input, LiveSettings, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType,
+    ServerOwner, Token, WaitingCommand,
 };
 use codex_shim::testing::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
 use codex_shim::testing::store::threads_in_scope;
@@ -41,6 +41,8 @@ const CLOSING_MAX: Duration = Duration::from_secs(5);
 
 /// Jobs of the ledger that are done before anything else happens.
 const JOBS_AT_ONCE: usize = 4;
+
+pub const BOUNDS: Bounds = Bounds { journal_bytes_max: 1 << 40, journal_age_max: Duration::from_secs(1 << 30) };
 
 /// How much moves in a step.
 const MOVES: usize = 20;
@@ -208,18 +210,29 @@ impl HubWorld {
         let expires = self.house.dice.once_in(3) | self.house.canary.needs(Need::Expiry);
         let has_rules = self.house.dice.once_in(3) | self.house.canary.needs(Need::Rules);
         self.habits = Habits { expires, has_rules, gathers: self.gathers, adopts };
-        let settings = rules::settings();
-        let expiry = if expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
-        let rules = if has_rules { settings.requests().rules } else { Vec::new() };
+        let LiveSettings { context, requests, .. } = self.live_settings();
+        let assembly = if self.gathers { rules::settings().assembly() } else { AssemblySettings::default() };
         Engine::new(EngineSettings {
             exit_grace: Duration::from_secs(10),
-            context: ContextSettings::default(),
-            assembly: if self.gathers { settings.assembly() } else { AssemblySettings::default() },
-            requests: RequestSettings { hold: false, expiry, notify_after: None, rules },
+            context,
+            assembly,
+            requests,
             server_owner: ServerOwner::Hub,
             own_ids: format!("codex-shim:{generation}:"),
             tokens_before,
         })
+    }
+
+    /// The settings of the hub that runs.
+    pub fn live_settings(&self) -> LiveSettings {
+        let settings = rules::settings();
+        let expiry = if self.habits.expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
+        let rules = if self.habits.has_rules { settings.requests().rules } else { Vec::new() };
+        LiveSettings {
+            context: ContextSettings::default(),
+            requests: RequestSettings { hold: false, expiry, notify_after: None, rules },
+            fragments: if self.gathers { settings.assembly().fragments } else { Vec::new() },
+        }
     }
 
     fn writer(&self, generation: &Generation, adopted: bool) -> Writer {
@@ -236,14 +249,18 @@ impl HubWorld {
             shim: "0".to_owned(),
             previous: Previous::of_end(&self.house.journal()),
         };
-        let bounds = Bounds { journal_bytes_max: 1 << 40, journal_age_max: Duration::from_secs(1 << 30) };
-        Writer::new(self.house.journal(), generation.clone(), header, bounds, IndexedTo::default())
+        Writer::new(self.house.journal(), generation.clone(), header, BOUNDS, IndexedTo::default())
     }
 
     /// The ledger is open: returns what the engine has to know.
     pub fn load(&mut self, generation: String) -> Vec<Input> {
         let requests = self.ledger.load(generation);
         self.referee.loaded(&self.ledger.open());
+        self.contents(requests)
+    }
+
+    /// The contents of the ledger, with the names of the requests that have ended.
+    pub fn contents(&self, requests: Vec<String>) -> Vec<Input> {
         self.house.say(|| format!("the ledger is open: {requests:?} have ended"));
         let mut open_requests = self.ledger.open();
         if self.house.canary == Canary::ForgetsStoredAnswers {
@@ -265,6 +282,7 @@ impl HubWorld {
         match self.house.dice.roll(50) {
             0 | 1 => self.connects(),
             2 if self.house.dice.once_in(3) => self.leaves(),
+            2 => self.hands_over(),
             2..=9 => self.client_speaks(),
             10..=18 => self.server_works(),
             19..=36 => (0..MOVES).for_each(|_| self.something_moves()),

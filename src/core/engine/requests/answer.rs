@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::OMITTED;
 use super::kind::{RequestKind, RequestType};
-use crate::engine::model::Verdict;
+use crate::engine::model::{ApiCallId, RequestSource, Verdict};
 use crate::protocol::{Word, named, of_name};
 use crate::secrets::Carrier;
 
@@ -78,6 +78,16 @@ pub(super) fn decided(answer: &str) -> Option<String> {
 /// Whether an answer to a request of this kind and method ends the turn.
 pub(super) fn is_cancel(kind: RequestKind, method: &str, answer: &str) -> bool {
     decided(answer).and_then(|word| kind.word_of(method, &word)) == Some(Word::Cancel)
+}
+
+/// The API caller of an answer.
+#[derive(Debug)]
+pub(in crate::engine) struct Caller {
+    pub(in crate::engine) api_call: ApiCallId,
+    pub(in crate::engine) source: RequestSource,
+    pub(in crate::engine) by: String,
+    /// Our lines can reach the server.
+    pub(in crate::engine) server_listens: bool,
 }
 
 /// An answer as received; exactly one member is set.

@@ -12,14 +12,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::open::{Replaced, SERVER_EXITED, Why, later_entry, withdrawn};
+use super::open::{SERVER_EXITED, Why, later_entry, withdrawn};
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::model::{Effect, GivenRow, LedgerEntry, Now, RequestEnd, RequestSource, RequestStatus, Verdict};
 use crate::protocol::ItemPlace;
-use crate::wire::{Members, Message, RpcId, elements, text};
+use crate::wire::{Conn, Members, Message, RpcId, elements, text};
 
 /// Identifies the method and the parameters of a request.
 pub(super) type RequestDigest = [u8; 32];
+
+/// A request that gave way to another one of the same id.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Replaced {
+    pub(super) digest: RequestDigest,
+    /// The connections on which the server sent it.
+    pub(super) conns: Vec<Conn>,
+}
 
 /// The digest of a request with these parameters, as written.
 #[must_use]

@@ -16,6 +16,7 @@
 
 pub(super) mod answer;
 mod before;
+mod in_progress;
 mod items;
 mod kind;
 mod open;
@@ -35,18 +36,19 @@ use serde_json::value::RawValue;
 use super::attached_client::Clients;
 use super::lines::{Seen, form, kept_answer};
 use super::model::{
-    ApiCallId, ApiReply, Decision, Effect, GivenRow, Injection, LedgerEntry, LinkEffect, Note, Now, Order, OwnLine,
-    Passage, RequestEnd, RequestRow, RequestSource, RequestStatus, ServerOwner, Token, Unready, Verdict,
+    ApiReply, Decision, Effect, GivenRow, Injection, LedgerEntry, LinkEffect, Note, Now, Order, OwnLine, Passage,
+    RequestEnd, RequestRow, RequestSource, RequestStatus, ServerOwner, Token, Unready, Verdict,
 };
 use super::rules::Rule;
 use super::workspaces::Workspaces;
 use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
+pub(super) use answer::Caller;
 pub use answer::Persist;
 pub use answer::{GivenAnswer, decisions, valid};
 pub use answer::{UNANSWERED, answers_nothing};
-use before::Again;
+use before::{Again, Replaced};
 pub use before::{AnswerBefore, OpenBefore, request_digest};
 use items::About;
 pub(super) use items::{Items, with_item};
@@ -178,14 +180,6 @@ impl Requests {
     /// The session is open; requests are stored from now on.
     pub(super) fn session_opened(&mut self, generation: String) {
         self.generation = Some(generation);
-    }
-
-    /// Whether nothing waits for the ledger or for a check.
-    pub(super) fn are_at_rest(&self) -> bool {
-        let is_checked = |request: &Request| request.rule.as_ref().is_some_and(|rule| rule.waits_for_check());
-        let waits = |request: &Request| matches!(request.state, RequestState::Deciding(_)) || is_checked(request);
-        let holds_nothing = self.commits.is_empty() && self.holds.is_empty() && self.explanations.is_empty();
-        holds_nothing && self.unread.is_empty() && !self.open.values().any(waits)
     }
 
     pub(super) fn last_token(&self) -> Token {
@@ -573,7 +567,7 @@ impl Requests {
         id: &RpcId,
         message: &Message<'_>,
         effects: &mut Vec<Effect>,
-    ) -> (VecDeque<String>, VecDeque<open::Replaced>) {
+    ) -> (VecDeque<String>, VecDeque<Replaced>) {
         let of_ended = self.ended.forget(id);
         match self.open.remove(id) {
             Some(before) if before.is_pending() => (VecDeque::new(), self.replaced(now, id, before, effects)),
@@ -586,7 +580,7 @@ impl Requests {
     }
 
     /// The requests under the id of this one, of which copies may still come.
-    fn copied(&self, request: &Request) -> VecDeque<open::Replaced> {
+    fn copied(&self, request: &Request) -> VecDeque<Replaced> {
         if self.owner.has_many_clients() { request.asked() } else { VecDeque::new() }
     }
 
@@ -664,16 +658,6 @@ pub(super) fn answered(message: &Message<'_>) -> String {
 /// The result of a request of this kind with these parameters, as stored in the ledger.
 pub fn kept_result(kind: RequestKind, params: &str, result: &str) -> String {
     answer::kept(&answer::verdict(kind, params), result)
-}
-
-/// The API caller of an answer.
-#[derive(Debug)]
-pub(super) struct Caller {
-    pub(super) api_call: ApiCallId,
-    pub(super) source: RequestSource,
-    pub(super) by: String,
-    /// Our lines can reach the server.
-    pub(super) server_listens: bool,
 }
 
 fn read(raw: &RawValue) -> Value {

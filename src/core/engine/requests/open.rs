@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::answer::CheckedAnswer;
-use super::before::{OpenBefore, RequestDigest, request_digest};
+use super::before::{OpenBefore, Replaced, RequestDigest, request_digest};
 use super::items::is_same_item;
 use super::kind::{RequestKind, summary};
 use super::ruled::{AppliedRule, Ruled};
@@ -92,14 +92,6 @@ pub(super) struct AnsweredOver {
     pub(super) over: Option<Conn>,
     /// The newest connection at that time.
     newest: Conn,
-}
-
-/// A request that gave way to another one of the same id.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Replaced {
-    pub(super) digest: RequestDigest,
-    /// The connections on which the server sent it.
-    pub(super) conns: Vec<Conn>,
 }
 
 /// An answer of policy on its way to the server.

@@ -194,8 +194,7 @@ const PATH_VARIABLES: [&str; 3] = ["CODEX_HOME", "CODEX_SHIM_HOME", "CODEX_SHIM_
 
 pub(super) fn run(arguments: HubArguments, environment: &Environment) -> Done {
     match arguments.tool {
-        None if arguments.keep_state => hub::keep_state().map(|()| 0).map_err(CliError::failed),
-        None => run_here(arguments.flags, arguments.take_over, environment),
+        None => run_here(arguments, environment),
         Some(HubTool::Start(start)) => run_start(&start.flags, environment),
         Some(HubTool::Stop(stop)) => run_stop(&stop, environment),
         Some(HubTool::Restart(restart)) => run_restart(restart, environment),
@@ -204,8 +203,10 @@ pub(super) fn run(arguments: HubArguments, environment: &Environment) -> Done {
 }
 
 /// Runs a hub in this process.
-fn run_here(flags: HubFlags, state: Option<RawFd>, environment: &Environment) -> Done {
+fn run_here(arguments: HubArguments, environment: &Environment) -> Done {
+    let HubArguments { flags, take_over: state, keep_state, .. } = arguments;
     if state.is_none()
+        && !keep_state
         && let Some(hub) = Hub::running(flags.session.as_ref(), environment)?
     {
         return Err(CliError::failed(format!("{} runs already", hub.name()))
@@ -215,6 +216,9 @@ fn run_here(flags: HubFlags, state: Option<RawFd>, environment: &Environment) ->
         Settings::load(Flags { codex: flags.codex.map(Some), ..Flags::default() }, environment);
     let command = relay_tools::codex_command(vec!["app-server".into()], &settings, environment)
         .map_err(|error| CliError::failed(error.to_string()))?;
+    if keep_state {
+        return hub::keep_state(&settings).map(|()| 0).map_err(CliError::failed);
+    }
     let default_socket = if flags.no_default_socket { DefaultSocket::LeftAlone } else { DefaultSocket::Claimed };
     let options = HubOptions {
         command,
