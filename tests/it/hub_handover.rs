@@ -1,12 +1,14 @@
 //! A hub that becomes another program goes on with all connections: no client and no server notices, and nothing is missing in what
 //! they get, in the journal or in the ledger.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Output;
 
 use serde_json::{Value, json};
 
+use crate::golden::Golden;
 use crate::support::both_ends::http;
 use crate::support::eventually;
 use crate::support::hub::{Hub, answers_at, ask, is_asked, recorded, resume};
@@ -159,6 +161,80 @@ fn hub_goes_on_if_the_other_program_cannot() {
     }
     handed_over(&hub);
     client.call("marker", json!({}));
+}
+
+/// Maps whose keys are ids or numbers.
+const MAPS: [&str; 9] =
+    ["links", "others", "by_key", "threads", "texts", "names", "dispatches", "by_policy", "unstarted"];
+
+/// The paths of a state, with `*` for ids and list indexes.
+fn paths(at: &str, value: &Value, paths: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) if !members.is_empty() => {
+            let is_map = MAPS.iter().any(|map| at.rsplit('.').next() == Some(map)) && !members.contains_key("links");
+            for (name, member) in members {
+                self::paths(&format!("{at}.{}", if is_map { "*" } else { name }), member, paths);
+            }
+        }
+        Value::Array(elements) if !elements.is_empty() => {
+            elements.iter().for_each(|element| self::paths(&format!("{at}.*"), element, paths));
+        }
+        _ => drop(paths.insert(at.to_owned())),
+    }
+}
+
+/// What the state of a hub is made of. If this changes so that a program of before cannot read it, or one of now that of before, it is of
+/// another form: raise `FORM`.
+#[test]
+fn state_has_its_form() {
+    let hub = Hub::new();
+    let mut server = hub.server();
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    hub.own_connection(&mut server);
+    ask(&mut server);
+    client.wait_for("the request", is_asked);
+    hub.row("pending");
+    assert_eq!(http(&hub.session(), "POST /sessions/self/context", br#"{"cmd":"make","exit_code":2}"#).0, 200);
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let (program, state) = (folder.path().join("keeps"), folder.path().join("state"));
+    let script = format!("#!/bin/sh\ncat >'{}'; exit 1\n", state.display());
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let body = json!({ "program": program }).to_string();
+    assert_eq!(http(&hub.session(), "POST /sessions/self/handover", body.as_bytes()).0, 409);
+    let written = fs::read_to_string(&state).unwrap();
+    let mut found = BTreeSet::new();
+    paths("", &serde_json::from_str(&written).unwrap(), &mut found);
+    let text: String = found.into_iter().map(|path| format!("{}\n", path.trim_start_matches('.'))).collect();
+    let mut golden = Golden::new("handover", None);
+    golden.entry("the state of a hub");
+    golden.add(&text);
+    golden.check();
+}
+
+/// The record of the server is gone, which only the program that has taken over notices.
+#[test]
+fn program_that_ends_after_it_has_taken_over_is_replaced() {
+    let mut hub = Hub::new();
+    let mut server = hub.server();
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    hub.own_connection(&mut server);
+    let record = hub.session().join("server.json");
+    let kept = fs::read(&record).unwrap();
+    fs::remove_file(&record).unwrap();
+    let output = hub.command(&["hub", "restart", "--session", "h"]).output().unwrap();
+    assert!(
+        said(&output).contains("the program that has taken over has ended; its clients connect again"),
+        "{output:?}"
+    );
+    assert!(client.receive().is_none());
+    assert!(hub.said().contains("the server of the hub before is not known"), "{}", hub.said());
+    assert!(!hub.process.take().expect("one was started").wait().unwrap().success());
+    fs::write(&record, kept).unwrap();
+    hub.start();
+    resume(&mut hub.client("later"));
 }
 
 /// Whoever asks for other options gets a new hub.

@@ -169,6 +169,19 @@ impl Ledger {
         self.0.try_send(Job::BeginRun(generation)).is_ok()
     }
 
+    /// Waits until all queued entries are committed, and returns whether they are within `wait_max`.
+    #[must_use]
+    pub fn settles_within(&self, wait_max: Duration) -> bool {
+        let (done, settled) = sync_channel(1);
+        let question = Question::replying(
+            |_, _| Ok(()),
+            move |result| {
+                let _ = done.try_send(result.is_ok());
+            },
+        );
+        self.queue(Job::Question(question)).is_ok() && settled.recv_timeout(wait_max).unwrap_or(false)
+    }
+
     /// Waits until all queued entries are committed, at most `wait_max`. The next start commits the rest.
     pub fn finish(&self, wait_max: Duration) {
         let (done, finished) = sync_channel(1);

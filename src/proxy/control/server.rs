@@ -108,7 +108,7 @@ impl ControlSocket {
     /// their callers learn that the server has ended.
     pub fn close(self) {
         self.endpoint.remove();
-        self.write_last();
+        self.write_last(LAST_RESPONSES_WAIT_MAX);
     }
 
     /// The state for another process; `None` if nothing listens now.
@@ -121,22 +121,25 @@ impl ControlSocket {
         self.endpoint.share()
     }
 
-    /// As [`ControlSocket::close`], but the socket stays for another process.
+    /// As [`ControlSocket::close`], but the socket stays for the program that this process becomes, which waits less.
     pub fn leave(self) {
         self.endpoint.leave();
-        self.write_last();
+        self.write_last(LAST_RESPONSES_OF_PROGRAM_WAIT_MAX);
     }
 
-    fn write_last(self) {
+    fn write_last(self, wait_max: Duration) {
         let (written, all_written) = sync_channel(1);
         if self.ending.send(written).is_ok() {
-            let _ = all_written.recv_timeout(LAST_RESPONSES_WAIT_MAX);
+            let _ = all_written.recv_timeout(wait_max);
         }
     }
 }
 
 /// How long the last responses may delay the end of the process.
 const LAST_RESPONSES_WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// The same for the end of a program whose process goes on: its clients wait.
+const LAST_RESPONSES_OF_PROGRAM_WAIT_MAX: Duration = Duration::from_millis(30);
 
 /// Waits for the end of the relay, and then until no response is in preparation.
 async fn end(ending: oneshot::Receiver<SyncSender<()>>, places: &Places) {

@@ -9,9 +9,8 @@
 //! events of the control socket end, and their tools follow from their cursors.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -25,7 +24,7 @@ use super::links::{HubLinks, Own};
 use super::on_sockets::{Hub, Reach};
 use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, Engine};
-use crate::os::descriptors::{inherited, never_block, share};
+use crate::os::descriptors::{append, inherited, never_block, retry_on_intr, share};
 use crate::os::launch;
 use crate::os::polling::{PollFlags, poll_one};
 use crate::os::processes;
@@ -48,6 +47,9 @@ const READ_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How long a program that cannot read the state may take to end.
 const ERROR_WAIT_MAX: Duration = Duration::from_millis(200);
+
+/// Bytes of one read of the state.
+const READ_BYTES: usize = 1 << 20;
 
 /// How soon to ask again whether a model can change the program.
 const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(10);
@@ -145,14 +147,28 @@ pub fn keep_state(settings: &Settings) -> Result<(), String> {
 /// Takes over the state that the program before has left at this descriptor, with the descriptors that it names.
 pub(super) fn take_over(from: RawFd) -> Result<StateTaken, String> {
     let failed = |error: std::io::Error| format!("the state of the hub before: {error}");
-    let mut file = File::from(inherited(from).ok_or("there is no descriptor with the state of the hub before")?);
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
+    let from = inherited(from).ok_or("there is no descriptor with the state of the hub before")?;
+    let bytes = read_within(&from, READ_WAIT_MAX).map_err(failed)?;
     let State { core, links, listeners, is_adopted } = read_state(&bytes)?;
     let links = links.try_map(HandedEnd::open).map_err(failed)?;
     let open = |listener: Option<HandedListener>| listener.map(HandedListener::open).transpose();
     let listeners = listeners.into_iter().map(open).collect::<std::io::Result<_>>().map_err(failed)?;
     Ok(State { core, links, listeners, is_adopted })
+}
+
+/// Reads to the end.
+fn read_within(from: &OwnedFd, wait_max: Duration) -> std::io::Result<Vec<u8>> {
+    let until = Instant::now() + wait_max;
+    let mut bytes = Vec::new();
+    loop {
+        if poll_one(from, PollFlags::IN, Some(until.saturating_duration_since(Instant::now())))?.is_empty() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        bytes.reserve(READ_BYTES);
+        if retry_on_intr(|| append(from, &mut bytes))? == 0 {
+            return Ok(bytes);
+        }
+    }
 }
 
 impl Hub {
@@ -223,7 +239,10 @@ impl Hub {
         let Some(Wanted { program, caller, until, .. }) = self.handover.take() else {
             return Attempt::Stays(self.into());
         };
-        self.core.recorder.settle_ledger(LEDGER_WAIT_MAX);
+        if !self.core.recorder.settle_ledger(LEDGER_WAIT_MAX) {
+            self.refuse_handover(caller, format!("its ledger has not written everything within {LEDGER_WAIT_MAX:?}"));
+            return Attempt::Stays(self.into());
+        }
         // What the ledger has said.
         let (now, mut effects) = (self.core.clock.now(), Vec::new());
         take_messages(&mut self, now, &mut effects);
@@ -270,7 +289,7 @@ impl Hub {
         };
         // As if it had been killed. Whoever wanted it starts another one.
         tracing::error!(%error, program = %program.display(), "become another program");
-        eprintln!("codex-shim: become {}: {error}", program.display());
+        let _ = writeln!(std::io::stderr(), "codex-shim: become {}: {error}", program.display());
         drop((entrances, driver));
         std::process::exit(1)
     }
@@ -310,7 +329,10 @@ impl Kept {
         let write = std::thread::Builder::new().name("handover".to_owned()).spawn(move || {
             let _ = stdin.write_all(&state);
         });
-        write.map_err(failed)?;
+        if let Err(error) = write {
+            processes::end(&mut child, Duration::ZERO);
+            return Err(failed(error));
+        }
         match reads_within(&mut stdout, READ_WAIT_MAX) {
             // It ends once its output is read; whoever we become reaps it.
             Answer::Read => Ok(Kept { state: stdout }),

@@ -5,7 +5,7 @@
 //! answering knows that the hub is complete.
 
 use super::options::{DefaultSocket, HubOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::on_sockets::{Ending, Hub, Reach};
 use super::process::{self, ServerError, ServerProcess, StartOptions};
 use super::sockets::{Claim, ClaimError};
 use crate::config::{Complaint, Environment};
+use crate::driver::Host as _;
 use crate::engine::{Engine, ServerOwner};
 use crate::os::launch;
 use crate::os::limits;
@@ -87,7 +88,8 @@ pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complai
     let hub = match before {
         Some(Ok(before)) => Some(start.goes_on(before, signals)?),
         Some(Err(why)) => {
-            eprintln!("codex-shim: {why}; the clients of the hub before connect again");
+            // Nobody may read this any more.
+            let _ = writeln!(io::stderr(), "codex-shim: {why}; the clients of the hub before connect again");
             start.begins(signals)?
         }
         None => start.begins(signals)?,
@@ -133,7 +135,8 @@ impl HubStart<'_> {
         let entrances = Entrances::taken_over(self.options, self.home, &session.dir, listeners);
         let restart = self.restart(&session.id);
         let stood_still = before.age();
-        let (core, callers) = self.core(session, &server, (before.clock(), signals), Some(before.into()))?;
+        let (mut core, callers) = self.core(session, &server, (before.clock(), signals), Some(before.into()))?;
+        core.clients_changed(links.clients());
         tracing::info!(ms = stood_still.as_millis(), "took over from the program before");
         Ok(Hub::with_links(core, server, entrances, callers, (restart, links)).reaps(inherited_children))
     }

@@ -351,6 +351,23 @@ mod tests {
 
         /// The same with another PATH of the server.
         fn exposed_with_path(&self, path: Option<&str>, config: &str, codex: &str, places: &[&str]) -> Vec<String> {
+            self.with(path, config, codex, places, |deciders, reach| {
+                deciders.exposed(reach, |_| {}).into_iter().map(|exposed| exposed.name).collect()
+            })
+        }
+
+        fn check(&self, wanted: &Use, places: &[&str]) -> Result<(), Exposed> {
+            self.with(None, "", "bin/codex", places, |deciders, reach| deciders.check(wanted, reach, &self.cwd))
+        }
+
+        fn with<T>(
+            &self,
+            path: Option<&str>,
+            config: &str,
+            codex: &str,
+            places: &[&str],
+            look: impl FnOnce(&Deciders<'_>, &Reach) -> T,
+        ) -> T {
             let at = self.root.display().to_string();
             let file = self.root.join("home/config.toml");
             if !config.is_empty() {
@@ -380,7 +397,23 @@ mod tests {
                 cwd: &self.cwd,
             };
             let reach = Reach::new(places.iter().map(|place| self.root.join(place)), Whose::Models);
-            deciders.exposed(&reach, |_| {}).into_iter().map(|exposed| exposed.name).collect()
+            look(&deciders, &reach)
+        }
+    }
+
+    /// Neither the settings nor our own program count: the user who calls it trusts them already.
+    #[test]
+    fn program_that_takes_over_is_out_of_reach() {
+        for (program, places, expect) in [
+            ("own/codex-shim", &["ws"][..], None),
+            ("own/codex-shim", &["home", "bin"], None),
+            ("ws/hook", &["ws"], Some(OWN)),
+            ("ws/missing", &["ws"], Some(OWN)),
+            ("own/codex-shim", &["own"], Some(OWN)),
+        ] {
+            let lab = Lab::new();
+            let checked = lab.check(&Use::own(&lab.root.join(program)), places);
+            assert_eq!(checked.err().as_ref().map(|exposed| &*exposed.name), expect, "{program} {places:?}");
         }
     }
 

@@ -33,6 +33,9 @@ const LEDGER_END_WAIT_MAX: Duration = Duration::from_millis(100);
 /// How long it then waits for the index, which may be amid a step.
 const INDEX_END_WAIT_MAX: Duration = Duration::from_millis(50);
 
+/// How long a process whose program is replaced waits for its context engine.
+const ENGINE_END_WAIT_MAX: Duration = Duration::from_millis(30);
+
 /// Limit of orders that wait for room at the ledger. Each request in progress needs only a few.
 const OVERFLOW_MAX: usize = 100_000;
 
@@ -60,7 +63,7 @@ pub(super) struct SessionState {
     pub(super) id: String,
     /// The descriptor of its lock.
     pub(super) lock: RawFd,
-    /// The generation of the control socket.
+    /// The generation of the journal.
     pub(super) generation: String,
     /// The run in whose name the ledger keeps deliveries.
     pub(super) own_run: String,
@@ -137,12 +140,10 @@ impl Recorder {
         Some(SessionState { id, lock, generation: generation.clone(), own_run: own_run.clone(), writer, control })
     }
 
-    /// Has the ledger write all that it was given, and close its file, which it opens again when it is needed.
-    pub fn settle_ledger(&mut self, wait_max: Duration) {
+    /// Has the ledger write all that it was given. Returns whether it has.
+    pub fn settle_ledger(&mut self, wait_max: Duration) -> bool {
         self.drain_overflow();
-        if let Some(ledger) = &self.parts.ledger {
-            ledger.finish(wait_max);
-        }
+        !self.has_overflow() && self.parts.ledger.as_ref().is_none_or(|ledger| ledger.settles_within(wait_max))
     }
 
     /// Has the program that this process becomes inherit what it needs to go on with the session.
@@ -151,22 +152,17 @@ impl Recorder {
         self.parts.session.map_or(Ok(()), Session::share)
     }
 
-    /// Ends what runs beside the loop, for the program that this process becomes. The ledger is settled already.
-    pub fn leave(mut self) {
-        let began = Instant::now();
+    /// Ends what runs beside the loop, for the program that this process becomes. Its clients wait, so nothing else does: the ledger is
+    /// settled already, and an index that is amid a step does the step again.
+    pub fn leave(self) {
         let ended = self.parts.context_engine.as_ref().map(ContextEngine::end);
         if let Some(index) = &self.parts.index {
             index.end();
         }
-        if let Some(socket) = self.parts.control_socket.take() {
-            socket.leave();
-        }
+        self.parts.control_socket.into_iter().for_each(ControlSocket::leave);
+        // Then it has heard of its end.
         if let Some(ended) = ended {
-            let _ = ended.recv_timeout(LEDGER_END_WAIT_MAX.saturating_sub(began.elapsed()));
-        }
-        // One that is amid a step does the step again.
-        if let Some(index) = &self.parts.index {
-            index.await_end(INDEX_END_WAIT_MAX.saturating_sub(began.elapsed()));
+            let _ = ended.recv_timeout(ENGINE_END_WAIT_MAX);
         }
     }
 
@@ -205,7 +201,8 @@ impl Recorder {
             self.parts.own_run.clone_from(&server_run);
             self.opening.outbox.try_post(Input::SessionOpened { generation: server_run });
         }
-        self.published.child_started(&generation.to_string(), child_pid);
+        self.parts.generation = generation.to_string();
+        self.published.child_started(&self.parts.generation, child_pid);
         Ok(())
     }
 
