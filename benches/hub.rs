@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -30,37 +30,40 @@ pub fn hub(table: &mut Table) {
         path
     };
     let hub = Hub::start(scripted);
-    let sockets = [hub.session().join("server.sock"), hub.session().join("codex.sock")];
-    let mut p50s = [const { Vec::new() }; 2];
-    let mut deltas = [const { Vec::new() }; 2];
+    let (sockets, _least) = hub.sockets();
+    let mut p50s = [const { Vec::new() }; 3];
+    let mut deltas = [const { Vec::new() }; 3];
     for _ in 0..support::rounds() {
         for (index, socket) in sockets.iter().enumerate() {
             p50s[index].push(percentile(&mut calls(socket, "x/cheap", CALLS), 50));
             deltas[index].push(receive_deltas(socket));
         }
     }
-    let [direct, through] = p50s.map(|times| median(&times));
+    let [direct, through, least] = p50s.map(|times| median(&times));
     // This server answers in a tenth of the time of the real one; the call of the real one below has the target.
     let micros = |time: Duration| time.as_secs_f64() * 1e6;
-    let times = format!("{:.1} µs; {:.1} µs", micros(direct), micros(through));
-    table.figure("hub: round trip of a call that costs nothing, p50; direct and through the hub", times);
-    let [direct, through] = deltas.map(|times| median(&times));
-    table.pair("hub: 100,000 deltas to one client, time", direct, through, 1.43);
+    let times = format!("{:.1} µs; {:.1} µs; {:.1} µs", micros(direct), micros(through), micros(least));
+    table.figure(
+        "hub: round trip of a call that costs nothing, p50; direct, through the hub, through the least one",
+        times,
+    );
+    let [direct, through, least] = deltas.map(|times| median(&times));
+    table.pair_beside_least("hub: 100,000 deltas to one client, time", [direct, through], Some(least), 1.05);
     drop(hub);
     let Some(codex) = support::codex() else {
         println!("codex: not installed (make codex), its measurement behind a hub is left out");
         return;
     };
     let hub = Hub::start(|_| codex);
-    let sockets = [hub.session().join("server.sock"), hub.session().join("codex.sock")];
-    let mut p50s = [const { Vec::new() }; 2];
-    for _ in 0..3 {
+    let (sockets, _least) = hub.sockets();
+    let mut p50s = [const { Vec::new() }; 3];
+    for _ in 0..support::rounds().max(3) {
         for (index, socket) in sockets.iter().enumerate() {
             p50s[index].push(percentile(&mut calls(socket, "thread/loaded/list", 600), 50));
         }
     }
-    let [direct, through] = p50s.map(|times| median(&times));
-    table.pair("hub: thread/loaded/list of the real codex, p50", direct, through, 1.5);
+    let [direct, through, least] = p50s.map(|times| median(&times));
+    table.pair_beside_least("hub: thread/loaded/list of the real codex, p50", [direct, through], Some(least), 1.15);
 }
 
 /// A hub and its server, which end with it.
@@ -86,8 +89,30 @@ impl Hub {
         command
     }
 
+    /// The socket of the server, of the hub, and of the least hub, which ends with what is returned.
+    fn sockets(&self) -> ([PathBuf; 3], LeastHub) {
+        let [server, hub] = ["server.sock", "codex.sock"].map(|name| self.session().join(name));
+        let least = self.dir.path().join("least.sock");
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("least-hub").args([&least, &server]).current_dir(self.dir.path());
+        let process = LeastHub(command.spawn().unwrap());
+        while UnixStream::connect(&least).is_err() {
+            std::thread::yield_now();
+        }
+        ([server, hub, least], process)
+    }
+
     fn session(&self) -> PathBuf {
         self.dir.path().join("home/sessions/bench")
+    }
+}
+
+struct LeastHub(Child);
+
+impl Drop for LeastHub {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -44,6 +44,7 @@ fn main() {
     match args.split_first() {
         Some((role, rest)) if role == "server" && rest[0] == "websocket" => return hub::serve(&rest[1]),
         Some((role, rest)) if role == "server" => return support::serve(rest),
+        Some((role, rest)) if role == "least-hub" => return support::least::hub(&rest[0], &rest[1]),
         Some((role, rest)) if role == "least" => return support::least::relay(rest),
         Some((role, rest)) if role == "index-lines" => return index::index_lines(rest),
         Some(_) | None => {}

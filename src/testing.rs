@@ -33,10 +33,10 @@ pub mod engine {
     pub use crate::engine::{
         AnswerBefore, ApiCallId, ApiReply, ApiRequest, AssemblySettings, ChildEffect, ClientName, ContextBounds,
         ContextChange, ContextSettings, Decision, Effect, Engine, EngineSettings, Exit, GivenAnswer, Incoming, Input,
-        LedgerEntry, LinkEffect, LiveSettings, MARKER_END, MARKER_START, Note, Now, OpenBefore, Order, OwnLine,
-        PROJECTION_START, Passage, Peer, Preview, Provenance, PushedCommand, Remembered, RequestKind, RequestSettings,
-        RequestSource, RequestStatus, RequestType, Rule, ServerOwner, Token, Transport, WaitingCommand,
-        acceptable_words, decisions, one_line, request_digest, valid,
+        LedgerEntry, LinkEffect, MARKER_END, MARKER_START, Note, Now, OpenBefore, Order, OwnLine, PROJECTION_START,
+        Passage, Peer, Preview, Provenance, PushedCommand, Remembered, RequestKind, RequestSettings, RequestSource,
+        RequestStatus, RequestType, Rule, ServerOwner, Token, Transport, WaitingCommand, acceptable_words, decisions,
+        one_line, request_digest, valid,
     };
 
     pub mod terminal {

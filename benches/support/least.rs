@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -36,6 +37,40 @@ pub fn relay(program: &[String]) {
         }
     }
     child.wait().unwrap();
+}
+
+/// Listens at one socket, and passes the clients on to the server at another one, each on a thread: what no hub that records can do
+/// without. It appends to one file for all what it has read before it forwards it, and knows neither frames nor messages.
+pub fn hub(socket: &str, server: &str) {
+    let journal = File::create("least-hub.jsonl").unwrap();
+    for client in UnixListener::bind(socket).unwrap().incoming() {
+        let (client, server) = (client.unwrap(), UnixStream::connect(server).unwrap());
+        let journal = journal.try_clone().unwrap();
+        std::thread::spawn(move || pass_both_ways(&client, &server, &journal));
+    }
+}
+
+fn pass_both_ways(client: &UnixStream, server: &UnixStream, mut journal: &File) {
+    let mut records = vec![0; HEAD.len() + (64 << 10)];
+    records[..HEAD.len()].copy_from_slice(HEAD);
+    loop {
+        let mut ready = [client, server].map(|end| PollFd::new(end, PollFlags::IN));
+        poll(&mut ready, None).unwrap();
+        let ready = ready.map(|ready| !ready.revents().is_empty());
+        for (is_ready, mut from, mut to) in [(ready[0], client, server), (ready[1], server, client)] {
+            if !is_ready {
+                continue;
+            }
+            let read = from.read(&mut records[HEAD.len()..]).unwrap_or(0);
+            let end = HEAD.len() + read;
+            if read == 0
+                || journal.write_all(&records[..end]).is_err()
+                || to.write_all(&records[HEAD.len()..end]).is_err()
+            {
+                return;
+            }
+        }
+    }
 }
 
 /// The way from one side to the other.

@@ -504,7 +504,19 @@ impl Table {
 
     /// Two times, of which the second is to be at most `ratio_max` of the first.
     pub fn pair(&mut self, name: &str, first: Duration, second: Duration, ratio_max: f64) {
+        self.pair_beside_least(name, [first, second], None, ratio_max);
+    }
+
+    /// The same with the time of the least program that could do it.
+    pub fn pair_beside_least(
+        &mut self,
+        name: &str,
+        [first, second]: [Duration; 2],
+        least: Option<Duration>,
+        ratio_max: f64,
+    ) {
         let ratio = second.as_secs_f64() / first.as_secs_f64();
+        let least = least.map_or_else(none, micros);
         let (first, second) = (micros(first), micros(second));
         let target = format!("<= {ratio_max} x first");
         self.0.push([
@@ -512,7 +524,7 @@ impl Table {
             first,
             none(),
             none(),
-            none(),
+            least,
             second,
             two_places(ratio),
             target,

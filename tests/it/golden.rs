@@ -21,7 +21,6 @@ use crate::support::shim::Home;
 /// The files, and nothing else is in the folder.
 pub const FILES: &[&str] = &[
     "fleet",
-    "handover",
     "hub",
     "live-tools",
     "old-home",

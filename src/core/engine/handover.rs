@@ -3,7 +3,7 @@
 //! All of it is written, by serde, but for the settings, which the other program reads itself, and for what is in progress between
 //! this program and another one: the ledger, a check, a caller of the control socket. Such work is waited for.
 
-use super::{Engine, Input, LiveSettings, Now};
+use super::{Engine, EngineSettings, Input, LiveSettings, Now};
 
 impl Engine {
     /// Whether nothing is in progress that would end with this process.
@@ -15,8 +15,12 @@ impl Engine {
     }
 
     /// Goes on with the state of another program, and with the settings of this one.
-    pub fn taken_over(&mut self, now: Now, settings: LiveSettings) {
+    pub fn taken_over(&mut self, now: Now, settings: EngineSettings) {
+        let EngineSettings { exit_grace, context, requests, assembly, .. } = settings;
+        self.exit_grace = exit_grace;
+        self.assembly.taken_over(assembly.context_engine.as_ref());
+        let live = LiveSettings { context, requests, fragments: assembly.fragments };
         // Nothing is held, so nothing follows from it.
-        self.handle(now, Input::Configured(Box::new(settings)), &mut Vec::new());
+        self.handle(now, Input::Configured(Box::new(live)), &mut Vec::new());
     }
 }

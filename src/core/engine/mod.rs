@@ -11,6 +11,7 @@
 //! here.
 
 mod api_calls;
+mod as_json;
 mod assembly;
 mod attached_client;
 mod config_warning;
@@ -19,7 +20,6 @@ mod context;
 mod denials;
 mod environment;
 mod handover;
-mod kept;
 mod lines;
 mod model;
 mod open_calls;

@@ -17,9 +17,9 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::as_json::compiled_in::CompiledIn;
 use super::assembly::ThreadCall;
 use super::context::{Lease, TurnSent};
-use super::kept::compiled_in::CompiledIn;
 use super::model::{GivenVariables, OverruledRow, Verdict};
 use super::purpose::Purpose;
 use super::verdict::Awaited;
@@ -94,7 +94,7 @@ pub(super) struct OpenCall {
     pub(super) lease: Option<Lease>,
     /// It reads a thread with its turns, and the server has not yet told its client that this is deprecated: the parameter that the
     /// notice names.
-    #[serde(with = "crate::engine::kept::compiled_in")]
+    #[serde(with = "crate::engine::as_json::compiled_in")]
     reads_whole: Option<CompiledIn>,
     /// Facts about the thread to read from the response.
     pub(super) asked: Option<ThreadCall>,

@@ -57,7 +57,7 @@ pub(super) struct Workspaces {
     /// There are more places than are remembered.
     has_more: bool,
     /// Why a model may have written elsewhere too.
-    #[serde(with = "crate::engine::kept::compiled_in")]
+    #[serde(with = "crate::engine::as_json::compiled_in")]
     unclear: Option<Why>,
     /// Of any thread since the server was started.
     has_variables_in_any: bool,
@@ -67,7 +67,7 @@ pub(super) struct Workspaces {
 
 /// Folders to which the sandboxes of all known threads let models write. A thread without a sandbox adds nothing: its model needs no file of
 /// ours to run what it likes.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelsReach {
     /// The folders of the threads, also of those that may only read, and the writable roots.
     pub places: BTreeSet<String>,

@@ -117,13 +117,23 @@ pub fn block(fd: impl AsFd) -> Result<()> {
 }
 
 /// No program that is started later inherits it.
-pub fn close_at_exec(fd: impl AsFd) -> Result<()> {
+pub(super) fn close_at_exec(fd: impl AsFd) -> Result<()> {
     rustix::io::fcntl_setfd(fd, FdFlags::CLOEXEC)
 }
 
 /// Every program that is started later inherits it.
 pub fn share(fd: impl AsFd) -> Result<()> {
     rustix::io::fcntl_setfd(fd, FdFlags::empty())
+}
+
+/// Makes sure that no program that we start inherits a descriptor that came by its number, until [`inherited`] takes it.
+#[expect(unsafe_code, reason = "a descriptor that is inherited comes as a number")]
+pub fn claim(number: RawFd) -> Result<()> {
+    if number < FIRST_OTHER {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: it is borrowed for one call, which fails if it is not open.
+    close_at_exec(unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// The descriptor that our parent has opened for us and named by its number. No program that we start inherits it. `None` if it is

@@ -73,7 +73,7 @@ mod linux {
         memory(pid, "environ")
     }
 
-    /// Oldest first.
+    /// Oldest first, also those that have ended and were not reaped.
     pub(in crate::os) fn children(pid: u32) -> Option<Vec<u32>> {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         Some(children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
@@ -213,10 +213,9 @@ mod apple {
         let pid = i32::try_from(pid).ok()?;
         // SAFETY: the call writes at most `bytes`, the size of the buffer.
         let mut children = listed(0, |buffer, bytes| unsafe { libc::proc_listchildpids(pid, buffer, bytes) })?;
-        // The newest come first, so of more than `MORE_PROCESSES` the first ones are missing.
+        // The newest come first, so of more than `MORE_PROCESSES` the first ones are missing. One that has ended tells no start.
         let started = |pid: &u32| info(*pid).map(|info| (info.pbi_start_tvsec, info.pbi_start_tvusec, *pid));
-        children.retain(|pid| info(*pid).is_some());
-        children.sort_by_key(started);
+        children.sort_by_key(|pid| started(pid).map_or((1, None), |started| (0, Some(started))));
         Some(children)
     }
 

@@ -138,11 +138,7 @@ pub fn become_program(program: &Path, arguments: impl IntoIterator<Item = OsStri
     let mut command = Command::new(program);
     command.arg0("codex-shim").args(arguments);
     hand_down(&mut command, &[]);
-    let error = command.exec();
-    // As the runtime does at its start.
-    signals::ignore(libc::SIGPIPE);
-    ignore_file_size_signal();
-    error
+    command.exec()
 }
 
 /// Resets the signal that we ignore for ourselves to its default in `command`, which is not started with [`hand_down`].

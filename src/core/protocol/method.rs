@@ -361,7 +361,7 @@ impl Serialize for Method {
 impl<'de> Deserialize<'de> for Method {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Method::of(&name).ok_or_else(|| D::Error::custom(format!("`{name}` is no method that this program knows")))
+        Method::of(&name).ok_or_else(|| D::Error::custom(format!("`{name}` is not a method that this program knows")))
     }
 }
 

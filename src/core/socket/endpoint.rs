@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bound, Occupant, SocketError, SocketFiles, bind_at, resolve_at};
 use crate::os;
-use crate::os::descriptors::{inherited, share};
+use crate::os::descriptors::{claim, inherited, share};
 
 /// How often to look after the files of a socket that is listened on.
 pub const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -129,6 +129,17 @@ pub struct EndpointState {
     listener: RawFd,
     files: SocketFiles,
     short_name: String,
+}
+
+impl EndpointState {
+    /// Claims the descriptor, so that no other program inherits it.
+    ///
+    /// # Errors
+    ///
+    /// There is no such descriptor.
+    pub fn claim(&self) -> os::Result<()> {
+        claim(self.listener)
+    }
 }
 
 /// A lasting socket whose listener is elsewhere. Dropping it removes its files; open connections stay open.

@@ -106,7 +106,7 @@ struct Framing {
 }
 
 /// An end as another process has written it down, with the number of its descriptor.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct HandedEnd(RawFd, Framing);
 
 impl HandedEnd {

@@ -28,7 +28,7 @@ pub struct Listener {
 }
 
 /// A listener as another process has written it down.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct HandedListener {
     listener: RawFd,
     path: PathBuf,

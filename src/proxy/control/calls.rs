@@ -121,11 +121,20 @@ pub(super) async fn start(ThisSession(app): ThisSession) -> Responded {
     done(&app, ApiRequest::Start).await
 }
 
+/// The error of a second wish to hand a hub over.
+pub const HANDS_OVER: &str = "hands_over";
+
 /// Has a hub become another program.
 pub(super) async fn hand_over(ThisSession(app): ThisSession, body: Bytes) -> Responded {
     let program = PathBuf::from(read::<HandoverBody>(&body)?.program);
+    if !program.is_absolute() {
+        return Err(Refusal::bad("invalid_body", "`program` is not an absolute path"));
+    }
     match app.ask(ApiRequest::HandOver { program }, TURN_WAIT_MAX).await {
         Some(ApiReply::Done) => ok(&json!({ "ok": true })),
+        Some(ApiReply::HandsOver) => {
+            Err(Refusal::new(StatusCode::CONFLICT, HANDS_OVER, "the hub is about to become another program already"))
+        }
         Some(ApiReply::NotHandedOver(why)) => {
             Err(Refusal::new(StatusCode::CONFLICT, "not_handed_over", format!("the hub goes on as it is: {why}")))
         }
@@ -203,6 +212,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             | ApiReply::Admitted { .. }
             | ApiReply::Kept
             | ApiReply::NotKept
+            | ApiReply::HandsOver
             | ApiReply::NotHandedOver(_)
             | ApiReply::NotOpen
             | ApiReply::Invalid(_)

@@ -28,6 +28,7 @@ mod server;
 mod stream;
 
 pub use arrival::sort_by_arrival;
+pub use calls::HANDS_OVER;
 pub use client::{Listener, Listening, Received};
 pub use context::new_commands;
 pub use context::not_waiting;

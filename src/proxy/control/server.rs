@@ -116,15 +116,13 @@ impl ControlSocket {
         self.endpoint.state()
     }
 
-    /// Has the program that this process becomes inherit the socket.
-    pub fn share(&self) -> os::Result<()> {
-        self.endpoint.share()
-    }
-
     /// As [`ControlSocket::close`], but the socket stays for the program that this process becomes, which waits less.
-    pub fn leave(self) {
-        self.endpoint.leave();
+    pub fn leave(self) -> os::Result<()> {
+        let endpoint = self.endpoint.clone();
         self.write_last(LAST_RESPONSES_OF_PROGRAM_WAIT_MAX);
+        endpoint.share()?;
+        endpoint.leave();
+        Ok(())
     }
 
     fn write_last(self, wait_max: Duration) {

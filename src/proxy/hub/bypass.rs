@@ -187,7 +187,8 @@ pub(super) fn watch(watch: HookWatch, codex_home: PathBuf, shim_home: PathBuf, s
     let since = processes::started_unix_s(std::process::id());
     let thread = std::thread::Builder::new().name("bypass".to_owned()).stack_size(STACK_BYTES);
     thread.spawn(move || {
-        let mut told = Told::default();
+        let before = watch.told().into_iter().filter_map(|(pid, started)| Some((pid.parse().ok()?, started)));
+        let mut told = Told(before.collect());
         loop {
             let settings = watch.next_settings(LOOK_EVERY);
             let found = found(&codex_home, &shim_home, since);
@@ -195,6 +196,7 @@ pub(super) fn watch(watch: HookWatch, codex_home: PathBuf, shim_home: PathBuf, s
                 let input = serde_json::to_string(bypass).unwrap_or_default();
                 watch.run_here(&settings, &session_id, &input)
             });
+            watch.keep_told(told.0.iter().map(|(pid, started)| (pid.to_string(), started.clone())).collect());
         }
     })?;
     Ok(())

@@ -5,8 +5,9 @@
 //! becomes that program by `exec`, with all sockets open, and gets its state back from the child, so that it is on no disk and bound
 //! to no system.
 //!
-//! *What is lost.* Nothing that clients or the server have sent. Calls of tools that wait for an answer are waited for. Streams of
-//! events of the control socket end, and their tools follow from their cursors.
+//! *What is lost.* Nothing that clients or the server have sent. Calls of tools that wait for an answer are waited for; one that comes
+//! just then gets none, and may have been carried out. Streams of events of the control socket end, and their tools follow from their
+//! cursors.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
@@ -17,6 +18,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use signal_hook::consts::SIGCHLD;
 
@@ -28,8 +30,9 @@ use crate::os::descriptors::{append, inherited, never_block, retry_on_intr, shar
 use crate::os::launch;
 use crate::os::polling::{PollFlags, poll_one};
 use crate::os::processes;
+use crate::os::signals::Signals;
 use crate::relay::event_loop::take_messages;
-use crate::relay::{Checking, CoreState};
+use crate::relay::{Checking, Core, CoreState};
 use crate::websocket::{End, HandedEnd, HandedListener, Listener};
 
 /// The form of the state. A program reads this one alone: a change of any type in it that an older program cannot read, or reads as
@@ -67,13 +70,19 @@ pub const TAKE_OVER: &str = "--take-over";
 pub const KEEP_STATE: &str = "--keep-state";
 
 /// The wish to hand over.
-pub(super) struct Wanted {
+pub(super) struct HandoverWish {
     /// The program to become.
     program: PathBuf,
     caller: ApiCallId,
     until: Duration,
-    /// Whether a model can change the program; `None` if none can.
-    checking: Option<Checking>,
+    check: ProgramCheck,
+}
+
+/// Whether a model can change the program.
+enum ProgramCheck {
+    Running(Checking),
+    /// None can, by what was known at this revision.
+    Passed(u64),
 }
 
 /// The end of an attempt.
@@ -118,13 +127,46 @@ struct Unread<'a> {
     state: &'a RawValue,
 }
 
-fn read_state(bytes: &[u8]) -> Result<StateRead, String> {
+fn read_state(bytes: &[u8], reading: StateReading) -> Result<StateRead, String> {
     let unread: Unread<'_> = serde_json::from_slice(bytes).map_err(|error| format!("the state of a hub: {error}"))?;
     let Unread { form, shim, state } = unread;
     if form != FORM {
         return Err(format!("the state of a hub of codex-shim {shim} has form {form}, and this version reads {FORM}"));
     }
-    serde_json::from_str(state.get()).map_err(|error| format!("the state of a hub of codex-shim {shim}: {error}"))
+    let read = serde_json::from_str(state.get())
+        .map_err(|error| format!("the state of a hub of codex-shim {shim}: {error}"))?;
+    if reading == StateReading::Checked && !is_read_whole(state, &read) {
+        return Err(format!(
+            "the state of a hub of codex-shim {shim} has members that this version does not have, or lacks some"
+        ));
+    }
+    Ok(read)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StateReading {
+    Checked,
+    /// It was checked by the same program.
+    Again,
+}
+
+/// Whether a state says the same as what this program has read of it: no member that it does not know, and none that it has made up.
+fn is_read_whole(state: &RawValue, read: &StateRead) -> bool {
+    let written = serde_json::from_str(state.get()).and_then(|before| Ok((before, serde_json::to_value(read)?)));
+    written.is_ok_and(|(before, after): (Value, Value)| in_order(before) == in_order(after))
+}
+
+/// With lists in an order of their own: those that come from maps have none.
+fn in_order(value: Value) -> Value {
+    match value {
+        Value::Array(elements) => {
+            let mut elements: Vec<Value> = elements.into_iter().map(in_order).collect();
+            elements.sort_by_cached_key(Value::to_string);
+            Value::Array(elements)
+        }
+        Value::Object(members) => members.into_iter().map(|(name, member)| (name, in_order(member))).collect(),
+        other => other,
+    }
 }
 
 /// Reads the state of a hub from stdin, says that it can, and hands it back on stdout.
@@ -135,7 +177,7 @@ fn read_state(bytes: &[u8]) -> Result<StateRead, String> {
 pub fn keep_state(settings: &Settings) -> Result<(), String> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| format!("the state of a hub: {error}"))?;
-    if read_state(&bytes)?.core.is_recorded() != settings.record.value {
+    if read_state(&bytes, StateReading::Checked)?.core.is_recorded() != settings.record.value {
         return Err("the setting `record` has changed, so that another record begins".to_owned());
     }
     let mut stdout = std::io::stdout().lock();
@@ -149,7 +191,8 @@ pub(super) fn take_over(from: RawFd) -> Result<StateTaken, String> {
     let failed = |error: std::io::Error| format!("the state of the hub before: {error}");
     let from = inherited(from).ok_or("there is no descriptor with the state of the hub before")?;
     let bytes = read_within(&from, READ_WAIT_MAX).map_err(failed)?;
-    let State { core, links, listeners, is_adopted } = read_state(&bytes)?;
+    let State { core, links, listeners, is_adopted } = read_state(&bytes, StateReading::Again)?;
+    core.claim().map_err(|errno| failed(errno.into()))?;
     let links = links.try_map(HandedEnd::open).map_err(failed)?;
     let open = |listener: Option<HandedListener>| listener.map(HandedListener::open).transpose();
     let listeners = listeners.into_iter().map(open).collect::<std::io::Result<_>>().map_err(failed)?;
@@ -173,13 +216,14 @@ fn read_within(from: &OwnedFd, wait_max: Duration) -> std::io::Result<Vec<u8>> {
 
 impl Hub {
     /// A caller wants this hub to become another program.
-    pub(super) fn wants_handover(&mut self, program: &Path, caller: ApiCallId) {
-        let until = self.core.clock.elapsed() + REST_WAIT_MAX;
+    pub(super) fn wants_handover(&mut self, program: PathBuf, caller: ApiCallId) {
         if self.handover.is_some() {
-            return self.refuse_handover(caller, "it is handing over already".to_owned());
+            self.core.callers.reply(caller, ApiReply::HandsOver);
+            return;
         }
-        let checking = Some(self.core.begin_check_of_own_program(program));
-        self.handover = Some(Wanted { program: program.to_owned(), caller, until, checking });
+        let until = self.core.clock.elapsed() + REST_WAIT_MAX;
+        let check = ProgramCheck::Running(self.core.begin_check_of_own_program(&program));
+        self.handover = Some(HandoverWish { program, caller, until, check });
     }
 
     fn refuse_handover(&mut self, caller: ApiCallId, why: String) {
@@ -187,40 +231,61 @@ impl Hub {
         self.core.callers.reply(caller, ApiReply::NotHandedOver(why));
     }
 
-    /// Whether it is time to hand over. Gives the wish up if that takes too long.
+    /// Whether it is time to hand over. Gives the wish up if that takes too long, or if a model can change the program.
     pub(super) fn may_hand_over(&mut self) -> bool {
-        let Some(Wanted { caller, until, checking, .. }) = &mut self.handover else { return false };
-        let (caller, until) = (*caller, *until);
-        let checked = checking.as_ref().and_then(|check| check.wait(Duration::ZERO));
-        if let Some(Ok(())) = checked {
-            *checking = None;
-        }
-        let is_checked = checking.is_none();
-        let refused = match (checked, self.in_progress(caller)) {
-            (Some(Err(why)), _) => why,
-            (_, None) if is_checked => return true,
-            (_, what) if self.core.clock.elapsed() >= until => {
-                format!("{}, for {REST_WAIT_MAX:?} now", what.unwrap_or("its program is being checked"))
+        let Some(mut wish) = self.handover.take() else { return false };
+        let checked = match &wish.check {
+            ProgramCheck::Running(checking) => checking.wait(Duration::ZERO),
+            ProgramCheck::Passed(revision) if *revision == self.core.guard_revision() => Some(Ok(())),
+            ProgramCheck::Passed(_) => {
+                wish.check = ProgramCheck::Running(self.core.begin_check_of_own_program(&wish.program));
+                None
             }
-            _ => return false,
         };
-        self.handover = None;
-        self.refuse_handover(caller, refused);
-        false
+        let in_progress = match checked {
+            Some(Err(why)) => {
+                self.refuse_handover(wish.caller, why);
+                return false;
+            }
+            Some(Ok(())) => {
+                wish.check = ProgramCheck::Passed(self.core.guard_revision());
+                self.in_progress(wish.caller)
+            }
+            None => Some("its program is being checked"),
+        };
+        if let Some(what) = in_progress
+            && self.core.clock.elapsed() >= wish.until
+        {
+            self.refuse_handover(wish.caller, format!("{what}, for {REST_WAIT_MAX:?} now"));
+            return false;
+        }
+        self.handover = Some(wish);
+        in_progress.is_none()
     }
 
     /// When to look again, at the latest.
     pub(super) fn handover_due(&self) -> Option<Duration> {
-        let Wanted { until, checking, .. } = self.handover.as_ref()?;
-        Some(if checking.is_some() { self.core.clock.elapsed() + CHECK_AGAIN_AFTER } else { *until })
+        let HandoverWish { until, check, .. } = self.handover.as_ref()?;
+        Some(match check {
+            ProgramCheck::Running(_) => self.core.clock.elapsed() + CHECK_AGAIN_AFTER,
+            ProgramCheck::Passed(_) => *until,
+        })
+    }
+
+    /// Whether new clients wait until the other program accepts them: only connections keep this one from becoming it.
+    pub(super) fn leaves_clients_waiting(&self) -> bool {
+        self.handover.as_ref().is_some_and(|wish| self.in_progress_besides_clients(wish.caller).is_none())
     }
 
     /// What would be lost now, in words. It is waited for.
     fn in_progress(&self, caller: ApiCallId) -> Option<&'static str> {
+        let is_connecting = !self.arrivals.is_empty() || matches!(self.driver.links.own, Own::Connecting(_));
+        self.in_progress_besides_clients(caller).or(is_connecting.then_some("a client is connecting"))
+    }
+
+    fn in_progress_besides_clients(&self, caller: ApiCallId) -> Option<&'static str> {
         if self.reach != Reach::Listening {
             Some("its server cannot be reached")
-        } else if !self.arrivals.is_empty() || matches!(self.driver.links.own, Own::Connecting(_)) {
-            Some("a client is connecting")
         } else if self.driver.links.iter().any(|(_, link)| link.is_held()) {
             Some("a message waits for the ledger")
         } else {
@@ -234,21 +299,16 @@ impl Hub {
         Some(State { core, links, listeners, is_adopted: self.server.adopted })
     }
 
-    /// Becomes the other program, unless something comes in between.
+    /// Becomes the other program, unless something comes in between. All effects so far are carried out.
     pub(super) fn hand_over(mut self) -> Attempt {
-        let Some(Wanted { program, caller, until, .. }) = self.handover.take() else {
-            return Attempt::Stays(self.into());
-        };
+        let Some(wish) = self.handover.take() else { return Attempt::Stays(self.into()) };
+        let HandoverWish { program, caller, .. } = &wish;
         if !self.core.recorder.settle_ledger(LEDGER_WAIT_MAX) {
-            self.refuse_handover(caller, format!("its ledger has not written everything within {LEDGER_WAIT_MAX:?}"));
+            self.refuse_handover(*caller, format!("its ledger has not written everything within {LEDGER_WAIT_MAX:?}"));
             return Attempt::Stays(self.into());
         }
-        // What the ledger has said.
-        let (now, mut effects) = (self.core.clock.now(), Vec::new());
-        take_messages(&mut self, now, &mut effects);
-        self.carry_out_all(&mut effects);
-        if self.in_progress(caller).is_some() {
-            self.handover = Some(Wanted { program, caller, until, checking: None });
+        if self.hears_more() {
+            self.handover = Some(wish);
             return Attempt::Stays(self.into());
         }
         let began = Instant::now();
@@ -256,34 +316,55 @@ impl Hub {
             let written = Written { form: FORM, shim: env!("CARGO_PKG_VERSION"), state };
             serde_json::to_vec(&written).map_err(|error| format!("its state cannot be written: {error}"))
         });
-        let kept = match written.and_then(|state| Kept::by(&program, state)) {
-            Ok(kept) => kept,
+        let keeper = match written.and_then(|state| StateKeeper::start(program, state)) {
+            Ok(keeper) => keeper,
             Err(why) => {
-                self.refuse_handover(caller, why);
+                self.refuse_handover(*caller, why);
                 return Attempt::Stays(self.into());
             }
         };
-        if self.core.signals.take().into_iter().any(|signal| signal != SIGCHLD) {
+        if self.hears_more() {
+            // The state that the other program has is old.
+            keeper.dismiss();
+            self.handover = Some(wish);
+            return Attempt::Stays(self.into());
+        }
+        if is_ended_by(&self.core.signals) {
+            keeper.dismiss();
             return Attempt::Signalled(self.into());
         }
-        tracing::info!(ms = began.elapsed().as_millis(), program = %program.display(), "the other program has read the state");
-        self.core.callers.reply(caller, ApiReply::Done);
-        self.become_program(&program, &kept)
+        let (ms, program) = (began.elapsed().as_millis(), wish.program);
+        tracing::info!(ms, program = %program.display(), "the other program has read the state");
+        self.core.callers.reply(wish.caller, ApiReply::Done);
+        self.become_program(&program, &keeper)
     }
 
-    /// Nothing can be refused from here on.
-    fn become_program(self, program: &Path, kept: &Kept) -> ! {
+    /// Whether other threads have told something since. It is carried out.
+    fn hears_more(&mut self) -> bool {
+        let (now, mut effects) = (self.core.clock.now(), Vec::new());
+        let has_more = take_messages(self, now, &mut effects) | !effects.is_empty();
+        self.carry_out_all(&mut effects);
+        has_more
+    }
+
+    /// Nothing can be refused from here on. What tools change through the control socket in the moment until it ends is in the ledger.
+    fn become_program(self, program: &Path, keeper: &StateKeeper) -> ! {
         let Hub { core, entrances, driver, .. } = self;
-        let shared = core.recorder.share().and_then(|()| {
+        let Core { recorder, signals, .. } = core;
+        // Last, because a program that another thread starts inherits them too.
+        let shared = recorder.leave().and_then(|()| {
             driver.links.share()?;
             entrances.share()?;
-            share(&kept.state)
+            share(&keeper.state)
         });
-        core.recorder.leave();
+        if is_ended_by(&signals) {
+            drop((entrances, driver));
+            std::process::exit(0)
+        }
         let error = match shared {
             Ok(()) => launch::become_program(
                 program,
-                arguments([TAKE_OVER.into(), kept.state.as_raw_fd().to_string().into()]),
+                arguments([TAKE_OVER.into(), keeper.state.as_raw_fd().to_string().into()]),
             ),
             Err(errno) => errno.into(),
         };
@@ -293,6 +374,10 @@ impl Hub {
         drop((entrances, driver));
         std::process::exit(1)
     }
+}
+
+fn is_ended_by(signals: &Signals) -> bool {
+    signals.take().into_iter().any(|signal| signal != SIGCHLD)
 }
 
 /// Our own arguments, and these.
@@ -310,14 +395,15 @@ fn arguments(more: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// The state in the hands of a child.
-struct Kept {
+/// The child that has the state and hands it back.
+struct StateKeeper {
+    child: Child,
     state: ChildStdout,
 }
 
-impl Kept {
+impl StateKeeper {
     /// Has the other program read the state and keep it.
-    fn by(program: &Path, state: Vec<u8>) -> Result<Kept, String> {
+    fn start(program: &Path, state: Vec<u8>) -> Result<StateKeeper, String> {
         let failed = |error: std::io::Error| format!("start {}: {error}", program.display());
         let mut command = Command::new(program);
         command.arg0("codex-shim").args(arguments([KEEP_STATE.into()]));
@@ -335,9 +421,15 @@ impl Kept {
         }
         match reads_within(&mut stdout, READ_WAIT_MAX) {
             // It ends once its output is read; whoever we become reaps it.
-            Answer::Read => Ok(Kept { state: stdout }),
+            Answer::Read => Ok(StateKeeper { child, state: stdout }),
             other => Err(said_by(child, other, program)),
         }
+    }
+}
+
+impl StateKeeper {
+    fn dismiss(mut self) {
+        processes::end(&mut self.child, Duration::ZERO);
     }
 }
 

@@ -11,7 +11,7 @@ use signal_hook::consts::SIGCHLD;
 
 use super::arrival::{Arrival, HANDSHAKE_MAX, handshake_interest};
 use super::entrances::Entrances;
-use super::handover::Wanted;
+use super::handover::HandoverWish;
 use super::link::{Link, WAITING_BYTES_MAX};
 use super::links::{HubLinks, Own};
 use super::process::ServerProcess;
@@ -66,7 +66,7 @@ pub(super) struct Hub {
     /// The command that replaces the server, for a shell without `CODEX_HOME`.
     restart: String,
     /// A caller wants this hub to become another program.
-    pub(super) handover: Option<Wanted>,
+    pub(super) handover: Option<HandoverWish>,
     /// Children of the program that has run in this process before, to be reaped.
     inherited_children: Vec<u32>,
 }
@@ -322,7 +322,7 @@ impl Session for Hub {
     }
 
     fn interests<'a>(&'a self, polled: &mut Polled<'a, Polls>) {
-        let accepts = self.handover.is_none() && self.has_room();
+        let accepts = self.has_room() && !self.leaves_clients_waiting();
         if accepts && self.core.clock.elapsed() >= self.accept_from {
             for listener in self.entrances.listeners() {
                 polled.add(Polls::Listener, (listener.as_fd(), PollFlags::IN));
@@ -362,7 +362,7 @@ impl Session for Hub {
 
     fn api_call(&mut self, request: ApiRequest, api_call: ApiCallId, now: Now, effects: &mut Vec<Effect>) {
         if let ApiRequest::HandOver { program } = request {
-            return self.wants_handover(&program, api_call);
+            return self.wants_handover(program, api_call);
         }
         let server_listens = self.driver.links.answers_to(&self.core.engine).is_some();
         self.core.engine.handle(now, Input::ApiRequest { api_call, request, server_listens }, effects);
@@ -398,6 +398,10 @@ impl Session for Hub {
         self.arrivals.retain(|arrival| now.elapsed < arrival.since + HANDSHAKE_MAX);
         self.driver.remove_ended(&mut self.core, effects);
         self.look_after_entrances(effects);
+        if self.handover.is_some() {
+            // What this round has brought may be in progress.
+            self.carry_out_all(effects);
+        }
         self.may_hand_over().then_some(Ending::HandOver)
     }
 }

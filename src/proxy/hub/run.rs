@@ -5,7 +5,7 @@
 //! answering knows that the hub is complete.
 
 use super::options::{DefaultSocket, HubOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -55,6 +55,9 @@ pub enum HubError {
     Entrance(#[from] EntranceError),
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// The program before has left nothing with which to go on.
+    #[error("{0}")]
+    NotTakenOver(String),
     /// There is no record of the server of the hub before.
     #[error("the server of the hub before is not known")]
     NoServer,
@@ -87,11 +90,8 @@ pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complai
     let start = HubStart { options: &options, environment, complaints, home: &home };
     let hub = match before {
         Some(Ok(before)) => Some(start.goes_on(before, signals)?),
-        Some(Err(why)) => {
-            // Nobody may read this any more.
-            let _ = writeln!(io::stderr(), "codex-shim: {why}; the clients of the hub before connect again");
-            start.begins(signals)?
-        }
+        // Its sockets are open in this process, so only another one can begin anew.
+        Some(Err(why)) => return Err(HubError::NotTakenOver(why)),
         None => start.begins(signals)?,
     };
     hub.map_or(Ok(()), |hub| serve(hub, &options))

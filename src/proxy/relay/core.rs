@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::deciders::{self, CODEX, Use};
 use super::guard::{Checking, Guard};
-use super::hook_watch::{HookWatch, WatchSettings};
+use super::hook_watch::{HookWatch, ToldOf, WatchSettings};
 use super::hooks::Hooks;
 use super::inbox::{ApiCallers, Inbox};
 use super::notices::Notices;
@@ -25,11 +25,14 @@ use crate::control::{Published, PublishedState};
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
     ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment, Incoming, Input,
-    LiveSettings, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
+    LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
 };
 use crate::journal::Batch;
+use crate::os;
 use crate::os::clocks::since_boot;
+use crate::os::descriptors::claim;
 use crate::os::signals::Signals;
+use crate::socket::EndpointState;
 use crate::wire::{Conn, Side};
 
 /// How soon to retry orders that the ledger had no room for, if nothing else wakes the loop.
@@ -72,6 +75,11 @@ pub struct CoreState<E> {
     pub(super) engine: E,
     pub(super) session: SessionState,
     pub(super) published: PublishedState,
+    /// Where models can write, also those of earlier servers.
+    pub(super) reach: ModelsReach,
+    /// What `on_stalled` and `on_bypass` were called for.
+    pub(super) stalls: Vec<ToldOf>,
+    pub(super) bypasses: Vec<ToldOf>,
 }
 
 pub(super) type CoreStateRef<'a> = CoreState<&'a Engine>;
@@ -94,6 +102,16 @@ impl<E> CoreState<E> {
     /// The session's id, and the descriptor of its lock.
     pub fn lock(&self) -> (&str, RawFd) {
         (&self.session.id, self.session.lock)
+    }
+
+    /// Claims the descriptors that are opened later, so that no other program inherits them.
+    ///
+    /// # Errors
+    ///
+    /// There is no such descriptor.
+    pub fn claim(&self) -> os::Result<()> {
+        claim(self.session.lock)?;
+        self.session.control.as_ref().map_or(Ok(()), EndpointState::claim)
     }
 }
 
@@ -130,7 +148,8 @@ impl Core {
     /// Begins with a server that was started anew, or started again.
     pub fn next_run(&mut self, server_owner: ServerOwner, pid: u32, server_run: Option<String>) {
         // A late report of the ledger on the previous run must not match a token of this one.
-        let mut engine = engine(&self.settings, server_owner, Uuid::now_v7(), self.engine.last_token());
+        let before = self.engine.last_token();
+        let mut engine = Engine::new(engine_settings(&self.settings, server_owner, Uuid::now_v7(), before));
         // The context engine outlives the server.
         let owns = Input::OwnsCompaction(self.engine.owns_compaction());
         engine.handle(self.clock.now(), owns, &mut Vec::new());
@@ -144,8 +163,16 @@ impl Core {
 
     /// The state for another process, once nothing is in progress; `None` if the session is not open yet.
     pub fn state(&self) -> Option<CoreStateRef<'_>> {
-        let (engine, session, published) = (&self.engine, self.recorder.state()?, self.published.state());
-        Some(CoreState { elapsed: self.clock.elapsed(), since_boot: since_boot(), engine, session, published })
+        Some(CoreState {
+            elapsed: self.clock.elapsed(),
+            since_boot: since_boot(),
+            engine: &self.engine,
+            session: self.recorder.state()?,
+            published: self.published.state(),
+            reach: self.guard.known_reach(),
+            stalls: self.stalls.told(),
+            bypasses: self.bypasses.told(),
+        })
     }
 
     /// What keeps this process from ending now without the loss of anything, in words.
@@ -157,6 +184,8 @@ impl Core {
             Some("a tool waits for the server")
         } else if self.recorder.has_overflow() {
             Some("entries wait for the ledger")
+        } else if self.hooks.are_starting() {
+            Some("a hook starts")
         } else {
             None
         }
@@ -192,7 +221,8 @@ impl Core {
             self.fragments = fragment_reader(fragments, &self.guard);
         }
         self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
-        let live = live_settings(&settings);
+        let fragments = settings.assembly().fragments;
+        let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
         self.settings = settings;
         self.handle(Input::Configured(Box::new(live)), effects);
     }
@@ -215,6 +245,11 @@ impl Core {
     pub fn check_server_program(&mut self) -> Result<(), String> {
         self.share_reach();
         self.guard.check(&Use::row(CODEX), None)
+    }
+
+    /// A number that changes with all that could change the answer to that.
+    pub fn guard_revision(&self) -> u64 {
+        self.guard.revision()
     }
 
     /// Begins to find out whether a program may go on in our place, which it may not if a model can change it.
@@ -414,8 +449,13 @@ impl Host for Core {
     }
 }
 
-pub(super) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: Uuid, tokens_before: Token) -> Engine {
-    Engine::new(EngineSettings {
+pub(super) fn engine_settings(
+    settings: &Settings,
+    server_owner: ServerOwner,
+    fresh_id: Uuid,
+    tokens_before: Token,
+) -> EngineSettings {
+    EngineSettings {
         exit_grace: settings.exit_grace.value,
         context: settings.context(),
         assembly: settings.assembly(),
@@ -423,12 +463,7 @@ pub(super) fn engine(settings: &Settings, server_owner: ServerOwner, fresh_id: U
         server_owner,
         own_ids: own_ids(fresh_id),
         tokens_before,
-    })
-}
-
-pub(super) fn live_settings(settings: &Settings) -> LiveSettings {
-    let fragments = settings.assembly().fragments;
-    LiveSettings { context: settings.context(), requests: settings.requests(), fragments }
+    }
 }
 
 pub(super) fn fragment_reader(fragments: Vec<Fragment>, guard: &Guard) -> FragmentReader {

@@ -138,8 +138,8 @@ pub fn wait_for_core(core: &Core, wait: Option<Duration>) {
     let _ = poll_one(&core.signals, PollFlags::IN, wait);
 }
 
-/// Takes all messages out of the inbox.
-pub fn take_messages<S: Session>(session: &mut S, now: Now, effects: &mut Vec<Effect>) {
+/// Takes all messages out of the inbox. Returns whether there were any.
+pub fn take_messages<S: Session>(session: &mut S, now: Now, effects: &mut Vec<Effect>) -> bool {
     session.core_mut().recorder.drain_overflow();
     let waiting = session.core().engine.context_waiting();
     let mut has_changed = false;
@@ -156,6 +156,7 @@ pub fn take_messages<S: Session>(session: &mut S, now: Now, effects: &mut Vec<Ef
     if has_changed {
         session.core_mut().publish_waiting(waiting);
     }
+    has_changed
 }
 
 fn call<S: Session>(session: &mut S, request: ApiRequest, reply: Reply, now: Now, effects: &mut Vec<Effect>) {

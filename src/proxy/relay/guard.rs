@@ -254,6 +254,11 @@ impl Guard {
         }
     }
 
+    /// The places where models can write, of all servers.
+    pub(super) fn known_reach(&self) -> ModelsReach {
+        self.lock().reach.clone()
+    }
+
     /// Replaces the settings. Never waits for a file.
     pub(super) fn configure(&self, settings: &Settings) {
         let mut state = self.lock();

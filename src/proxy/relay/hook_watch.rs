@@ -21,13 +21,32 @@ pub struct WatchSettings {
 pub struct HookWatch {
     name: &'static str,
     settings: Arc<(Mutex<WatchSettings>, Condvar)>,
+    told: Arc<Mutex<Vec<ToldOf>>>,
     hooks: HookRunner,
 }
 
+/// What the hook was called for: what it is, and since when.
+pub(super) type ToldOf = (String, String);
+
 impl HookWatch {
     /// The watch of the hook of this name.
-    pub(super) fn new(name: &'static str, settings: WatchSettings, hooks: HookRunner) -> HookWatch {
-        HookWatch { name, settings: Arc::new((Mutex::new(settings), Condvar::new())), hooks }
+    pub(super) fn new(name: &'static str, settings: WatchSettings, told: Vec<ToldOf>, hooks: HookRunner) -> HookWatch {
+        HookWatch {
+            name,
+            settings: Arc::new((Mutex::new(settings), Condvar::new())),
+            told: Arc::new(told.into()),
+            hooks,
+        }
+    }
+
+    /// What the hook was called for, also in the program before, and is still so.
+    pub fn told(&self) -> Vec<ToldOf> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says what that is now.
+    pub fn keep_told(&self, told: Vec<ToldOf>) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 
     /// Changes the settings.

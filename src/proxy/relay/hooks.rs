@@ -58,7 +58,12 @@ pub(super) struct Hooks {
 
 impl Hooks {
     pub(super) fn new(on_pending: Vec<String>, on_idle: Vec<String>, guard: Guard) -> Hooks {
-        Hooks { on_pending, on_idle, runner: HookRunner { running: Arc::default(), guard } }
+        Hooks { on_pending, on_idle, runner: HookRunner { running: Arc::default(), starting: Arc::default(), guard } }
+    }
+
+    /// Whether a hook does not run yet or has not got its input.
+    pub(super) fn are_starting(&self) -> bool {
+        self.runner.starting.load(Ordering::SeqCst) > 0
     }
 
     /// Runs the hooks that are not triggered here.
@@ -89,7 +94,26 @@ pub(super) fn named(document: Value, session_dir: Option<&Path>) -> String {
 #[derive(Debug, Clone)]
 pub(super) struct HookRunner {
     running: Arc<AtomicUsize>,
+    /// Those that do not run yet, or have not got their input.
+    starting: Arc<AtomicUsize>,
     guard: Guard,
+}
+
+/// A hook that starts, until this is dropped.
+#[derive(Debug)]
+struct Starting(Arc<AtomicUsize>);
+
+impl Starting {
+    fn new(count: &Arc<AtomicUsize>) -> Starting {
+        count.fetch_add(1, Ordering::SeqCst);
+        Starting(Arc::clone(count))
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl HookRunner {
@@ -111,13 +135,13 @@ impl HookRunner {
             return;
         }
         let thread = std::thread::Builder::new().name("hook".to_owned()).stack_size(STACK_BYTES);
-        let (on_thread, guard) = (Arc::clone(&running), self.guard.clone());
+        let (on_thread, guard, starting) = (Arc::clone(&running), self.guard.clone(), Starting::new(&self.starting));
         let started = thread.spawn(move || {
             // The guard reports why not.
             if guard.check_patiently(&wanted).is_ok()
                 && let Some(input) = input()
             {
-                run(&program, &args, &session_id, &input);
+                run(&program, &args, &session_id, (&input, starting));
             }
             on_thread.fetch_sub(1, Ordering::SeqCst);
         });
@@ -130,22 +154,23 @@ impl HookRunner {
     /// Runs it on this thread, beside the others and their limit. Returns whether it was allowed to; nothing else tells that it failed.
     pub(super) fn run_here(&self, name: &'static str, command: &[String], session_id: &str, input: &str) -> bool {
         let Some((program, args)) = command.split_first() else { return false };
+        let starting = Starting::new(&self.starting);
         let is_allowed = self.guard.check_patiently(&Use::command(name, command)).is_ok();
         if is_allowed {
-            run(program, args, session_id, input);
+            run(program, args, session_id, (input, starting));
         }
         is_allowed
     }
 }
 
 /// Runs a hook under a supervisor and waits for it.
-fn run(program: &str, args: &[String], session_id: &str, input: &str) {
+fn run(program: &str, args: &[String], session_id: &str, (input, starting): (&str, Starting)) {
     let mut supervisor = Command::new(processes::own_program());
     // The name decides which program we are: started as `codex`, we would be the relay.
     supervisor.arg0("codex-shim").arg(SUPERVISOR).arg("--").arg(program).args(args);
     // A codex-shim that the hook starts then uses this session by default.
     supervisor.env("CODEX_SHIM_SESSION", session_id).stdin(Stdio::piped());
-    match run_within(&mut supervisor, input, SUPERVISOR_WAIT_MAX) {
+    match run_within(&mut supervisor, (input, Some(starting)), SUPERVISOR_WAIT_MAX) {
         Outcome::Ended(Some(0)) => {}
         Outcome::Ended(Some(KILLED)) | Outcome::Killed => {
             tracing::warn!(program, "the hook took too long and was killed")
@@ -160,7 +185,7 @@ fn run(program: &str, args: &[String], session_id: &str, input: &str) {
 #[must_use]
 pub fn supervise_hook(words: &[OsString]) -> i32 {
     let Some((program, args)) = words.split_first() else { return NOT_STARTED };
-    match run_within(Command::new(program).args(args).stdin(Stdio::inherit()), "", HOOK_WAIT_MAX) {
+    match run_within(Command::new(program).args(args).stdin(Stdio::inherit()), ("", None), HOOK_WAIT_MAX) {
         Outcome::Ended(status) => status.unwrap_or(1),
         Outcome::Killed => KILLED,
         Outcome::NotStarted(_) => NOT_STARTED,
@@ -204,7 +229,7 @@ pub fn try_hook(command: &[String], session_id: &str, input: &str) -> io::Result
         }
         let _ = done.send(());
     })?;
-    let outcome = run_piped_within(&mut hook, input, HOOK_WAIT_MAX);
+    let outcome = run_piped_within(&mut hook, (input, None), HOOK_WAIT_MAX);
     let took = began.elapsed();
     // Its ends of the pipe.
     drop(hook);
@@ -222,14 +247,13 @@ pub enum Outcome {
     NotStarted(io::Error),
 }
 
-/// Runs a command without output, writes `input` to its stdin if that is a pipe, and kills its process group after
-/// `wait_max`.
-fn run_within(command: &mut Command, input: &str, wait_max: Duration) -> Outcome {
+/// Runs a command without output, writes its input to its stdin if that is a pipe, and kills its process group after `wait_max`.
+fn run_within(command: &mut Command, input: (&str, Option<Starting>), wait_max: Duration) -> Outcome {
     run_piped_within(command.stdout(Stdio::null()).stderr(Stdio::null()), input, wait_max)
 }
 
 /// [`run_within`] with an output that the caller has set.
-fn run_piped_within(command: &mut Command, input: &str, wait_max: Duration) -> Outcome {
+fn run_piped_within(command: &mut Command, (input, starting): (&str, Option<Starting>), wait_max: Duration) -> Outcome {
     // A process group of its own, so that its children die with it.
     command.process_group(0);
     launch::restore_file_size_signal(command);
@@ -242,6 +266,7 @@ fn run_piped_within(command: &mut Command, input: &str, wait_max: Duration) -> O
     // On a thread of its own: a command that does not read its stdin must not block the one that kills it.
     let writer = std::thread::Builder::new().name("hook-stdin".to_owned()).stack_size(STACK_BYTES).spawn(move || {
         let _ = input.map(|(mut stdin, input)| stdin.write_all(input.as_bytes()));
+        drop(starting);
     });
     let pid = Pid::from_child(&child);
     let waiter = std::thread::Builder::new().name("hook-wait".to_owned()).stack_size(STACK_BYTES).spawn(move || {
@@ -280,10 +305,10 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let file = dir.path().join("got");
         let script = format!("cat > {0}", file.display());
-        let outcome = run_within(&mut shell(&script), "{\"a\":1}", HOOK_WAIT_MAX);
+        let outcome = run_within(&mut shell(&script), ("{\"a\":1}", None), HOOK_WAIT_MAX);
         assert!(matches!(outcome, Outcome::Ended(Some(0))), "{outcome:?}");
         assert_eq!(std::fs::read_to_string(&file).expect("it was written"), "{\"a\":1}\n");
-        let outcome = run_within(&mut Command::new("/no/such/command"), "", HOOK_WAIT_MAX);
+        let outcome = run_within(&mut Command::new("/no/such/command"), ("", None), HOOK_WAIT_MAX);
         assert!(matches!(outcome, Outcome::NotStarted(_)), "{outcome:?}");
         assert_eq!((supervise_hook(&[]), supervise_hook(&["/no/such/command".into()])), (NOT_STARTED, NOT_STARTED));
         assert_eq!(supervise_hook(&["sh".into(), "-c".into(), "exit 7".into()]), 7);
@@ -296,7 +321,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let file = dir.path().join("ignored");
         let script = format!("grep ^SigIgn: /proc/self/status > {}", file.display());
-        run_within(&mut shell(&script), "", HOOK_WAIT_MAX);
+        run_within(&mut shell(&script), ("", None), HOOK_WAIT_MAX);
         let told = std::fs::read_to_string(&file).expect("it was written");
         let ignored = told.split_whitespace().last().and_then(|mask| u64::from_str_radix(mask, 16).ok());
         assert_eq!(ignored.map(|ignored| ignored & 1 << (libc::SIGXFSZ - 1)), Some(0), "{told}");
@@ -309,7 +334,7 @@ mod tests {
         let script = format!("sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", pids.display());
         // More than a pipe holds; the command reads none of it.
         let input = "x".repeat(1 << 20);
-        let outcome = run_within(&mut shell(&script), &input, Duration::from_secs(3));
+        let outcome = run_within(&mut shell(&script), (&input, None), Duration::from_secs(3));
         assert!(matches!(outcome, Outcome::Killed), "{outcome:?}");
         let pids = std::fs::read_to_string(&pids).expect("it began");
         for pid in pids.split_whitespace() {

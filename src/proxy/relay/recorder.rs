@@ -146,24 +146,19 @@ impl Recorder {
         !self.has_overflow() && self.parts.ledger.as_ref().is_none_or(|ledger| ledger.settles_within(wait_max))
     }
 
-    /// Has the program that this process becomes inherit what it needs to go on with the session.
-    pub fn share(&self) -> os::Result<()> {
-        self.parts.control_socket.as_ref().map_or(Ok(()), ControlSocket::share)?;
-        self.parts.session.map_or(Ok(()), Session::share)
-    }
-
     /// Ends what runs beside the loop, for the program that this process becomes. Its clients wait, so nothing else does: the ledger is
-    /// settled already, and an index that is amid a step does the step again.
-    pub fn leave(self) {
+    /// settled already, and an index that is amid a step does the step again. That program inherits what it needs to go on with the session.
+    pub fn leave(self) -> os::Result<()> {
         let ended = self.parts.context_engine.as_ref().map(ContextEngine::end);
         if let Some(index) = &self.parts.index {
             index.end();
         }
-        self.parts.control_socket.into_iter().for_each(ControlSocket::leave);
         // Then it has heard of its end.
         if let Some(ended) = ended {
             let _ = ended.recv_timeout(ENGINE_END_WAIT_MAX);
         }
+        self.parts.control_socket.map_or(Ok(()), ControlSocket::leave)?;
+        self.parts.session.map_or(Ok(()), Session::share)
     }
 
     /// The id of the session; `None` if it could not be opened yet.

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use super::hook_watch::{HookWatch, WatchSettings};
+use super::hook_watch::{HookWatch, ToldOf, WatchSettings};
 use super::hooks::named;
 use crate::history::{Activity, ThreadActivity, rfc3339_millis};
 use crate::index::Index;
@@ -30,7 +30,7 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// Starts the watch of a session.
 pub(super) fn start(watch: HookWatch, index: Index, journal_dir: PathBuf, session_id: String) -> io::Result<()> {
-    let mut silences = Silences::default();
+    let mut silences = Silences::after(watch.told());
     let thread = std::thread::Builder::new().name("stalled".to_owned()).stack_size(STACK_BYTES);
     thread.spawn(move || {
         loop {
@@ -39,6 +39,7 @@ pub(super) fn start(watch: HookWatch, index: Index, journal_dir: PathBuf, sessio
                 let session_dir = journal_dir.parent().map(Path::to_owned);
                 watch.run(&settings, &session_id, move || Some(named(thread, session_dir.as_deref())));
             }
+            watch.keep_told(silences.reported());
         }
     })?;
     Ok(())
@@ -60,6 +61,17 @@ enum SilenceStep {
 }
 
 impl Silences {
+    /// These were reported before.
+    fn after(told: Vec<ToldOf>) -> Silences {
+        let reported = told.into_iter().filter_map(|(thread, since_us)| Some((thread, since_us.parse().ok()?)));
+        Silences(reported.map(|silence| (silence, SilenceStep::Reported)).collect())
+    }
+
+    fn reported(&self) -> Vec<ToldOf> {
+        let reported = self.0.iter().filter(|(_, step)| **step == SilenceStep::Reported);
+        reported.map(|((thread, since_us), _)| (thread.clone(), since_us.to_string())).collect()
+    }
+
     fn pause(&self) -> Duration {
         let is_noticed = |step: &SilenceStep| matches!(step, SilenceStep::Noticed(_));
         if self.0.values().any(is_noticed) { LOOK_EVERY_MIN } else { LOOK_EVERY }

@@ -1,6 +1,6 @@
 //! Starts a relay: the child first, so that our own setup does not delay it, then the session.
 
-use super::core::{CoreState, bypass_settings, engine, fragment_reader, live_settings, stall_settings};
+use super::core::{CoreState, bypass_settings, engine_settings, fragment_reader, stall_settings};
 use super::hook_watch::HookWatch;
 use std::ffi::OsString;
 use std::io;
@@ -173,18 +173,25 @@ impl Start<'_> {
         let codex = self.codex_path.clone().into();
         let guard = Guard::new(settings.clone(), environments, codex, Arc::clone(&published), outbox.clone());
         let hooks = Hooks::new(settings.on_pending.value.clone(), settings.on_idle.value.clone(), guard.clone());
-        let stalls = HookWatch::new("on_stalled", stall_settings(settings), hooks.runner());
-        let bypasses = HookWatch::new("on_bypass", bypass_settings(settings), hooks.runner());
+        let before = self.hub.as_ref().and_then(|hub| hub.before.as_deref());
+        // Before anything is started that a model might have changed.
+        before.into_iter().for_each(|before| guard.learn(before.reach.clone()));
+        let told = before.map(|before| (before.stalls.clone(), before.bypasses.clone()));
+        let (told_of_stalls, told_of_bypasses) = told.unwrap_or_default();
+        let stalls = HookWatch::new("on_stalled", stall_settings(settings), told_of_stalls, hooks.runner());
+        let bypasses = HookWatch::new("on_bypass", bypass_settings(settings), told_of_bypasses, hooks.runner());
         let opening = self.opening(fresh_id, (stalls.clone(), guard.clone(), outbox));
-        let anew = || engine(settings, server_owner, fresh_id, 0);
+        let of_engine = engine_settings(settings, server_owner, fresh_id, 0);
         let (recorder, engine) = match self.hub {
-            None => (Recorder::open(opening, &notices), anew()),
-            Some(OfHub { session, before: None, .. }) => (Recorder::open_in(session, opening, None, &notices)?, anew()),
+            None => (Recorder::open(opening, &notices), Engine::new(of_engine)),
+            Some(OfHub { session, before: None, .. }) => {
+                (Recorder::open_in(session, opening, None, &notices)?, Engine::new(of_engine))
+            }
             Some(OfHub { session, before: Some(before), .. }) => {
                 let CoreState { mut engine, session: session_before, published: published_before, .. } = *before;
                 let recorder = Recorder::open_in(session, opening, Some(session_before), &notices)?;
                 published.take_over(published_before);
-                engine.taken_over(clock.now(), live_settings(settings));
+                engine.taken_over(clock.now(), of_engine);
                 (recorder, engine)
             }
         };

@@ -65,8 +65,8 @@ impl HubWorld {
         });
         let Ok(links) = numbered.try_map(|number| Ok::<Wire, Infallible>(ends[number].clone()));
         self.driver = Some(Driver::new(links));
-        let (now, live) = (self.now(), self.live_settings());
-        self.hub.iter_mut().for_each(|hub| hub.engine.taken_over(now, live.clone()));
+        let (now, settings) = (self.now(), self.engine_settings());
+        self.hub.iter_mut().for_each(|hub| hub.engine.taken_over(now, settings.clone()));
         // The other program opens the ledger anew.
         let server_run = self.server_run.clone().unwrap_or_default();
         let ended = self.ledger.ended_in(&server_run);

@@ -8,8 +8,8 @@ use codex_shim::testing::config::ContextScope;
 use codex_shim::testing::driver::{Driver, HubLinks, Link, Own};
 use codex_shim::testing::engine::{
     ApiCallId, ApiRequest, AssemblySettings, ContextBounds, ContextChange, ContextSettings, Engine, EngineSettings,
-    GivenAnswer, Input, LiveSettings, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType,
-    ServerOwner, Token, WaitingCommand,
+    GivenAnswer, Input, Now, PushedCommand, Remembered, RequestSettings, RequestSource, RequestType, ServerOwner,
+    Token, WaitingCommand,
 };
 use codex_shim::testing::journal::{Bounds, FORMAT, Generation, Header, IndexedTo, Previous, ServerOrigin, Writer};
 use codex_shim::testing::store::threads_in_scope;
@@ -210,28 +210,23 @@ impl HubWorld {
         let expires = self.house.dice.once_in(3) | self.house.canary.needs(Need::Expiry);
         let has_rules = self.house.dice.once_in(3) | self.house.canary.needs(Need::Rules);
         self.habits = Habits { expires, has_rules, gathers: self.gathers, adopts };
-        let LiveSettings { context, requests, .. } = self.live_settings();
-        let assembly = if self.gathers { rules::settings().assembly() } else { AssemblySettings::default() };
-        Engine::new(EngineSettings {
-            exit_grace: Duration::from_secs(10),
-            context,
-            assembly,
-            requests,
-            server_owner: ServerOwner::Hub,
-            own_ids: format!("codex-shim:{generation}:"),
-            tokens_before,
-        })
+        let own_ids = format!("codex-shim:{generation}:");
+        Engine::new(EngineSettings { own_ids, tokens_before, ..self.engine_settings() })
     }
 
     /// The settings of the hub that runs.
-    pub fn live_settings(&self) -> LiveSettings {
+    pub fn engine_settings(&self) -> EngineSettings {
         let settings = rules::settings();
         let expiry = if self.habits.expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
         let rules = if self.habits.has_rules { settings.requests().rules } else { Vec::new() };
-        LiveSettings {
+        EngineSettings {
+            exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
+            assembly: if self.gathers { settings.assembly() } else { AssemblySettings::default() },
             requests: RequestSettings { hold: false, expiry, notify_after: None, rules },
-            fragments: if self.gathers { settings.assembly().fragments } else { Vec::new() },
+            server_owner: ServerOwner::Hub,
+            own_ids: String::new(),
+            tokens_before: 0,
         }
     }
 

@@ -86,8 +86,8 @@ named! {
 pub struct SentFragment {
     pub name: String,
     /// The role of the message that carried it.
-    #[serde(with = "crate::engine::kept::compiled_in")]
-    pub role: crate::engine::kept::compiled_in::CompiledIn,
+    #[serde(with = "crate::engine::as_json::compiled_in")]
+    pub role: crate::engine::as_json::compiled_in::CompiledIn,
     pub carrier: FragmentCarrier,
     /// The text that the model saw.
     pub text: String,
@@ -110,7 +110,7 @@ pub(in crate::engine) struct Fragments {
     /// Initial states, before any read.
     fixed: Vec<Option<String>>,
     /// The last states by folder; `None` is the relay's folder.
-    #[serde(with = "crate::engine::kept::pairs")]
+    #[serde(with = "crate::engine::as_json::pairs")]
     read: HashMap<Option<String>, Vec<Option<String>>>,
     /// The folder of the last read.
     read_last: Option<String>,

@@ -74,6 +74,11 @@ pub(super) enum ThreadCall {
 }
 
 impl Assembly {
+    /// Another program has started this context engine, which says itself what it owns.
+    pub(super) fn taken_over(&mut self, engine: Option<&ContextEngineSettings>) {
+        (self.deadline, self.owns_compaction) = (engine.map(|engine| engine.deadline), false);
+    }
+
     pub(super) fn new(settings: AssemblySettings, tokens_before: Token) -> Assembly {
         let AssemblySettings { context_engine, fragments } = settings;
         Assembly {

@@ -74,6 +74,8 @@ pub enum ApiReply {
     Done,
     /// The client owns the server, so only the client can start or stop it.
     NotServed,
+    /// The hub is about to become a program that another caller has named.
+    HandsOver,
     /// The hub goes on by itself, for this reason.
     NotHandedOver(String),
     /// The request is not open, or somebody else has just answered it.

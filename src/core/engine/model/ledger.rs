@@ -293,7 +293,7 @@ pub struct RequestEnd {
     /// The answer, as JSON, if there was one.
     pub payload: Option<String>,
     /// An error code and its explanation.
-    #[serde(with = "crate::engine::kept::compiled_in")]
+    #[serde(with = "crate::engine::as_json::compiled_in")]
     pub error: Option<(&'static str, &'static str)>,
     /// The answer was forwarded before it was stored.
     pub late: bool,

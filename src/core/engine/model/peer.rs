@@ -90,11 +90,11 @@ pub struct ClientName {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedPeer {
     /// The socket at which it called: `control`, or `hub`.
-    #[serde(with = "crate::engine::kept::compiled_in")]
-    pub socket: crate::engine::kept::compiled_in::CompiledIn,
+    #[serde(with = "crate::engine::as_json::compiled_in")]
+    pub socket: crate::engine::as_json::compiled_in::CompiledIn,
     /// How it is confined.
-    #[serde(with = "crate::engine::kept::compiled_in")]
-    pub reason: crate::engine::kept::compiled_in::CompiledIn,
+    #[serde(with = "crate::engine::as_json::compiled_in")]
+    pub reason: crate::engine::as_json::compiled_in::CompiledIn,
     pub uid: u32,
     pub pid: Option<u32>,
     /// The name of its program, as the process gives it.

@@ -98,7 +98,7 @@ pub(super) struct Requests {
     last_conn: Conn,
     /// The run, once the session is open and rows can be stored.
     generation: Option<String>,
-    #[serde(with = "crate::engine::kept::pairs")]
+    #[serde(with = "crate::engine::as_json::pairs")]
     open: HashMap<RpcId, Request>,
     /// Requests opened so far.
     arrivals: u64,

@@ -173,10 +173,10 @@ pub(super) enum LateAnswer {
 /// Ended requests by id.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct EndedRequests {
-    #[serde(with = "crate::engine::kept::pairs")]
+    #[serde(with = "crate::engine::as_json::pairs")]
     pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
     /// Earlier requests of a hub's server under these ids, of which copies may still come.
-    #[serde(with = "crate::engine::kept::pairs")]
+    #[serde(with = "crate::engine::as_json::pairs")]
     asked: HashMap<RpcId, VecDeque<Replaced>>,
     pub(super) oldest_first: VecDeque<RpcId>,
 }

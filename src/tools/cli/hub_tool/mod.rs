@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, FromArgMatches as _, Subcommand, ValueHint};
 
 pub(super) use self::status::{Fault, Status, bypass_line, bypasses};
 use self::status::{StatusArguments, run_status};
@@ -21,6 +21,7 @@ use super::screen::{self, counted};
 use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, offline, relay_tools, say, select_session};
 use crate::api::{self, State};
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
+use crate::control::HANDS_OVER;
 use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 pub(super) use crate::hub::Down;
 use crate::hub::process::{self, Stopped};
@@ -324,18 +325,10 @@ impl Hub {
     fn runs_with(&self, flags: &HubFlags) -> bool {
         let process = self.pid().and_then(ProcessIdentity::of);
         let arguments = process.map(|process| process.arguments()).unwrap_or_default();
-        let mut own = arguments.into_iter().skip(2);
-        let mut given = words(flags).into_iter();
-        loop {
-            match own.next() {
-                Some(word) if word == hub::TAKE_OVER => drop(own.next()),
-                word => match (word, given.next()) {
-                    (None, None) => return true,
-                    (Some(own), Some(given)) if *given == *own => {}
-                    _ => return false,
-                },
-            }
-        }
+        let hub = HubArguments::augment_args(clap::Command::new("hub"));
+        let own = hub.try_get_matches_from(arguments.into_iter().skip(1));
+        let own = own.and_then(|own| HubArguments::from_arg_matches(&own));
+        own.is_ok_and(|own| words(&own.flags) == words(flags))
     }
 
     /// Has it become this program, and waits until that has gone on for a second. Otherwise says why it has not.
@@ -343,14 +336,17 @@ impl Hub {
         let program = std::env::current_exe().map_err(|error| format!("find our own program: {error}"))?;
         let (pid, since) = (self.pid(), self.started_at());
         let command = api::Command::HandOver(program);
-        if let Err(error) = client::command(&self.found.dir, &command, client::Caller::Tool) {
-            return Err(match error {
-                // The path is unknown.
-                Unanswered::Refused(refused) if refused.answer.status == 404 => {
-                    format!("the {} is of an older version, which cannot hand its clients over", self.name())
-                }
-                error => error.why(&self.found),
-            });
+        match client::command(&self.found.dir, &command, client::Caller::Tool) {
+            Ok(_) => {}
+            // The path is unknown.
+            Err(Unanswered::Refused(refused)) if refused.answer.status == 404 => {
+                return Err(format!("the {} is of an older version, which cannot hand its clients over", self.name()));
+            }
+            // Another tool was faster.
+            Err(Unanswered::Refused(refused)) if refused.code == HANDS_OVER => {}
+            // It may have become the other program before it could answer.
+            Err(Unanswered::NoAnswer(error)) if !error.is_unsent() => {}
+            Err(error) => return Err(error.why(&self.found)),
         }
         let began = Instant::now();
         let mut answers_since = None;
@@ -640,9 +636,9 @@ fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
         match (server || anew, hub.runs_with(&flags)) {
             (false, true) => match hub.hand_over() {
                 Ok(()) => return Ok(screen::print(&format!("{} goes on, with all clients\n", hub.name()))),
-                Err(why) => say(&format!("{why}; its clients connect again")),
+                Err(why) => say(&format!("{why}; another hub starts, and the clients connect again")),
             },
-            (false, false) => say("the hub runs with other options, so its clients connect again"),
+            (false, false) => say("the hub runs with other options; another one starts, and the clients connect again"),
             (true, _) => {}
         }
         if hub.found.is_still_live() {
