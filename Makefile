@@ -118,8 +118,9 @@ test-portable: nextest ## every test on the calls that macOS has, too; FILTER=PA
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} CODEX_SHIM_PORTABLE=1 tests/run.sh $(FILTER)
 
 # The relay, its ledger, its history, hubs and tools, without the real codex, browsers and whatever takes long in an emulation.
+# The last three measure the memory of the emulator, or a signal that it does not leave ignored.
 ARM64        := aarch64-unknown-linux-gnu
-ARM64_TESTS  := binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context|history|hub|tapes|replay|demo|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle/))
+ARM64_TESTS  := binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context|history|hub|tapes|replay|demo|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle|costs_no_memory|stops_reading_stops|ignored_at_the_start/))
 
 test-arm64: nextest ## unit tests and the tests of relays, hubs and tools as programs for arm64, under qemu; only as root
 	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null \

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,6 +15,10 @@ use crate::support::{self, SHIM, Table, median, percentile};
 
 const CALLS: usize = 3_000;
 const DELTAS: u64 = 100_000;
+const RESTARTS: usize = 20;
+
+/// The time between two messages of the server whose absence is measured.
+const TICK: Duration = Duration::from_millis(1);
 
 /// Round trips of a cheap call, and a long answer of the model.
 pub fn hub(table: &mut Table) {
@@ -49,6 +54,10 @@ pub fn hub(table: &mut Table) {
     );
     let [direct, through, least] = deltas.map(|times| median(&times));
     table.pair_beside_least("hub: 100,000 deltas to one client, time", [direct, through], Some(least), 1.05);
+    let mut silences = silences(&hub);
+    let millis = |time: Duration| time.as_secs_f64() * 1e3;
+    table.at_most("hub: silence of a client in a restart, p50", millis(percentile(&mut silences, 50)), "ms", 100.0);
+    table.at_most("hub: the longest of these silences", millis(percentile(&mut silences, 100)), "ms", 100.0);
     drop(hub);
     let Some(codex) = support::codex() else {
         println!("codex: not installed (make codex), its measurement behind a hub is left out");
@@ -89,7 +98,7 @@ impl Hub {
         command
     }
 
-    /// The socket of the server, of the hub, and of the least hub, which ends with what is returned.
+    /// The sockets of the server, the hub and the least hub. The least hub ends with the returned value.
     fn sockets(&self) -> ([PathBuf; 3], LeastHub) {
         let [server, hub] = ["server.sock", "codex.sock"].map(|name| self.session().join(name));
         let least = self.dir.path().join("least.sock");
@@ -171,6 +180,38 @@ fn receive_deltas(socket: &Path) -> Duration {
     began.elapsed()
 }
 
+/// The longest silence of a client in each of some restarts of the hub, while the server says something each millisecond.
+fn silences(hub: &Hub) -> Vec<Duration> {
+    let mut client = connect(&hub.session().join("codex.sock"));
+    client.send(Message::text(r#"{"id":1,"method":"x/ticks"}"#)).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut came = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
+                text(&mut client);
+                came.push(Instant::now());
+            }
+            came
+        });
+        let restarts: Vec<[Instant; 2]> = (0..RESTARTS)
+            .map(|_| {
+                let began = Instant::now();
+                let output = Hub::command(hub.dir.path(), &["hub", "restart", "--no-default-socket"]).output().unwrap();
+                assert!(String::from_utf8_lossy(&output.stdout).contains("goes on"), "{output:?}");
+                [began, Instant::now()]
+            })
+            .collect();
+        is_over.store(true, Ordering::SeqCst);
+        let came = reader.join().unwrap();
+        let silence = |[began, ended]: &[Instant; 2]| {
+            let pairs = came.windows(2).filter(|pair| pair[1] >= *began && pair[0] <= *ended);
+            pairs.map(|pair| pair[1] - pair[0]).max().unwrap_or(*ended - *began)
+        };
+        restarts.iter().map(silence).collect()
+    })
+}
+
 fn delta(number: u64) -> String {
     let ids = r#""threadId":"01a208f9-090e-71a1-bd9a-d2c30188af7e","turnId":"01a208f9-090e-71a1","itemId":"msg_1""#;
     let params = format!(r#"{{{ids},"delta":" forty or so letters of some long answer"}}"#);
@@ -187,6 +228,14 @@ pub fn serve(socket: &str) {
             while let Some(asked) = received(&mut client) {
                 let asked: Value = serde_json::from_str(&asked).unwrap();
                 let Some(id) = asked["id"].as_u64() else { continue };
+                if asked["method"] == "x/ticks" {
+                    let mut number = 0;
+                    while client.send(Message::text(delta(number))).is_ok() {
+                        number += 1;
+                        std::thread::sleep(TICK);
+                    }
+                    return;
+                }
                 if asked["method"] == "x/deltas" {
                     for number in 0..DELTAS {
                         if client.send(Message::text(delta(number))).is_err() {

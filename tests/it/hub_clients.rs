@@ -162,6 +162,30 @@ fn thread_gets_the_named_variables_of_its_client_and_no_others() {
 }
 
 #[test]
+fn tools_tell_whose_variables_commands_get() {
+    let home = Home::new();
+    fs::create_dir_all(home.path()).unwrap();
+    fs::write(home.path().join("config.toml"), "[hub]\nenvironment = [\"PATH\", \"HOME\"]\n").unwrap();
+    let hub = Hub::at(home);
+    let mut client = hub.client("first");
+    resume(&mut client);
+    let mut server = hub.server();
+    ask(&mut server);
+    client.wait_for("the approval", is_asked);
+    let name = hub.row("pending")["request_id"].as_str().unwrap().to_owned();
+    let told = |words: &[&str]| String::from_utf8(hub.tool(words).stdout).unwrap();
+    let status =
+        eventually("the thread's variables", || Some(told(&["hub", "status"])).filter(|told| told.contains("passes")));
+    let passes = status.lines().find(|line| line.starts_with("passes")).unwrap();
+    assert!(passes.contains("PATH, HOME of first") && passes.ends_with("to the commands of 1 thread"), "{status}");
+    let shown = told(&["show", &name]);
+    assert!(shown.lines().any(|line| line.starts_with("variables   PATH, HOME of first")), "{shown}");
+    hub.tool(&["respond", &name, "accept"]);
+    hub.row("resolved");
+    assert!(!told(&["show", &name]).contains("variables"), "{}", told(&["show", &name]));
+}
+
+#[test]
 fn answer_of_a_tool_reaches_all_clients() {
     let hub = Hub::new();
     // The first connection of all; no answer may take it.

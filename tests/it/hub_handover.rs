@@ -59,7 +59,6 @@ fn nothing_is_missing_after_handovers_under_load() {
         let sender = scope.spawn(|| {
             let mut server = hub.server();
             let mut number = 0;
-            // One more follows the number of the last, so that nobody waits for it in vain.
             while !is_over.load(Ordering::SeqCst) {
                 server.notify("t", &delta(number));
                 number += 1;
@@ -145,7 +144,7 @@ fn slow_client_gets_all_that_waited() {
     slow.call("marker", json!({}));
 }
 
-/// A program that cannot go on with the state, whatever is wrong with it: the hub says why, and no client notices.
+/// The other program cannot go on with the state, for several reasons: the hub says why, and no client notices.
 #[test]
 fn hub_goes_on_if_the_other_program_cannot() {
     let hub = Hub::new();
@@ -180,7 +179,7 @@ fn hub_goes_on_if_the_other_program_cannot() {
     client.call("marker", json!({}));
 }
 
-/// What a program says that is to go on with a state.
+/// The output of a program that reads a state in order to go on with it.
 fn keeps(hub: &Hub, state: &str) -> Output {
     let mut command = hub.command(&["hub", "--session", "h", "--keep-state"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -251,14 +250,14 @@ fn program_that_ends_is_replaced() {
         "{output:?}"
     );
     assert!(client.receive().is_none());
-    assert!(hub.said().contains("the server of the hub before is not known"), "{}", hub.said());
+    assert!(hub.said().contains("the record of the server is missing"), "{}", hub.said());
     assert!(!hub.process.take().expect("one was started").wait().unwrap().success());
     fs::write(&record, kept).unwrap();
     hub.start();
     resume(&mut hub.client("later"));
 }
 
-/// Whoever asks for other options gets a new hub.
+/// A restart with other options starts a new hub.
 #[test]
 fn other_options_begin_anew() {
     let hub = Hub::new();

@@ -37,13 +37,13 @@ pub enum Canary {
     KeepsAnswers,
     /// Reports that an answer was taken back of which the server has got a part.
     RecallsBegun,
-    /// The requests that are open do not go on in the program that the hub becomes; the next four likewise.
+    /// The next hub program, after a handover, lacks the open requests; or, in the next four, something else.
     LosesRequestsOver,
-    /// Commands that are on their way to a model.
+    /// The commands on their way to a model.
     LosesLeasesOver,
-    /// Calls to the server.
+    /// The calls to the server.
     LosesCallsOver,
-    /// What waits for the server.
+    /// The messages that wait for a client.
     LosesQueuesOver,
     /// The end of the journal.
     RecordsOverAgain,

@@ -339,6 +339,15 @@ pub struct EnvironmentDocument {
     pub variables: Vec<String>,
 }
 
+impl EnvironmentDocument {
+    /// The variables, and whose they are.
+    pub fn in_words(&self) -> String {
+        let client = self.client.name.as_deref().unwrap_or("a client");
+        let place = self.terminal.as_ref().map(|terminal| format!(" ({terminal})")).unwrap_or_default();
+        format!("{} of {client}{place}", self.variables.join(", "))
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalDocument {
     /// Total size of the segments.

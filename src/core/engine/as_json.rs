@@ -30,7 +30,7 @@ pub(super) mod pairs {
 pub(super) mod compiled_in {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    /// One of them. It has a name, because serde wants to borrow what is called `&str`.
+    /// One such text. The alias keeps serde from borrowing it as it would a plain `&str`.
     pub(in crate::engine) type CompiledIn = &'static str;
 
     /// A shape of such texts.

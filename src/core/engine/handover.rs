@@ -1,12 +1,12 @@
 //! The state of a hub's engine on its way to the program that takes over, with its connections, from this one.
 //!
-//! All of it is written, by serde, but for the settings, which the other program reads itself, and for what is in progress between
-//! this program and another one: the ledger, a check, a caller of the control socket. Such work is waited for.
+//! Serde writes all of it except the settings, which the other program loads itself. Work that others still do for this program (the
+//! ledger, a check, the server for a caller of the control socket) is not part of it: the handover waits for its end.
 
 use super::{Engine, EngineSettings, Input, LiveSettings, Now};
 
 impl Engine {
-    /// Whether nothing is in progress that would end with this process.
+    /// Whether no work is in progress that would end with this process.
     pub fn is_at_rest(&self) -> bool {
         self.assembly.holds.is_empty()
             && self.interrupts.is_empty()

@@ -73,7 +73,7 @@ mod linux {
         memory(pid, "environ")
     }
 
-    /// Oldest first, also those that have ended and were not reaped.
+    /// Oldest first, zombies included.
     pub(in crate::os) fn children(pid: u32) -> Option<Vec<u32>> {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
         Some(children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())

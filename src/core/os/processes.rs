@@ -196,7 +196,7 @@ pub fn inherited_children() -> Vec<u32> {
     facts::children(std::process::id()).unwrap_or_default()
 }
 
-/// Whether a child has ended, or is none of ours. One that has ended is reaped.
+/// Reaps a child if it has ended. Returns whether this process has no such child any more.
 pub fn is_reaped(child: u32) -> bool {
     raw(child).is_none_or(|child| !matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(None)))
 }

@@ -96,7 +96,7 @@ impl<L> LastingSocket<L> {
         self.has_fault(fault)
     }
 
-    /// What listens, which somebody else takes care of from now on.
+    /// The listener, for a new owner.
     fn leave(&mut self) -> Option<L> {
         self.listener.take()
     }

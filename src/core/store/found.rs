@@ -64,7 +64,7 @@ impl Found {
         self.open_lock().is_ok_and(|lock| is_held(&lock))
     }
 
-    /// Whoever holds it now, or held it last.
+    /// Its current holder, or its last one.
     pub fn holder_now(&self) -> Option<Holder> {
         Holder::read(&self.open_lock().ok()?)
     }

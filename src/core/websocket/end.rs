@@ -110,7 +110,7 @@ struct Framing {
 pub struct HandedEnd(RawFd, Framing);
 
 impl HandedEnd {
-    /// Goes on with the descriptor, which this process has inherited.
+    /// Opens the end with the descriptor, which this process has inherited.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ pub struct HandedListener {
 }
 
 impl HandedListener {
-    /// Goes on with the descriptors, which this process has inherited.
+    /// Opens the listener with its descriptors, which this process has inherited.
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ pub(super) struct Rare {
     faults_unlisted: u64,
 }
 
-/// What another process goes on with.
+/// The part of this state that another process goes on with.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PublishedState {
     counters: Counters,
@@ -306,7 +306,7 @@ impl Published {
         }
     }
 
-    /// What lasts of this state for another process of the same session.
+    /// The part of this state that another process of the same session goes on with.
     pub fn state(&self) -> PublishedState {
         let counters = self.counters();
         let rare = self.rare();

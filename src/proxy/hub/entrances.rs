@@ -95,7 +95,7 @@ impl Entrances {
         Entrances { all: all.collect(), is_open: true }
     }
 
-    /// What listens at each socket.
+    /// The listener at each socket.
     pub(super) fn all_listeners(&self) -> impl Iterator<Item = Option<&Listener>> {
         self.all.iter().map(|entrance| entrance.socket.listener())
     }

@@ -1,12 +1,12 @@
 //! A hub's state on its way to the program that it becomes: another codex-shim, which goes on with its connections.
 //!
-//! The hub reads nothing more once nothing is in progress ([`Hub::may_hand_over`]); what comes waits in the sockets. It writes its state
+//! The hub stops reading once no work is in progress ([`Hub::may_hand_over`]); new bytes wait in the sockets. It writes its state
 //! to the other program, started as a child, and that says whether it can read it. If it cannot, the hub goes on. If it can, the hub
 //! becomes that program by `exec`, with all sockets open, and gets its state back from the child, so that it is on no disk and bound
 //! to no system.
 //!
-//! *What is lost.* Nothing that clients or the server have sent. Calls of tools that wait for an answer are waited for; one that comes
-//! just then gets none, and may have been carried out. Streams of events of the control socket end, and their tools follow from their
+//! *What is lost.* Nothing that clients or the server have sent. The hub first answers all tools that wait; a call that comes
+//! at that very moment gets no answer, and may have been carried out. Streams of events of the control socket end, and their tools follow from their
 //! cursors.
 
 use std::ffi::OsString;
@@ -42,10 +42,10 @@ const FORM: u32 = 1;
 /// How long to wait until nothing is in progress.
 const REST_WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// How long the ledger may take to write what it was given. The hub reads nothing meanwhile.
+/// How long the ledger may take to write its queue. The hub reads nothing in that time.
 const LEDGER_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// How long the other program may take to read the state. The hub reads nothing meanwhile.
+/// How long the other program may take to read the state. The hub reads nothing in that time.
 const READ_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How long a program that cannot read the state may take to end.
@@ -57,7 +57,7 @@ const READ_BYTES: usize = 1 << 20;
 /// How soon to ask again whether a model can change the program.
 const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// What the other program says once it has read the state, followed by the state.
+/// The other program's reply once it has read the state. The state follows.
 const READ: &[u8] = b"read\n";
 
 /// Most bytes of its error that are passed on.
@@ -81,7 +81,7 @@ pub(super) struct HandoverWish {
 /// Whether a model can change the program.
 enum ProgramCheck {
     Running(Checking),
-    /// None can, by what was known at this revision.
+    /// No model could, at this revision of the guard.
     Passed(u64),
 }
 
@@ -109,7 +109,7 @@ type StateRef<'a> = State<&'a Engine, &'a HubLinks<End>, &'a Listener>;
 /// As it is read.
 pub(super) type StateRead = State<Engine, HubLinks<HandedEnd>, HandedListener>;
 
-/// What this program has inherited.
+/// The state with the inherited descriptors open.
 pub(super) type StateTaken = State<Engine, HubLinks<End>, Listener>;
 
 #[derive(Serialize)]
@@ -146,17 +146,17 @@ fn read_state(bytes: &[u8], reading: StateReading) -> Result<StateRead, String> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StateReading {
     Checked,
-    /// It was checked by the same program.
+    /// The same program has checked it.
     Again,
 }
 
-/// Whether a state says the same as what this program has read of it: no member that it does not know, and none that it has made up.
+/// Whether this program has read each member of a state and added none: it writes the same state again.
 fn is_read_whole(state: &RawValue, read: &StateRead) -> bool {
     let written = serde_json::from_str(state.get()).and_then(|before| Ok((before, serde_json::to_value(read)?)));
     written.is_ok_and(|(before, after): (Value, Value)| in_order(before) == in_order(after))
 }
 
-/// With lists in an order of their own: those that come from maps have none.
+/// A copy with sorted lists: a list that comes from a map has a random order.
 fn in_order(value: Value) -> Value {
     match value {
         Value::Array(elements) => {
@@ -181,7 +181,7 @@ pub fn keep_state(settings: &Settings) -> Result<(), String> {
         return Err("the setting `record` has changed, so that another record begins".to_owned());
     }
     let mut stdout = std::io::stdout().lock();
-    // If this fails, nobody waits for it any more.
+    // This fails if the hub has given up.
     let _ = stdout.write_all(READ).and_then(|()| stdout.write_all(&bytes)).and_then(|()| stdout.flush());
     Ok(())
 }
@@ -277,7 +277,7 @@ impl Hub {
         self.handover.as_ref().is_some_and(|wish| self.in_progress_besides_clients(wish.caller).is_none())
     }
 
-    /// What would be lost now, in words. It is waited for.
+    /// The work that would be lost now, in words. The handover waits for its end.
     fn in_progress(&self, caller: ApiCallId) -> Option<&'static str> {
         let is_connecting = !self.arrivals.is_empty() || matches!(self.driver.links.own, Own::Connecting(_));
         self.in_progress_besides_clients(caller).or(is_connecting.then_some("a client is connecting"))
@@ -339,7 +339,7 @@ impl Hub {
         self.become_program(&program, &keeper)
     }
 
-    /// Whether other threads have told something since. It is carried out.
+    /// Takes and carries out messages of other threads. Returns whether there were any.
     fn hears_more(&mut self) -> bool {
         let (now, mut effects) = (self.core.clock.now(), Vec::new());
         let has_more = take_messages(self, now, &mut effects) | !effects.is_empty();
@@ -347,7 +347,7 @@ impl Hub {
         has_more
     }
 
-    /// Nothing can be refused from here on. What tools change through the control socket in the moment until it ends is in the ledger.
+    /// The point of no return. A change that a tool makes through the control socket until that ends is in the ledger.
     fn become_program(self, program: &Path, keeper: &StateKeeper) -> ! {
         let Hub { core, entrances, driver, .. } = self;
         let Core { recorder, signals, .. } = core;
@@ -368,7 +368,7 @@ impl Hub {
             ),
             Err(errno) => errno.into(),
         };
-        // As if it had been killed. Whoever wanted it starts another one.
+        // This is like a kill; `hub restart` starts another hub.
         tracing::error!(%error, program = %program.display(), "become another program");
         let _ = writeln!(std::io::stderr(), "codex-shim: become {}: {error}", program.display());
         drop((entrances, driver));
@@ -420,7 +420,7 @@ impl StateKeeper {
             return Err(failed(error));
         }
         match reads_within(&mut stdout, READ_WAIT_MAX) {
-            // It ends once its output is read; whoever we become reaps it.
+            // It ends once its output is read. The other program reaps it.
             Answer::Read => Ok(StateKeeper { child, state: stdout }),
             other => Err(said_by(child, other, program)),
         }
@@ -433,7 +433,7 @@ impl StateKeeper {
     }
 }
 
-/// What has come of the other program.
+/// The other program's reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Read,

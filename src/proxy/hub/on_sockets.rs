@@ -399,7 +399,7 @@ impl Session for Hub {
         self.driver.remove_ended(&mut self.core, effects);
         self.look_after_entrances(effects);
         if self.handover.is_some() {
-            // What this round has brought may be in progress.
+            // The effects of this round may be part of the work in progress.
             self.carry_out_all(effects);
         }
         self.may_hand_over().then_some(Ending::HandOver)

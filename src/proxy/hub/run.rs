@@ -58,8 +58,8 @@ pub enum HubError {
     /// The program before has left nothing with which to go on.
     #[error("{0}")]
     NotTakenOver(String),
-    /// There is no record of the server of the hub before.
-    #[error("the server of the hub before is not known")]
+    /// The record of the earlier hub's server is missing.
+    #[error("the record of the server is missing")]
     NoServer,
     #[error("set up {what}: {source}")]
     SetUp { what: &'static str, source: io::Error },
@@ -97,7 +97,7 @@ pub fn run(options: HubOptions, environment: &Environment, complaints: &[Complai
     hub.map_or(Ok(()), |hub| serve(hub, &options))
 }
 
-/// What a hub starts with.
+/// The inputs of a start.
 struct HubStart<'a> {
     options: &'a HubOptions,
     environment: &'a Environment,

@@ -67,7 +67,7 @@ impl Clock {
     }
 }
 
-/// What lasts of a core when another process goes on with it.
+/// The state of a core that another process goes on with.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CoreState<E> {
     elapsed: Duration,
@@ -75,9 +75,9 @@ pub struct CoreState<E> {
     pub(super) engine: E,
     pub(super) session: SessionState,
     pub(super) published: PublishedState,
-    /// Where models can write, also those of earlier servers.
+    /// The places where models can write, those of earlier servers included.
     pub(super) reach: ModelsReach,
-    /// What `on_stalled` and `on_bypass` were called for.
+    /// The calls of `on_stalled` and `on_bypass` so far.
     pub(super) stalls: Vec<ToldOf>,
     pub(super) bypasses: Vec<ToldOf>,
 }
@@ -175,7 +175,7 @@ impl Core {
         })
     }
 
-    /// What keeps this process from ending now without the loss of anything, in words.
+    /// The work that would be lost if this process ended now, in words.
     /// `caller` knows, and waits for it.
     pub fn in_progress(&self, caller: ApiCallId) -> Option<&'static str> {
         if !self.engine.is_at_rest() {

@@ -25,7 +25,7 @@ pub struct HookWatch {
     hooks: HookRunner,
 }
 
-/// What the hook was called for: what it is, and since when.
+/// A cause for which the hook was called: its name, and since when it exists.
 pub(super) type ToldOf = (String, String);
 
 impl HookWatch {
@@ -39,12 +39,12 @@ impl HookWatch {
         }
     }
 
-    /// What the hook was called for, also in the program before, and is still so.
+    /// The causes for which the hook was called, also by the program before, as long as they exist.
     pub fn told(&self) -> Vec<ToldOf> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says what that is now.
+    /// Replaces them.
     pub fn keep_told(&self, told: Vec<ToldOf>) {
         *self.told.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }

@@ -69,7 +69,7 @@ pub(super) struct SessionState {
     pub(super) own_run: String,
     /// `None` if nothing is recorded.
     pub(super) writer: Option<WriterState>,
-    /// `None` if there is no control socket now.
+    /// `None` while the control socket is missing.
     pub(super) control: Option<EndpointState>,
 }
 
@@ -140,7 +140,7 @@ impl Recorder {
         Some(SessionState { id, lock, generation: generation.clone(), own_run: own_run.clone(), writer, control })
     }
 
-    /// Has the ledger write all that it was given. Returns whether it has.
+    /// Waits until the ledger has written its queue. Returns whether it has.
     pub fn settle_ledger(&mut self, wait_max: Duration) -> bool {
         self.drain_overflow();
         !self.has_overflow() && self.parts.ledger.as_ref().is_none_or(|ledger| ledger.settles_within(wait_max))

@@ -61,7 +61,7 @@ enum SilenceStep {
 }
 
 impl Silences {
-    /// These were reported before.
+    /// Begins with silences that were reported already.
     fn after(told: Vec<ToldOf>) -> Silences {
         let reported = told.into_iter().filter_map(|(thread, since_us)| Some((thread, since_us.parse().ok()?)));
         Silences(reported.map(|silence| (silence, SilenceStep::Reported)).collect())

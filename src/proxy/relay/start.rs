@@ -152,7 +152,7 @@ pub struct OfHub {
     pub server_run: String,
     /// Another hub has started the server.
     pub adopted: bool,
-    /// What the program has left that has run in this process before.
+    /// The state of the program that ran in this process before.
     pub before: Option<Box<CoreState<Engine>>>,
 }
 
@@ -221,7 +221,7 @@ impl Start<'_> {
         })
     }
 
-    /// What the session is opened with.
+    /// The parameters of the session.
     fn opening(&self, fresh_id: Uuid, (stalls, guard, outbox): (HookWatch, Guard, Outbox)) -> Opening {
         let (settings, environment, hub) = (self.settings, self.environment, self.hub.as_ref());
         let whose = if settings.agent_pty_all.value { Whose::All } else { Whose::Users };

@@ -379,10 +379,8 @@ impl Status {
     /// The variables that commands get and whose they are, each with the number of its threads.
     fn givers(&self) -> BTreeMap<String, u64> {
         let mut givers = BTreeMap::new();
-        for EnvironmentDocument { client, terminal, variables, .. } in &self.environments {
-            let client = client.name.as_deref().unwrap_or("a client");
-            let place = terminal.as_ref().map(|terminal| format!(" ({terminal})")).unwrap_or_default();
-            *givers.entry(format!("{} of {client}{place}", variables.join(", "))).or_default() += 1;
+        for environment in &self.environments {
+            *givers.entry(environment.in_words()).or_default() += 1;
         }
         givers
     }

@@ -8,8 +8,9 @@ use super::super::screen::Times;
 use super::super::screen::{self, Screen, Tone};
 use super::super::select_session::SessionFlag;
 use super::{Done, body, named, print_json};
-use crate::api::{Request, RequestDocument, StoredAnswer, ThreadIdentityDocument};
+use crate::api::{EnvironmentDocument, Request, RequestDocument, State, StoredAnswer, ThreadIdentityDocument};
 use crate::config::Environment;
+use crate::control::client::{self, ANSWER_WAIT_MAX};
 use crate::engine::{RequestKind, answers_nothing};
 use crate::history::rfc3339_millis;
 use crate::requests::answer::respond_arguments;
@@ -17,6 +18,7 @@ use crate::requests::form::Field;
 use crate::requests::view::{
     Gives, Meant, Question, RequestView, Row, answer_in_words, answer_until, size_of_changes, who,
 };
+use crate::store::Found;
 use clap::Args;
 
 /// Width of the label column.
@@ -38,8 +40,17 @@ pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &E
         return Ok(print_json(&document));
     }
     let (clock, screen) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
-    let text = [question(row, &clock, screen), outcome(&document, &clock, screen), next(row, screen)];
+    let mut given = DetailView::new(screen);
+    given.some("variables", variables(&session, row).as_ref());
+    let text = [question(row, &clock, screen), given.text, outcome(&document, &clock, screen), next(row, screen)];
     Ok(screen::print_exactly(&text.concat()))
+}
+
+/// The variables of a client that the commands of a pending request's thread get, and whose they are. Only its hub knows.
+fn variables(session: &Found, row: &Request) -> Option<String> {
+    let thread_id = row.thread_id.as_ref().filter(|_| session.live && row.is_pending())?;
+    let hub = client::ask(&session.dir, &State, ANSWER_WAIT_MAX).ok()?.hub?;
+    hub.environments.iter().find(|given| given.thread_id == *thread_id).map(EnvironmentDocument::in_words)
 }
 
 /// Rows of a label and a text.
