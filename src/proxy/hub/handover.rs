@@ -54,6 +54,9 @@ const ERROR_WAIT_MAX: Duration = Duration::from_millis(200);
 /// Bytes of one read of the state.
 const READ_BYTES: usize = 1 << 20;
 
+/// How many attempts may be disturbed. A confined program that calls in a loop could disturb each.
+const DISTURBED_MAX: u32 = 20;
+
 /// How soon to ask again whether a model can change the program.
 const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
@@ -76,6 +79,8 @@ pub(super) struct HandoverWish {
     caller: ApiCallId,
     until: Duration,
     check: ProgramCheck,
+    /// How often a message of another thread came in between.
+    disturbed: u32,
 }
 
 /// Whether a model can change the program.
@@ -223,7 +228,7 @@ impl Hub {
         }
         let until = self.core.clock.elapsed() + REST_WAIT_MAX;
         let check = ProgramCheck::Running(self.core.begin_check_of_own_program(&program));
-        self.handover = Some(HandoverWish { program, caller, until, check });
+        self.handover = Some(HandoverWish { program, caller, until, check, disturbed: 0 });
     }
 
     fn refuse_handover(&mut self, caller: ApiCallId, why: String) {
@@ -308,8 +313,7 @@ impl Hub {
             return Attempt::Stays(self.into());
         }
         if self.hears_more() {
-            self.handover = Some(wish);
-            return Attempt::Stays(self.into());
+            return self.again(wish);
         }
         let began = Instant::now();
         let written = self.state().ok_or_else(|| "its session is not open".to_owned()).and_then(|state| {
@@ -326,8 +330,7 @@ impl Hub {
         if self.hears_more() {
             // The state that the other program has is old.
             keeper.dismiss();
-            self.handover = Some(wish);
-            return Attempt::Stays(self.into());
+            return self.again(wish);
         }
         if is_ended_by(&self.core.signals) {
             keeper.dismiss();
@@ -337,6 +340,17 @@ impl Hub {
         tracing::info!(ms, program = %program.display(), "the other program has read the state");
         self.core.callers.reply(wish.caller, ApiReply::Done);
         self.become_program(&program, &keeper)
+    }
+
+    /// Goes on, and tries again soon: a few times, because clients wait during each attempt.
+    fn again(mut self, wish: HandoverWish) -> Attempt {
+        let disturbed = wish.disturbed + 1;
+        if disturbed < DISTURBED_MAX {
+            self.handover = Some(HandoverWish { disturbed, ..wish });
+        } else {
+            self.refuse_handover(wish.caller, format!("{disturbed} attempts were disturbed by other work"));
+        }
+        Attempt::Stays(self.into())
     }
 
     /// Takes and carries out messages of other threads. Returns whether there were any.
