@@ -118,10 +118,10 @@ test-portable: nextest ## every test on the calls that macOS has, too; FILTER=PA
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} CODEX_SHIM_PORTABLE=1 tests/run.sh $(FILTER)
 
 # The relay, its ledger, its history, hubs and tools, without the real codex, browsers and whatever takes long in an emulation.
-# The last three measure the memory of the emulator, or a signal that it does not leave ignored. Context engines and the demo have
-# deadlines that an emulated program misses.
+# The last ones measure the memory of the emulator, or need a signal that it does not leave ignored or a call that it does not have.
+# Context engines and the demo have deadlines that an emulated program misses.
 ARM64        := aarch64-unknown-linux-gnu
-ARM64_TESTS  := binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context::|history|hub|tapes|replay|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle|bounded_memory|stops_reading_stops|ignored_at_the_start/))
+ARM64_TESTS  := binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context::|history|hub|tapes|replay|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle|bounded_memory|stops_reading_stops|ignored_at_the_start/)) - test(panic_restores_the_terminal)
 
 test-arm64: nextest ## unit tests and the tests of relays, hubs and tools as programs for arm64, under qemu; only as root
 	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null \
@@ -131,7 +131,8 @@ test-arm64: nextest ## unit tests and the tests of relays, hubs and tools as pro
 	@.packaging/binfmt.sh
 	umask 022; nextest=target/tools/bin/cargo-nextest; [ -x $$nextest ] || nextest=$$(command -v cargo-nextest); \
 	export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
-	  QEMU_LD_PREFIX=/usr/aarch64-linux-gnu; \
+	  QEMU_LD_PREFIX=$(CURDIR)/target/tools/arm64; \
+	mkdir -p $$QEMU_LD_PREFIX && ln -sfn /usr/aarch64-linux-gnu/lib $$QEMU_LD_PREFIX/lib; \
 	$$nextest nextest run --locked --workspace --features fleet --lib --test it --target $(ARM64) --no-fail-fast --test-threads 2 -E '$(ARM64_TESTS)'
 
 many-cases: ## 4,096 random cases in each property test and 2,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
