@@ -179,6 +179,9 @@ fn hub_goes_on_if_the_other_program_cannot() {
     client.call("marker", json!({}));
 }
 
+/// A change of a state.
+type Change = fn(&mut Value);
+
 /// The output of a program that reads a state in order to go on with it.
 fn keeps(hub: &Hub, state: &str) -> Output {
     let mut command = hub.command(&["hub", "--session", "h", "--keep-state"]);
@@ -209,12 +212,12 @@ fn state_of_another_version_is_refused() {
     let state = fs::read_to_string(&written).unwrap();
     let kept = keeps(&hub, &state);
     assert_eq!(String::from_utf8_lossy(&kept.stdout), format!("read\n{state}"), "{}", said(&kept));
-    let changed = |change: fn(&mut Value)| {
+    let changed = |change: Change| {
         let mut changed: Value = serde_json::from_str(&state).unwrap();
         change(&mut changed);
         said(&keeps(&hub, &changed.to_string()))
     };
-    let cases: [(fn(&mut Value), &str); 5] = [
+    let cases: [(Change, &str); 5] = [
         (|state| state["form"] = json!(2), "has form 2, and this version reads 1"),
         (|state| state["state"]["core"]["engine"]["newer"] = json!(0), "members that this version does not have"),
         (

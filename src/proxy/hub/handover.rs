@@ -170,7 +170,7 @@ fn in_order(value: Value) -> Value {
             Value::Array(elements)
         }
         Value::Object(members) => members.into_iter().map(|(name, member)| (name, in_order(member))).collect(),
-        other => other,
+        plain @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => plain,
     }
 }
 
@@ -436,7 +436,7 @@ impl StateKeeper {
         match reads_within(&mut stdout, READ_WAIT_MAX) {
             // It ends once its output is read. The other program reaps it.
             Answer::Read => Ok(StateKeeper { child, state: stdout }),
-            other => Err(said_by(child, other, program)),
+            failed @ (Answer::Other | Answer::TooLate) => Err(said_by(child, failed, program)),
         }
     }
 }

@@ -278,7 +278,7 @@ impl HubWorld {
             0 | 1 => self.connects(),
             2 if self.house.dice.once_in(3) => self.leaves(),
             2 => self.hands_over(),
-            2..=9 => self.client_speaks(),
+            3..=9 => self.client_speaks(),
             10..=18 => self.server_works(),
             19..=36 => (0..MOVES).for_each(|_| self.something_moves()),
             37..=40 => (0..1 + self.house.dice.roll(6)).for_each(|_| self.ledger_works()),
