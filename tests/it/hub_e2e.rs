@@ -428,6 +428,10 @@ fn e2e_resumed_thread_has_its_earlier_words() {
     assert_eq!(found["matches"].as_array().map(Vec::len), Some(1), "{found:#}");
 }
 
+/// Two turns, of which the second runs a command.
+const GREETED_AND_DONE: [(&str, &str); 6] =
+    [("user", "good morning"), ("assistant", "Well."), COMPLETED, ("user", "do it"), ("assistant", "Well."), COMPLETED];
+
 #[test]
 fn e2e_restarted_hub_loses_no_turn() {
     let test = "e2e_restarted_hub_loses_no_turn";
@@ -470,15 +474,7 @@ fn e2e_restarted_hub_loses_no_turn() {
     assert_eq!(resolved["params"]["requestId"], asked["id"]);
     turn_completed(&mut editor, "completed");
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
-    let expect = said(&[
-        ("user", "good morning"),
-        ("assistant", "Well."),
-        COMPLETED,
-        ("user", "do it"),
-        ("assistant", "Well."),
-        COMPLETED,
-    ]);
-    assert_eq!(bench.conversation(&thread, 2), expect);
+    assert_eq!(bench.conversation(&thread, 2), said(&GREETED_AND_DONE));
     assert_eq!(bench.ran(), 1);
     assert!(editor.finish().1.success());
 }
@@ -522,15 +518,7 @@ fn e2e_restart_goes_unnoticed() {
     };
     assert_eq!(numbers(&after), numbers(&before));
     assert_eq!(bench.confirmed(1)[0]["resolved_by"], TUI);
-    let expect = said(&[
-        ("user", "good morning"),
-        ("assistant", "Well."),
-        COMPLETED,
-        ("user", "do it"),
-        ("assistant", "Well."),
-        COMPLETED,
-    ]);
-    assert_eq!(bench.conversation(&thread, 2), expect);
+    assert_eq!(bench.conversation(&thread, 2), said(&GREETED_AND_DONE));
     assert_eq!(bench.ran(), 1);
     assert!(editor.finish().1.success());
 }

@@ -4,14 +4,16 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::http;
 use crate::support::eventually;
-use crate::support::hub::{Hub, answers_at, ask, is_asked, recorded, resume};
+use crate::support::hub::{Hub, answers_at, ask, is_asked, pid_of, recorded, resume};
 use crate::support::requests::{decision, respond_path};
 use crate::support::websocket::Client;
 
@@ -233,6 +235,29 @@ fn state_of_another_version_is_refused() {
         let told = changed(change);
         assert!(told.contains(expect), "{expect}: {told}");
     }
+}
+
+/// A server that is started after a handover inherits none of the descriptors that the hub has inherited itself.
+#[test]
+fn next_server_inherits_nothing_of_the_hub() {
+    let hub = Hub::new();
+    let mut server = hub.server();
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    hub.own_connection(&mut server);
+    handed_over(&hub);
+    let first = server.pid();
+    kill_process(pid_of(first), Signal::KILL).unwrap();
+    let next = eventually("the next server", || {
+        let next = hub.get("/sessions/self")["server"]["pid"].as_u64()?;
+        (next != first).then_some(next)
+    });
+    let open =
+        fs::read_dir(format!("/proc/{next}/fd")).unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let open: Vec<PathBuf> = open.collect();
+    // The lock was made under another name than it has.
+    let is_lock = |path: &PathBuf| path.to_string_lossy().contains("lock");
+    assert!(!open.is_empty() && !open.iter().any(is_lock), "{open:?}");
 }
 
 /// The record of the server is gone, which only the program that has taken over notices.
