@@ -275,7 +275,6 @@ fn terminal_ui_without_a_size_has_the_usual_one() {
     });
     let columns = screen.lines().map(|line| line.chars().count()).max();
     assert!(columns.is_some_and(|columns| (60..=80).contains(&columns)), "{screen}");
-    pane.types("\u{11}");
-    assert_eq!(pane.ends(), 0);
+    assert_eq!(pane.leaves(), 0);
     live.kill();
 }

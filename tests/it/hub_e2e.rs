@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::support::bench::{Bench, COMPLETED, DIALOG, TUI, approves, said, says_to};
 use crate::support::both_ends::text;
 use crate::support::conversations::{start_thread, start_turn, turn_completed};
-use crate::support::eventually;
 use crate::support::model::{Item, Script};
+use crate::support::patience::{PATIENCE, eventually, poll};
 use crate::support::peer::Peer;
 use crate::support::real::{COMMAND, run, says};
 use crate::support::release::{Ability, Release};
@@ -383,9 +383,9 @@ fn e2e_words_of_a_turn_without_a_hub_are_on_record() {
         ("assistant", "Well."),
         COMPLETED,
     ]);
-    eventually("all words on record", || {
-        bench.recorded(&thread).filter(|recorded| recorded.len() >= expect.len()).map(|got| assert_eq!(got, expect))
-    });
+    let is_whole = || bench.recorded(&thread).filter(|recorded| recorded.len() >= expect.len());
+    let recorded = poll(PATIENCE, is_whole);
+    assert_eq!(recorded.or_else(|| bench.recorded(&thread)), Some(expect), "{}", tui.screen());
 }
 
 #[test]

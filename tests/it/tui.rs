@@ -86,8 +86,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     tmux.types("/make all");
     tmux.keys(&["Enter"]);
     tmux.shows("▌");
-    tmux.keys(&["C-c"]);
-    let screen = tmux.shows("left with 0");
+    let screen = tmux.leaves();
     assert!(!screen.contains("timeline"), "{screen}");
     let screen = tmux.shows("icanon");
     assert!(!screen.contains("-icanon"), "{screen}");
@@ -138,8 +137,7 @@ fn pasted_text_answers_nothing() {
     tmux.shows(" chat  Enter sends");
     tmux.pastes("first line\nquit it\n");
     tmux.shows_all(&["first line", "quit it"]);
-    tmux.keys(&["C-c"]);
-    tmux.shows("left with 0");
+    tmux.leaves();
     live.end();
 }
 
@@ -190,8 +188,7 @@ fn where_no_shell_could_continue_it_it_does_not_stop() {
     tmux.keys(&["C-z"]);
     tmux.types("still here");
     tmux.shows("still here");
-    tmux.keys(&["C-c"]);
-    tmux.shows("left with 0");
+    tmux.leaves();
     live.end();
 }
 
@@ -351,8 +348,7 @@ fn mouse_selects_scrolls_and_is_given_back() {
     tmux.keys(&["F2"]);
     tmux.shows("mouse on");
     assert_eq!(modes(), "1 1");
-    tmux.keys(&["C-c"]);
-    tmux.shows("left with 0");
+    tmux.leaves();
     assert_eq!(modes(), "0 0");
     live.end();
 }
@@ -470,8 +466,7 @@ fn a_turn_of_the_real_codex_is_watched_and_allowed() {
     let screen = tmux.shows("turn completed");
     assert!(screen.contains("codex  Well.") && screen.contains("✓"), "{screen}");
     assert_eq!(real.ran(), 1);
-    tmux.keys(&["C-c"]);
-    tmux.shows("left with 0");
+    tmux.leaves();
     real.end();
 }
 

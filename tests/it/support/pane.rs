@@ -4,12 +4,13 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::Child;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use codex_shim::testing;
 use rustix::process::Pid;
 use rustix::termios::{LocalModes, Termios, Winsize, tcgetattr, tcsetwinsize};
 
-use super::eventually;
+use super::patience::{eventually, poll};
 use super::shim::Home;
 use super::tmux::child_of;
 
@@ -102,6 +103,15 @@ impl Pane {
 
     pub fn try_ends(&mut self) -> Option<i32> {
         self.child.try_wait().expect("it is ours").and_then(|status| status.code())
+    }
+
+    /// Leaves the terminal UI by a key. One that it reads within 50 ms of its start was typed ahead and does nothing, so a person
+    /// presses it again. Returns the exit status.
+    pub fn leaves(&mut self) -> i32 {
+        eventually("the end of the terminal UI", || {
+            self.types("\u{11}");
+            poll(Duration::from_secs(2), || self.try_ends())
+        })
     }
 
     pub fn ends(&mut self) -> i32 {

@@ -129,6 +129,16 @@ impl Tmux {
         })
     }
 
+    /// Leaves the terminal UI, whose end the shell reports as "left with 0"; returns the whole screen. A key that comes while the
+    /// UI has not been quiet does nothing there, so a person presses it again.
+    pub fn leaves(&self) -> String {
+        let has_left = || Some(self.screen()).filter(|screen| screen.contains("left with 0"));
+        eventually("the end of the terminal UI", || {
+            self.keys(&["C-c"]);
+            poll(Duration::from_secs(2), has_left)
+        })
+    }
+
     /// The process that the shell in it runs.
     pub fn pid(&self) -> Pid {
         let shell = self.run(&["display-message", "-p", "#{pane_pid}"]);
