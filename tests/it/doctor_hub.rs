@@ -36,9 +36,15 @@ fn socket(bench: &Bench) -> PathBuf {
 
 /// A client on pipes that has an answer to `initialize`, or the first line of its own server.
 fn client(bench: &Bench, server: &str) -> Running {
+    client_with(bench, server, &[])
+}
+
+/// The same with variables.
+fn client_with(bench: &Bench, server: &str, variables: &[(&str, &str)]) -> Running {
     let mut command = bench.0.home.shim(&["app-server"]);
     command.env("CODEX_SHIM_SERVER", server).env("CODEX_SHIM_CODEX", bench.0.user.join("real/codex"));
     command.env("HOME", &bench.0.user).env_remove("CODEX_HOME").current_dir(&bench.0.user);
+    command.envs(variables.iter().copied());
     let mut client = Running(command.spawn().unwrap());
     let info = r#"{"clientInfo":{"name":"editor","version":"1.0"}}"#;
     // Its stdin stays open as long as it runs.
@@ -89,6 +95,36 @@ fn doctor_names_the_clients_of_a_hub() {
     let journal = bench.0.home.journal();
     let opened = journal.events.iter().filter(|(name, _)| name == "conn_open").count();
     assert_eq!(opened, 2, "{:#?}", journal.texts);
+}
+
+/// Commands of a terminal in a virtual environment run with the server's PATH, unless it is passed.
+#[test]
+fn doctor_names_a_client_with_another_path() {
+    let bench = Bench::new();
+    bench.0.well(&["hub", "start"]);
+    let named = |report: &Value| {
+        report["checks"].as_array().unwrap().iter().find(|check| check["name"] == "environment").cloned()
+    };
+    let connected = |count: &str| {
+        eventually("the clients", || {
+            let report = told(&bench.0);
+            check(&report, "hub clients").1.starts_with(count).then_some(report)
+        })
+    };
+    // That of the server, and another one.
+    let user = bench.0.user.display();
+    let path = format!("{user}/bin:{user}/real:/usr/bin:/bin");
+    let _same = client_with(&bench, "shared", &[("PATH", &path)]);
+    assert_eq!(named(&connected("1 ×")), None);
+    let _other = client_with(&bench, "shared", &[("PATH", "/nowhere:/usr/bin:/bin")]);
+    let found = named(&connected("2 ×")).expect("the check");
+    assert_eq!(found["status"], "note", "{found}");
+    assert!(found["found"].as_str().unwrap().starts_with("commands of editor"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("environment = [\"PATH\""), "{found}");
+    let config = bench.0.home.path().join("config.toml");
+    let before = fs::read_to_string(&config).unwrap_or_default();
+    fs::write(&config, format!("{before}\n[hub]\nenvironment = [\"PATH\"]\n")).unwrap();
+    assert_eq!(named(&told(&bench.0)), None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::support::both_ends::http;
 use crate::support::eventually;
 use crate::support::hub::{Hub, answers_at, ask, is_asked, pid_of, recorded, resume};
 use crate::support::requests::{decision, respond_path};
+use crate::support::shim::{Home, SHIM, out_of_reach, put_program};
 use crate::support::websocket::Client;
 
 fn restart(hub: &Hub) -> Output {
@@ -228,7 +229,7 @@ fn state_of_another_version_is_refused() {
             },
             "or lacks some",
         ),
-        (|state| state["state"]["links"]["own"] = json!("Newer"), "unknown variant `Newer`"),
+        (|state| state["state"]["links"]["own"] = json!("Newer"), "has something unknown at byte"),
         (|state| state["state"]["core"]["session"]["writer"] = json!(null), "the setting `record` has changed"),
     ];
     for (change, expect) in cases {
@@ -299,4 +300,61 @@ fn other_options_begin_anew() {
     );
     assert!(client.receive().is_none());
     hub.tool(&["hub", "stop", "--yes"]);
+}
+
+/// Another restart while the first one is under way: both tools are told the truth, and no client notices.
+#[test]
+fn two_restarts_at_once_disconnect_nobody() {
+    let hub = Hub::new();
+    let mut server = hub.server();
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    hub.own_connection(&mut server);
+    let folder = tempfile::tempdir_in("/var/tmp").expect("a folder");
+    let (slow, begun) = (folder.path().join("slow"), folder.path().join("begun"));
+    let script = format!("#!/bin/sh\n: >'{}'\nsleep 0.3\nexec '{SHIM}' \"$@\"\n", begun.display());
+    put_program(&slow, script.as_bytes());
+    let body = json!({ "program": slow }).to_string();
+    let pid = hub.pid();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| http(&hub.session(), "POST /sessions/self/handover", body.as_bytes()));
+        eventually("the first attempt", || begun.exists().then_some(()));
+        handed_over(&hub);
+        let (status, document) = first.join().expect("it does not panic");
+        assert_eq!((status, &document), (200, &json!({"ok": true})));
+    });
+    client.call("marker", json!({}));
+    // The second one has followed the first.
+    let program = fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
+    assert_eq!(program, fs::canonicalize(SHIM).expect("it is there"));
+}
+
+/// What a model could write to once counts after a handover too, although nothing says so any more.
+#[test]
+fn hook_in_reach_stays_refused_after_a_handover() {
+    let home = Home::new();
+    let ws = out_of_reach();
+    let ws = ws.path().canonicalize().expect("it is there");
+    let (hook, ran) = (ws.join("hook"), home.path().join("ran"));
+    put_program(&hook, format!("#!/bin/sh\necho >> {}\n", ran.display()).as_bytes());
+    fs::create_dir_all(home.path()).unwrap();
+    fs::write(home.path().join("config.toml"), format!("on_pending = {hook:?}\non_pending_after = \"0s\"\n")).unwrap();
+    let hub = Hub::at(home);
+    let mut server = hub.server();
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    hub.own_connection(&mut server);
+    for policy in ["workspaceWrite", "readOnly"] {
+        let params = json!({"threadId": "t", "cwd": ws, "sandboxPolicy": {"type": policy}});
+        client.call("thread/settings/update", params);
+    }
+    let is_refused =
+        || hub.get("/sessions/self")["faults"].to_string().contains("on_pending can be changed by a model");
+    eventually("the fault", || is_refused().then_some(()));
+    handed_over(&hub);
+    ask(&mut server);
+    client.wait_for("the request", is_asked);
+    hub.row("pending");
+    eventually("the fault", || is_refused().then_some(()));
+    assert!(!ran.exists());
 }

@@ -454,7 +454,7 @@ mod tests {
         /// The commands that the relay has received so far.
         fn sent(&self) -> Vec<(RowId, String)> {
             let added = self.changes.try_iter().filter_map(|change| match change {
-                ContextChange::Added(added) => Some(added),
+                ContextChange::Loaded(added) | ContextChange::Added(added) => Some(added),
                 ContextChange::Cleared(_) | ContextChange::Forgotten { .. } | ContextChange::Beginnings(_) => None,
             });
             added.flatten().map(|waiting| (waiting.row, waiting.command.cmd)).collect()

@@ -198,6 +198,8 @@ impl LedgerWriter {
         }
         let Opened { mut connection, set_aside } = database::open(&self.path, form(BUSY_WAIT_MAX))?;
         let failed = |source| DatabaseError::Sqlite { path: self.path.clone(), source };
+        // A file that is corrupt has nothing to say about what the engine knows.
+        let is_whole = set_aside.is_none() && self.sent_row == 0;
         if let Some(kept) = set_aside {
             (self.report_fault)(&format!(
                 "{} was corrupt; it was renamed to {} and replaced by a new one",
@@ -214,7 +216,8 @@ impl LedgerWriter {
         (self.notify)(Input::Context(ContextChange::Beginnings(beginnings)));
         (self.notify)(Input::Remembered(Box::new(remembered)));
         self.is_loaded = true;
-        (self.notify)(Input::Context(ContextChange::Added(added)));
+        let change = if is_whole { ContextChange::Loaded(added) } else { ContextChange::Added(added) };
+        (self.notify)(Input::Context(change));
         Ok(self.sent_row)
     }
 

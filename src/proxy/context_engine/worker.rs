@@ -8,6 +8,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -66,7 +68,12 @@ pub struct WorkerSettings {
 
 /// A handle of the worker thread.
 #[derive(Debug)]
-pub struct ContextEngine(SyncSender<WorkerEvent>);
+pub struct ContextEngine {
+    worker: SyncSender<WorkerEvent>,
+    /// How many consultations were passed.
+    passed: AtomicU64,
+    settled: Arc<AtomicU64>,
+}
 
 #[derive(Debug)]
 enum WorkerEvent {
@@ -91,6 +98,8 @@ impl ContextEngine {
         report_fault: impl Fn(&str) + Send + 'static,
     ) -> io::Result<ContextEngine> {
         let (own, events) = sync_channel(EVENTS_MAX);
+        let settled = Arc::new(AtomicU64::new(0));
+        let of_worker = Arc::clone(&settled);
         let (to_worker, from_reader) = (own.clone(), own.clone());
         // The send fails only after the worker has ended.
         let reader =
@@ -98,9 +107,9 @@ impl ContextEngine {
         let thread = std::thread::Builder::new().name("context-engine".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             let report_fault: ReportFault = Box::new(report_fault);
-            Worker::new(settings, reader, post, report_fault, to_worker).run(&events);
+            Worker::new(settings, reader, post, (report_fault, of_worker), to_worker).run(&events);
         })?;
-        Ok(ContextEngine(own))
+        Ok(ContextEngine { worker: own, passed: AtomicU64::new(0), settled })
     }
 
     /// Passes a consultation to the engine without waiting. `elapsed` is the relay's current time, to which its
@@ -112,10 +121,14 @@ impl ContextEngine {
     pub fn consult(&self, consultation: Box<Consultation>, elapsed: Duration) -> Result<(), Box<Consultation>> {
         let now = Instant::now();
         let began_at = now.checked_sub(elapsed).unwrap_or(now);
-        match self.0.try_send(WorkerEvent::Consult(consultation, began_at)) {
+        self.passed.fetch_add(1, Ordering::SeqCst);
+        match self.worker.try_send(WorkerEvent::Consult(consultation, began_at)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(event) | TrySendError::Disconnected(event)) => match event {
-                WorkerEvent::Consult(consultation, _) => Err(consultation),
+                WorkerEvent::Consult(consultation, _) => {
+                    self.passed.fetch_sub(1, Ordering::SeqCst);
+                    Err(consultation)
+                }
                 WorkerEvent::Output(..) | WorkerEvent::HasRead | WorkerEvent::Read(..) | WorkerEvent::End(_) => {
                     unreachable!("BUG: a failed send returns the event that was sent")
                 }
@@ -123,12 +136,17 @@ impl ContextEngine {
         }
     }
 
+    /// Whether it runs and has calls to answer, or some that wait.
+    pub fn is_calling(&self) -> bool {
+        self.passed.load(Ordering::SeqCst) != self.settled.load(Ordering::SeqCst)
+    }
+
     /// Ends the engine. The receiver gets a message or is disconnected once the engine has ended or got SIGTERM.
     #[must_use]
     pub fn end(&self) -> Receiver<()> {
         let (done, ended) = sync_channel(1);
         // If the queue is full, dropping `done` disconnects the receiver.
-        drop(self.0.try_send(WorkerEvent::End(done)));
+        drop(self.worker.try_send(WorkerEvent::End(done)));
         ended
     }
 }
@@ -156,6 +174,10 @@ pub(super) struct Worker {
     report_fault: ReportFault,
     fault_reported: bool,
     own: SyncSender<WorkerEvent>,
+    /// How many consultations have come.
+    taken: u64,
+    /// How many had come when nothing was left to do for the engine.
+    settled: Arc<AtomicU64>,
     pub(super) phase: Phase,
     /// The number of the engine process.
     run: u64,
@@ -181,7 +203,7 @@ impl Worker {
         settings: WorkerSettings,
         reader: ConversationReader,
         post: Post,
-        report_fault: ReportFault,
+        (report_fault, settled): (ReportFault, Arc<AtomicU64>),
         own: SyncSender<WorkerEvent>,
     ) -> Worker {
         let now = Instant::now();
@@ -192,6 +214,8 @@ impl Worker {
             report_fault,
             fault_reported: false,
             own,
+            taken: 0,
+            settled,
             phase: Phase::Down { until: now },
             run: 0,
             began: now,
@@ -221,6 +245,9 @@ impl Worker {
             }
             self.tick();
             self.pump();
+            if !self.is_calling() {
+                self.settled.store(self.taken, Ordering::SeqCst);
+            }
             let wait = self.next_due().map(|due| due.saturating_duration_since(Instant::now()));
             next = match wait
                 .map_or_else(|| events.recv().map_err(RecvTimeoutError::from), |wait| events.recv_timeout(wait))
@@ -232,10 +259,20 @@ impl Worker {
         }
     }
 
+    /// Whether there is an engine that has something to do.
+    fn is_calling(&self) -> bool {
+        let has_tasks = || self.threads.values().any(|thread| !thread.tasks.is_empty());
+        let is_down = matches!(self.phase, Phase::Down { .. });
+        !is_down && !(self.calls.is_empty() && self.readings.is_empty() && !has_tasks())
+    }
+
     /// Handles an event; returns the sender to notify if the worker must end.
     fn take_event(&mut self, event: WorkerEvent) -> Option<SyncSender<()>> {
         match event {
-            WorkerEvent::Consult(consultation, began_at) => self.take(*consultation, began_at),
+            WorkerEvent::Consult(consultation, began_at) => {
+                self.taken += 1;
+                self.take(*consultation, began_at);
+            }
             WorkerEvent::Output(run, output) if run == self.run => self.handle_output(output),
             // The queue may have room again.
             WorkerEvent::Output(..) | WorkerEvent::HasRead => {}

@@ -192,14 +192,18 @@ pub(super) fn watch(watch: HookWatch, codex_home: PathBuf, shim_home: PathBuf, s
         loop {
             let settings = watch.next_settings(LOOK_EVERY);
             let found = found(&codex_home, &shim_home, since);
-            told.tell(found, identity, |bypass| {
+            told.tell(found, identity, |bypass, told| {
                 let input = serde_json::to_string(bypass).unwrap_or_default();
-                watch.run_here(&settings, &session_id, &input)
+                watch.run_here(&settings, &session_id, &input, kept(told))
             });
-            watch.keep_told(told.0.iter().map(|(pid, started)| (pid.to_string(), started.clone())).collect());
+            watch.keep_told(kept(&told.0));
         }
     })?;
     Ok(())
+}
+
+fn kept(told: &BTreeSet<Process>) -> Vec<(String, String)> {
+    told.iter().map(|(pid, started)| (pid.to_string(), started.clone())).collect()
 }
 
 fn identity(pid: u32) -> Option<Process> {
@@ -211,21 +215,23 @@ fn identity(pid: u32) -> Option<Process> {
 struct Told(BTreeSet<Process>);
 
 impl Told {
-    /// Calls `tell` for each new process, one after the other. Stops if that returns false; the rest follows after the next look.
+    /// Calls `tell` for each new process, one after the other, with all that are told of then. Stops if that returns false; the rest
+    /// follows after the next look.
     fn tell(
         &mut self,
         found: Vec<Bypass>,
         identity: impl Fn(u32) -> Option<Process>,
-        mut tell: impl FnMut(&Bypass) -> bool,
+        mut tell: impl FnMut(&Bypass, &BTreeSet<Process>) -> bool,
     ) {
         self.0.retain(|told| identity(told.0).as_ref() == Some(told));
         let is_new = |bypass: &Bypass| identity(bypass.pid).filter(|process| !self.0.contains(process));
         let new: Vec<(Process, &Bypass)> = found.iter().filter_map(|bypass| Some((is_new(bypass)?, bypass))).collect();
         for (process, bypass) in new.into_iter().take(TOLD_MAX) {
-            if !tell(bypass) {
+            self.0.insert(process.clone());
+            if !tell(bypass, &self.0) {
+                self.0.remove(&process);
                 return;
             }
-            self.0.insert(process);
         }
     }
 }
@@ -510,7 +516,8 @@ mod tests {
             told.tell(
                 found,
                 |pid| (pid != 9).then(|| (pid, started.to_owned())),
-                |bypass| {
+                |bypass, told| {
+                    assert!(told.contains(&(bypass.pid, started.to_owned())));
                     pids.push(bypass.pid);
                     is_allowed
                 },

@@ -12,13 +12,16 @@
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{SendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 use signal_hook::consts::SIGCHLD;
 
@@ -51,14 +54,23 @@ const READ_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long a program that cannot read the state may take to end.
 const ERROR_WAIT_MAX: Duration = Duration::from_millis(200);
 
+/// How long all of that may take. A program on a disk that hangs may not even start, nor end when it is killed.
+const START_WAIT_MAX: Duration = Duration::from_millis(2_500);
+
+/// How long the program that has taken over may take to read the state. Nobody else could go on, so it gets more time than before.
+const TAKE_OVER_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How long calls of the context engine are waited for. A call lost is better than clients that have to connect again.
+const CONTEXT_ENGINE_WAIT_MAX: Duration = Duration::from_secs(3);
+
 /// Bytes of one read of the state.
 const READ_BYTES: usize = 1 << 20;
 
 /// How many attempts may be disturbed. A confined program that calls in a loop could disturb each.
 const DISTURBED_MAX: u32 = 20;
 
-/// How soon to ask again whether a model can change the program.
-const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+/// How soon to look again at what does not wake the hub: a check of the program, and the context engine.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// The other program's reply once it has read the state. The state follows.
 const READ: &[u8] = b"read\n";
@@ -77,15 +89,23 @@ pub(super) struct HandoverWish {
     /// The program to become.
     program: PathBuf,
     caller: ApiCallId,
-    until: Duration,
+    since: Duration,
     check: ProgramCheck,
     /// How often a message of another thread came in between.
     disturbed: u32,
 }
 
+impl HandoverWish {
+    /// When it is given up.
+    fn until(&self) -> Duration {
+        self.since + REST_WAIT_MAX
+    }
+}
+
 /// Whether a model can change the program.
 enum ProgramCheck {
-    Running(Checking),
+    /// The revision of the guard when it began, for which it holds.
+    Running((Checking, u64)),
     /// No model could, at this revision of the guard.
     Passed(u64),
 }
@@ -133,19 +153,28 @@ struct Unread<'a> {
 }
 
 fn read_state(bytes: &[u8], reading: StateReading) -> Result<StateRead, String> {
-    let unread: Unread<'_> = serde_json::from_slice(bytes).map_err(|error| format!("the state of a hub: {error}"))?;
+    let unread: Unread<'_> = serde_json::from_slice(bytes).map_err(|error| unreadable("a hub", &error))?;
     let Unread { form, shim, state } = unread;
     if form != FORM {
         return Err(format!("the state of a hub of codex-shim {shim} has form {form}, and this version reads {FORM}"));
     }
     let read = serde_json::from_str(state.get())
-        .map_err(|error| format!("the state of a hub of codex-shim {shim}: {error}"))?;
+        .map_err(|error| unreadable(&format!("a hub of codex-shim {shim}"), &error))?;
     if reading == StateReading::Checked && !is_read_whole(state, &read) {
         return Err(format!(
             "the state of a hub of codex-shim {shim} has members that this version does not have, or lacks some"
         ));
     }
     Ok(read)
+}
+
+/// Where the state cannot be read. The words of the error may have values of the state, which are in no log.
+fn unreadable(whose: &str, error: &serde_json::Error) -> String {
+    let kind = match error.classify() {
+        Category::Data => "has something unknown",
+        Category::Io | Category::Syntax | Category::Eof => "is damaged",
+    };
+    format!("the state of {whose} {kind} at byte {}", error.column())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,7 +224,7 @@ pub fn keep_state(settings: &Settings) -> Result<(), String> {
 pub(super) fn take_over(from: RawFd) -> Result<StateTaken, String> {
     let failed = |error: std::io::Error| format!("the state of the hub before: {error}");
     let from = inherited(from).ok_or("there is no descriptor with the state of the hub before")?;
-    let bytes = read_within(&from, READ_WAIT_MAX).map_err(failed)?;
+    let bytes = read_within(&from, TAKE_OVER_WAIT_MAX).map_err(failed)?;
     let State { core, links, listeners, is_adopted } = read_state(&bytes, StateReading::Again)?;
     core.claim().map_err(|errno| failed(errno.into()))?;
     let links = links.try_map(HandedEnd::open).map_err(failed)?;
@@ -226,12 +255,14 @@ impl Hub {
             self.core.callers.reply(caller, ApiReply::HandsOver);
             return;
         }
-        let until = self.core.clock.elapsed() + REST_WAIT_MAX;
+        let since = self.core.clock.elapsed();
         let check = ProgramCheck::Running(self.core.begin_check_of_own_program(&program));
-        self.handover = Some(HandoverWish { program, caller, until, check, disturbed: 0 });
+        self.handover = Some(HandoverWish { program, caller, since, check, disturbed: 0 });
     }
 
+    /// Gives the wish up.
     fn refuse_handover(&mut self, caller: ApiCallId, why: String) {
+        self.handover = None;
         tracing::warn!(%why, "the hub is not handed over");
         self.core.callers.reply(caller, ApiReply::NotHandedOver(why));
     }
@@ -240,26 +271,31 @@ impl Hub {
     pub(super) fn may_hand_over(&mut self) -> bool {
         let Some(mut wish) = self.handover.take() else { return false };
         let checked = match &wish.check {
-            ProgramCheck::Running(checking) => checking.wait(Duration::ZERO),
-            ProgramCheck::Passed(revision) if *revision == self.core.guard_revision() => Some(Ok(())),
-            ProgramCheck::Passed(_) => {
+            ProgramCheck::Running((checking, revision)) => {
+                checking.wait(Duration::ZERO).map(|checked| checked.map(|()| *revision))
+            }
+            ProgramCheck::Passed(revision) => Some(Ok(*revision)),
+        };
+        let checked = match checked {
+            Some(Ok(revision)) if revision != self.core.guard_revision() => {
                 wish.check = ProgramCheck::Running(self.core.begin_check_of_own_program(&wish.program));
                 None
             }
+            checked => checked,
         };
         let in_progress = match checked {
             Some(Err(why)) => {
                 self.refuse_handover(wish.caller, why);
                 return false;
             }
-            Some(Ok(())) => {
-                wish.check = ProgramCheck::Passed(self.core.guard_revision());
-                self.in_progress(wish.caller)
+            Some(Ok(revision)) => {
+                wish.check = ProgramCheck::Passed(revision);
+                self.in_progress(wish.caller).or_else(|| self.calls_context_engine(wish.since))
             }
             None => Some("its program is being checked"),
         };
         if let Some(what) = in_progress
-            && self.core.clock.elapsed() >= wish.until
+            && self.core.clock.elapsed() >= wish.until()
         {
             self.refuse_handover(wish.caller, format!("{what}, for {REST_WAIT_MAX:?} now"));
             return false;
@@ -270,11 +306,17 @@ impl Hub {
 
     /// When to look again, at the latest.
     pub(super) fn handover_due(&self) -> Option<Duration> {
-        let HandoverWish { until, check, .. } = self.handover.as_ref()?;
-        Some(match check {
-            ProgramCheck::Running(_) => self.core.clock.elapsed() + CHECK_AGAIN_AFTER,
-            ProgramCheck::Passed(_) => *until,
-        })
+        let wish = self.handover.as_ref()?;
+        let is_soon = match wish.check {
+            ProgramCheck::Running(..) => true,
+            ProgramCheck::Passed(_) => self.calls_context_engine(wish.since).is_some(),
+        };
+        Some(if is_soon { self.core.clock.elapsed() + LOOK_AGAIN_AFTER } else { wish.until() })
+    }
+
+    fn calls_context_engine(&self, since: Duration) -> Option<&'static str> {
+        let waits = self.core.clock.elapsed() < since + CONTEXT_ENGINE_WAIT_MAX;
+        (waits && self.core.recorder.calls_context_engine()).then_some("the context engine is being called")
     }
 
     /// Whether new clients wait until the other program accepts them: only connections keep this one from becoming it.
@@ -306,49 +348,57 @@ impl Hub {
 
     /// Becomes the other program, unless something comes in between. All effects so far are carried out.
     pub(super) fn hand_over(mut self) -> Attempt {
-        let Some(wish) = self.handover.take() else { return Attempt::Stays(self.into()) };
-        let HandoverWish { program, caller, .. } = &wish;
+        // It stays there meanwhile, so that another caller hears of it.
+        let Some(HandoverWish { program, caller, .. }) = &self.handover else { return Attempt::Stays(self.into()) };
+        let (program, caller) = (program.clone(), *caller);
         if !self.core.recorder.settle_ledger(LEDGER_WAIT_MAX) {
-            self.refuse_handover(*caller, format!("its ledger has not written everything within {LEDGER_WAIT_MAX:?}"));
+            self.refuse_handover(caller, format!("its ledger has not written everything within {LEDGER_WAIT_MAX:?}"));
             return Attempt::Stays(self.into());
         }
-        if self.hears_more() {
-            return self.again(wish);
+        let hooks_begun = self.core.hooks_begun();
+        if self.hears_more() || self.in_progress(caller).is_some() {
+            return self.again();
         }
         let began = Instant::now();
         let written = self.state().ok_or_else(|| "its session is not open".to_owned()).and_then(|state| {
             let written = Written { form: FORM, shim: env!("CARGO_PKG_VERSION"), state };
             serde_json::to_vec(&written).map_err(|error| format!("its state cannot be written: {error}"))
         });
-        let keeper = match written.and_then(|state| StateKeeper::start(program, state)) {
+        let keeper = match written.and_then(|state| StateKeeper::start_within(&program, state)) {
             Ok(keeper) => keeper,
             Err(why) => {
-                self.refuse_handover(*caller, why);
+                self.refuse_handover(caller, why);
                 return Attempt::Stays(self.into());
             }
         };
-        if self.hears_more() {
+        if self.hears_more() || self.in_progress(caller).is_some() || self.core.hooks_begun() != hooks_begun {
             // The state that the other program has is old.
             keeper.dismiss();
-            return self.again(wish);
+            return self.again();
+        }
+        if !keeper.is_still(&program) {
+            keeper.dismiss();
+            self.refuse_handover(caller, format!("{} was replaced meanwhile", program.display()));
+            return Attempt::Stays(self.into());
         }
         if is_ended_by(&self.core.signals) {
             keeper.dismiss();
             return Attempt::Signalled(self.into());
         }
-        let (ms, program) = (began.elapsed().as_millis(), wish.program);
+        let ms = began.elapsed().as_millis();
         tracing::info!(ms, program = %program.display(), "the other program has read the state");
-        self.core.callers.reply(wish.caller, ApiReply::Done);
+        self.core.callers.reply(caller, ApiReply::Done);
         self.become_program(&program, &keeper)
     }
 
     /// Goes on, and tries again soon: a few times, because clients wait during each attempt.
-    fn again(mut self, wish: HandoverWish) -> Attempt {
-        let disturbed = wish.disturbed + 1;
-        if disturbed < DISTURBED_MAX {
-            self.handover = Some(HandoverWish { disturbed, ..wish });
-        } else {
-            self.refuse_handover(wish.caller, format!("{disturbed} attempts were disturbed by other work"));
+    fn again(mut self) -> Attempt {
+        if let Some(wish) = &mut self.handover {
+            wish.disturbed += 1;
+            let (caller, disturbed) = (wish.caller, wish.disturbed);
+            if disturbed >= DISTURBED_MAX || self.core.clock.elapsed() >= wish.until() {
+                self.refuse_handover(caller, format!("{disturbed} attempts were disturbed by other work"));
+            }
         }
         Attempt::Stays(self.into())
     }
@@ -413,15 +463,34 @@ fn arguments(more: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 struct StateKeeper {
     child: Child,
     state: ChildStdout,
+    /// The device and the inode of its program.
+    file: (u64, u64),
 }
 
 impl StateKeeper {
+    /// [`StateKeeper::start`] with a limit.
+    fn start_within(program: &Path, state: Vec<u8>) -> Result<StateKeeper, String> {
+        // Nothing is sent to a receiver that has gone.
+        let (done, started) = sync_channel(0);
+        let own = program.to_owned();
+        let thread = std::thread::Builder::new().name("handover".to_owned()).spawn(move || {
+            if let Err(SendError(Ok(keeper))) = done.send(StateKeeper::start(&own, state)) {
+                keeper.dismiss();
+            }
+        });
+        thread.map_err(|error| format!("start a thread: {error}"))?;
+        started
+            .recv_timeout(START_WAIT_MAX)
+            .unwrap_or_else(|_| Err(format!("{} does not start within {START_WAIT_MAX:?}", program.display())))
+    }
+
     /// Has the other program read the state and keep it.
     fn start(program: &Path, state: Vec<u8>) -> Result<StateKeeper, String> {
         let failed = |error: std::io::Error| format!("start {}: {error}", program.display());
         let mut command = Command::new(program);
         command.arg0("codex-shim").args(arguments([KEEP_STATE.into()]));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let file = file_of(program).map_err(failed)?;
         let mut child = command.spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (mut stdin, mut stdout) = stdin.zip(stdout).expect("BUG: both were requested");
@@ -435,16 +504,32 @@ impl StateKeeper {
         }
         match reads_within(&mut stdout, READ_WAIT_MAX) {
             // It ends once its output is read. The other program reaps it.
-            Answer::Read => Ok(StateKeeper { child, state: stdout }),
+            Answer::Read => Ok(StateKeeper { child, state: stdout, file }),
             failed @ (Answer::Other | Answer::TooLate) => Err(said_by(child, failed, program)),
         }
     }
 }
 
 impl StateKeeper {
-    fn dismiss(mut self) {
-        processes::end(&mut self.child, Duration::ZERO);
+    /// Whether its program is the one that would be executed now.
+    fn is_still(&self, program: &Path) -> bool {
+        file_of(program).is_ok_and(|file| file == self.file)
     }
+
+    /// Ends it without waiting.
+    fn dismiss(self) {
+        let StateKeeper { mut child, state, .. } = self;
+        // Without the thread it ends because nobody reads its output.
+        drop(state);
+        let thread = std::thread::Builder::new().name("handover".to_owned());
+        drop(thread.spawn(move || processes::end(&mut child, Duration::ZERO)));
+    }
+}
+
+/// The device and the inode of a file.
+fn file_of(path: &Path) -> std::io::Result<(u64, u64)> {
+    let found = std::fs::metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }
 
 /// The other program's reaction.

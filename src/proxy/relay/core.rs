@@ -191,6 +191,11 @@ impl Core {
         }
     }
 
+    /// How many hooks have begun to start.
+    pub fn hooks_begun(&self) -> u64 {
+        self.hooks.begun()
+    }
+
     /// The next deadline that has nothing to do with a connection.
     pub fn next_deadline(&self) -> Option<Duration> {
         let overflow = self.recorder.has_overflow().then(|| self.clock.elapsed() + OVERFLOW_RETRY_AFTER);
@@ -252,10 +257,12 @@ impl Core {
         self.guard.revision()
     }
 
-    /// Begins to find out whether a program may go on in our place, which it may not if a model can change it.
-    pub fn begin_check_of_own_program(&mut self, program: &Path) -> Checking {
+    /// Begins to find out whether a program may go on in our place, which it may not if a model can change it. The answer is that of
+    /// this [`Core::guard_revision`].
+    pub fn begin_check_of_own_program(&mut self, program: &Path) -> (Checking, u64) {
         self.share_reach();
-        self.guard.begin_check(&Use::own(program), None)
+        let revision = self.guard.revision();
+        (self.guard.begin_check(&Use::own(program), None), revision)
     }
 
     /// As [`Core::check_server_program`], without waiting.

@@ -63,19 +63,21 @@ impl HookWatch {
         changed.wait_while(settings, is_off).unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs the hook on a thread of its own.
+    /// Runs the hook on a thread of its own. From its start on, `told` are the causes for which the hook was called.
     pub(super) fn run(
         &self,
         settings: &WatchSettings,
         session_id: &str,
         input: impl FnOnce() -> Option<String> + Send + 'static,
+        told: Vec<ToldOf>,
     ) {
-        self.hooks.run(self.name, &settings.command, session_id, input);
+        self.hooks.run(self.name, &settings.command, session_id, input, || self.keep_told(told));
     }
 
-    /// Runs the hook, and waits for its end. Returns whether it was allowed to run.
-    pub fn run_here(&self, settings: &WatchSettings, session_id: &str, input: &str) -> bool {
-        self.hooks.run_here(self.name, &settings.command, session_id, input)
+    /// Runs the hook, and waits for its end. Returns whether it was allowed to run. From its start on, `told` are the causes for which
+    /// the hook was called.
+    pub fn run_here(&self, settings: &WatchSettings, session_id: &str, input: &str, told: Vec<ToldOf>) -> bool {
+        self.hooks.run_here((self.name, &settings.command), session_id, input, || self.keep_told(told))
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchSettings> {

@@ -11,7 +11,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -61,9 +61,14 @@ impl Hooks {
         Hooks { on_pending, on_idle, runner: HookRunner { running: Arc::default(), starting: Arc::default(), guard } }
     }
 
+    /// How many have begun to start.
+    pub(super) fn begun(&self) -> u64 {
+        self.runner.starting.begun.load(Ordering::SeqCst)
+    }
+
     /// Whether a hook does not run yet or has not got its input.
     pub(super) fn are_starting(&self) -> bool {
-        self.runner.starting.load(Ordering::SeqCst) > 0
+        self.runner.starting.now.load(Ordering::SeqCst) > 0
     }
 
     /// Runs the hooks that are not triggered here.
@@ -75,13 +80,13 @@ impl Hooks {
     pub(super) fn pending(&self, request_id: String, ledger: &Ledger, (session_id, dir): (&str, Option<PathBuf>)) {
         let ledger = ledger.clone();
         let row = move || Some(named(json!(ledger.request_blocking(request_id)?.request), dir.as_deref()));
-        self.runner.run("on_pending", &self.on_pending, session_id, row);
+        self.runner.run("on_pending", &self.on_pending, session_id, row, || {});
     }
 
     /// Runs `on_idle`: no turn is in progress.
     pub(super) fn idle(&self, outcome: String, (session_id, dir): (&str, Option<PathBuf>)) {
         let outcome = move || Some(named(serde_json::from_str(&outcome).ok()?, dir.as_deref()));
-        self.runner.run("on_idle", &self.on_idle, session_id, outcome);
+        self.runner.run("on_idle", &self.on_idle, session_id, outcome, || {});
     }
 }
 
@@ -95,35 +100,45 @@ pub(super) fn named(document: Value, session_dir: Option<&Path>) -> String {
 pub(super) struct HookRunner {
     running: Arc<AtomicUsize>,
     /// Those that do not run yet, or have not got their input.
-    starting: Arc<AtomicUsize>,
+    starting: Arc<Starts>,
     guard: Guard,
+}
+
+/// How many hooks are starting now, and have begun to so far.
+#[derive(Debug, Default)]
+struct Starts {
+    now: AtomicUsize,
+    begun: AtomicU64,
 }
 
 /// A hook that starts, until this is dropped.
 #[derive(Debug)]
-struct Starting(Arc<AtomicUsize>);
+struct Starting(Arc<Starts>);
 
 impl Starting {
-    fn new(count: &Arc<AtomicUsize>) -> Starting {
-        count.fetch_add(1, Ordering::SeqCst);
-        Starting(Arc::clone(count))
+    fn new(starts: &Arc<Starts>) -> Starting {
+        starts.now.fetch_add(1, Ordering::SeqCst);
+        starts.begun.fetch_add(1, Ordering::SeqCst);
+        Starting(Arc::clone(starts))
     }
 }
 
 impl Drop for Starting {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl HookRunner {
     /// Runs the command of the hook `name` on a thread of its own; nothing happens if it is empty, or in the reach of a model.
+    /// `starts` is called once it counts as starting.
     pub(super) fn run(
         &self,
         name: &'static str,
         command: &[String],
         session_id: &str,
         input: impl FnOnce() -> Option<String> + Send + 'static,
+        starts: impl FnOnce(),
     ) {
         let Some((program, args)) = command.split_first() else { return };
         let (program, args, running) = (program.clone(), args.to_vec(), Arc::clone(&self.running));
@@ -136,6 +151,7 @@ impl HookRunner {
         }
         let thread = std::thread::Builder::new().name("hook".to_owned()).stack_size(STACK_BYTES);
         let (on_thread, guard, starting) = (Arc::clone(&running), self.guard.clone(), Starting::new(&self.starting));
+        starts();
         let started = thread.spawn(move || {
             // The guard reports why not.
             if guard.check_patiently(&wanted).is_ok()
@@ -152,9 +168,17 @@ impl HookRunner {
     }
 
     /// Runs it on this thread, beside the others and their limit. Returns whether it was allowed to; nothing else tells that it failed.
-    pub(super) fn run_here(&self, name: &'static str, command: &[String], session_id: &str, input: &str) -> bool {
+    /// `starts` is called once it counts as starting.
+    pub(super) fn run_here(
+        &self,
+        (name, command): (&'static str, &[String]),
+        session_id: &str,
+        input: &str,
+        starts: impl FnOnce(),
+    ) -> bool {
         let Some((program, args)) = command.split_first() else { return false };
         let starting = Starting::new(&self.starting);
+        starts();
         let is_allowed = self.guard.check_patiently(&Use::command(name, command)).is_ok();
         if is_allowed {
             run(program, args, session_id, (input, starting));

@@ -33,8 +33,8 @@ const LEDGER_END_WAIT_MAX: Duration = Duration::from_millis(100);
 /// How long it then waits for the index, which may be amid a step.
 const INDEX_END_WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// How long a process whose program is replaced waits for its context engine.
-const ENGINE_END_WAIT_MAX: Duration = Duration::from_millis(30);
+/// How long a process that becomes another program waits for its context engine, which that kills: as long as `dispose` may take.
+const ENGINE_LEAVE_WAIT_MAX: Duration = Duration::from_millis(70);
 
 /// Limit of orders that wait for room at the ledger. Each request in progress needs only a few.
 const OVERFLOW_MAX: usize = 100_000;
@@ -155,7 +155,7 @@ impl Recorder {
         }
         // Then it has heard of its end.
         if let Some(ended) = ended {
-            let _ = ended.recv_timeout(ENGINE_END_WAIT_MAX);
+            let _ = ended.recv_timeout(ENGINE_LEAVE_WAIT_MAX);
         }
         self.parts.control_socket.map_or(Ok(()), ControlSocket::leave)?;
         self.parts.session.map_or(Ok(()), Session::share)
@@ -284,11 +284,22 @@ impl Recorder {
         if let Err(error) = writer.commit(batch) {
             notices.journal_failed(&error);
         }
-        let tally = writer.tally();
         if let Some(index) = &self.parts.index {
-            index.journal_grew(tally.appended_bytes);
+            index.journal_grew(writer.tally().appended_bytes);
         }
-        self.published.journal(tally);
+        self.publish_tally();
+    }
+
+    /// Publishes what the journal has counted.
+    pub(super) fn publish_tally(&self) {
+        if let RecorderState::Open(writer) = &self.state {
+            self.published.journal(writer.tally());
+        }
+    }
+
+    /// Whether the context engine has calls to answer.
+    pub fn calls_context_engine(&self) -> bool {
+        self.parts.context_engine.as_ref().is_some_and(ContextEngine::is_calling)
     }
 
     /// Carries out an effect that puts something on record; returns any other.

@@ -37,7 +37,12 @@ pub(super) fn start(watch: HookWatch, index: Index, journal_dir: PathBuf, sessio
             let settings = watch.next_settings(silences.pause());
             for thread in silences.due(&index, &settings, || end_of(&journal_dir)) {
                 let session_dir = journal_dir.parent().map(Path::to_owned);
-                watch.run(&settings, &session_id, move || Some(named(thread, session_dir.as_deref())));
+                watch.run(
+                    &settings,
+                    &session_id,
+                    move || Some(named(thread, session_dir.as_deref())),
+                    silences.reported(),
+                );
             }
             watch.keep_told(silences.reported());
         }

@@ -192,6 +192,9 @@ impl Start<'_> {
                 let recorder = Recorder::open_in(session, opening, Some(session_before), &notices)?;
                 published.take_over(published_before);
                 engine.taken_over(clock.now(), of_engine);
+                published.context_waiting(engine.context_waiting() as u64);
+                published.requests_pending(engine.requests_pending() as u64);
+                recorder.publish_tally();
                 (recorder, engine)
             }
         };

@@ -222,9 +222,15 @@ impl Context {
     /// Applies a change of the command buffer.
     pub(super) fn changed(&mut self, change: ContextChange, threads: &mut Threads) {
         match change {
-            ContextChange::Added(mut added) => {
-                // A ledger that is opened by the program that has taken over tells them all once more.
-                added.retain(|new| self.waiting.iter().all(|known| known.command.row != new.row));
+            ContextChange::Loaded(all) => {
+                // The program before has told most of them, and those that were removed while it ended.
+                self.waiting.retain(|known| all.iter().any(|command| command.row == known.command.row));
+                let is_new =
+                    |command: &WaitingCommand| self.waiting.iter().all(|known| known.command.row != command.row);
+                let added: Vec<_> = all.into_iter().filter(is_new).collect();
+                self.waiting.extend(added.into_iter().map(|command| Waiting { command, leased_to: None }));
+            }
+            ContextChange::Added(added) => {
                 self.waiting.extend(added.into_iter().map(|command| Waiting { command, leased_to: None }));
             }
             ContextChange::Cleared(rows) => self.waiting.retain(|waiting| !rows.contains(&waiting.command.row)),
@@ -590,22 +596,7 @@ mod tests {
 
         /// Pushes commands for this thread, named after their rows.
         fn push(&mut self, rows: &[RowId], thread_id: Option<&str>) {
-            let waiting = |row: &RowId| WaitingCommand {
-                row: *row,
-                thread_id: thread_id.map(str::to_owned),
-                forgotten_before: 0,
-                command: Command {
-                    cmd: format!("c{row}"),
-                    exit_code: None,
-                    cwd: None,
-                    block_id: None,
-                    ts: 1,
-                    preview: Preview::default(),
-                    shell_id: None,
-                    provenance: Provenance::default(),
-                },
-            };
-            self.context.changed(ContextChange::Added(rows.iter().map(waiting).collect()), &mut self.threads);
+            self.context.changed(ContextChange::Added(waiting(rows, thread_id)), &mut self.threads);
         }
 
         /// The client starts a turn; returns how the line is forwarded and which commands it carries.
@@ -779,6 +770,38 @@ mod tests {
             assert_eq!(play.kept(), expect);
             assert_eq!((play.context.waiting(), &*play.turn(6, "t")), (1, again));
         }
+    }
+
+    /// Commands for this thread, named after their rows.
+    fn waiting(rows: &[RowId], thread_id: Option<&str>) -> Vec<WaitingCommand> {
+        let waiting = |row: &RowId| WaitingCommand {
+            row: *row,
+            thread_id: thread_id.map(str::to_owned),
+            forgotten_before: 0,
+            command: Command {
+                cmd: format!("c{row}"),
+                exit_code: None,
+                cwd: None,
+                block_id: None,
+                ts: 1,
+                preview: Preview::default(),
+                shell_id: None,
+                provenance: Provenance::default(),
+            },
+        };
+        rows.iter().map(waiting).collect()
+    }
+
+    #[test]
+    fn ledger_read_by_the_next_program_is_what_waits() {
+        let mut play = Play::start(Carrier::Envelope);
+        play.push(&[1, 2, 3], None);
+        // One was removed while the program before ended, and one came.
+        play.context.changed(ContextChange::Loaded(waiting(&[2, 3, 4], None)), &mut play.threads);
+        assert_eq!((play.context.waiting(), &*play.turn(1, "t")), (3, "replaced c2,c3,c4"));
+        // They are leased, and stay so.
+        play.context.changed(ContextChange::Loaded(waiting(&[2, 3, 4], None)), &mut play.threads);
+        assert_eq!((play.context.waiting(), &*play.turn(2, "t")), (3, "unchanged"));
     }
 
     #[test]

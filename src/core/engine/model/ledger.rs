@@ -25,6 +25,8 @@ pub struct WaitingCommand {
 /// A change of the command buffer in the ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContextChange {
+    /// The ledger was read for the first time: these are all.
+    Loaded(Vec<WaitingCommand>),
     /// These were appended.
     Added(Vec<WaitingCommand>),
     /// These were removed.

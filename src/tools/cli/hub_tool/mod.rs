@@ -173,7 +173,13 @@ struct RestartArguments {
 const START_WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// How long a program that has taken over may take until it answers.
-const TAKE_OVER_WAIT_MAX: Duration = Duration::from_secs(5);
+const TAKE_OVER_WAIT_MAX: Duration = Duration::from_secs(15);
+
+/// How long to wait for the end of a restart that another tool has asked for.
+const OTHER_TOOL_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// How soon to ask again then. Each call disturbs that restart.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// How long it has to go on before the restart counts as done.
 const GOES_ON_FOR: Duration = Duration::from_secs(1);
@@ -334,20 +340,29 @@ impl Hub {
     /// Has it become this program, and waits until that has gone on for a second. Otherwise says why it has not.
     fn hand_over(&self) -> Result<(), String> {
         let program = std::env::current_exe().map_err(|error| format!("find our own program: {error}"))?;
-        let (pid, since) = (self.pid(), self.started_at());
-        let command = api::Command::HandOver(program);
-        match client::command(&self.found.dir, &command, client::Caller::Tool) {
-            Ok(_) => {}
-            // The path is unknown.
-            Err(Unanswered::Refused(refused)) if refused.answer.status == 404 => {
-                return Err(format!("the {} is of an older version, which cannot hand its clients over", self.name()));
+        let (pid, command) = (self.pid(), api::Command::HandOver(program));
+        let asked_first = Instant::now();
+        let since = loop {
+            let since = self.found.holder_now().map(|holder| holder.started_at);
+            match client::command(&self.found.dir, &command, client::Caller::Tool) {
+                Ok(_) => break since,
+                // The path is unknown.
+                Err(Unanswered::Refused(refused)) if refused.answer.status == 404 => {
+                    let name = self.name();
+                    return Err(format!("the {name} is of an older version, which cannot hand its clients over"));
+                }
+                // Another tool was faster. This program takes over from what comes of that.
+                Err(Unanswered::Refused(refused)) if refused.code == HANDS_OVER => {
+                    if asked_first.elapsed() >= OTHER_TOOL_WAIT_MAX {
+                        return Err(format!("another tool restarts it, for {OTHER_TOOL_WAIT_MAX:?} now"));
+                    }
+                    std::thread::park_timeout(ASK_AGAIN_AFTER);
+                }
+                // It may have become the other program before it could answer.
+                Err(Unanswered::NoAnswer(error)) if !error.is_unsent() => break since,
+                Err(error) => return Err(error.why(&self.found)),
             }
-            // Another tool was faster.
-            Err(Unanswered::Refused(refused)) if refused.code == HANDS_OVER => {}
-            // It may have become the other program before it could answer.
-            Err(Unanswered::NoAnswer(error)) if !error.is_unsent() => {}
-            Err(error) => return Err(error.why(&self.found)),
-        }
+        };
         let began = Instant::now();
         let mut answers_since = None;
         loop {
@@ -367,10 +382,6 @@ impl Hub {
             }
             std::thread::park_timeout(LOOK_PAUSE);
         }
-    }
-
-    fn started_at(&self) -> Option<String> {
-        self.found.holder.as_ref().map(|holder| holder.started_at.clone())
     }
 
     /// Ends the hub and waits for that. Its server runs on.
