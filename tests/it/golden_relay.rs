@@ -42,6 +42,11 @@ impl Relay {
             "error": error } })
             .to_string(),
         );
+        // An older version has indexed the home, so the journal is read once more.
+        eventually("the index", || {
+            let index = live.get("/sessions/self")["index"].clone();
+            (index["epoch"].is_string() && index["lag_lines"] == 0).then_some(())
+        });
         Relay { golden, live }
     }
 
@@ -193,6 +198,8 @@ fn reads(relay: &mut Relay) {
         "activity-actions?limit=3",
         "activity-actions?limit=0",
         "activity-actions?limit=201",
+        "client-uses",
+        "client-uses?since=2026-11-29T09:57:49Z",
         "usage",
         "usage?since=2026-11-29T09:57:49Z",
         "usage?since=yesterday",

@@ -5,6 +5,7 @@
 //! A relay of an older version leaves members out, which is why those that came later have a default.
 
 mod activity;
+mod client_uses;
 mod command;
 mod context;
 mod event;
@@ -25,6 +26,7 @@ pub use activity::{
     ActionDocument, ActionsDocument, ActionsQuery, ActivityDocument, RowPage, ToolRowDocument, ToolRowsQuery,
     TurnRowDocument, TurnRowsQuery,
 };
+pub use client_uses::{ClientUse, ClientUsesDocument, ClientUsesQuery};
 pub use command::{Command, CommandCall, HandoverBody, InputBody, InterruptBody, OverruleBody};
 pub use context::{
     ContextCommand, ContextDocument, ContextQuery, DeliveriesDocument, DeliveriesQuery, DeliveryDocument,

@@ -173,6 +173,14 @@ fn words_of_a_newer_relay_hide_no_request() {
 }
 
 #[test]
+fn words_of_a_newer_relay_hide_no_uses_of_clients() {
+    check::<ClientUsesDocument>(&json!({ "uses": [{
+        "client": "c", "version": "1", "kind": "call", "method": "turn/start", "member": "input[].type", "value": "\"text\"",
+        "count": 7, "last_used_at": "2026",
+    }] }));
+}
+
+#[test]
 fn words_of_a_newer_relay_hide_no_usage() {
     let (tokens, used) = (json!(Tokens::default()), json!(Used::default()));
     let mut turn = json!({

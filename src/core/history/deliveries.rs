@@ -84,6 +84,7 @@ impl Deliveries {
             | RecordEvent::Response { .. }
             | RecordEvent::ShimEvent { .. }
             | RecordEvent::Gap { .. }
+            | RecordEvent::Answer { .. }
             | RecordEvent::Other => return true,
         };
         if self.opened.is_empty() {

@@ -6,6 +6,7 @@ use super::rows_of_record::{GapRow, Rows};
 use serde::{Deserialize, Serialize};
 
 use super::activity::SessionActivity;
+use super::client_uses::ClientUses;
 use super::conversation::{Change, Conversation, Purpose};
 use super::deliveries::Deliveries;
 use super::groups::{Group, Groups};
@@ -54,12 +55,14 @@ pub struct Fold {
     conversation: Conversation,
     transcript: Transcript,
     meter: Meter,
+    #[serde(default)]
+    uses: ClientUses,
 }
 
 impl Fold {
     /// The version of the stored form, and of the rows that result from records. A fold of another version is built again
     /// from the journal.
-    pub const FORM: u32 = 7;
+    pub const FORM: u32 = 8;
 
     /// Processes the record at `at`, and appends the resulting rows.
     pub fn take(&mut self, at: &Position, seen: &Seen<'_>, rows: &mut Rows) {
@@ -80,6 +83,7 @@ impl Fold {
             self.gap(at, *lines, reason, rows);
         }
         let step = self.conversation.take(Purpose::Rows(at), seen);
+        self.uses.take(seen, &self.conversation.identities, &mut rows.uses);
         tool_rows(&step, &self.conversation, &mut rows.tools);
         turn_rows(&step, &mut rows.turns);
         let identified = step.identified.as_ref();
@@ -118,6 +122,7 @@ impl Fold {
             RecordEvent::Generation(_)
             | RecordEvent::Response { .. }
             | RecordEvent::Gap { .. }
+            | RecordEvent::Answer { .. }
             | RecordEvent::Other => None,
         }
     }

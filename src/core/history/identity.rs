@@ -77,6 +77,12 @@ impl Identities {
         }
     }
 
+    /// The name and the version of the client at a connection, or empty ones.
+    pub(super) fn named(&self, conn: Conn) -> (&str, &str) {
+        let client = self.clients.get(&conn.0);
+        client.map_or(("", ""), |client| (&*client.name, client.version.as_deref().unwrap_or_default()))
+    }
+
     /// Processes a record, with the call that it answers. Returns the id of the thread of which more is known now.
     pub(super) fn take(&mut self, seen: &Seen<'_>, call: Option<&Call>) -> Option<String> {
         match &seen.event {
@@ -114,6 +120,7 @@ impl Identities {
             | RecordEvent::ServerRequest { .. }
             | RecordEvent::Response { .. }
             | RecordEvent::Gap { .. }
+            | RecordEvent::Answer { .. }
             | RecordEvent::Other => None,
         }
     }

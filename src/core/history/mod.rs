@@ -31,6 +31,7 @@ macro_rules! documents {
 mod action;
 mod activity;
 mod bounded;
+mod client_uses;
 mod conversation;
 mod deliveries;
 mod diffs;
@@ -60,6 +61,7 @@ pub use action::{Action, ActionKind, ActionStatus, KeptTool, action_in_words, ac
 pub use activity::ThreadActivity;
 pub use activity::{Activity, SessionActivity};
 pub use bounded::{cut_value, micros_of, rfc3339_millis};
+pub use client_uses::{ClientUseKey, ClientUseKind, ClientUseRows, ClientUsed};
 pub use entry::{
     AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ItemDocument, OVERRULED, PlanDocument,
     ReviewDocument, ReviewStatus, Said,

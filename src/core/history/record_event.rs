@@ -25,6 +25,7 @@ pub struct Seen<'a> {
     pub at_us: u64,
     /// The connection of a line.
     pub conn: Conn,
+    pub by: Origin,
     /// A line as recorded; empty if the record has none.
     pub line: &'a [u8],
     pub event: RecordEvent<'a>,
@@ -48,6 +49,12 @@ pub enum RecordEvent<'a> {
         result: Option<&'a RawValue>,
         /// The error, if any.
         error: Option<&'a RawValue>,
+    },
+    /// A client's answer to a request of the server, or ours.
+    Answer {
+        id: RpcId,
+        /// The result; `None` for an error.
+        result: Option<&'a RawValue>,
     },
     /// An event of our own.
     ShimEvent { event: &'a str, data: Option<&'a RawValue> },
@@ -206,22 +213,23 @@ impl<'a> Places<'a> {
 
 impl<'a> Seen<'a> {
     pub(super) fn without_line(at_us: u64, event: RecordEvent<'a>) -> Seen<'a> {
-        Seen { at_us, conn: Conn::OWN, line: b"", event }
+        Seen { at_us, conn: Conn::OWN, by: Origin::Shim, line: b"", event }
     }
 
     /// Decodes the record of a peer's message, which is nearly every record; `None` for any other.
     #[must_use]
     pub fn of_message(record: &'a [u8]) -> Option<Seen<'a>> {
         let PlainRecord { at_us, conn, from, line } = PlainRecord::of(record)?;
+        let by_peer = Origin::Side(from);
         let mut places = Places::default();
         let found = PlainNotification::of(line, |name, value| places.take(name, value));
         if let Some(PlainNotification { method, params }) = found {
             let params = params.map_or(Params::None, Params::Written);
             let message = MethodMessage::new(Cow::Borrowed(method), params, places.place());
-            return Some(Seen { at_us, conn, line, event: by(from, message, None) });
+            return Some(Seen { at_us, conn, by: by_peer, line, event: by(from, message, None) });
         }
         match Body::parse(line) {
-            Body::Message(message) => Some(Seen { at_us, conn, line, event: said(from, message) }),
+            Body::Message(message) => Some(Seen { at_us, conn, by: by_peer, line, event: said(from, message) }),
             Body::OtherJson | Body::Text | Body::Bytes => None,
         }
     }
@@ -243,7 +251,7 @@ impl<'a> Seen<'a> {
                     (Origin::Shim, Some(Side::Client) | None) => RecordEvent::Other,
                 };
                 let line = content.bytes().unwrap_or_default();
-                Seen { at_us: *at_us, conn: *conn, line, event }
+                Seen { at_us: *at_us, conn: *conn, by: *from, line, event }
             }
             Record::Event { at_us, event, data } => {
                 Seen::without_line(*at_us, RecordEvent::ShimEvent { event, data: *data })
@@ -301,7 +309,8 @@ fn said(from: Side, message: Message<'_>) -> RecordEvent<'_> {
                 let error = message.error.filter(|error| error.get() != "null");
                 RecordEvent::Response { id, result: message.result, error }
             }
-            (Side::Server | Side::Client, _) => RecordEvent::Other,
+            (Side::Client, Some(id)) => RecordEvent::Answer { id, result: message.result },
+            (Side::Server | Side::Client, None) => RecordEvent::Other,
         },
     }
 }
@@ -340,6 +349,7 @@ mod tests {
             RecordEvent::Response { id, result, error } => {
                 format!("answered {id} {} {}", result.is_some(), error.is_some())
             }
+            RecordEvent::Answer { id, result } => format!("replied {id} {}", result.is_some()),
             RecordEvent::ShimEvent { event, .. } => format!("ours {event}"),
             RecordEvent::Gap { lines, reason } => format!("gap {lines} {reason}"),
             RecordEvent::Other => "other".to_owned(),
@@ -380,7 +390,8 @@ mod tests {
         check(&server(r#"{"id":0,"error":null}"#), None, "answered 0 false false");
         check(&server("7"), None, "other");
         check(&server(r#"{"method":"a"}"#), Some(r#"{"method":"b"}"#), "actual b -/-/-/-");
-        check(&line("\"client\"", r#"{"id":0,"result":{}}"#), None, "other");
+        check(&line("\"client\"", r#"{"id":0,"result":{}}"#), None, "replied 0 true");
+        check(&line("\"client\"", r#"{"id":0,"error":{}}"#), None, "replied 0 false");
         check(&line("\"client\"", r#"{"id":1,"method":"turn/start"}"#), None, "called 1 turn/start -/-/-/-");
         check(&line(r#""shim","to":"server""#, r#"{"id":"s","method":"m"}"#), None, r#"called "s" m -/-/-/-"#);
         check(&line(r#""shim","to":"server","replaces":true"#, r#"{"id":1,"method":"turn/start"}"#), None, "other");

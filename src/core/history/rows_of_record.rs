@@ -1,5 +1,6 @@
 //! Everything that one record adds to the history.
 
+use super::client_uses::ClientUseRows;
 use super::entry_rows::EntryRows;
 use super::event_row::EventRow;
 use super::identity::ThreadIdentity;
@@ -23,6 +24,8 @@ pub struct Rows {
     pub limits: Vec<LimitRow>,
     /// Threads of which more is known.
     pub threads: Vec<(String, ThreadIdentity)>,
+    /// What clients have used of the protocol.
+    pub uses: ClientUseRows,
     /// The first record that was counted, and its time, in microseconds since the Unix epoch.
     pub counted_from: Option<(Position, u64)>,
 }

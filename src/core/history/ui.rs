@@ -247,6 +247,7 @@ impl UiFold {
             | RecordEvent::ClientRequest { .. }
             | RecordEvent::Response { .. }
             | RecordEvent::Gap { .. }
+            | RecordEvent::Answer { .. }
             | RecordEvent::Other => Vec::new(),
         };
         // The duration of a silence is left to callers with a clock.

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::query::{History, HistoryError, TableRow};
 use crate::api::{
-    ActionsQuery, Cursor, EventPage, EventsQuery, Identities, Limit, Query, ReviewsQuery, RowPage,
-    ThreadIdentityDocument, ToolRowsQuery, Transcript, TranscriptDocument, TurnRowsQuery, UsageDocument, UsageQuery,
+    ActionsQuery, ClientUsesDocument, ClientUsesQuery, Cursor, EventPage, EventsQuery, Identities, Limit, Query,
+    ReviewsQuery, RowPage, ThreadIdentityDocument, ToolRowsQuery, Transcript, TranscriptDocument, TurnRowsQuery,
+    UsageDocument, UsageQuery,
 };
 use crate::history::ThreadIdentity;
 
@@ -84,6 +85,12 @@ fn rows<T: TableRow, const MOST: u64>(
 impl HistoryQuery for ReviewsQuery {
     fn read(&self, history: &History, at: ReadAt) -> Result<Self::Document, HistoryError> {
         history.reviews(self, at.opened)
+    }
+}
+
+impl HistoryQuery for ClientUsesQuery {
+    fn read(&self, history: &History, at: ReadAt) -> Result<ClientUsesDocument, HistoryError> {
+        history.client_uses(self, at.opened)
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::follow::{fold_again, recalled};
 use super::model::{Epoch, Kept};
 use super::query::epoch_in;
-use super::{reviews, search, threads, transcripts, usage};
+use super::{client_uses, reviews, search, threads, transcripts, usage};
 use crate::files::{self, Access};
 use crate::history::{EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
@@ -164,6 +164,7 @@ impl Database {
                 at_once(connection, |transaction| {
                     usage::insert_again(transaction, session_id, rows)?;
                     threads::insert(transaction, rows)?;
+                    client_uses::insert_again(transaction, rows)?;
                     checkpoint(transaction, session_id, reached)
                 })?;
             }
@@ -221,6 +222,7 @@ impl Database {
         let work = |transaction: &Transaction<'_>| {
             insert(transaction, session_id, rows, before)?;
             usage::insert(transaction, session_id, rows)?;
+            client_uses::insert(transaction, rows)?;
             checkpoint(transaction, session_id, reached)
         };
         at_once(connection, work).map_err(|source| self.error(source))
@@ -270,7 +272,7 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
 pub(super) struct FoldedAgain {
     checkpoint: String,
     fold: Fold,
-    /// Only the usage and the threads: an older version may have stored none.
+    /// Only the usage, the threads and the uses of clients: an older version may have stored none.
     rows: Rows,
 }
 
@@ -566,6 +568,7 @@ const MIGRATIONS: &[&str] = &[
     usage::OF_THE_PAGE,
     threads::SCHEMA,
     transcripts::PLACES_OF_BEFORE,
+    client_uses::SCHEMA,
 ];
 
 /// The schema version that this program writes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::database::{form, masked_state};
-use super::{threads, usage};
+use super::{client_uses, threads, usage};
 use crate::config::RetentionBounds;
 use crate::history::rfc3339_millis;
 use crate::journal::{Generation, SegmentName};
@@ -197,6 +197,7 @@ pub(super) fn prune(connection: &Connection, bounds: &RetentionBounds, now_us: u
     };
     usage::keep_within_bound(connection)?;
     threads::keep_within_bound(connection)?;
+    client_uses::keep_within_bound(connection)?;
     if pruned.rows() > 0 {
         pruned.took_ms = began.elapsed().as_millis() as u64;
     }

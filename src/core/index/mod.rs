@@ -18,6 +18,7 @@
 mod answer;
 #[cfg(test)]
 mod checkpoint_tests;
+mod client_uses;
 mod database;
 mod epochs;
 mod follow;

@@ -27,8 +27,9 @@ use super::published::{Published, Rare};
 use super::request_members::Warnings;
 use super::{calls, context, history, requests, stream};
 use crate::api::{
-    ActionsQuery, ContextQuery, DeliveriesQuery, EventStreamQuery, EventsQuery, FragmentsQuery, IndexDocument,
-    JournalDocument, Parameters, ReviewsQuery, SessionDocument, ToolRowsQuery, TurnRowsQuery, UsageQuery,
+    ActionsQuery, ClientUsesQuery, ContextQuery, DeliveriesQuery, EventStreamQuery, EventsQuery, FragmentsQuery,
+    IndexDocument, JournalDocument, Parameters, ReviewsQuery, SessionDocument, ToolRowsQuery, TurnRowsQuery,
+    UsageQuery,
 };
 use crate::config::Settings;
 use crate::engine::{ApiCallId, ApiReply, ApiRequest, ContextBounds, Input, Unready};
@@ -55,6 +56,7 @@ pub(super) fn router(app: Arc<AppState>) -> Router {
         .route(ActionsQuery::ROUTE, get(history::answer::<ActionsQuery>))
         .route(ToolRowsQuery::ROUTE, get(history::answer::<ToolRowsQuery>))
         .route(TurnRowsQuery::ROUTE, get(history::answer::<TurnRowsQuery>))
+        .route(ClientUsesQuery::ROUTE, get(history::answer::<ClientUsesQuery>))
         .route(UsageQuery::ROUTE, get(history::answer::<UsageQuery>))
         .route("/sessions/{id}/threads/{thread}/transcript", get(history::transcript))
         .route("/sessions/{id}/input", post(calls::input))

@@ -302,6 +302,7 @@ impl Source {
             | RecordEvent::ClientRequest { .. }
             | RecordEvent::Response { .. }
             | RecordEvent::ShimEvent { .. }
+            | RecordEvent::Answer { .. }
             | RecordEvent::Other => {}
         }
         for mut event in told {

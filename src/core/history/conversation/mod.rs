@@ -200,18 +200,11 @@ impl Conversation {
 
     /// Whether the child has ended by this record.
     pub(super) fn ends_run(&self, event: &RecordEvent<'_>) -> bool {
-        match event {
-            RecordEvent::Generation(generation) => self.generation.as_ref() != Some(generation),
+        if let RecordEvent::ShimEvent { event, data } = event {
             // A previous run may have ended without a note.
-            RecordEvent::ShimEvent { event: "generation_started", data } => !is_adopted(*data),
-            RecordEvent::ShimEvent { event, data: _ } => *event == "generation_ended",
-            RecordEvent::Notification(_)
-            | RecordEvent::ServerRequest { .. }
-            | RecordEvent::ClientRequest { .. }
-            | RecordEvent::Response { .. }
-            | RecordEvent::Gap { .. }
-            | RecordEvent::Other => false,
+            return *event == "generation_ended" || *event == "generation_started" && !is_adopted(*data);
         }
+        matches!(event, RecordEvent::Generation(generation) if self.generation.as_ref() != Some(generation))
     }
 
     /// Processes a record.
@@ -256,7 +249,7 @@ impl Conversation {
                 self.gap();
                 Change::None
             }
-            RecordEvent::Generation(_) | RecordEvent::Other => Change::None,
+            RecordEvent::Generation(_) | RecordEvent::Answer { .. } | RecordEvent::Other => Change::None,
         };
         if !step.lost.turns.is_empty() || matches!(step.change, Change::TurnEnded { .. }) {
             let threads = &self.threads;
