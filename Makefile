@@ -107,10 +107,14 @@ IN_MEMORY = $(shell file=$$(mktemp /dev/shm/codex-shim.XXXXXX 2>/dev/null) || ex
   echo exit 0 >$$file; chmod 700 $$file; \
   [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 2097152 ] && $$file && echo /dev/shm; rm -f $$file)
 
+# Older releases with which `drift` is tried.
+CODEX_BEFORE := 0.98.0 0.143.0
+
 # What is installed comes while the tests are built. Tests create homes, which other users must not be able to write to: hence the
 # umask.
 test: nextest ## every test; those with the real codex too, where it can be had; FILTER=PART runs those with PART in their names
-	@$(MAKE) --no-print-directory codex shells oracles browser nats & installing=$$!; \
+	@{ $(MAKE) --no-print-directory codex shells oracles browser nats; \
+	  for version in $(CODEX_BEFORE); do $(MAKE) --no-print-directory codex CODEX_VERSION=$$version; done; } & installing=$$!; \
 	cargo test --no-run --locked --workspace --features fleet --lib --test it --test sim; built=$$?; wait $$installing && exit $$built
 	umask 022; folder=$(IN_MEMORY); TMPDIR=$${folder:-$${TMPDIR:-/tmp}} tests/run.sh $(FILTER)
 
@@ -121,12 +125,13 @@ test-portable: nextest ## every test on the calls that macOS has, too; FILTER=PA
 # The last ones measure the memory of the emulator, or need a signal that it does not leave ignored or a call that it does not have.
 # Context engines and the demo have deadlines that an emulated program misses.
 ARM64        := aarch64-unknown-linux-gnu
+ARM64_SYSTEM := qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 ARM64_TESTS  := binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context::|history|hub|tapes|replay|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle|bounded_memory|stops_reading_stops|ignored_at_the_start/)) - test(panic_restores_the_terminal)
 
 test-arm64: nextest ## unit tests and the tests of relays, hubs and tools as programs for arm64, under qemu; only as root
-	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null \
-	|| timeout 300 apt-get install -y --no-install-recommends qemu-user-static gcc-aarch64-linux-gnu >/dev/null 2>&1 \
-	|| { echo "make test-arm64: qemu-user-static and gcc-aarch64-linux-gnu are needed" >&2; exit 1; }
+	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null && [ -d /usr/aarch64-linux-gnu/include ] \
+	|| timeout 300 apt-get install -y --no-install-recommends $(ARM64_SYSTEM) >/dev/null 2>&1 \
+	|| { echo "make test-arm64: $(ARM64_SYSTEM) are needed" >&2; exit 1; }
 	@[ -d "$$(rustc --print sysroot)/lib/rustlib/$(ARM64)" ] || $(call limit,300) rustup target add $(ARM64) >/dev/null 2>&1
 	@.packaging/binfmt.sh
 	umask 022; nextest=target/tools/bin/cargo-nextest; [ -x $$nextest ] || nextest=$$(command -v cargo-nextest); \
@@ -149,8 +154,9 @@ e2e-versions: ## the same with every release of codex from 0.77 on, some 2 GB in
 	  $(MAKE) --no-print-directory e2e CODEX_VERSION=$$version || failed="$$failed $$version"; \
 	done; test -z "$$failed" || { echo "make e2e-versions: it failed with$$failed" >&2; exit 1; }
 
-e2e-clients: codex clients ## published clients of other makers, each direct and relayed side by side
-	umask 022; cargo test --locked --test it clients::
+e2e-clients: codex clients ## published clients of other makers, each direct and relayed side by side, and with several releases of codex
+	@for version in $(CODEX_ALL); do $(MAKE) --no-print-directory codex CODEX_VERSION=$$version; done
+	umask 022; cargo test --locked --features fleet --test it -- clients:: drift_e2e::
 
 record: codex ## the tapes in fixtures/tapes, made anew with the real codex
 	cargo build --locked
