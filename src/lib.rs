@@ -58,6 +58,7 @@
 //! | core | `config` | every setting, its sources and its default |
 //! | core | `history` (pure) | the meaning of records: events, tool and turn activity, transcripts and the kinds of their entries, UI events |
 //! | core | `api` (pure) | what a session is asked and what it answers: one struct for each document of the control socket |
+//! | core | `drift` (pure) | the protocol of a codex, from the schema that it writes; what of the uses of clients another one refuses |
 //! | core | `requests` (pure) | a request for people: what it asks, in words; what is risky about it; the answers that it takes, and its form |
 //! | core | `store` | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
 //! | core | `index` | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention; the answers to queries about it |

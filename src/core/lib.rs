@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod config;
+pub mod drift;
 pub mod engine;
 pub mod files;
 pub mod history;

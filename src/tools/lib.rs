@@ -4,8 +4,8 @@
 use codex_shim_access::fleet;
 use codex_shim_access::sessions;
 use codex_shim_core::{
-    api, config, engine, files, history, index, journal, keeping, os, protocol, requests, secrets, socket, store, text,
-    websocket, wire,
+    api, config, drift, engine, files, history, index, journal, keeping, os, protocol, requests, secrets, socket,
+    store, text, websocket, wire,
 };
 use codex_shim_proxy::{capture, control, hub, relay, replay};
 

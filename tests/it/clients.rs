@@ -6,7 +6,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 
 use serde_json::Value;
 
@@ -24,13 +24,13 @@ const TRACES: [&str; 4] = ["CODEX_META", "\\u001e", "\\u001f", "zebra"];
 const RUNS_MAX: usize = 5;
 
 /// A published client.
-struct Client {
+pub struct Client {
     /// Its package's import name.
-    package: &'static str,
+    pub package: &'static str,
     /// Its driver in `tests/clients`.
     driver: &'static str,
     /// The name that it sends in `initialize`.
-    name: &'static str,
+    pub name: &'static str,
     /// The parts of the conversation that it must report, in its own words.
     sees: &'static [&'static str],
     /// How many streams are the same in all runs.
@@ -39,8 +39,25 @@ struct Client {
 
 impl Client {
     fn run(&self, codex: &Path, way: Way) -> Run {
-        let model = Model::start(script());
-        let lab = Lab::new(&model);
+        let run = self.run_with(Release::under_test(), codex, way);
+        assert!(run.status.success(), "{} {way:?}: {}\n{}", self.driver, run.status, run.text);
+        run
+    }
+
+    /// Whether it is installed.
+    pub fn is_installed(&self) -> bool {
+        is_installed(self.package)
+    }
+
+    /// Whether a run was the whole conversation.
+    pub fn has_succeeded(&self, run: &Run) -> bool {
+        run.status.success() && self.sees.iter().all(|words| run.text.contains(words)) && run.left == [true, false]
+    }
+
+    /// The conversation with any release, however it ends.
+    pub fn run_with(&self, release: Release, codex: &Path, way: Way) -> Run {
+        let model = Model::start(script(release));
+        let lab = Lab::of_release(release, &model, "");
         let home = Home::new();
         let output = lab.cwd().join("output.txt");
         fs::write(&output, "zebra\n").expect("a file");
@@ -68,17 +85,18 @@ impl Client {
         };
         let told = command.stdin(Stdio::null()).output().expect("the interpreter starts");
         let text = String::from_utf8(told.stdout).expect("a driver writes text");
-        assert!(told.status.success(), "{} {way:?}: {}\n{text}", self.driver, told.status);
         let root = lab.root().to_string_lossy().into_owned();
         let mut streams = Streams::new();
         for line in text.lines() {
-            let seen: (String, Value) =
-                serde_json::from_str(line).unwrap_or_else(|_| panic!("{}: {line}", self.driver));
+            let Ok(seen) = serde_json::from_str::<(String, Value)>(line) else {
+                assert!(!told.status.success(), "{}: {line}", self.driver);
+                continue;
+            };
             streams.entry(settled_name(&seen.0)).or_default().push(settled(&seen.1, &root));
         }
         let asked = model.requests().iter().map(|request| request["input"].to_string()).collect();
         let left = [lab.cwd().join("ran.txt").exists(), lab.cwd().join("new.txt").exists()];
-        Run { streams, text, asked, left, home }
+        Run { status: told.status, streams, text, asked, left, home }
     }
 
     fn check(&self, test: &str) {
@@ -122,7 +140,8 @@ impl Client {
 }
 
 /// The result of a run.
-struct Run {
+pub struct Run {
+    status: ExitStatus,
     streams: Streams,
     /// Everything the client printed.
     text: String,
@@ -130,16 +149,16 @@ struct Run {
     asked: Vec<String>,
     /// Whether the command ran, and whether the file was changed.
     left: [bool; 2],
-    home: Home,
+    pub home: Home,
 }
 
 /// A message, a command that the client accepts, and a change that it declines.
-fn script() -> Script {
+fn script(release: Release) -> Script {
     let says = |words| vec![Item::Text(vec![words])];
     let patch = Item::Patch("*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch");
     vec![
         vec![Item::Text(vec!["Hello ", "there."])],
-        vec![Release::under_test().command_to_be_approved("echo ran >> ran.txt")],
+        vec![release.command_to_be_approved("echo ran >> ran.txt")],
         says("It ran."),
         vec![patch],
         says("Left alone."),
@@ -164,50 +183,56 @@ fn is_installed(package: &str) -> bool {
     installed("node_modules").join(package).exists() || folders.any(|folder| folder.join(package).exists())
 }
 
+/// The clients, by their drivers.
+pub fn all() -> [Client; 4] {
+    [
+        Client {
+            package: "openai_codex",
+            driver: "openai_codex_sdk.py",
+            name: "codex_python_sdk",
+            sees: &["Hello there.", "It ran.", "Left alone.", "declined", "fileChange"],
+            streams_min: 12,
+        },
+        Client {
+            package: "codex_app_server_sdk",
+            driver: "codex_app_server_sdk_client.py",
+            name: "codex-app-server-sdk",
+            sees: &["Hello there.", "It ran.", "Left alone.", "declined", "fileChange"],
+            streams_min: 8,
+        },
+        Client {
+            package: "ai-sdk-provider-codex-cli",
+            driver: "ai_sdk_provider.mjs",
+            name: "ai-sdk-provider-codex-cli",
+            sees: &["Hello ", "It ran.", "Left alone.", "declined", "fileChange"],
+            streams_min: 12,
+        },
+        Client {
+            package: "@agentclientprotocol/codex-acp",
+            driver: "codex_acp.py",
+            name: "@agentclientprotocol/codex-acp",
+            sees: &["Hello ", "It ran.", "allow_once", "end_turn", "cancelled"],
+            streams_min: 6,
+        },
+    ]
+}
+
 #[test]
 fn clients_openai_codex() {
-    let client = Client {
-        package: "openai_codex",
-        driver: "openai_codex_sdk.py",
-        name: "codex_python_sdk",
-        sees: &["Hello there.", "It ran.", "Left alone.", "declined", "fileChange"],
-        streams_min: 12,
-    };
-    client.check("clients_openai_codex");
+    all()[0].check("clients_openai_codex");
 }
 
 #[test]
 fn clients_codex_app_server_sdk() {
-    let client = Client {
-        package: "codex_app_server_sdk",
-        driver: "codex_app_server_sdk_client.py",
-        name: "codex-app-server-sdk",
-        sees: &["Hello there.", "It ran.", "Left alone.", "declined", "fileChange"],
-        streams_min: 8,
-    };
-    client.check("clients_codex_app_server_sdk");
+    all()[1].check("clients_codex_app_server_sdk");
 }
 
 #[test]
 fn clients_ai_sdk_provider_codex_cli() {
-    let client = Client {
-        package: "ai-sdk-provider-codex-cli",
-        driver: "ai_sdk_provider.mjs",
-        name: "ai-sdk-provider-codex-cli",
-        sees: &["Hello ", "It ran.", "Left alone.", "declined", "fileChange"],
-        streams_min: 12,
-    };
-    client.check("clients_ai_sdk_provider_codex_cli");
+    all()[2].check("clients_ai_sdk_provider_codex_cli");
 }
 
 #[test]
 fn clients_codex_acp() {
-    let client = Client {
-        package: "@agentclientprotocol/codex-acp",
-        driver: "codex_acp.py",
-        name: "@agentclientprotocol/codex-acp",
-        sees: &["Hello ", "It ran.", "allow_once", "end_turn", "cancelled"],
-        streams_min: 6,
-    };
-    client.check("clients_codex_acp");
+    all()[3].check("clients_codex_acp");
 }

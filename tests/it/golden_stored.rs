@@ -230,6 +230,7 @@ fn refusals(golden: &mut Golden, shell: &Shell<'_>, session: &str) {
         &["overrule", "nope", "--session", session, "--json"],
         &["usage", "nope", "--json"],
         &["usage", "--since", "yesterday", "--json"],
+        &["drift", "--codex", "0.9.0", "--json"],
         &["children", "nope", "--json"],
         &["sessions", "nope", "--json"],
         &["context", "show", "--session", "nope", "--json"],

@@ -25,6 +25,8 @@ mod dependencies;
 mod docs;
 mod doctor;
 mod doctor_hub;
+mod drift;
+mod drift_e2e;
 mod e2e;
 mod endings;
 mod faults;

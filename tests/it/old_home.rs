@@ -329,6 +329,7 @@ fn every_other_tool_works_on_the_old_home() {
         (&["prune"], 0, "nothing to delete"),
         (&["usage"], 0, "the record has no earlier turns"),
         (&["usage", "--session", "killed"], 0, "client:1"),
+        (&["drift"], 2, "name one with --codex"),
         (&["reviews"], 0, "has denied nothing in any session"),
         (&["overrule", "latest"], 3, "no denial of a running session"),
         (&["rules"], 0, "no rules are set"),

@@ -37,7 +37,7 @@ impl SessionError {
     }
 
     /// The code of the refusal; empty if there is none.
-    pub(super) fn code(&self) -> &str {
+    pub fn code(&self) -> &str {
         &self.code
     }
 }

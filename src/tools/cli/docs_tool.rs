@@ -8,12 +8,13 @@ use clap::builder::PossibleValuesParser;
 use super::{Done, screen};
 
 /// Each page for users, by its name.
-const PAGES: [(&str, &str); 29] = [
+const PAGES: [(&str, &str); 30] = [
     ("audit", include_str!("../../../docs/audit.md")),
     ("capture", include_str!("../../../docs/capture.md")),
     ("context", include_str!("../../../docs/context.md")),
     ("context-engines", include_str!("../../../docs/context-engines.md")),
     ("control", include_str!("../../../docs/control.md")),
+    ("drift", include_str!("../../../docs/drift.md")),
     ("fleet", include_str!("../../../docs/fleet.md")),
     ("history", include_str!("../../../docs/history.md")),
     ("history-ui", include_str!("../../../docs/history-ui.md")),

@@ -12,6 +12,7 @@ mod demo;
 mod dispatch;
 mod docs_tool;
 mod doctor;
+mod drift_tool;
 #[cfg(feature = "fleet")]
 mod fleet;
 #[cfg(not(feature = "fleet"))]
@@ -185,6 +186,7 @@ Examples:
     Transcript(history::TranscriptArguments),
     Search(history::SearchArguments),
     Usage(usage_tool::UsageArguments),
+    Drift(drift_tool::DriftArguments),
     Fragments(context_tool::FragmentsArguments),
     /// Export every request and answer, and check such a file
     #[command(
@@ -249,7 +251,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "audit"]),
+    ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "drift", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub", "fleet"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "docs", "help"]),
@@ -331,6 +333,7 @@ impl Tool {
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
             Tool::Search(search) => history::run_search(&search, environment),
             Tool::Usage(usage) => usage_tool::run(&usage, environment),
+            Tool::Drift(drift) => drift_tool::run(&drift, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
             Tool::Audit(audit) => audit::run(&audit, environment),
             Tool::Tui(tui) => tui_tool::run(&tui, environment),

@@ -316,7 +316,7 @@ pub(super) fn lasted(took: Duration) -> String {
 }
 
 /// The flag of every tool that prints times.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct Times {
     /// Print times in UTC instead of the local time zone
     #[arg(long)]

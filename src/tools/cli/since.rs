@@ -14,6 +14,12 @@ use crate::history::{micros_of, rfc3339_millis};
 pub(super) struct Since(u64);
 
 impl Since {
+    /// So long ago.
+    pub(super) fn ago(period: Duration) -> Since {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Since(micros(now.saturating_sub(period)))
+    }
+
     pub(super) fn micros(self) -> u64 {
         self.0
     }

@@ -77,7 +77,12 @@ impl Lab {
 
     /// The same with more configuration, which continues the table of features.
     pub fn with(model: &Model, more: &str) -> Lab {
-        let lab = Lab::of(Release::under_test());
+        Lab::of_release(Release::under_test(), model, more)
+    }
+
+    /// The same for any release.
+    pub fn of_release(release: Release, model: &Model, more: &str) -> Lab {
+        let lab = Lab::of(release);
         let config = format!(
             r#"model = "{}"
 model_provider = "mock"

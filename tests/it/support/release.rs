@@ -12,7 +12,7 @@ use super::model::Item;
 const NEWEST: Release = Release { minor: 171 };
 
 /// A release of codex, 0.`minor`.0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     minor: u32,
 }
@@ -122,6 +122,11 @@ impl Release {
         let Some(name) = std::env::var_os("CODEX_VERSION") else { return NEWEST };
         let minor = name.to_str().and_then(|name| name.strip_prefix("0.")?.strip_suffix(".0")?.parse().ok());
         Release { minor: minor.unwrap_or_else(|| panic!("CODEX_VERSION is {name:?}, and not of the form 0.N.0")) }
+    }
+
+    /// 0.`minor`.0
+    pub fn of_minor(minor: u32) -> Release {
+        Release { minor }
     }
 
     pub fn newest() -> Release {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::super::drift_tool::Outlook;
 use super::super::kept_back::KeptBack;
 use super::Check;
 use crate::config::{Environment, Settings};
@@ -54,7 +55,7 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
         }
     };
     let at = program.program.display();
-    let ran = run(command(&program).arg("--version"), VERSION_WAIT_MAX);
+    let ran = version(&program);
     let (is_too_slow, is_leading_back) =
         (ran == Ran::TooSlow, matches!(&ran, Ran::Well(version) if version.starts_with("codex-shim ")));
     let has_version = matches!(ran, Ran::Well(_)) && !is_leading_back;
@@ -84,12 +85,38 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
     } else {
         checks.push(skipped("protocol", "this codex is too slow"));
     }
+    if has_version && let Some(outlook) = Outlook::of(None, settings, environment) {
+        let told = outlook.in_one_line();
+        checks.push(match outlook.breaks() {
+            true => Check::note("drift", told, "`codex-shim drift` says which calls fail; update these clients"),
+            false => Check::ok("drift", told),
+        });
+    }
     checks.push(on_path(environment));
 }
 
 /// A check that needs a codex that runs.
 fn skipped(name: &'static str, why: &str) -> Check {
     Check::note(name, format!("skipped: {why}"), "fix `codex` above, and run `doctor` again")
+}
+
+/// Has codex print its version.
+pub(in super::super) fn version(codex: &Codex) -> Ran {
+    run(command(codex).arg("--version"), VERSION_WAIT_MAX)
+}
+
+/// Has codex write the schema of its protocol into a folder.
+pub(in super::super) fn write_schema(codex: &Codex, folder: &Path) -> Ran {
+    let write = |flags: &[&str]| {
+        let mut command = command(codex);
+        command.args(["app-server", "generate-json-schema"]).args(flags).arg("--out").arg(folder);
+        run(&mut command, SCHEMA_WAIT_MAX)
+    };
+    // The oldest versions have only experimental schemas and do not know the flag.
+    match write(&["--experimental"]) {
+        Ran::Badly(_) => write(&[]),
+        ran @ (Ran::Well(_) | Ran::TooSlow) => ran,
+    }
 }
 
 fn command(codex: &Codex) -> Command {
@@ -146,16 +173,7 @@ fn protocol(codex: &Codex) -> Check {
     if let Err(error) = files::create_folder(&folder) {
         return Check::note(NAME, format!("create {}: {error}", folder.display()), UNTOLD);
     }
-    let write = |flags: &[&str]| {
-        let mut command = command(codex);
-        command.args(["app-server", "generate-json-schema"]).args(flags).arg("--out").arg(&folder);
-        run(&mut command, SCHEMA_WAIT_MAX)
-    };
-    // The oldest versions have only experimental schemas and do not know the flag.
-    let ran = match write(&["--experimental"]) {
-        Ran::Badly(_) => write(&[]),
-        ran @ (Ran::Well(_) | Ran::TooSlow) => ran,
-    };
+    let ran = write_schema(codex, &folder);
     let missing = missing(&folder);
     let _ = std::fs::remove_dir_all(&folder);
     match (ran, missing) {
@@ -329,7 +347,7 @@ const OUTPUT_CHARS_MAX: usize = 300;
 
 /// Result of [`run`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ran {
+pub(in super::super) enum Ran {
     /// Exited successfully, with this output.
     Well(String),
     /// Failed or could not be started; the reason.

@@ -2,7 +2,7 @@
 //!
 //! It changes nothing. The checks of shell hooks and of wraps are here; a wrap is run as a tool started from the desktop does.
 
-mod codex;
+pub(super) mod codex;
 mod hub;
 mod own_name;
 mod reach;

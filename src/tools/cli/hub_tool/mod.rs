@@ -18,7 +18,7 @@ use clap::{Args, FromArgMatches as _, Subcommand, ValueHint};
 pub(super) use self::status::{Fault, Status, bypass_line, bypasses};
 use self::status::{StatusArguments, run_status};
 use super::screen::{self, counted};
-use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, offline, relay_tools, say, select_session};
+use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, drift_tool, offline, relay_tools, say, select_session};
 use crate::api::{self, State};
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
 use crate::control::HANDS_OVER;
@@ -320,6 +320,11 @@ impl Hub {
         place.map_or_else(|| format!("codex-shim hub {words}"), |place| hub::command(words, place, &self.found.id))
     }
 
+    /// The version of the codex that its server runs.
+    fn server_version(&self) -> Option<String> {
+        client::ask(&self.found.dir, &State, ANSWER_WAIT_MAX).ok()?.hub?.server.version
+    }
+
     /// The process that listens on its socket.
     pub(super) fn listening(&self) -> Option<u32> {
         let path = socket::resolve_at(&self.found.dir.join(CODEX_SOCKET)).ok()?;
@@ -430,7 +435,12 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
             if !told.is_empty() {
                 say(&told);
             }
-            return Ok(screen::print(&format!("{} listens{}\n", hub.name(), places(&hub, flags, environment))));
+            let printed = screen::print(&format!("{} listens{}\n", hub.name(), places(&hub, flags, environment)));
+            if let Some(version) = hub.server_version() {
+                let (settings, _) = Settings::load(Flags::default(), environment);
+                drift_tool::keep(&version, &settings, environment);
+            }
+            return Ok(printed);
         }
         if began.elapsed() >= START_WAIT_MAX {
             // It does not listen.
@@ -634,6 +644,12 @@ fn work_of(hub: &Hub) -> Option<Work> {
 fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
     let RestartArguments { flags, server, anew, yes } = restart;
     let running = Hub::running(flags.session.as_ref(), environment)?;
+    if server
+        && let Some(hub) = &running
+        && let Some(outlook) = status::outlook(hub.server_version().as_deref(), environment)
+    {
+        say(&if outlook.breaks() { outlook.report() } else { outlook.in_one_line() });
+    }
     if server
         && !yes
         && let Some(work) = interrupted_work(&Hub::all(flags.session.as_ref(), environment)?)

@@ -8,12 +8,13 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
+use super::super::drift_tool::Outlook;
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, FAILED, NOT_RUNNING, complete, offline, select_session};
 use super::{Down, Hub};
 use crate::api::{ConnectionDocument, EnvironmentDocument, ServerDocument, SessionDocument, State, ThreadDocument};
-use crate::config::{Environment, SessionName};
+use crate::config::{Environment, Flags, SessionName, Settings};
 use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::history::rfc3339_millis;
 use crate::hub::bypass::{self, Bypass};
@@ -256,6 +257,12 @@ fn asked(hub: &Hub) -> Result<SessionDocument, Unanswered> {
     }
 }
 
+/// What the codex that has replaced the server's makes of the clients.
+pub(super) fn outlook(version: Option<&str>, environment: &Environment) -> Option<Outlook> {
+    let (settings, _) = Settings::load(Flags::default(), environment);
+    Outlook::of(Some(version?), &settings, environment)
+}
+
 /// The connections, each with the folders of its users' threads.
 fn connections_of(connections: Vec<ConnectionDocument>, threads: &[ThreadDocument]) -> Vec<ConnectedClient> {
     let folder_of = |id: &String| {
@@ -343,6 +350,8 @@ impl Status {
         ];
         if self.outdated {
             rows.push(("", hub::outdated(&hub.command("restart --server"))));
+            let version = self.server.as_ref().and_then(|server| server.version.as_deref());
+            rows.extend(outlook(version, environment).map(|outlook| ("", outlook.in_one_line())));
         }
         rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
         let connections = self.connections.len() as u64;

@@ -1,0 +1,161 @@
+//! `codex-shim drift` with programs that write the schemas of a test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::both_ends::Live;
+use crate::support::shim::put_program;
+
+/// A protocol with these calls, and these requests to clients.
+struct Protocol {
+    calls: Value,
+    asks: Value,
+}
+
+impl Protocol {
+    fn file(messages: &Value) -> String {
+        let message = |(method, params): (&String, &Value)| json!({"properties": {"method": {"enum": [method]}, "params": params}});
+        json!({"oneOf": messages.as_object().unwrap().iter().map(message).collect::<Vec<_>>()}).to_string()
+    }
+
+    /// A codex of this version with this protocol.
+    fn program(&self, folder: &Path, version: &str) -> PathBuf {
+        let folder = folder.join(version);
+        fs::create_dir_all(&folder).unwrap();
+        let calls = Protocol::file(&self.calls);
+        let asks = Protocol::file(&self.asks);
+        let tells = Protocol::file(&json!({"told": {}}));
+        for (name, text) in [("ClientRequest", calls), ("ServerRequest", asks), ("ServerNotification", tells)] {
+            fs::write(folder.join(format!("{name}.json")), text).unwrap();
+        }
+        let program = folder.join("codex");
+        let script = format!(
+            "#!/bin/sh\nfor word; do last=$word; done\ncase $1 in\n--version) echo 'codex-cli {version}' ;;\napp-server) cp '{0}'/*.json \"$last\" ;;\nesac\n",
+            folder.display()
+        );
+        put_program(&program, script.as_bytes());
+        program
+    }
+}
+
+fn older() -> Protocol {
+    let policy = json!({"enum": ["never", "on-failure"]});
+    Protocol {
+        calls: json!({
+            "initialize": {}, "getUserAgent": {},
+            "thread/start": {"type": "object", "properties": {"approvalPolicy": policy, "model": {"type": "string"}}},
+        }),
+        asks: json!({"ask": {}}),
+    }
+}
+
+fn newer() -> Protocol {
+    let policy = json!({"enum": ["never"]});
+    Protocol {
+        calls: json!({
+            "initialize": {},
+            "thread/start": {"type": "object", "properties": {"approvalPolicy": policy}},
+            "thread/wish": {"type": "object", "properties": {"prompt": {"type": "string"}}},
+        }),
+        asks: json!({"ask": {}, "ask/more": {}}),
+    }
+}
+
+/// A relay whose client has made some calls.
+fn used() -> Live {
+    let mut live = Live::start();
+    let info = json!({"name": "editor", "version": "1.2"});
+    live.send(&json!({"id": 0, "method": "initialize", "params": {"clientInfo": info}}).to_string());
+    live.send(&json!({"id": 1, "method": "getUserAgent"}).to_string());
+    let params = json!({"approvalPolicy": "on-failure", "model": "m", "own": {"secret words": 1}});
+    live.send(&json!({"id": 2, "method": "thread/start", "params": params}).to_string());
+    live.say_plainly(&json!({"id": 7, "method": "ask", "params": {}}).to_string());
+    live.send(&json!({"id": 7, "result": {"decision": "accept"}}).to_string());
+    live
+}
+
+/// What `drift` prints for a codex as the one that runs, and its exit status.
+fn drift(live: &Live, own: &Path, words: &[&str]) -> (String, String, Option<i32>) {
+    let words = [&["drift"], words].concat();
+    let output = live.home.shim(&words).env("CODEX_SHIM_CODEX", own).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn drift_names_what_another_codex_refuses() {
+    let live = used();
+    let (own, other) = (older().program(live.home.beside(), "0.1.0"), newer().program(live.home.beside(), "0.2.0"));
+    let other = other.to_str().unwrap();
+    let (told, said, status) = drift(&live, &own, &["--codex", other, "--json"]);
+    assert_eq!(status, Some(1), "{said}");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["from"], &told["to"]), (&json!("0.1.0"), &json!("0.2.0")));
+    let brief = |finding: &Value| {
+        let [client, kind, method] =
+            ["client", "kind", "method"].map(|name| finding[name].as_str().unwrap().to_owned());
+        (client, kind, method, finding["member"].clone(), finding["value"].clone(), finding["count"].clone())
+    };
+    let of = |client: &str, kind: &str, method: &str, member: Value, value: Value, count: u64| {
+        (client.to_owned(), kind.to_owned(), method.to_owned(), member, value, json!(count))
+    };
+    let (none, policy) = (Value::Null, json!("approvalPolicy"));
+    assert_eq!(
+        told["findings"].as_array().unwrap().iter().map(brief).collect::<Vec<_>>(),
+        [
+            of("editor", "rejected", "getUserAgent", none.clone(), none.clone(), 1),
+            of("editor", "rejected", "thread/start", policy, json!("on-failure"), 1),
+            of("editor", "unanswered", "ask/more", none.clone(), none.clone(), 0),
+            of("editor", "ignored", "thread/start", json!("model"), none.clone(), 1),
+            of("", "unknown_to_us", "thread/wish", none.clone(), none.clone(), 0),
+            of("", "unknown_to_us", "ask/more", none.clone(), none, 0),
+        ],
+        "{told:#}"
+    );
+    let (told, ..) = drift(&live, &own, &["--codex", other]);
+    for words in [
+        "codex 0.1.0 → 0.2.0",
+        "editor 1.2: 2 calls fail, 1 thing may matter",
+        "approvalPolicy = on-failure",
+        "takes never",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    // What nobody uses breaks nobody.
+    let (told, _, status) = drift(&live, &own, &["--codex", other, "--client", "bot", "--json"]);
+    assert!(status == Some(0) && !told.contains("rejected"), "{told}");
+    let (told, _, status) = drift(&live, &own, &["--codex", own.to_str().unwrap(), "--json"]);
+    // The version of before is the one that was seen.
+    assert!(status == Some(0) && told.contains(r#""from":"0.2.0""#) | told.contains(r#""from": "0.2.0""#), "{told}");
+    // Nothing of what clients have chosen is kept.
+    let uses = live.get("/sessions/self/client-uses").to_string();
+    assert!(uses.contains("thread/start") && !uses.contains("secret words"), "{uses}");
+    live.kill();
+}
+
+#[test]
+fn protocols_are_kept_for_the_day_on_which_codex_was_replaced() {
+    let live = used();
+    let own = older().program(live.home.beside(), "0.1.0");
+    // Nothing to compare with.
+    let (told, said, status) = drift(&live, &own, &[]);
+    assert!(status == Some(0) && told.contains("codex 0.1.0"), "{told}");
+    assert!(said.contains("no protocol of an earlier codex is known"), "{said}");
+    fs::rename(newer().program(live.home.beside(), "0.2.0"), &own).unwrap();
+    let (told, _, status) = drift(&live, &own, &[]);
+    assert!(status == Some(1) && told.contains("codex 0.1.0 → 0.2.0"), "{told}");
+    // A version that was seen needs no program.
+    let (told, _, status) = drift(&live, &own, &["--codex", "0.1.0", "--json"]);
+    assert!(status == Some(0) && told.contains("0.1.0"), "{told}");
+    let (_, said, status) = drift(&live, &own, &["--codex", "0.9.0"]);
+    assert!(status == Some(2) && said.contains("known: 0.2.0, 0.1.0") && said.contains("npm install"), "{said}");
+    let (_, said, status) = drift(&live, &own, &["--codex", "/no/codex"]);
+    assert!(status == Some(2) && said.contains("there is no /no/codex"), "{said}");
+    let broken = live.home.beside().join("broken");
+    put_program(&broken, b"#!/bin/sh\nexit 3\n");
+    let (_, said, status) = drift(&live, &own, &["--codex", broken.to_str().unwrap()]);
+    assert!(status == Some(2) && said.contains("broken --version"), "{said}");
+    live.kill();
+}
