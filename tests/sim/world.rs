@@ -238,7 +238,7 @@ impl World {
         self.tell(Input::SessionOpened { generation: generation.to_string() });
         if !self.commands.is_empty() {
             let waiting = self.commands.clone();
-            self.tell(Input::Context(ContextChange::Added(waiting)));
+            self.tell(Input::Context(ContextChange::Loaded(waiting)));
         }
     }
 

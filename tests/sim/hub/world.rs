@@ -263,7 +263,7 @@ impl HubWorld {
         }
         let remembered = Remembered { requests, open_requests, ..Remembered::default() };
         let waiting = self.ledger.commands.clone();
-        vec![Input::Remembered(Box::new(remembered)), Input::Context(ContextChange::Added(waiting))]
+        vec![Input::Remembered(Box::new(remembered)), Input::Context(ContextChange::Loaded(waiting))]
     }
 
     fn step(&mut self) {
