@@ -227,8 +227,7 @@ impl Compared<'_> {
         let mut found = Vec::new();
         let objects = used.iter().filter(|((_, value), _)| value == "object");
         for ((object, _), of_object) in objects {
-            let required_before: BTreeSet<&str> =
-                before.map(|before| before.required(object)).unwrap_or_default().into_iter().collect();
+            let required_before = before.map(|before| before.required(object)).unwrap_or_default();
             for name in after.required(object).into_iter().filter(|name| !required_before.contains(name)) {
                 let member = if object.is_empty() { name.to_owned() } else { format!("{object}.{name}") };
                 let given: u64 =

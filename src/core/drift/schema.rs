@@ -303,22 +303,15 @@ impl<'a> Node<'a> {
         nodes
     }
 
-    /// The members that an object at a path must have. None are told of a union, whose branches differ.
-    pub(super) fn required(self, member: &str) -> Vec<&'a str> {
-        let parts: Vec<&str> = member.split('.').flat_map(elements).filter(|part| !part.is_empty()).collect();
-        let Some(node) = parts.into_iter().try_fold(self, Node::only_part) else { return Vec::new() };
-        let Some(node) = node.only() else { return Vec::new() };
-        let required = node.schema.get("required").and_then(Value::as_array);
-        required.map(|names| names.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
-    }
-
-    fn only_part(self, part: &str) -> Option<Node<'a>> {
-        let node = self.only()?;
-        let schema = match part {
-            "[]" => node.schema.get("items")?,
-            name => node.schema.get("properties")?.get(name)?,
+    /// The members that an object at a path must have, whichever alternative it is.
+    pub(super) fn required(self, member: &str) -> BTreeSet<&'a str> {
+        let is_null = |node: &Node<'a>| node.types().is_some_and(|types| types == ["null"]);
+        let alternatives = self.all_at(member).into_iter().filter(|node| !is_null(node));
+        let of = |node: Node<'a>| -> BTreeSet<&'a str> {
+            let required = node.schema.get("required").and_then(Value::as_array);
+            required.into_iter().flatten().filter_map(Value::as_str).collect()
         };
-        Some(node.at(schema))
+        alternatives.map(of).reduce(|all, of| &all & &of).unwrap_or_default()
     }
 
     /// The only alternative beside `null`.

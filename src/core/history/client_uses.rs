@@ -5,18 +5,18 @@
 //! and no secret.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::bounded::Bounded;
 use super::identity::Identities;
 use super::record_event::{MethodMessage, RecordEvent, Seen};
 use crate::journal::Origin;
 use crate::protocol::{Method, named};
+use crate::secrets::redacted;
 use crate::wire::Side;
 
 /// Most members of one message that are stored.
@@ -29,7 +29,16 @@ const DEPTH_MAX: usize = 8;
 const ELEMENTS_MAX: usize = 16;
 
 /// Longest name and constant that is stored, in bytes.
-const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 48;
+
+/// Longest path of a member that is looked at, in bytes.
+const PATH_BYTES_MAX: usize = 200;
+
+/// Open requests of the server whose methods are remembered; the oldest is forgotten.
+const ASKED_MAX: usize = 64;
+
+/// Different uses in one batch of rows.
+const USES_MAX: usize = 4_096;
 
 /// Members with strings that are constants wherever codex 0.77 to 0.171 take them from a client.
 const CONSTANTS: [&str; 43] = [
@@ -78,25 +87,31 @@ const CONSTANTS: [&str; 43] = [
     "voice",
 ];
 
-/// Members whose own members have names that a client or a user chooses. Source: as above.
-const MAPS: [&str; 17] = [
+/// Members whose own members a client, a user or a server of tools chooses: maps, and JSON of any form. Source: as above.
+const FREE: [&str; 23] = [
     "_meta",
     "additionalContext",
     "answers",
     "arguments",
     "codexResponseHandoffChannelPrefixes",
     "config",
+    "content",
     "enablement",
     "env",
+    "event",
     "extensions",
     "fileChanges",
     "headers",
+    "inputSchema",
+    "items",
     "metadata",
     "outputSchema",
+    "payload",
     "properties",
     "responsesapiClientMetadata",
     "responsesapiClientMetadataPatch",
     "tags",
+    "value",
 ];
 
 named! {
@@ -139,8 +154,8 @@ pub type ClientUseRows = BTreeMap<ClientUseKey, ClientUsed>;
 /// State between two records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ClientUses {
-    /// The methods of the server's requests, by their ids.
-    asked: Bounded<String, String>,
+    /// The ids and methods of the server's open requests, oldest first.
+    asked: VecDeque<(String, String)>,
 }
 
 impl ClientUses {
@@ -149,12 +164,16 @@ impl ClientUses {
         let is_clients = seen.by == Origin::Side(Side::Client);
         let found = match &seen.event {
             RecordEvent::ServerRequest { message, id } => {
-                self.asked.insert(id.to_string(), message.method.clone().into_owned());
+                self.asked.push_back((id.to_string(), message.method.clone().into_owned()));
+                if self.asked.len() > ASKED_MAX {
+                    self.asked.pop_front();
+                }
                 return;
             }
             RecordEvent::ClientRequest { message, id: _ } if is_clients => Found::of_call(message),
-            RecordEvent::Answer { id, result } if is_clients => match self.asked.get(&id.to_string()) {
-                Some(method) => Found::of_answer(method, *result),
+            // Somebody else may have been faster: it is what this client answers all the same.
+            RecordEvent::Answer { id, result } if is_clients => match self.answered(&id.to_string()) {
+                Some(method) => Found::of_answer(&method, *result),
                 None => return,
             },
             RecordEvent::ClientRequest { .. }
@@ -169,11 +188,25 @@ impl ClientUses {
         let (client, version) = identities.named(seen.conn);
         for (kind, method, member, value) in found.uses {
             let (client, version) = (client.to_owned(), version.to_owned());
-            let used = rows.entry(ClientUseKey { client, version, kind, method, member, value }).or_default();
-            used.count += 1;
-            used.last_us = used.last_us.max(seen.at_us);
+            let used = ClientUsed { count: 1, last_us: seen.at_us };
+            add_use(rows, USES_MAX, ClientUseKey { client, version, kind, method, member, value }, used);
         }
     }
+
+    /// The method of a request that is answered now.
+    fn answered(&mut self, id: &str) -> Option<String> {
+        let at = self.asked.iter().position(|(asked, _)| asked == id)?;
+        self.asked.remove(at).map(|(_, method)| method)
+    }
+}
+
+/// Adds to a use, if it is there or `uses_max` are not.
+pub fn add_use(rows: &mut ClientUseRows, uses_max: usize, key: ClientUseKey, used: ClientUsed) {
+    if rows.len() >= uses_max && !rows.contains_key(&key) {
+        return;
+    }
+    let sum = rows.entry(key).or_default();
+    (sum.count, sum.last_us) = (sum.count + used.count, sum.last_us.max(used.last_us));
 }
 
 /// What one message uses, each once.
@@ -185,6 +218,9 @@ struct Found {
 impl Found {
     fn of_call(message: &MethodMessage<'_>) -> Found {
         let (mut found, method) = (Found::default(), &*message.method);
+        if !is_constant(method) {
+            return found;
+        }
         found.add(ClientUseKind::Call, method, "", "");
         if let Some(params) = message.params.written() {
             found.add_all(ClientUseKind::Call, method, params);
@@ -199,6 +235,9 @@ impl Found {
 
     fn of_answer(method: &str, result: Option<&RawValue>) -> Found {
         let mut found = Found::default();
+        if !is_constant(method) {
+            return found;
+        }
         found.add(ClientUseKind::Answer, method, "", if result.is_none() { "error" } else { "" });
         if let Some(result) = result {
             found.add_all(ClientUseKind::Answer, method, result.get());
@@ -248,9 +287,11 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_of_names)
 }
 
+/// Whether a text looks like a constant or a method, and like no secret.
 fn is_constant(text: &str) -> bool {
-    let is_of_constants = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'/' | b'.');
-    !text.is_empty() && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_of_constants)
+    let is_of_constants = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'/');
+    let begins = text.starts_with(|char: char| char.is_ascii_alphabetic());
+    begins && text.len() <= NAME_BYTES_MAX && text.bytes().all(is_of_constants) && redacted(text).is_none()
 }
 
 /// Looks at one value.
@@ -345,9 +386,10 @@ impl<'de> Visitor<'de> for Look<'_> {
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
         self.add("object");
-        let is_of_map = self.path.rsplit('.').next().is_some_and(|name| MAPS.contains(&name));
+        let name = self.path.rsplit('.').next().map(|name| name.trim_end_matches("[]"));
+        let is_free = name.is_some_and(|name| FREE.contains(&name)) || self.path.len() > PATH_BYTES_MAX;
         while let Some(name) = members.next_key::<Cow<'de, str>>()? {
-            if is_of_map || self.depth >= DEPTH_MAX || !is_name(&name) {
+            if is_free || self.depth >= DEPTH_MAX || !is_name(&name) {
                 members.next_value::<IgnoredAny>()?;
             } else {
                 let is_constant = CONSTANTS.contains(&&*name);
@@ -387,10 +429,31 @@ mod tests {
         );
         // What is not a constant of a protocol is text.
         check(r#"{"mode":"my dog","type":"x\ny"}"#, &["=object", "mode=string", "type=string"]);
-        // Names that somebody chooses are none of the protocol.
+        // Names that somebody chooses are none of the protocol, and neither is what a person fills in.
         check(
             r#"{"config":{"a.b":1,"env":{"SECRET":"x"}},"a b":1,"env":{"PASSWORD":"x"}}"#,
             &["=object", "config=object", "env=object"],
+        );
+        check(
+            r#"{"action":"accept","content":{"access":"hunter2"}}"#,
+            &["=object", "action=\"accept\"", "content=object"],
+        );
+        check(
+            r#"{"edits":[{"value":{"ACME":1},"mergeStrategy":"replace"}],"items":[{"role":"user"}]}"#,
+            &[
+                "=object",
+                "edits=array",
+                "edits[]=object",
+                "edits[].mergeStrategy=\"replace\"",
+                "edits[].value=object",
+                "items=array",
+                "items[]=object",
+            ],
+        );
+        let secret = format!("sk-proj-{}", "Ab9".repeat(12));
+        check(
+            &format!(r#"{{"mode":"{secret}","kind":"/root/x","type":"a.b"}}"#),
+            &["=object", "kind=string", "mode=string", "type=string"],
         );
         check(
             r#"{"a":{"b":[1,2.5,null,true]}}"#,
@@ -404,6 +467,8 @@ mod tests {
     fn members_are_bounded() {
         let deep = format!("{}1{}", r#"{"a":"#.repeat(100), "}".repeat(100));
         assert_eq!(members(&deep).len(), DEPTH_MAX + 1);
+        let long = format!("{}1{}", format!("{{\"{}\":", "n".repeat(NAME_BYTES_MAX)).repeat(100), "}".repeat(100));
+        assert!(members(&long).iter().all(|(member, _)| member.len() <= PATH_BYTES_MAX + NAME_BYTES_MAX + 1));
         let wide: Vec<String> = (0..5_000).map(|number| format!("\"m{number}\":1")).collect();
         assert_eq!(members(&format!("{{{}}}", wide.join(","))).len(), MEMBERS_MAX);
         let long = format!("[{}1]", "1,".repeat(100_000));

@@ -61,7 +61,7 @@ pub use action::{Action, ActionKind, ActionStatus, KeptTool, action_in_words, ac
 pub use activity::ThreadActivity;
 pub use activity::{Activity, SessionActivity};
 pub use bounded::{cut_value, micros_of, rfc3339_millis};
-pub use client_uses::{ClientUseKey, ClientUseKind, ClientUseRows, ClientUsed};
+pub use client_uses::{ClientUseKey, ClientUseKind, ClientUseRows, ClientUsed, add_use};
 pub use entry::{
     AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, Entry, ItemDocument, OVERRULED, PlanDocument,
     ReviewDocument, ReviewStatus, Said,

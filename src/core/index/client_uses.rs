@@ -7,6 +7,8 @@ use super::query::{History, HistoryError};
 use crate::api::{ClientUse, ClientUsesDocument, ClientUsesQuery, Moment};
 use crate::history::{ClientUseKey, ClientUsed, Rows, rfc3339_millis};
 use crate::protocol::of_name;
+use crate::secrets::Masker;
+use crate::store::RunMode;
 
 /// Most rows; those that were used longest ago are forgotten.
 const ROWS_MAX: u64 = 20_000;
@@ -33,12 +35,22 @@ const ADD: &str = "
 
 const COUNT: &str = "SELECT COUNT(*) FROM codex_client_uses";
 
+/// The client that was there longest ago goes as a whole, because its counts are compared.
 const FORGET: &str = "
-    DELETE FROM codex_client_uses WHERE last_used_us <= (
-        SELECT last_used_us FROM codex_client_uses ORDER BY last_used_us DESC LIMIT 1 OFFSET ?1)";
+    DELETE FROM codex_client_uses WHERE (client, version) IN (
+        SELECT client, version FROM codex_client_uses GROUP BY client, version ORDER BY MAX(last_used_us) LIMIT 1)";
 
+/// All uses of the methods that were used since, because their counts are compared.
 const SINCE: &str = "
-    SELECT client, version, kind, method, member, value, count, last_used_us FROM codex_client_uses WHERE last_used_us >= ?1";
+    SELECT client, version, kind, method, member, value, count, last_used_us FROM codex_client_uses
+    WHERE (client, version, kind, method) IN (
+        SELECT client, version, kind, method FROM codex_client_uses WHERE last_used_us >= ?1)";
+
+const ALL: &str = "SELECT client, version, kind, method, member, value FROM codex_client_uses";
+
+const DELETE: &str = "
+    DELETE FROM codex_client_uses
+    WHERE client = ?1 AND version = ?2 AND kind = ?3 AND method = ?4 AND member = ?5 AND value = ?6";
 
 /// Stores the uses in `rows`.
 pub(super) fn insert(transaction: &Transaction<'_>, rows: &Rows) -> rusqlite::Result<()> {
@@ -57,7 +69,33 @@ pub(super) fn insert_again(transaction: &Transaction<'_>, rows: &Rows) -> rusqli
 
 /// Brings the table within its bound.
 pub(super) fn keep_within_bound(connection: &Connection) -> rusqlite::Result<()> {
-    connection.prepare_cached(FORGET)?.execute([ROWS_MAX as i64]).map(drop)
+    bound(connection, ROWS_MAX)
+}
+
+fn bound(connection: &Connection, rows_max: u64) -> rusqlite::Result<()> {
+    let count: i64 = connection.prepare_cached(COUNT)?.query_row([], |row| row.get(0))?;
+    if count.unsigned_abs() > rows_max {
+        connection.prepare_cached(FORGET)?.execute([])?;
+    }
+    Ok(())
+}
+
+/// Counts the rows with a secret, and deletes them if `mode` says so.
+pub(super) fn redact(connection: &Connection, masker: &Masker, mode: RunMode) -> rusqlite::Result<u64> {
+    if !connection.table_exists(None, "codex_client_uses")? {
+        return Ok(0);
+    }
+    let mut select = connection.prepare(ALL)?;
+    let texts = |row: &Row<'_>| (0..6).map(|column| row.get(column)).collect::<rusqlite::Result<Vec<String>>>();
+    let rows: Vec<Vec<String>> = select.query_map([], texts)?.collect::<rusqlite::Result<_>>()?;
+    let secret: Vec<Vec<String>> =
+        rows.into_iter().filter(|row| row.iter().any(|text| masker.text(text).is_some())).collect();
+    if mode == RunMode::Apply {
+        for row in &secret {
+            connection.execute(DELETE, rusqlite::params_from_iter(row))?;
+        }
+    }
+    Ok(secret.len() as u64)
 }
 
 impl History {
@@ -122,9 +160,16 @@ mod tests {
             rows.collect::<rusqlite::Result<_>>().expect("BUG: it can be read")
         };
         assert_eq!(rows, [("a".to_owned(), 4, 7), ("b".to_owned(), 2, 9)]);
-        connection.execute(FORGET, [1]).expect("BUG: it is valid");
-        let left: String =
-            connection.query_row("SELECT member FROM codex_client_uses", [], |row| row.get(0)).expect("BUG: one");
-        assert_eq!(left, "b");
+        let count =
+            |connection: &Connection| -> i64 { connection.query_row(COUNT, [], |row| row.get(0)).expect("BUG: one") };
+        let masker = Masker::new(&["b".to_owned()]).expect("BUG: a pattern");
+        assert_eq!(redact(&connection, &masker, RunMode::DryRun).expect("BUG: it is valid"), 1);
+        assert_eq!(count(&connection), 2);
+        assert_eq!(redact(&connection, &masker, RunMode::Apply).expect("BUG: it is valid"), 1);
+        assert_eq!(count(&connection), 1);
+        bound(&connection, 1).expect("BUG: it is valid");
+        assert_eq!(count(&connection), 1);
+        bound(&connection, 0).expect("BUG: it is valid");
+        assert_eq!(count(&connection), 0);
     }
 }

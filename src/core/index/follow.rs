@@ -10,7 +10,7 @@ use memchr::memmem::Finder;
 
 use super::model::Reached;
 use crate::engine::{message_without_context, without_context};
-use crate::history::{ClientUsed, Fold, Recall, Rows, Seen};
+use crate::history::{Fold, Recall, Rows, Seen, add_use};
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Content, Origin, Position, Record, SegmentName};
 use crate::wire::Side;
@@ -307,6 +307,9 @@ pub fn shown_line<'a>(record: &'a Record<'_>, successor: Option<&'a Record<'_>>)
 /// Most rows of usage, and of threads, that are held while a journal is folded again.
 const ROWS_MAX: usize = 200_000;
 
+/// The same for different uses of clients.
+const USES_MAX: usize = 20_000;
+
 /// Folds the journal from its start up to `next`. Of its rows, returns only those of usage, of threads and of the uses of clients.
 pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<(Fold, Rows)> {
     let (mut fold, mut follower) = (Fold::default(), Follower::new(journal_dir, None));
@@ -327,9 +330,8 @@ pub(super) fn fold_again(journal_dir: &Path, next: &Position) -> io::Result<(Fol
         if used.threads.len() < ROWS_MAX {
             used.threads.append(&mut rows.threads);
         }
-        for (key, ClientUsed { count, last_us }) in std::mem::take(&mut rows.uses) {
-            let sum = used.uses.entry(key).or_default();
-            (sum.count, sum.last_us) = (sum.count + count, sum.last_us.max(last_us));
+        for (key, of_key) in std::mem::take(&mut rows.uses) {
+            add_use(&mut used.uses, USES_MAX, key, of_key);
         }
         used.limits = if rows.limits.is_empty() { used.limits } else { std::mem::take(&mut rows.limits) };
         used.counted_from = used.counted_from.or(rows.counted_from.take());

@@ -84,6 +84,7 @@ pub fn redact_history(path: &Path, masker: &Masker, life: Life, mode: RunMode) -
         let is_there = |table: &MaskedTable| connection.table_exists(None, table.name).unwrap_or(true);
         let tables: Vec<MaskedTable> = TABLES.into_iter().filter(is_there).collect();
         let mut rows = mask_tables(&mut connection, &tables, masker, mode)?;
+        rows += client_uses::redact(&connection, masker, mode)?;
         if life == Life::Stopped {
             rows += mask_states(&connection, masker, mode)?;
         }

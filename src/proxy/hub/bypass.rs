@@ -379,7 +379,7 @@ impl Reason {
 
     fn remedy(&self) -> &'static str {
         match self {
-            Reason::Exec => "`codex exec --remote unix://` joins, from codex 0.171 on",
+            Reason::Exec => "`codex exec --remote unix://` joins, from codex 0.171 on, and works in your home folder",
             Reason::Option("--no-daemon") => "leave that out",
             Reason::Option(_) => "leave that out, or set it in the config.toml of codex",
             Reason::Program(_) => {

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::drift_tool::Outlook;
 use super::super::kept_back::KeptBack;
 use super::Check;
 use crate::config::{Environment, Settings};
@@ -85,13 +84,6 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
     } else {
         checks.push(skipped("protocol", "this codex is too slow"));
     }
-    if has_version && let Some(outlook) = Outlook::of(None, settings, environment) {
-        let told = outlook.in_one_line();
-        checks.push(match outlook.breaks() {
-            true => Check::note("drift", told, "`codex-shim drift` says which calls fail; update these clients"),
-            false => Check::ok("drift", told),
-        });
-    }
     checks.push(on_path(environment));
 }
 
@@ -114,8 +106,8 @@ pub(in super::super) fn write_schema(codex: &Codex, folder: &Path) -> Ran {
     };
     // The oldest versions have only experimental schemas and do not know the flag.
     match write(&["--experimental"]) {
-        Ran::Badly(_) => write(&[]),
-        ran @ (Ran::Well(_) | Ran::TooSlow) => ran,
+        Ran::Badly(why) if why.contains("--experimental") => write(&[]),
+        ran @ (Ran::Well(_) | Ran::Badly(_) | Ran::TooSlow) => ran,
     }
 }
 

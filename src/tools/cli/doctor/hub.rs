@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::super::drift_tool::Outlook;
 use super::super::hub_tool::{Fault, Hub, Status, bypass_line, bypasses};
 use super::super::screen::counted;
 use super::super::select_session;
@@ -76,6 +77,7 @@ pub(super) fn checks(settings: &Settings, environment: &Environment, checks: &mu
     });
     if let Some(hub) = hub {
         checks.push(connected(hub));
+        checks.extend(drift(hub, settings, environment));
         checks.extend(ground.other_path(hub));
     }
     checks.extend(others.iter().map(|fault| broken(HUB, fault)));
@@ -269,6 +271,16 @@ fn connected(hub: &Found) -> Check {
 /// The state of a hub, by its control socket.
 fn document(session: &Path) -> Option<SessionDocument> {
     client::ask(session, &api::State, client::ANSWER_WAIT_MAX).ok()
+}
+
+/// What the codex that starts next makes of the clients, if it is not the one that the server runs.
+fn drift(hub: &Found, settings: &Settings, environment: &Environment) -> Option<Check> {
+    let outlook = Outlook::of(&document(&hub.dir)?.hub?.server.version?, settings, environment)?;
+    let told = outlook.in_one_line();
+    Some(match outlook.breaks() {
+        true => Check::note("drift", told, "`codex-shim drift` says which calls fail; update these clients"),
+        false => Check::ok("drift", told),
+    })
 }
 
 /// The version of the codex that runs in a process.

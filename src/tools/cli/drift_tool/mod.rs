@@ -3,13 +3,13 @@
 pub(super) mod schemas;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 
-use self::schemas::Known;
+use self::schemas::{Keeping, Known};
 use super::offline::{self, Read};
 use super::progress::Progress;
 use super::requests::print_json;
@@ -31,8 +31,8 @@ const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Compares what each client on record really uses of codex, its calls, their members and constants, and how it answers requests, with
 /// the protocol of another codex. That codex only writes its schema: no server is started and nothing is asked of the network.
 ///
-/// Without --codex it is about the codex that codex-shim runs, compared with the one before. For that, `drift`, `doctor` and `hub start` keep
-/// the protocol of each version that they see.
+/// Without --codex it is about the codex that codex-shim runs, compared with the one before. For that, `drift` and `hub start` keep the
+/// protocol of each version in use.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 REJECTED is a method or a value that the other codex refuses, or a member that
@@ -41,8 +41,8 @@ makes, and CHANGED a result that lacks a member or has another type: that
 matters if the client is asked, or reads it. IGNORED is a member without effect.
 UNKNOWN TO US is a method that codex-shim itself does not know.
 
-Exit status: 0 if no call fails, 1 if one does, or 2 if the other codex cannot
-be asked.
+Exit status: 0 if no call fails, 1 if one does or if a session could not be read,
+or 2 if the other codex cannot be asked.
 
 Examples:
   codex-shim drift
@@ -97,15 +97,19 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
-    /// The outlook of a server of this version, or of the version that was seen last; `None` if the next codex is the same, or if one
-    /// of the two is not known.
-    pub(super) fn of(server: Option<&str>, settings: &Settings, environment: &Environment) -> Option<Outlook> {
+    /// The outlook of a server of this version; `None` if the next codex is the same, or if one of the two is not known. Nothing is
+    /// indexed or kept for it.
+    pub(super) fn of(server: &str, settings: &Settings, environment: &Environment) -> Option<Outlook> {
+        let from = schemas::kept(settings, server)?;
         let codex = locate::codex(settings, environment).ok()?;
-        let seen_last = schemas::kept_versions(settings).into_iter().next();
-        let to = schemas::of_program(settings, &codex).ok()?;
-        let from = server.map(str::to_owned).or(seen_last).filter(|from| *from != to.version)?;
-        let from = schemas::kept(settings, &from)?;
-        let (uses, _) = read(None, None, environment).ok()?;
+        let to = schemas::of_program(settings, &codex, Keeping::Asked).ok().filter(|to| to.version != server)?;
+        let query = ClientUsesQuery { since: Some(Moment(Since::ago(PERIOD).micros())) };
+        let mut uses = Uses::default();
+        for session in select_session::all_quietly(environment).ok()? {
+            if let Ok(document) = offline::history_of(&session).client_uses(&query, 0) {
+                uses.add(document.uses);
+            }
+        }
         let found = findings(&uses, Some(&from.schema), &to.schema);
         Some(Outlook { compared: Compared { from: Some(from), to }, found, uses })
     }
@@ -118,11 +122,14 @@ impl Outlook {
     pub(super) fn in_one_line(&self) -> String {
         let broken: BTreeSet<(&str, &str)> =
             self.found.iter().filter(|it| it.breaks()).map(|it| (&*it.client, &*it.version)).collect();
-        let broken = counted(broken.len() as u64, "client is expected to break", "clients are expected to break");
-        let expected = match broken {
-            None => "no client is expected to break".to_owned(),
-            Some(count) => format!("{count}; see `codex-shim drift`"),
-        };
+        let expected =
+            match counted(broken.len() as u64, "client is expected to break", "clients are expected to break") {
+                Some(count) => format!("{count}; see `codex-shim drift`"),
+                None if self.uses.is_empty() => {
+                    "what it breaks is not known, because no client is on record yet".to_owned()
+                }
+                None => "no client is expected to break".to_owned(),
+            };
         format!("codex {} is next: {expected}", self.compared.to.version)
     }
 
@@ -132,24 +139,32 @@ impl Outlook {
     }
 }
 
-/// Keeps the protocol of the codex that a server of this version runs, for the day on which another one has replaced it.
-pub(super) fn keep(version: &str, settings: &Settings, environment: &Environment) {
+/// Keeps the protocol of a program that a server runs, for the day on which another one has replaced it.
+pub(super) fn keep(version: &str, program: PathBuf, settings: &Settings) {
     if schemas::kept(settings, version).is_none()
-        && let Ok(codex) = locate::codex(settings, environment)
-        && let Err(why) = schemas::of_program(settings, &codex)
+        && let Err(why) = schemas::of_program(settings, &plain_codex(program), Keeping::Kept)
     {
         tracing::info!(why, "the protocol of codex");
     }
 }
 
+fn plain_codex(program: PathBuf) -> Codex {
+    Codex { program, path: None, notice: None }
+}
+
+/// The last protocol in use that was another one.
+fn before(version: &str, settings: &Settings) -> Option<Known> {
+    let before = schemas::kept_versions(settings).into_iter().find(|before| before != version)?;
+    schemas::kept(settings, &before)
+}
+
 fn compared(other: Option<&str>, settings: &Settings, environment: &Environment) -> Result<Compared, CliError> {
     let unusable = |why: String, remedy: &str| CliError::exits(super::USAGE, why).with_remedy(remedy.to_owned());
-    let own = locate::codex(settings, environment);
+    let own = locate::codex(settings, environment).map_err(|error| error.to_string());
+    let own = own.and_then(|own| schemas::of_program(settings, &own, Keeping::Kept));
     let Some(other) = other else {
-        let own = own.map_err(|error| unusable(error.to_string(), "name one with --codex"))?;
-        let to = schemas::of_program(settings, &own).map_err(|why| unusable(why, "name another one with --codex"))?;
-        let before = schemas::kept_versions(settings).into_iter().find(|version| *version != to.version);
-        return Ok(Compared { from: before.and_then(|version| schemas::kept(settings, &version)), to });
+        let to = own.map_err(|why| unusable(why, "name one with --codex"))?;
+        return Ok(Compared { from: before(&to.version, settings), to });
     };
     let is_version = !other.contains('/') && other.starts_with(|char: char| char.is_ascii_digit());
     let to = if is_version {
@@ -161,33 +176,21 @@ fn compared(other: Option<&str>, settings: &Settings, environment: &Environment)
             unusable(why, &format!("{install}, and give --codex DIR/node_modules/.bin/codex"))
         })?
     } else {
-        let program = Path::new(other).to_owned();
-        if !program.exists() {
-            return Err(unusable(format!("there is no {}", program.display()), "give --codex a program or a version"));
-        }
-        let codex = Codex { program, path: None, notice: None };
-        schemas::of_program(settings, &codex).map_err(|why| unusable(why, "give --codex a codex"))?
+        // A name alone would be looked up on PATH.
+        let program = std::path::absolute(other).ok().filter(|program| program.exists());
+        let program =
+            program.ok_or_else(|| unusable(format!("there is no {other}"), "give --codex a program or a version"))?;
+        schemas::of_program(settings, &plain_codex(program), Keeping::Asked)
+            .map_err(|why| unusable(why, "give --codex a codex"))?
     };
-    let from = own.ok().and_then(|own| schemas::of_program(settings, &own).ok());
-    let is_same = from.as_ref().is_some_and(|from| from.version == to.version);
-    let from = match is_same {
-        false => from,
-        true => {
-            let before = schemas::kept_versions(settings).into_iter().find(|version| *version != to.version);
-            before.and_then(|version| schemas::kept(settings, &version))
-        }
-    };
+    let from = own.ok().filter(|own| own.version != to.version).or_else(|| before(&to.version, settings));
     Ok(Compared { from, to })
 }
 
 /// What the clients use, and the exit status if a session could not be read.
 fn uses(arguments: &DriftArguments, environment: &Environment) -> Result<(Uses, i32), CliError> {
-    read(arguments.client.as_deref(), arguments.since.get(), environment)
-}
-
-fn read(client: Option<&str>, since: Option<Since>, environment: &Environment) -> Result<(Uses, i32), CliError> {
     let sessions = select_session::listed(None, environment)?;
-    let since = since.unwrap_or_else(|| Since::ago(PERIOD));
+    let since = arguments.since.get().unwrap_or_else(|| Since::ago(PERIOD));
     let query = ClientUsesQuery { since: Some(Moment(since.micros())) };
     let door = offline::door(environment);
     let progress = Progress::new("reading sessions", sessions.len() as u64);
@@ -198,15 +201,18 @@ fn read(client: Option<&str>, since: Option<Since>, environment: &Environment) -
     });
     drop(progress);
     let (mut uses, mut worst) = (Uses::default(), 0);
-    for read in read {
+    for (session, read) in sessions.iter().zip(read) {
         match read {
             Ok(document) => uses.add(document.unwrap_or_default().uses),
-            // A relay of an older version does not know the path.
-            Err(error) if error.code() == "not_found" => {}
+            Err(error) if error.code() == "not_found" => {
+                let name = session.name();
+                say(&format!("what the clients of session {name} use is not known: its relay is of an older version"));
+                worst = FAILED;
+            }
             Err(error) => worst = worst.max(CliError::from(error).report()),
         }
     }
-    if let Some(client) = client {
+    if let Some(client) = &arguments.client {
         uses.retain_client(client);
     }
     Ok((uses, worst))

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use super::super::doctor::codex::{self, Ran};
 use crate::config::Settings;
 use crate::drift::Schema;
-use crate::files::{self, Folder};
+use crate::files::Folder;
 use crate::relay::locate::Codex;
 
 /// The folder below the home.
 const FOLDER: &str = "codex-schemas";
+
+/// Largest file of a schema, in bytes. Those of codex have less than 3 MB.
+const FILE_BYTES_MAX: u64 = 32 << 20;
 
 /// How many are kept: those of the versions that were seen last.
 const KEPT_MAX: usize = 8;
@@ -23,14 +26,24 @@ pub(in super::super) struct Known {
     pub schema: Schema,
 }
 
-/// What a program says about itself, and its protocol, which is kept.
+/// Whether a protocol is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Keeping {
+    /// It is the one that is in use.
+    Kept,
+    /// It was only asked about.
+    Asked,
+}
+
+/// What a program says about itself, and its protocol.
 ///
 /// # Errors
 ///
 /// It does not run, prints no version, or writes no schema.
-pub(in super::super) fn of_program(settings: &Settings, codex: &Codex) -> Result<Known, String> {
+pub(in super::super) fn of_program(settings: &Settings, codex: &Codex, keeping: Keeping) -> Result<Known, String> {
     let at = codex.program.display();
     let version = match codex::version(codex) {
+        Ran::Well(told) if told.starts_with("codex-shim") => return Err(format!("{at} leads back to codex-shim")),
         Ran::Well(told) => version_in(&told).ok_or_else(|| format!("{at} --version says `{told}`"))?,
         Ran::Badly(why) => return Err(format!("{at} --version: {why}")),
         Ran::TooSlow => return Err(format!("{at} --version does not end")),
@@ -38,15 +51,21 @@ pub(in super::super) fn of_program(settings: &Settings, codex: &Codex) -> Result
     if let Some(known) = kept(settings, &version) {
         return Ok(known);
     }
-    let folder = std::env::temp_dir().join(format!("codex-shim-drift-{}", std::process::id()));
-    files::create_folder(&folder).map_err(|error| format!("create {}: {error}", folder.display()))?;
+    // A model could write to a temporary folder while codex does.
+    let home = settings.home.value.as_ref().ok_or("no home: set CODEX_SHIM_HOME or HOME")?;
+    let failed = |error: io::Error| format!("create a folder in {}: {error}", home.display());
+    Folder::make_home(home).map_err(failed)?;
+    let folder = home.join(format!(".{FOLDER}.{}.new", std::process::id()));
+    Folder::make(&folder).map_err(failed)?;
     let ran = codex::write_schema(codex, &folder);
     let schema = Schema::of(json_files(&folder));
     let _ = std::fs::remove_dir_all(&folder);
     match (ran, schema) {
         (Ran::Well(_), Some(schema)) => {
             let known = Known { version, schema };
-            keep(settings, &known);
+            if keeping == Keeping::Kept {
+                keep(settings, &known);
+            }
             Ok(known)
         }
         (Ran::Well(_), None) => Err(format!("{at} writes a schema that is none of the app-server")),
@@ -68,7 +87,9 @@ fn json_files(folder: &Path) -> impl Iterator<Item = (String, Vec<u8>)> {
     for folder in [folder.to_owned(), folder.join("v1"), folder.join("v2")] {
         let Ok(entries) = std::fs::read_dir(&folder) else { continue };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            if path.extension() == Some(OsStr::new("json"))
+            let is_whole = std::fs::symlink_metadata(&path).is_ok_and(|it| it.is_file() && it.len() <= FILE_BYTES_MAX);
+            if is_whole
+                && path.extension() == Some(OsStr::new("json"))
                 && let (Some(name), Ok(bytes)) = (path.file_name(), std::fs::read(&path))
             {
                 found.push((name.to_string_lossy().into_owned(), bytes));

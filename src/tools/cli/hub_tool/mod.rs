@@ -17,8 +17,9 @@ use clap::{Args, FromArgMatches as _, Subcommand, ValueHint};
 
 pub(super) use self::status::{Fault, Status, bypass_line, bypasses};
 use self::status::{StatusArguments, run_status};
+use super::drift_tool::{self, Outlook};
 use super::screen::{self, counted};
-use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, drift_tool, offline, relay_tools, say, select_session};
+use super::{CliError, Done, FAILED, NO_SUCH_SESSION, complete, offline, relay_tools, say, select_session};
 use crate::api::{self, State};
 use crate::config::{Environment, Flags, SessionName, Settings, is_path};
 use crate::control::HANDS_OVER;
@@ -320,9 +321,10 @@ impl Hub {
         place.map_or_else(|| format!("codex-shim hub {words}"), |place| hub::command(words, place, &self.found.id))
     }
 
-    /// The version of the codex that its server runs.
-    fn server_version(&self) -> Option<String> {
-        client::ask(&self.found.dir, &State, ANSWER_WAIT_MAX).ok()?.hub?.server.version
+    /// The version of the codex that its server runs, and its program.
+    fn server(&self) -> Option<(String, PathBuf)> {
+        let server = client::ask(&self.found.dir, &State, ANSWER_WAIT_MAX).ok()?.hub?.server;
+        Some((server.version?, ProcessIdentity::of(server.pid)?.program()?))
     }
 
     /// The process that listens on its socket.
@@ -410,6 +412,10 @@ impl Hub {
     }
 }
 
+fn settings_of(flags: &HubFlags, environment: &Environment) -> Settings {
+    Settings::load(Flags { codex: flags.codex.clone().map(Some), ..Flags::default() }, environment).0
+}
+
 /// Starts a hub in the background, unless one runs.
 fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
     if let Some(hub) = Hub::running(flags.session.as_ref(), environment)? {
@@ -436,9 +442,8 @@ fn run_start(flags: &HubFlags, environment: &Environment) -> Done {
                 say(&told);
             }
             let printed = screen::print(&format!("{} listens{}\n", hub.name(), places(&hub, flags, environment)));
-            if let Some(version) = hub.server_version() {
-                let (settings, _) = Settings::load(Flags::default(), environment);
-                drift_tool::keep(&version, &settings, environment);
+            if let Some((version, program)) = hub.server() {
+                drift_tool::keep(&version, program, &settings_of(flags, environment));
             }
             return Ok(printed);
         }
@@ -645,8 +650,8 @@ fn run_restart(restart: RestartArguments, environment: &Environment) -> Done {
     let RestartArguments { flags, server, anew, yes } = restart;
     let running = Hub::running(flags.session.as_ref(), environment)?;
     if server
-        && let Some(hub) = &running
-        && let Some(outlook) = status::outlook(hub.server_version().as_deref(), environment)
+        && let Some((version, _)) = running.as_ref().and_then(Hub::server)
+        && let Some(outlook) = Outlook::of(&version, &settings_of(&flags, environment), environment)
     {
         say(&if outlook.breaks() { outlook.report() } else { outlook.in_one_line() });
     }

@@ -257,12 +257,6 @@ fn asked(hub: &Hub) -> Result<SessionDocument, Unanswered> {
     }
 }
 
-/// What the codex that has replaced the server's makes of the clients.
-pub(super) fn outlook(version: Option<&str>, environment: &Environment) -> Option<Outlook> {
-    let (settings, _) = Settings::load(Flags::default(), environment);
-    Outlook::of(Some(version?), &settings, environment)
-}
-
 /// The connections, each with the folders of its users' threads.
 fn connections_of(connections: Vec<ConnectionDocument>, threads: &[ThreadDocument]) -> Vec<ConnectedClient> {
     let folder_of = |id: &String| {
@@ -351,7 +345,9 @@ impl Status {
         if self.outdated {
             rows.push(("", hub::outdated(&hub.command("restart --server"))));
             let version = self.server.as_ref().and_then(|server| server.version.as_deref());
-            rows.extend(outlook(version, environment).map(|outlook| ("", outlook.in_one_line())));
+            let (settings, _) = Settings::load(Flags::default(), environment);
+            let outlook = version.and_then(|version| Outlook::of(version, &settings, environment));
+            rows.extend(outlook.map(|outlook| ("", outlook.in_one_line())));
         }
         rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
         let connections = self.connections.len() as u64;
