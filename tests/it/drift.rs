@@ -76,7 +76,7 @@ fn used() -> Live {
     live
 }
 
-/// What `drift` prints for a codex as the one that runs, and its exit status.
+/// The output of `drift` with this codex in use, and the exit status.
 fn drift(live: &Live, own: &Path, words: &[&str]) -> (String, String, Option<i32>) {
     let words = [&["drift"], words].concat();
     let output = live.home.shim(&words).env("CODEX_SHIM_CODEX", own).output().unwrap();
@@ -123,13 +123,13 @@ fn drift_names_what_another_codex_refuses() {
     ] {
         assert!(told.contains(words), "{words}: {told}");
     }
-    // What nobody uses breaks nobody.
+    // An unknown client has no findings.
     let (told, _, status) = drift(&live, &own, &["--codex", other, "--client", "bot", "--json"]);
     assert!(status == Some(0) && !told.contains("rejected"), "{told}");
-    // What was only asked about is not what was used before.
+    // A codex named by `--codex` does not become the earlier version.
     let (told, said, status) = drift(&live, &own, &["--json"]);
     assert!(status == Some(0) && told.contains(r#""from":null"#), "{told} {said}");
-    // Nothing of what clients have chosen is kept.
+    // Names and values chosen by clients are not stored.
     let uses = live.get("/sessions/self/client-uses").to_string();
     assert!(uses.contains("thread/start") && uses.contains("own"), "{uses}");
     assert!(["secret words", "secretWords", "hunter2"].iter().all(|words| !uses.contains(words)), "{uses}");

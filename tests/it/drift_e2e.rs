@@ -15,13 +15,13 @@ use crate::support::release::Release;
 use crate::support::shim::{Home, SHIM};
 use crate::support::streams::Way;
 
-/// The releases that are tried if they are installed: the newest, and those that `make codex CODEX_VERSION=…` installs.
+/// The releases under test, if installed: the newest, and older ones from `make codex CODEX_VERSION=…`.
 const MINORS: [u32; 8] = [77, 98, 125, 135, 143, 150, 169, 171];
 
 /// Calls that a later release refuses for a reason that no schema has: 0.98 reads the turns of a thread before its first message.
 const UNTOLD: [&str; 1] = ["thread/read"];
 
-/// What a client has met with a release.
+/// The experience of a client with a release.
 struct Met {
     release: Release,
     home: Home,
@@ -53,7 +53,7 @@ impl Met {
         self.calls.get(method).map_or(0, |(_, errors)| *errors)
     }
 
-    /// What `drift` says of the client with another release.
+    /// The findings of `drift` about another release.
     fn findings(&self, other: Release) -> Vec<Value> {
         let other = other.path();
         let mut drift = self.home.shim(&["drift", "--json", "--codex", other.to_str().expect("UTF-8")]);
@@ -81,7 +81,7 @@ fn installed() -> Vec<Release> {
     MINORS.into_iter().map(Release::of_minor).filter(|release| release.path().exists()).collect()
 }
 
-/// What was foretold rightly and wrongly, each with its pair.
+/// Right and wrong predictions, each with its pair.
 #[derive(Debug, Default)]
 struct Counts {
     pairs: u32,
@@ -105,7 +105,6 @@ impl Counts {
         for method in &rejected {
             let (calls, errors) = to.calls.get(*method).copied().unwrap_or_default();
             let counted = match (calls, errors) {
-                // An answer to a request of the server is no call.
                 (0, _) => &mut self.not_called,
                 (_, 0) => &mut self.wrong,
                 (_, _) => &mut self.found,
@@ -174,7 +173,7 @@ fn calls(thread: &str, cwd: &str, model: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Makes these calls one after the other, whatever is answered.
+/// Makes these calls in turn, and goes on after errors.
 fn meets(release: Release) -> Met {
     let model = Model::start(vec![vec![Item::Text(vec!["Well."])]]);
     let lab = Lab::of_release(release, &model, "");

@@ -302,7 +302,7 @@ fn other_options_begin_anew() {
     hub.tool(&["hub", "stop", "--yes"]);
 }
 
-/// Another restart while the first one is under way: both tools are told the truth, and no client notices.
+/// A second restart begins during the first one: both tools report the true result, and no client notices.
 #[test]
 fn two_restarts_at_once_disconnect_nobody() {
     let hub = Hub::new();
@@ -329,7 +329,7 @@ fn two_restarts_at_once_disconnect_nobody() {
     assert_eq!(program, fs::canonicalize(SHIM).expect("it is there"));
 }
 
-/// What a model could write to once counts after a handover too, although nothing says so any more.
+/// A folder that a model could write to earlier still counts after a handover.
 #[test]
 fn hook_in_reach_stays_refused_after_a_handover() {
     let home = Home::new();

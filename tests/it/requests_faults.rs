@@ -486,7 +486,7 @@ fn requests_that_are_large_are_listed_and_shown_whole_one_by_one() {
     assert_eq!(listed["requests"].as_array().map(Vec::len), Some(COUNT));
     let shown = patiently(&["show", "0", "--json"]);
     assert!(shown["request"]["request_payload"] == parsed(&asked(0))["params"], "the oldest is whole");
-    // The same answer once more is no other one.
+    // Repeating an answer has no effect.
     eventually("a reply in time", || live.tool(&["respond", "0", "accept"]).status.success().then_some(()));
     assert_eq!(live.at_server(), format!("{}\n", answer("0", &decision("accept"))));
     live.kill();

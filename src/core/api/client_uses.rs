@@ -1,4 +1,4 @@
-//! What clients use of the server's protocol.
+//! The uses of the server's protocol by clients.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::parameter::{Moment, query};
 use crate::history::ClientUseKind;
 
 query! {
-    /// What was used at a time or later.
+    /// The methods used at a time or later.
     ClientUsesQuery -> ClientUsesDocument = "client-uses" {
         since: Moment,
     }

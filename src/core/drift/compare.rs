@@ -1,4 +1,4 @@
-//! What clients use, compared with two protocols.
+//! Compares the uses of clients with two protocols.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const RESULT_DEPTH_MAX: usize = 4;
 const LISTED_MAX: usize = 8;
 
 named! {
-    /// What becomes of something that a client uses. The worst first.
+    /// The fate of a use, the worst first.
     #[derive(PartialOrd, Ord, Hash)]
     pub enum FindingKind {
         /// The call fails.
@@ -77,10 +77,10 @@ impl Used {
     }
 }
 
-/// What one client uses of one method: by member and value.
+/// The uses of one method by one client, by member and value.
 type OfMethod = BTreeMap<(String, String), Used>;
 
-/// What clients use, added up over sessions.
+/// The uses of all clients, summed over sessions.
 #[derive(Debug, Clone, Default)]
 pub struct Uses(BTreeMap<(String, String), BTreeMap<(ClientUseName, String), OfMethod>>);
 
@@ -120,7 +120,7 @@ impl Uses {
     }
 }
 
-/// What `to` takes otherwise than `from`, by client, the worst first. Without `from`, whatever was used counts as taken so far.
+/// The differences between `from` and `to` that concern a client: the worst client first. Without `from`, all uses count as taken before.
 #[must_use]
 pub fn findings(uses: &Uses, from: Option<&Schema>, to: &Schema) -> Vec<Finding> {
     let mut all = Vec::new();
@@ -168,11 +168,11 @@ impl Compared<'_> {
         }
     }
 
-    /// What becomes of one method.
+    /// The findings of one method.
     fn method(&self, name: ClientUseName, method: &str, used: &OfMethod) -> Vec<Finding> {
         let (before, after) = match name {
             ClientUseName::Call => (self.from.and_then(|from| from.call(method)), self.to.call(method)),
-            // What is not asked any more needs no answer.
+            // The other codex never asks it.
             ClientUseName::Answer if self.to.asked(method).is_none() => return Vec::new(),
             ClientUseName::Answer => (self.from.and_then(|from| from.result_of(method)), self.to.result_of(method)),
         };
@@ -182,7 +182,7 @@ impl Compared<'_> {
             return is_gone.then(|| self.gone(method, used)).into_iter().collect();
         };
         let mut found: Vec<Finding> = Vec::new();
-        // Codex takes any parameters where its schema has none.
+        // Codex ignores parameters where the schema declares none.
         for ((member, value), of_value) in used.iter().filter(|((member, _), _)| !member.is_empty()) {
             let is_outer =
                 |finding: &&mut Finding| finding.member.as_deref().is_some_and(|outer| is_below(member, outer));
@@ -446,7 +446,7 @@ mod tests {
         // Nothing is found between the same ones, nor in a step back of what only the newer one has.
         check(&used, Some(&from), &from, &[]);
         check(&used, Some(&to), &to, &[]);
-        // Without the schema of before, only what is refused is sure.
+        // Without the earlier schema, only rejections are certain.
         check(
             &used,
             None,

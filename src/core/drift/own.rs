@@ -15,7 +15,7 @@ const CREDENTIALS: [&str; 8] =
 /// of an agent do; a sample is a call of the model beside all threads.
 const JUDGED: [&str; 3] = ["thread/queue/add", "thread/queue/update", "thread/sample"];
 
-/// The methods of `to` that codex-shim does not know and should; only those that `from` has not, if that is known.
+/// The methods of `to` that codex-shim should know and does not, without the methods of `from`.
 #[must_use]
 pub fn unknown_to_us(from: Option<&Schema>, to: &Schema) -> Vec<Finding> {
     let known: BTreeSet<&str> = from.into_iter().flat_map(|from| from.members().map(|(method, _)| method)).collect();

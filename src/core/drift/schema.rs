@@ -1,6 +1,6 @@
 //! The protocol of one codex, from the JSON schemas that `codex app-server generate-json-schema --experimental` writes.
 //!
-//! These are draft 7, as `schemars` writes them: references into `definitions`, unions as `oneOf` and `anyOf`, constants as `enum`.
+//! `schemars` writes them in draft 7: references lead into `definitions`, unions are `oneOf` or `anyOf`, constants are in `enum`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 /// Most references and unions on the way to a member: definitions may refer to themselves.
 const DEPTH_MAX: usize = 32;
 
-/// Words of a schema that say nothing about what is valid.
+/// Keywords without a rule.
 const NOTES: [&str; 8] = ["$schema", "title", "description", "default", "format", "examples", "deprecated", "minimum"];
 
 /// The protocol of one codex.
@@ -26,7 +26,7 @@ pub struct Schema {
     results: BTreeMap<String, Document>,
 }
 
-/// One type with those that it refers to.
+/// A type, with the types in its references.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Document {
     schema: Value,
@@ -40,7 +40,7 @@ struct Messages {
     definitions: Map<String, Value>,
 }
 
-/// What becomes of something that is sent. In a union the last one of these counts.
+/// The fate of a message. In a union the greatest one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fit {
     /// The message fails.
@@ -148,7 +148,7 @@ impl Messages {
     }
 }
 
-/// Leaves out what is no rule.
+/// Removes the notes.
 fn shorten(schema: &mut Value) {
     if let Some(members) = schema.as_object_mut() {
         // Below `properties` these are names of members.
@@ -178,7 +178,7 @@ impl<'a> Node<'a> {
         Node { schema, ..self }
     }
 
-    /// The alternatives, without references and unions; `None` if they cannot be told.
+    /// The alternatives, without references and unions; `None` if the nesting is too deep.
     fn alternatives(self) -> Option<Vec<Node<'a>>> {
         let mut found = Vec::new();
         self.collect(&mut found, DEPTH_MAX).then_some(found)
@@ -201,14 +201,14 @@ impl<'a> Node<'a> {
             found.push(self);
             return true;
         }
-        // What stands beside a union holds for each of its branches.
+        // The members beside a union belong to each branch.
         if self.schema.get("properties").is_some() {
             found.push(self);
         }
         branches.into_iter().all(|branch| self.at(branch).collect(found, depth))
     }
 
-    /// What becomes of a member with a value, which is a type or a constant in quotes.
+    /// The fate of a member. `value` is a type or a constant in quotes.
     pub(super) fn fit(self, member: &str, value: &str) -> Fit {
         let parts: Vec<&str> = member.split('.').flat_map(elements).filter(|part| !part.is_empty()).collect();
         self.fit_at(&parts, value)
@@ -331,7 +331,7 @@ impl<'a> Node<'a> {
         names.filter_map(member).collect()
     }
 
-    /// A member of an object; `Err` if it has none, or `Ok(None)` if that cannot be told.
+    /// A member of an object: `Err` if the object lacks it, `Ok(None)` if the schema does not say.
     pub(super) fn member(self, name: &str) -> Result<Option<Node<'a>>, ()> {
         let Some(node) = self.only() else { return Ok(None) };
         match node.schema.get("properties").map(|properties| properties.get(name)) {
@@ -341,7 +341,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// All types that a value may have; `None` if they cannot be told.
+    /// All types of a value; `None` if the schema does not say.
     pub(super) fn all_types(self) -> Option<Vec<&'a str>> {
         let mut all = Vec::new();
         for node in self.alternatives()? {

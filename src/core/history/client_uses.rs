@@ -1,5 +1,5 @@
-//! What clients use of the server's protocol: the calls they make, the members and constants of these, and how they answer the server's
-//! requests. From this, `drift` tells what another version of the server would reject.
+//! The uses of the server's protocol by clients: calls, their members and constants, and answers to the server's requests. `drift`
+//! compares them with another version of the protocol.
 //!
 //! Only names and types are stored, and constants of members that are constants in every version of the protocol: no free text, no id
 //! and no secret.
@@ -115,7 +115,7 @@ const FREE: [&str; 23] = [
 ];
 
 named! {
-    /// What a client does with a method.
+    /// The role of a method.
     #[derive(PartialOrd, Ord, Hash)]
     pub open enum ClientUseKind {
         /// It calls the method.
@@ -209,7 +209,7 @@ pub fn add_use(rows: &mut ClientUseRows, uses_max: usize, key: ClientUseKey, use
     (sum.count, sum.last_us) = (sum.count + used.count, sum.last_us.max(used.last_us));
 }
 
-/// What one message uses, each once.
+/// The uses in one message, without repetitions.
 #[derive(Debug, Default)]
 struct Found {
     uses: Vec<(ClientUseKind, String, String, String)>,
@@ -277,7 +277,7 @@ fn opted_out(message: &MethodMessage<'_>) -> Option<Vec<String>> {
 fn members(json: &str) -> BTreeSet<(String, String)> {
     let (mut path, mut found) = (String::new(), BTreeSet::new());
     let look = Look { path: &mut path, found: &mut found, depth: 0, is_constant: false };
-    // Whatever follows a fault is left out.
+    // After a syntax error the members so far count.
     let _ = look.deserialize(&mut serde_json::Deserializer::from_str(json));
     found
 }
@@ -427,9 +427,9 @@ mod tests {
                 "threadId=string",
             ],
         );
-        // What is not a constant of a protocol is text.
+        // Other strings are text.
         check(r#"{"mode":"my dog","type":"x\ny"}"#, &["=object", "mode=string", "type=string"]);
-        // Names that somebody chooses are none of the protocol, and neither is what a person fills in.
+        // Names chosen by users, and the fields of a form, do not belong to the protocol.
         check(
             r#"{"config":{"a.b":1,"env":{"SECRET":"x"}},"a b":1,"env":{"PASSWORD":"x"}}"#,
             &["=object", "config=object", "env=object"],
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!(members(&long).len(), 2);
     }
 
-    /// What the clients of these records use, with the counts.
+    /// The uses in these records, with counts.
     fn uses(records: &[&str]) -> Vec<String> {
         let (mut fold, mut rows) = (Fold::default(), Rows::default());
         let segment = SegmentName::parse("000000000001-001.jsonl").expect("BUG: the name is one");

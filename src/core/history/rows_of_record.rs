@@ -24,7 +24,7 @@ pub struct Rows {
     pub limits: Vec<LimitRow>,
     /// Threads of which more is known.
     pub threads: Vec<(String, ThreadIdentity)>,
-    /// What clients have used of the protocol.
+    /// Uses of the protocol by clients.
     pub uses: ClientUseRows,
     /// The first record that was counted, and its time, in microseconds since the Unix epoch.
     pub counted_from: Option<(Position, u64)>,

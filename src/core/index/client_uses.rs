@@ -1,4 +1,4 @@
-//! The table of what clients use of the protocol: a row for each client, version, method, member and value. Rows add up in place, in the
+//! The table of uses of the protocol by clients: a row for each client, version, method, member and value. Rows add up in place, in the
 //! transaction of the records that they come from.
 
 use rusqlite::{Connection, Row, Transaction, params};
@@ -10,7 +10,7 @@ use crate::protocol::of_name;
 use crate::secrets::Masker;
 use crate::store::RunMode;
 
-/// Most rows; those that were used longest ago are forgotten.
+/// Most rows. Beyond it, the client that was used least recently loses its rows.
 const ROWS_MAX: u64 = 20_000;
 
 /// The migration that adds the table. Times are in microseconds since the Unix epoch.
@@ -99,7 +99,7 @@ pub(super) fn redact(connection: &Connection, masker: &Masker, mode: RunMode) ->
 }
 
 impl History {
-    /// What the clients of a session use of the protocol. A history of an older version knows nothing of it.
+    /// The uses of the protocol by the clients of a session. A history of an older version has none.
     pub fn client_uses(&self, query: &ClientUsesQuery, opened: u64) -> Result<ClientUsesDocument, HistoryError> {
         let since_us = query.since.map_or(0, |Moment(since_us)| since_us);
         self.read(opened, |connection| {

@@ -272,7 +272,7 @@ fn renumber_rows(connection: &Connection, table: &str, after: u64) -> rusqlite::
 pub(super) struct FoldedAgain {
     checkpoint: String,
     fold: Fold,
-    /// Only the usage, the threads and the uses of clients: an older version may have stored none.
+    /// Only usage, threads and uses of clients, which an older version may lack.
     rows: Rows,
 }
 

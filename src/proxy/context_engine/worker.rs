@@ -263,7 +263,7 @@ impl Worker {
     fn is_calling(&self) -> bool {
         let has_tasks = || self.threads.values().any(|thread| !thread.tasks.is_empty());
         let is_down = matches!(self.phase, Phase::Down { .. });
-        !is_down && !(self.calls.is_empty() && self.readings.is_empty() && !has_tasks())
+        !is_down && (!self.calls.is_empty() || !self.readings.is_empty() || has_tasks())
     }
 
     /// Handles an event; returns the sender to notify if the worker must end.

@@ -215,7 +215,7 @@ fn identity(pid: u32) -> Option<Process> {
 struct Told(BTreeSet<Process>);
 
 impl Told {
-    /// Calls `tell` for each new process, one after the other, with all that are told of then. Stops if that returns false; the rest
+    /// Calls `tell` for each new process in turn, with the set of all reported processes. Stops if that returns false; the rest
     /// follows after the next look.
     fn tell(
         &mut self,

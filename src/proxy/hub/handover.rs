@@ -96,7 +96,7 @@ pub(super) struct HandoverWish {
 }
 
 impl HandoverWish {
-    /// When it is given up.
+    /// The deadline.
     fn until(&self) -> Duration {
         self.since + REST_WAIT_MAX
     }
@@ -168,7 +168,7 @@ fn read_state(bytes: &[u8], reading: StateReading) -> Result<StateRead, String> 
     Ok(read)
 }
 
-/// Where the state cannot be read. The words of the error may have values of the state, which are in no log.
+/// The position of an error in the state. The error's own text may quote values, which must not reach a log.
 fn unreadable(whose: &str, error: &serde_json::Error) -> String {
     let kind = match error.classify() {
         Category::Data => "has something unknown",
@@ -519,7 +519,7 @@ impl StateKeeper {
     /// Ends it without waiting.
     fn dismiss(self) {
         let StateKeeper { mut child, state, .. } = self;
-        // Without the thread it ends because nobody reads its output.
+        // If no thread starts, the closed pipe ends the child.
         drop(state);
         let thread = std::thread::Builder::new().name("handover".to_owned());
         drop(thread.spawn(move || processes::end(&mut child, Duration::ZERO)));

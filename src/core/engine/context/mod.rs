@@ -223,7 +223,7 @@ impl Context {
     pub(super) fn changed(&mut self, change: ContextChange, threads: &mut Threads) {
         match change {
             ContextChange::Loaded(all) => {
-                // The program before has told most of them, and those that were removed while it ended.
+                // After a handover most are known, and some may have been removed meanwhile.
                 self.waiting.retain(|known| all.iter().any(|command| command.row == known.command.row));
                 let is_new =
                     |command: &WaitingCommand| self.waiting.iter().all(|known| known.command.row != command.row);
@@ -796,10 +796,10 @@ mod tests {
     fn ledger_read_by_the_next_program_is_what_waits() {
         let mut play = Play::start(Carrier::Envelope);
         play.push(&[1, 2, 3], None);
-        // One was removed while the program before ended, and one came.
+        // During the handover one command was removed, and one was added.
         play.context.changed(ContextChange::Loaded(waiting(&[2, 3, 4], None)), &mut play.threads);
         assert_eq!((play.context.waiting(), &*play.turn(1, "t")), (3, "replaced c2,c3,c4"));
-        // They are leased, and stay so.
+        // The leases remain.
         play.context.changed(ContextChange::Loaded(waiting(&[2, 3, 4], None)), &mut play.threads);
         assert_eq!((play.context.waiting(), &*play.turn(2, "t")), (3, "unchanged"));
     }

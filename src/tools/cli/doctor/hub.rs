@@ -273,7 +273,7 @@ fn document(session: &Path) -> Option<SessionDocument> {
     client::ask(session, &api::State, client::ANSWER_WAIT_MAX).ok()
 }
 
-/// What the codex that starts next makes of the clients, if it is not the one that the server runs.
+/// The outlook for the clients if another codex was installed since the server started.
 fn drift(hub: &Found, settings: &Settings, environment: &Environment) -> Option<Check> {
     let outlook = Outlook::of(&document(&hub.dir)?.hub?.server.version?, settings, environment)?;
     let told = outlook.in_one_line();

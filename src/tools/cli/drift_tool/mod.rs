@@ -1,4 +1,4 @@
-//! `codex-shim drift`: what another version of codex makes of the clients on record.
+//! `codex-shim drift`: the effect of another version of codex on the clients on record.
 
 pub(super) mod schemas;
 
@@ -29,7 +29,7 @@ const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Tell what another version of codex breaks
 ///
 /// Compares what each client on record really uses of codex, its calls, their members and constants, and how it answers requests, with
-/// the protocol of another codex. That codex only writes its schema: no server is started and nothing is asked of the network.
+/// the protocol of another codex. That codex only writes its schema, without a server and without the network.
 ///
 /// Without --codex it is about the codex that codex-shim runs, compared with the one before. For that, `drift` and `hub start` keep the
 /// protocol of each version in use.
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &DriftArguments, environment: &Environment) -> Done
     Ok(status.max(screen::print(&text)))
 }
 
-/// What the codex that codex-shim runs next makes of the clients on record.
+/// The effect of the codex that codex-shim runs next on the clients on record.
 pub(super) struct Outlook {
     compared: Compared,
     found: Vec<Finding>,
@@ -187,7 +187,7 @@ fn compared(other: Option<&str>, settings: &Settings, environment: &Environment)
     Ok(Compared { from, to })
 }
 
-/// What the clients use, and the exit status if a session could not be read.
+/// The uses of clients, and an exit status, which is 1 if a session is unreadable.
 fn uses(arguments: &DriftArguments, environment: &Environment) -> Result<(Uses, i32), CliError> {
     let sessions = select_session::listed(None, environment)?;
     let since = arguments.since.get().unwrap_or_else(|| Since::ago(PERIOD));

@@ -1,4 +1,4 @@
-//! The protocols of codex programs: asked of the program, and kept below the home, because a program is gone once it was replaced.
+//! The protocols of codex programs. They are stored below the home, because an upgrade replaces the program.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,7 +16,7 @@ const FOLDER: &str = "codex-schemas";
 /// Largest file of a schema, in bytes. Those of codex have less than 3 MB.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// How many are kept: those of the versions that were seen last.
+/// Number of stored protocols; the newest remain.
 const KEPT_MAX: usize = 8;
 
 /// The protocol of a version.
@@ -26,16 +26,16 @@ pub(in super::super) struct Known {
     pub schema: Schema,
 }
 
-/// Whether a protocol is kept.
+/// Whether to store a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Keeping {
-    /// It is the one that is in use.
+    /// For the codex in use.
     Kept,
-    /// It was only asked about.
+    /// For any other codex.
     Asked,
 }
 
-/// What a program says about itself, and its protocol.
+/// The version and the protocol of a program.
 ///
 /// # Errors
 ///
@@ -103,13 +103,13 @@ fn folder(settings: &Settings) -> Option<PathBuf> {
     Some(settings.home.value.as_ref()?.join(FOLDER))
 }
 
-/// The protocol of a version that was kept.
+/// The stored protocol of a version.
 pub(in super::super) fn kept(settings: &Settings, version: &str) -> Option<Known> {
     let bytes = Folder::at(&folder(settings)?).ok()?.read(format!("{version}.json")).ok()?;
     Some(Known { version: version.to_owned(), schema: serde_json::from_slice(&bytes).ok()? })
 }
 
-/// The versions whose protocols are kept, the last one first.
+/// The versions with stored protocols, newest first.
 pub(in super::super) fn kept_versions(settings: &Settings) -> Vec<String> {
     let Some(entries) = folder(settings).and_then(|folder| std::fs::read_dir(folder).ok()) else { return Vec::new() };
     let of = |entry: io::Result<std::fs::DirEntry>| {

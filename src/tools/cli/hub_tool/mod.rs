@@ -358,7 +358,7 @@ impl Hub {
                     let name = self.name();
                     return Err(format!("the {name} is of an older version, which cannot hand its clients over"));
                 }
-                // Another tool was faster. This program takes over from what comes of that.
+                // Another tool was faster. Afterwards this program takes over.
                 Err(Unanswered::Refused(refused)) if refused.code == HANDS_OVER => {
                     if asked_first.elapsed() >= OTHER_TOOL_WAIT_MAX {
                         return Err(format!("another tool restarts it, for {OTHER_TOOL_WAIT_MAX:?} now"));
