@@ -165,7 +165,7 @@ fn hub_goes_on_if_the_other_program_cannot() {
     let cases = [
         (program("refuses", "cat >/dev/null; echo 'codex-shim: no such form' >&2; exit 1"), "no such form"),
         (program("dies", "exit 3"), "cannot go on with the state of this hub"),
-        (program("hangs", "exec sleep 600"), "has not read the state of this hub within 2s"),
+        (program("hangs", "exec sleep 600"), "has not read the state of this hub within 5s"),
         (folder.path().join("missing"), "start "),
     ];
     let relative = br#"{"program":"codex-shim"}"#;

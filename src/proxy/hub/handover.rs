@@ -48,14 +48,15 @@ const REST_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long the ledger may take to write its queue. The hub reads nothing in that time.
 const LEDGER_WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// How long the other program may take to read the state. The hub reads nothing in that time.
-const READ_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long the other program may take to read the state. The hub reads nothing in that time. A busy machine needs seconds for a state of
+/// many megabytes, and a pause is better than clients that have to connect again.
+const READ_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How long a program that cannot read the state may take to end.
 const ERROR_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// How long all of that may take. A program on a disk that hangs may not even start, nor end when it is killed.
-const START_WAIT_MAX: Duration = Duration::from_millis(2_500);
+const START_WAIT_MAX: Duration = Duration::from_millis(5_500);
 
 /// How long the program that has taken over may take to read the state. Nobody else could go on, so it gets more time than before.
 const TAKE_OVER_WAIT_MAX: Duration = Duration::from_secs(10);
