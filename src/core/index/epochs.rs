@@ -614,7 +614,7 @@ mod tests {
             DROP TRIGGER codex_search_after_deletion; DROP TABLE codex_search; DROP TABLE codex_search_entries;
             DROP TABLE codex_search_state; DROP TABLE codex_usage_turns; DROP TABLE codex_usage_threads;
             DROP TABLE codex_usage_limits; DROP TABLE codex_usage_since; DROP INDEX codex_tool_events_of_reviews;
-            DROP TABLE codex_threads; DROP INDEX codex_transcript_entries_in_order; ALTER TABLE codex_transcript_entries DROP COLUMN place_us;
+            DROP TABLE codex_threads; DROP TABLE codex_client_uses; DROP INDEX codex_transcript_entries_in_order; ALTER TABLE codex_transcript_entries DROP COLUMN place_us;
             PRAGMA user_version = 1";
         older.execute_batch(undone).expect("our own SQL");
         drop(older);

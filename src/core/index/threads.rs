@@ -166,7 +166,7 @@ mod tests {
         let of_no_person = History::new(&lab.history()).threads_of_no_person(0).expect("it can be asked");
         assert_eq!(of_no_person, HashMap::from([("x".to_owned(), ThreadKind::Title)]));
         let older = Connection::open(lab.history()).expect("it is there");
-        let undone = "DROP TABLE codex_threads; PRAGMA user_version = 7;
+        let undone = "DROP TABLE codex_threads; DROP TABLE codex_client_uses; PRAGMA user_version = 7;
             UPDATE codex_event_checkpoints SET state = json_set(state, '$.form', 6, '$.fold', json('{}'))";
         older.execute_batch(undone).expect("our own SQL");
         // A reader of a history that no relay has opened since.

@@ -121,7 +121,7 @@ fn older_history_gets_the_usage_of_its_journal() {
         let older = Connection::open(lab.history()).expect("it is there");
         older
             .execute_batch(
-                "DROP TABLE codex_usage_turns; DROP TABLE codex_usage_threads; DROP TABLE codex_usage_limits;
+                "DROP TABLE codex_client_uses; DROP TABLE codex_usage_turns; DROP TABLE codex_usage_threads; DROP TABLE codex_usage_limits;
                 DROP TABLE codex_usage_since; DROP INDEX codex_tool_events_of_reviews;
                 DROP TABLE codex_threads; DROP INDEX codex_transcript_entries_in_order; ALTER TABLE codex_transcript_entries DROP COLUMN place_us;
                 PRAGMA user_version = 3;

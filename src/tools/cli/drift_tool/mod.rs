@@ -41,7 +41,7 @@ makes, and CHANGED a result that lacks a member or has another type: that
 matters if the client is asked, or reads it. IGNORED is a member without effect.
 UNKNOWN TO US is a method that codex-shim itself does not know.
 
-Exit status: 0 if no call fails, 1 if one does or if a session could not be read,
+Exit status: 0 if no call fails, 1 if one does or if a session cannot be read,
 or 2 if the other codex cannot be asked.
 
 Examples:
