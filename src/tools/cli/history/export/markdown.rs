@@ -46,7 +46,7 @@ pub(super) fn entry(entry: &Entry<'_>, clock: &Clock, detail: &Detail) -> String
             below(entry, detail).iter().for_each(|below| below_did(&mut text, below));
         }
         Words::TurnEnd { tone: _, line } => {
-            let _ = write!(text, "{} · {at}\n\n", escaped(&line_shown(&line)));
+            let _ = write!(text, "{} · {at}\n\n", indented(&line_shown(&line)));
         }
     }
     text
@@ -55,7 +55,7 @@ pub(super) fn entry(entry: &Entry<'_>, clock: &Clock, detail: &Detail) -> String
 fn below_did(text: &mut String, below: &Below<'_>) {
     let title = Some(below.title.as_str()).filter(|title| !title.is_empty());
     for note in [title, below.missing.as_deref()].into_iter().flatten() {
-        let _ = write!(text, "{}\n\n", escaped(&line_shown(note)));
+        let _ = write!(text, "{}\n\n", indented(&line_shown(note)));
     }
     let lines = |shown: fn(&str) -> String| below.text.lines().map(shown).collect::<Vec<_>>();
     match below.kind {

@@ -166,7 +166,7 @@ fn check_message(file: &str, text: &str) {
     assert!(!file.contains(is_steering), "{text:?}");
 }
 
-const HOSTILE: [&str; 40] = [
+const HOSTILE: [&str; 42] = [
     "<script>alert(1)</script>",
     "</style><script>x</script>",
     "</pre></p></section><img src=x onerror=x>",
@@ -205,6 +205,8 @@ const HOSTILE: [&str; 40] = [
     "~~~~a ~b~~~~ ~~ *&#32;a* **&#32;** _&nbsp;_",
     "- - - a\n\n      b\n-\n- ---\n1)\n2) # h\n> # q\n> ```\n> x",
     "a\n  -\nb\n| `|` |\n|-|\n| <b> \\| [x](http://y|z) |",
+    " - a",
+    "     code",
     "18446744073709551615. a\n999999999. b\n0. c",
     "",
 ];
