@@ -16,6 +16,7 @@ use super::subject;
 use crate::config::{FleetChoice, FleetLevel};
 use crate::files;
 use crate::os::identity::host_name;
+use crate::os::random::bytes;
 
 /// How long one attempt to connect may take.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -343,9 +344,7 @@ fn jittered(failures: u32, random: u32) -> Duration {
 
 /// A random number. If the system has no random bytes, the pauses are alike, and nothing else changes.
 fn random() -> u32 {
-    let mut bytes = [0; 4];
-    let _ = getrandom::fill(&mut bytes);
-    u32::from_le_bytes(bytes)
+    u32::from_le_bytes(bytes().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod peers;
 pub mod polling;
 mod portable;
 pub mod processes;
+pub mod random;
 pub mod self_test;
 pub mod signals;
 pub mod sockets;

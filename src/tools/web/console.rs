@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use super::access::TOKEN_LASTS;
 use super::hosts::leads_elsewhere;
-use super::random;
 use super::routes::App;
 use crate::control::client::{ClientError, Unanswered, ask_socket};
 use crate::control::{Refusal, Responded, ok};
+use crate::os::random::bytes;
 use crate::socket::{LOOK_EVERY, Occupant, resolve_at};
 
 /// File name in the home.
@@ -170,7 +170,7 @@ pub(super) fn signed_in(app: &App) -> Browsers {
 
 /// New links, which share one token.
 pub(super) fn links(app: &App) -> io::Result<Links> {
-    let token = app.access().token(random::bytes()?, app.clock.now());
+    let token = app.access().token(bytes()?, app.clock.now());
     let expires_at = SystemTime::now() + TOKEN_LASTS;
     Ok(Links {
         url: format!("{}/", app.hosts.own_origin()),
