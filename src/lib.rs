@@ -69,6 +69,7 @@
 //! | proxy | `replay` | tapes: anonymization at export, matching of a client to a tape, timing of the recorded lines |
 //! | proxy | `context_engine` | start, calls, order of calls and end of the user's context engine; reading of fragments |
 //! | proxy | `relay` | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
+//! | proxy | `rehearsal` | a conversation on record, played to another codex with a model that repeats its part; pure except `model` and `play` |
 //! | proxy | `hub` | one server for all clients: its process, the sockets, the links and their queues; its handover to the program that it becomes at a restart; a client on stdio that joins |
 //! | access | `sessions` | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller`, `at_once`, `inbox`, `selection`, `source` and `stopped` |
 //! | access | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |

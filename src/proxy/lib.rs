@@ -10,5 +10,6 @@ pub mod context_engine;
 pub mod control;
 pub mod driver;
 pub mod hub;
+pub mod rehearsal;
 pub mod relay;
 pub mod replay;

@@ -7,7 +7,7 @@ use codex_shim_core::{
     api, config, drift, engine, files, history, index, journal, keeping, os, protocol, requests, secrets, socket,
     store, text, websocket, wire,
 };
-use codex_shim_proxy::{capture, control, hub, relay, replay};
+use codex_shim_proxy::{capture, control, hub, rehearsal, relay, replay};
 
 mod cli;
 mod tui;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::Live;
+use crate::support::hub::Hub;
 use crate::support::shim::put_program;
+use crate::support::websocket::FAKE_VERSION;
 
 /// A protocol with these calls, and these requests to clients.
 struct Protocol {
@@ -159,4 +161,30 @@ fn protocols_are_kept_for_the_day_on_which_codex_was_replaced() {
     let (_, said, status) = drift(&live, &own, &["--codex", broken.to_str().unwrap()]);
     assert!(status == Some(2) && said.contains("broken --version"), "{said}");
     live.kill();
+}
+
+/// Once another codex has replaced the one that a hub's server runs.
+#[test]
+fn status_foretells_what_the_next_codex_breaks() {
+    let hub = Hub::new();
+    let mut client = hub.client("editor");
+    client.request("getUserAgent", json!({}));
+    let before = older().program(hub.home.beside(), FAKE_VERSION);
+    let kept = hub.home.shim(&["drift"]).env("CODEX_SHIM_CODEX", before).output().unwrap();
+    assert!(kept.status.success(), "{kept:?}");
+    // `doctor` fails: this codex cannot be used without a socket.
+    let told = |words: &[&str]| {
+        let said = String::from_utf8(hub.command(words).output().unwrap().stdout).unwrap();
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    for words in [&["status"][..], &["hub", "status", "--session", "h"], &["doctor"]] {
+        assert!(!told(words).contains("is next"), "{words:?}: {}", told(words));
+    }
+    fs::rename(newer().program(hub.home.beside(), "0.172.0"), &hub.codex).unwrap();
+    for words in [&["status"][..], &["hub", "status", "--session", "h"], &["doctor"]] {
+        crate::support::eventually(&words.join(" "), || {
+            let told = told(words);
+            told.contains("codex 0.172.0 is next: 1 client is expected to break").then_some(())
+        });
+    }
 }

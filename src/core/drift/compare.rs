@@ -135,7 +135,27 @@ pub fn findings(uses: &Uses, from: Option<&Schema>, to: &Schema) -> Vec<Finding>
         found.sort_by(|a, b| (a.kind, &a.method, &a.member, &a.value).cmp(&(b.kind, &b.method, &b.member, &b.value)));
         all.extend(found);
     }
-    // The clients with the worst findings come first.
+    worst_first(all)
+}
+
+/// Adds what was found by playing conversations, except for what is known already.
+#[must_use]
+pub fn with_played(mut all: Vec<Finding>, played: Vec<Finding>) -> Vec<Finding> {
+    for finding in played {
+        let is_same = |known: &Finding| {
+            (&known.client, &known.version, &known.method) == (&finding.client, &finding.version, &finding.method)
+                && known.kind == finding.kind
+                && (known.member == finding.member || finding.breaks())
+        };
+        if !all.iter().any(is_same) {
+            all.push(finding);
+        }
+    }
+    worst_first(all)
+}
+
+/// The clients with the worst findings come first.
+fn worst_first(all: Vec<Finding>) -> Vec<Finding> {
     let worst = |finding: &Finding| (finding.client.clone(), finding.version.clone());
     let mut by_client: BTreeMap<(String, String), Vec<Finding>> = BTreeMap::new();
     all.into_iter().for_each(|finding| by_client.entry(worst(&finding)).or_default().push(finding));

@@ -8,6 +8,6 @@ mod compare;
 mod own;
 mod schema;
 
-pub use compare::{Finding, FindingKind, Uses, findings};
+pub use compare::{Finding, FindingKind, Uses, findings, with_played};
 pub use own::unknown_to_us;
 pub use schema::Schema;

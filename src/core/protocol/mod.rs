@@ -14,6 +14,7 @@ mod early;
 mod event;
 mod method;
 mod newer;
+mod played;
 mod review;
 mod thread;
 mod word;
@@ -35,6 +36,7 @@ pub use method::{
 };
 
 pub use newer::NewerName;
+pub use played::{PlayedItem, leave_harmless, may_be_played};
 pub use review::{Denial, overruled_review, review_widens};
 pub use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind, ThreadSettings, cwd_in};
 pub use word::Word;

@@ -27,5 +27,5 @@ pub use player::{Player, Strictness};
 pub use script::Script;
 pub use server::{Pace, serve};
 pub use survey::{Summary, Survey, summary_of};
-pub use tape::Tape;
+pub use tape::{EntryKind, Tape, TapeEntry};
 pub use tape::{Selection, TapeError, TapeReader, TapeStep};

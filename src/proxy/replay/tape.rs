@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::journal::{Content, Header, Origin, Record, RecordError, reference, resolved};
+use crate::journal::reader::{Reader, Step};
+use crate::journal::{Content, Header, Origin, Position, Record, RecordError, SegmentName, reference, resolved};
 use crate::protocol::thread_id;
 use crate::wire::{Body, Conn, LineEnd, Members, Message, RpcId, Side};
 
@@ -313,6 +314,36 @@ impl Tape {
         }
         let header = header.ok_or_else(|| TapeError::NotATape { path: path.to_owned() })?;
         Ok(Tape { header, entries: lines.finish() })
+    }
+
+    /// Reads a run of a server from its journal, as far as it has come; `None` if it is gone.
+    pub fn of_run(journal: &Path, first: SegmentName) -> io::Result<Option<Tape>> {
+        let generation = first.generation.clone();
+        let mut reader = Reader::new(journal, Some(Position { segment: first, offset: 0 }));
+        let (mut header, mut lines) = (None, Lines::default());
+        while let Step::Record { at, bytes } = reader.step()? {
+            if at.segment.generation != generation {
+                break;
+            }
+            match Record::parse(bytes) {
+                Ok(Record::Header(first)) => header = header.or(Some(first)),
+                Ok(record @ (Record::Line { .. } | Record::Event { .. } | Record::Gap { .. })) => lines.add(record),
+                Err(_) => {}
+            }
+        }
+        Ok(header.map(|header| Tape { header, entries: lines.finish() }))
+    }
+
+    /// The connections of the clients, in the order of their first lines.
+    #[must_use]
+    pub fn connections(&self) -> Vec<Conn> {
+        let mut all = Vec::new();
+        for entry in self.entries.iter().filter(|entry| entry.from == Side::Client) {
+            if !all.contains(&entry.conn) {
+                all.push(entry.conn);
+            }
+        }
+        all
     }
 }
 

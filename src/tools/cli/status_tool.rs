@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::value::RawValue;
 
 use super::Done;
+use super::drift_tool::Outlook;
 use super::hub_tool::Down;
 use super::offline::{self, Door};
 use super::screen::{self, Screen, Tone, counted};
@@ -110,7 +111,11 @@ pub(super) fn run(arguments: &StatusArguments, environment: &Environment) -> Don
                     heading: &select_session::heading(session, to, environment),
                     argument: &select_session::argument_for(session, arguments.session.name(), environment),
                 };
-                as_screen(&report, session, &name, &clock, to)
+                let drift = || {
+                    let version = report.document.hub.as_ref()?.server.version.as_deref();
+                    Outlook::of_replaced(session, version, environment)
+                };
+                as_screen(&report, session, &name, (&clock, to), drift())
             }
         });
     }
@@ -145,7 +150,13 @@ fn look(session: &Found, door: Door) -> (Report, Option<Box<RawValue>>) {
     }
 }
 
-fn as_screen(report: &Report, session: &Found, name: &SessionNames<'_>, clock: &Clock, to: Screen) -> String {
+fn as_screen(
+    report: &Report,
+    session: &Found,
+    name: &SessionNames<'_>,
+    (clock, to): (&Clock, Screen),
+    drift: Option<String>,
+) -> String {
     let (verdict, tone) = verdict(report);
     let document = &report.document;
     let is_live = report.life == Life::Live;
@@ -164,6 +175,7 @@ fn as_screen(report: &Report, session: &Found, name: &SessionNames<'_>, clock: &
     rows.push(("relay", relay(report, session, clock)));
     if is_live {
         rows.push(("server", server(document, session)));
+        rows.extend(drift.map(|drift| ("", drift)));
         rows.push(("client", client(document)));
         rows.extend(document.context_engine.as_ref().map(|known| ("engine", engine(known))));
         rows.push(("passed", passed(&document.counters)));

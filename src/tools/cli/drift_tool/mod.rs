@@ -1,5 +1,6 @@
 //! `codex-shim drift`: the effect of another version of codex on the clients on record.
 
+mod played;
 pub(super) mod schemas;
 
 use std::collections::BTreeSet;
@@ -19,8 +20,10 @@ use super::since::{Since, SinceFlag};
 use super::{CliError, Done, FAILED, say};
 use crate::api::{ClientUsesQuery, Moment};
 use crate::config::{Environment, Flags, Settings};
-use crate::drift::{Finding, FindingKind, Uses, findings, unknown_to_us};
+use crate::drift::{Finding, FindingKind, Uses, findings, unknown_to_us, with_played};
+use crate::hub::process::{self, ServerProcess};
 use crate::relay::locate::{self, Codex};
+use crate::store::Found;
 use crate::text::plain;
 
 /// The period without `--since`.
@@ -30,6 +33,9 @@ const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 ///
 /// Compares what each client on record really uses of codex, its calls, their members and constants, and how it answers requests, with
 /// the protocol of another codex. That codex only writes its schema, without a server and without the network.
+///
+/// With --replay the last conversation of each client is played to both programs, in folders of their own, without an account and the
+/// network, before a model that repeats what the recorded one said, and runs none of its commands.
 ///
 /// Without --codex it is about the codex that codex-shim runs, compared with the one before. For that, `drift` and `hub start` keep the
 /// protocol of each version in use.
@@ -47,6 +53,7 @@ or 2 if the other codex cannot be asked.
 Examples:
   codex-shim drift
   codex-shim drift --codex ~/new/node_modules/.bin/codex
+  codex-shim drift --codex ~/new/node_modules/.bin/codex --replay
   codex-shim drift --codex 0.171.0 --client codex-tui --since 7d
   codex-shim drift --json | jq '.findings[] | select(.kind == \"rejected\")'")]
 pub(super) struct DriftArguments {
@@ -58,6 +65,9 @@ pub(super) struct DriftArguments {
     client: Option<String>,
     #[command(flatten)]
     since: SinceFlag,
+    /// Also play the last conversation of each client, or these tapes
+    #[arg(long, value_name = "TAPE", num_args = 0..)]
+    replay: Option<Vec<PathBuf>>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -69,6 +79,9 @@ pub(super) struct DriftArguments {
 struct Compared {
     from: Option<Known>,
     to: Known,
+    /// Their programs, as far as these are known.
+    from_program: Option<Codex>,
+    to_program: Option<Codex>,
 }
 
 /// Prints the report.
@@ -78,6 +91,10 @@ pub(super) fn run(arguments: &DriftArguments, environment: &Environment) -> Done
     let (uses, worst) = uses(arguments, environment)?;
     let from = compared.from.as_ref();
     let mut found = findings(&uses, from.map(|from| &from.schema), &compared.to.schema);
+    if let Some(tapes) = &arguments.replay {
+        let played = played::findings(tapes, arguments.client.as_deref(), &compared, environment)?;
+        found = with_played(found, played);
+    }
     found.extend(unknown_to_us(from.map(|from| &from.schema), &compared.to.schema));
     let status = if found.iter().any(Finding::breaks) { FAILED } else { worst };
     if arguments.json {
@@ -111,7 +128,18 @@ impl Outlook {
             }
         }
         let found = findings(&uses, Some(&from.schema), &to.schema);
-        Some(Outlook { compared: Compared { from: Some(from), to }, found, uses })
+        Some(Outlook {
+            compared: Compared { from: Some(from), to, from_program: None, to_program: Some(codex) },
+            found,
+            uses,
+        })
+    }
+
+    /// The same for the server of a hub whose codex was replaced since it started, in one line.
+    pub(super) fn of_replaced(hub: &Found, version: Option<&str>, environment: &Environment) -> Option<String> {
+        process::recorded(&hub.dir).filter(ServerProcess::is_outdated)?;
+        let (settings, _) = Settings::load(Flags::default(), environment);
+        Some(Outlook::of(version?, &settings, environment)?.in_one_line())
     }
 
     /// Whether a call of a client is expected to fail.
@@ -160,31 +188,39 @@ fn before(version: &str, settings: &Settings) -> Option<Known> {
 
 fn compared(other: Option<&str>, settings: &Settings, environment: &Environment) -> Result<Compared, CliError> {
     let unusable = |why: String, remedy: &str| CliError::exits(super::USAGE, why).with_remedy(remedy.to_owned());
-    let own = locate::codex(settings, environment).map_err(|error| error.to_string());
-    let own = own.and_then(|own| schemas::of_program(settings, &own, Keeping::Kept));
+    let own_program = locate::codex(settings, environment).map_err(|error| error.to_string());
+    let own = own_program.as_ref().map_err(Clone::clone);
+    let own = own.and_then(|own| schemas::of_program(settings, own, Keeping::Kept));
+    let own_program = own_program.ok();
     let Some(other) = other else {
         let to = own.map_err(|why| unusable(why, "name one with --codex"))?;
-        return Ok(Compared { from: before(&to.version, settings), to });
+        let from = before(&to.version, settings);
+        return Ok(Compared { from, to, from_program: None, to_program: own_program });
     };
     let is_version = !other.contains('/') && other.starts_with(|char: char| char.is_ascii_digit());
-    let to = if is_version {
-        schemas::kept(settings, other).ok_or_else(|| {
+    let (to, to_program) = if is_version {
+        let to = schemas::kept(settings, other).ok_or_else(|| {
             let kept = schemas::kept_versions(settings);
             let kept = if kept.is_empty() { "none".to_owned() } else { kept.join(", ") };
             let why = format!("the protocol of codex {other} is not known; known: {kept}");
             let install = format!("install it with `npm install --prefix DIR @openai/codex@{other}`");
             unusable(why, &format!("{install}, and give --codex DIR/node_modules/.bin/codex"))
-        })?
+        })?;
+        (to, None)
     } else {
         // A name alone would be looked up on PATH.
         let program = std::path::absolute(other).ok().filter(|program| program.exists());
         let program =
             program.ok_or_else(|| unusable(format!("there is no {other}"), "give --codex a program or a version"))?;
-        schemas::of_program(settings, &plain_codex(program), Keeping::Asked)
-            .map_err(|why| unusable(why, "give --codex a codex"))?
+        let program = plain_codex(program);
+        let to = schemas::of_program(settings, &program, Keeping::Asked)
+            .map_err(|why| unusable(why, "give --codex a codex"))?;
+        (to, Some(program))
     };
-    let from = own.ok().filter(|own| own.version != to.version).or_else(|| before(&to.version, settings));
-    Ok(Compared { from, to })
+    let own = own.ok().filter(|own| own.version != to.version);
+    let from_program = own_program.filter(|_| own.is_some());
+    let from = own.or_else(|| before(&to.version, settings));
+    Ok(Compared { from, to, from_program, to_program })
 }
 
 /// The uses of clients, and an exit status, which is 1 if a session is unreadable.

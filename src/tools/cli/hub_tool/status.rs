@@ -14,7 +14,7 @@ use super::super::table::{Column, Table};
 use super::super::{CliError, Done, FAILED, NOT_RUNNING, complete, offline, select_session};
 use super::{Down, Hub};
 use crate::api::{ConnectionDocument, EnvironmentDocument, ServerDocument, SessionDocument, State, ThreadDocument};
-use crate::config::{Environment, Flags, SessionName, Settings};
+use crate::config::{Environment, SessionName};
 use crate::control::client::{self, ANSWER_WAIT_MAX, Unanswered};
 use crate::history::rfc3339_millis;
 use crate::hub::bypass::{self, Bypass};
@@ -345,9 +345,7 @@ impl Status {
         if self.outdated {
             rows.push(("", hub::outdated(&hub.command("restart --server"))));
             let version = self.server.as_ref().and_then(|server| server.version.as_deref());
-            let (settings, _) = Settings::load(Flags::default(), environment);
-            let outlook = version.and_then(|version| Outlook::of(version, &settings, environment));
-            rows.extend(outlook.map(|outlook| ("", outlook.in_one_line())));
+            rows.extend(Outlook::of_replaced(&hub.found, version, environment).map(|outlook| ("", outlook)));
         }
         rows.extend(self.sockets.iter().map(|socket| ("socket", socket.display().to_string())));
         let connections = self.connections.len() as u64;

@@ -1,0 +1,172 @@
+//! What the conversations on record show when they are played to another codex.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::super::kept_back::KeptBack;
+use super::super::progress::Progress;
+use super::super::{CliError, select_session};
+use super::{Compared, say};
+use crate::config::Environment;
+use crate::drift::{Finding, FindingKind};
+use crate::files::Folder;
+use crate::history::rfc3339_millis;
+use crate::journal::SegmentName;
+use crate::rehearsal::{Heard, HeardKind, Plan, Play, PlayError, Surroundings, differences, play};
+use crate::relay::locate::Codex;
+use crate::replay::{Tape, TapeEntry};
+use crate::store::Found;
+
+/// Longest run of a server that is played, in bytes.
+const RUN_BYTES_MAX: u64 = 64 << 20;
+
+/// Most conversations that are played.
+const CONVERSATIONS_MAX: usize = 32;
+
+/// The conversation of a client.
+struct Conversation {
+    client: String,
+    version: String,
+    /// Microseconds since the Unix epoch.
+    ended_us: u64,
+    plan: Plan,
+}
+
+impl Conversation {
+    /// The conversations of a run, the last one first, as far as clients have introduced themselves and talked to a model.
+    fn all(tape: &Tape) -> Vec<Conversation> {
+        let of = |conn| {
+            let entries: Vec<TapeEntry> = tape.entries.iter().filter(|entry| entry.conn == conn).cloned().collect();
+            let greeting: Value = serde_json::from_slice(entries.first()?.bytes.as_deref()?).ok()?;
+            let text = |name: &str| greeting["params"]["clientInfo"][name].as_str().map(str::to_owned);
+            let (client, version) = (text("name")?, text("version").unwrap_or_default());
+            let plan = Plan::of(&entries);
+            plan.has_turns().then(|| Conversation {
+                client,
+                version,
+                ended_us: entries.last().map_or(0, |it| it.at_us),
+                plan,
+            })
+        };
+        let mut all: Vec<Conversation> = tape.connections().into_iter().rev().filter_map(of).collect();
+        all.sort_by_key(|conversation| std::cmp::Reverse(conversation.ended_us));
+        all
+    }
+}
+
+/// Plays the tapes, or else the last conversation of each client on record, to both programs, and compares what these say. Without the
+/// program of before it compares with the recording.
+pub(super) fn findings(
+    tapes: &[PathBuf],
+    client: Option<&str>,
+    compared: &Compared,
+    environment: &Environment,
+) -> Result<Vec<Finding>, CliError> {
+    let to = compared.to_program.as_ref().ok_or_else(|| {
+        let why = format!("codex {} cannot be played to: only its protocol is known", compared.to.version);
+        CliError::exits(super::super::USAGE, why).with_remedy("give --codex its program".to_owned())
+    })?;
+    let mut conversations = if tapes.is_empty() { recorded(environment)? } else { of_tapes(tapes)? };
+    let mut met = BTreeSet::new();
+    conversations.retain(|it| client.is_none_or(|client| it.client == client));
+    if tapes.is_empty() {
+        conversations.retain(|it| met.insert((it.client.clone(), it.version.clone())));
+    }
+    conversations.truncate(CONVERSATIONS_MAX);
+    if conversations.is_empty() {
+        say("no conversation with a model is on record that could be played");
+    }
+    let progress = Progress::new("playing conversations", conversations.len() as u64);
+    let mut found = Vec::new();
+    for conversation in &conversations {
+        let before = match &compared.from_program {
+            Some(from) => Some(heard(from, conversation, environment)?),
+            None => None,
+        };
+        let after = heard(to, conversation, environment)?;
+        let (from, surroundings) = match &before {
+            Some(before) => (before, Surroundings::Same),
+            None => (&conversation.plan.heard, Surroundings::Recorded),
+        };
+        found.extend(differences(from, &after, surroundings).into_iter().map(|difference| Finding {
+            client: conversation.client.clone(),
+            version: conversation.version.clone(),
+            kind: match difference.kind {
+                HeardKind::Fails => FindingKind::Rejected,
+                HeardKind::Unanswered => FindingKind::Unanswered,
+                HeardKind::Gone => FindingKind::Changed,
+            },
+            method: difference.method,
+            member: difference.item,
+            value: None,
+            count: 1,
+            last_used_at: Some(rfc3339_millis(conversation.ended_us)),
+            advice: format!("{}, when its last conversation is played", difference.words),
+        }));
+        progress.advance(1);
+    }
+    Ok(found)
+}
+
+fn of_tapes(tapes: &[PathBuf]) -> Result<Vec<Conversation>, CliError> {
+    let mut all = Vec::new();
+    for tape in tapes {
+        let loaded = Tape::load(tape).map_err(|error| CliError::failed(error.to_string()))?;
+        all.extend(Conversation::all(&loaded));
+    }
+    Ok(all)
+}
+
+/// The conversations in the last runs of all sessions, the last one first.
+fn recorded(environment: &Environment) -> Result<Vec<Conversation>, CliError> {
+    let mut all = Vec::new();
+    for session in select_session::listed(None, environment)? {
+        match last_run(&session) {
+            Ok(Some(tape)) => all.extend(Conversation::all(&tape)),
+            Ok(None) => {}
+            Err(why) => say(&format!("the conversations of session {} are not played: {why}", session.name())),
+        }
+    }
+    all.sort_by_key(|conversation| std::cmp::Reverse(conversation.ended_us));
+    Ok(all)
+}
+
+fn last_run(session: &Found) -> Result<Option<Tape>, String> {
+    let journal = session.journal_dir();
+    let segments = SegmentName::list(&journal).map_err(|error| error.to_string())?;
+    let Some(last) = segments.last().map(|segment| segment.generation.clone()) else { return Ok(None) };
+    let run: Vec<SegmentName> = segments.into_iter().filter(|segment| segment.generation == last).collect();
+    let bytes_of =
+        |segment: &SegmentName| std::fs::metadata(journal.join(segment.to_string())).map_or(0, |it| it.len());
+    if run.iter().map(bytes_of).sum::<u64>() > RUN_BYTES_MAX {
+        return Err(format!(
+            "its last run has more than {} MiB; export a tape of one with --conn or --thread",
+            RUN_BYTES_MAX >> 20
+        ));
+    }
+    let Some(first) = run.into_iter().next() else { return Ok(None) };
+    Tape::of_run(&journal, first).map_err(|error| error.to_string())
+}
+
+/// Plays a conversation in a folder of its own, which is removed afterwards.
+fn heard(codex: &Codex, conversation: &Conversation, environment: &Environment) -> Result<Heard, CliError> {
+    // Not in a folder for temporary files: a model could write settings there, which codex would obey.
+    let home = environment.shim_home().value.ok_or_else(|| CliError::failed("no home: set CODEX_SHIM_HOME or HOME"))?;
+    let folder = home.join(format!(".drift.{}.new", std::process::id()));
+    let _ = std::fs::remove_dir_all(&folder);
+    let made = Folder::make_home(&home).and_then(|_| Folder::make(&folder));
+    made.map_err(|error| CliError::failed(format!("create {}: {error}", folder.display())))?;
+    let kept_back = KeptBack::begin().map_err(|error| CliError::failed(format!("install signal handlers: {error}")))?;
+    let heard = play(&Play {
+        codex,
+        plan: &conversation.plan,
+        folder: &folder,
+        environment: &|name| environment.get(name),
+        goes_on: &|| !kept_back.has_come(),
+    });
+    let _ = std::fs::remove_dir_all(&folder);
+    kept_back.let_go_and_obey();
+    heard.map_err(|error: PlayError| CliError::failed(error.to_string()))
+}
