@@ -61,6 +61,15 @@ pub fn may_be_played(method: &str) -> bool {
     PLAYED.contains(&method)
 }
 
+/// Notices for people: what they say depends on the settings and the machine, and a client loses nothing without them.
+const NOTICES: [&str; 4] = ["configWarning", "deprecationNotice", "guardianWarning", "warning"];
+
+/// Whether a notification is a notice for people.
+#[must_use]
+pub fn is_notice(method: &str) -> bool {
+    NOTICES.contains(&method)
+}
+
 /// Members that choose settings of the user's own codex, such as programs that it starts.
 const SETTINGS: [&str; 3] = ["config", "model", "modelProvider"];
 

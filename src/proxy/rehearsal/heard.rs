@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::protocol::Method;
+use crate::protocol::{Method, PlayedItem, is_notice};
 
 /// What a client has heard.
 #[derive(Debug, Clone, Default)]
@@ -103,32 +103,40 @@ pub fn differences(from: &Heard, to: &Heard, surroundings: Surroundings) -> Vec<
         all.push(HeardDifference { kind, method: method.to_owned(), item: item.map(str::to_owned), words });
     };
     for (method, words) in to.errors.iter().filter(|(method, _)| !from.errors.contains_key(*method)) {
-        add(HeardKind::Fails, method, None, format!("it is answered by an error: {words}"));
+        add(HeardKind::Fails, method, None, format!("played again, it fails: {words}"));
     }
     if let Some(method) = to.stuck.as_ref().filter(|_| from.stuck.is_none()) {
-        add(HeardKind::Fails, method, None, "it never comes to its end".to_owned());
+        add(HeardKind::Fails, method, None, "played again, it never comes to its end".to_owned());
     }
     for method in to.unanswered.iter().filter(|method| !from.asked.contains(*method)) {
-        add(HeardKind::Unanswered, method, None, "codex asks it, and this client has never answered it".to_owned());
+        add(
+            HeardKind::Unanswered,
+            method,
+            None,
+            "played again, codex asks it, and this client has never answered it".to_owned(),
+        );
     }
     if to.stuck.is_some() || to.lacks_tools {
         // What would have come is not known.
         return all;
     }
     for method in from.asked.iter().filter(|method| surroundings == Surroundings::Same && !to.asked.contains(*method)) {
-        add(HeardKind::Gone, method, None, "codex asks it no more".to_owned());
+        add(HeardKind::Gone, method, None, "played again, it never comes".to_owned());
     }
     match surroundings {
         Surroundings::Same => {
-            for (method, item) in from.told.difference(&to.told) {
-                add(HeardKind::Gone, method, item.as_deref(), "codex says it no more".to_owned());
+            for (method, item) in from.told.difference(&to.told).filter(|(method, _)| !is_notice(method)) {
+                add(HeardKind::Gone, method, item.as_deref(), "played again, it never comes".to_owned());
             }
         }
         Surroundings::Recorded => {
-            for item in
-                from.items().difference(&to.items()).filter(|item| crate::protocol::PlayedItem::of(item).is_some())
-            {
-                add(HeardKind::Gone, Method::ItemCompleted.name(), Some(item), "codex says it no more".to_owned());
+            for item in from.items().difference(&to.items()).filter(|item| PlayedItem::of(item).is_some()) {
+                add(
+                    HeardKind::Gone,
+                    Method::ItemCompleted.name(),
+                    Some(item),
+                    "played again, it never comes".to_owned(),
+                );
             }
         }
     }

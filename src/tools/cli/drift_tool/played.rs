@@ -103,7 +103,7 @@ pub(super) fn findings(
             value: None,
             count: 1,
             last_used_at: Some(rfc3339_millis(conversation.ended_us)),
-            advice: format!("{}, when its last conversation is played", difference.words),
+            advice: difference.words,
         }));
         progress.advance(1);
     }
