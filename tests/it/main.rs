@@ -104,6 +104,7 @@ mod reviews;
 mod reviews_e2e;
 mod rules;
 mod rules_e2e;
+mod rules_past;
 mod rules_shells;
 mod sandbox;
 mod search;

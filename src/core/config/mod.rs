@@ -28,7 +28,7 @@ pub use assembly::ContextEngineChoice;
 pub use fleet::FleetChoice;
 pub use fleet::FleetLevel;
 pub use hub::HubChoice;
-pub use rules::conditions;
+pub use rules::{conditions, rule_in_file, rules_in};
 pub use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
 pub use sources::parse_duration;

@@ -33,21 +33,46 @@ pub(super) fn resolve(sources: &mut Sources<'_>) -> Setting<Vec<Rule>> {
     let Some(listed) = sources.tables("rules") else {
         return Setting { value: Vec::new(), source: Source::Default };
     };
-    let mut kept: Vec<Rule> = Vec::new();
+    let (value, complaints) = listed_rules(listed, "config.toml");
+    sources.complaints.extend(complaints);
+    Setting { value, source: Source::File }
+}
+
+/// The valid rules of a list, and what is wrong with the others.
+fn listed_rules(listed: Vec<Value>, file: &str) -> (Vec<Rule>, Vec<Complaint>) {
+    let (mut kept, mut complaints): (Vec<Rule>, Vec<Complaint>) = (Vec::new(), Vec::new());
     for (index, value) in listed.into_iter().enumerate() {
         match rule(&value, &kept) {
             Ok(rule) => kept.push(rule),
             Err(why) => {
                 let named = value.get("name").and_then(Value::as_str).map(|name| format!(" (`{name}`)"));
                 let number = index + 1;
-                sources.complaints.push(Complaint(format!(
-                    "config.toml: rule {number}{}: {why}; the rule matches nothing",
+                complaints.push(Complaint(format!(
+                    "{file}: rule {number}{}: {why}; the rule matches nothing",
                     named.unwrap_or_default()
                 )));
             }
         }
     }
-    Setting { value: kept, source: Source::File }
+    (kept, complaints)
+}
+
+/// The rules of a file that is not in use, such as a proposal.
+///
+/// # Errors
+///
+/// A message, if it is no TOML, has no rules, or has one that is not valid.
+pub fn rules_in(text: &str, file: &str) -> Result<Vec<Rule>, String> {
+    let table: Table = text.parse().map_err(|error: toml::de::Error| format!("{file}: {}", error.message()))?;
+    let listed = match table.get("rules") {
+        Some(Value::Array(listed)) if !listed.is_empty() => listed.clone(),
+        Some(_) | None => return Err(format!("{file} has no rules: write them as `[[rules]]`")),
+    };
+    let (rules, complaints) = listed_rules(listed, file);
+    match complaints.into_iter().next() {
+        None => Ok(rules),
+        Some(Complaint(why)) => Err(why),
+    }
 }
 
 pub(super) fn row(setting: &Setting<Vec<Rule>>) -> SettingRow {
@@ -61,20 +86,32 @@ pub(super) fn row(setting: &Setting<Vec<Rule>>) -> SettingRow {
     }
 }
 
-/// A rule as a TOML inline table.
-fn inline_table(rule: &Rule) -> String {
-    let rest = match rule.does() {
+/// The members of a rule beside its name, `match` and action.
+fn other_members(rule: &Rule) -> Vec<(&'static str, String)> {
+    match rule.does() {
         Does::Accept(exact) => {
             let Trust { path, terminal, repository } = exact.trust();
-            let trusted = [("path", path), ("terminal", terminal), ("repository", repository)];
-            let trusted = trusted.iter().filter(|(_, trust)| *trust).map(|(name, _)| format!(", trust_{name} = true"));
-            exact.shell().map(|shell| format!(", shell = {}", quoted(shell))).into_iter().chain(trusted).collect()
+            let trusted = [("trust_path", path), ("trust_terminal", terminal), ("trust_repository", repository)];
+            let trusted = trusted.iter().filter(|(_, trust)| *trust).map(|(name, _)| (*name, "true".to_owned()));
+            exact.shell().map(|shell| ("shell", quoted(shell))).into_iter().chain(trusted).collect()
         }
-        Does::Decline { of: _, reason: Some(reason) } => format!(", reason = {}", quoted(reason)),
-        Does::Decline { .. } | Does::Hold { .. } => String::new(),
-    };
+        Does::Decline { of: _, reason: Some(reason) } => vec![("reason", quoted(reason))],
+        Does::Decline { .. } | Does::Hold { .. } => Vec::new(),
+    }
+}
+
+/// A rule as a TOML inline table.
+fn inline_table(rule: &Rule) -> String {
+    let rest: String = other_members(rule).iter().map(|(name, value)| format!(", {name} = {value}")).collect();
     let (name, action) = (quoted(rule.name()), rule.action().name());
     format!("{{ name = {name}, match = {{ {} }}, action = \"{action}\"{rest} }}", conditions(rule))
+}
+
+/// A rule as it stands in the file.
+pub fn rule_in_file(rule: &Rule) -> String {
+    let rest: String = other_members(rule).iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
+    let (name, action) = (quoted(rule.name()), rule.action().name());
+    format!("[[rules]]\nname = {name}\nmatch = {{ {} }}\naction = \"{action}\"\n{rest}", conditions(rule))
 }
 
 /// The members of a rule's `match`, in the syntax of the file.

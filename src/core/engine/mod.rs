@@ -76,7 +76,7 @@ pub use rules::{
     Workspace, asked, is_shell, is_whole_path, passes_command_on, runs_others, runs_project_files,
     runs_repository_files,
 };
-pub use rules::{Rule, acceptable_words};
+pub use rules::{PastRequest, PersonsAnswer, Rule, Suggestion, WouldDo, acceptable_words, suggestions, would_do};
 pub use visible::one_line;
 pub use visible::{deceives, visible};
 pub use workspaces::ModelsReach;

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::context_table::{self, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError, Life};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
-use super::request_table::{self, RuleUse, RunIds};
+use super::request_table::{self, PastRow, RuleUse, RunIds};
 use super::witness::{self, SeqMark, SeqWish};
 use crate::api::{DeliveryDocument, FragmentDocument, Request, RequestDocument, WhichRequests};
 use crate::engine::{GivenRow, Input, Order, WaitingCommand};
@@ -289,12 +289,36 @@ pub(super) enum Job {
 ///
 /// [`LedgerError::Unavailable`].
 pub fn rule_uses(session_dir: &Path, is_live: bool, since: &str) -> Result<Vec<RuleUse>, LedgerError> {
+    let uses = read_only(session_dir, is_live, |connection| request_table::rule_uses(connection, since))?;
+    Ok(uses.unwrap_or_default())
+}
+
+/// Passes the requests of the session of this folder since a time to `take`, oldest first. Changes nothing.
+///
+/// # Errors
+///
+/// [`LedgerError::Unavailable`].
+pub fn past_requests(
+    session_dir: &Path,
+    is_live: bool,
+    since: &str,
+    take: impl FnMut(PastRow),
+) -> Result<(), LedgerError> {
+    read_only(session_dir, is_live, |connection| request_table::past(connection, since, take)).map(drop)
+}
+
+/// Reads the ledger of a folder; `None` if there is none.
+fn read_only<T>(
+    session_dir: &Path,
+    is_live: bool,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> Result<Option<T>, LedgerError> {
     let life = if is_live { Life::Live } else { Life::Stopped };
     let path = session_dir.join(LEDGER_FILE);
     let opened = database::open_read_only(&path, life, BUSY_WAIT_MAX);
     let unavailable = |error: DatabaseError| LedgerError::Unavailable(error.to_string());
-    let Some(connection) = opened.map_err(unavailable)? else { return Ok(Vec::new()) };
-    request_table::rule_uses(&connection, since).map_err(|source| unavailable(DatabaseError::Sqlite { path, source }))
+    let Some(connection) = opened.map_err(unavailable)? else { return Ok(None) };
+    read(&connection).map(Some).map_err(|source| unavailable(DatabaseError::Sqlite { path, source }))
 }
 
 // The ledger of a session in which no relay runs.

@@ -34,11 +34,11 @@ pub use found::{
     shown_from_elsewhere,
 };
 pub use ledger::OfflineLedger;
-pub use ledger::{LEDGER_FILE, Ledger, LedgerError, rule_uses};
+pub use ledger::{LEDGER_FILE, Ledger, LedgerError, past_requests, rule_uses};
 pub use ledger_writer::LEDGER_FORM;
 pub use log::open_log;
 pub use removal::{expired_sessions, remove_expired, remove_leftovers};
-pub use request_table::RuleUse;
+pub use request_table::{PastRow, RuleUse};
 pub use session::IndexLock;
 pub use session::{Holder, Place, Session, StoreError};
 pub use witness::{SeqMark, SeqWish};

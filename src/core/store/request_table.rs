@@ -258,6 +258,46 @@ pub(super) fn rule_uses(connection: &Connection, since: &str) -> rusqlite::Resul
     connection.prepare(SQL)?.query_map([since], read)?.collect()
 }
 
+/// A request of the past with the answer that it got.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastRow {
+    /// The columns that say what was asked; the others are empty.
+    pub request: Request,
+    /// The answer that counts, as it is stored.
+    pub answer: Option<String>,
+    pub source: Option<String>,
+    pub by: Option<String>,
+}
+
+/// Passes the requests since a time to `take`, oldest first.
+pub(super) fn past(connection: &Connection, since: &str, mut take: impl FnMut(PastRow)) -> rusqlite::Result<()> {
+    const SQL: &str = "SELECT requested_at, request_id, thread_id, request_type, request_method, summary,
+        request_payload_json, item_json, changes_json, resolved_payload_json, resolution_source, resolved_by
+        FROM codex_pending_requests WHERE requested_at >= ?1 ORDER BY rowid";
+    let mut select = connection.prepare(SQL)?;
+    let mut rows = select.query([since])?;
+    while let Some(row) = rows.next()? {
+        let json = |at: usize| -> rusqlite::Result<Value> {
+            let text: Option<String> = row.get(at)?;
+            Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
+        };
+        let request = Request {
+            requested_at: row.get(0)?,
+            request_id: row.get(1)?,
+            thread_id: row.get(2)?,
+            request_type: row.get(3)?,
+            request_method: row.get(4)?,
+            summary: row.get(5)?,
+            request_payload: json(6)?,
+            item: json(7)?,
+            changes: json(8)?,
+            ..Request::default()
+        };
+        take(PastRow { request, answer: row.get(9)?, source: row.get(10)?, by: row.get(11)? });
+    }
+    Ok(())
+}
+
 /// Marks requests that earlier runs left open as orphaned. Only the holder of the session may call this.
 pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us: u64) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',

@@ -62,7 +62,7 @@ pub fn answers_nothing(answer: &Value) -> bool {
 
 /// The decision of an answer as one word: of an approval or elicitation, the name of an offered object, or whether any
 /// permission was granted; [`UNANSWERED`] of questions. `None` if the answer decides nothing, such as the answer to a question.
-pub(super) fn decided(answer: &str) -> Option<String> {
+pub(in crate::engine) fn decided(answer: &str) -> Option<String> {
     let answer: Value = serde_json::from_str(answer).ok()?;
     let mut word = match (&answer["decision"], &answer["action"], &answer["permissions"]) {
         (Value::String(word), ..) | (Value::Null, Value::String(word), _) => Some(word.clone()),

@@ -44,8 +44,8 @@ use super::workspaces::Workspaces;
 use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
-pub(super) use answer::Caller;
 pub use answer::Persist;
+pub(super) use answer::{Caller, decided};
 pub use answer::{GivenAnswer, decisions, valid};
 pub use answer::{UNANSWERED, answers_nothing};
 use before::{Again, Replaced};

@@ -11,12 +11,14 @@
 
 mod asked;
 mod command_line;
+mod past;
 mod programs;
 
 use std::fmt;
 
 pub(crate) use asked::AskedCommand;
 pub use asked::{Asked, InThread, Workspace};
+pub use past::{PastRequest, PersonsAnswer, Suggestion, WouldDo, suggestions, would_do};
 pub use programs::{is_shell, passes_command_on, runs_others, runs_project_files, runs_repository_files};
 
 use serde_json::Value;

@@ -1,6 +1,10 @@
 //! `codex-shim rules`: the rules of the settings, how often each has decided, and what they would do with a command or a
 //! request. Nothing is decided here.
 
+mod backtest;
+mod past;
+mod suggest;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,9 +20,7 @@ use super::{CliError, Done, FAILED};
 use super::{complete, say, select_session};
 use crate::api::RequestDocument;
 use crate::config::{Complaint, Environment, Flags, Settings, conditions};
-use crate::engine::{
-    Asked, Decides, Does, InThread, Matcher, Miss, RequestKind, Rule, RulePlace, Words, Workspace, asked,
-};
+use crate::engine::{Asked, Decides, Does, Matcher, Miss, RequestKind, Rule, RulePlace, Words, asked};
 use crate::relay::{ServerEnvironment, program_in_time};
 use crate::store::{Found, RuleUse, rule_uses};
 
@@ -74,6 +76,34 @@ Examples:
   codex-shim rules test --cwd /home/me/proj -- 'git status && make'
   codex-shim rules test --request latest")]
     Test(TestArguments),
+    /// Compare what rules would have done with what people have answered
+    ///
+    /// Goes through the requests on record and lists each one that a rule would have answered otherwise than you did. As in a relay,
+    /// the first rule that matches decides. Requests that nobody answered are counted and not compared.
+    #[command(after_long_help = "\
+ANSWERS are those that the rule would have answered for certain. UNKNOWN are
+commands that a rule accepts if their program and folder are what their names
+say, which the ledger does not have.
+
+Exit status: 0, or 1 if a session cannot be read, or 2 if a rule is not valid.
+
+Examples:
+  codex-shim rules backtest --since 30d
+  codex-shim rules backtest --rule 'no rm -rf'
+  codex-shim rules backtest --with proposed.toml --json | jq .otherwise")]
+    Backtest(backtest::BacktestArguments),
+    /// Print rules that answer as people have answered so far
+    ///
+    /// One for each command that was accepted in one folder, never declined and never with something dangerous, and for what was
+    /// always declined. Read them, and copy what you want into config.toml: nothing is changed.
+    #[command(after_long_help = "\
+Exit status: 0, or 1 if a session cannot be read.
+
+Examples:
+  codex-shim rules suggest
+  codex-shim rules suggest --min 10 --since 90d > proposed.toml
+  codex-shim rules backtest --with proposed.toml")]
+    Suggest(suggest::SuggestArguments),
 }
 
 #[derive(Debug, Args)]
@@ -99,6 +129,8 @@ pub(super) fn run(arguments: &RulesArguments, environment: &Environment) -> Done
     match &arguments.tool {
         None => list(arguments, environment),
         Some(RulesTool::Test(test)) => run_test(test, environment),
+        Some(RulesTool::Backtest(arguments)) => backtest::run(arguments, environment),
+        Some(RulesTool::Suggest(arguments)) => suggest::run(arguments, environment),
     }
 }
 
@@ -293,7 +325,7 @@ fn tried(settings: &Settings, found: Result<Asked, String>, server: &ServerEnvir
     let rules = &settings.rules.value;
     let mut document = TestDocument { decision: "ask", ..TestDocument::default() };
     let asked = match found {
-        Ok(asked) => in_usual_thread(asked),
+        Ok(asked) => asked.in_usual_thread(),
         Err(why) => return TestDocument { why: Some(why), ..document },
     };
     if matches!(asked, Asked::Command(_)) && rules.iter().any(|rule| matches!(rule.does(), Does::Accept(_))) {
@@ -338,19 +370,9 @@ fn program_of(decides: Decides<'_>, settings: &Settings, server: &ServerEnvironm
     }
 }
 
-/// See [`in_usual_thread`].
+/// See [`Asked::in_usual_thread`].
 const ASSUMED: &str = "the thread began in the folder of the command, its sandbox is known, no model of its server may \
                        write elsewhere, the server has this tool's environment, and codex is 0.169 or newer";
-
-/// A command in a thread that began in the command's folder.
-fn in_usual_thread(mut asked: Asked) -> Asked {
-    let cwd = match &asked {
-        Asked::Command(command) => command.cwd.clone().unwrap_or_default(),
-        Asked::FileChange { .. } | Asked::Permissions { .. } | Asked::Questions | Asked::Elicitation => return asked,
-    };
-    asked.is_in(|| InThread { workspace: Ok(Workspace { cwd, places: Vec::new() }), asks_about_input: true });
-    asked
-}
 
 fn as_answer(what: &str, document: &TestDocument, to: Screen) -> String {
     let rule = document.rule.as_deref().map(screen::plain).unwrap_or_default();
