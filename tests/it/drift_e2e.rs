@@ -290,12 +290,29 @@ fn talks(release: Release) -> Home {
     home
 }
 
-/// What a replay finds with the client of [`talks`].
-fn replayed(home: &Home, from: &std::path::Path, to: &std::path::Path) -> Vec<Value> {
-    let mut drift = home.shim(&["drift", "--json", "--replay", "--codex"]);
-    let output = drift.arg(to).env("CODEX_SHIM_CODEX", from).output().expect("the shim runs");
+/// What a replay finds with the client of [`talks`]: its kind and its method.
+fn replayed(home: &Home, from: &std::path::Path, to: Option<&std::path::Path>) -> Vec<(String, String)> {
+    let mut drift = home.shim(&["drift", "--json", "--replay"]);
+    drift.args(to.into_iter().flat_map(|to| [std::path::Path::new("--codex"), to])).env("CODEX_SHIM_CODEX", from);
+    let output = drift.output().expect("the shim runs");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    told["findings"].as_array().expect("an array").clone()
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("1 conversation is played"), "{said}");
+    let findings = told["findings"].as_array().expect("an array").iter();
+    let text = |finding: &Value, name: &str| finding[name].as_str().expect("a text").to_owned();
+    findings.map(|finding| (text(finding, "kind"), text(finding, "method"))).collect()
+}
+
+/// The same codex by another version, whose server's lines go through a filter.
+fn twin(home: &Home, codex: &std::path::Path, filter: &str) -> std::path::PathBuf {
+    let path = home.path().join("codex-twin");
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo codex-cli 9.9.9; exit; }}\n\
+         [ $# -gt 1 ] && exec {0} \"$@\"\n{0} \"$@\" | {filter}\n",
+        codex.display()
+    );
+    crate::support::shim::put_program(&path, script.as_bytes());
+    path
 }
 
 #[test]
@@ -307,20 +324,22 @@ fn e2e_conversation_is_played_to_another_codex() {
         return;
     }
     let home = talks(release);
-    // A program of another version that is the same codex: nothing may be found.
-    let twin = home.path().join("codex-twin");
-    let script = format!(
-        "#!/bin/sh\n[ \"$1\" = --version ] && {{ echo codex-cli 9.9.9; exit; }}\nexec {} \"$@\"\n",
-        codex.display()
+    let found = |filter: &str| replayed(&home, &codex, Some(&twin(&home, &codex, filter)));
+    let one = |kind: &str, method: &str| (kind.to_owned(), method.to_owned());
+    // Nothing may be found in the same codex, nor compared with the recording.
+    assert_eq!(found("cat"), []);
+    assert_eq!(replayed(&home, &codex, None), []);
+    assert_eq!(found("sed -u '/\"turn\\/diff\\/updated\"/d'"), [one("changed", "turn/diff/updated")]);
+    assert_eq!(
+        found("sed -u '/requestUserInput/{s/requestUserInput/askMe/;}'"),
+        [one("unanswered", "item/tool/askMe"), one("changed", "item/tool/requestUserInput"),]
     );
-    std::fs::write(&twin, script).expect("a file");
-    std::fs::set_permissions(&twin, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its mode");
-    assert_eq!(replayed(&home, &codex, &twin), Vec::<Value>::new());
-    // Compared with the recording.
-    let mut drift = home.shim(&["drift", "--json", "--replay"]);
-    let output = drift.env("CODEX_SHIM_CODEX", &codex).output().expect("the shim runs");
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    assert_eq!((&told["findings"], output.status.code()), (&json!([]), Some(0)), "{told:#}");
+    let interrupted = found("sed -u '/\"result\":{}/s/\"result\":{}/\"error\":{\"message\":\"no\"}/'");
+    assert_eq!(interrupted, [one("rejected", "turn/interrupt")]);
+    let stays = std::fs::read_dir(home.path()).expect("a folder").filter_map(Result::ok);
+    let stays: Vec<_> =
+        stays.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().starts_with(".drift")).collect();
+    assert!(stays.is_empty(), "{stays:?}");
 }
 
 /// A codex whose protocol has something that codex-shim would have to know fails this test with its name.

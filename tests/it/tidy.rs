@@ -223,6 +223,7 @@ const OPENS: &[(&str, &str, usize)] = &[
     ("cli/wrap/mod.rs", "the settings of another tool", 2),
     ("cli/doctor/codex.rs", "the schema that codex has written", 1),
     ("cli/drift_tool/schemas.rs", "the same", 1),
+    ("cli/rules_tool/backtest.rs", "rules that the user names", 1),
     ("capture/piped.rs", "/dev/tty", 1),
 ];
 

@@ -36,7 +36,7 @@ pub use method::{
 };
 
 pub use newer::NewerName;
-pub use played::{PlayedItem, is_notice, leave_harmless, may_be_played};
+pub use played::{PlayedItem, declared_tools, is_dispensable, is_path, leave_harmless, may_be_played};
 pub use review::{Denial, overruled_review, review_widens};
 pub use thread::{Showing, SpawnedThread, ThreadDescription, ThreadKind, ThreadSettings, cwd_in};
 pub use word::Word;

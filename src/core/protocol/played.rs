@@ -4,30 +4,20 @@ use serde_json::{Value, json};
 
 /// Calls and notifications of a client that concern threads and turns, or read lists. Others, such as those for files, processes,
 /// accounts and plugins, would act on the machine.
-const PLAYED: [&str; 48] = [
-    "addConversationListener",
-    "archiveConversation",
+const PLAYED: [&str; 38] = [
     "collaborationMode/list",
     "config/read",
     "configRequirements/read",
     "experimentalFeature/list",
-    "getConversationSummary",
     "getUserAgent",
     "hooks/list",
     "initialize",
     "initialized",
-    "interruptConversation",
-    "listConversations",
     "mcpServerStatus/list",
     "model/list",
     "modelProvider/capabilities/read",
-    "newConversation",
     "permissionProfile/list",
-    "removeConversationListener",
-    "resumeConversation",
     "review/start",
-    "sendUserMessage",
-    "sendUserTurn",
     "skills/list",
     "thread/archive",
     "thread/compact/start",
@@ -64,26 +54,48 @@ pub fn may_be_played(method: &str) -> bool {
 /// Notices for people: what they say depends on the settings and the machine, and a client loses nothing without them.
 const NOTICES: [&str; 4] = ["configWarning", "deprecationNotice", "guardianWarning", "warning"];
 
-/// Whether a notification is a notice for people.
+/// Notifications with this prefix say what others say, too. Source: 0.77 to 0.98, the last releases with them.
+const REPEATED: &str = "codex/event/";
+
+/// Whether a client loses nothing without a notification.
 #[must_use]
-pub fn is_notice(method: &str) -> bool {
-    NOTICES.contains(&method)
+pub fn is_dispensable(method: &str) -> bool {
+    NOTICES.contains(&method) || method.starts_with(REPEATED)
 }
 
-/// Members that choose settings of the user's own codex, such as programs that it starts.
-const SETTINGS: [&str; 3] = ["config", "model", "modelProvider"];
+/// Members that choose settings of the user's own codex, such as programs that it starts; what a thread may do; and places in lists of
+/// another server.
+const LEFT_OUT: [&str; 7] = ["config", "cursor", "model", "modelProvider", "permissions", "sandbox", "sandboxPolicy"];
 
-/// Removes from parameters what names settings of the user's codex or its model, and leaves the texts of a message alone: images, skills and mentions
-/// name files.
+/// Removes from parameters what could have an effect outside of the folder of their thread, and what only the user's codex understands. Of
+/// a message only the texts stay: images, skills and mentions name files.
 pub fn leave_harmless(params: &mut Value) {
     let Some(params) = params.as_object_mut() else { return };
-    params.retain(|name, _| !SETTINGS.contains(&&**name));
+    params.retain(|name, _| !LEFT_OUT.contains(&&**name));
+    if let Some(settings) = params.get_mut("collaborationMode").and_then(|mode| mode["settings"].as_object_mut()) {
+        settings.retain(|name, _| !LEFT_OUT.contains(&&**name));
+    }
     if let Some(parts) = params.get_mut("input").and_then(Value::as_array_mut) {
         parts.retain(|part| part["type"] == "text");
         if parts.is_empty() {
             parts.push(json!({"type": "text", "text": "a message without words", "text_elements": []}));
         }
     }
+}
+
+/// Members whose texts are paths, whatever these look like.
+const PATHS: [&str; 6] = ["cwd", "cwds", "path", "root", "runtimeWorkspaceRoots", "writableRoots"];
+
+/// Whether a text in a member is the path of a file or a folder.
+#[must_use]
+pub fn is_path(member: &str, text: &str) -> bool {
+    PATHS.contains(&member) || member != "text" && (text.starts_with('/') || text.starts_with('~'))
+}
+
+/// The tools that a client declares in parameters, by name. The server asks the client to run these.
+pub fn declared_tools(params: &Value) -> impl Iterator<Item = &str> {
+    let declared = params["dynamicTools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    declared.iter().filter_map(|tool| tool["name"].as_str())
 }
 
 /// An item that a scripted model can cause.
@@ -140,18 +152,36 @@ mod tests {
         ] {
             assert!(!may_be_played(method), "{method}");
         }
-        assert!(PLAYED.is_sorted());
+        assert!(PLAYED.is_sorted() && LEFT_OUT.is_sorted() && PATHS.is_sorted());
     }
 
     #[test]
     fn settings_and_files_are_left_out() {
         let mut params = json!({"cwd": "/w", "config": {"mcp_servers": {"x": {"command": "evil"}}}, "model": "m", "modelProvider": "mine",
+            "sandbox": "danger-full-access", "sandboxPolicy": {"type": "dangerFullAccess"}, "permissions": "mine", "cursor": "c",
+            "collaborationMode": {"mode": "plan", "settings": {"model": "m", "developer_instructions": "d"}},
             "input": [{"type": "localImage", "path": "/home/me/secret.png"}, {"type": "text", "text": "see"}]});
         leave_harmless(&mut params);
-        assert_eq!(params, json!({"cwd": "/w", "input": [{"type": "text", "text": "see"}]}));
+        let mode = json!({"mode": "plan", "settings": {"developer_instructions": "d"}});
+        assert_eq!(params, json!({"cwd": "/w", "collaborationMode": mode, "input": [{"type": "text", "text": "see"}]}));
         let mut only_files = json!({"input": [{"type": "skill", "path": "/x"}]});
         leave_harmless(&mut only_files);
         assert_eq!(only_files["input"].as_array().map(Vec::len), Some(1));
         assert_eq!(only_files["input"][0]["type"], "text");
+    }
+
+    #[test]
+    fn paths_are_known_by_their_members_and_by_their_looks() {
+        for (member, text, expect) in [
+            ("cwd", "../../..", true),
+            ("cwds", ".", true),
+            ("writableRoots", "x", true),
+            ("anything", "/etc", true),
+            ("anything", "~/x", true),
+            ("text", "/etc", false),
+            ("name", "a/b", false),
+        ] {
+            assert_eq!(is_path(member, text), expect, "{member} {text}");
+        }
     }
 }

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::protocol::{Method, PlayedItem, is_notice};
+use crate::engine::one_line;
+use crate::protocol::{Method, PlayedItem, is_dispensable};
+
+/// Longest text of an error that is told, in characters.
+const WORDS_CHARS_MAX: usize = 300;
 
 /// What a client has heard.
 #[derive(Debug, Clone, Default)]
@@ -54,7 +58,8 @@ impl Heard {
     pub(super) fn response(&mut self, method: &str, response: &Value) {
         if let Some(error) = response.get("error") {
             let words = error["message"].as_str().unwrap_or("an error without a message");
-            self.errors.entry(method.to_owned()).or_insert_with(|| words.to_owned());
+            let words: String = one_line(words).chars().take(WORDS_CHARS_MAX).collect();
+            self.errors.entry(method.to_owned()).or_insert(words);
         }
     }
 
@@ -77,6 +82,16 @@ impl Heard {
 
     pub(super) fn lacks_tools(&mut self) {
         self.lacks_tools = true;
+    }
+
+    /// Why a comparison with another one is not complete.
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
+        match (&self.stuck, self.lacks_tools) {
+            (Some(method), _) => Some(format!("{method} never comes to its end")),
+            (None, true) => Some("it does not offer its model the tools that the recorded one used".to_owned()),
+            (None, false) => None,
+        }
     }
 
     /// The types of items that it has heard to the end.
@@ -125,7 +140,7 @@ pub fn differences(from: &Heard, to: &Heard, surroundings: Surroundings) -> Vec<
     }
     match surroundings {
         Surroundings::Same => {
-            for (method, item) in from.told.difference(&to.told).filter(|(method, _)| !is_notice(method)) {
+            for (method, item) in from.told.difference(&to.told).filter(|(method, _)| !is_dispensable(method)) {
                 add(HeardKind::Gone, method, item.as_deref(), "played again, it never comes".to_owned());
             }
         }

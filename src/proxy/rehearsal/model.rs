@@ -15,6 +15,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use futures_util::stream::{self, StreamExt as _};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -71,7 +74,7 @@ impl ScriptedModel {
             runtime.block_on(async move {
                 let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
                 tokio::select! {
-                    served = async { axum::serve(listener, routes).await } => drop(served),
+                    () = serve(&listener, &routes) => {}
                     _ = stopped => {}
                 }
             });
@@ -123,6 +126,14 @@ impl Shared {
         let thread = request["prompt_cache_key"].as_str().unwrap_or_default();
         let planned = state.turns.get_mut(thread).filter(|_| !wants_json).and_then(VecDeque::pop_front);
         (state.answers, planned.unwrap_or_else(|| unforeseen(wants_json)))
+    }
+}
+
+/// Serves connections until the runtime ends, and with it all of them.
+async fn serve(listener: &tokio::net::TcpListener, routes: &Router) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let service = TowerToHyperService::new(routes.clone());
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 

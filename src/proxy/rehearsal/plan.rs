@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde_json::Value;
 
 use super::heard::Heard;
-use crate::protocol::{Method, PlayedItem, leave_harmless, may_be_played};
+use crate::protocol::{Method, PlayedItem, declared_tools, leave_harmless, may_be_played};
 use crate::replay::{EntryKind, TapeEntry};
 use crate::wire::{RpcId, Side};
 
@@ -22,8 +22,11 @@ pub struct Plan {
     pub heard: Heard,
     /// Methods whose calls are not played.
     pub left_out: BTreeSet<String>,
-    /// Number of turns that have ended.
+    /// The threads of its calls.
+    pub(super) threads: BTreeSet<String>,
+    /// Numbers of turns that have ended and of items that have begun, as for the steps.
     pub(super) done: usize,
+    pub(super) items: usize,
 }
 
 /// A line of the client.
@@ -36,11 +39,13 @@ pub(super) struct PlanStep {
     /// The thread in its response, and the file of that.
     pub opens: Option<String>,
     pub file: Option<String>,
-    /// The turn in its response.
-    pub turn: Option<String>,
-    /// Numbers of turns of the plan that had begun and ended before it.
+    /// The turn that it begins, by its response.
+    pub turn: Option<TurnKey>,
+    /// Numbers of turns of the client's threads that had begun and ended before it.
     pub after_begun: usize,
     pub after_done: usize,
+    /// Number of items that had begun before it, of those that the model causes.
+    pub after_items: usize,
 }
 
 impl PlanStep {
@@ -49,11 +54,14 @@ impl PlanStep {
     }
 }
 
+/// A turn by its thread and its id: some releases number the turns of each thread from 0. Source: 0.77, 0.98.
+pub(super) type TurnKey = (String, String);
+
 /// A turn that a step begins.
 #[derive(Debug, Default)]
 pub(super) struct PlannedTurn {
-    /// Its id in the recording.
-    pub id: String,
+    /// Its names in the recording.
+    pub key: TurnKey,
     pub items: Vec<PlannedItem>,
     pub end: TurnEnd,
 }
@@ -79,11 +87,10 @@ pub(super) enum ModelDoes {
     Change {
         is_asked: bool,
     },
-    /// A tool of the client.
+    /// A tool that the client has declared. What it was called with is left out: it could be a command.
     Call {
         tool: String,
         namespace: Value,
-        arguments: Value,
     },
     /// A question to the user.
     Ask {
@@ -106,17 +113,32 @@ impl Plan {
     pub fn of(entries: &[TapeEntry]) -> Plan {
         let mut reading = PlanReading::default();
         entries.iter().for_each(|entry| reading.add(entry));
-        let PlanReading { mut plan, mut turns, begun, done, .. } = reading;
-        // Others, such as those of sub-agents, are not played.
-        let ours: BTreeSet<String> = plan.steps.iter().filter_map(|step| step.turn.clone()).collect();
-        turns.retain(|turn| ours.contains(&turn.id));
-        plan.turns = turns;
-        let count = |turns: &[String]| turns.iter().filter(|turn| ours.contains(*turn)).count();
+        let PlanReading { mut plan, mut turns, begun, done, begun_items, tools, .. } = reading;
+        let ours: BTreeSet<TurnKey> = plan.steps.iter().filter_map(|step| step.turn.clone()).collect();
+        turns.retain(|turn| ours.contains(&turn.key));
+        let interrupts = |step: &PlanStep| step.method() == Some(Method::TurnInterrupt.name());
+        let has_interrupts = plan.steps.iter().any(interrupts);
+        for turn in &mut turns {
+            turn.items.retain(|item| match &item.does {
+                ModelDoes::Call { tool, .. } => tools.contains(tool),
+                _ => true,
+            });
+            // A turn that somebody else has interrupted ends all the same.
+            if !has_interrupts && turn.end == TurnEnd::Interrupted {
+                turn.end = TurnEnd::Completed;
+            }
+        }
+        // Others, such as those of sub-agents, are not awaited.
+        let count = |keys: &[TurnKey]| keys.iter().filter(|(thread, _)| plan.threads.contains(thread)).count();
+        let caused: BTreeSet<&str> = turns.iter().flat_map(|turn| &turn.items).map(|item| &*item.id).collect();
+        let items = |ids: &[String]| ids.iter().filter(|id| caused.contains(&***id)).count();
         for step in &mut plan.steps {
             step.after_begun = count(&begun[..step.after_begun]);
             step.after_done = count(&done[..step.after_done]);
+            step.after_items = items(&begun_items[..step.after_items]);
         }
-        plan.done = count(&done);
+        (plan.done, plan.items) = (count(&done), items(&begun_items));
+        plan.turns = turns;
         plan
     }
 
@@ -138,8 +160,12 @@ struct PlanReading {
     /// Open requests of the server, with their methods.
     asked: BTreeMap<RpcId, String>,
     /// The turns that have begun and ended, of any client.
-    begun: Vec<String>,
-    done: Vec<String>,
+    begun: Vec<TurnKey>,
+    done: Vec<TurnKey>,
+    /// The items that have begun.
+    begun_items: Vec<String>,
+    /// The tools that the client has declared.
+    tools: BTreeSet<String>,
 }
 
 impl PlanReading {
@@ -154,11 +180,11 @@ impl PlanReading {
                 }
             },
             (Side::Client, EntryKind::Notification { method }) => match message() {
-                Some(message) if may_be_played(method) => self.step(method, None, message),
+                Some(message) if may_be_played(method) && !entry.masked => self.step(method, None, message),
                 Some(_) | None => drop(self.plan.left_out.insert(method.clone())),
             },
             (Side::Client, EntryKind::Response { id }) => {
-                if let (Some(method), Some(answer)) = (self.asked.remove(id), message()) {
+                if let (Some(method), Some(answer), false) = (self.asked.remove(id), message(), entry.masked) {
                     self.plan.answers.entry(method).or_default().push_back(answer);
                 }
             }
@@ -189,6 +215,8 @@ impl PlanReading {
 
     fn step(&mut self, method: &str, id: Option<&RpcId>, mut message: Value) {
         if let Some(params) = message.get_mut("params") {
+            self.tools.extend(declared_tools(params).map(str::to_owned));
+            self.plan.threads.extend(params["threadId"].as_str().map(str::to_owned));
             leave_harmless(params);
         }
         if let Some(id) = id {
@@ -204,6 +232,7 @@ impl PlanReading {
             turn: None,
             after_begun: self.begun.len(),
             after_done: self.done.len(),
+            after_items: self.begun_items.len(),
         });
     }
 
@@ -215,17 +244,21 @@ impl PlanReading {
         let text = |at: &str| response.pointer(at).and_then(Value::as_str).map(str::to_owned);
         step.opens = text("/result/thread/id");
         step.file = text("/result/thread/path");
-        step.turn = text("/result/turn/id").filter(|_| method != Method::TurnSteer.name());
+        self.plan.threads.extend(step.opens.clone());
+        let thread = text("/result/reviewThreadId");
+        let thread = thread.or_else(|| step.message.pointer("/params/threadId")?.as_str().map(str::to_owned));
+        let turn = text("/result/turn/id").filter(|_| method != Method::TurnSteer.name());
+        step.turn = thread.zip(turn);
         if let Some(turn) = step.turn.clone() {
             self.turn(&turn);
         }
         self.plan.heard.response(&method, &response);
     }
 
-    /// The turn with this id, which may be told of before the call that begins it is answered.
-    fn turn(&mut self, id: &str) -> &mut PlannedTurn {
-        let at = self.turns.iter().position(|turn| turn.id == id).unwrap_or_else(|| {
-            self.turns.push(PlannedTurn { id: id.to_owned(), ..PlannedTurn::default() });
+    /// A turn, which may be told of before the call that begins it is answered.
+    fn turn(&mut self, key: &TurnKey) -> &mut PlannedTurn {
+        let at = self.turns.iter().rposition(|turn| turn.key == *key).unwrap_or_else(|| {
+            self.turns.push(PlannedTurn { key: key.clone(), ..PlannedTurn::default() });
             self.turns.len() - 1
         });
         &mut self.turns[at]
@@ -234,9 +267,9 @@ impl PlanReading {
     fn asks(&mut self, method: &str, message: Value) {
         self.plan.heard.request(method);
         let (params, steps) = (&message["params"], self.plan.steps.len());
-        let (Some(turn), Some(item)) = (params["turnId"].as_str(), params["itemId"].as_str()) else { return };
+        let (Some(turn), Some(item)) = (turn_of_item(params), params["itemId"].as_str()) else { return };
         let is_of_item = |planned: &&mut PlannedItem| planned.id == item;
-        let turn = self.turn(turn);
+        let turn = self.turn(&turn);
         match Method::of(method) {
             Some(Method::UserInput) => {
                 let does = ModelDoes::Ask { questions: params["questions"].clone() };
@@ -256,12 +289,12 @@ impl PlanReading {
 
     fn told(&mut self, method: Option<Method>, params: &Value) {
         match method {
-            Some(Method::TurnStarted) => self.begun.extend(turn_of(params).map(str::to_owned)),
+            Some(Method::TurnStarted) => self.begun.extend(turn_of(params)),
             Some(Method::TurnCompleted) => {
-                let Some(id) = turn_of(params) else { return };
-                self.done.push(id.to_owned());
+                let Some(key) = turn_of(params) else { return };
+                self.done.push(key.clone());
                 let status = params.pointer("/turn/status").and_then(Value::as_str);
-                self.turn(id).end = match status {
+                self.turn(&key).end = match status {
                     Some("interrupted") => TurnEnd::Interrupted,
                     Some("failed") => TurnEnd::Failed,
                     Some(_) | None => TurnEnd::Completed,
@@ -274,11 +307,11 @@ impl PlanReading {
 
     fn item(&mut self, params: &Value) {
         let steps = self.plan.steps.len();
-        let Some(turn) = params["turnId"].as_str().filter(|turn| !turn.is_empty()) else { return };
+        let Some(key) = turn_of_item(params) else { return };
         let item = &params["item"];
         let Some(id) = item["id"].as_str() else { return };
         let Some(does) = does(item) else { return };
-        let turn = self.turn(turn);
+        let turn = self.turn(&key);
         match turn.items.iter_mut().find(|planned| planned.id == id) {
             // The whole text comes with the end.
             Some(planned) => {
@@ -291,14 +324,28 @@ impl PlanReading {
                     planned.after_steps = steps;
                 }
             }
-            None => turn.items.push(PlannedItem { id: id.to_owned(), does, after_steps: steps }),
+            None => {
+                turn.items.push(PlannedItem { id: id.to_owned(), does, after_steps: steps });
+                self.begun_items.push(id.to_owned());
+            }
         }
     }
 }
 
 /// The turn that a notification of its begin or end names.
-pub(super) fn turn_of(params: &Value) -> Option<&str> {
-    params.pointer("/turn/id").and_then(Value::as_str)
+pub(super) fn turn_of(params: &Value) -> Option<TurnKey> {
+    Some((params["threadId"].as_str()?.to_owned(), params.pointer("/turn/id")?.as_str()?.to_owned()))
+}
+
+/// The turn of an item.
+pub(super) fn turn_of_item(params: &Value) -> Option<TurnKey> {
+    let turn = params["turnId"].as_str().filter(|turn| !turn.is_empty())?;
+    Some((params["threadId"].as_str()?.to_owned(), turn.to_owned()))
+}
+
+/// Whether an item is one that the model causes.
+pub(super) fn is_caused(item: &Value) -> bool {
+    does(item).is_some()
 }
 
 /// What a model does to cause an item; `None` for items that are not played.
@@ -312,11 +359,7 @@ fn does(item: &Value) -> Option<ModelDoes> {
         }
         PlayedItem::Command => Some(ModelDoes::Run { is_asked: false }),
         PlayedItem::Change => Some(ModelDoes::Change { is_asked: false }),
-        PlayedItem::ClientTool => Some(ModelDoes::Call {
-            tool: text("tool"),
-            namespace: item["namespace"].clone(),
-            arguments: item["arguments"].clone(),
-        }),
+        PlayedItem::ClientTool => Some(ModelDoes::Call { tool: text("tool"), namespace: item["namespace"].clone() }),
     }
 }
 
@@ -352,35 +395,44 @@ mod tests {
     }
 
     fn item(event: &str, item: Value) -> TapeEntry {
-        server(json!({"method": format!("item/{event}"), "params": {"threadId": "T", "turnId": "U", "item": item}}))
+        server(json!({"method": format!("item/{event}"), "params": {"threadId": "T", "turnId": "0", "item": item}}))
     }
 
-    /// A turn with a command that is approved, a message that joins it, and an answer.
+    /// A turn with a command that is approved, a message that joins it, a tool of the client, and an answer.
     fn conversation() -> Vec<TapeEntry> {
+        let tools = json!([{"name": "look_up"}]);
+        let tool = |tool: &str, id: &str| json!({"id": id, "type": "dynamicToolCall", "tool": tool, "arguments": {"cmd": "rm -rf /"}});
         vec![
             client(json!({"id": 1, "method": "initialize", "params": {"clientInfo": {"name": "c"}}})),
             server(json!({"id": 1, "result": {}})),
             client(json!({"method": "initialized"})),
             client(json!({"id": 2, "method": "fs/remove", "params": {"path": "/x"}})),
             server(json!({"id": 2, "result": {}})),
-            client(json!({"id": 3, "method": "thread/start", "params": {"cwd": "/w", "config": {"notify": ["evil"]}}})),
+            client(json!({"id": 3, "method": "thread/start",
+                "params": {"cwd": "/w", "config": {"notify": ["evil"]}, "sandbox": "danger-full-access", "dynamicTools": tools}})),
             server(json!({"id": 3, "result": {"thread": {"id": "T", "path": "/r/T.jsonl"}}})),
             client(json!({"id": 4, "method": "turn/start", "params": {"threadId": "T", "input": []}})),
             // The server may tell of the turn before it answers.
-            server(json!({"method": "turn/started", "params": {"threadId": "T", "turn": {"id": "U"}}})),
-            server(json!({"id": 4, "result": {"turn": {"id": "U"}}})),
-            server(json!({"method": "turn/started", "params": {"threadId": "S", "turn": {"id": "of a sub-agent"}}})),
+            server(json!({"method": "turn/started", "params": {"threadId": "T", "turn": {"id": "0"}}})),
+            server(json!({"id": 4, "result": {"turn": {"id": "0"}}})),
+            // A turn of a sub-agent, with the same number.
+            server(json!({"method": "turn/started", "params": {"threadId": "S", "turn": {"id": "0"}}})),
+            server(
+                json!({"method": "turn/completed", "params": {"threadId": "S", "turn": {"id": "0", "status": "failed"}}}),
+            ),
             item("started", json!({"id": "i1", "type": "commandExecution", "command": "rm -rf /"})),
             server(json!({"id": 0, "method": "item/commandExecution/requestApproval",
-                "params": {"threadId": "T", "turnId": "U", "itemId": "i1"}})),
+                "params": {"threadId": "T", "turnId": "0", "itemId": "i1"}})),
             client(json!({"id": 0, "result": {"decision": "accept"}})),
             item("completed", json!({"id": "i1", "type": "commandExecution"})),
-            client(json!({"id": 5, "method": "turn/steer", "params": {"threadId": "T", "expectedTurnId": "U"}})),
-            server(json!({"id": 5, "result": {"turnId": "U"}})),
-            item("started", json!({"id": "i2", "type": "agentMessage", "text": ""})),
-            item("completed", json!({"id": "i2", "type": "agentMessage", "text": "Done."})),
+            item("completed", tool("look_up", "i2")),
+            item("completed", tool("exec_command", "i3")),
+            client(json!({"id": 5, "method": "turn/steer", "params": {"threadId": "T", "expectedTurnId": "0"}})),
+            server(json!({"id": 5, "result": {"turnId": "0"}})),
+            item("started", json!({"id": "i4", "type": "agentMessage", "text": ""})),
+            item("completed", json!({"id": "i4", "type": "agentMessage", "text": "Done."})),
             server(
-                json!({"method": "turn/completed", "params": {"threadId": "T", "turn": {"id": "U", "status": "completed"}}}),
+                json!({"method": "turn/completed", "params": {"threadId": "T", "turn": {"id": "0", "status": "interrupted"}}}),
             ),
             client(json!({"id": 6, "method": "thread/read", "params": {"threadId": "T"}})),
         ]
@@ -392,16 +444,23 @@ mod tests {
         let methods: Vec<&str> = plan.steps.iter().filter_map(PlanStep::method).collect();
         assert_eq!(methods, ["initialize", "initialized", "thread/start", "turn/start", "turn/steer", "thread/read"]);
         assert_eq!(plan.left_out, BTreeSet::from(["fs/remove".to_owned()]));
-        assert_eq!(plan.steps[2].message["params"], json!({"cwd": "/w"}));
-        let waits: Vec<_> =
-            plan.steps.iter().map(|step| (step.answered_before, step.after_begun, step.after_done)).collect();
+        assert_eq!(plan.steps[2].message["params"], json!({"cwd": "/w", "dynamicTools": [{"name": "look_up"}]}));
+        let waits: Vec<_> = plan
+            .steps
+            .iter()
+            .map(|step| (step.answered_before, step.after_begun, step.after_done, step.after_items))
+            .collect();
+        let none = (None, 0, 0, 0);
         assert_eq!(
             waits,
-            [(Some(1), 0, 0), (None, 0, 0), (Some(3), 0, 0), (Some(4), 0, 0), (Some(5), 1, 0), (None, 1, 1)]
+            [(Some(1), 0, 0, 0), none, (Some(3), 0, 0, 0), (Some(4), 0, 0, 0), (Some(5), 1, 0, 2), (None, 1, 1, 3)]
         );
-        assert_eq!((plan.turns.len(), plan.done), (1, 1));
+        assert_eq!((plan.turns.len(), plan.done, plan.items), (1, 1, 3));
         let does: Vec<_> = plan.turns[0].items.iter().map(|item| (item.does.clone(), item.after_steps)).collect();
-        assert_eq!(does, [(ModelDoes::Run { is_asked: true }, 4), (ModelDoes::Say("Done.".to_owned()), 5)]);
+        let tool = ModelDoes::Call { tool: "look_up".to_owned(), namespace: Value::Null };
+        assert_eq!(does, [(ModelDoes::Run { is_asked: true }, 4), (tool, 4), (ModelDoes::Say("Done.".to_owned()), 5)]);
+        // No step interrupts it.
+        assert_eq!(plan.turns[0].end, TurnEnd::Completed);
         assert_eq!(plan.answers["item/commandExecution/requestApproval"][0]["result"]["decision"], "accept");
     }
 
@@ -410,17 +469,19 @@ mod tests {
         let plan = Plan::of(&conversation());
         let answers = super::super::responses::responses(&plan.turns[0]);
         let waits: Vec<_> = answers.iter().map(|answer| (answer.does.len(), answer.after_steps)).collect();
-        assert_eq!(waits, [(1, 4), (1, 5)]);
+        assert_eq!(waits, [(1, 4), (1, 4), (1, 5)]);
     }
 
+    /// Neither as a command nor as the arguments of any tool.
     #[test]
     fn no_command_of_the_recording_is_given_to_the_model() {
         let plan = Plan::of(&conversation());
-        let tools =
-            [json!({"type": "function", "name": "exec_command"}), json!({"type": "custom", "name": "apply_patch"})];
+        let tools = ["exec_command", "apply_patch", "look_up"].map(|name| json!({"type": "function", "name": name}));
         let mut texts = super::super::responses::responses(&plan.turns[0]);
         let text: String =
             texts.drain(..).map(|answer| super::super::responses::stream(1, &answer, &tools).text).collect();
-        assert!(text.contains("exec_command") && !text.contains("rm -rf"), "{text}");
+        assert!(text.contains("exec_command") && text.contains("look_up") && !text.contains("rm -rf"), "{text}");
+        let steps: String = plan.steps.iter().map(|step| step.message.to_string()).collect();
+        assert!(!steps.contains("evil") && !steps.contains("danger"), "{steps}");
     }
 }

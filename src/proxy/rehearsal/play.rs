@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -14,11 +14,11 @@ use thiserror::Error;
 
 use super::heard::Heard;
 use super::model::ScriptedModel;
-use super::plan::{Plan, PlanStep, turn_of};
+use super::plan::{Plan, PlanStep, TurnKey, is_caused, turn_of, turn_of_item};
 use super::responses::responses;
 use crate::files::Folder;
 use crate::os::processes::kill_group_of;
-use crate::protocol::Method;
+use crate::protocol::{Method, is_path};
 use crate::relay::locate::Codex;
 use crate::wire::RpcId;
 
@@ -31,14 +31,20 @@ const PLAY_MAX: Duration = Duration::from_secs(300);
 /// How often a wait looks whether the user has interrupted it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// How long a step that goes into a turn waits for items that the recorded turn had by then. A codex without such items gets it then.
+const ITEMS_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// How long the server may take to end after its stdin has.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Longest line of a server, in bytes.
-const LINE_BYTES_MAX: u64 = 64 << 20;
+const LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// Lines of the server that wait to be read.
-const LINES_MAX: usize = 256;
+const LINES_MAX: usize = 16;
+
+/// Answers that wait to be written, beside the steps.
+const ANSWERS_MAX: usize = 4096;
 
 /// The port "discard", on which nothing listens: whatever asks for a proxy finds none.
 const NO_PROXY: &str = "http://127.0.0.1:9";
@@ -116,11 +122,17 @@ struct Playing<'a> {
     answers: BTreeMap<String, VecDeque<Value>>,
     /// Ids and paths of the recording, and those that stand for them.
     names: BTreeMap<String, String>,
-    /// The turns that steps have begun, those without a server's turn, and those that the server told of.
-    ours: BTreeSet<String>,
+    /// The threads of the client's calls.
+    threads: BTreeSet<String>,
+    /// The turns that steps have begun, and the number of calls that begin none here.
+    ours: BTreeSet<TurnKey>,
     refused: usize,
-    begun: BTreeSet<String>,
-    done: BTreeSet<String>,
+    /// The turns that the server told of, and its items by their turns.
+    begun: BTreeSet<TurnKey>,
+    done: BTreeSet<TurnKey>,
+    items: BTreeSet<(TurnKey, String)>,
+    /// The turns that the client does not know of.
+    aside: BTreeSet<TurnKey>,
     /// Responses to our own calls, which make threads that the recording found there.
     own: BTreeMap<String, Value>,
     own_calls: u32,
@@ -141,14 +153,15 @@ impl Playing<'_> {
         command.envs(PASSED.iter().filter_map(|name| Some((name, (play.environment)(name)?))));
         command.envs(play.codex.path.iter().map(|path| ("PATH", path)));
         command.envs(["HOME", "CODEX_HOME"].map(|name| (name, &home)));
-        command.envs(["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].map(|name| (name, NO_PROXY)));
-        command.env("NO_PROXY", "127.0.0.1,localhost");
+        let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+        command.envs(proxies.map(|name| (name, NO_PROXY)));
+        command.envs(["NO_PROXY", "no_proxy"].map(|name| (name, "127.0.0.1,localhost")));
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let failed = |source| PlayError::Start { program: play.codex.program.clone(), source };
         let mut child = command.spawn().map_err(failed)?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (heard, lines) = sync_channel(LINES_MAX);
-        let (sender, said) = sync_channel::<String>(LINES_MAX);
+        let (sender, said) = sync_channel::<String>(play.plan.steps.len() + ANSWERS_MAX);
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let reader = thread("server").spawn(move || stdout.into_iter().for_each(|stdout| read(stdout, &heard)));
         let writer = thread("client").spawn(move || stdin.into_iter().for_each(|stdin| write(stdin, &said)));
@@ -170,10 +183,13 @@ impl Playing<'_> {
             answered: BTreeSet::new(),
             answers: play.plan.answers.clone(),
             names: BTreeMap::new(),
+            threads: BTreeSet::new(),
             ours: BTreeSet::new(),
             refused: 0,
             begun: BTreeSet::new(),
             done: BTreeSet::new(),
+            items: BTreeSet::new(),
+            aside: BTreeSet::new(),
             own: BTreeMap::new(),
             own_calls: 0,
             is_aside: false,
@@ -184,18 +200,21 @@ impl Playing<'_> {
     fn steps(&mut self) -> Result<(), Stop> {
         let plan = self.plan;
         for (number, step) in plan.steps.iter().enumerate() {
-            self.until(step.method().unwrap_or_default(), |it| {
-                it.may_follow(number, step.after_begun, step.after_done)
-            })?;
+            self.until(|it| it.may_follow(number, step.after_begun, step.after_done))?;
+            if matches!(step.method().and_then(Method::of), Some(Method::TurnInterrupt | Method::TurnSteer)) {
+                self.until_items(step.after_items)?;
+            }
             self.make(number, step)?;
         }
-        let last = plan.steps.last().and_then(PlanStep::method).unwrap_or_default();
-        self.until(last, |it| it.may_follow(plan.steps.len(), 0, plan.done))
+        self.until(|it| it.may_follow(plan.steps.len(), 0, plan.done))?;
+        // The recording may have ended in the middle of a turn.
+        self.until_items(plan.items)
     }
 
     /// Whether all that had come before a step has come.
     fn may_follow(&self, number: usize, begun: usize, done: usize) -> bool {
-        let has = |turns: &BTreeSet<String>| self.ours.intersection(turns).count() + self.refused;
+        let is_ours = |key: &&TurnKey| self.threads.contains(&key.0) && !self.aside.contains(*key);
+        let has = |turns: &BTreeSet<TurnKey>| turns.iter().filter(is_ours).count() + self.refused;
         let is_answered = |(step, planned): (usize, &PlanStep)| {
             planned.answered_before.is_none_or(|before| before > number) || self.answered.contains(&step)
         };
@@ -205,25 +224,44 @@ impl Playing<'_> {
     }
 
     /// Listens until something has come.
-    fn until(&mut self, method: &str, has_come: impl Fn(&Self) -> bool) -> Result<(), Stop> {
+    fn until(&mut self, has_come: impl Fn(&Self) -> bool) -> Result<(), Stop> {
+        if self.listen(SILENCE_MAX, has_come)? {
+            return Ok(());
+        }
+        // The oldest call without a response, or else one whose turn has not ended.
+        let call = self.calls.values().min().and_then(|step| self.plan.steps[*step].method());
+        self.heard.is_stuck(call.unwrap_or(Method::TurnStart.name()));
+        Err(Stop::Stuck)
+    }
+
+    /// Listens until so many items have begun, or for a while.
+    fn until_items(&mut self, count: usize) -> Result<(), Stop> {
+        let count_now = |it: &Self| it.items.iter().filter(|(turn, _)| it.ours.contains(turn)).count();
+        self.listen(ITEMS_WAIT_MAX, |it| count_now(it) >= count).map(drop)
+    }
+
+    /// Listens until something has come; false if the server has been silent for so long, or has ended.
+    fn listen(&mut self, silence_max: Duration, has_come: impl Fn(&Self) -> bool) -> Result<bool, Stop> {
         let mut last = Instant::now();
-        while !has_come(self) {
+        loop {
             if !(self.goes_on)() {
                 return Err(Stop::Interrupted);
+            }
+            if self.began.elapsed() >= PLAY_MAX {
+                return Ok(false);
+            }
+            if has_come(self) {
+                return Ok(true);
             }
             match self.lines.recv_timeout(LOOK_EVERY) {
                 Ok(line) => {
                     last = Instant::now();
                     self.hear(&line);
                 }
-                Err(RecvTimeoutError::Timeout) if last.elapsed() < SILENCE_MAX && self.began.elapsed() < PLAY_MAX => {}
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    self.heard.is_stuck(method);
-                    return Err(Stop::Stuck);
-                }
+                Err(RecvTimeoutError::Timeout) if last.elapsed() < silence_max => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Ok(false),
             }
         }
-        Ok(())
     }
 
     fn make(&mut self, number: usize, step: &PlanStep) -> Result<(), Stop> {
@@ -235,8 +273,9 @@ impl Playing<'_> {
         if let Some(params) = message.get_mut("params") {
             self.translate(params, "params");
         }
-        let turn = step.turn.as_ref().and_then(|turn| self.plan.turns.iter().find(|planned| planned.id == *turn));
+        let turn = step.turn.as_ref().and_then(|key| self.plan.turns.iter().find(|planned| planned.key == *key));
         let now = message.pointer("/params/threadId").and_then(Value::as_str);
+        self.threads.extend(now.map(str::to_owned));
         if let (Some(turn), Some(now)) = (turn, now) {
             self.model.begins(now, responses(turn));
         }
@@ -260,12 +299,17 @@ impl Playing<'_> {
     fn make_thread(&mut self, recorded: &str, step: &PlanStep) -> Result<(), Stop> {
         let started = self.call(Method::ThreadStart, json!({"cwd": self.cwd}))?;
         let text = |at: &str| started.pointer(at).and_then(Value::as_str).map(str::to_owned);
-        let Some(thread) = text("/result/thread/id") else { return Ok(()) };
+        let Some(thread) = text("/result/thread/id") else {
+            self.heard.is_stuck(Method::ThreadStart.name());
+            return Err(Stop::Stuck);
+        };
         // A thread without a message has no file yet.
         let input = json!([{"type": "text", "text": "hello", "text_elements": []}]);
         let turn = self.call(Method::TurnStart, json!({"threadId": thread, "input": input}))?;
         if let Some(turn) = turn.pointer("/result/turn/id").and_then(Value::as_str) {
-            self.until(Method::TurnStart.name(), |it| it.done.contains(turn))?;
+            let key = (thread.clone(), turn.to_owned());
+            self.aside.insert(key.clone());
+            self.until(|it| it.done.contains(&key))?;
         }
         if let (Some(recorded), Some(now)) = (step.file.clone(), text("/result/thread/path")) {
             self.names.insert(recorded, now);
@@ -279,7 +323,7 @@ impl Playing<'_> {
         self.own_calls += 1;
         let id = format!("codex-shim:{}", self.own_calls);
         self.send(&json!({"id": id, "method": method.name(), "params": params}));
-        self.until(method.name(), |it| it.own.contains_key(&id))?;
+        self.until(|it| it.own.contains_key(&id))?;
         Ok(self.own.remove(&id).unwrap_or_default())
     }
 
@@ -289,7 +333,7 @@ impl Playing<'_> {
             Value::String(text) => {
                 if let Some(now) = self.names.get(text) {
                     now.clone_into(text);
-                } else if text.starts_with('/') && name != "text" {
+                } else if is_path(name, text) {
                     *text = self.cwd.to_string_lossy().into_owned();
                 }
             }
@@ -299,10 +343,11 @@ impl Playing<'_> {
         }
     }
 
-    /// A server that reads no more is noticed by its silence.
+    /// A server that reads no more is noticed by its silence, and one that asks without end by the queue.
     fn send(&mut self, message: &Value) {
-        if let Some(stdin) = &self.stdin {
-            let _ = stdin.try_send(format!("{message}\n"));
+        let sent = self.stdin.as_ref().map(|stdin| stdin.try_send(format!("{message}\n")));
+        if let Some(Err(TrySendError::Full(_))) = sent {
+            self.stdin = None;
         }
     }
 
@@ -330,10 +375,14 @@ impl Playing<'_> {
     }
 
     fn told(&mut self, method: &str, message: &Value) {
-        let turn = turn_of(&message["params"]).map(str::to_owned);
+        let params = &message["params"];
         match Method::of(method) {
-            Some(Method::TurnStarted) => self.begun.extend(turn),
-            Some(Method::TurnCompleted) => self.done.extend(turn),
+            Some(Method::TurnStarted) => self.begun.extend(turn_of(params)),
+            Some(Method::TurnCompleted) => self.done.extend(turn_of(params)),
+            Some(Method::ItemStarted | Method::ItemCompleted) if is_caused(&params["item"]) => {
+                let id = params["item"]["id"].as_str().map(str::to_owned);
+                self.items.extend(turn_of_item(params).zip(id));
+            }
             Some(_) | None => {}
         }
         if !self.is_aside {
@@ -352,18 +401,25 @@ impl Playing<'_> {
         let plan = self.plan;
         let step = &plan.steps[number];
         self.heard.response(step.method().unwrap_or_default(), message);
-        for (recorded, at) in
-            [(&step.opens, "/result/thread/id"), (&step.file, "/result/thread/path"), (&step.turn, "/result/turn/id")]
-        {
+        let turn = step.turn.as_ref().map(|(_, turn)| turn);
+        for (recorded, at) in [
+            (step.opens.as_ref(), "/result/thread/id"),
+            (step.file.as_ref(), "/result/thread/path"),
+            (turn, "/result/turn/id"),
+        ] {
             if let (Some(recorded), Some(now)) = (recorded, message.pointer(at).and_then(Value::as_str)) {
                 self.names.insert(recorded.clone(), now.to_owned());
             }
         }
-        if step.turn.is_some() {
-            match message.pointer("/result/turn/id").and_then(Value::as_str) {
-                Some(turn) => drop(self.ours.insert(turn.to_owned())),
-                None => self.refused += 1,
-            }
+        self.threads.extend(message.pointer("/result/thread/id").and_then(Value::as_str).map(str::to_owned));
+        let begins = step.turn.is_some() || step.method() == Some(Method::ThreadCompactStart.name());
+        let text = |at: &str| message.pointer(at).and_then(Value::as_str);
+        let thread = text("/result/reviewThreadId")
+            .or_else(|| self.names.get(step.turn.as_ref()?.0.as_str()).map(String::as_str));
+        match thread.zip(text("/result/turn/id")) {
+            Some((thread, turn)) if begins => drop(self.ours.insert((thread.to_owned(), turn.to_owned()))),
+            None if begins && message.get("error").is_some() => self.refused += 1,
+            Some(_) | None => {}
         }
     }
 
@@ -416,7 +472,7 @@ fn write(mut stdin: ChildStdin, lines: &Receiver<String>) {
 /// A model to which codex offers each of its tools by itself. Source: 0.125 to 0.171; to newer models it offers one that runs scripts.
 const MODEL: &str = "gpt-5.5";
 
-/// The settings of a codex with this model alone.
+/// The settings of a codex with this model alone. The folders around its own are no project, whose settings it would read.
 fn config(base_url: &str) -> String {
     format!(
         r#"model = "{MODEL}"
@@ -424,6 +480,8 @@ model_provider = "recorded"
 approval_policy = "on-request"
 sandbox_mode = "workspace-write"
 check_for_update_on_startup = false
+project_root_markers = []
+project_doc_max_bytes = 0
 [model_providers.recorded]
 name = "recorded"
 base_url = "{base_url}"

@@ -126,8 +126,8 @@ fn item(does: &ModelDoes, offered: &Offered<'_>, number: u32, index: usize) -> O
             (offered.command(command, *is_asked)?, None)
         }
         ModelDoes::Change { is_asked } => (offered.patch(*is_asked, number)?, None),
-        ModelDoes::Call { tool, namespace, arguments } => {
-            (call(tool, Some(namespace).filter(|it| it.is_string()), arguments), None)
+        ModelDoes::Call { tool, namespace } => {
+            (call(tool, Some(namespace).filter(|it| it.is_string()), &json!({})), None)
         }
         ModelDoes::Ask { questions } => (offered.question(questions)?, None),
     })

@@ -2,6 +2,7 @@
 
 mod played;
 pub(super) mod schemas;
+mod scratch;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -42,10 +43,11 @@ const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 REJECTED is a method or a value that the other codex refuses, or a member that
-it needs: the call fails. UNANSWERED is a request that only the other codex
-makes, and CHANGED a result that lacks a member or has another type: that
-matters if the client is asked, or reads it. IGNORED is a member without effect.
-UNKNOWN TO US is a method that codex-shim itself does not know.
+it needs: the call fails, or never ends when it is played. UNANSWERED is a
+request that only the other codex makes, and CHANGED a result that lacks a
+member or has another type, or a message that comes no more: that matters if
+the client is asked, or reads it. IGNORED is a member without effect. UNKNOWN TO
+US is a method that codex-shim itself does not know.
 
 Exit status: 0 if no call fails, 1 if one does or if a session cannot be read,
 or 2 if the other codex cannot be asked.
@@ -92,7 +94,8 @@ pub(super) fn run(arguments: &DriftArguments, environment: &Environment) -> Done
     let from = compared.from.as_ref();
     let mut found = findings(&uses, from.map(|from| &from.schema), &compared.to.schema);
     if let Some(tapes) = &arguments.replay {
-        let played = played::findings(tapes, arguments.client.as_deref(), &compared, environment)?;
+        let since = arguments.since.get().unwrap_or_else(|| Since::ago(PERIOD));
+        let played = played::findings(tapes, arguments.client.as_deref(), since, &compared, environment)?;
         found = with_played(found, played);
     }
     found.extend(unknown_to_us(from.map(|from| &from.schema), &compared.to.schema));
@@ -102,6 +105,9 @@ pub(super) fn run(arguments: &DriftArguments, environment: &Environment) -> Done
         return Ok(status.max(print_json(&json!({ "from": from, "to": compared.to.version, "findings": found }))));
     }
     let clock = Clock::of(&arguments.times);
+    if uses.is_empty() && arguments.replay.is_none() {
+        say("no client is on record in this period");
+    }
     let text = report(&compared, &uses, &found, &clock, Screen::of_stdout(environment));
     Ok(status.max(screen::print(&text)))
 }
@@ -264,10 +270,11 @@ fn report(compared: &Compared, uses: &Uses, found: &[Finding], clock: &Clock, sc
             say("no protocol of an earlier codex is known, so only what this one refuses is told");
         }
     }
-    if uses.is_empty() {
-        say("no client is on record in this period");
-    }
-    for (client, version) in uses.clients() {
+    // A tape may be of a client that is not on record.
+    let of_found = found.iter().filter(|finding| finding.kind != FindingKind::UnknownToUs);
+    let of_found = of_found.map(|finding| (&*finding.client, &*finding.version));
+    let clients: BTreeSet<(&str, &str)> = uses.clients().chain(of_found).collect();
+    for (client, version) in clients {
         let of_client = |finding: &&Finding| finding.client == client && finding.version == version;
         let of_client: Vec<&Finding> = found.iter().filter(of_client).collect();
         text.push_str(&heading(client, version, &of_client, screen));
@@ -314,5 +321,5 @@ fn told(finding: &Finding, clock: &Clock, screen: Screen) -> String {
         (None, _) => String::new(),
     };
     let kind = screen.paint(tone, &format!("{:<13}", finding.kind.name().replace('_', " ")));
-    format!("  {kind}  {}{}\n{:17}{}\n", plain(&what), screen.paint(Tone::Faint, &used), "", finding.advice)
+    format!("  {kind}  {}{}\n{:17}{}\n", plain(&what), screen.paint(Tone::Faint, &used), "", plain(&finding.advice))
 }

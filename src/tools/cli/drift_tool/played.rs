@@ -7,11 +7,13 @@ use serde_json::Value;
 
 use super::super::kept_back::KeptBack;
 use super::super::progress::Progress;
+use super::super::screen::counted;
+use super::super::since::Since;
 use super::super::{CliError, select_session};
+use super::scratch::Scratch;
 use super::{Compared, say};
 use crate::config::Environment;
 use crate::drift::{Finding, FindingKind};
-use crate::files::Folder;
 use crate::history::rfc3339_millis;
 use crate::journal::SegmentName;
 use crate::rehearsal::{Heard, HeardKind, Plan, Play, PlayError, Surroundings, differences, play};
@@ -61,6 +63,7 @@ impl Conversation {
 pub(super) fn findings(
     tapes: &[PathBuf],
     client: Option<&str>,
+    since: Since,
     compared: &Compared,
     environment: &Environment,
 ) -> Result<Vec<Finding>, CliError> {
@@ -68,16 +71,15 @@ pub(super) fn findings(
         let why = format!("codex {} cannot be played to: only its protocol is known", compared.to.version);
         CliError::exits(super::super::USAGE, why).with_remedy("give --codex its program".to_owned())
     })?;
-    let mut conversations = if tapes.is_empty() { recorded(environment)? } else { of_tapes(tapes)? };
+    let mut conversations = if tapes.is_empty() { recorded(since, environment)? } else { of_tapes(tapes)? };
     let mut met = BTreeSet::new();
     conversations.retain(|it| client.is_none_or(|client| it.client == client));
     if tapes.is_empty() {
         conversations.retain(|it| met.insert((it.client.clone(), it.version.clone())));
     }
     conversations.truncate(CONVERSATIONS_MAX);
-    if conversations.is_empty() {
-        say("no conversation with a model is on record that could be played");
-    }
+    say(&counted(conversations.len() as u64, "conversation is played", "conversations are played")
+        .unwrap_or_else(|| "no conversation with a model is on record in this period that could be played".to_owned()));
     let progress = Progress::new("playing conversations", conversations.len() as u64);
     let mut found = Vec::new();
     for conversation in &conversations {
@@ -90,6 +92,11 @@ pub(super) fn findings(
             Some(before) => (before, Surroundings::Same),
             None => (&conversation.plan.heard, Surroundings::Recorded),
         };
+        let who = format!("{} {}", conversation.client, conversation.version);
+        let doubts = [("before", before.as_ref().and_then(Heard::doubt)), ("now", after.doubt())];
+        for (which, doubt) in doubts.into_iter().filter_map(|(which, doubt)| Some((which, doubt?))) {
+            say(&format!("the conversation of {} is not compared to its end: {which}, {doubt}", who.trim_end()));
+        }
         found.extend(differences(from, &after, surroundings).into_iter().map(|difference| Finding {
             client: conversation.client.clone(),
             version: conversation.version.clone(),
@@ -119,12 +126,25 @@ fn of_tapes(tapes: &[PathBuf]) -> Result<Vec<Conversation>, CliError> {
     Ok(all)
 }
 
-/// The conversations in the last runs of all sessions, the last one first.
-fn recorded(environment: &Environment) -> Result<Vec<Conversation>, CliError> {
-    let mut all = Vec::new();
+/// The conversations in the last runs of all sessions since a time, the last one first.
+fn recorded(since: Since, environment: &Environment) -> Result<Vec<Conversation>, CliError> {
+    let mut all: Vec<Conversation> = Vec::new();
     for session in select_session::listed(None, environment)? {
         match last_run(&session) {
-            Ok(Some(tape)) => all.extend(Conversation::all(&tape)),
+            Ok(Some(tape)) => {
+                let of_run = Conversation::all(&tape).into_iter().filter(|it| it.ended_us >= since.micros());
+                // Only the last one of each client is played.
+                for conversation in of_run {
+                    let is_same = |it: &&mut Conversation| {
+                        (&it.client, &it.version) == (&conversation.client, &conversation.version)
+                    };
+                    match all.iter_mut().find(is_same) {
+                        Some(known) if known.ended_us >= conversation.ended_us => {}
+                        Some(known) => *known = conversation,
+                        None => all.push(conversation),
+                    }
+                }
+            }
             Ok(None) => {}
             Err(why) => say(&format!("the conversations of session {} are not played: {why}", session.name())),
         }
@@ -152,21 +172,17 @@ fn last_run(session: &Found) -> Result<Option<Tape>, String> {
 
 /// Plays a conversation in a folder of its own, which is removed afterwards.
 fn heard(codex: &Codex, conversation: &Conversation, environment: &Environment) -> Result<Heard, CliError> {
-    // Not in a folder for temporary files: a model could write settings there, which codex would obey.
     let home = environment.shim_home().value.ok_or_else(|| CliError::failed("no home: set CODEX_SHIM_HOME or HOME"))?;
-    let folder = home.join(format!(".drift.{}.new", std::process::id()));
-    let _ = std::fs::remove_dir_all(&folder);
-    let made = Folder::make_home(&home).and_then(|_| Folder::make(&folder));
-    made.map_err(|error| CliError::failed(format!("create {}: {error}", folder.display())))?;
+    let scratch = Scratch::new(&home).map_err(CliError::failed)?;
     let kept_back = KeptBack::begin().map_err(|error| CliError::failed(format!("install signal handlers: {error}")))?;
     let heard = play(&Play {
         codex,
         plan: &conversation.plan,
-        folder: &folder,
+        folder: scratch.path(),
         environment: &|name| environment.get(name),
         goes_on: &|| !kept_back.has_come(),
     });
-    let _ = std::fs::remove_dir_all(&folder);
+    drop(scratch);
     kept_back.let_go_and_obey();
     heard.map_err(|error: PlayError| CliError::failed(error.to_string()))
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::super::doctor::codex::{self, Ran};
+use super::scratch::Scratch;
 use crate::config::Settings;
 use crate::drift::Schema;
 use crate::files::Folder;
@@ -51,15 +52,11 @@ pub(in super::super) fn of_program(settings: &Settings, codex: &Codex, keeping: 
     if let Some(known) = kept(settings, &version) {
         return Ok(known);
     }
-    // A model could write to a temporary folder while codex does.
     let home = settings.home.value.as_ref().ok_or("no home: set CODEX_SHIM_HOME or HOME")?;
-    let failed = |error: io::Error| format!("create a folder in {}: {error}", home.display());
-    Folder::make_home(home).map_err(failed)?;
-    let folder = home.join(format!(".{FOLDER}.{}.new", std::process::id()));
-    Folder::make(&folder).map_err(failed)?;
-    let ran = codex::write_schema(codex, &folder);
-    let schema = Schema::of(json_files(&folder));
-    let _ = std::fs::remove_dir_all(&folder);
+    let scratch = Scratch::new(home)?;
+    let ran = codex::write_schema(codex, scratch.path());
+    let schema = Schema::of(json_files(scratch.path()));
+    drop(scratch);
     match (ran, schema) {
         (Ran::Well(_), Some(schema)) => {
             let known = Known { version, schema };
