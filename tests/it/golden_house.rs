@@ -220,7 +220,7 @@ impl House {
     /// A client has a thread.
     fn has(&mut self, client: &str, thread: &str, folder: &str, more: &Value) {
         let mut described = json!({ "id": thread, "cwd": self.folder(folder), "preview": "", "threadSource": "user", "name": null,
-            "gitInfo": { "branch": "main", "originUrl": null, "sha": null } });
+            "gitInfo": { "branch": "main", "originUrl": "https://me:secret@example.org/me/proj.git", "sha": null } });
         for (name, value) in more.as_object().expect("members") {
             described[name] = value.clone();
         }

@@ -48,7 +48,7 @@ fn thread() -> Value {
     json!({
         "thread_id": "t", "activity_state": "working", "since": "2026", "turn_id": "u", "pending": 1, "last_action": "a",
         "first_words": "w", "stalled_since": "2026", "kind": "user", "title": "x", "cwd": "/w",
-        "place": { "folder": "w", "repository": "/w", "branch": "main" },
+        "place": { "folder": "w", "repository": "/w", "branch": "main", "remote": "example.org/w" },
         "client": { "name": "tui", "version": "1", "terminal": "pts/3", "pid": 7 }, "model": "m", "parent": "p",
         "forked_from": "f", "refuses_input": false, "started_at": "2026", "last_used_at": "2026",
     })

@@ -125,6 +125,8 @@ pub struct PlaceDocument {
     pub repository: Option<String>,
     /// The branch at its start.
     pub branch: Option<String>,
+    /// What its repository is a copy of: host and path.
+    pub remote: Option<String>,
 }
 
 /// The client that started a thread, or spoke in it last.
@@ -224,11 +226,12 @@ impl ThreadIdentityDocument {
     pub fn recorded(identity: ThreadIdentity) -> ThreadIdentityDocument {
         let ThreadIdentity { description, client, last_used_us } = identity;
         let name = |cwd: &str| Path::new(cwd).file_name().map(|name| name.to_string_lossy().into_owned());
-        let branch = description.branch;
+        let (branch, remote) = (description.branch, description.remote);
         let place = description.cwd.as_deref().map(|cwd| PlaceDocument {
             folder: name(cwd).unwrap_or_else(|| cwd.to_owned()),
             repository: None,
             branch,
+            remote,
         });
         let client = client.map(|ThreadClient { name, version, terminal, pid }| ThreadClientDocument {
             name,

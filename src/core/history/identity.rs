@@ -44,8 +44,8 @@ pub struct ThreadIdentity {
 
 impl Weigh for ThreadIdentity {
     fn weight(&self) -> usize {
-        let ThreadDescription { cwd, title, branch, model, parent, forked_from, .. } = &self.description;
-        let texts = [cwd, title, branch, model, parent, forked_from];
+        let ThreadDescription { cwd, title, branch, remote, model, parent, forked_from, .. } = &self.description;
+        let texts = [cwd, title, branch, remote, model, parent, forked_from];
         let client = self.client.as_ref().map_or(0, |client| {
             size_of::<ThreadClient>() + client.name.weight() + client.version.weight() + client.terminal.weight()
         });
@@ -220,9 +220,9 @@ impl Identities {
         change: impl FnOnce(&mut ThreadIdentity),
     ) -> Option<String> {
         let masked = |text: Option<String>| text.map(|text| masked_text(&text));
-        let ThreadDescription { cwd, title, branch, .. } = description;
-        let (cwd, title, branch) = (masked(cwd), masked(title), masked(branch));
-        let description = ThreadDescription { cwd, title, branch, ..description };
+        let ThreadDescription { cwd, title, branch, remote, .. } = description;
+        let (cwd, title, branch, remote) = (masked(cwd), masked(title), masked(branch), masked(remote));
+        let description = ThreadDescription { cwd, title, branch, remote, ..description };
         // An agent works for the client of the thread that has started it.
         let parent = description.parent.as_ref().and_then(|parent| self.threads.get(parent));
         let client = parent.and_then(|parent| parent.client.clone());

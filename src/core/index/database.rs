@@ -569,6 +569,7 @@ const MIGRATIONS: &[&str] = &[
     threads::SCHEMA,
     transcripts::PLACES_OF_BEFORE,
     client_uses::SCHEMA,
+    threads::REMOTES,
 ];
 
 /// The schema version that this program writes.

@@ -39,7 +39,7 @@ const TABLES: [MaskedTable; 6] = [
     MaskedTable::new("codex_turn_events", &["raw_payload_json"], &["output_preview", "error_message"]),
     MaskedTable::new("codex_transcript_entries", &["entry"], &[]),
     MaskedTable::new("codex_usage_turns", &[], &["client", "model"]),
-    MaskedTable::new("codex_threads", &[], &["title", "cwd", "branch", "model", "client_name"]),
+    MaskedTable::new("codex_threads", &[], &["title", "cwd", "branch", "remote", "model", "client_name"]),
 ];
 
 const CHECKPOINT: &str = "SELECT generation, segment FROM codex_event_checkpoints";

@@ -33,17 +33,26 @@ pub(super) const SCHEMA: &str = "
     ) STRICT;
 ";
 
+/// The migration that adds what a thread's repository is a copy of.
+pub(super) const REMOTES: &str = "ALTER TABLE codex_threads ADD COLUMN remote TEXT";
+
 const SET: &str = "
     INSERT INTO codex_threads (thread_id, kind, title, cwd, branch, model, parent_thread_id, forked_from_id, refuses_input,
-        client_name, client_version, client_terminal, client_pid, started_at, last_used_us)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+        client_name, client_version, client_terminal, client_pid, started_at, last_used_us, remote)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
     ON CONFLICT (thread_id) DO UPDATE SET kind = ?2, title = ?3, cwd = ?4, branch = ?5, model = ?6, parent_thread_id = ?7,
         forked_from_id = ?8, refuses_input = ?9, client_name = ?10, client_version = ?11, client_terminal = ?12,
-        client_pid = ?13, started_at = ?14, last_used_us = ?15";
+        client_pid = ?13, started_at = ?14, last_used_us = ?15, remote = ?16";
 
 const FIND: &str = "
     SELECT kind, title, cwd, branch, model, parent_thread_id, forked_from_id, refuses_input, client_name, client_version,
-        client_terminal, client_pid, started_at, last_used_us
+        client_terminal, client_pid, started_at, last_used_us, remote
+    FROM codex_threads WHERE thread_id = ?1";
+
+/// The same in a history of an older version.
+const FIND_BEFORE_REMOTES: &str = "
+    SELECT kind, title, cwd, branch, model, parent_thread_id, forked_from_id, refuses_input, client_name, client_version,
+        client_terminal, client_pid, started_at, last_used_us, NULL
     FROM codex_threads WHERE thread_id = ?1";
 
 const FORGET: &str = "
@@ -85,6 +94,7 @@ pub(super) fn insert(transaction: &Transaction<'_>, rows: &Rows) -> rusqlite::Re
             client.and_then(|client| client.pid),
             description.started_at_s.map(|at| at as i64),
             *last_used_us as i64,
+            description.remote,
         ])?;
     }
     Ok(())
@@ -104,6 +114,7 @@ fn identity(row: &Row<'_>) -> rusqlite::Result<ThreadIdentity> {
         title: row.get(1)?,
         cwd: row.get(2)?,
         branch: row.get(3)?,
+        remote: row.get(14)?,
         model: row.get(4)?,
         parent: row.get(5)?,
         forked_from: row.get(6)?,
@@ -128,7 +139,8 @@ impl History {
             if !connection.table_exists(None, "codex_threads")? {
                 return Ok(vec![None; threads.len()]);
             }
-            let mut select = connection.prepare_cached(FIND)?;
+            let has_remotes = connection.column_exists(None, "codex_threads", "remote")?;
+            let mut select = connection.prepare_cached(if has_remotes { FIND } else { FIND_BEFORE_REMOTES })?;
             threads.iter().map(|thread_id| select.query_row([thread_id], identity).optional()).collect()
         })
     }

@@ -152,6 +152,9 @@ pub struct ThreadDescription {
     pub title: Option<String>,
     /// The branch at its start.
     pub branch: Option<String>,
+    /// The repository that its own is a copy of: host and path, without a user or a password.
+    #[serde(default)]
+    pub remote: Option<String>,
     pub model: Option<String>,
     /// The thread whose model has started it, or to which it is attached.
     pub parent: Option<String>,
@@ -186,6 +189,25 @@ pub fn cwd_in(members: &Members<'_>) -> Option<String> {
     members.text("cwd").filter(|cwd| cwd.starts_with('/') && cwd.len() <= CWD_BYTES_MAX && !cwd.contains('\0'))
 }
 
+/// The host and the path of a repository's address, such as `github.com/openai/codex` for `git@github.com:openai/codex.git`; a path on
+/// this machine stays as it is.
+fn remote_in(address: &str) -> Option<String> {
+    let (has_scheme, rest) = match address.split_once("://") {
+        Some((_, rest)) => (true, rest),
+        None => (false, address),
+    };
+    // Whatever is before an `@` may be a password.
+    let place = rest.split_once('/').map_or(rest, |(place, _)| place);
+    let rest = &rest[place.rfind('@').map_or(0, |at| at + 1)..];
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let rest = rest.trim_end_matches('/').strip_suffix(".git").unwrap_or(rest.trim_end_matches('/'));
+    let named = match rest.split_once(':') {
+        Some((host, path)) if !has_scheme && !host.contains('/') => format!("{host}/{}", path.trim_start_matches('/')),
+        _ => rest.to_owned(),
+    };
+    (!named.is_empty()).then_some(named)
+}
+
 impl ThreadDescription {
     /// Reads a thread object: its id and the rest.
     pub fn of(thread: &RawValue) -> Option<(String, ThreadDescription)> {
@@ -196,7 +218,8 @@ impl ThreadDescription {
             kind: ThreadKind::of(&thread),
             cwd: text("cwd"),
             title: text("name"),
-            branch: git.and_then(|git| bounded(&git, "branch")),
+            branch: git.as_ref().and_then(|git| bounded(git, "branch")),
+            remote: git.and_then(|git| remote_in(&bounded(&git, "originUrl")?)),
             model: text("model"),
             parent: text("parentThreadId").or_else(|| text("attachedToThreadId")),
             forked_from: text("forkedFromId"),
@@ -213,13 +236,24 @@ impl ThreadDescription {
 
     /// Takes what a later description says; what it leaves out stays.
     pub fn update(&mut self, later: ThreadDescription) {
-        let ThreadDescription { kind, cwd, title, branch, model, parent, forked_from, refuses_input, started_at_s } =
-            later;
+        let ThreadDescription {
+            kind,
+            cwd,
+            title,
+            branch,
+            remote,
+            model,
+            parent,
+            forked_from,
+            refuses_input,
+            started_at_s,
+        } = later;
         (self.kind, self.refuses_input) = (kind, refuses_input);
         let take = |known: &mut Option<String>, later: Option<String>| *known = later.or(known.take());
         take(&mut self.cwd, cwd);
         take(&mut self.title, title);
         take(&mut self.branch, branch);
+        take(&mut self.remote, remote);
         take(&mut self.model, model);
         take(&mut self.parent, parent);
         take(&mut self.forked_from, forked_from);
@@ -288,6 +322,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn remotes_are_named_by_host_and_path() {
+        for (address, expect) in [
+            ("git@github.com:openai/codex.git", "github.com/openai/codex"),
+            ("https://github.com/openai/codex.git", "github.com/openai/codex"),
+            ("https://github.com/openai/codex/", "github.com/openai/codex"),
+            ("https://user:pass@word@example.org/a/b", "example.org/a/b"),
+            ("https://token@example.org:8443/a/b.git", "example.org:8443/a/b"),
+            ("ssh://git@example.org:22/a/b.git", "example.org:22/a/b"),
+            ("https://example.org/a/b?token=secret#x", "example.org/a/b"),
+            ("example.org:/srv/a.git", "example.org/srv/a"),
+            ("/srv/git/a.git", "/srv/git/a"),
+            ("../a", "../a"),
+            ("file:///srv/git/a.git", "/srv/git/a"),
+        ] {
+            assert_eq!(remote_in(address).as_deref(), Some(expect), "{address}");
+        }
+        assert_eq!(remote_in(""), None);
+        assert_eq!(remote_in("https://user@"), None);
+    }
+
+    #[test]
     fn agents_are_found_in_the_items_that_start_them() {
         let check = |item: &str, expect: Option<&str>| {
             let params = format!(r#"{{"threadId":"t","item":{item}}}"#);
@@ -353,7 +408,7 @@ mod tests {
 
     #[test]
     fn description_is_read_and_updated() {
-        let members = r#""cwd":"/p","name":"Fix it","gitInfo":{"branch":"main","sha":"1"},"model":"m","forkedFromId":"f",
+        let members = r#""cwd":"/p","name":"Fix it","gitInfo":{"branch":"main","sha":"1","originUrl":"https://me:hunter2@example.org/me/proj.git"},"model":"m","forkedFromId":"f",
             "canAcceptDirectInput":false,"createdAt":7,"attachedToThreadId":"a""#;
         let mut thread = described(members);
         let text = |text: &str| Some(text.to_owned());
@@ -362,6 +417,7 @@ mod tests {
             cwd: text("/p"),
             title: text("Fix it"),
             branch: text("main"),
+            remote: text("example.org/me/proj"),
             model: text("m"),
             parent: text("a"),
             forked_from: text("f"),

@@ -415,6 +415,12 @@ fn redacted_base64(text: &str) -> Option<String> {
 /// Replaces a secret. The mask is the same for every secret, so equal texts stay equal.
 pub(super) const MASK: &str = "[redacted]";
 
+/// Whether a text has a mask in place of a secret.
+#[must_use]
+pub fn has_mask(text: &str) -> bool {
+    text.contains(MASK)
+}
+
 /// What stands for a value of this many bytes, as long as that.
 #[must_use]
 pub fn mask_of(bytes: usize) -> String {

@@ -37,7 +37,7 @@ use keys::Keys;
 use marks::is_suspicious;
 use masking::is_masked;
 pub use masking::unescaped;
-pub use masking::{InPieces, Masker, Pieces, mask_of, redacted, redacted_json};
+pub use masking::{InPieces, Masker, Pieces, has_mask, mask_of, redacted, redacted_json};
 pub use names::{holds_secret, names_secret};
 use table::{RULES, Search};
 use view::View;

@@ -17,8 +17,8 @@ use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
 use super::{CliError, Done, say};
 use crate::api::{
-    Identities, Moment, RateLimitDocument, SessionUsage, ThreadUsage, Tokens, TurnUsage, UsageDocument, UsageQuery,
-    Used,
+    Identities, Moment, RateLimitDocument, SessionUsage, ThreadIdentityDocument, ThreadUsage, Tokens, TurnUsage,
+    UsageDocument, UsageQuery, Used,
 };
 use crate::config::Environment;
 use crate::control::RequestOrigin;
@@ -54,6 +54,7 @@ session.
 Examples:
   codex-shim usage
   codex-shim usage --by model --since 30d
+  codex-shim usage --by project --since 30d
   codex-shim usage work --by turn
   codex-shim usage --json | jq .total.total_tokens")]
 pub(super) struct UsageArguments {
@@ -81,6 +82,12 @@ enum By {
     Turn,
     Client,
     Model,
+    /// The folder that the thread works in
+    Folder,
+    /// The branch on which the thread began
+    Branch,
+    /// The repository that the one of the folder is a copy of
+    Project,
 }
 
 /// A session and its usage.
@@ -94,8 +101,25 @@ struct Counted<'a> {
 impl Counted<'_> {
     /// Whose thread a turn belongs to.
     fn kind(&self, turn: &TurnUsage) -> ThreadKind {
-        let thread = turn.thread_id.as_ref().and_then(|id| self.threads.get(id));
-        thread.map(|thread| thread.kind).unwrap_or_default()
+        self.thread(turn).map(|thread| thread.kind).unwrap_or_default()
+    }
+
+    fn thread(&self, turn: &TurnUsage) -> Option<&ThreadIdentityDocument> {
+        self.threads.get(turn.thread_id.as_ref()?)
+    }
+
+    /// The folder of a turn's thread.
+    fn folder(&self, turn: &TurnUsage) -> Option<&str> {
+        self.thread(turn)?.cwd.as_deref()
+    }
+
+    /// The branch of a turn's thread, and the project, as codex has told them.
+    fn branch(&self, turn: &TurnUsage) -> Option<&str> {
+        self.thread(turn)?.place.as_ref()?.branch.as_deref()
+    }
+
+    fn project(&self, turn: &TurnUsage) -> Option<&str> {
+        self.thread(turn)?.place.as_ref()?.remote.as_deref()
     }
 }
 
@@ -166,7 +190,7 @@ fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
                 groups.push(Group { names, kind, session: number, used: Used::default() });
                 groups.len() - 1
             };
-            let at = match key(by, of_session.session, turn, clock) {
+            let at = match key(by, of_session, turn, clock) {
                 Some(parts) => *known.entry((kind, parts)).or_insert_with(|| new(&mut groups)),
                 None => new(&mut groups),
             };
@@ -176,7 +200,9 @@ fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
     match by {
         // The days of several sessions mix. Turns whose day is not known come first.
         By::Day => groups.sort_by_key(|group| (group.names["day"].as_str().map(str::to_owned), group.kind)),
-        By::Client | By::Model => groups.sort_by_key(|group| std::cmp::Reverse(group.used.tokens.total_tokens)),
+        By::Client | By::Model | By::Folder | By::Branch | By::Project => {
+            groups.sort_by_key(|group| std::cmp::Reverse(group.used.tokens.total_tokens))
+        }
         By::Session | By::Thread | By::Turn => {}
     }
     groups
@@ -188,7 +214,8 @@ type Parts<'a> = [Option<Cow<'a, str>>; 2];
 type GroupKey<'a> = (ThreadKind, Parts<'a>);
 
 /// The key of the group of a turn; `None` if each turn is a group.
-fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Option<Parts<'a>> {
+fn key<'a>(by: By, counted: &'a Counted<'_>, turn: &'a TurnUsage, clock: &Clock) -> Option<Parts<'a>> {
+    let session = counted.session;
     let one = |text: Option<&'a str>| [text.map(Cow::Borrowed), None];
     Some(match by {
         By::Day => [clock.day(&turn.began_at).filter(|_| !turn.older).map(Cow::Owned), None],
@@ -197,6 +224,13 @@ fn key<'a>(by: By, session: &'a Found, turn: &'a TurnUsage, clock: &Clock) -> Op
         By::Turn => return None,
         By::Client => one(turn.client.as_deref()),
         By::Model => one(turn.model.as_deref()),
+        By::Folder => one(counted.folder(turn)),
+        By::Project => one(counted.project(turn)),
+        // Branches of one name in two projects are two.
+        By::Branch => {
+            let of = counted.project(turn).or_else(|| counted.folder(turn));
+            [counted.branch(turn).map(Cow::Borrowed), of.map(Cow::Borrowed)]
+        }
     })
 }
 
@@ -210,12 +244,8 @@ fn name_of(session: &Found) -> String {
 }
 
 /// The members that name the group of a turn.
-fn names(
-    by: By,
-    Counted { session, threads, .. }: &Counted<'_>,
-    turn: &TurnUsage,
-    clock: &Clock,
-) -> Map<String, Value> {
+fn names(by: By, counted: &Counted<'_>, turn: &TurnUsage, clock: &Clock) -> Map<String, Value> {
+    let Counted { session, threads, .. } = counted;
     let TurnUsage { thread_id, turn_id, client, model, began_at, outcome, older, used: _ } = turn;
     let of_thread = || {
         let thread = thread_id.as_ref().and_then(|id| threads.get(id)).cloned().unwrap_or_default();
@@ -232,6 +262,14 @@ fn names(
         By::Thread | By::Turn => of_thread(),
         By::Client => json!({ "client": client }),
         By::Model => json!({ "model": model }),
+        By::Folder => json!({ "cwd": counted.folder(turn) }),
+        By::Project => json!({ "project": counted.project(turn) }),
+        By::Branch => {
+            let project = counted.project(turn);
+            // Threads of one project may have several folders.
+            let cwd = counted.folder(turn).filter(|_| project.is_none());
+            json!({ "branch": counted.branch(turn), "project": project, "cwd": cwd })
+        }
     };
     if by == By::Turn {
         let of_turn = [
@@ -398,6 +436,9 @@ impl UsageTable<'_> {
             ],
             By::Client => vec![Column::text("CLIENT")],
             By::Model => vec![Column::text("MODEL")],
+            By::Folder => vec![Column::text("FOLDER")],
+            By::Project => vec![Column::text("PROJECT")],
+            By::Branch => vec![Column::text("BRANCH"), Column::text("PROJECT").spare()],
         }
     }
 
@@ -447,6 +488,12 @@ impl UsageTable<'_> {
             ],
             By::Client => vec![name("client").unwrap_or("-").to_owned()],
             By::Model => vec![name("model").unwrap_or("-").to_owned()],
+            By::Folder => vec![name("cwd").unwrap_or("unknown").to_owned()],
+            By::Project => vec![name("project").unwrap_or("unknown").to_owned()],
+            By::Branch => {
+                let of = name("project").or_else(|| name("cwd")).unwrap_or("unknown");
+                vec![name("branch").unwrap_or("unknown").to_owned(), of.to_owned()]
+            }
         };
         let tones = std::iter::once(Tone::Strong).chain(std::iter::repeat(Tone::Faint));
         tones.zip(cells).collect()
@@ -697,6 +744,49 @@ mod tests {
         for by in [By::Day, By::Session, By::Thread, By::Turn, By::Client, By::Model] {
             let groups = groups(&counted, by, &clock);
             assert!(groups.iter().all(|group| group.names["kind"] == "title"), "{groups:?}");
+        }
+    }
+
+    /// Each key divides the same turns.
+    #[test]
+    fn sums_are_the_same_by_every_key() {
+        let identity = |cwd: &str, branch: Option<&str>, remote: Option<&str>| {
+            let text = |text: Option<&str>| text.map(str::to_owned);
+            let (cwd, branch, remote) = (text(Some(cwd)), text(branch), text(remote));
+            let description = ThreadDescription { cwd, branch, remote, ..ThreadDescription::default() };
+            ThreadIdentityDocument::recorded(ThreadIdentity { description, client: None, last_used_us: 0 })
+        };
+        let threads: Identities = [
+            ("a", identity("/p", Some("main"), Some("example.org/p"))),
+            ("b", identity("/p/sub", Some("main"), Some("example.org/p"))),
+            ("c", identity("/q", Some("main"), None)),
+            ("d", identity("/p", Some("work"), Some("example.org/p"))),
+        ]
+        .map(|(id, identity)| (id.to_owned(), identity))
+        .into();
+        let session = found("work");
+        let mut usage = usage();
+        let turns = ["a", "b", "c", "d", "nobody knows"].iter().enumerate();
+        usage.turns = turns.map(|(at, thread)| turn(thread, "u", "2026-11-02T10:00:00.000Z", 100 << at)).collect();
+        let counted = [Counted { session: &session, usage, threads }];
+        let clock = Clock::stopped("2026-11-02T12:00:00Z");
+        let inputs = |by: By, name: &str| -> Vec<(Value, u64)> {
+            let groups = groups(&counted, by, &clock).into_iter();
+            groups.map(|group| (group.names[name].clone(), group.used.tokens.input_tokens)).collect()
+        };
+        assert_eq!(
+            inputs(By::Folder, "cwd"),
+            [(Value::Null, 1600), (json!("/p"), 900), (json!("/q"), 400), (json!("/p/sub"), 200)]
+        );
+        assert_eq!(inputs(By::Project, "project"), [(Value::Null, 2000), (json!("example.org/p"), 1100)]);
+        assert_eq!(
+            inputs(By::Branch, "branch"),
+            [(Value::Null, 1600), (json!("work"), 800), (json!("main"), 400), (json!("main"), 300)]
+        );
+        for by in By::value_variants() {
+            let groups = groups(&counted, *by, &clock);
+            assert_eq!(total(&groups).tokens.input_tokens, 3100, "{by:?}");
+            assert_eq!(total(&groups).turns, 5, "{by:?}");
         }
     }
 

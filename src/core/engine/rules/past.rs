@@ -12,6 +12,7 @@ use super::{
 use crate::engine::model::RequestSource;
 use crate::engine::requests::{UNANSWERED, decided};
 use crate::protocol::{Word, of_name};
+use crate::secrets::has_mask;
 
 /// The answer of a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +162,10 @@ fn accepts(past: &[PastRequest]) -> Vec<Does> {
     let mut commands = BTreeSet::new();
     for request in past.iter().filter(|request| request.answer == Some(PersonsAnswer::Accepts)) {
         if let Some(Asked::Command(AskedCommand { plain: Ok(plain), cwd: Some(cwd), bar: None, .. })) = &request.asked {
-            commands.insert((plain.argv.clone(), cwd.clone()));
+            // What was masked before it was stored is not what ran.
+            if !plain.argv.iter().any(|word| has_mask(word)) {
+                commands.insert((plain.argv.clone(), cwd.clone()));
+            }
         }
     }
     let does = |(argv, cwd): (Vec<String>, String)| {

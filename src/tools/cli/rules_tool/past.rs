@@ -27,7 +27,8 @@ impl Recorded {
                 at: request.requested_at.clone(),
                 asked: asked(request.kind(), &request.request_payload, item, changes),
                 answer: given.and_then(|(source, answer)| PersonsAnswer::of(source, answer)),
-                by: by.unwrap_or_default(),
+                // The process of a caller says nothing later.
+                by: by.map(|by| by.split(", pid ").next().unwrap_or_default().to_owned()).unwrap_or_default(),
                 is_risky: !warnings_of(&request).is_empty(),
             },
             session: session.to_owned(),
