@@ -126,7 +126,7 @@ test-portable: nextest ## every test on the calls that macOS has, too; FILTER=PA
 # read the arguments of processes, which are the emulator's. Context engines and the demo have deadlines that an emulated program misses.
 ARM64        := aarch64-unknown-linux-gnu
 ARM64_SYSTEM := qemu-user-static gcc-aarch64-linux-gnu libc6-dev-arm64-cross
-ARM64_TESTS  := binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context::|history|hub|tapes|replay|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle|bounded_memory|stops_reading_stops|ignored_at_the_start|hub_handover|hub_limits|two_hundred_kills/)) - test(panic_restores_the_terminal)
+ARM64_TESTS  := (binary(/codex_shim/) + (binary(it) & test(/^(bytes|endings|requests|context::|history|hub|tapes|replay|status|events|search|usage|rules|config)/) - test(/e2e_|golden|oracle|bounded_memory|stops_reading_stops|ignored_at_the_start|hub_handover|hub_limits|two_hundred_kills/))) - test(/panic_restores_the_terminal|command_line_and_environment_of_a_process|session_folder_is_gone/)
 
 test-arm64: nextest ## unit tests and the tests of relays, hubs and tools as programs for arm64, under qemu; only as root
 	@command -v aarch64-linux-gnu-gcc >/dev/null && command -v qemu-aarch64-static >/dev/null && [ -d /usr/aarch64-linux-gnu/include ] \
