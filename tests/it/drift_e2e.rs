@@ -290,7 +290,7 @@ fn talks(release: Release) -> Home {
     home
 }
 
-/// What a replay finds with the client of [`talks`]: its kind and its method.
+/// The findings of a replay with the client of [`talks`]: kind and method.
 fn replayed(home: &Home, from: &std::path::Path, to: Option<&std::path::Path>) -> Vec<(String, String)> {
     let mut drift = home.shim(&["drift", "--json", "--replay"]);
     drift.args(to.into_iter().flat_map(|to| [std::path::Path::new("--codex"), to])).env("CODEX_SHIM_CODEX", from);

@@ -29,7 +29,7 @@ match = { kind = "elicitation" }
 action = "decline"
 "#;
 
-/// A row: what is asked, and the answer with its source and who has given it.
+/// A row: method and parameters, and the answer with its source and its giver.
 struct Row(&'static str, Value, Option<(&'static str, &'static str, Value)>);
 
 fn command(line: &str, answer: Option<(&'static str, &'static str, &'static str)>) -> Row {
@@ -93,7 +93,7 @@ fn insert(home: &Home, number: usize, Row(method, asked, answer): &Row) {
     };
     let summary = asked["command"].as_str().unwrap_or(method).to_owned();
     let id = format!("r{number}");
-    // What a change is about stands in its item, which has a column of its own.
+    // The changes stand in the item, which has a column of its own.
     let (mut asked, changes) = (asked.clone(), asked.get("changes").map(Value::to_string));
     asked.as_object_mut().expect("an object").remove("changes");
     connection
@@ -213,7 +213,7 @@ fn what_was_answered_alike_is_suggested() {
         (&told["rules"][0]["runs_files_of_model"], &told["rules"][1]["runs_files_of_model"]),
         (&json!(false), &json!(true))
     );
-    // What is printed is a file of rules, which agree with all answers. A rule that would run files of the model is off.
+    // The output is a file of rules, which agree with all answers. A rule that would run files of the model is off.
     let (text, ..) = said(&home, &["suggest"]);
     assert!(text.contains("# accepted 10 times by ann, editor, "), "{text}");
     let proposed = home.beside().join("proposed.toml");

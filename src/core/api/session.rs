@@ -125,7 +125,7 @@ pub struct PlaceDocument {
     pub repository: Option<String>,
     /// The branch at its start.
     pub branch: Option<String>,
-    /// What its repository is a copy of: host and path.
+    /// The host and the path of the repository from which its own was cloned.
     pub remote: Option<String>,
 }
 

@@ -38,7 +38,7 @@ pub(super) fn resolve(sources: &mut Sources<'_>) -> Setting<Vec<Rule>> {
     Setting { value, source: Source::File }
 }
 
-/// The valid rules of a list, and what is wrong with the others.
+/// The valid rules of a list, and complaints about the others.
 fn listed_rules(listed: Vec<Value>, file: &str) -> (Vec<Rule>, Vec<Complaint>) {
     let (mut kept, mut complaints): (Vec<Rule>, Vec<Complaint>) = (Vec::new(), Vec::new());
     for (index, value) in listed.into_iter().enumerate() {
@@ -61,7 +61,7 @@ fn listed_rules(listed: Vec<Value>, file: &str) -> (Vec<Rule>, Vec<Complaint>) {
 ///
 /// # Errors
 ///
-/// A message, if it is no TOML, has no rules, or has one that is not valid.
+/// A message, if the file is not valid TOML, has no rules, or has an invalid one.
 pub fn rules_in(text: &str, file: &str) -> Result<Vec<Rule>, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| format!("{file}: {}", error.message()))?;
     let listed = match table.get("rules") {

@@ -138,7 +138,7 @@ pub fn findings(uses: &Uses, from: Option<&Schema>, to: &Schema) -> Vec<Finding>
     worst_first(all)
 }
 
-/// Adds what was found by playing conversations, except for what is known already.
+/// Adds the findings of a playback that are not known yet.
 #[must_use]
 pub fn with_played(mut all: Vec<Finding>, played: Vec<Finding>) -> Vec<Finding> {
     for finding in played {

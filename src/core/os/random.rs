@@ -6,7 +6,7 @@ use std::io;
 ///
 /// # Errors
 ///
-/// The system has none.
+/// The system has no random bytes.
 pub fn bytes<const COUNT: usize>() -> io::Result<[u8; COUNT]> {
     let mut bytes = [0; COUNT];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! What of a conversation can be played to another codex without an account, the network or an effect outside of its folder.
+//! The parts of a conversation that another codex can be sent without an account, the network or an effect outside of its folder.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ pub fn may_be_played(method: &str) -> bool {
 /// Notices for people: what they say depends on the settings and the machine, and a client loses nothing without them.
 const NOTICES: [&str; 4] = ["configWarning", "deprecationNotice", "guardianWarning", "warning"];
 
-/// Notifications with this prefix say what others say, too. Source: 0.77 to 0.98, the last releases with them.
+/// Notifications with this prefix repeat others. Source: 0.77 to 0.98, the last releases with them.
 const REPEATED: &str = "codex/event/";
 
 /// Whether a client loses nothing without a notification.

@@ -196,7 +196,7 @@ fn remote_in(address: &str) -> Option<String> {
         Some((_, rest)) => (true, rest),
         None => (false, address),
     };
-    // Whatever is before an `@` may be a password.
+    // The part before an `@` may be a password.
     let place = rest.split_once('/').map_or(rest, |(place, _)| place);
     let rest = &rest[place.rfind('@').map_or(0, |at| at + 1)..];
     let rest = rest.split(['?', '#']).next().unwrap_or_default();

@@ -307,7 +307,7 @@ pub fn past_requests(
     read_only(session_dir, is_live, |connection| request_table::past(connection, since, take)).map(drop)
 }
 
-/// Reads the ledger of a folder; `None` if there is none.
+/// Reads the ledger of a folder; `None` if it has no ledger.
 fn read_only<T>(
     session_dir: &Path,
     is_live: bool,

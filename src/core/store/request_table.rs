@@ -261,7 +261,7 @@ pub(super) fn rule_uses(connection: &Connection, since: &str) -> rusqlite::Resul
 /// A request of the past with the answer that it got.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastRow {
-    /// The columns that say what was asked; the others are empty.
+    /// The columns of the question; the others are empty.
     pub request: Request,
     /// The answer that counts, as it is stored.
     pub answer: Option<String>,

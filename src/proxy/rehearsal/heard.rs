@@ -1,4 +1,4 @@
-//! What a server has said in a conversation, by kind, and how two servers differ in it. Pure.
+//! The messages of a server in a conversation, by kind, and the differences between two servers. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 use crate::engine::one_line;
 use crate::protocol::{Method, PlayedItem, is_dispensable};
 
-/// Longest text of an error that is told, in characters.
+/// Longest text of an error, in characters.
 const WORDS_CHARS_MAX: usize = 300;
 
-/// What a client has heard.
+/// The messages that a client has received, by kind.
 #[derive(Debug, Clone, Default)]
 pub struct Heard {
     /// The calls that were made.
@@ -101,16 +101,16 @@ impl Heard {
     }
 }
 
-/// Whether two servers were heard in the same surroundings.
+/// The origin of the messages before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surroundings {
-    /// Both were played.
+    /// A playback, as those of now.
     Same,
-    /// One is that of the recording: it may have said things that depend on its user's settings.
+    /// The recording. Some of its messages depend on its user's settings.
     Recorded,
 }
 
-/// What a client hears otherwise from `to` than from `from`.
+/// The differences for a client between `from` and `to`.
 #[must_use]
 pub fn differences(from: &Heard, to: &Heard, surroundings: Surroundings) -> Vec<HeardDifference> {
     let mut all = Vec::new();
@@ -132,7 +132,7 @@ pub fn differences(from: &Heard, to: &Heard, surroundings: Surroundings) -> Vec<
         );
     }
     if to.stuck.is_some() || to.lacks_tools {
-        // What would have come is not known.
+        // Later messages are missing for that reason.
         return all;
     }
     for method in from.asked.iter().filter(|method| surroundings == Surroundings::Same && !to.asked.contains(*method)) {
@@ -204,7 +204,7 @@ mod tests {
                 same,
                 vec![gone("item/commandExecution/requestApproval"), gone("account/updated"), gone("item/completed")],
             ),
-            // What depends on the user's settings does not come to a codex without any.
+            // A codex without the user's settings does not send these.
             (&before, Heard::default(), recorded, vec![gone("item/completed")]),
             // After a stop nothing later is missed.
             (

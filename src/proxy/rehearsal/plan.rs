@@ -1,4 +1,4 @@
-//! What to play of a conversation: the client's lines, what each waits for, and the model's part. Pure.
+//! The plan for a playback: the client's lines, the messages that each waits for, and the model's part. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,7 +18,7 @@ pub struct Plan {
     pub(super) turns: Vec<PlannedTurn>,
     /// The client's answers to requests of the server, by method, in order.
     pub(super) answers: BTreeMap<String, VecDeque<Value>>,
-    /// What the client has heard in the recording.
+    /// The messages that the client received in the recording.
     pub heard: Heard,
     /// Methods whose calls are not played.
     pub left_out: BTreeSet<String>,
@@ -34,7 +34,7 @@ pub struct Plan {
 pub(super) struct PlanStep {
     pub message: Value,
     pub id: Option<RpcId>,
-    /// Number of steps before which its response came; `None` if none came.
+    /// Number of steps before which its response came; `None` if it has no response.
     pub answered_before: Option<usize>,
     /// The thread in its response, and the file of that.
     pub opens: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct PlanStep {
     /// Numbers of turns of the client's threads that had begun and ended before it.
     pub after_begun: usize,
     pub after_done: usize,
-    /// Number of items that had begun before it, of those that the model causes.
+    /// Number of items of the model that had begun before it.
     pub after_items: usize,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum ModelDoes {
     Change {
         is_asked: bool,
     },
-    /// A tool that the client has declared. What it was called with is left out: it could be a command.
+    /// A tool that the client has declared. Its arguments are left out, because they could be a command.
     Call {
         tool: String,
         namespace: Value,
@@ -255,7 +255,7 @@ impl PlanReading {
         self.plan.heard.response(&method, &response);
     }
 
-    /// A turn, which may be told of before the call that begins it is answered.
+    /// A turn. Its first message may come before the response to the call that begins it.
     fn turn(&mut self, key: &TurnKey) -> &mut PlannedTurn {
         let at = self.turns.iter().rposition(|turn| turn.key == *key).unwrap_or_else(|| {
             self.turns.push(PlannedTurn { key: key.clone(), ..PlannedTurn::default() });
@@ -348,7 +348,7 @@ pub(super) fn is_caused(item: &Value) -> bool {
     does(item).is_some()
 }
 
-/// What a model does to cause an item; `None` for items that are not played.
+/// The action of a model that causes an item; `None` for items that are not played.
 fn does(item: &Value) -> Option<ModelDoes> {
     let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
     match PlayedItem::of(item["type"].as_str()?)? {

@@ -46,10 +46,10 @@ const LINES_MAX: usize = 16;
 /// Answers that wait to be written, beside the steps.
 const ANSWERS_MAX: usize = 4096;
 
-/// The port "discard", on which nothing listens: whatever asks for a proxy finds none.
+/// The port "discard", on which nothing listens.
 const NO_PROXY: &str = "http://127.0.0.1:9";
 
-/// What a codex needs of our environment to run programs.
+/// The variables that a codex gets from our environment, to run programs.
 const PASSED: [&str; 5] = ["PATH", "SHELL", "LANG", "TERM", "USER"];
 
 /// A conversation, and whom it is played to.
@@ -78,11 +78,11 @@ pub enum PlayError {
     Interrupted,
 }
 
-/// What the codex says to the client of a conversation.
+/// Plays a conversation and returns the messages of the codex, by kind.
 ///
 /// # Errors
 ///
-/// It cannot be played. A server that fails is none: that is what is heard.
+/// It cannot be played. The failure of a server is a result.
 pub fn play(play: &Play<'_>) -> Result<Heard, PlayError> {
     let model = ScriptedModel::start().map_err(PlayError::Model)?;
     let mut playing = Playing::start(play, model)?;
@@ -120,11 +120,11 @@ struct Playing<'a> {
     calls: BTreeMap<RpcId, usize>,
     answered: BTreeSet<usize>,
     answers: BTreeMap<String, VecDeque<Value>>,
-    /// Ids and paths of the recording, and those that stand for them.
+    /// Ids and paths of the recording, with those of this server.
     names: BTreeMap<String, String>,
     /// The threads of the client's calls.
     threads: BTreeSet<String>,
-    /// The turns that steps have begun, and the number of calls that begin none here.
+    /// The turns that steps have begun, and the number of calls that failed to begin one.
     ours: BTreeSet<TurnKey>,
     refused: usize,
     /// The turns that the server told of, and its items by their turns.
@@ -364,7 +364,7 @@ impl Playing<'_> {
     fn asked(&mut self, method: &str, id: &Value) {
         self.heard.request(method);
         let answers = self.answers.get_mut(method);
-        // What was asked more often than in the recording has the last answer.
+        // The last answer stands for requests that the recording has less often.
         let answer = answers.and_then(|it| if it.len() > 1 { it.pop_front() } else { it.front().cloned() });
         let mut answer = answer.unwrap_or_else(|| {
             self.heard.has_no_answer(method);
@@ -472,7 +472,7 @@ fn write(mut stdin: ChildStdin, lines: &Receiver<String>) {
 /// A model to which codex offers each of its tools by itself. Source: 0.125 to 0.171; to newer models it offers one that runs scripts.
 const MODEL: &str = "gpt-5.5";
 
-/// The settings of a codex with this model alone. The folders around its own are no project, whose settings it would read.
+/// The settings of a codex with this model alone. It reads no settings of a project from the folders around its own.
 fn config(base_url: &str) -> String {
     format!(
         r#"model = "{MODEL}"

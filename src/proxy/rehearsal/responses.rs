@@ -1,4 +1,4 @@
-//! What the scripted model sends: the answers of a turn, and their event stream. Pure.
+//! The answers of the scripted model in a turn, and their event stream. Pure.
 
 use std::collections::VecDeque;
 
@@ -32,7 +32,7 @@ pub(super) fn responses(turn: &PlannedTurn) -> VecDeque<PlannedResponse> {
     all
 }
 
-/// The answer to whatever no script has foreseen.
+/// The answer to a request that no script has foreseen.
 pub(super) fn unforeseen(wants_json: bool) -> PlannedResponse {
     let text = if wants_json { r#"{"title":"A conversation"}"# } else { "done" };
     PlannedResponse { does: vec![ModelDoes::Say(text.to_owned())], ..PlannedResponse::default() }
@@ -108,7 +108,7 @@ fn text(words: &str) -> Value {
     json!({"type": "message", "role": "assistant", "status": "completed", "content": content})
 }
 
-/// The item of an answer, and what is streamed before it; `None` if codex does not offer the tool.
+/// The item of an answer, and its delta; `None` if codex does not offer the tool.
 fn item(does: &ModelDoes, offered: &Offered<'_>, number: u32, index: usize) -> Option<(Value, Option<Value>)> {
     Some(match does {
         ModelDoes::Say(words) => {

@@ -1,7 +1,7 @@
-//! Rules and the requests of the past: what a list of rules would have done with them, and which rules people have followed so far.
+//! Rules and the requests of the past: the decisions that a list of rules would have made, and rules that agree with the answers of people.
 //!
-//! The ledger has the answers of people, so a rule can be compared with them. It lacks what an accept rule looks at beside the request: the
-//! file of the program, links in folders, the sandbox of the thread. So it is never certain that such a rule would have answered.
+//! The ledger has the answers of people, so a rule can be compared with them. It lacks the file of the program, links in folders and the
+//! sandbox of the thread, which an accept rule checks too. So it is never certain that such a rule would have answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ impl PersonsAnswer {
         match (Word::named(&word), &*word) {
             (Some(Word::Decline | Word::Cancel), _) => Some(PersonsAnswer::Declines),
             (_, UNANSWERED | "error") => None,
-            // Objects that a request offers widen what is accepted.
+            // An object that a request offers accepts more than the request.
             (Some(Word::Accept | Word::AcceptForSession) | None, _) => Some(PersonsAnswer::Accepts),
         }
     }
@@ -53,7 +53,7 @@ impl PersonsAnswer {
     }
 }
 
-/// A request that was asked.
+/// A stored request.
 #[derive(Debug, Clone)]
 pub struct PastRequest {
     /// RFC 3339.
@@ -61,13 +61,13 @@ pub struct PastRequest {
     /// `None` if no rule decides on it.
     pub asked: Option<Asked>,
     pub answer: Option<PersonsAnswer>,
-    /// Who has given the answer.
+    /// The name of the person.
     pub by: String,
     /// Something makes it riskier than it looks.
     pub is_risky: bool,
 }
 
-/// What a rule would have done with a request.
+/// The decision of a rule about a stored request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WouldDo<'a> {
     pub rule: &'a Rule,
@@ -117,7 +117,7 @@ pub struct Suggestion {
     pub rule: Rule,
     /// Number of answers that it would have given.
     pub count: usize,
-    /// Who has given these.
+    /// The names of the people.
     pub by: BTreeSet<String>,
     pub first_at: String,
     pub last_at: String,
@@ -162,7 +162,7 @@ fn accepts(past: &[PastRequest]) -> Vec<Does> {
     let mut commands = BTreeSet::new();
     for request in past.iter().filter(|request| request.answer == Some(PersonsAnswer::Accepts)) {
         if let Some(Asked::Command(AskedCommand { plain: Ok(plain), cwd: Some(cwd), bar: None, .. })) = &request.asked {
-            // What was masked before it was stored is not what ran.
+            // A masked command is not the one that ran.
             if !plain.argv.iter().any(|word| has_mask(word)) {
                 commands.insert((plain.argv.clone(), cwd.clone()));
             }
@@ -261,7 +261,7 @@ mod tests {
     const SCRIPTS: [&str; 5] = ["/bin/ls -l", "/usr/bin/wc -l x", "rm -rf build", "rm -rf x", "/bin/ls -l && rm x"];
 
     proptest! {
-        /// What was declined once, or was risky once, is never accepted by a suggestion, and what was accepted once never declined.
+        /// A suggestion never accepts a command that was declined or risky once, and never declines one that was accepted once.
         #[test]
         fn no_suggestion_contradicts_a_person(
             past in prop::collection::vec((0..SCRIPTS.len(), 0..2_usize, 0..4_usize, prop::bool::weighted(0.05)), 0..60),

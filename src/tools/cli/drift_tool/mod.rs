@@ -35,8 +35,8 @@ const PERIOD: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Compares what each client on record really uses of codex, its calls, their members and constants, and how it answers requests, with
 /// the protocol of another codex. That codex only writes its schema, without a server and without the network.
 ///
-/// With --replay the last conversation of each client is played to both programs, in folders of their own, without an account and the
-/// network, before a model that repeats what the recorded one said, and runs none of its commands.
+/// With --replay, both programs also get the last conversation of each client again. They have folders of their own, no account and no
+/// network, and a scripted model that repeats the words of the recorded one and runs none of its commands.
 ///
 /// Without --codex it is about the codex that codex-shim runs, compared with the one before. For that, `drift` and `hub start` keep the
 /// protocol of each version in use.

@@ -1,4 +1,4 @@
-//! What the conversations on record show when they are played to another codex.
+//! Findings from playing conversations on record to another codex.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `codex-shim rules backtest`: what rules would have done with the requests on record, compared with what people have answered.
+//! `codex-shim rules backtest`: compares rules with the answers of people to the requests on record.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use super::super::{CliError, Done, FAILED, say, select_session};
 
 #[derive(Debug, Args)]
 pub(super) struct BacktestArguments {
-    /// Only this rule, as if there were no other
+    /// Only this rule, alone
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
     /// The rules of this file instead of yours: a proposal, with [[rules]]
@@ -65,7 +65,7 @@ struct Otherwise<'a> {
     request_id: &'a str,
     cwd: Option<&'a str>,
     summary: &'a str,
-    /// What the person has answered.
+    /// The answer of the person.
     answer: &'static str,
     by: &'a str,
 }

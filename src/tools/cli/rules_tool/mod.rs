@@ -76,10 +76,10 @@ Examples:
   codex-shim rules test --cwd /home/me/proj -- 'git status && make'
   codex-shim rules test --request latest")]
     Test(TestArguments),
-    /// Compare what rules would have done with what people have answered
+    /// Compare rules with the answers of people
     ///
     /// Goes through the requests on record and lists each one that a rule would have answered otherwise than you did. As in a relay,
-    /// the first rule that matches decides. Requests that nobody answered are counted and not compared.
+    /// the first rule that matches decides. Requests without an answer are counted and not compared.
     #[command(after_long_help = "\
 ANSWERS are those that the rule would have answered for certain. UNKNOWN are
 commands that a rule accepts if their program and folder are what their names
@@ -92,10 +92,10 @@ Examples:
   codex-shim rules backtest --rule 'no rm -rf'
   codex-shim rules backtest --with proposed.toml --json | jq .otherwise")]
     Backtest(backtest::BacktestArguments),
-    /// Print rules that answer as people have answered so far
+    /// Print rules that agree with all answers of people so far
     ///
-    /// One for each command that was accepted in one folder, never declined and never with something dangerous, and for what was
-    /// always declined. Read them, and copy what you want into config.toml: nothing is changed.
+    /// One for each command that people accepted in a folder, never declined, and never saw with a warning, and for requests that they
+    /// always declined. Read them and copy the ones that you want into config.toml: nothing is changed.
     #[command(after_long_help = "\
 Exit status: 0, or 1 if a session cannot be read.
 

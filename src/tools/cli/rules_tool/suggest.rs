@@ -1,4 +1,4 @@
-//! `codex-shim rules suggest`: rules that answer as people have answered so far. It prints them and changes nothing.
+//! `codex-shim rules suggest`: prints rules that agree with all answers of people so far, and changes nothing.
 
 use clap::Args;
 use serde_json::{Value, json};
