@@ -119,10 +119,8 @@ impl Plan {
         let interrupts = |step: &PlanStep| step.method() == Some(Method::TurnInterrupt.name());
         let has_interrupts = plan.steps.iter().any(interrupts);
         for turn in &mut turns {
-            turn.items.retain(|item| match &item.does {
-                ModelDoes::Call { tool, .. } => tools.contains(tool),
-                _ => true,
-            });
+            let is_known = |does: &ModelDoes| !matches!(does, ModelDoes::Call { tool, .. } if !tools.contains(tool));
+            turn.items.retain(|item| is_known(&item.does));
             // A turn that somebody else has interrupted ends all the same.
             if !has_interrupts && turn.end == TurnEnd::Interrupted {
                 turn.end = TurnEnd::Completed;
