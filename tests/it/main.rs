@@ -12,6 +12,7 @@ mod capture_beside;
 mod capture_startup;
 mod capture_states;
 mod capture_tmux;
+mod checker;
 mod clients;
 mod context;
 mod context_e2e;

@@ -1,0 +1,673 @@
+"""The check: nine claims about a history. Pure: it reads a `History` and returns a `Report`.
+
+1 a request is answered at most once to the server        2 the first stored answer is the one that the server got
+3 every loser gets the answer that holds                  4 nothing pending is lost
+5 every answer has a giver                                6 provenance names who answered
+7 each direction has the order of reading                 8 the journal has every line, unaltered
+9 after a crash the documented states apply
+"""
+
+import bisect
+import datetime
+import json
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from checker.callers import key_of
+from checker.logs import bytes_of
+
+SECRET = {"omitted": "secret"}
+KILLS = ("kill_relay", "kill_server", "drop_client", "stop_session")
+ANSWERERS = ("client", "api", "tui", "web", "cli")
+MARGIN_S = 3.0
+ENVELOPE = "\\u001eCODEX_META "
+
+
+@dataclass
+class Ask:
+    """A request of a server, and all that happened to it there."""
+
+    key: str
+    kind: str
+    rpc_id: int
+    at: float
+    server_end_at: float
+    again: list = field(default_factory=list)
+    got: list = field(default_factory=list)
+    withdrawn_at: float = None
+
+    def is_open(self, at):
+        """Whether the server waits for an answer at that time, and for a moment more."""
+        return self.withdrawn_at is None and self.server_end_at > at + 1
+
+
+@dataclass
+class Given:
+    """An answer that somebody gave: a client (`via` "client"), or an API caller."""
+
+    via: str
+    who: str
+    begun_at: float
+    ended_at: float
+    payload: object
+    line: str = None
+    call: dict = None
+
+
+@dataclass
+class Report:
+    violations: list = field(default_factory=list)
+    chances: Counter = field(default_factory=Counter)
+
+    def violate(self, claim, text, *evidence):
+        self.violations.append((claim, text, [shorten(each) for each in evidence]))
+
+    def add(self, other):
+        self.violations += other.violations
+        self.chances.update(other.chances)
+
+
+def shorten(value):
+    text = value if isinstance(value, str) else json.dumps(value, default=vars)
+    return text if len(text) <= 1000 else f"{text[:1000]}… ({len(text)} characters)"
+
+
+def parse(line):
+    """The message in a line, or None."""
+    message = parsed(line)
+    return message if isinstance(message, dict) else None
+
+
+def is_answer(message):
+    return message is not None and "id" in message and "method" not in message
+
+
+def parsed(value):
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def agrees(stored, payload):
+    stored, payload = parsed(stored), parsed(payload)
+    return stored == payload or stored == SECRET
+
+
+def member(row, *names):
+    """The first of these columns that the row has."""
+    return next((row[name] for name in names if name in row), None)
+
+
+def payload_of(answer):
+    return member(answer, "payload_json", "payload")
+
+
+def names(source, by, given):
+    """Whether a source and its name in the ledger are the giver: a client by its name, a caller by its process."""
+    if source != given.via:
+        return False
+    return by == given.who if given.via == "client" else re.search(rf"(?<!\d){re.escape(given.who)}(?!\d)", str(by))
+
+
+def is_named(answer, given):
+    return names(member(answer, "source", "resolution_source"), member(answer, "by", "resolved_by"), given)
+
+
+class Facts:
+    """The history, joined by request."""
+
+    def __init__(self, history):
+        self.history = history
+        self.faults = [each for each in history.faults if each["ev"] == "fault"]
+        self.is_closed = any(each["ev"] == "closed" for each in history.faults)
+        self.has_expiry = any(each["ev"] == "expiry" for each in history.faults)
+        self.has_hold = any(each["ev"] == "hold" for each in history.faults)
+        self.asks, self.server_names, self.given = {}, {}, defaultdict(list)
+        self.rows, self.answers, self.seen_keys = defaultdict(list), defaultdict(list), set()
+        for events in history.servers:
+            self.read_server(events)
+        for events in history.clients:
+            self.read_client(events)
+        for call in (each for each in history.calls if each["ev"] == "call"):
+            self.given[call["key"]].append(
+                Given(call["via"], call["who"], call["begun_at"], call["t"], call["expected"], None, call))
+        keys = {row["request_id"]: key_of(row) for row in history.rows}
+        for row in history.rows:
+            self.rows[keys[row["request_id"]]].append(row)
+        for answer in history.answers:
+            self.answers[keys.get(answer["request_id"])].append(answer)
+        self.lossy = [(each["begun_at"] - 0.3, each["t"] + (1.5 if each["kind"] == "full_disk" else 0), each["kind"])
+                      for each in self.faults if each["kind"] in ("full_disk", "restore")]
+        self.client_records = {record.line for record in history.records if record.sender == "client"}
+        self.givers_of = {given.line: key for key, all_given in self.given.items() for given in all_given if given.line}
+
+    def read_server(self, events):
+        pid = events[0]["pid"]
+        ends = [each["t"] for each in events if each["ev"] == "end"]
+        ends += [each["begun_at"] for each in self.faults if each["kind"] == "kill_server" and each.get("pid") == pid]
+        for event in events:
+            if event["ev"] == "ask" and not event["again"]:
+                self.asks[event["key"]] = Ask(event["key"], event["kind"], event["rpc_id"], event["t"],
+                                              min(ends, default=float("inf")))
+            elif event["ev"] == "ask":
+                self.asks[event["key"]].again.append(event)
+            elif event["ev"] == "answer" and event["key"]:
+                self.asks[event["key"]].got.append(event)
+            elif event["ev"] == "withdraw":
+                self.asks[event["key"]].withdrawn_at = event["t"]
+            elif event["ev"] == "name":
+                self.server_names[event["name"]] = (events[0]["token"], event["conn"])
+
+    def read_client(self, events):
+        name, asked = events[0]["name"], {}
+        for event in events:
+            message = parse(event.get("line"))
+            if event["ev"] == "recv" and message and "method" in message and "id" in message:
+                key = asked[json.dumps(message["id"])] = key_of({"request_payload": message.get("params")})
+                self.seen_keys.add(key)
+            elif event["ev"] == "send" and is_answer(message):
+                payload = message["result"] if "result" in message else {"error": message.get("error")}
+                self.given[asked.get(json.dumps(message["id"]))].append(
+                    Given("client", name, event["t"], event["t"], payload, event["line"]))
+
+    def fault_in(self, begin, end, *kinds):
+        return any(begin <= each["t"] and each["begun_at"] <= end for each in self.faults if each["kind"] in kinds)
+
+    def crash_in(self, begin, end):
+        return self.fault_in(begin, end, *KILLS)
+
+    def is_excused(self, ask):
+        """Whether its rows may be missing: it was asked or answered while the disk was full or the folder was lost."""
+        times = [ask.at] + [each["t"] for each in ask.got] + [each.begun_at for each in self.given[ask.key]]
+        return any(begin <= each <= end for begin, end, _ in self.lossy for each in times)
+
+    def is_policy(self, key):
+        is_row_lost = self.asks[key].kind == "ruled" and not self.rows[key] and self.is_excused(self.asks[key])
+        return is_row_lost or any(
+            row["resolution_source"] == "policy" and row["status"] != "orphaned" for row in self.rows[key])
+
+    def monotonic(self, value):
+        """A time of the ledger on the clock of the logs; None if there is none."""
+        if value is None:
+            return None
+        if isinstance(value, str):
+            wall = datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+        else:
+            wall = value / (1e6 if value > 1e14 else 1e3)
+        event = self.history.servers[0][0]
+        return wall - event["wall"] + event["t"]
+
+
+def check(history):
+    facts, report = Facts(history), Report()
+    for flaw in history.flaws:
+        report.violate(8, "a record of the journal cannot be read", flaw)
+    for ask in facts.asks.values():
+        report.chances["requests"] += 1
+        report.chances["answers_given"] += len(facts.given[ask.key])
+        report.chances["contested"] += len(facts.given[ask.key]) > 1
+        report.chances["races"] += is_race(facts.given[ask.key])
+        check_answers_at_server(facts, ask, report)
+        if facts.is_excused(ask):
+            report.chances["excused_requests"] += 1
+        elif ask.kind != "tool":
+            check_rows_exist(facts, ask, report)
+            check_winner(facts, ask, report)
+            check_real_time(facts, ask, report)
+            check_losers(facts, ask, report)
+            for row in facts.rows[ask.key]:
+                check_state(facts, ask, row, report)
+                check_names(facts, ask, row, report)
+    for row in history.rows:
+        if key_of(row) not in facts.asks:
+            report.violate(5, "the ledger has a request that no server made", row)
+    for listing in (each for each in history.calls if each["ev"] == "listed"):
+        check_listing(facts, listing, report)
+    check_secrets(facts, report)
+    check_directions(facts, report)
+    check_journal(facts, report)
+    return report
+
+
+def is_race(given):
+    """Whether an answer was given before the giver could know of an earlier one."""
+    ordered = sorted(given, key=lambda each: each.begun_at)
+    return any(b.begun_at <= max(a.ended_at, a.begun_at + 0.005) for a, b in zip(ordered, ordered[1:]))
+
+
+# Claims 1 and 5: what the server got.
+
+
+def check_answers_at_server(facts, ask, report):
+    rows = facts.rows[ask.key]
+    report.chances["answered_at_server"] += bool(ask.got)
+    if len(ask.got) > 1:
+        is_replaced = any(row["error_code"] == "answer_replaced" for row in rows)
+        if len(ask.got) > 1 + len(ask.again) or not (len(rows) > 1 or is_replaced or ask.kind == "tool"):
+            report.violate(1, f"{ask.key} was answered {len(ask.got)} times at the server", ask.got, rows, ask.again)
+        report.chances["second_answers_documented"] += 1
+    for got in ask.got:
+        if any(given.payload == got["payload"] and given.begun_at <= got["t"] for given in facts.given[ask.key]):
+            report.chances["answers_traced"] += 1
+        elif facts.is_policy(ask.key):
+            report.chances["policy_answers"] += 1
+        elif ask.kind == "tool" and "no client is attached" in json.dumps(got["payload"]):
+            report.chances["tool_refusals"] += 1
+        else:
+            report.violate(5, f"the server got an answer to {ask.key} that nobody gave", got, rows)
+
+
+# Claim 2: the ledger and the server agree.
+
+
+def check_rows_exist(facts, ask, report):
+    """A request is stored before a client sees it; only a hub that has just begun passes it on before that."""
+    is_new_hub = facts.history.workload == "hub" and facts.crash_in(ask.at - MARGIN_S, ask.at + MARGIN_S)
+    if ask.key in facts.seen_keys and not facts.rows[ask.key] and not is_new_hub:
+        report.violate(4, f"a client got {ask.key}, and it has no row", vars(ask))
+
+
+def check_winner(facts, ask, report):
+    rows, answers = facts.rows[ask.key], facts.answers[ask.key]
+    for got in ask.got if rows else []:
+        report.chances["answers_compared"] += 1
+        is_late = len(rows) > 1 or (ask.withdrawn_at or got["t"]) < got["t"]
+        is_kept = any(agrees(payload_of(each), got["payload"]) for each in answers)
+        if not any(agrees(row["resolved_payload_json"], got["payload"]) for row in rows) and not (is_kept and is_late):
+            report.violate(2, f"the server got another answer to {ask.key} than the ledger has", got, rows, answers)
+    for row in rows:
+        mine = [each for each in answers if each["request_id"] == row["request_id"]]
+        won = [each for each in mine if each["won"]]
+        if row["status"] == "resolved" and row["resolution_source"] in ANSWERERS:
+            report.chances["winners_stored_behind_a_loser"] += bool(won) and mine.index(won[0]) > 0
+            if len(won) != 1:
+                report.violate(2, f"{row['request_id']} has {len(won)} winners", row, mine)
+            elif not agrees(row["resolved_payload_json"], payload_of(won[0])):
+                report.violate(2, f"the winner of {row['request_id']} is not its answer", row, mine)
+            elif won[0]["at"] > mine[0]["at"] and row["error_code"] != "answer_replaced" and facts.history.workload != "hub":
+                report.violate(2, f"the winner of {row['request_id']} is not the first answer", row, mine)
+        elif won and row["resolution_source"] != "policy":
+            report.violate(2, f"{row['request_id']} has a winner and was not answered", row, mine)
+
+
+def check_real_time(facts, ask, report):
+    """No answer wins over one that was complete before it began."""
+    winners = [given for given in facts.given[ask.key] if ask.got and given.payload == ask.got[0]["payload"]]
+    if len(winners) != 1 or len(facts.rows[ask.key]) > 1:
+        return
+    for given in facts.given[ask.key]:
+        if given.call and given.call.get("status") == 200 and given.ended_at < winners[0].begun_at:
+            report.violate(2, f"a later answer to {ask.key} won", given.call, ask.got[0])
+        report.chances["ordered_pairs"] += given.ended_at < winners[0].begun_at or winners[0].ended_at < given.begun_at
+
+
+# Claim 3: losers.
+
+
+def check_losers(facts, ask, report):
+    rows, answers = facts.rows[ask.key], facts.answers[ask.key]
+    unused = [each for each in answers if not each["won"]]
+    for given in facts.given[ask.key]:
+        got_it = any(got["payload"] == given.payload for got in ask.got)
+        if given.call:
+            is_loser = check_reply(facts, ask, given, got_it, report)
+        else:
+            is_loser = not got_it and rows and given.line in facts.client_records
+        if not is_loser:
+            continue
+        # The answer of a caller that lost is kept as it came, before it is made an answer to the server.
+        forms = [given.payload] + ([given.call["body"]] if given.call else [])
+        kept = next((each for each in unused if is_named(each, given)
+                     and any(agrees(payload_of(each), form) for form in forms)), None)
+        if kept is not None:
+            unused.remove(kept)
+            report.chances["losers_kept"] += 1
+        elif facts.crash_in(given.begun_at - 0.5, given.ended_at + 1) or ask.server_end_at < given.ended_at + 1:
+            report.chances["losers_unkept_in_crash"] += 1
+        elif not any(agrees(row["resolved_payload_json"], given.payload) for row in rows):
+            report.violate(3, f"a lost answer to {ask.key} was not kept", given, rows, answers)
+
+
+def check_reply(facts, ask, given, got_it, report):
+    """Whether the reply to a call says the truth; returns whether it says that another answer had won."""
+    call, rows = given.call, facts.rows[ask.key]
+    code, reply = call["status"], call["reply"]
+    is_unique = "-" in json.dumps(given.payload)
+    is_reply = code == 200 or call.get("is_tool") and isinstance(reply, dict) and "request" in reply
+    if not is_reply:
+        report.chances["callers_without_reply" if code is None else "callers_refused"] += 1
+        if code is not None and got_it and is_unique:
+            report.violate(3, f"a caller was refused, and the server got its answer to {ask.key}", call, ask.got)
+        return False
+    stored, told_lost = reply["request"].get("resolved_payload"), reply.get("idempotent", code != 0)
+    is_settled = ask.is_open(given.ended_at) and not facts.crash_in(given.begun_at, given.ended_at + MARGIN_S)
+    is_replaced = any(row["error_code"] == "answer_replaced" for row in rows)
+    report.chances["losers_told" if told_lost else "callers_told_won"] += 1
+    if told_lost and got_it and is_unique and len(rows) == 1 and not is_replaced:
+        report.violate(3, f"a caller was told that its answer to {ask.key} lost, and the server got it", call, ask.got)
+    if told_lost and stored is None and is_settled:
+        report.violate(3, f"a loser of {ask.key} was not told the answer that holds", call)
+    if told_lost and stored is not None and ask.withdrawn_at is None and not is_replaced:
+        if not any(agrees(row["resolved_payload_json"], stored) for row in rows):
+            report.violate(3, f"a loser of {ask.key} was told another answer than the ledger has", call, rows)
+    if not told_lost and not got_it and is_settled:
+        report.violate(3, f"a caller was told that its answer to {ask.key} won, and the server did not get it", call, rows)
+    if not told_lost and ask.withdrawn_at is None and not is_replaced:
+        if not any(agrees(row["resolved_payload_json"], given.payload) for row in rows):
+            report.violate(2, f"an answer to {ask.key} was acknowledged, and the ledger does not have it", call, rows)
+    if call.get("is_tool") and stored != SECRET and (code == 0) != (not told_lost or stored == given.payload):
+        report.violate(3, f"`respond` to {ask.key} ended with the wrong status", call)
+    return told_lost
+
+
+# Claims 4 and 9: states.
+
+
+def check_listing(facts, listing, report):
+    at, keys = listing["t"], listing["keys"]
+    if keys is None:
+        report.violate(4, "pending requests cannot be listed after the faults have ended", listing)
+        return
+    for ask in facts.asks.values():
+        if ask.kind == "tool" or facts.is_excused(ask) or ask.at > at - 1 or ask.server_end_at < at + 0.4:
+            continue
+        closed_at = min([each["t"] for each in ask.got] + [ask.withdrawn_at or float("inf")])
+        if closed_at < at - 1:
+            report.chances["closed_when_listed"] += 1
+            if ask.key in keys:
+                report.violate(9, f"{ask.key} is closed and listed as pending", ask.got, facts.rows[ask.key])
+        elif closed_at > at and not facts.is_policy(ask.key):
+            report.chances["open_when_listed"] += 1
+            if ask.key not in keys:
+                report.violate(4, f"{ask.key} waits at the server and is not listed", facts.rows[ask.key], listing)
+            elif closed_at == float("inf"):
+                report.violate(4, f"{ask.key} was listed and could not be answered", facts.given[ask.key], facts.rows[ask.key])
+
+
+def check_state(facts, ask, row, report):
+    name, status = row["request_id"], row["status"]
+    ended_at = facts.monotonic(row["resolved_at"])
+    if status == "orphaned":
+        report.chances["orphaned"] += 1
+        if row["error_code"] not in ("server_exited", "server_restarted"):
+            report.violate(9, f"{name} is orphaned without a documented reason", row)
+        if ask.server_end_at > (ended_at or float("inf")) + 0.3 or ask.server_end_at == float("inf"):
+            report.violate(9, f"{name} was orphaned while its server ran", row, {"server_end_at": ask.server_end_at, "at": ended_at})
+        if ask.got and len(facts.rows[ask.key]) == 1 and not facts.crash_in(ask.got[0]["t"] - 1, ask.got[0]["t"] + 1):
+            report.violate(2, f"{name} is orphaned, and the server had its answer", row, ask.got)
+    if status in ("pending", "expired") and facts.is_closed:
+        report.violate(9, f"{name} is {status} after its session has ended", row)
+    if ask.got or ask.withdrawn_at is not None or status != "resolved":
+        return
+    if row["resolution_source"] == "server":
+        report.violate(5, f"{name} ended as withdrawn, and the server did not withdraw it", row)
+    is_crash = ask.server_end_at < (ended_at or 0) + 1.5 or (
+        facts.history.workload != "hub" and facts.crash_in((ended_at or 0) - 0.5, (ended_at or 0) + MARGIN_S))
+    if is_crash:
+        report.chances["answers_lost_in_crash"] += 1
+    elif row["resolution_source"] in ANSWERERS or row["confirmed_at"] or row["dispatched_at"]:
+        report.violate(2, f"{name} is resolved, and the server never got an answer", row)
+
+
+# Claim 6: provenance.
+
+
+def check_names(facts, ask, row, report):
+    source, by, name = row["resolution_source"], row["resolved_by"], row["request_id"]
+    if row["status"] == "resolved" and source == "policy":
+        report.chances["by_rule" if str(by).startswith("rule:") else "by_expiry"] += 1
+        is_rule = str(by).startswith("rule:")
+        if is_rule and (by != "rule:forbidden" or ask.kind != "ruled") or not is_rule and not facts.has_expiry:
+            report.violate(6, f"{name} was answered by a policy that nobody has set", row)
+    elif row["status"] == "resolved" and source != "server":
+        givers = [given for given in facts.given[ask.key] if agrees(row["resolved_payload_json"], given.payload)]
+        report.chances["winners_named"] += 1
+        report.chances["by_fleet" if str(by).startswith("fleet:") else f"by_{source}"] += 1
+        if not any(names(source, by, given) for given in givers):
+            report.violate(6, f"{name} names {source} {by!r}, who did not give this answer", row, givers)
+    for answer in (each for each in facts.answers[ask.key] if each["request_id"] == name):
+        is_own = member(answer, "source", "resolution_source") in ("policy", "server")
+        if not is_own and not any(is_named(answer, given) for given in facts.given[ask.key]):
+            report.violate(6, f"an answer to {ask.key} names somebody who gave none", answer, facts.given[ask.key])
+
+
+# Secret answers, the documented exception of claims 2 and 8.
+
+
+def check_secrets(facts, report):
+    nonces = {}
+    for ask in (each for each in facts.asks.values() if each.kind == "secret"):
+        for given in facts.given[ask.key]:
+            for answer in (given.payload.get("answers") or {}).values():
+                nonces[answer["answers"][0]] = ask.key
+    stored = [json.dumps(each) for each in facts.history.rows + facts.history.answers]
+    stored += [record.line for record in facts.history.records if record.line]
+    report.chances["secrets_sought"] += len(nonces)
+    for text in stored:
+        for nonce in nonces:
+            if f'"{nonce}"' in text or f'\\"{nonce}\\"' in text:
+                report.violate(8, f"the secret answer {nonce} to {nonces[nonce]} is stored", text)
+
+
+# Claim 7: order and completeness of each direction.
+
+
+class Stream:
+    """Lines in their order, with a cursor that only goes forward."""
+
+    def __init__(self, lines, times=None):
+        self.lines, self.times = lines, times
+        self.positions = defaultdict(list)
+        for index, line in enumerate(lines):
+            self.positions[line].append(index)
+
+    def next_after(self, line, cursor):
+        """The first position of the line after the cursor, or None."""
+        positions = self.positions.get(line, [])
+        at = bisect.bisect_right(positions, cursor)
+        return positions[at] if at < len(positions) else None
+
+
+def is_made_here(line):
+    """Whether a line to the server is codex-shim's own, even without a record: a call, or an answer that claim 5 traces."""
+    message = parse(line) or {}
+    is_call = str(message.get("id")).startswith("codex-shim:") or message.get("method") == "initialized"
+    return is_call or is_answer(message)
+
+
+def lines_of(events, what, conn=None):
+    chosen = [each for each in events if each["ev"] == what and (conn is None or each["conn"] == conn)]
+    return Stream([each["line"] for each in chosen], [each["t"] for each in chosen])
+
+
+def without_envelope(value):
+    """A message without the context that codex-shim puts in front of a user's words."""
+    if isinstance(value, str):
+        return value.partition("\x1f")[2] if value.startswith("\x1eCODEX_META ") else value
+    if isinstance(value, list):
+        return [without_envelope(each) for each in value]
+    return {name: without_envelope(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def compare(report, sent, received, may_miss, made_here, where, is_to_server):
+    """`received` is `sent` in its order, but for lines that may be missing, and lines of codex-shim itself."""
+    cursor, first, seen, changed = -1, None, set(), []
+    stripped = [without_envelope(parse(line)) for line in sent.lines if ENVELOPE in line]
+    for line in received.lines:
+        if not line.strip():
+            continue
+        if not is_to_server and ENVELOPE in line:
+            report.violate(8, f"{where}: an envelope came to the client", line)
+        position = sent.next_after(line, cursor)
+        if position is not None:
+            cursor = position
+            first = position if first is None else first
+            seen.add(position)
+            report.chances["lines_in_order"] += 1
+        elif line in sent.positions:
+            report.violate(7, f"{where}: a line came twice or out of order", line)
+        elif line in made_here or (is_made_here(line) or ENVELOPE in line if is_to_server else parse(line) in stripped):
+            changed.append(without_envelope(parse(line)))
+        else:
+            report.violate(7, f"{where}: a line that the other side did not send", line)
+    for index, line in enumerate(sent.lines):
+        if index not in seen and line.strip():
+            reason = may_miss(line, sent.times[index], index > cursor, first is None or index < first)
+            if changed and without_envelope(parse(line)) in changed:
+                changed.remove(without_envelope(parse(line)))
+                reason = "envelope"
+            report.chances[f"withheld_{reason}" if reason else "lines_lost"] += 1
+            if not reason:
+                report.violate(7, f"{where}: a line was lost", line, {"t": sent.times[index]})
+
+
+def check_directions(facts, report):
+    history = facts.history
+    servers = {events[0]["token"]: events for events in history.servers}
+    made = {side: {record.line for record in history.records if record.sender == "shim" and record.to == side}
+            for side in ("client", "server")}
+    for events in history.clients:
+        name, is_attached = events[0]["name"], events[0]["kind"] == "attached"
+        place = facts.server_names.get(name)
+        if place is None and not is_attached:
+            continue
+        token, conn = place or (serving(servers, events), 0)
+        if token is None:
+            continue
+        sends, receives = lines_of(events, "send"), lines_of(events, "recv")
+        ids = {json.dumps((parse(line) or {}).get("id")) for line in sends.lines}
+        end_at = next((each["t"] for each in events if each["ev"] == "end"), float("inf"))
+        # `serve` answers the `initialize` of an attached client itself.
+        own = {line for line in receives.lines if is_attached and is_answer(parse(line)) and parse(line)["id"] == f"c{name}-1"}
+        others = {line for other in history.clients for line in lines_of(other, "send").lines} if is_attached else set()
+        miss_to_server = lambda line, at, is_tail, is_head: why_not_at_server(facts, line, at, is_tail, is_attached)
+        miss_to_client = lambda line, at, is_tail, is_head: why_not_at_client(
+            facts, line, at, is_tail, is_head, is_attached, end_at, ids, events[0]["kind"])
+        compare(report, sends, lines_of(servers[token], "recv", conn), miss_to_server, made["server"] | others,
+                f"{name} to the server", True)
+        compare(report, lines_of(servers[token], "send", conn), receives, miss_to_client, made["client"] | own,
+                f"server {token} to {name}", False)
+
+
+def serving(servers, events):
+    """The server of an attached client: the one that ran when it got its first message."""
+    first = next((each["t"] for each in events if each["ev"] == "recv"), None)
+    running = [token for token, each in servers.items() if first is not None and each[0]["t"] < first]
+    return max(running, key=lambda token: servers[token][0]["t"], default=None)
+
+
+def why_not_at_server(facts, line, at, is_tail, is_attached):
+    message = parse(line)
+    if is_attached and message and message.get("method") in ("initialize", "initialized"):
+        return "own_handshake"
+    ask = facts.asks.get(facts.givers_of.get(line)) if is_answer(message) else None
+    if ask and (ask.got or not ask.is_open(at) or facts.is_policy(ask.key)):
+        return "late_answer"
+    if is_tail and facts.crash_in(at - 1, at + MARGIN_S):
+        return "tail_of_crash"
+    return None
+
+
+def why_not_at_client(facts, line, at, is_tail, is_head, is_attached, end_at, ids, kind):
+    message = parse(line)
+    if is_answer(message):
+        if str(message["id"]).startswith("codex-shim:"):
+            return "own_call"
+        if is_attached and json.dumps(message["id"]) not in ids:
+            return "own_call"
+    elif message and "id" in message:
+        ask = facts.asks.get(key_of({"request_payload": message.get("params")}))
+        if ask and ask.kind != "tool" and (facts.has_hold or facts.is_policy(ask.key)):
+            return "held"
+    if is_attached and (is_head or is_tail):
+        return "not_attached"
+    if is_tail and (facts.crash_in(at - 1, at + MARGIN_S) or kind == "hub" and at > end_at - 0.3):
+        return "tail_of_crash"
+    return None
+
+
+# Claim 8: the journal.
+
+
+def check_journal(facts, report):
+    history = facts.history
+    if not history.records:
+        return
+    on_record = {side: Counter() for side in ("client", "server")}
+    omitted = {side: Counter() for side in ("client", "server")}
+    gap_lines = sum(record.gap_lines or 0 for record in history.records)
+    for record in history.records:
+        if record.to is None or (history.workload == "hub" and record.to == "client" and record.conn is None):
+            continue
+        if record.line is None:
+            omitted[record.to][record.omitted_bytes] += 1
+        elif not record.masked:
+            on_record[record.to][record.line] += 1
+    received = [("client", event) for events in history.clients for event in events if event["ev"] == "recv"]
+    received += [("server", event) for events in history.servers for event in events if event["ev"] == "recv"]
+    lost = [(begin, end) for begin, end, kind in facts.lossy if kind == "restore"]
+    missing = []
+    for side, event in received:
+        if not event["line"].strip() or any(begin <= event["t"] <= end for begin, end in lost):
+            continue
+        report.chances["lines_on_record"] += 1
+        size = len(bytes_of(event["line"]))
+        if on_record[side][event["line"]] > 0:
+            on_record[side][event["line"]] -= 1
+        elif omitted[side][size] > 0 or omitted[side][size + 1] > 0:
+            omitted[side][size if omitted[side][size] > 0 else size + 1] -= 1
+            report.chances["lines_omitted"] += 1
+        else:
+            missing.append((side, event))
+    full = [(begin, end) for begin, end, kind in facts.lossy if kind == "full_disk"]
+    is_elsewhere = any(not any(begin <= event["t"] <= end for begin, end in full) for _, event in missing)
+    report.chances["lines_in_gaps"] += len(missing)
+    if len(missing) > gap_lines or is_elsewhere:
+        report.violate(8, f"{len(missing)} lines that a side received are not in the journal, which has gaps for {gap_lines}",
+                       *missing[:3])
+    check_records(facts, report)
+
+
+def check_records(facts, report):
+    """Each line on record was sent, and lines of one connection are on record in the order of reading."""
+    history = facts.history
+    streams = {"client": [lines_of(events, "send") for events in history.clients], "server": []}
+    for events in history.servers:
+        for conn in sorted({each["conn"] for each in events if each["ev"] == "open"}):
+            streams["server"].append(lines_of(events, "send", conn))
+    places = {side: defaultdict(list) for side in streams}
+    for side, all_streams in streams.items():
+        for stream in all_streams:
+            for line in stream.positions:
+                places[side][line].append(stream)
+    cursors, bound, last_at = {}, {}, {}
+    for record in history.records:
+        if record.at and record.at < last_at.get(record.generation, 0):
+            report.violate(8, "the time of a record goes back", vars(record))
+        last_at[record.generation] = record.at
+        if record.sender not in streams or record.line is None or record.masked or not record.line.strip():
+            continue
+        candidates = places[record.sender].get(record.line, [])
+        if not candidates:
+            report.violate(8, f"a line of the {record.sender} is on record that it did not send", record.line)
+            continue
+        group = (record.generation, record.conn, record.sender)
+        if record.conn is None:  # of a relay one connection, of `serve` and a hub's own several, one after the other
+            group += (id(candidates[0]),)
+        if group not in bound and len(candidates) == 1:
+            bound[group] = candidates[0]
+        stream = bound.get(group)
+        if stream not in candidates:
+            if stream is not None:
+                report.violate(8, f"connection {group} has a line of another one on record", record.line)
+            continue
+        position = stream.next_after(record.line, cursors.get(group, -1))
+        if position is None:
+            report.violate(7, f"lines of {group} are on record out of order or twice", record.line)
+        else:
+            cursors[group] = position
+            report.chances["records_in_order"] += 1

@@ -1,0 +1,150 @@
+"""The nemesis: faults, each with its time in the log of the nemesis."""
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+from checker.callers import http_call
+
+
+def ignore_sockets(folder, names):
+    paths = {name: os.path.join(folder, name) for name in names}
+    return [name for name, path in paths.items() if not (os.path.isfile(path) or os.path.isdir(path))]
+
+
+class Nemesis:
+    def __init__(self, workload, disk_is_small):
+        self.workload, self.rng = workload, workload.rng
+        self.faults = ["kill_relay", "kill_relay", "kill_server", "pause_relay", "pause_server", "drop_client", "upgrade"]
+        self.faults += {"hub": ["hub_restart"] * 4, "serve": ["stop_and_start"]}.get(workload.name, [])
+        self.faults += ["restore"] + (["full_disk"] * 2 if disk_is_small else [])
+        self.done = []
+
+    def strike(self, name=None):
+        """One fault, and what the world does after it; False if a part does not come back."""
+        name = name or self.rng.choice(self.faults)
+        self.done.append(name)
+        return getattr(self, name)()
+
+    def strike_beside_load(self, put_load):
+        """As `strike`, while the load goes on in another thread."""
+        is_over = threading.Event()
+
+        def keep_on():
+            while not is_over.is_set():
+                put_load()
+
+        load = threading.Thread(target=keep_on, daemon=True)
+        load.start()
+        try:
+            return self.strike()
+        finally:
+            is_over.set()
+            load.join(10)
+
+    def log(self, kind, begun_at, **members):
+        self.workload.faults.put("fault", kind=kind, begun_at=begun_at, **members)
+
+    def kill(self, kind, pid):
+        begun_at = time.monotonic()
+        if pid:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.log(kind, begun_at, pid=pid)
+        if self.workload.process:
+            try:
+                self.workload.process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                pass
+        return self.workload.recover()
+
+    def kill_relay(self):
+        return self.kill("kill_relay", self.workload.relay_pid())
+
+    def kill_server(self):
+        return self.kill("kill_server", self.workload.server_pid())
+
+    def pause(self, target, pid):
+        begun_at = time.monotonic()
+        if pid:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(self.rng.choice([0.1, 0.4, 1.2]))
+            os.kill(pid, signal.SIGCONT)
+        self.log("stop", begun_at, target=target)
+        return True
+
+    def pause_relay(self):
+        return self.pause("relay", self.workload.relay_pid())
+
+    def pause_server(self):
+        return self.pause("server", self.workload.server_pid())
+
+    def drop_client(self):
+        begun_at = time.monotonic()
+        self.workload.drop_client()
+        self.log("drop_client", begun_at)
+        return self.workload.recover()
+
+    def stop_and_start(self):
+        begun_at = time.monotonic()
+        http_call(self.workload.control_path, "POST", "/sessions/self/stop", {}, timeout_s=15)
+        self.log("stop_session", begun_at)
+        time.sleep(0.3)
+        http_call(self.workload.control_path, "POST", "/sessions/self/start", {}, timeout_s=15)
+        return self.workload.recover()
+
+    def hub_restart(self):
+        begun_at = time.monotonic()
+        went_on, output = self.workload.restart()
+        self.log("hub_restart" if went_on else "kill_relay", begun_at, output=output)
+        return self.workload.recover()
+
+    def upgrade(self):
+        """The program is exchanged: a hub becomes it, others stop and start with it."""
+        if self.workload.name == "hub":
+            return self.hub_restart()
+        self.workload.binary = self.workload.callers.binary = self.workload.binaries[1]
+        return self.stop() and self.workload.start()
+
+    def stop(self, kind="stop_session"):
+        begun_at = time.monotonic()
+        is_stopped = self.workload.stop()
+        self.log(kind, begun_at)
+        return is_stopped
+
+    def restore(self):
+        """The folder of the session is copied while stopped, and a later stop puts the copy in its place."""
+        workload, copy = self.workload, os.path.join(self.workload.folder, "copy")
+        if not self.stop():
+            return False
+        copied_at = time.monotonic()
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(workload.session_folder, copy, symlinks=True, ignore=ignore_sockets)
+        if not workload.start():
+            return False
+        time.sleep(1)
+        if not self.stop():
+            return False
+        shutil.rmtree(workload.session_folder)
+        shutil.move(copy, workload.session_folder)
+        self.log("restore", copied_at)
+        return workload.start()
+
+    def full_disk(self):
+        begun_at, path = time.monotonic(), os.path.join(self.workload.home, "filler")
+        size = 1 << 20
+        with open(path, "wb", buffering=0) as file:
+            while size:
+                try:
+                    file.write(b"\0" * size)
+                except OSError:
+                    size //= 4
+        time.sleep(self.rng.choice([0.3, 1.0]))
+        os.unlink(path)
+        self.log("full_disk", begun_at)
+        return True

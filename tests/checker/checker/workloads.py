@@ -1,0 +1,427 @@
+"""Workloads: a relay on stdio, `serve`, a hub with 1 to 20 clients. Each can start, stop, and name its parts."""
+
+import glob
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import threading
+import time
+
+from checker.callers import Callers, http_call, key_of
+from checker.clients import Attached, Client, HubSocket, Stdio
+from checker.logs import Log, read_log
+
+FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_codex.py")
+KINDS = ["command"] * 6 + ["question"] * 3 + ["file"] * 2 + ["elicitation", "unknown", "secret"]
+
+
+def wait_for(condition, timeout_s, pause_s=0.02):
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(pause_s)
+    return value
+
+
+class Workload:
+    """What all workloads share: folders, clients, callers, and the load."""
+
+    name, session, can_upgrade = None, "s", True
+    stdio_lines = True
+
+    def __init__(self, folder, seed, binaries):
+        self.folder, self.rng, self.binaries = folder, random.Random(f"{seed}/{self.name}"), binaries
+        self.binary = binaries[0]
+        self.logs, self.home = os.path.join(folder, "logs"), os.path.join(folder, "home")
+        self.cwd = os.path.join(folder, "work")
+        for path in (self.logs, self.cwd, os.path.join(folder, "codex"), self.home):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+        self.env = {"PATH": "/usr/bin:/bin:/usr/local/bin", "HOME": folder, "CODEX_HOME": os.path.join(folder, "codex"),
+                    "CODEX_SHIM_HOME": self.home, "CODEX_SHIM_CODEX": FAKE, "CHECKER_LOGS": self.logs, "LANG": "C.UTF-8"}
+        # With CHECKER_NO_FLAGS the server does not say in the status of a thread that it waits for an answer.
+        self.env.update({name: os.environ[name] for name in ("CHECKER_NO_FLAGS",) if name in os.environ})
+        self.faults = Log(os.path.join(self.logs, "nemesis.jsonl"))
+        self.session_folder = os.path.join(self.home, "sessions", self.session)
+        self.control_path = os.path.join(self.session_folder, "control.sock")
+        self.callers = Callers(self.logs, self.control_path, self.binary, self.env, self.cwd, self.rng)
+        self.process, self.clients, self.client_count, self.life_count = None, [], 0, 0
+        self.thread_ids, self.lock = [], threading.RLock()
+        self.kinds = list(KINDS)
+        self.parts = [self]
+        self.configure()
+
+    def close(self):
+        self.faults.put("closed")
+
+    def configure(self):
+        text = ""
+        if self.rng.random() < 0.4:
+            self.kinds.append("ruled")
+            text += '[[rules]]\nname = "forbidden"\nmatch = { kind = "command", argv_prefix = ["forbidden"] }\naction = "decline"\n'
+        if self.rng.random() < 0.2:
+            self.faults.put("expiry")
+            text = '[expiry]\nrequest_approval = "2s"\n\n' + text
+        if self.rng.random() < 0.1:
+            self.faults.put("hold")
+            text = "hold = true\n\n" + text
+        with open(os.path.join(self.home, "config.toml"), "w") as file:
+            file.write(text)
+
+    # Parts.
+
+    def new_client(self, kind, transport_of):
+        with self.lock:
+            self.client_count += 1
+            client = Client(f"{self.name}{self.client_count}", self.logs, self.rng, kind, self.life_count,
+                            self.answer_at_once)
+        try:
+            client.begin(transport_of())
+        except OSError as error:
+            client.log.put("end", reason=str(error))
+            client.is_open = False
+            return None
+        if client.introduce():
+            self.clients.append(client)
+            return client
+        client.transport.abort()
+        return None
+
+    def resume_threads(self, client, thread_ids):
+        """Threads that the server does not know any more are forgotten."""
+        for thread_id in list(thread_ids):
+            if not client.resume(thread_id) and client.is_open and thread_id in self.thread_ids:
+                self.thread_ids.remove(thread_id)
+
+    def open_clients(self):
+        return [client for client in self.clients if client.is_open]
+
+    def server_pid(self):
+        for path in sorted(glob.glob(os.path.join(self.logs, "server-*.jsonl")), reverse=True):
+            pid = read_log(path)[0]["pid"]
+            if is_running(pid):
+                return pid
+        return None
+
+    def relay_pid(self):
+        try:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(1)
+                sock.connect(os.path.realpath(self.control_path))
+                return struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        except OSError:
+            return self.process.pid if self.process and self.process.poll() is None else None
+
+    def is_healthy(self):
+        return http_call(self.control_path, "GET", "/healthz", timeout_s=1)[0] == 200
+
+    def spawn(self, *arguments):
+        with open(os.path.join(self.logs, "stderr.txt"), "ab") as stderr:
+            return subprocess.Popen([self.binary, *arguments], stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr,
+                                    env=self.env, cwd=self.cwd)
+
+    def tool(self, *arguments, timeout_s=30):
+        try:
+            done = subprocess.run([self.binary, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                  env=self.env, cwd=self.cwd, timeout=timeout_s)
+            return done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired:
+            return None, "timeout"
+
+    # Load.
+
+    def script(self):
+        rng = self.rng
+        script = {"asks": rng.choices(self.kinds, k=rng.choice([0, 1, 1, 2, 3, 5])), "notes": rng.choice([0, 3, 10, 40]),
+                  "gap_ms": rng.choice([0, 1, 5]), "note_bytes": rng.choice([10, 10, 10, 5000, 90000])}
+        if rng.random() < 0.12:
+            script["withdraw_ms"] = rng.choice([1, 20, 100, 300])
+        if rng.random() < 0.08:
+            script["repeat_ms"] = rng.choice([1, 20, 100, 300])
+        if self.stdio_lines and rng.random() < 0.2:
+            script["odd_lines"] = ["label ", '{"broken":"', '[1,"', "\udcff\udcfe ", '{"n":1e999} ']
+        return script
+
+    def load_once(self):
+        clients = [client for client in self.open_clients() if client.thread_ids]
+        if not clients:
+            return
+        client = self.rng.choice(clients)
+        if self.rng.random() < 0.1:
+            self.callers.push_context()
+        client.start_turn(self.rng.choice(client.thread_ids), self.script())
+        if self.stdio_lines and self.rng.random() < 0.1:
+            client.send_odd_line()
+        if self.rng.random() < 0.015:
+            client.call("turn/interrupt", {"threadId": self.rng.choice(client.thread_ids)})
+
+    def ask_last(self):
+        """Requests that nobody answers before the end."""
+        for client in self.open_clients()[:3]:
+            for thread_id in client.thread_ids[:1]:
+                client.call("turn/interrupt", {"threadId": thread_id}, 2)
+                client.start_turn(thread_id, {"asks": self.rng.choices(self.kinds, k=3), "gap_ms": 2})
+
+    def answer_at_once(self, client, request):
+        """Some requests are answered by the client that reads them, before any caller can know of them."""
+        if request["method"] == "item/tool/call" or self.rng.random() < 0.15:
+            client.answer(request["id"])
+
+    def clean_up(self):
+        for path in glob.glob(os.path.join(self.logs, "server-*.jsonl")):
+            pid = read_log(path)[0]["pid"]
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+        pid = self.relay_pid()
+        if pid and os.path.realpath(f"/proc/{pid}/exe").removesuffix(" (deleted)") in self.binaries:
+            os.kill(pid, signal.SIGKILL)
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+
+def is_running(pid):
+    """Whether the process is a server of ours that has not ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return FAKE.encode() in file.read()
+    except OSError:
+        return False
+
+
+class Relay(Workload):
+    """A client on the stdio of `codex-shim app-server`."""
+
+    name = "relay"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.env["CODEX_SHIM_SESSION"] = self.session
+        self.kinds.append("tool")
+
+    def start(self):
+        self.life_count += 1
+        transport = None
+
+        def begin():
+            nonlocal transport
+            transport = Stdio([self.binary, "app-server"], self.env, self.cwd, os.path.join(self.logs, "stderr.txt"))
+            self.process = transport.process
+            return transport
+
+        client = self.new_client("stdio", begin)
+        return bool(client) and client.start_thread(self.cwd)
+
+    def drop_client(self):
+        for client in self.open_clients():
+            client.transport.abort()
+
+    def stop(self):
+        for client in self.open_clients():
+            client.transport.close_input()
+        return self.wait_end(15)
+
+    def wait_end(self, timeout_s):
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return all([client.wait_closed(5) for client in self.clients])
+
+    def recover(self):
+        """After a fault: a relay whose part has died ends; the next one begins."""
+        if self.wait_end(0.2) or not self.open_clients():
+            if not self.wait_end(15):
+                return False
+            return self.start()
+        return True
+
+
+class Serve(Workload):
+    """`codex-shim serve`, with a client that attaches and leaves."""
+
+    name = "serve"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.kinds.append("tool")
+
+    def start(self):
+        self.life_count += 1
+        self.process = self.spawn("serve", self.session)
+        return bool(wait_for(self.is_healthy, 10) and wait_for(self.attach, 10, 0.2))
+
+    def attach(self):
+        client = self.new_client("attached", lambda: Attached(self.control_path))
+        if client is None:
+            return False
+        self.resume_threads(client, self.thread_ids)
+        if not client.thread_ids:
+            client.start_thread(self.cwd)
+        self.thread_ids = list(client.thread_ids)
+        return bool(client.thread_ids)
+
+    def load_once(self):
+        if self.rng.random() < 0.06:
+            for client in self.open_clients():
+                client.transport.close_input()
+                client.wait_closed(2)
+        elif not self.open_clients() and self.rng.random() < 0.5:
+            self.attach()
+        elif not self.open_clients() and self.thread_ids:
+            http_call(self.control_path, "POST", "/sessions/self/input",
+                      {"text": json.dumps(self.script()), "thread_id": self.thread_ids[0]}, timeout_s=3)
+        super().load_once()
+
+    def drop_client(self):
+        for client in self.open_clients():
+            client.transport.abort()
+
+    def stop(self):
+        for client in self.open_clients():
+            client.transport.close_input()
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def recover(self):
+        if self.process.poll() is not None:
+            return self.start()
+        time.sleep(0.3)
+        return bool(self.open_clients() or wait_for(self.attach, 15, 0.3))
+
+
+class Hub(Workload):
+    """A hub with 1 to 20 clients, which share threads."""
+
+    name, stdio_lines = "hub", False
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.size = self.rng.choice([1, 2, 3, 5, 8, 20])
+
+    def options(self):
+        return ["--session", self.session, "--no-default-socket"]
+
+    def start(self):
+        self.life_count += 1
+        self.process = self.spawn("hub", *self.options())
+        return self.connect_clients()
+
+    def connect_clients(self):
+        if not wait_for(self.is_healthy, 15):
+            return False
+        for _ in range(self.size - len(self.open_clients())):
+            self.join()
+        return bool(self.open_clients())
+
+    def join(self):
+        path = os.path.join(self.session_folder, "codex.sock")
+        client = wait_for(lambda: self.new_client("hub", lambda: HubSocket(path)), 10, 0.2)
+        if client is None:
+            return
+        self.resume_threads(client, self.rng.sample(self.thread_ids, min(len(self.thread_ids), self.rng.choice([1, 2, 3]))))
+        if not client.thread_ids or (len(self.thread_ids) < 4 and self.rng.random() < 0.3):
+            client.start_thread(self.cwd)
+        self.thread_ids = sorted({*self.thread_ids, *client.thread_ids})
+
+    def drop_client(self):
+        clients = self.open_clients()
+        if clients:
+            self.rng.choice(clients).transport.abort()
+
+    def restart(self):
+        """`hub restart`, with the other program if there is one; says whether the hub went on."""
+        self.binary = self.rng.choice(self.binaries)
+        self.callers.binary = self.binary
+        status, output = self.tool("hub", "restart", *self.options())
+        return status == 0 and "goes on" in output, output
+
+    def stop(self):
+        status, _ = self.tool("hub", "stop", "--session", self.session, "--yes")
+        for client in self.clients:
+            client.wait_closed(3)
+        if self.process:
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                return False
+        self.thread_ids = []
+        return status == 0
+
+    def recover(self):
+        time.sleep(0.3)
+        if self.relay_pid() is None:
+            return self.start()
+        return bool(wait_for(lambda: self.server_pid() and self.connect_clients(), 20, 0.3))
+
+
+class Approver(threading.Thread):
+    """Watches the pending requests, and plans for each who answers it when."""
+
+    def __init__(self, workload):
+        super().__init__(daemon=True)
+        self.workload, self.rng, self.is_stopped, self.seen, self.actions = workload, workload.rng, False, set(), []
+
+    def run(self):
+        while not self.is_stopped:
+            for row in self.workload.callers.pending() or []:
+                if row["request_id"] not in self.seen:
+                    self.seen.add(row["request_id"])
+                    for delay_ms, action in self.plan(row):
+                        self.begin(delay_ms, action)
+            time.sleep(0.03)
+
+    def begin(self, delay_ms, action):
+        def act():
+            time.sleep(delay_ms / 1000)
+            action()
+
+        thread = threading.Thread(target=act, daemon=True)
+        self.actions.append(thread)
+        thread.start()
+
+    def plan(self, row):
+        rng, callers = self.rng, self.workload.callers
+        api = lambda: callers.respond(row)
+        cli = lambda: callers.respond_by_cli(row)
+        client = lambda: self.answer_by_client(row)
+        jitter = lambda: rng.choice([0, 0, 0, 1, 2, 5, 20])
+        draw, delay_ms = rng.random(), rng.choice([0, 5, 50, 200])
+        if draw < 0.2:
+            return []
+        if draw < 0.3:
+            return [(delay_ms, client)]
+        if draw < 0.4:
+            return [(delay_ms, api)]
+        if draw < 0.45:
+            return [(delay_ms, cli)]
+        if draw < 0.55:
+            return [(delay_ms, api), (delay_ms + 100, client)]
+        if draw < 0.65:
+            return [(delay_ms, client), (delay_ms + 100, api)]
+        actors = [client, client, api] if draw < 0.8 else [client, api, api]
+        plan = [(delay_ms + jitter(), actor) for actor in actors]
+        return plan + ([(max(0, delay_ms - 30), cli)] if rng.random() < 0.2 else [])
+
+    def answer_by_client(self, row):
+        key, rpc_id = key_of(row), row["rpc_request_id"]
+        holders = [client for client in self.workload.open_clients()
+                   if key_of({"request_payload": client.requests.get(rpc_id)}) == key]
+        if holders:
+            self.rng.choice(holders).answer(rpc_id)
+
+    def finish(self):
+        self.is_stopped = True
+        self.join(5)
+        for action in self.actions:
+            action.join(25)
+
+
+WORKLOADS = {each.name: each for each in (Relay, Serve, Hub)}

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Runs codex-shim under load and faults, and checks nine claims about what the parties saw."""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from checker.claims import Report, check  # noqa: E402
+from checker.fleet import Fleet, FleetNemesis  # noqa: E402
+from checker.history import load  # noqa: E402
+from checker.mutants import try_mutants  # noqa: E402
+from checker.nemesis import Nemesis, ignore_sockets  # noqa: E402
+from checker.workloads import WORKLOADS, Approver, wait_for  # noqa: E402
+
+WORKLOADS = {**WORKLOADS, "fleet": Fleet}
+DISK_BYTES = 64 << 20
+ROUND_S_MAX = 240
+CHANCES = ["requests", "contested", "races", "losers_told", "losers_kept", "open_when_listed", "orphaned",
+           "second_answers_documented", "excused_requests", "lines_on_record", "withheld_late_answer"]
+
+
+def mount_small_disk(path):
+    """A small file system of its own for the home; False if that is not possible here."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "tmpfs", path], capture_output=True)
+    return done.returncode == 0
+
+
+def give_up(*_):
+    raise TimeoutError(f"a round took longer than {ROUND_S_MAX} s")
+
+
+def run_round(name, seed, binaries, folder):
+    """One round; returns the nemesis, a history of each session, and why the round was given up, if it was."""
+    home = os.path.join(folder, "home")
+    rng = random.Random(f"{seed}/round")
+    disk_is_small = rng.random() < 0.35 and name != "fleet" and mount_small_disk(home)
+    workload = WORKLOADS[name](folder, seed, binaries)
+    nemesis = FleetNemesis(workload) if name == "fleet" else Nemesis(workload, disk_is_small)
+    signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(ROUND_S_MAX)
+    try:
+        problem = drive(workload, nemesis, rng)
+        signal.alarm(0)
+        histories = [load(part.logs, [part.session_folder], part.name) for part in workload.parts]
+        if disk_is_small:
+            shutil.copytree(home, os.path.join(folder, "home-at-the-end"), symlinks=True, ignore=ignore_sockets)
+    finally:
+        workload.clean_up()
+        if disk_is_small:
+            wait_for(lambda: subprocess.run(["umount", home], capture_output=True).returncode == 0, 5, 0.2)
+    return nemesis, histories, problem
+
+
+def drive(workload, nemesis, rng):
+    if not workload.start():
+        return "the first start"
+    approver = Approver(workload)
+    approver.start()
+    for _ in range(rng.choice([0, 1, 1, 2, 3])):
+        put_load(workload, rng.uniform(0.5, 1.5))
+        if not nemesis.strike_beside_load(lambda: put_load(workload, 0.05)):
+            return f"the recovery after {nemesis.done[-1]}"
+    put_load(workload, rng.uniform(0.5, 1.5))
+    approver.finish()
+    if not workload.recover():
+        return "the last recovery"
+    workload.ask_last()
+    time.sleep(0.5)
+    if workload.name == "hub" and rng.random() < 0.6 and not nemesis.strike(rng.choice(["kill_relay", "hub_restart"])):
+        return "the last recovery of the hub"
+    settle(workload)
+    if not nemesis.stop("end"):
+        return "the last stop"
+    workload.tool("requests", "--all", "--json", "--session", workload.session)
+    workload.close()
+    return None
+
+
+def put_load(workload, seconds):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        workload.load_once()
+        time.sleep(workload.rng.uniform(0.01, 0.1))
+
+
+def settle(workload):
+    """The faults are over: what waits is listed and answered."""
+    time.sleep(1.3)
+    wait_for(lambda: workload.callers.pending() is not None, 5, 0.1)
+    for row in workload.callers.list_pending("settle") or []:
+        workload.callers.respond(row, "final")
+    for client in workload.open_clients():
+        for rpc_id, request in list(client.requests.items()):
+            if request["method"] == "item/tool/call" and rpc_id not in client.resolved:
+                client.answer(rpc_id)
+    wait_for(lambda: workload.callers.pending() == [], 3, 0.1)
+    time.sleep(0.4)
+
+
+def summary(number, name, seed, nemesis, report, problem):
+    chances = " ".join(f"{each}={report.chances[each]}" for each in CHANCES)
+    counts = Counter(nemesis.done)
+    faults = ",".join(f"{fault}x{count}" if count > 1 else fault for fault, count in counts.items()) or "none"
+    answered = ",".join(f"{each.removeprefix('by_')}:{report.chances[each]}" for each in sorted(report.chances)
+                        if each.startswith("by_"))
+    return (f"round {number} {name} seed={seed} faults={faults} answered={answered} {chances} violations={len(report.violations)}"
+            + (f" GIVEN UP: {problem}" if problem else ""))
+
+
+def print_violations(report, folder):
+    for claim, text, evidence in report.violations[:10]:
+        print(f"VIOLATION of claim {claim}: {text}")
+        for each in evidence:
+            print(f"    {each}")
+    print(f"{len(report.violations)} violations; all logs are in {folder}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workload", choices=list(WORKLOADS), help="default: relay, serve or hub, by the seed")
+    parser.add_argument("--binary", required=True)
+    parser.add_argument("--keep", metavar="DIR", help="keep the folder of each round here, not only that of a failed one")
+    parser.add_argument("--nats", metavar="PATH", default=shutil.which("nats-server"), help="nats-server, for the workload fleet")
+    parser.add_argument("--mutants", action="store_true", help="also check wrong versions of each history, which must be found")
+    options = parser.parse_args()
+    Fleet.nats = options.nats
+    if options.workload == "fleet" and not Fleet.nats:
+        print("SKIPPED: the workload fleet, because --nats names no nats-server and PATH has none")
+        return 0
+    # Not below /tmp, where a model may write: a hub becomes no program that a model can change.
+    runs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "target", "checker")
+    os.makedirs(runs, exist_ok=True)
+    base = os.path.abspath(options.keep or tempfile.mkdtemp(dir=runs))
+    os.makedirs(base, exist_ok=True)
+    # Under another name than its own, codex-shim stands in for codex.
+    binaries = [os.path.join(base, f"program-{number}", "codex-shim") for number in (1, 2)]
+    for path in binaries:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        shutil.copy(options.binary, path)
+    if not mount_small_disk(os.path.join(base, "probe")):
+        print("SKIPPED: full disks, because no file system can be mounted here")
+    else:
+        subprocess.run(["umount", os.path.join(base, "probe")], check=False)
+    deadline, number, total, mutants = time.monotonic() + options.seconds, 0, Counter(), Counter()
+    while time.monotonic() < deadline:
+        seed = options.seed + number
+        name = options.workload or random.Random(seed).choice(["relay", "serve", "hub"])
+        number += 1
+        folder = os.path.join(base, f"r{seed}")
+        os.makedirs(folder, mode=0o700)
+        nemesis, histories, problem = run_round(name, seed, binaries, folder)
+        report = Report()
+        for history in histories:
+            report.add(check(history))
+            if options.mutants:
+                mutants.update(try_mutants(history, random.Random(seed)))
+        total.update(report.chances)
+        print(summary(number, name, seed, nemesis, report, problem), flush=True)
+        if report.violations or problem:
+            print_violations(report, folder)
+            print(f"again: run.py --seed {seed} --seconds 1 --workload {name} --binary {options.binary}")
+            return 1
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print("chances to fail: " + " ".join(f"{name}={count}" for name, count in sorted(total.items())))
+    if mutants:
+        print("wrong histories: " + " ".join(f"{name}={count}" for name, count in sorted(mutants.items())))
+    if not options.keep:
+        shutil.rmtree(base, ignore_errors=True)
+    return 1 if any("missed" in name and count for name, count in mutants.items()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
