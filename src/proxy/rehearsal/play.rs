@@ -330,6 +330,7 @@ impl Playing<'_> {
     /// Puts the names of this server in place of those on record, and its folder in place of all others.
     fn translate(&self, value: &mut Value, name: &str) {
         match value {
+            Value::String(_) if name == "text" => {}
             Value::String(text) => {
                 if let Some(now) = self.names.get(text) {
                     now.clone_into(text);
