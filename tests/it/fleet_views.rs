@@ -61,8 +61,7 @@ fn terminal_ui_shows_and_answers_all_hosts() {
     // What happens now is in the timeline, and a message reaches the model.
     full.say_plainly(&said("And it ran again."));
     tmux.shows("And it ran again.");
-    tmux.types("go on");
-    tmux.keys(&["Enter"]);
+    tmux.sends("go on");
     let call = parsed(full.at_server().trim_end());
     assert_eq!(call["params"]["input"][0]["text"], "go on");
     full.say_unseen(&json!({ "id": call["id"], "result": { "turn": { "id": "u1" } } }).to_string());

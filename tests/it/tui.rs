@@ -64,8 +64,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
 
     // A new turn.
     live.say_plainly(&turn_completed("t", "u"));
-    tmux.types("hello äöü");
-    tmux.keys(&["Enter"]);
+    tmux.sends("hello äöü");
     let call = line(&live);
     assert_eq!((&call["method"], &call["params"]["input"][0]["text"]), (&json!("turn/start"), &json!("hello äöü")));
     live.say_unseen(&json!({"id": call["id"], "result": {"turn": {"id": "u2", "items": []}}}).to_string());
@@ -83,8 +82,7 @@ fn a_session_is_seen_answered_and_spoken_to() {
     let _home = live.end();
     tmux.shows("  stopped");
     tmux.keys(&["Tab"]);
-    tmux.types("/make all");
-    tmux.keys(&["Enter"]);
+    tmux.sends("/make all");
     tmux.shows("▌");
     let screen = tmux.leaves();
     assert!(!screen.contains("timeline"), "{screen}");

@@ -73,6 +73,13 @@ impl Tmux {
         self.keys_at.set(Instant::now());
     }
 
+    /// Types a message and sends it. An Enter that comes in one burst with the text, on a busy machine, sends nothing.
+    pub fn sends(&self, text: &str) {
+        self.types(text);
+        self.shows(text);
+        self.keys(&["Enter"]);
+    }
+
     /// Pastes text as a terminal without bracketed paste does.
     pub fn pastes(&self, text: &str) {
         self.run(&["set-buffer", text]);
