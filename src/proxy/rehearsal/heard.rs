@@ -13,8 +13,6 @@ const WORDS_CHARS_MAX: usize = 300;
 /// The messages that a client has received, by kind.
 #[derive(Debug, Clone, Default)]
 pub struct Heard {
-    /// The calls that were made.
-    calls: BTreeSet<String>,
     /// The first error that each method was answered by.
     errors: BTreeMap<String, String>,
     /// The notifications by method, those of items also by the type of the item.
@@ -51,10 +49,6 @@ pub struct HeardDifference {
 }
 
 impl Heard {
-    pub(super) fn called(&mut self, method: &str) {
-        self.calls.insert(method.to_owned());
-    }
-
     pub(super) fn response(&mut self, method: &str, response: &Value) {
         if let Some(error) = response.get("error") {
             let words = error["message"].as_str().unwrap_or("an error without a message");
@@ -166,7 +160,6 @@ mod tests {
 
     fn heard(say: impl FnOnce(&mut Heard)) -> Heard {
         let mut heard = Heard::default();
-        heard.called("turn/start");
         heard.response("turn/start", &json!({"result": {}}));
         heard.notification("item/completed", &json!({"params": {"item": {"type": "agentMessage"}}}));
         heard.notification("account/updated", &json!({"params": {}}));

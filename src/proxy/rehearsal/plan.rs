@@ -20,8 +20,6 @@ pub struct Plan {
     pub(super) answers: BTreeMap<String, VecDeque<Value>>,
     /// The messages that the client received in the recording.
     pub heard: Heard,
-    /// Methods whose calls are not played.
-    pub left_out: BTreeSet<String>,
     /// The threads of its calls.
     pub(super) threads: BTreeSet<String>,
     /// Numbers of turns that have ended and of items that have begun, as for the steps.
@@ -153,8 +151,6 @@ struct PlanReading {
     turns: Vec<PlannedTurn>,
     /// The steps of calls without a response.
     calls: BTreeMap<RpcId, usize>,
-    /// Calls that are not played.
-    left_out: BTreeSet<RpcId>,
     /// Open requests of the server, with their methods.
     asked: BTreeMap<RpcId, String>,
     /// The turns that have begun and ended, of any client.
@@ -171,15 +167,13 @@ impl PlanReading {
         let message = || -> Option<Value> { serde_json::from_slice(entry.bytes.as_deref()?).ok() };
         match (entry.from, &entry.kind) {
             (Side::Client, EntryKind::Request { method, id }) => match message() {
-                Some(message) if may_be_played(method) && !entry.masked => self.step(method, Some(id), message),
-                Some(_) | None => {
-                    self.plan.left_out.insert(method.clone());
-                    self.left_out.insert(id.clone());
-                }
+                Some(message) if may_be_played(method) && !entry.masked => self.step(Some(id), message),
+                // The next response with this id is not that to an earlier call.
+                Some(_) | None => drop(self.calls.remove(id)),
             },
             (Side::Client, EntryKind::Notification { method }) => match message() {
-                Some(message) if may_be_played(method) && !entry.masked => self.step(method, None, message),
-                Some(_) | None => drop(self.plan.left_out.insert(method.clone())),
+                Some(message) if may_be_played(method) && !entry.masked => self.step(None, message),
+                Some(_) | None => {}
             },
             (Side::Client, EntryKind::Response { id }) => {
                 if let (Some(method), Some(answer), false) = (self.asked.remove(id), message(), entry.masked) {
@@ -187,9 +181,7 @@ impl PlanReading {
                 }
             }
             (Side::Server, EntryKind::Response { id }) => {
-                if !self.left_out.remove(id)
-                    && let Some(step) = self.calls.remove(id)
-                {
+                if let Some(step) = self.calls.remove(id) {
                     self.answered(step, message().unwrap_or_default());
                 }
             }
@@ -211,7 +203,7 @@ impl PlanReading {
         }
     }
 
-    fn step(&mut self, method: &str, id: Option<&RpcId>, mut message: Value) {
+    fn step(&mut self, id: Option<&RpcId>, mut message: Value) {
         if let Some(params) = message.get_mut("params") {
             self.tools.extend(declared_tools(params).map(str::to_owned));
             self.plan.threads.extend(params["threadId"].as_str().map(str::to_owned));
@@ -220,7 +212,6 @@ impl PlanReading {
         if let Some(id) = id {
             self.calls.insert(id.clone(), self.plan.steps.len());
         }
-        self.plan.heard.called(method);
         self.plan.steps.push(PlanStep {
             message,
             id: id.cloned(),
@@ -441,7 +432,6 @@ mod tests {
         let plan = Plan::of(&conversation());
         let methods: Vec<&str> = plan.steps.iter().filter_map(PlanStep::method).collect();
         assert_eq!(methods, ["initialize", "initialized", "thread/start", "turn/start", "turn/steer", "thread/read"]);
-        assert_eq!(plan.left_out, BTreeSet::from(["fs/remove".to_owned()]));
         assert_eq!(plan.steps[2].message["params"], json!({"cwd": "/w", "dynamicTools": [{"name": "look_up"}]}));
         let waits: Vec<_> = plan
             .steps

@@ -282,7 +282,6 @@ impl Playing<'_> {
         if let Some(id) = &step.id {
             self.calls.insert(id.clone(), number);
         }
-        self.heard.called(step.method().unwrap_or_default());
         self.send(&message);
         self.model.made(number + 1);
         Ok(())

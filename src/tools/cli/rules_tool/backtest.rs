@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::past::{self, Recorded};
 use crate::config::{Environment, Flags, Settings, rules_in};
-use crate::engine::{Rule, would_do};
+use crate::engine::{Rule, RuleAction, would_do};
 
 use super::super::requests::print_json;
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
@@ -117,7 +117,7 @@ fn compared<'a>(rules: &'a [Rule], requests: &'a [Recorded]) -> (Vec<RuleResult<
     for request in requests {
         let Some(would) = would_do(rules, &request.past) else { continue };
         let Some(result) = results.iter_mut().find(|result| result.name == would.rule.name()) else { continue };
-        let holds = would.agrees(Some(crate::engine::PersonsAnswer::Accepts)).is_none();
+        let holds = would.rule.action() == RuleAction::Hold;
         result.matched += 1;
         result.answers += u64::from(would.is_certain && !holds);
         result.unknown += u64::from(!would.is_certain);
