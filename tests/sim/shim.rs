@@ -523,6 +523,8 @@ impl Host for World {
             | Effect::NotifyIdle(_)
             | Effect::Warn(_)
             | Effect::PublishConfigWarning(_)
+            // No budget is set.
+            | Effect::LookAtBudget(..)
             | Effect::Consult(_) => {}
         }
         None

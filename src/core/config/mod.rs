@@ -6,9 +6,11 @@
 //! No other room reads the environment.
 
 mod assembly;
+mod budget;
 mod fleet;
 mod hub;
 mod kind;
+mod prices;
 mod rules;
 mod sources;
 mod terminal;
@@ -25,9 +27,11 @@ use crate::engine::{
 use crate::journal::Bounds;
 
 pub use assembly::ContextEngineChoice;
+pub use budget::BudgetChoice;
 pub use fleet::FleetChoice;
 pub use fleet::FleetLevel;
 pub use hub::HubChoice;
+pub use prices::Price;
 pub use rules::{conditions, rule_in_file, rules_in};
 pub use sources::DEPTH_VARIABLE;
 pub use sources::Environment;
@@ -214,7 +218,7 @@ macro_rules! settings {
         /// The variables of the settings. A process that must ignore the user's settings removes them.
         pub fn setting_variables() -> impl Iterator<Item = &'static str> {
             let own: &[&str] = &[$($variable),*];
-            [own, ContextEngineChoice::VARIABLES, FleetChoice::VARIABLES, HubChoice::VARIABLES].into_iter().flatten().copied()
+            [own, ContextEngineChoice::VARIABLES, FleetChoice::VARIABLES, HubChoice::VARIABLES, BudgetChoice::VARIABLES].into_iter().flatten().copied()
         }
 
         /// The settings that flags can set.
@@ -232,8 +236,11 @@ macro_rules! settings {
             pub context_engine: ContextEngineChoice,
             pub fleet: FleetChoice,
             pub hub: HubChoice,
+            pub budget: BudgetChoice,
             /// Texts that threads receive, in the order of the file.
             pub fragments: Setting<Vec<Fragment>>,
+            /// What tokens cost the user, by model.
+            pub prices: Setting<Vec<Price>>,
             /// Requests that are decided without asking, in the order of the file.
             pub rules: Setting<Vec<Rule>>,
         }
@@ -249,6 +256,8 @@ macro_rules! settings {
                     context_engine: ContextEngineChoice::resolve(sources),
                     fleet: FleetChoice::resolve(sources),
                     hub: HubChoice::resolve(sources),
+                    budget: BudgetChoice::resolve(sources),
+                    prices: prices::resolve(sources),
                     rules: rules::resolve(sources),
                     home,
                 }
@@ -265,9 +274,16 @@ macro_rules! settings {
                     // No relay uses them.
                     fleet: newer.fleet.clone(),
                     hub: newer.hub.clone(),
+                    budget: newer.budget.clone(),
                     fragments: newer.fragments.clone(),
+                    prices: newer.prices.clone(),
                     rules: newer.rules.clone(),
                 }
+            }
+
+            /// Whether what turns use is looked up: a person is asked, or told.
+            pub fn has_budget(&self) -> bool {
+                self.budget.asks() || (self.budget.limits().are_set() && !self.on_budget.value.is_empty())
             }
 
             /// The cgroups whose processes may call although they are confined.
@@ -293,6 +309,8 @@ macro_rules! settings {
                 rows.push(assembly::row(&self.fragments));
                 rows.extend(self.fleet.rows());
                 rows.extend(self.hub.rows());
+                rows.extend(self.budget.rows());
+                rows.push(prices::row(&self.prices));
                 rows.push(rules::row(&self.rules));
                 rows
             }
@@ -387,6 +405,8 @@ settings! {
     on_stalled: Vec<String> = command(), "CODEX_SHIM_ON_STALLED", live;
     /// The program and its arguments that run when a codex beside a hub has a thread open in a server of its own.
     on_bypass: Vec<String> = command(), "CODEX_SHIM_ON_BYPASS", live;
+    /// The program and its arguments that run when most of a token budget is used.
+    on_budget: Vec<String> = command(), "CODEX_SHIM_ON_BUDGET", live;
     /// How long a running turn is silent before it counts as stalled.
     stalled_after: Duration = time(DEFAULT_STALLED_AFTER), "CODEX_SHIM_STALLED_AFTER", live;
     /// The terminal UI rings the bell for a new request.

@@ -147,6 +147,13 @@ impl Engine {
                     .push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(self.unready(server_listens)))));
             }
             ApiRequest::Rpc { method, params, by } => {
+                if let Some(thread_id) = Self::turn_of_api_call(&method, params.as_deref()) {
+                    let queued = Queued::Rpc { api_call, method, params, by };
+                    if let Some(queued) = self.hold_api_call_for_budget(now, &thread_id, queued, effects) {
+                        self.api_turn(now, &thread_id, queued, effects);
+                    }
+                    return;
+                }
                 match params.as_deref().and_then(thread_in).filter(|thread_id| self.assembly.holds.holds(thread_id)) {
                     Some(thread_id) => {
                         self.hold_api_request(now, &thread_id, Queued::Rpc { api_call, method, params, by }, effects);
@@ -281,8 +288,8 @@ impl Engine {
             return;
         }
         let queued = Queued::ApiInput { api_call, text: text.to_owned() };
-        if self.hold_api_request(now, &thread_id, queued, effects).is_some() {
-            self.send_input(now, api_call, text, thread_id, None, effects);
+        if let Some(queued) = self.hold_api_call_for_budget(now, &thread_id, queued, effects) {
+            self.api_turn(now, &thread_id, queued, effects);
         }
     }
 
@@ -394,7 +401,7 @@ pub(super) fn turn_of(message: &Message<'_>) -> Option<(String, String)> {
     Some((params.text("threadId")?, turn_id))
 }
 
-fn thread_in(params: &str) -> Option<String> {
+pub(super) fn thread_in(params: &str) -> Option<String> {
     let params: &serde_json::value::RawValue = serde_json::from_str(params).ok()?;
     Members::of(params)?.text("threadId")
 }

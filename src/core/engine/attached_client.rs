@@ -317,7 +317,8 @@ impl Engine {
         self.introduce(Conn::OWN, introduced(event).unwrap_or_default(), effects);
         effects.push(Effect::Note(Note::ClientAttached { name: self.clients.own().name.name.clone() }));
         if let Some(result) = self.clients.own().initialized_with.as_deref() {
-            effects.push(Effect::Link(LinkEffect::Answer(own_free_line(Side::Client, greeting(id, result)))));
+            effects
+                .push(Effect::Link(LinkEffect::Answer(Conn::OWN, own_free_line(Side::Client, greeting(id, result)))));
         }
     }
 
@@ -512,6 +513,7 @@ mod tests {
 
     fn engine(requests: RequestSettings, server_owner: ServerOwner) -> Engine {
         Engine::new(EngineSettings {
+            budget: false,
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
@@ -579,7 +581,7 @@ mod tests {
             Effect::Link(LinkEffect::Release(token)) => format!("release{token}"),
             Effect::Order(Order::Keep(LedgerEntry::RequestLate { .. })) => "row-late".to_owned(),
             Effect::Link(LinkEffect::PassLate { .. }) => "late".to_owned(),
-            Effect::Link(LinkEffect::Answer(line)) => {
+            Effect::Link(LinkEffect::Answer(_, line)) => {
                 assert_eq!(line.to, Side::Client);
                 format!("answer({})", String::from_utf8_lossy(&line.bytes))
             }

@@ -45,6 +45,7 @@ impl Engine {
 
     /// Handles the end of a connection; the lines that its client wrote before still go to the server.
     pub(super) fn disconnected(&mut self, now: Now, conn: Conn, effects: &mut Vec<Effect>) {
+        self.left_before_its_turn(now, conn, effects);
         if self.assembly.holds.holds_line_of(conn) {
             self.process_all_held(now, effects);
         }
@@ -229,6 +230,7 @@ mod tests {
     impl Hub {
         fn new() -> Hub {
             let mut engine = Engine::new(EngineSettings {
+                budget: false,
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),

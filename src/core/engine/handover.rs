@@ -9,6 +9,7 @@ impl Engine {
     /// Whether no work is in progress that would end with this process.
     pub fn is_at_rest(&self) -> bool {
         self.assembly.holds.is_empty()
+            && !self.budget.is_looking()
             && self.interrupts.is_empty()
             && self.requests.are_at_rest()
             && self.calls.to_server.are_at_rest()
@@ -16,10 +17,10 @@ impl Engine {
 
     /// Goes on with the state of another program, and with the settings of this one.
     pub fn taken_over(&mut self, now: Now, settings: EngineSettings) {
-        let EngineSettings { exit_grace, context, requests, assembly, .. } = settings;
+        let EngineSettings { exit_grace, context, requests, assembly, budget, .. } = settings;
         self.exit_grace = exit_grace;
         self.assembly.taken_over(assembly.context_engine.as_ref());
-        let live = LiveSettings { context, requests, fragments: assembly.fragments };
+        let live = LiveSettings { context, requests, fragments: assembly.fragments, budget };
         // Nothing is held, so nothing follows from it.
         self.handle(now, Input::Configured(Box::new(live)), &mut Vec::new());
     }

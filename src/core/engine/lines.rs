@@ -48,7 +48,10 @@ impl Engine {
             }
             (Incoming::Line(line), _) => {
                 let body = Body::parse(line.bytes);
-                if from == Side::Client && self.hold_if_needed(now, conn, line, &body, effects) {
+                if from == Side::Client
+                    && (self.hold_for_budget(now, conn, line, &body, effects)
+                        || self.hold_if_needed(now, conn, line, &body, effects))
+                {
                     return None;
                 }
                 return Some(self.decide(now, (conn, from), line.bytes, &body, None, effects));
@@ -366,6 +369,7 @@ impl Engine {
             (Some(Method::TurnStarted), _) => {
                 self.turn_started(event, effects);
                 self.turn_watched(seen.conn, event, &mut decision.then);
+                self.look_at_budget(seen.now, true, &mut decision.then);
             }
             (Some(Method::TurnCompleted), _) => self.turn_completed(now, event, effects),
             (Some(Method::ItemStarted), Some(params)) => {
@@ -416,6 +420,7 @@ impl Engine {
         self.context.turn_ended(&turn_id, is_completed, effects);
         self.own_items.turn_is_over(&thread_id);
         self.watched_turn_completed(&thread_id, effects);
+        self.look_at_budget(now, !self.threads.are_idle(), effects);
         let is_of_user = self.threads.find(&thread_id).is_none_or(|thread| thread.description().kind.is_user());
         let place = ItemPlace { thread_id: Some(thread_id), turn_id: Some(turn_id), item_id: None };
         self.requests.turn_completed(now, &place, effects);

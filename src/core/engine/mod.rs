@@ -14,6 +14,7 @@ mod api_calls;
 mod as_json;
 mod assembly;
 mod attached_client;
+mod budget;
 mod config_warning;
 mod connections;
 mod context;
@@ -43,7 +44,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{Glance, Side};
+use crate::wire::{Conn, Glance, Side};
 
 pub use assembly::{
     Assembled, Consultation, ContextEngineSettings, Fragment, FragmentCarrier, FragmentRole, FragmentSource,
@@ -51,6 +52,8 @@ pub use assembly::{
 };
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
 pub use attached_client::OWN_NAME;
+use budget::Budget;
+pub use budget::{BudgetAnswer, BudgetLimit, BudgetLimits, BudgetQuery, Spent, grouped, raised_to};
 pub use config_warning::ConfigWarning;
 pub use connections::PROBE;
 pub use context::{Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context};
@@ -106,6 +109,8 @@ pub struct EngineSettings {
     pub requests: RequestSettings,
     /// Context engine and fragments.
     pub assembly: AssemblySettings,
+    /// There is a token budget.
+    pub budget: bool,
     pub server_owner: ServerOwner,
     /// Prefix of the ids of our own calls: `codex-shim:` plus a part unique to this shim, because one shim may run
     /// behind another.
@@ -122,6 +127,7 @@ pub struct LiveSettings {
     pub requests: RequestSettings,
     /// In the order of the settings file.
     pub fragments: Vec<Fragment>,
+    pub budget: bool,
 }
 
 /// The decisions of one relay during one run of the child.
@@ -131,6 +137,8 @@ pub struct Engine {
     context: Context,
     own_items: OwnItems,
     assembly: Assembly,
+    #[serde(default)]
+    budget: Budget,
     requests: Requests,
     items: Items,
     calls: Calls,
@@ -168,6 +176,7 @@ impl Engine {
             context,
             own_items: OwnItems::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
+            budget: Budget::of_setting(settings.budget),
             requests: Requests::new(settings.requests, settings.server_owner, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
@@ -202,15 +211,20 @@ impl Engine {
             Input::Connected { conn, peer } => self.connected(conn, peer, effects),
             Input::Disconnected { conn } => self.disconnected(now, conn, effects),
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
-            Input::Closed { from: Side::Client } => self.shutdown.client_closed(now.elapsed, effects),
+            Input::Closed { from: Side::Client } => {
+                self.left_before_its_turn(now, Conn::OWN, effects);
+                self.shutdown.client_closed(now.elapsed, effects);
+            }
             Input::Closed { from: Side::Server } => self.server_closed(now, effects),
             Input::Detached => {
                 // Process the client's held lines while it still counts as attached.
+                self.left_before_its_turn(now, Conn::OWN, effects);
                 self.process_all_held(now, effects);
                 let asked = self.detach(now, effects);
                 effects.extend(asked.iter().map(|id| answer_without_client(id)));
             }
             Input::ClientDisconnected => {
+                self.left_before_its_turn(now, Conn::OWN, effects);
                 self.release_all_held(now, effects);
                 self.shutdown.client_disconnected(now.elapsed);
             }
@@ -238,12 +252,18 @@ impl Engine {
                 self.assembly.holds.fragments_read(token, states);
                 self.release_ready(now, effects);
             }
-            Input::ReleaseHeld(token) => self.release_held(now, token, effects),
+            Input::BudgetLookedUp { token, spent } => self.budget_looked_up(now, token, spent, effects),
+            Input::ReleaseHeld(token) => {
+                if !self.release_for_budget(now, token, effects) {
+                    self.release_held(now, token, effects);
+                }
+            }
             Input::ReleaseAllHeld => self.release_all_held(now, effects),
             Input::Noted(note) => effects.push(Effect::Note(*note)),
             Input::Committed { token, done } => {
                 self.requests.committed(now, token, done, &self.clients, effects);
                 self.explain(effects);
+                self.carry_out_own_answers(effects);
             }
             Input::ProgramChecked { token, checked } => {
                 self.requests.program_checked(now, token, checked, &self.clients, effects);
@@ -264,7 +284,9 @@ impl Engine {
                 self.shutdown.tick(now.elapsed, effects);
                 self.release_ready(now, effects);
                 self.interrupts.tick(now.elapsed, effects);
+                self.budget_tick(now, effects);
                 self.requests.tick(now, &self.clients, effects);
+                self.carry_out_own_answers(effects);
             }
         }
     }
@@ -276,6 +298,7 @@ impl Engine {
         }
         self.context.turns_ended(effects);
         self.assembly_ended(effects);
+        self.server_ended_before_turns(effects);
         self.requests.server_ended(now, effects);
         self.threads.server_ended();
         self.denials.server_ended();
@@ -308,7 +331,7 @@ impl Engine {
 
     /// When the next [`Input::Tick`] is due, as [`Now::elapsed`].
     pub fn next_deadline(&self) -> Option<Duration> {
-        let requests = earlier(self.requests.due(), self.assembly.holds.due());
+        let requests = earlier(earlier(self.requests.due(), self.budget.due()), self.assembly.holds.due());
         let callers = earlier(self.interrupts.due(), self.refused_peers.due());
         earlier(earlier(requests, callers), self.shutdown.next_deadline())
     }
@@ -325,7 +348,7 @@ impl Engine {
 
     /// Whether client lines are held here. Held lines are not on record yet.
     pub fn holds_lines(&self) -> bool {
-        !self.assembly.holds.is_empty()
+        !self.assembly.holds.is_empty() || self.budget.is_looking()
     }
 
     /// Whether the context engine has said that it owns compaction.
@@ -363,7 +386,8 @@ impl Engine {
         self.shutdown.was_signalled()
     }
 
-    fn configure(&mut self, LiveSettings { context, requests, fragments }: LiveSettings) {
+    fn configure(&mut self, LiveSettings { context, requests, fragments, budget }: LiveSettings) {
+        self.budget.configure(budget);
         self.context.configure(context);
         self.context.may_begin_with(openings_of_users(&fragments));
         self.requests.configure(requests);
@@ -402,6 +426,7 @@ mod tests {
             exit_grace,
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
+            budget: false,
             requests: RequestSettings::default(),
             server_owner: ServerOwner::Client,
             own_ids: "codex-shim:".to_owned(),
@@ -620,9 +645,10 @@ mod tests {
             }
             Effect::Note(_) => "note".to_owned(),
             Effect::Link(LinkEffect::Recall(token)) => format!("recall{token}"),
-            Effect::Link(LinkEffect::Answer(line)) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
+            Effect::Link(LinkEffect::Answer(_, line)) => format!("answer({})", String::from_utf8_lossy(&line.bytes)),
             other @ (Effect::Consult(_)
             | Effect::RunFragments(..)
+            | Effect::LookAtBudget(..)
             | Effect::CheckProgram(..)
             | Effect::Link(LinkEffect::ReleaseHeld(_))
             | Effect::Link(LinkEffect::PassHeld(_))

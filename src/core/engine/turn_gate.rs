@@ -271,12 +271,10 @@ impl Engine {
     /// The server has ended: API callers in the queues get an error.
     pub(super) fn assembly_ended(&mut self, effects: &mut Vec<Effect>) {
         for hold in self.assembly.holds.take_all() {
-            effects.extend(hold.queue.into_iter().filter_map(|held| match held.queued {
-                Queued::ApiInput { api_call, .. } | Queued::Interrupt { api_call } | Queued::Rpc { api_call, .. } => {
-                    Some(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::Ended))))
-                }
-                Queued::ClientLine(..) => None,
-            }));
+            let callers = hold.queue.iter().filter_map(|held| held.queued.api_call());
+            effects.extend(
+                callers.map(|api_call| Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::Ended)))),
+            );
         }
     }
 }
@@ -314,7 +312,7 @@ fn not_asked(method: &'static str, thread_id: &str, waited: Duration, outcome: &
     })
 }
 
-fn flush_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
+pub(super) fn flush_late(late: &mut Vec<LateLine>, effects: &mut Vec<Effect>) {
     if !late.is_empty() {
         effects.push(Effect::Link(LinkEffect::PassHeld(std::mem::take(late))));
     }
@@ -354,14 +352,30 @@ pub(super) struct Held {
     pub(super) read_at: Duration,
 }
 
-impl Held {
-    fn bytes(&self) -> usize {
-        match &self.queued {
+impl Queued {
+    /// The caller of the control socket that waits for it.
+    pub(super) fn api_call(&self) -> Option<ApiCallId> {
+        match self {
+            Queued::ApiInput { api_call, .. } | Queued::Interrupt { api_call } | Queued::Rpc { api_call, .. } => {
+                Some(*api_call)
+            }
+            Queued::ClientLine(..) => None,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
             Queued::ClientLine(_, line, _) => line.len(),
             Queued::ApiInput { text, .. } => text.len(),
             Queued::Interrupt { .. } => 0,
             Queued::Rpc { method, params, .. } => method.len() + params.as_ref().map_or(0, String::len),
         }
+    }
+}
+
+impl Held {
+    fn bytes(&self) -> usize {
+        self.queued.bytes()
     }
 }
 
@@ -430,6 +444,12 @@ impl Holds {
     }
 
     pub(super) fn last_token(&self) -> Token {
+        self.last_token
+    }
+
+    /// A token for something that waits beside the holds.
+    pub(super) fn next_token(&mut self) -> Token {
+        self.last_token += 1;
         self.last_token
     }
 

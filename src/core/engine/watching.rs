@@ -277,6 +277,7 @@ mod tests {
 
         fn with(requests: RequestSettings) -> Hub {
             let engine = Engine::new(EngineSettings {
+                budget: false,
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),

@@ -16,6 +16,7 @@
 //! its stored data holds its [`crate::store::IndexLock`]; a relay's index starts once it has that lock.
 
 mod answer;
+mod budget;
 #[cfg(test)]
 mod checkpoint_tests;
 mod client_uses;
@@ -39,6 +40,7 @@ mod usage;
 mod usage_tests;
 
 pub use answer::{HistoryQuery, ReadAt};
+pub use budget::{BudgetState, budget_state, local_day};
 pub use database::HISTORY_FORM;
 pub use follow::shown_line;
 pub use follow::{Follower, Next, Patience};

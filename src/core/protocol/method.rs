@@ -102,6 +102,7 @@ methods! {
         "threadId", "items.type", "items.role", "items.content.text"
     ];
     ThreadCompactStart = "thread/compact/start", ClientRequest, Open, ["threadId"];
+    ReviewStart = "review/start", ClientRequest, Open, ["threadId"];
     TurnStart = "turn/start", ClientRequest, Open, [
         "threadId", "input.type", "input.text", "input.text_elements", "cwd", "sandboxPolicy"
     ];
@@ -133,6 +134,9 @@ methods! {
     ];
     // Only clients answer it, and 0.171 has it no more.
     CurrentTimeRead = "currentTime/read", Unchecked, Open, [];
+
+    // A question of codex-shim itself, in the form of `item/tool/requestUserInput`.
+    BudgetQuestion = "codexShim/budget", Unchecked, Question, [];
 
     // Notifications of the server.
     Error = "error", ServerNotification, Open, [
@@ -250,6 +254,11 @@ impl Method {
     /// Whether its response tells of a thread with its model.
     pub fn opens_thread(self) -> bool {
         matches!(self, Method::ThreadStart | Method::ThreadResume | Method::ThreadFork)
+    }
+
+    /// Whether it begins a turn, which uses tokens.
+    pub fn starts_turn(self) -> bool {
+        matches!(self, Method::TurnStart | Method::ReviewStart | Method::ThreadCompactStart)
     }
 
     /// Whether `requestId` in its parameters is the id of a request that the client has made.

@@ -293,6 +293,16 @@ pub fn rule_uses(session_dir: &Path, is_live: bool, since: &str) -> Result<Vec<R
     Ok(uses.unwrap_or_default())
 }
 
+/// The questions about a budget that were answered since a time, and their answers. Changes nothing.
+///
+/// # Errors
+///
+/// [`LedgerError::Unavailable`].
+pub fn budget_answers(session_dir: &Path, is_live: bool, since: &str) -> Result<Vec<(String, String)>, LedgerError> {
+    let answers = read_only(session_dir, is_live, |connection| request_table::budget_answers(connection, since))?;
+    Ok(answers.unwrap_or_default())
+}
+
 /// Passes the requests of the session of this folder since a time to `take`, oldest first. Changes nothing.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use crate::engine::{
     field_order, kept_result, request_digest,
 };
 use crate::history::rfc3339_millis;
-use crate::protocol::of_name;
+use crate::protocol::{Method, of_name};
 
 pub(super) const TABLES: &str = "
 CREATE TABLE codex_pending_requests (
@@ -296,6 +296,18 @@ pub(super) fn past(connection: &Connection, since: &str, mut take: impl FnMut(Pa
         take(PastRow { request, answer: row.get(9)?, source: row.get(10)?, by: row.get(11)? });
     }
     Ok(())
+}
+
+/// The questions about a budget that were answered since a time, and their answers.
+pub(super) fn budget_answers(connection: &Connection, since: &str) -> rusqlite::Result<Vec<(String, String)>> {
+    const SQL: &str = "SELECT request_payload_json, resolved_payload_json FROM codex_pending_requests
+        WHERE status = 'resolved' AND request_method = ?1 AND resolved_at >= ?2 AND resolved_payload_json IS NOT NULL
+        AND request_payload_json IS NOT NULL";
+    if !connection.table_exists(None, "codex_pending_requests")? {
+        return Ok(Vec::new());
+    }
+    let mut select = connection.prepare(SQL)?;
+    select.query_map([Method::BudgetQuestion.name(), since], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
 /// Marks requests that earlier runs left open as orphaned. Only the holder of the session may call this.

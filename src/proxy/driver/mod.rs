@@ -285,10 +285,10 @@ impl<L: Links> Driver<L> {
             LinkEffect::ReleaseHeld(token) => host.handle(host.now(), Input::ReleaseHeld(token), &mut at_once),
             LinkEffect::PassHeld(lines) => self.pass_held(host, lines, effects),
             LinkEffect::Inject(injection) => self.inject(host, injection, effects),
-            LinkEffect::Answer(line) => {
-                record(host, Conn::OWN, std::slice::from_ref(&line));
-                self.links.send(Conn::OWN, Side::Client, vec![line.bytes], None);
-                self.flush_now(host, Conn::OWN, Side::Client, effects);
+            LinkEffect::Answer(conn, line) => {
+                record(host, conn, std::slice::from_ref(&line));
+                self.links.send(conn, Side::Client, vec![line.bytes], None);
+                self.flush_now(host, conn, Side::Client, effects);
             }
             LinkEffect::PassLate { conns, line } => {
                 self.links.send_late(&conns, line);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::budget::{BudgetWatch, Look};
 use super::deciders::{self, CODEX, Use};
 use super::guard::{Checking, Guard};
 use super::hook_watch::{HookWatch, ToldOf, WatchSettings};
@@ -24,8 +25,8 @@ use crate::context_engine::FragmentReader;
 use crate::control::{Published, PublishedState};
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
-    ApiCallId, ApiReply, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment, Incoming, Input,
-    LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
+    ApiCallId, ApiReply, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment,
+    Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
 };
 use crate::journal::Batch;
 use crate::os;
@@ -135,6 +136,7 @@ pub struct Core {
     pub(super) bypasses: HookWatch,
     pub(super) fragments: FragmentReader,
     pub(super) programs: ProgramChecker,
+    pub(super) budget: BudgetWatch,
     pub(super) guard: Guard,
     /// They are those of a hub.
     pub(super) has_many_clients: bool,
@@ -227,7 +229,12 @@ impl Core {
         }
         self.recorder.configure(settings.journal_bounds(), settings.retention(), settings.context().bounds);
         let fragments = settings.assembly().fragments;
-        let live = LiveSettings { context: settings.context(), requests: settings.requests(), fragments };
+        let live = LiveSettings {
+            context: settings.context(),
+            requests: settings.requests(),
+            fragments,
+            budget: settings.has_budget(),
+        };
         self.settings = settings;
         self.handle(Input::Configured(Box::new(live)), effects);
     }
@@ -317,6 +324,7 @@ impl Core {
             Effect::Consult(consultation) => self.consult(consultation, effects),
             Effect::RunFragments(token, cwd) => self.read_fragments(token, cwd),
             Effect::CheckProgram(token, check) => self.check_program(token, *check, effects),
+            Effect::LookAtBudget(token, query) => self.look_at_budget(token, query, effects),
             Effect::NotifyPending(request_id) => {
                 if let Some((ledger, session_id)) = self.recorder.session() {
                     self.hooks.pending(request_id, ledger, (session_id, self.recorder.session_dir()));
@@ -363,6 +371,31 @@ impl Core {
         let outbox = self.recorder.outbox();
         if let Err(why) = self.programs.check(token, check, rules, move |input| outbox.post(input)) {
             self.handle(Input::ProgramChecked { token, checked: Err(why) }, effects);
+        }
+    }
+
+    /// Starts to look up what is spent of the budget.
+    fn look_at_budget(&mut self, token: Option<Token>, query: BudgetQuery, effects: &mut Vec<Effect>) {
+        let look = Look {
+            query,
+            settings: self.settings.clone(),
+            index: self.recorder.index(),
+            journal_dir: self.recorder.session_dir().map(|dir| dir.join("journal")),
+            session_id: self.recorder.session_id().unwrap_or_default().to_owned(),
+            hooks: self.hooks.runner(),
+            published: Arc::clone(&self.published),
+        };
+        let outbox = self.recorder.outbox();
+        let post = move |spent| {
+            if let Some(token) = token {
+                outbox.post(Input::BudgetLookedUp { token, spent });
+            }
+        };
+        if let Err(why) = self.budget.look(look, post) {
+            tracing::warn!(why, "the budget is not looked up");
+            if let Some(token) = token {
+                self.handle(Input::BudgetLookedUp { token, spent: None }, effects);
+            }
         }
     }
 
@@ -467,6 +500,7 @@ pub(super) fn engine_settings(
         context: settings.context(),
         assembly: settings.assembly(),
         requests: settings.requests(),
+        budget: settings.has_budget(),
         server_owner,
         own_ids: own_ids(fresh_id),
         tokens_before,

@@ -206,6 +206,7 @@ impl Deciders<'_> {
             ("on_idle", &settings.on_idle),
             ("on_stalled", &settings.on_stalled),
             ("on_bypass", &settings.on_bypass),
+            ("on_budget", &settings.on_budget),
             (CONTEXT_ENGINE, &settings.context_engine.command),
         ] {
             add(name, setting.source == Source::File, PathPart::Command(setting.value.clone()));

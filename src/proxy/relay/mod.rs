@@ -5,6 +5,7 @@
 //!
 //! The relay decides nothing about lines or shutdown; the engine does. It blocks only in its own poll.
 
+mod budget;
 mod checks;
 mod child;
 mod core;

@@ -18,6 +18,7 @@ use crate::config::RetentionBounds;
 use crate::context_engine::ContextEngine;
 use crate::control::{ControlSocket, Published};
 use crate::engine::{ContextBounds, Effect, Input, Note, Now, Order, Token};
+use crate::index::Index;
 use crate::journal::{Batch, Bounds, Writer, WriterState};
 use crate::os;
 use crate::socket::EndpointState;
@@ -374,6 +375,11 @@ impl Recorder {
     /// The session's ledger and id.
     pub(super) fn session(&self) -> Option<(&Ledger, &str)> {
         Some((self.parts.ledger.as_ref()?, &self.parts.session_id))
+    }
+
+    /// The index of the session, if it has one.
+    pub(super) fn index(&self) -> Option<Index> {
+        self.parts.index.clone()
     }
 
     /// The folder of the session; `None` if it could not be opened yet.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use super::budget::BudgetWatch;
 use super::child::{SIGNALS, Server, ServerCommand, Spawned};
 use super::core::{Clock, Core};
 use super::direction::Direction;
@@ -214,6 +215,7 @@ impl Start<'_> {
             settings: settings.clone(),
             fragments: fragment_reader(settings.assembly().fragments, &guard),
             programs: ProgramChecker::new(guard.clone()),
+            budget: BudgetWatch::default(),
             guard,
             has_many_clients,
             introduced: false,

@@ -151,7 +151,8 @@ Examples:
     /// Runs between `exec` and its command
     #[command(hide = true)]
     TerminalLeader(capture_tools::TerminalLeaderArguments),
-    /// Runs between a relay and a command of `on_pending`, `on_idle`, `on_stalled` or `on_bypass`
+    /// Runs between a relay and a command of `on_pending`, `on_idle`, `on_stalled`, `on_bypass` or
+    /// `on_budget`
     #[command(hide = true)]
     HookSupervisor(capture_tools::HookSupervisorArguments),
     /// Used by the packages

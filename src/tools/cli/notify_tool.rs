@@ -12,7 +12,7 @@ use super::select_session::{self, SessionFlag};
 use super::{CliError, Done, FAILED, say};
 use crate::api::ThreadIdentityDocument;
 use crate::config::{Environment, Flags, Settings};
-use crate::engine::RequestType;
+use crate::engine::{BudgetLimit, RequestType, Spent};
 use crate::history::{ThreadClient, ThreadIdentity};
 use crate::hub::bypass::Bypass;
 use crate::protocol::{Method, ThreadDescription};
@@ -61,6 +61,8 @@ enum HookEvent {
     Stalled,
     /// A codex goes past the hub
     Bypass,
+    /// Most of a token budget is used
+    Budget,
 }
 
 impl HookEvent {
@@ -70,6 +72,7 @@ impl HookEvent {
             HookEvent::Idle => "on_idle",
             HookEvent::Stalled => "on_stalled",
             HookEvent::Bypass => "on_bypass",
+            HookEvent::Budget => "on_budget",
         }
     }
 
@@ -79,6 +82,7 @@ impl HookEvent {
             HookEvent::Idle => &settings.on_idle.value,
             HookEvent::Stalled => &settings.on_stalled.value,
             HookEvent::Bypass => &settings.on_bypass.value,
+            HookEvent::Budget => &settings.on_budget.value,
         }
     }
 
@@ -105,6 +109,10 @@ impl HookEvent {
             HookEvent::Idle => json!({ "thread_id": THREAD, "turn_id": TURN, "status": "completed", "error": null }),
             HookEvent::Stalled => {
                 json!({ "thread_id": THREAD, "turn_id": TURN, "stalled_since": AT, "silent_ms": 300_000 })
+            }
+            HookEvent::Budget => {
+                let spent = Spent { limit: BudgetLimit::Day, client: None, used: 4_100_000, most: 5_000_000 };
+                return spent.document("2026-01-02");
             }
             HookEvent::Bypass => {
                 return json!(Bypass {

@@ -790,6 +790,8 @@ impl Host for HubWorld {
             | Effect::NotifyIdle(_)
             | Effect::Warn(_)
             | Effect::PublishConfigWarning(_)
+            // No budget is set.
+            | Effect::LookAtBudget(..)
             | Effect::Consult(_) => {}
         }
         None

@@ -13,6 +13,7 @@ use super::peer::ClientName;
 use super::record::Form;
 use super::warning::Warning;
 use crate::engine::assembly::Consultation;
+use crate::engine::budget::BudgetQuery;
 use crate::engine::config_warning::ConfigWarning;
 use crate::engine::rules::ProgramCheck;
 use crate::wire::{Conn, LineEnd, Side};
@@ -92,6 +93,8 @@ pub enum Effect {
     RunFragments(Token, Option<String>),
     /// Check the folder and the program of a command that a rule accepts.
     CheckProgram(Token, Box<ProgramCheck>),
+    /// Look up what is spent of the budget. With a token, a turn waits for [`crate::engine::Input::BudgetLookedUp`].
+    LookAtBudget(Option<Token>, BudgetQuery),
     /// Run the user's hook for a pending request.
     NotifyPending(String),
     /// Run the user's hook for an idle session, with the outcome of the last turn as JSON.
@@ -115,8 +118,8 @@ pub enum LinkEffect {
     PassHeld(Vec<LateLine>),
     /// Send and record lines to the server between two other lines.
     Inject(Injection),
-    /// Send and record a line to the client of [`Conn::OWN`] between two other lines.
-    Answer(OwnLine),
+    /// Send and record a line to a client between two other lines.
+    Answer(Conn, OwnLine),
     /// Forward a withheld server line as it was written to these clients; it is already on record.
     PassLate { conns: Vec<Conn>, line: Vec<u8> },
     /// Take back the answer before this mark, ahead of all other effects and before anything more is written. If it is whole

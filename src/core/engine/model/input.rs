@@ -7,6 +7,7 @@ use super::ledger::ContextChange;
 use super::note::Note;
 use super::peer::{Peer, RefusedPeer};
 use crate::engine::LiveSettings;
+use crate::engine::Spent;
 use crate::engine::assembly::{Assembled, Remembered};
 use crate::wire::{Conn, Line, Side};
 
@@ -81,6 +82,11 @@ pub enum Input {
     ProgramChecked {
         token: Token,
         checked: Result<String, String>,
+    },
+    /// The limit of the budget that is reached, if one is, for a turn that waits.
+    BudgetLookedUp {
+        token: Token,
+        spent: Option<Spent>,
     },
     /// Release a hold; no line was read since [`super::Effect::ReleaseHeld`].
     ReleaseHeld(Token),

@@ -17,6 +17,10 @@ pub enum Warning {
     FragmentsRefused,
     /// The server rejects decline reasons, both during the turn and before the next.
     ReasonNotSent,
+    /// A turn beyond the budget began, because nobody could be asked.
+    BudgetNotAsked,
+    /// A turn began without a look at the budget.
+    BudgetNotLookedUp,
     /// The ledger of a hub could not be read for so long that requests which have ended since are not stored.
     RequestsNotStored,
     /// A line of this side names a method with credentials and can be parsed in more than one way, so neither it nor
@@ -54,6 +58,12 @@ impl fmt::Display for Warning {
             }
             Warning::ReasonNotSent => {
                 "this codex does not support `thread/inject_items`: the reason of a decline did not reach the model"
+            }
+            Warning::BudgetNotAsked => {
+                "a turn began although the token budget is spent: the question about it cannot be stored; see the other faults"
+            }
+            Warning::BudgetNotLookedUp => {
+                "a turn began without a look at the token budget, which took over 3 s: is the home on a slow disk?"
             }
             Warning::RequestsNotStored => {
                 "the ledger cannot be read: the oldest requests of this run that have ended will not be in it; the journal has them"

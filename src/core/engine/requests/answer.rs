@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::OMITTED;
 use super::kind::{RequestKind, RequestType};
+use crate::engine::budget;
 use crate::engine::model::{ApiCallId, RequestSource, Verdict};
-use crate::protocol::{Word, named, of_name};
+use crate::protocol::{Method, Word, named, of_name};
 use crate::secrets::Carrier;
 
 named! {
@@ -189,10 +190,18 @@ impl GivenAnswer {
             ("result", _) if kind.needs_person() => {
                 decided(self.result.as_ref().map(|result| result["decision"].clone()))
             }
+            ("result", _) if method == Method::BudgetQuestion.name() => {
+                decides_budget(self.result.clone().unwrap_or_default()).map_err(invalid).and_then(plain)
+            }
             ("result", _) => plain(self.result.clone().unwrap_or_default()),
             ("decision", RequestType::Approval) => decided(self.decision.clone()),
             ("answers", RequestType::UserInput) => {
-                answers(self.answers.as_ref(), &params).map_err(invalid).and_then(plain)
+                let given = answers(self.answers.as_ref(), &params);
+                let of_budget = method == Method::BudgetQuestion.name();
+                given
+                    .and_then(|given| if of_budget { decides_budget(given) } else { Ok(given) })
+                    .map_err(invalid)
+                    .and_then(plain)
             }
             ("action", RequestType::Elicitation) => self.elicited(&params).map_err(invalid).and_then(plain),
             ("permissions", RequestType::Permissions) => self.granted().map_err(invalid).and_then(plain),
@@ -254,6 +263,14 @@ impl GivenAnswer {
             return Err(format!("`scope` must be turn or session, not {scope}"));
         }
         Ok(json!({ "permissions": permissions, "scope": scope }))
+    }
+}
+
+/// An answer to our own question about the budget, which only has meaning if it is one of three.
+fn decides_budget(given: Value) -> Result<Value, String> {
+    match budget::decided(&given) {
+        Some(_) => Ok(given),
+        None => Err("the answer must be `continue once`, `stop` or a number of tokens".to_owned()),
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::open::{SERVER_EXITED, Why, later_entry, withdrawn};
+use super::own::{is_own, own_end};
 use super::{Explanation, RequestKind, Requests, answer, inject, read, resolve, resolved_note};
 use crate::engine::model::{Effect, GivenRow, LedgerEntry, Now, RequestEnd, RequestSource, RequestStatus, Verdict};
 use crate::protocol::ItemPlace;
@@ -260,6 +261,13 @@ impl Requests {
         let mut ids = HashSet::new();
         for row in rows {
             let Some(id) = row.rpc_id() else { continue };
+            // The turn was held by that hub.
+            if is_own(&row.rpc_request_id) {
+                if row.answer.is_none() {
+                    resolve(own_end(row.request_id, now), effects);
+                }
+                continue;
+            }
             let is_asked = is_asked(&id);
             match ids.insert(id) {
                 true if is_asked => {}

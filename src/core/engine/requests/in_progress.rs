@@ -9,7 +9,10 @@ impl Requests {
     pub(in crate::engine) fn are_at_rest(&self) -> bool {
         let is_checked = |request: &Request| request.rule.as_deref().is_some_and(Ruled::waits_for_check);
         let waits = |request: &Request| matches!(request.state, RequestState::Deciding(_)) || is_checked(request);
-        let holds_nothing = self.commits.is_empty() && self.holds.is_empty() && self.explanations.is_empty();
+        let holds_nothing = self.commits.is_empty()
+            && self.holds.is_empty()
+            && self.explanations.is_empty()
+            && self.own_answers.is_empty();
         holds_nothing && self.unread.is_empty() && !self.open.values().any(waits)
     }
 }

@@ -129,7 +129,7 @@ impl RequestKind {
             Some(Method::CommandApproval) => RequestKind::Command,
             Some(Method::FileChangeApproval) => RequestKind::FileChange,
             Some(Method::PermissionsApproval) => RequestKind::Permissions,
-            Some(Method::UserInput) => RequestKind::UserInput,
+            Some(Method::UserInput | Method::BudgetQuestion) => RequestKind::UserInput,
             Some(Method::Elicitation) => RequestKind::Elicitation,
             Some(Method::ToolCall | Method::CurrentTimeRead) => return None,
             _ if ["account/", "attestation/"].iter().any(|prefix| method.starts_with(prefix)) => return None,

@@ -20,6 +20,7 @@ mod in_progress;
 mod items;
 mod kind;
 mod open;
+mod own;
 mod recall;
 mod ruled;
 mod runner_up;
@@ -59,6 +60,7 @@ use open::{
     ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note,
     request_name,
 };
+pub(super) use own::OwnAnswer;
 use recall::{Dispatch, PassedLate};
 use ruled::RuledRequest;
 use unread::Unread;
@@ -128,6 +130,11 @@ pub(super) struct Requests {
     /// The last commit succeeded, so the next one is waited for.
     is_trusted: bool,
     tokens: Token,
+    /// When the last question of ours was asked, in microseconds since the Unix epoch: its name.
+    #[serde(default)]
+    last_own_us: u64,
+    #[serde(skip)]
+    own_answers: Vec<OwnAnswer>,
     #[serde(skip)]
     explanations: Vec<Explanation>,
     /// Where models may write.
@@ -166,6 +173,8 @@ impl Requests {
             holds: Vec::new(),
             is_trusted: true,
             tokens: tokens_before,
+            last_own_us: 0,
+            own_answers: Vec::new(),
             explanations: Vec::new(),
             workspaces: Workspaces::default(),
             asks_about_input: false,
@@ -410,7 +419,7 @@ impl Requests {
                 return;
             }
             // An answer that cannot be sent is rejected.
-            (Ok(_), RequestState::Pending) if !server_listens => {
+            (Ok(_), RequestState::Pending) if !server_listens && !request.is_ours => {
                 effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::NotReading))));
                 return;
             }
@@ -459,6 +468,7 @@ impl Requests {
                 let kept = self.open.values_mut().filter(|request| request.row.request_id == request_id);
                 kept.filter(|request| request.rule.is_none()).for_each(|request| request.settle(clients, effects));
             }
+            (Some(Commit::Opens { request_id }), false) if self.own_is_not_stored(now, &request_id, effects) => {}
             (Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }), false) => {
                 let request = self.open.values_mut().find(|request| request.row.request_id == request_id);
                 request.into_iter().for_each(|request| request.is_unstored |= opens);
@@ -507,6 +517,11 @@ impl Requests {
             again: false,
         }));
         effects.extend(decider.rule_applied(&row.request_id));
+        if request.is_ours {
+            let source = decider.source();
+            self.own_is_answered(now, id, (answer.result, source), effects);
+            return decider.reply(ApiReply::Kept, effects);
+        }
         let verdict = request.verdict.clone();
         let (thread_id, turn_id) = (row.place.thread_id.clone(), row.place.turn_id.clone());
         let bytes = response_line(&row.rpc_request_id, &answer.result);

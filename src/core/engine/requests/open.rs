@@ -65,6 +65,9 @@ pub(super) struct Request {
     pub(super) withheld: Option<Withheld>,
     /// The client is not asked at all.
     pub(super) is_held: bool,
+    /// We have asked it, see [`super::own`].
+    #[serde(default)]
+    pub(super) is_ours: bool,
     /// The rule that is about to answer.
     pub(super) rule: Option<Box<Ruled>>,
     /// When the user's hook runs; `None` if it already ran.
@@ -232,6 +235,7 @@ impl Request {
             notify_at: None,
             withheld: None,
             is_held: false,
+            is_ours: false,
             rule: None,
             answered_before: VecDeque::new(),
             replaced: VecDeque::new(),
@@ -444,8 +448,9 @@ impl Requests {
 
     /// A turn completed, which ends its requests.
     pub(in crate::engine) fn turn_completed(&mut self, now: Now, place: &ItemPlace, effects: &mut Vec<Effect>) {
-        let of_turn = |Request { row, .. }: &Request| {
+        let of_turn = |Request { row, is_ours, .. }: &Request| {
             place.thread_id.is_some()
+                && !is_ours
                 && row.place.thread_id == place.thread_id
                 && (row.place.turn_id.is_none() || row.place.turn_id == place.turn_id)
         };
@@ -580,7 +585,9 @@ impl Requests {
             match self.commits.get(&token) {
                 Some(Commit::Opens { request_id } | Commit::GoesOn { request_id }) => {
                     let request_id = request_id.clone();
-                    self.forward_late(request_id, clients, effects);
+                    if !self.own_is_not_stored(now, &request_id, effects) {
+                        self.forward_late(request_id, clients, effects);
+                    }
                 }
                 Some(Commit::Expires(id)) => {
                     let id = id.clone();

@@ -402,6 +402,7 @@ mod tests {
 
         fn of(server_owner: ServerOwner, settings: RequestSettings) -> Play {
             let mut engine = Engine::new(EngineSettings {
+                budget: false,
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),

@@ -1,5 +1,7 @@
 //! `codex-shim usage`: the tokens, time, commands and requests of turns, over all sessions.
 
+mod budget;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -20,12 +22,13 @@ use crate::api::{
     Identities, Moment, RateLimitDocument, SessionUsage, ThreadIdentityDocument, ThreadUsage, Tokens, TurnUsage,
     UsageDocument, UsageQuery, Used,
 };
-use crate::config::Environment;
+use crate::config::{Environment, Price};
 use crate::control::RequestOrigin;
 use crate::hub;
 use crate::protocol::ThreadKind;
 use crate::store::{ChoiceError, Found, label, short, short_id};
 use crate::text::short as compact;
+use budget::{Cost, Today};
 
 /// Width of the longest bar.
 const BAR_COLUMNS: usize = 12;
@@ -131,6 +134,7 @@ struct Group {
     kind: ThreadKind,
     session: usize,
     used: Used,
+    cost: Cost,
 }
 
 /// Prints the usage.
@@ -159,10 +163,15 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
         }
     }
     let clock = Clock::of(&arguments.times);
-    let groups = groups(&counted, arguments.by, &clock);
+    let settings = budget::settings(environment);
+    let prices = &settings.prices.value;
+    let groups = groups(&counted, arguments.by, prices, &clock);
+    let today = Today::of(&settings);
     let notes = notes(&counted, &clock);
     if arguments.json {
-        let document = document(arguments.by, &counted, &groups, &notes, since.map(|since| since.rfc3339()));
+        let mut document =
+            document(arguments.by, &counted, (&groups, !prices.is_empty()), &notes, since.map(|since| since.rfc3339()));
+        document.insert("budget".to_owned(), json!(today.documents()));
         return Ok(worst.max(print_json(&document)));
     }
     if found.is_empty() {
@@ -172,13 +181,21 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     }
     notes.iter().for_each(|note| say(note));
     let all = select_session::all_quietly(environment)?;
-    let shown = UsageTable { by: arguments.by, counted: &counted, groups: &groups, all: &all, clock: &clock };
+    let shown = UsageTable {
+        by: arguments.by,
+        counted: &counted,
+        groups: &groups,
+        all: &all,
+        clock: &clock,
+        today: &today,
+        has_costs: !prices.is_empty(),
+    };
     let to = Screen::of_stdout(environment);
     Ok(worst.max(screen::print(&shown.text(to, screen::columns(to), since.is_none()))))
 }
 
 /// The turns in groups, in the order of the rows. Threads that no person speaks in have groups of their own.
-fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
+fn groups(counted: &[Counted<'_>], by: By, prices: &[Price], clock: &Clock) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut known: HashMap<GroupKey<'_>, usize> = HashMap::new();
     for (number, of_session) in counted.iter().enumerate() {
@@ -187,7 +204,7 @@ fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
             let new = |groups: &mut Vec<Group>| {
                 let mut names = names(by, of_session, turn, clock);
                 names.insert("kind".to_owned(), json!(kind));
-                groups.push(Group { names, kind, session: number, used: Used::default() });
+                groups.push(Group { names, kind, session: number, used: Used::default(), cost: Cost::default() });
                 groups.len() - 1
             };
             let at = match key(by, of_session, turn, clock) {
@@ -195,6 +212,7 @@ fn groups(counted: &[Counted<'_>], by: By, clock: &Clock) -> Vec<Group> {
                 None => new(&mut groups),
             };
             groups[at].used.add(&turn.used);
+            groups[at].cost.add(prices, turn);
         }
     }
     match by {
@@ -311,7 +329,7 @@ fn notes(counted: &[Counted<'_>], clock: &Clock) -> Vec<String> {
 fn document(
     by: By,
     counted: &[Counted<'_>],
-    groups: &[Group],
+    (groups, has_costs): (&[Group], bool),
     notes: &[String],
     since: Option<String>,
 ) -> Map<String, Value> {
@@ -323,9 +341,16 @@ fn document(
         threads: &'a [ThreadUsage],
         rate_limits: &'a [RateLimitDocument],
     }
+    let costs = |cost: Cost| {
+        let members = cost.members().into_iter().filter(|_| has_costs);
+        members.map(|(name, value)| (name.to_owned(), value)).collect::<Map<String, Value>>()
+    };
+    let mut total = object(&total(groups));
+    total.extend(costs(total_cost(groups)));
     let rows = groups.iter().map(|group| {
         let mut row = group.names.clone();
         row.extend(object(&group.used));
+        row.extend(costs(group.cost));
         row
     });
     let sessions = counted.iter().map(|Counted { session, usage, .. }| OfSession {
@@ -339,7 +364,7 @@ fn document(
         "by": by,
         "since": since,
         "rows": rows.collect::<Vec<_>>(),
-        "total": total(groups),
+        "total": total,
         "before_record": before(counted.iter().flat_map(|counted| &counted.usage.threads)),
         "rate_limits": last_limits(counted),
         "sessions": sessions.collect::<Vec<_>>(),
@@ -359,6 +384,10 @@ fn total(groups: &[Group]) -> Used {
     let mut total = Used::default();
     groups.iter().for_each(|group| total.add(&group.used));
     total
+}
+
+fn total_cost(groups: &[Group]) -> Cost {
+    groups.iter().fold(Cost::default(), |sum, group| sum.plus(group.cost))
 }
 
 /// The tokens that threads used outside of the record.
@@ -390,6 +419,9 @@ struct UsageTable<'a> {
     groups: &'a [Group],
     all: &'a [Found],
     clock: &'a Clock,
+    today: &'a Today,
+    /// The user has given prices.
+    has_costs: bool,
 }
 
 impl UsageTable<'_> {
@@ -400,7 +432,7 @@ impl UsageTable<'_> {
         let mut rows: Vec<Vec<Cell>> = Vec::new();
         for (at, group) in self.groups.iter().enumerate() {
             let bar = if has_bars { bar(group.used.tokens.total_tokens, most) } else { String::new() };
-            rows.push(self.row(self.heads_of(group, to), bar, (&group.used, group.kind.name()), to));
+            rows.push(self.row(self.heads_of(group, to), bar, (&group.used, Some(group.cost), group.kind.name()), to));
             let is_last = self.groups.get(at + 1).is_none_or(|next| thread_of(next) != thread_of(group));
             if of_all_time && is_last && matches!(self.by, By::Thread | By::Turn) {
                 rows.extend(self.before_row(Some(group), to));
@@ -412,10 +444,11 @@ impl UsageTable<'_> {
         if to != Screen::None && self.groups.len() > 1 {
             let mut heads = self.heads().iter().map(|_| (Tone::Plain, String::new())).collect::<Vec<_>>();
             heads[0] = (Tone::Strong, "total".to_owned());
-            rows.push(self.row(heads, String::new(), (&total(self.groups), ""), to));
+            rows.push(self.row(heads, String::new(), (&total(self.groups), Some(total_cost(self.groups)), ""), to));
         }
         let mut text = Table::within(self.columns(), to, columns_max).add(rows);
         if to != Screen::None {
+            text.extend(self.today.lines(to).map(|lines| format!("\n{lines}\n")));
             text.extend(self.limits().map(|limits| format!("\n{limits}\n")));
         }
         text
@@ -451,6 +484,7 @@ impl UsageTable<'_> {
         let mut columns = self.heads();
         columns.push(Column::whole("").spare());
         columns.extend(self::columns());
+        columns.extend(self.has_costs.then(|| Column::number("COST")));
         columns.push(Column::number("REASONING").spare());
         columns.push(Column::text("ANSWERED BY").spare());
         columns.extend(self.has_kinds().then(|| Column::whole("KIND")));
@@ -506,12 +540,20 @@ impl UsageTable<'_> {
     }
 
     /// A row; `kind` names the kind of its threads.
-    fn row(&self, heads: Vec<Cell>, bar: String, (used, kind): (&Used, &str), to: Screen) -> Vec<Cell> {
+    fn row(
+        &self,
+        heads: Vec<Cell>,
+        bar: String,
+        (used, cost, kind): (&Used, Option<Cost>, &str),
+        to: Screen,
+    ) -> Vec<Cell> {
         let answered = used.answered_by.named().into_iter().filter(|(_, count)| *count > 0);
         let answered: Vec<String> = answered.map(|(by, count)| format!("{by}:{count}")).collect();
         let mut row = heads;
         row.push((Tone::Good, bar));
         row.extend(cells(used, to));
+        let cost = cost.map_or_else(|| "-".to_owned(), Cost::text);
+        row.extend(self.has_costs.then(|| (Tone::Plain, cost)));
         row.push((Tone::Plain, count(used.tokens.reasoning_output_tokens, to)));
         row.push((Tone::Plain, if answered.is_empty() { "-".to_owned() } else { answered.join(",") }));
         row.extend(self.has_kinds().then(|| (Tone::Plain, kind.to_owned())));
@@ -539,7 +581,7 @@ impl UsageTable<'_> {
         heads[0] = (Tone::Faint, words.to_owned());
         let used = Used { tokens, ..Used::default() };
         let kind = group.map_or("", |group| group.kind.name());
-        let row = self.row(heads, String::new(), (&used, kind), to);
+        let row = self.row(heads, String::new(), (&used, None, kind), to);
         Some(row.into_iter().map(|(_, cell)| (Tone::Faint, cell)).collect())
     }
 
@@ -704,9 +746,18 @@ mod tests {
         usage.turns.extend((!threads.is_empty()).then(|| turn("x", "w", "2026-11-02T10:00:00.000Z", 700)));
         let counted = [Counted { session: &session, usage, threads }];
         let clock = Clock::stopped("2026-11-02T12:00:00Z");
-        let groups = groups(&counted, by, &clock);
+        let groups = groups(&counted, by, &[], &clock);
         let all = [session.clone()];
-        UsageTable { by, counted: &counted, groups: &groups, all: &all, clock: &clock }.text(to, columns_max, true)
+        UsageTable {
+            by,
+            counted: &counted,
+            groups: &groups,
+            all: &all,
+            clock: &clock,
+            today: &Today::default(),
+            has_costs: false,
+        }
+        .text(to, columns_max, true)
     }
 
     fn check(by: By, to: Screen, columns_max: Option<usize>, expect: &str) {
@@ -742,7 +793,7 @@ mod tests {
         let clock = Clock::stopped("2026-11-02T12:00:00Z");
         let counted = [Counted { session: &session, usage: usage(), threads: title() }];
         for by in [By::Day, By::Session, By::Thread, By::Turn, By::Client, By::Model] {
-            let groups = groups(&counted, by, &clock);
+            let groups = groups(&counted, by, &[], &clock);
             assert!(groups.iter().all(|group| group.names["kind"] == "title"), "{groups:?}");
         }
     }
@@ -771,7 +822,7 @@ mod tests {
         let counted = [Counted { session: &session, usage, threads }];
         let clock = Clock::stopped("2026-11-02T12:00:00Z");
         let inputs = |by: By, name: &str| -> Vec<(Value, u64)> {
-            let groups = groups(&counted, by, &clock).into_iter();
+            let groups = groups(&counted, by, &[], &clock).into_iter();
             groups.map(|group| (group.names[name].clone(), group.used.tokens.input_tokens)).collect()
         };
         assert_eq!(
@@ -784,7 +835,7 @@ mod tests {
             [(Value::Null, 1600), (json!("work"), 800), (json!("main"), 400), (json!("main"), 300)]
         );
         for by in By::value_variants() {
-            let groups = groups(&counted, *by, &clock);
+            let groups = groups(&counted, *by, &[], &clock);
             assert_eq!(total(&groups).tokens.input_tokens, 3100, "{by:?}");
             assert_eq!(total(&groups).turns, 5, "{by:?}");
         }
@@ -800,7 +851,7 @@ mod tests {
         usage.turns.push(turn("x", "w", "2026-11-02T10:00:00.000Z", 700));
         let counted = [Counted { session: &session, usage, threads: identities(ThreadKind::User) }];
         let names = |by: By| {
-            let groups = groups(&counted, by, &clock);
+            let groups = groups(&counted, by, &[], &clock);
             groups
                 .into_iter()
                 .map(|group| [&group.names["name"], &group.names["session_id"]].map(Value::to_string))
@@ -808,9 +859,17 @@ mod tests {
         };
         assert_eq!(names(By::Session), [["\"hub\"", "\"work\""]]);
         assert_eq!(names(By::Thread), [["\"proj (tui)\"", "\"work\""], ["\"hub\"", "\"work\""]]);
-        let groups = groups(&counted, By::Session, &clock);
+        let groups = groups(&counted, By::Session, &[], &clock);
         let all = [session.clone()];
-        let shown = UsageTable { by: By::Session, counted: &counted, groups: &groups, all: &all, clock: &clock };
+        let shown = UsageTable {
+            by: By::Session,
+            counted: &counted,
+            groups: &groups,
+            all: &all,
+            clock: &clock,
+            today: &Today::default(),
+            has_costs: false,
+        };
         let text = shown.text(Screen::Plain, Some(120), true);
         let row = text.lines().find(|line| line.starts_with("work ")).expect("its row");
         assert_eq!(row.split_whitespace().nth(1), Some("hub"), "{text}");

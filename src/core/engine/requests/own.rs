@@ -1,0 +1,145 @@
+//! Questions of our own: requests that no server has asked and no client gets. They have a row like all others and are answered at the
+//! control socket. Their answers are carried out here and not sent to the server.
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::open::{Commit, ErrorText, LateAnswer, Request, RequestState, Withheld, opened_note, request_name};
+use super::{HOLD_MAX, RequestKind, Requests, resolve, summary};
+use crate::engine::budget::{BudgetAnswer, QUESTION};
+use crate::engine::model::{
+    ApiReply, Effect, LedgerEntry, Now, RequestEnd, RequestRow, RequestSource, RequestStatus, Warning,
+};
+use crate::protocol::{ItemPlace, Method};
+use crate::wire::{Conn, RpcId};
+
+/// Begins the ids of our questions. Those of servers are numbers.
+const ID_PREFIX: &str = "codex-shim-budget-";
+
+/// Whoever waited for the answer is gone.
+const CLIENT_GONE: ErrorText = ("client_gone", "the client that wanted the turn has left");
+
+/// A stored answer to a question of ours.
+#[derive(Debug)]
+pub(in crate::engine) struct OwnAnswer {
+    pub(in crate::engine) id: RpcId,
+    pub(in crate::engine) result: Value,
+    pub(in crate::engine) by: &'static str,
+}
+
+/// Whether a JSON-RPC id, as written, is that of a question of ours.
+pub(super) fn is_own(rpc_request_id: &str) -> bool {
+    rpc_request_id.strip_prefix('"').is_some_and(|id| id.starts_with(ID_PREFIX))
+}
+
+impl Requests {
+    /// Asks whether a turn may begin. `None` if no answer could be given, because there is no session to store the question in.
+    pub(in crate::engine) fn ask_own(
+        &mut self,
+        now: Now,
+        thread_id: &str,
+        params: &Value,
+        effects: &mut Vec<Effect>,
+    ) -> Option<RpcId> {
+        let generation = self.generation.clone().filter(|_| self.is_read && self.is_trusted)?;
+        // Also unique among those of an earlier hub, whose server goes on.
+        self.last_own_us = now.unix_us.max(self.last_own_us + 1);
+        let raw = format!("\"{ID_PREFIX}{}\"", self.last_own_us);
+        let id = RpcId::from_raw(serde_json::from_str::<&RawValue>(&raw).ok()?);
+        let payload = serde_json::value::to_raw_value(params).ok()?;
+        let (kind, method) = (RequestKind::UserInput, Method::BudgetQuestion.name());
+        let row = RequestRow {
+            request_id: self.free_name(request_name(&generation, &id, &raw)),
+            rpc_request_id: raw,
+            place: ItemPlace { thread_id: Some(thread_id.to_owned()), turn_id: None, item_id: None },
+            kind,
+            method: method.to_owned(),
+            requested_at_us: now.unix_us,
+            expires_at_us: None,
+            payload: Some(payload.get().to_owned()),
+            changes: None,
+            item: None,
+            summary: summary(kind, method, params, None),
+            late: false,
+            rule: None,
+        };
+        self.arrivals += 1;
+        let request = Request {
+            is_ours: true,
+            is_held: true,
+            withheld: Some(Withheld::Kept),
+            notify_at: self.notify_at(now, kind),
+            ..Request::new(row.clone(), self.arrivals, Conn::OWN, Some(&payload))
+        };
+        self.open.insert(id.clone(), request);
+        effects.push(opened_note(&row, true, false));
+        let request_id = row.request_id.clone();
+        let token = self.keep_first(LedgerEntry::RequestOpened(Box::new(row)), Commit::Opens { request_id }, effects);
+        self.holds.push((token, now.elapsed + HOLD_MAX));
+        Some(id)
+    }
+
+    /// The reply to an API caller whose input waits for this answer.
+    pub(in crate::engine) fn gated(&self, id: &RpcId) -> Option<ApiReply> {
+        let row = &self.open.get(id)?.row;
+        Some(ApiReply::Gated {
+            request_id: row.request_id.clone(),
+            request_type: row.kind.request_type(),
+            requested_at_us: row.requested_at_us,
+        })
+    }
+
+    pub(in crate::engine) fn is_open(&self, id: &RpcId) -> bool {
+        self.open.contains_key(id)
+    }
+
+    /// An answer to a question of ours is stored, and nobody else needs it.
+    pub(super) fn own_is_answered(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        (result, source): (Value, RequestSource),
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(request) = self.forget(id, LateAnswer::Withhold) {
+            let (request_id, at_us) = (request.row.request_id, now.unix_us);
+            effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id: request_id.clone(), at_us }));
+            effects.push(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
+            self.own_answers.push(OwnAnswer { id: id.clone(), result, by: source.name() });
+        }
+    }
+
+    /// The row of a question of ours could not be stored in time, so that nobody may see it: its turn goes on. Returns whether it is one.
+    pub(super) fn own_is_not_stored(&mut self, now: Now, request_id: &str, effects: &mut Vec<Effect>) -> bool {
+        let is_its = |request: &Request| request.is_ours && request.row.request_id == request_id;
+        let Some(id) = self.ids_where(is_its).pop() else { return false };
+        self.forget(&id, LateAnswer::Withhold);
+        effects.push(Effect::Warn(Warning::BudgetNotAsked));
+        resolve(own_end(request_id.to_owned(), now), effects);
+        let result = json!({ "answers": { QUESTION: { "answers": [BudgetAnswer::Continue] } } });
+        self.own_answers.push(OwnAnswer { id, result, by: RequestSource::Policy.name() });
+        true
+    }
+
+    /// Nobody waits for the answer to a question of ours any more.
+    pub(in crate::engine) fn own_is_over(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
+        // An answer that is being stored is too late, but stays.
+        let is_pending = |request: &Request| matches!(request.state, RequestState::Pending);
+        if self.open.get(id).is_some_and(is_pending)
+            && let Some(request) = self.forget(id, LateAnswer::Withhold)
+        {
+            resolve(own_end(request.row.request_id, now), effects);
+        }
+    }
+
+    /// Takes the answers that are to be carried out.
+    pub(in crate::engine) fn take_own_answers(&mut self) -> Vec<OwnAnswer> {
+        std::mem::take(&mut self.own_answers)
+    }
+}
+
+/// The end of a question whose turn is gone.
+pub(super) fn own_end(request_id: String, now: Now) -> RequestEnd {
+    let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
+    RequestEnd::unanswered(request_id, now.unix_us, status, source, CLIENT_GONE)
+}
