@@ -7,8 +7,10 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, http, told};
+use crate::support::conversations::start_turn;
 use crate::support::eventually;
 use crate::support::hub::{Hub, resume};
+use crate::support::real::{Real, says};
 use crate::support::requests::respond_path;
 use crate::support::shim::Home;
 use crate::support::websocket::Client;
@@ -209,22 +211,22 @@ fn input_of_the_control_socket_has_no_way_past() {
     live.send(&start_of(1, "t"));
     passes_turn(&mut live, 1, 100, 100);
     let send = |live: &Live| {
-        live.http("POST /sessions/self/chat", json!({"message": "go on", "thread_id": "t"}).to_string().as_bytes())
+        live.http("POST /sessions/self/input", json!({"text": "go on", "thread_id": "t"}).to_string().as_bytes())
     };
     let (status, document) = send(&live);
     let row = question(&live.session);
     assert_eq!((status, &document["detail"]["request_id"]), (409, &row["request_id"]), "{document}");
     assert_eq!(send(&live).0, 409);
     let rpc = json!({"method": "turn/start", "params": {"threadId": "t", "input": []}}).to_string();
-    let (status, document) = live.http("POST /sessions/self/codex-rpc", rpc.as_bytes());
+    let (status, document) = live.http("POST /sessions/self/rpc", rpc.as_bytes());
     assert_eq!(status, 409, "{document}");
     assert_eq!(pending(&live.session).len(), 1);
     assert_eq!(answer(&live.session, &row, "continue once").0, 200);
     // One turn may begin now, and only one.
     let asked = crate::support::both_ends::http_asked(
         &live.session,
-        "POST /sessions/self/chat",
-        json!({"message": "go on", "thread_id": "t"}).to_string().as_bytes(),
+        "POST /sessions/self/input",
+        json!({"text": "go on", "thread_id": "t"}).to_string().as_bytes(),
     );
     let line: Value = serde_json::from_str(&live.at_server()).unwrap();
     assert_eq!(
@@ -349,4 +351,33 @@ fn a_changed_budget_applies_at_once_and_none_holds_nothing() {
     });
     assert_eq!(row["request_method"], "codexShim/budget");
     live.kill();
+}
+
+/// The real codex: two turns of 15 tokens, a budget of 20, and a third turn that is stopped, then one that goes on.
+#[test]
+fn e2e_budget_holds_the_next_turn_of_the_real_codex() {
+    let test = "e2e_budget_holds_the_next_turn_of_the_real_codex";
+    let script = vec![says(), says(), says()];
+    let Some(mut real) = Real::start(test, "[budget]\ntokens_per_day = 20\n", script) else { return };
+    let thread = real.thread.clone();
+    for _ in 0..2 {
+        start_turn(&mut real.peer, &thread, "go on");
+        real.completed("completed");
+    }
+    let session = real.home.path().join("sessions/s");
+    let params = json!({"threadId": thread, "input": [{"type": "text", "text": "once more", "text_elements": []}]});
+    let stopped = real.peer.request("turn/start", params.clone());
+    let row = question(&session);
+    let asked = real.model.requests().len();
+    assert!(row["summary"].as_str().unwrap().contains("30 of the 20 tokens for today are used"), "{row:#}");
+    assert_eq!(answer(&session, &row, "stop").0, 200);
+    let error = real.peer.wait_for("the error", |message| message["id"] == stopped);
+    assert!(error["error"]["message"].as_str().unwrap().contains("has stopped this turn"), "{error}");
+    assert_eq!(real.model.requests().len(), asked);
+    let waits = real.peer.request("turn/start", params);
+    let row = question(&session);
+    assert_eq!(answer(&session, &row, "continue once").0, 200);
+    real.peer.wait_for("the turn", |message| message["id"] == waits && message["result"].is_object());
+    real.completed("completed");
+    real.end();
 }

@@ -92,7 +92,11 @@ fn changed_stall_settings_apply_at_once() {
 fn hooks_are_tried_with_examples() {
     let home = Home::new();
     let none = home.shim(&["notify", "test"]).output().expect("it runs");
-    failed(&none, 1, "no command is configured; set on_pending, on_idle, on_stalled, on_bypass in config.toml");
+    failed(
+        &none,
+        1,
+        "no command is configured; set on_pending, on_idle, on_stalled, on_bypass, on_budget in config.toml",
+    );
     let config = "on_pending = [\"sh\", \"-c\", 'jq -r .summary; echo \"$CODEX_SHIM_SESSION\" >&2']\n\
                   on_idle = [\"sh\", \"-c\", \"exit 3\"]\non_stalled = [\"/no/such/program\"]\n";
     configure(&home, config);

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::api_calls::thread_in;
 use super::assembly::thread_of;
+use super::attached_client::OWN_NAME;
 use super::lines::{form, own_free_line};
 use super::model::{ApiCallId, LateLine, Token, Unready, Verdict, Warning};
 use super::requests::OwnAnswer;
@@ -371,7 +372,8 @@ impl Engine {
         };
         match (reply, api_call) {
             (Some(reply), Some(api_call)) => effects.push(Effect::Link(LinkEffect::Reply(api_call, reply))),
-            _ => self.wait(now, thread_id.to_owned(), Waiting::Api(queued), None, effects),
+            // As in the usage.
+            _ => self.wait(now, thread_id.to_owned(), Waiting::Api(queued), Some(OWN_NAME.to_owned()), effects),
         }
         None
     }
@@ -447,10 +449,10 @@ impl Engine {
         }
     }
 
-    /// Passes on the messages of a release with this token; returns whether it is one of the budget.
-    pub(super) fn release_for_budget(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) -> bool {
+    /// Passes on the messages of a release with this token.
+    pub(super) fn release_for_budget(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
         let is_its = |held: &HeldThread| matches!(held.state, State::Goes(of) if of == token);
-        let Some(at) = self.budget.held.iter().position(is_its) else { return false };
+        let Some(at) = self.budget.held.iter().position(is_its) else { return };
         let HeldThread { thread_id, waiting, .. } = self.budget.held.remove(at);
         let (mut late, mut is_first) = (Vec::new(), true);
         for waiting in waiting {
@@ -479,7 +481,6 @@ impl Engine {
             }
         }
         flush_late(&mut late, effects);
-        true
     }
 
     /// Begins the turn of an API caller, behind the lines of its thread that wait for their context.

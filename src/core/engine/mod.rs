@@ -211,10 +211,7 @@ impl Engine {
             Input::Connected { conn, peer } => self.connected(conn, peer, effects),
             Input::Disconnected { conn } => self.disconnected(now, conn, effects),
             Input::SessionOpened { generation } => self.requests.session_opened(generation),
-            Input::Closed { from: Side::Client } => {
-                self.left_before_its_turn(now, Conn::OWN, effects);
-                self.shutdown.client_closed(now.elapsed, effects);
-            }
+            Input::Closed { from: Side::Client } => self.client_closed(now, effects),
             Input::Closed { from: Side::Server } => self.server_closed(now, effects),
             Input::Detached => {
                 // Process the client's held lines while it still counts as attached.
@@ -253,11 +250,7 @@ impl Engine {
                 self.release_ready(now, effects);
             }
             Input::BudgetLookedUp { token, spent } => self.budget_looked_up(now, token, spent, effects),
-            Input::ReleaseHeld(token) => {
-                if !self.release_for_budget(now, token, effects) {
-                    self.release_held(now, token, effects);
-                }
-            }
+            Input::ReleaseHeld(token) => self.release_held(now, token, effects),
             Input::ReleaseAllHeld => self.release_all_held(now, effects),
             Input::Noted(note) => effects.push(Effect::Note(*note)),
             Input::Committed { token, done } => {
@@ -279,16 +272,23 @@ impl Engine {
                 effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
             }
             Input::PeerRefused(peer) => self.refused_peers.refused(now.elapsed, peer, effects),
-            Input::Tick => {
-                self.refused_peers.tick(now.elapsed, effects);
-                self.shutdown.tick(now.elapsed, effects);
-                self.release_ready(now, effects);
-                self.interrupts.tick(now.elapsed, effects);
-                self.budget_tick(now, effects);
-                self.requests.tick(now, &self.clients, effects);
-                self.carry_out_own_answers(effects);
-            }
+            Input::Tick => self.tick(now, effects),
         }
+    }
+
+    fn client_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.left_before_its_turn(now, Conn::OWN, effects);
+        self.shutdown.client_closed(now.elapsed, effects);
+    }
+
+    fn tick(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.refused_peers.tick(now.elapsed, effects);
+        self.shutdown.tick(now.elapsed, effects);
+        self.release_ready(now, effects);
+        self.interrupts.tick(now.elapsed, effects);
+        self.budget_tick(now, effects);
+        self.requests.tick(now, &self.clients, effects);
+        self.carry_out_own_answers(effects);
     }
 
     fn server_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {

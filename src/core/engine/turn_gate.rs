@@ -194,7 +194,7 @@ impl Engine {
 
     /// Releases the lines of a hold, up to the next one that must wait.
     pub(super) fn release_held(&mut self, now: Now, token: super::Token, effects: &mut Vec<Effect>) {
-        let Some(hold) = self.assembly.holds.take(token) else { return };
+        let Some(hold) = self.assembly.holds.take(token) else { return self.release_for_budget(now, token, effects) };
         let Hold { thread_id, mut queue, prepared, is_given_up, .. } = hold;
         let mut prepared = Some(prepared);
         let mut late = Vec::new();
