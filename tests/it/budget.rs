@@ -215,7 +215,7 @@ fn input_of_the_control_socket_has_no_way_past() {
     };
     let (status, document) = send(&live);
     let row = question(&live.session);
-    assert_eq!((status, &document["detail"]["request_id"]), (409, &row["request_id"]), "{document}");
+    assert_eq!((status, &document["detail"]["pending_request"]["request_id"]), (409, &row["request_id"]), "{document}");
     assert_eq!(send(&live).0, 409);
     let rpc = json!({"method": "turn/start", "params": {"threadId": "t", "input": []}}).to_string();
     let (status, document) = live.http("POST /sessions/self/rpc", rpc.as_bytes());
@@ -379,5 +379,5 @@ fn e2e_budget_holds_the_next_turn_of_the_real_codex() {
     assert_eq!(answer(&session, &row, "continue once").0, 200);
     real.peer.wait_for("the turn", |message| message["id"] == waits && message["result"].is_object());
     real.completed("completed");
-    real.end();
+    real.peer.finish();
 }

@@ -147,18 +147,6 @@ impl Requests {
         self.dispatches.get_mut(&self.tokens).into_iter().for_each(|dispatch| dispatch.was_sent = is_dispatched);
     }
 
-    /// A row has this name.
-    pub(super) fn name_is_used(&mut self, name: &str) {
-        let numbered = name.rsplit_once('.').and_then(|(base, number)| Some((base, number.parse::<u64>().ok()?)));
-        let (name, number) = match numbered {
-            // A point also separates the text of an id; see [`request_name`].
-            Some((base, number)) if !base.ends_with("-s") => (base, number),
-            Some(_) | None => (name, 1),
-        };
-        let used = self.names.entry(name.to_owned()).or_insert(0);
-        *used = number.max(*used);
-    }
-
     /// The threads that may still wait for an answer.
     pub(in crate::engine) fn threads_before(&self) -> Vec<String> {
         let mut threads: Vec<String> = self.before.iter().filter_map(|row| row.thread_id.clone()).collect();

@@ -19,6 +19,7 @@ mod before;
 mod in_progress;
 mod items;
 mod kind;
+mod names;
 mod open;
 mod own;
 mod recall;
@@ -56,9 +57,9 @@ pub(super) use items::{Items, with_item};
 use kind::summary;
 pub use kind::{Need, Subject, command_line, field_order, permissions_in_words, without_shell, without_system_shell};
 pub use kind::{RequestKind, RequestType};
+use names::request_name;
 use open::{
     ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note,
-    request_name,
 };
 pub(super) use own::OwnAnswer;
 use recall::{Dispatch, PassedLate};
@@ -70,9 +71,6 @@ const HOLD_MAX: Duration = Duration::from_millis(250);
 
 /// Open requests; beyond that, requests go to the client without a row.
 const OPEN_MAX: usize = 10_000;
-
-/// Request names remembered; one more clears them.
-const NAMES_MAX: usize = 100_000;
 
 /// Replaces a secret answer.
 pub(super) const OMITTED: &str = r#"{"omitted":"secret"}"#;
@@ -130,9 +128,9 @@ pub(super) struct Requests {
     /// The last commit succeeded, so the next one is waited for.
     is_trusted: bool,
     tokens: Token,
-    /// When the last question of ours was asked, in microseconds since the Unix epoch: its name.
+    /// The number of the last question of ours: the time in seconds since the Unix epoch.
     #[serde(default)]
-    last_own_us: u64,
+    last_own: u64,
     #[serde(skip)]
     own_answers: Vec<OwnAnswer>,
     #[serde(skip)]
@@ -173,7 +171,7 @@ impl Requests {
             holds: Vec::new(),
             is_trusted: true,
             tokens: tokens_before,
-            last_own_us: 0,
+            last_own: 0,
             own_answers: Vec::new(),
             explanations: Vec::new(),
             workspaces: Workspaces::default(),
@@ -228,16 +226,6 @@ impl Requests {
     /// Number of requests waiting for a human.
     pub(super) fn pending(&self) -> usize {
         self.open.values().filter(|request| request.is_pending()).count()
-    }
-
-    /// The oldest open request for a human in a thread.
-    pub(super) fn gate(&self, thread_id: &str) -> Option<&RequestRow> {
-        let of_thread = self.open.values().filter(|request| {
-            request.is_pending()
-                && request.kind.is_for_human()
-                && request.row.place.thread_id.as_deref() == Some(thread_id)
-        });
-        of_thread.min_by_key(|request| request.arrival).map(|request| &request.row)
     }
 
     /// Opens a request, and decides whether and when its line goes to the client, unless it is withheld already.
@@ -611,15 +599,6 @@ impl Requests {
         let mut found: Vec<(&RpcId, &Request)> = self.open.iter().filter(|(_, request)| wanted(request)).collect();
         found.sort_by_key(|(_, request)| request.arrival);
         found.into_iter().map(|(id, _)| id.clone()).collect()
-    }
-
-    fn free_name(&mut self, name: String) -> String {
-        if self.names.len() >= NAMES_MAX {
-            self.names.clear();
-        }
-        let used = self.names.entry(name.clone()).or_insert(0);
-        *used += 1;
-        if *used == 1 { name } else { format!("{name}.{used}") }
     }
 
     fn keep_first(&mut self, entry: LedgerEntry, commit: Commit, effects: &mut Vec<Effect>) -> Token {

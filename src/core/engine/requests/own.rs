@@ -4,7 +4,8 @@
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::open::{Commit, ErrorText, LateAnswer, Request, RequestState, Withheld, opened_note, request_name};
+use super::names::request_name;
+use super::open::{Commit, ErrorText, LateAnswer, Request, RequestState, Withheld, opened_note};
 use super::{HOLD_MAX, RequestKind, Requests, resolve, summary};
 use crate::engine::budget::{BudgetAnswer, QUESTION};
 use crate::engine::model::{
@@ -14,7 +15,7 @@ use crate::protocol::{ItemPlace, Method};
 use crate::wire::{Conn, RpcId};
 
 /// Begins the ids of our questions. Those of servers are numbers.
-const ID_PREFIX: &str = "codex-shim-budget-";
+const ID_PREFIX: &str = "budget-";
 
 /// Whoever waited for the answer is gone.
 const CLIENT_GONE: ErrorText = ("client_gone", "the client that wanted the turn has left");
@@ -43,8 +44,8 @@ impl Requests {
     ) -> Option<RpcId> {
         let generation = self.generation.clone().filter(|_| self.is_read && self.is_trusted)?;
         // Also unique among those of an earlier hub, whose server goes on.
-        self.last_own_us = now.unix_us.max(self.last_own_us + 1);
-        let raw = format!("\"{ID_PREFIX}{}\"", self.last_own_us);
+        self.last_own = (now.unix_us / 1_000_000).max(self.last_own + 1);
+        let raw = format!("\"{ID_PREFIX}{}\"", self.last_own);
         let id = RpcId::from_raw(serde_json::from_str::<&RawValue>(&raw).ok()?);
         let payload = serde_json::value::to_raw_value(params).ok()?;
         let (kind, method) = (RequestKind::UserInput, Method::BudgetQuestion.name());
@@ -77,6 +78,16 @@ impl Requests {
         let token = self.keep_first(LedgerEntry::RequestOpened(Box::new(row)), Commit::Opens { request_id }, effects);
         self.holds.push((token, now.elapsed + HOLD_MAX));
         Some(id)
+    }
+
+    /// The oldest open request for a human in a thread.
+    pub(in crate::engine) fn gate(&self, thread_id: &str) -> Option<&RequestRow> {
+        let of_thread = self.open.values().filter(|request| {
+            request.is_pending()
+                && request.kind.is_for_human()
+                && request.row.place.thread_id.as_deref() == Some(thread_id)
+        });
+        of_thread.min_by_key(|request| request.arrival).map(|request| &request.row)
     }
 
     /// The reply to an API caller whose input waits for this answer.
