@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use crate::rules::{in_time, was_late};
 use crate::support::codex::{Lab, installed_or_skip};
-use crate::support::conversations::start_turn;
+use crate::support::conversations::{start_thread, start_turn};
 use crate::support::eventually;
 use crate::support::model::Model;
-use crate::support::real::{COMMAND, Real, says};
+use crate::support::peer::Peer;
+use crate::support::real::{COMMAND, Real, codex_with_home, says};
 use crate::support::release::{Ability, Release};
 use crate::support::requests::PENDING;
 use crate::support::shim::{Home, out_of_reach};
@@ -169,4 +170,67 @@ fn rules_decide(test: &str) -> Option<()> {
     assert_eq!(has_heard, !release.lacks(test, Ability::Steering), "{told:#?}");
     real.end();
     Some(())
+}
+
+/// The command of a rule, in a hub that passes `variable` of its clients: the request, once it is decided; `None` if a client is asked.
+fn decided_in_hub(test: &str, variable: &str) -> Option<Option<Value>> {
+    let release = Release::under_test();
+    let codex = installed_or_skip(test)?;
+    let model = Model::start(vec![vec![release.command_to_be_approved(release.git_command())], says()]);
+    let lab = Lab::away(&model, out_of_reach());
+    let home = Home::away();
+    fs::create_dir_all(home.path().join("codex-home")).expect("a folder");
+    write_config(&home, &format!("{}[hub]\nenvironment = [\"{variable}\"]\n", rules(&lab)));
+    let shim = |args: &[&str]| {
+        let mut command = lab.command(home.program());
+        let codex = codex_with_home(&codex, &lab, &mut command);
+        home.adopt(&mut command).env("CODEX_SHIM_CODEX", codex).env("CODEX_SHIM_SERVER", "shared");
+        // What codex has its shells read is out of reach, too.
+        command.env("CODEX_HOME", home.path().join("codex-home")).env("SHELL", "/bin/bash").env("MARK", "x").args(args);
+        command
+    };
+    assert!(shim(&["hub", "start"]).output().expect("it runs").status.success());
+    let mut editor = Peer::start(&mut shim(&["app-server"]));
+    editor.initialize();
+    let thread = start_thread(&mut editor, &lab, "read-only");
+    start_turn(&mut editor, &thread, "go on");
+    let message = editor.wait_for("the end of the turn, or a request", |message| {
+        message["method"] == "turn/completed" || message["method"] == COMMAND
+    });
+    let row = (message["method"] != COMMAND).then(|| {
+        let listed = shim(&["requests", "--all", "--json"]).output().expect("it runs");
+        let document: Value = serde_json::from_slice(&listed.stdout).expect("it is JSON");
+        document["requests"][0].clone()
+    });
+    if row.is_none() {
+        editor.answer(&message, json!({"decision": "decline"}));
+        editor.wait_for_method("turn/completed");
+    }
+    let events = shim(&["events", "--json", "-n", "500"]).output().expect("it runs");
+    let events = String::from_utf8_lossy(&events.stdout).into_owned();
+    assert!(shim(&["hub", "stop"]).output().expect("it runs").status.success());
+    if row.is_none() && variable != "PATH" {
+        assert!(events.contains("took over 250 ms"), "the client was asked, and the rule was not late: {events}");
+        return None;
+    }
+    let why = "variables of a client that decide which programs they run";
+    assert_eq!(events.contains(why), variable == "PATH", "{events}");
+    Some(row)
+}
+
+/// A client that gives its thread a PATH decides which program runs, so a rule accepts nothing there.
+#[test]
+fn e2e_rule_is_barred_where_a_client_gives_its_path() {
+    const TEST: &str = "e2e_rule_is_barred_where_a_client_gives_its_path";
+    let release = Release::under_test();
+    if release.lacks(TEST, Ability::SharedServer) || release.lacks(TEST, Ability::AskingAboutInput) {
+        return;
+    }
+    if installed_or_skip(TEST).is_none() {
+        return;
+    }
+    let decided = |variable: &str| eventually("rules that are in time", || decided_in_hub(TEST, variable));
+    let row = decided("MARK").expect("no client is asked");
+    assert_eq!(row["resolved_by"], "rule:git here", "{row:#}");
+    assert_eq!(decided("PATH"), None);
 }

@@ -180,7 +180,7 @@ mod tests {
     fn each_share_is_told_once_a_day() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("it is ours");
-        let mut told = |day: &str, what: &str| is_new(home.path(), day, &format!("{day}\t{what}")).expect("a file");
+        let told = |day: &str, what: &str| is_new(home.path(), day, &format!("{day}\t{what}")).expect("a file");
         assert!(told("2026-01-02", "a") && told("2026-01-02", "b"));
         assert!(!told("2026-01-02", "a") && !told("2026-01-02", "b"));
         assert!(told("2026-01-03", "a"));

@@ -155,7 +155,7 @@ fn connect(lab: &Lab, home: &Home, codex: &Path) -> Peer {
 }
 
 /// The codex that a relay starts. If the relay has another home, codex keeps the one of the lab.
-fn codex_with_home(codex: &Path, lab: &Lab, relay: &mut Command) -> PathBuf {
+pub fn codex_with_home(codex: &Path, lab: &Lab, relay: &mut Command) -> PathBuf {
     let Some(away) = lab.away_folder() else { return codex.to_owned() };
     let (home, program) = (lab.codex_home(), away.join("codex"));
     let script = format!("#!/bin/sh\nCODEX_HOME='{}' exec '{}' \"$@\"\n", home.display(), codex.display());
