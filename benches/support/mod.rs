@@ -380,7 +380,7 @@ pub fn engine() -> Engine {
     let exit_grace = Duration::from_secs(10);
     let (context, requests) = (ContextSettings::default(), RequestSettings::default());
     Engine::new(EngineSettings {
-        budget: false,
+        budget: Default::default(),
         assembly: AssemblySettings::default(),
         exit_grace,
         context,

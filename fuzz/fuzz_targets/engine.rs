@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let mut engine = Engine::new(EngineSettings {
-        budget: false,
+        budget: Default::default(),
         exit_grace: Duration::from_secs(10),
         context: ContextSettings::default(),
         assembly: AssemblySettings::default(),

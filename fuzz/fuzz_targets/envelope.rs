@@ -22,7 +22,7 @@ fuzz_target!(|said: (String, Vec<(u16, u16)>, String, String, bool)| {
         return;
     }
     let mut engine = Engine::new(EngineSettings {
-        budget: false,
+        budget: Default::default(),
         exit_grace: Duration::from_secs(10),
         context: ContextSettings::default(),
         assembly: AssemblySettings::default(),

@@ -71,7 +71,7 @@ fuzz_target!(|data: &[u8]| {
 
 fn is_accepted(params: &Value) -> bool {
     let mut engine = Engine::new(EngineSettings {
-        budget: false,
+        budget: Default::default(),
         exit_grace: Duration::from_secs(10),
         context: ContextSettings::default(),
         assembly: AssemblySettings::default(),

@@ -108,6 +108,8 @@ fn a_turn_beyond_the_budget_waits_for_a_person() {
         json!({"answers": {"budget": ["continue once", "stop"]}}),
         json!({"answers": {"budget": "0"}}),
         json!({"answers": {"budget": "-5"}}),
+        json!({"answers": {"budget": "1000"}}),
+        json!({"result": {"answers": {"budget": {"answers": ["999"]}}}}),
         json!({"result": {"answers": {}}}),
         json!({"decision": "accept"}),
     ] {
@@ -193,7 +195,7 @@ fn a_long_turn_stops_the_next_one() {
     // Another thread has had no turn.
     assert_eq!(live.send(&start_of(3, "v")), format!("{}\n", start_of(3, "v")));
     live.take_turn(3);
-    for starts in ["turn/start", "review/start", "thread/compact/start"] {
+    for starts in ["turn/start", "review/start", "thread/compact/start", "thread/queue/add", "thread/goal/set"] {
         let line = json!({"id": 4, "method": starts, "params": {"threadId": "t"}}).to_string();
         live.write(&format!("{line}\n"));
         let row = question(&live.session);
@@ -266,7 +268,7 @@ fn each_client_of_a_hub_has_its_own_budget_also_after_a_handover() {
     let waits = first.request("turn/start", json!({"threadId": "t", "input": []}));
     let row = question(&hub.session());
     let text = &row["request_payload"]["questions"][0]["question"];
-    assert!(text.as_str().unwrap().contains("First has used 100 of its 100 tokens for today"), "{row:#}");
+    assert!(text.as_str().unwrap().contains("Client first has used 100 of its 100 tokens for today"), "{row:#}");
     // The program that the hub becomes still holds it.
     let restarted = hub.tool(&["hub", "restart"]);
     assert!(String::from_utf8_lossy(&restarted.stdout).contains("goes on, with all clients"), "{restarted:?}");
@@ -350,6 +352,89 @@ fn a_changed_budget_applies_at_once_and_none_holds_nothing() {
         pending(&live.session).into_iter().next()
     });
     assert_eq!(row["request_method"], "codexShim/budget");
+    live.kill();
+}
+
+/// All turns that are sent in one write wait, each for an answer of its own.
+#[test]
+fn no_crowd_of_turns_gets_past() {
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    live.send(&start_of(1, "t"));
+    passes_turn(&mut live, 1, 100, 100);
+    let turns: Vec<String> = (0..20).map(|number| start_of(10 + number, &format!("thread-{number}"))).collect();
+    live.write(&format!("{}\n", turns.join("\n")));
+    let rows = eventually("the questions", || {
+        let rows = pending(&live.session);
+        (rows.len() == turns.len()).then_some(rows)
+    });
+    // A higher limit lets all of them begin, whichever was asked about.
+    assert_eq!(answer(&live.session, &rows[7], "200").0, 200);
+    let mut begun: Vec<String> = (0..turns.len()).map(|_| live.at_server().trim_end().to_owned()).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, turns);
+    eventually("the end of the questions", || pending(&live.session).is_empty().then_some(()));
+    let ended = row_of(&live.session, &rows[0]);
+    assert_eq!((&ended["status"], &ended["error_code"]), (&json!("orphaned"), &json!("budget_allows")), "{ended:#}");
+    live.kill();
+}
+
+#[test]
+fn what_is_no_new_turn_goes_on() {
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    // A long line, which nobody would hold for its context.
+    let long = json!({"id": 1, "method": "turn/start", "params": {"threadId": "t", "input": [{"type": "text", "text": "x".repeat(5 << 20)}]}});
+    assert_eq!(live.send(&long.to_string()).len(), long.to_string().len() + 1);
+    live.take_turn(1);
+    live.say_plainly(r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u1","items":[]}}}"#);
+    let counts = json!({"inputTokens": 100, "cachedInputTokens": 0, "outputTokens": 0, "reasoningOutputTokens": 0, "totalTokens": 100});
+    let usage = json!({"last": counts, "total": counts, "modelContextWindow": 9});
+    let report = json!({"method": "thread/tokenUsage/updated", "params": {"threadId": "t", "turnId": "u1", "tokenUsage": usage}});
+    live.say_plainly(&report.to_string());
+    // Words for the turn that runs join it.
+    assert_eq!(live.send(&start_of(2, "t")), format!("{}\n", start_of(2, "t")));
+    live.take_turn(2);
+    live.say_plainly(
+        r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u1","status":"completed"}}}"#,
+    );
+    live.say_plainly(
+        r#"{"method":"turn/completed","params":{"threadId":"t","turn":{"id":"u2","status":"completed"}}}"#,
+    );
+    // An order in one thread stays: what follows a turn that is looked at comes after it, or goes on without it.
+    let name = r#"{"id":4,"method":"thread/name/set","params":{"threadId":"t","name":"n"}}"#;
+    live.write(&format!("{}\n{name}\n", start_of(3, "t")));
+    assert_eq!(live.at_server(), format!("{name}\n"));
+    let row = question(&live.session);
+    // An interrupt withdraws the turn that waits.
+    let (status, document) = live.http("POST /sessions/self/interrupt", br#"{"thread_id":"t"}"#);
+    assert_eq!(status, 200, "{document}");
+    assert!(live.at_client().contains("interrupted before it began"));
+    assert_eq!(row_of(&live.session, &row)["error_code"], "turn_interrupted");
+    live.kill();
+}
+
+#[test]
+fn a_question_ends_once_the_budget_allows_its_turn() {
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    live.send(&start_of(1, "t"));
+    passes_turn(&mut live, 1, 100, 100);
+    live.write(&format!("{}\n", start_of(2, "t")));
+    let row = question(&live.session);
+    fs::write(live.home.path().join("config.toml"), "[budget]\ntokens_per_day = 1000\n").unwrap();
+    assert_eq!(live.at_server(), format!("{}\n", start_of(2, "t")));
+    assert_eq!(row_of(&live.session, &row)["error_code"], "budget_allows");
+    live.kill();
+}
+
+#[test]
+fn secrets_in_a_prompt_are_not_in_the_question() {
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    live.send(&start_of(1, "t"));
+    passes_turn(&mut live, 1, 100, 100);
+    let secret = format!("sk-proj-{}", "a1B2c3D4".repeat(5));
+    let line = json!({"id": 2, "method": "turn/start", "params": {"threadId": "t", "input": [{"type": "text", "text": format!("use {secret} now")}]}});
+    live.write(&format!("{line}\n"));
+    let row = question(&live.session).to_string();
+    assert!(row.contains("use ") && row.contains(" now") && !row.contains(&secret), "{row}");
     live.kill();
 }
 

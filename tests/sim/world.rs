@@ -247,7 +247,7 @@ impl World {
         let expiry = if habits.expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
         let rules = if habits.has_rules { settings.requests().rules } else { Vec::new() };
         Engine::new(EngineSettings {
-            budget: false,
+            budget: Default::default(),
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: if habits.gathers { settings.assembly() } else { AssemblySettings::default() },

@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use crate::engine::{
-    AssemblySettings, Carrier, ContextBounds, ContextSettings, Fragment, RequestSettings, RequestType, Rule,
+    AssemblySettings, BudgetUse, Carrier, ContextBounds, ContextSettings, Fragment, RequestSettings, RequestType, Rule,
 };
 use crate::journal::Bounds;
 
@@ -281,9 +281,10 @@ macro_rules! settings {
                 }
             }
 
-            /// Whether what turns use is looked up: a person is asked, or told.
-            pub fn has_budget(&self) -> bool {
-                self.budget.asks() || (self.budget.limits().are_set() && !self.on_budget.value.is_empty())
+            /// What follows from the budget: a person is asked, or told.
+            pub fn budget_use(&self) -> BudgetUse {
+                let tells = self.budget.limits().are_set() && !self.on_budget.value.is_empty();
+                BudgetUse { asks: self.budget.asks(), tells }
             }
 
             /// The cgroups whose processes may call although they are confined.

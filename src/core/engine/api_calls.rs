@@ -224,6 +224,8 @@ impl Engine {
             self.hold_api_request(now, &thread_id, Queued::Interrupt { api_call }, effects);
         } else if let Some(turn_id) = self.threads.turn_in(&thread_id).map(str::to_owned) {
             self.interrupt_turn(api_call, &thread_id, &turn_id, effects);
+        } else if self.withdraw_turn(now, &thread_id, effects) {
+            effects.push(Effect::Link(LinkEffect::Reply(api_call, ApiReply::Interrupted { thread_id })));
         } else {
             let is_known = self.threads.knows(&thread_id);
             let reply = if is_known { ApiReply::NoActiveTurn } else { ApiReply::ThreadNotFound };
@@ -401,7 +403,7 @@ pub(super) fn turn_of(message: &Message<'_>) -> Option<(String, String)> {
     Some((params.text("threadId")?, turn_id))
 }
 
-pub(super) fn thread_in(params: &str) -> Option<String> {
+fn thread_in(params: &str) -> Option<String> {
     let params: &serde_json::value::RawValue = serde_json::from_str(params).ok()?;
     Members::of(params)?.text("threadId")
 }

@@ -513,7 +513,7 @@ mod tests {
 
     fn engine(requests: RequestSettings, server_owner: ServerOwner) -> Engine {
         Engine::new(EngineSettings {
-            budget: false,
+            budget: Default::default(),
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),

@@ -230,7 +230,7 @@ mod tests {
     impl Hub {
         fn new() -> Hub {
             let mut engine = Engine::new(EngineSettings {
-                budget: false,
+                budget: Default::default(),
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),

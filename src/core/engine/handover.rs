@@ -21,7 +21,7 @@ impl Engine {
         self.exit_grace = exit_grace;
         self.assembly.taken_over(assembly.context_engine.as_ref());
         let live = LiveSettings { context, requests, fragments: assembly.fragments, budget };
-        // Nothing is held, so nothing follows from it.
+        // Nothing is held but turns beyond a budget, of which the next look comes in time.
         self.handle(now, Input::Configured(Box::new(live)), &mut Vec::new());
     }
 }

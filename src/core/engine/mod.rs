@@ -53,7 +53,7 @@ pub use assembly::{
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
 pub use attached_client::OWN_NAME;
 use budget::Budget;
-pub use budget::{BudgetAnswer, BudgetLimit, BudgetLimits, BudgetQuery, Spent, grouped, raised_to};
+pub use budget::{BudgetAnswer, BudgetLimit, BudgetLimits, BudgetQuery, BudgetUse, Spent, grouped, raised_to};
 pub use config_warning::ConfigWarning;
 pub use connections::PROBE;
 pub use context::{Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context};
@@ -109,8 +109,7 @@ pub struct EngineSettings {
     pub requests: RequestSettings,
     /// Context engine and fragments.
     pub assembly: AssemblySettings,
-    /// There is a token budget.
-    pub budget: bool,
+    pub budget: BudgetUse,
     pub server_owner: ServerOwner,
     /// Prefix of the ids of our own calls: `codex-shim:` plus a part unique to this shim, because one shim may run
     /// behind another.
@@ -127,7 +126,7 @@ pub struct LiveSettings {
     pub requests: RequestSettings,
     /// In the order of the settings file.
     pub fragments: Vec<Fragment>,
-    pub budget: bool,
+    pub budget: BudgetUse,
 }
 
 /// The decisions of one relay during one run of the child.
@@ -176,7 +175,7 @@ impl Engine {
             context,
             own_items: OwnItems::default(),
             assembly: Assembly::new(settings.assembly, settings.tokens_before),
-            budget: Budget::of_setting(settings.budget),
+            budget: Budget::of(settings.budget),
             requests: Requests::new(settings.requests, settings.server_owner, settings.tokens_before),
             items: Items::default(),
             calls: Calls::new(settings.own_ids),
@@ -242,7 +241,7 @@ impl Engine {
                 self.release_ready(now, effects);
             }
             Input::Configured(settings) => {
-                self.configure(*settings);
+                self.configure(now, *settings, effects);
                 self.release_ready(now, effects);
             }
             Input::FragmentsRead { token, states } => {
@@ -256,7 +255,7 @@ impl Engine {
             Input::Committed { token, done } => {
                 self.requests.committed(now, token, done, &self.clients, effects);
                 self.explain(effects);
-                self.carry_out_own_answers(effects);
+                self.carry_out_own_answers(now, effects);
             }
             Input::ProgramChecked { token, checked } => {
                 self.requests.program_checked(now, token, checked, &self.clients, effects);
@@ -288,7 +287,7 @@ impl Engine {
         self.interrupts.tick(now.elapsed, effects);
         self.budget_tick(now, effects);
         self.requests.tick(now, &self.clients, effects);
-        self.carry_out_own_answers(effects);
+        self.carry_out_own_answers(now, effects);
     }
 
     fn server_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -351,6 +350,11 @@ impl Engine {
         !self.assembly.holds.is_empty() || self.budget.is_looking()
     }
 
+    /// Whether client lines wait here until the budget is looked up, which nothing hastens.
+    pub fn waits_for_budget(&self) -> bool {
+        self.budget.is_looking()
+    }
+
     /// Whether the context engine has said that it owns compaction.
     pub fn owns_compaction(&self) -> bool {
         self.assembly.owns_compaction
@@ -386,8 +390,13 @@ impl Engine {
         self.shutdown.was_signalled()
     }
 
-    fn configure(&mut self, LiveSettings { context, requests, fragments, budget }: LiveSettings) {
-        self.budget.configure(budget);
+    fn configure(
+        &mut self,
+        now: Now,
+        LiveSettings { context, requests, fragments, budget }: LiveSettings,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.configure_budget(now, budget, effects);
         self.context.configure(context);
         self.context.may_begin_with(openings_of_users(&fragments));
         self.requests.configure(requests);
@@ -426,7 +435,7 @@ mod tests {
             exit_grace,
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
-            budget: false,
+            budget: Default::default(),
             requests: RequestSettings::default(),
             server_owner: ServerOwner::Client,
             own_ids: "codex-shim:".to_owned(),

@@ -278,7 +278,7 @@ mod tests {
 
         fn with(requests: RequestSettings) -> Hub {
             let engine = Engine::new(EngineSettings {
-                budget: false,
+                budget: Default::default(),
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),
@@ -529,6 +529,7 @@ mod tests {
             turn_id: Some("u".to_owned()),
             is_for_human: id != "7",
             digest: request_digest(ASKED, Some(r#"{"threadId":"t","turnId":"u","itemId":"i"}"#)),
+            expires_at_us: None,
             answer: None,
         };
         let open_requests = vec![row("5", "t"), row("6", "o"), row("7", "o")];
@@ -700,6 +701,7 @@ mod tests {
             turn_id: Some("u".to_owned()),
             is_for_human: true,
             digest: request_digest(method, Some(params)),
+            expires_at_us: None,
             answer: Some(answer),
         };
         Remembered { requests: vec!["g-5".to_owned()], open_requests: vec![row], ..Remembered::default() }
@@ -799,6 +801,7 @@ mod tests {
             turn_id: None,
             is_for_human: true,
             digest: [0; 32],
+            expires_at_us: None,
             answer: None,
         };
         let remembered = Remembered { open_requests: vec![row], ..Remembered::default() };

@@ -259,6 +259,11 @@ fn is_own(id: &RpcId) -> bool {
 }
 
 /// The start of a name, masked.
+/// A client's name as the usage has it.
+pub fn client_in_usage(name: &str) -> String {
+    short(name)
+}
+
 pub(super) fn short(name: &str) -> String {
     masked_text(&name.chars().take(NAME_CHARS_MAX).collect::<String>())
 }

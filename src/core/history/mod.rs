@@ -70,7 +70,7 @@ pub use entry_rows::{EntryRow, EntryRows};
 pub use event_row::EventRow;
 pub use fold::Fold;
 pub use fold::Recall;
-pub use identity::{ThreadClient, ThreadIdentity};
+pub use identity::{ThreadClient, ThreadIdentity, client_in_usage};
 pub use item::{HIDDEN, hides};
 pub use mended::{beginning, mended};
 pub use record_event::RecordEvent;

@@ -1,7 +1,7 @@
 //! What is spent of a budget on a day: from the histories of all sessions of a home, and from the answers in their ledgers that have raised
 //! a limit. A turn counts on the day on which it began.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Zoned;
@@ -20,6 +20,8 @@ use crate::store::{Found, budget_answers};
 pub struct BudgetState {
     /// That of a day is first; then those of clients, by name.
     pub spent: Vec<Spent>,
+    /// That of the last turns of some threads.
+    pub last_turns: BTreeMap<String, Spent>,
     pub unread: Vec<String>,
 }
 
@@ -31,12 +33,19 @@ pub fn local_day(now: &Zoned) -> (String, u64) {
     (now.date().to_string(), start_us)
 }
 
-/// What is spent since the start of a day, and in the last turn of a thread.
+/// What is spent since the start of a day, and in the last turns of some threads.
 #[must_use]
-pub fn budget_state(sessions: &[Found], limits: BudgetLimits, since_us: u64, thread_id: Option<&str>) -> BudgetState {
-    let (mut clients, mut last_turn) = (BTreeMap::<Option<String>, u64>::new(), None);
+pub fn budget_state(
+    sessions: &[Found],
+    limits: BudgetLimits,
+    (day, since_us): (&str, u64),
+    threads: &BTreeSet<String>,
+) -> BudgetState {
+    let (mut clients, mut last_turns) = (BTreeMap::<Option<String>, u64>::new(), BTreeMap::new());
     let (mut raised, mut unread) = (Vec::new(), Vec::new());
-    for session in sessions.iter().filter(|session| is_used_since(session, since_us)) {
+    // One that begins just now has no history yet.
+    let has_history = |session: &&Found| session.dir.join(HISTORY_FILE).exists();
+    for session in sessions.iter().filter(|session| is_used_since(session, since_us)).filter(has_history) {
         let history = History::new(&session.dir.join(HISTORY_FILE));
         match history.spent(since_us) {
             Ok(spent) => spent.into_iter().for_each(|(client, tokens)| {
@@ -45,14 +54,19 @@ pub fn budget_state(sessions: &[Found], limits: BudgetLimits, since_us: u64, thr
             }),
             Err(error) => unread.push(error.to_string()),
         }
-        if let Some(thread_id) = thread_id
-            && let Ok(turn) = history.last_turn(thread_id)
-        {
-            // A thread of one session only.
-            last_turn = last_turn.max(turn);
+        for thread_id in threads {
+            match history.last_turn(thread_id) {
+                // Two sessions may have had a thread; the later turn counts.
+                Ok(Some(turn)) => {
+                    let last = last_turns.entry(thread_id.clone()).or_insert(turn);
+                    *last = turn.max(*last);
+                }
+                Ok(None) => {}
+                Err(error) => unread.push(error.to_string()),
+            }
         }
         match budget_answers(&session.dir, session.live, &rfc3339_millis(since_us)) {
-            Ok(answers) => raised.extend(answers.iter().filter_map(Raised::of)),
+            Ok(answers) => raised.extend(answers.iter().filter_map(|answer| Raised::of(answer, day))),
             Err(error) => unread.push(error.to_string()),
         }
     }
@@ -63,19 +77,21 @@ pub fn budget_state(sessions: &[Found], limits: BudgetLimits, since_us: u64, thr
     let mut spent = Vec::new();
     if let Some(set) = limits.per_day {
         let used = clients.values().fold(0, |sum: u64, tokens| sum.saturating_add(*tokens));
-        spent.push(Spent { limit: BudgetLimit::Day, client: None, used, most: most(BudgetLimit::Day, None, set) });
+        let most = most(BudgetLimit::Day, None, set);
+        spent.push(Spent { limit: BudgetLimit::Day, client: None, day: day.to_owned(), used, most });
     }
     if let Some(set) = limits.per_client {
         spent.extend(clients.iter().filter_map(|(client, used)| {
             let name = client.as_deref()?;
             let most = most(BudgetLimit::Client, Some(name), set);
-            Some(Spent { limit: BudgetLimit::Client, client: client.clone(), used: *used, most })
+            Some(Spent { limit: BudgetLimit::Client, client: client.clone(), day: day.to_owned(), used: *used, most })
         }));
     }
-    if let (Some(set), Some((_, used))) = (limits.per_turn, last_turn) {
-        spent.push(Spent { limit: BudgetLimit::Turn, client: None, used, most: most(BudgetLimit::Turn, None, set) });
-    }
-    BudgetState { spent, unread }
+    let of_turn = |(thread_id, (_, used)): (String, (u64, u64))| {
+        let most = most(BudgetLimit::Turn, None, limits.per_turn?);
+        Some((thread_id, Spent { limit: BudgetLimit::Turn, client: None, day: day.to_owned(), used, most }))
+    };
+    BudgetState { spent, last_turns: last_turns.into_iter().filter_map(of_turn).collect(), unread }
 }
 
 /// Whether a session may have turns since a time.
@@ -94,9 +110,11 @@ struct Raised {
 }
 
 impl Raised {
-    fn of((payload, answer): &(String, String)) -> Option<Raised> {
+    fn of((payload, answer): &(String, String), day: &str) -> Option<Raised> {
         let read = |text: &str| serde_json::from_str::<Value>(text).ok();
         let budget = &read(payload)?["budget"];
+        // A limit that was raised after midnight was that of the day before.
+        let budget = Some(budget).filter(|budget| budget["day"] == day)?;
         let limit = of_name(budget["limit"].as_str()?)?;
         Some(Raised { limit, client: budget["client"].as_str().map(str::to_owned), to: raised_to(&read(answer)?)? })
     }

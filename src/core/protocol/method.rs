@@ -102,7 +102,6 @@ methods! {
         "threadId", "items.type", "items.role", "items.content.text"
     ];
     ThreadCompactStart = "thread/compact/start", ClientRequest, Open, ["threadId"];
-    ReviewStart = "review/start", ClientRequest, Open, ["threadId"];
     TurnStart = "turn/start", ClientRequest, Open, [
         "threadId", "input.type", "input.text", "input.text_elements", "cwd", "sandboxPolicy"
     ];
@@ -239,6 +238,28 @@ methods! {
     LoginApiKey = "loginApiKey", Unchecked, Secret, [];
 }
 
+/// The calls of clients that have the model called: they begin a turn, have the server begin one, or ask the model beside all turns.
+const STARTS: [&str; 12] = [
+    "turn/start",
+    "review/start",
+    "thread/compact/start",
+    "thread/queue/add",
+    "thread/queue/update",
+    "thread/queue/start",
+    "thread/goal/set",
+    "thread/sample",
+    "thread/realtime/start",
+    // Of releases before threads had their name.
+    "sendUserTurn",
+    "sendUserMessage",
+    "compactConversation",
+];
+
+/// Whether a call of a client has the model called, which uses tokens.
+pub fn starts_turn(method: &str) -> bool {
+    STARTS.contains(&method)
+}
+
 /// The methods whose responses show turns and items of a thread's past.
 const PASTS: [(Method, PastForm); 7] = [
     (Method::ThreadResume, PastForm::Thread),
@@ -254,11 +275,6 @@ impl Method {
     /// Whether its response tells of a thread with its model.
     pub fn opens_thread(self) -> bool {
         matches!(self, Method::ThreadStart | Method::ThreadResume | Method::ThreadFork)
-    }
-
-    /// Whether it begins a turn, which uses tokens.
-    pub fn starts_turn(self) -> bool {
-        matches!(self, Method::TurnStart | Method::ReviewStart | Method::ThreadCompactStart)
     }
 
     /// Whether `requestId` in its parameters is the id of a request that the client has made.

@@ -29,7 +29,7 @@ pub use event::{
     thread_id, token_counts,
 };
 pub use method::Listed;
-pub use method::{Method, PastForm, RESPONSES, Secrecy};
+pub use method::{Method, PastForm, RESPONSES, Secrecy, starts_turn};
 pub use method::{
     answers_with_credentials, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method, stand_in,

@@ -385,7 +385,7 @@ mod tests {
     /// An engine whose requests have expired while it had no connection, and the answers of policy.
     fn expired() -> (Engine, Vec<Injection>) {
         let mut engine = Engine::new(EngineSettings {
-            budget: false,
+            budget: Default::default(),
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),

@@ -4,11 +4,11 @@
 //! deadline, and the turn then goes on. `on_budget` runs once a day for each limit at 80 %, and at 100 % if no turn waits for an answer:
 //! a file in the home, locked meanwhile, has what was told, whichever relay told it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Zoned;
@@ -16,20 +16,21 @@ use jiff::Zoned;
 use super::hooks::HookRunner;
 use crate::config::Settings;
 use crate::control::Published;
-use crate::engine::{BudgetLimit, BudgetQuery, Spent};
+use crate::engine::{BudgetQuery, Spent, Token};
 use crate::files::Folder;
+use crate::history::client_in_usage;
 use crate::index::{BudgetState, Index, budget_state, local_day};
 use crate::journal::end_of;
 use crate::store::Found;
-
-/// Most looks at once. For further ones nothing is looked up: the others hang.
-const LOOKS_MAX: usize = 8;
 
 /// How long a look waits until the own session's last turn is in its history.
 const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How often that is looked at.
 const CATCH_UP_EVERY: Duration = Duration::from_millis(2);
+
+/// How often a look tries to lock the file of what was told.
+const LOCK_TRIES: usize = 500;
 
 /// Percent of a limit at which `on_budget` runs. Source: the contract.
 const TOLD_AT: [u64; 2] = [80, 100];
@@ -39,25 +40,24 @@ const TOLD_FILE: &str = "budget-told";
 
 const STACK_BYTES: usize = 512 << 10;
 
-/// Starts looks on threads of their own.
+/// Looks up what is spent, on a thread that runs as long as there is something to look up. A look serves all turns that wait for one.
 #[derive(Debug, Default)]
-pub(super) struct BudgetWatch {
-    running: Arc<AtomicUsize>,
-}
+pub(super) struct BudgetWatch(Arc<Mutex<Queue>>);
 
-/// Counts a look as running until it is dropped, also by a panic.
-struct Running(Arc<AtomicUsize>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+#[derive(Debug, Default)]
+struct Queue {
+    /// The engine bounds the number of turns that wait.
+    waiting: Vec<(Token, BudgetQuery)>,
+    /// Somebody may have to be told.
+    is_due: bool,
+    runs: bool,
+    /// What `status` shows of the last look.
+    faults: BTreeSet<String>,
 }
 
 /// What a look needs to know.
 #[derive(Debug)]
 pub(super) struct Look {
-    pub(super) query: BudgetQuery,
     pub(super) settings: Settings,
     pub(super) index: Option<Index>,
     pub(super) journal_dir: Option<PathBuf>,
@@ -67,75 +67,124 @@ pub(super) struct Look {
 }
 
 impl BudgetWatch {
-    /// Starts a look, and posts the limit that is reached by the turn of the query. Never waits.
+    /// Starts a look, and posts for a turn that waits the limit that is reached, if one is. Never waits.
     ///
     /// # Errors
     ///
     /// Why it could not be started; nothing is posted then.
-    pub(super) fn look(&self, look: Look, post: impl FnOnce(Option<Spent>) + Send + 'static) -> Result<(), String> {
-        let before = self.running.fetch_add(1, Ordering::Relaxed);
-        let running = Running(Arc::clone(&self.running));
-        if before >= LOOKS_MAX {
-            return Err("earlier looks have not ended".to_owned());
+    pub(super) fn look(
+        &self,
+        look: Look,
+        (token, query): (Option<Token>, BudgetQuery),
+        post: impl Fn(Token, Option<Spent>) + Send + 'static,
+    ) -> Result<(), String> {
+        let mut queue = lock(&self.0);
+        queue.waiting.extend(token.map(|token| (token, query)));
+        queue.is_due = true;
+        if std::mem::replace(&mut queue.runs, true) {
+            return Ok(());
         }
+        drop(queue);
+        let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("budget".to_owned()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
-            let (day, state) = look.state();
-            let asks = look.settings.budget.asks();
-            post(state.spent.iter().find(|spent| asks && look.query.has_reached(spent)).cloned());
-            look.tell(&day, &state, asks);
-            drop(running);
+            while let Some(waiting) = next(&shared) {
+                look.serve(&shared, waiting, &post);
+            }
         });
-        started.map(drop).map_err(|error| format!("start a thread: {error}"))
+        started.map(drop).map_err(|error| {
+            *lock(&self.0) = Queue::default();
+            format!("start a thread: {error}")
+        })
     }
 }
 
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The turns that wait for the next look; `None` ends the thread.
+fn next(queue: &Mutex<Queue>) -> Option<Vec<(Token, BudgetQuery)>> {
+    let mut queue = lock(queue);
+    queue.runs = std::mem::take(&mut queue.is_due);
+    queue.runs.then(|| std::mem::take(&mut queue.waiting))
+}
+
 impl Look {
-    /// The day, and what is spent on it.
-    fn state(&self) -> (String, BudgetState) {
-        let (day, since_us) = local_day(&Zoned::now());
-        self.catch_up();
-        let limits = self.settings.budget.limits();
-        let sessions = self.home().and_then(|home| Found::all(home).ok()).unwrap_or_default();
-        let state = budget_state(&sessions, limits, since_us, self.query.thread_id.as_deref());
-        for why in &state.unread {
-            tracing::warn!(why, "the tokens of a session do not count for the budget");
-            self.published.fault(&format!("the tokens of a session do not count for the budget: {why}"));
+    fn serve(&self, queue: &Mutex<Queue>, waiting: Vec<(Token, BudgetQuery)>, post: &impl Fn(Token, Option<Spent>)) {
+        let state = self.state(&waiting);
+        let asks = self.settings.budget.asks();
+        for (token, query) in waiting {
+            let query = BudgetQuery { client: query.client.map(|client| client_in_usage(&client)), ..query };
+            let of_turn = query.thread_id.as_ref().and_then(|thread_id| state.last_turns.get(thread_id));
+            let reached = state.spent.iter().chain(of_turn).find(|spent| asks && query.has_reached(spent));
+            post(token, reached.cloned());
         }
-        (day, state)
+        self.report(queue, &state.unread);
+        self.tell(&state, asks);
+    }
+
+    /// What is spent today.
+    fn state(&self, waiting: &[(Token, BudgetQuery)]) -> BudgetState {
+        let (day, since_us) = local_day(&Zoned::now());
+        let is_behind = !self.catch_up();
+        let limits = self.settings.budget.limits();
+        let found = self.home().map_or(Ok(Vec::new()), Found::all);
+        let (sessions, unlisted) = match found {
+            Ok(sessions) => (sessions, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let threads = waiting.iter().filter_map(|(_, query)| query.thread_id.clone()).collect();
+        let mut state = budget_state(&sessions, limits, (&day, since_us), &threads);
+        state.unread.extend(unlisted);
+        state.unread.extend(is_behind.then(|| "the last records of this session are not indexed yet".to_owned()));
+        state
+    }
+
+    /// Has `status` show what could not be read, as long as it cannot.
+    fn report(&self, queue: &Mutex<Queue>, unread: &[String]) {
+        let fault = |why: &String| format!("the budget leaves out tokens: {why}");
+        let now: BTreeSet<String> = unread.iter().map(fault).collect();
+        let before = std::mem::replace(&mut lock(queue).faults, now.clone());
+        before.difference(&now).for_each(|fault| self.published.fault_ended(fault));
+        for fault in now.difference(&before) {
+            tracing::warn!(fault);
+            self.published.fault(fault);
+        }
     }
 
     fn home(&self) -> Option<&Path> {
         self.settings.home.value.as_deref()
     }
 
-    /// Waits, for a bounded time, until everything recorded so far is indexed.
-    fn catch_up(&self) {
-        let (Some(index), Some(journal_dir)) = (&self.index, &self.journal_dir) else { return };
+    /// Waits, for a bounded time, until everything recorded so far is indexed; returns whether it is.
+    fn catch_up(&self) -> bool {
+        let (Some(index), Some(journal_dir)) = (&self.index, &self.journal_dir) else { return true };
         let (end, until) = (end_of(journal_dir), Instant::now() + CATCH_UP_WAIT_MAX);
         let state = index.state();
         let is_there = || {
             let state = state.borrow();
-            state.fault.is_some() || (state.opened > 0 && (end.is_none() || state.position >= end))
+            state.opened > 0 && (end.is_none() || state.position >= end)
         };
         index.wake();
-        while !is_there() && Instant::now() < until {
+        while !is_there() && state.borrow().fault.is_none() && Instant::now() < until {
             std::thread::park_timeout(CATCH_UP_EVERY);
         }
+        is_there()
     }
 
     /// Runs `on_budget` for each limit of which that was not done today.
-    fn tell(&self, day: &str, state: &BudgetState, asks: bool) {
+    fn tell(&self, state: &BudgetState, asks: bool) {
         let command = &self.settings.on_budget.value;
         let Some(home) = self.home().filter(|_| !command.is_empty()) else { return };
-        let due = |spent: &&Spent| spent.limit != BudgetLimit::Turn && level(spent, asks).is_some();
-        for spent in state.spent.iter().filter(due) {
+        for spent in &state.spent {
             let Some(level) = level(spent, asks) else { continue };
+            let day = &*spent.day;
             let client = spent.client.as_deref().unwrap_or("");
             let what = format!("{day}\t{}\t{}\t{level}\t{client:?}", spent.limit.name(), spent.most);
             match is_new(home, day, &what) {
                 Ok(true) => {
-                    let document = spent.document(day).to_string();
+                    let document = spent.document().to_string();
                     self.hooks.run("on_budget", command, &self.session_id, move || Some(document), || {});
                 }
                 Ok(false) => {}
@@ -154,10 +203,17 @@ fn level(spent: &Spent, asks: bool) -> Option<u64> {
 
 /// Whether a line is not in the file of what was told on this day, to which it is added.
 fn is_new(home: &Path, day: &str, what: &str) -> io::Result<bool> {
-    // Another relay is about to tell the same.
-    let Some(mut file) = Folder::home(home)?.lock(TOLD_FILE)? else { return Ok(false) };
-    let mut told = String::new();
-    file.read_to_string(&mut told)?;
+    let home = Folder::home(home)?;
+    // Another relay has it for a moment.
+    let mut tries = std::iter::repeat_with(|| home.lock(TOLD_FILE)).take(LOCK_TRIES).inspect(|locked| {
+        if let Ok(None) = locked {
+            std::thread::park_timeout(CATCH_UP_EVERY);
+        }
+    });
+    let Some(mut file) = tries.find_map(Result::transpose).transpose()? else { return Ok(false) };
+    let mut told = Vec::new();
+    file.read_to_end(&mut told)?;
+    let told = String::from_utf8_lossy(&told);
     if told.lines().any(|line| line == what) {
         return Ok(false);
     }
@@ -175,6 +231,7 @@ fn rewrite(file: &mut File, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::BudgetLimit;
 
     #[test]
     fn each_share_is_told_once_a_day() {
@@ -191,7 +248,7 @@ mod tests {
     #[test]
     fn shares_of_a_limit() {
         let check = |used, most, asks, expect| {
-            let spent = Spent { limit: BudgetLimit::Day, client: None, used, most };
+            let spent = Spent { limit: BudgetLimit::Day, client: None, day: String::new(), used, most };
             assert_eq!(level(&spent, asks), expect, "{used} of {most}");
         };
         check(79, 100, true, None);

@@ -233,7 +233,7 @@ impl Core {
             context: settings.context(),
             requests: settings.requests(),
             fragments,
-            budget: settings.has_budget(),
+            budget: settings.budget_use(),
         };
         self.settings = settings;
         self.handle(Input::Configured(Box::new(live)), effects);
@@ -377,7 +377,6 @@ impl Core {
     /// Starts to look up what is spent of the budget.
     fn look_at_budget(&mut self, token: Option<Token>, query: BudgetQuery, effects: &mut Vec<Effect>) {
         let look = Look {
-            query,
             settings: self.settings.clone(),
             index: self.recorder.index(),
             journal_dir: self.recorder.session_dir().map(|dir| dir.join("journal")),
@@ -386,13 +385,9 @@ impl Core {
             published: Arc::clone(&self.published),
         };
         let outbox = self.recorder.outbox();
-        let post = move |spent| {
-            if let Some(token) = token {
-                outbox.post(Input::BudgetLookedUp { token, spent });
-            }
-        };
-        if let Err(why) = self.budget.look(look, post) {
-            tracing::warn!(why, "the budget is not looked up");
+        let post = move |token, spent| outbox.post(Input::BudgetLookedUp { token, spent });
+        if let Err(why) = self.budget.look(look, (token, query), post) {
+            self.notices.report(&format!("the budget is not looked up: {why}"));
             if let Some(token) = token {
                 self.handle(Input::BudgetLookedUp { token, spent: None }, effects);
             }
@@ -500,7 +495,7 @@ pub(super) fn engine_settings(
         context: settings.context(),
         assembly: settings.assembly(),
         requests: settings.requests(),
-        budget: settings.has_budget(),
+        budget: settings.budget_use(),
         server_owner,
         own_ids: own_ids(fresh_id),
         tokens_before,

@@ -199,7 +199,8 @@ impl Session for Relay {
 
     fn next_deadline(&self) -> Option<Duration> {
         // The client's last lines were released, so the engine must learn of the client's end now.
-        let ended = self.driver.links.from_client.is_at_end().then_some(Duration::ZERO);
+        let is_at_end = self.driver.links.from_client.is_at_end() && !self.core.engine.waits_for_budget();
+        let ended = is_at_end.then_some(Duration::ZERO);
         let directions = [&self.driver.links.from_client, &self.driver.links.from_server];
         let narrowed = directions.iter().any(|of| of.is_wide()).then(|| self.core.clock.elapsed() + NARROWED_AFTER);
         earlier(earlier(earlier(self.delivery_due(), self.client_stalled_at()), ended), narrowed)

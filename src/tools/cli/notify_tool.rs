@@ -111,8 +111,14 @@ impl HookEvent {
                 json!({ "thread_id": THREAD, "turn_id": TURN, "stalled_since": AT, "silent_ms": 300_000 })
             }
             HookEvent::Budget => {
-                let spent = Spent { limit: BudgetLimit::Day, client: None, used: 4_100_000, most: 5_000_000 };
-                return spent.document("2026-01-02");
+                let spent = Spent {
+                    limit: BudgetLimit::Day,
+                    client: None,
+                    day: "2026-01-02".to_owned(),
+                    used: 4_100_000,
+                    most: 5_000_000,
+                };
+                return spent.document();
             }
             HookEvent::Bypass => {
                 return json!(Bypass {

@@ -221,7 +221,7 @@ impl HubWorld {
         let expiry = if self.habits.expires { vec![(RequestType::Approval, EXPIRES_AFTER)] } else { Vec::new() };
         let rules = if self.habits.has_rules { settings.requests().rules } else { Vec::new() };
         EngineSettings {
-            budget: false,
+            budget: Default::default(),
             exit_grace: Duration::from_secs(10),
             context: ContextSettings::default(),
             assembly: if self.gathers { settings.assembly() } else { AssemblySettings::default() },

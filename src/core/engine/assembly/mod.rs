@@ -549,7 +549,7 @@ mod tests {
 
         fn start_from(assembly: AssemblySettings, server_owner: ServerOwner) -> Play {
             let engine = Engine::new(EngineSettings {
-                budget: false,
+                budget: Default::default(),
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly,

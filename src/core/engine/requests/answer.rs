@@ -191,7 +191,7 @@ impl GivenAnswer {
                 decided(self.result.as_ref().map(|result| result["decision"].clone()))
             }
             ("result", _) if method == Method::BudgetQuestion.name() => {
-                decides_budget(self.result.clone().unwrap_or_default()).map_err(invalid).and_then(plain)
+                decides_budget(self.result.clone().unwrap_or_default(), &params).map_err(invalid).and_then(plain)
             }
             ("result", _) => plain(self.result.clone().unwrap_or_default()),
             ("decision", RequestType::Approval) => decided(self.decision.clone()),
@@ -199,7 +199,7 @@ impl GivenAnswer {
                 let given = answers(self.answers.as_ref(), &params);
                 let of_budget = method == Method::BudgetQuestion.name();
                 given
-                    .and_then(|given| if of_budget { decides_budget(given) } else { Ok(given) })
+                    .and_then(|given| if of_budget { decides_budget(given, &params) } else { Ok(given) })
                     .map_err(invalid)
                     .and_then(plain)
             }
@@ -267,8 +267,12 @@ impl GivenAnswer {
 }
 
 /// An answer to our own question about the budget, which only has meaning if it is one of three.
-fn decides_budget(given: Value) -> Result<Value, String> {
+fn decides_budget(given: Value, params: &Value) -> Result<Value, String> {
+    let used = params["budget"]["used"].as_u64().unwrap_or(0);
     match budget::decided(&given) {
+        Some((_, Some(raised))) if raised <= used => {
+            Err(format!("the limit must be more than the {} tokens that are used", budget::grouped(used)))
+        }
         Some(_) => Ok(given),
         None => Err("the answer must be `continue once`, `stop` or a number of tokens".to_owned()),
     }

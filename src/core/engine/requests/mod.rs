@@ -58,6 +58,7 @@ use kind::summary;
 pub use kind::{Need, Subject, command_line, field_order, permissions_in_words, without_shell, without_system_shell};
 pub use kind::{RequestKind, RequestType};
 use names::request_name;
+pub(super) use open::ErrorText;
 use open::{
     ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note,
 };
@@ -258,18 +259,18 @@ impl Requests {
         let before = self.asked_again(now, &id, message, &mut replaced, effects);
         let ruled = match before {
             Some(Again::Answered(..)) => RuledRequest::default(),
-            Some(Again::Pending(_)) | None => self.ruling(kind, message, &shown, about),
+            Some(Again::Pending(..)) | None => self.ruling(kind, message, &shown, about),
         };
         // Without a row, only the client could answer.
         let is_answered = matches!(before, Some(Again::Answered(..)));
         let is_held = (self.settings.hold || ruled.holds()) && kind.is_for_human() && self.is_trusted && !is_answered;
         let is_withheld = is_held || ruled.answers();
-        let (name, answer) = match before {
-            Some(Again::Answered(name, answer)) => (name, Some(answer)),
-            Some(Again::Pending(name)) => (name, None),
-            None => (self.free_name(request_name(&generation, &id, raw_id.get())), None),
+        let expires_at_us = self.expiry(kind).map(|after| now.unix_us + after.as_micros() as u64);
+        let (name, answer, expires_at_us) = match before {
+            Some(Again::Answered(name, answer)) => (name, Some(answer), expires_at_us),
+            Some(Again::Pending(name, expires_at_us)) => (name, None, expires_at_us),
+            None => (self.free_name(request_name(&generation, &id, raw_id.get())), None, expires_at_us),
         };
-        let expiry = self.expiry(kind);
         let row = RequestRow {
             request_id: name.clone(),
             rpc_request_id: raw_id.get().to_owned(),
@@ -277,7 +278,7 @@ impl Requests {
             kind,
             method: method.to_owned(),
             requested_at_us: now.unix_us,
-            expires_at_us: expiry.map(|after| now.unix_us + after.as_micros() as u64),
+            expires_at_us,
             payload: message.params.map(|params| params.get().to_owned()),
             changes: about.changes.map(|changes| changes.get().to_owned()),
             item: item.map(|item| item.to_string()),
@@ -287,7 +288,7 @@ impl Requests {
         };
         self.arrivals += 1;
         let request = Request {
-            expires_at: expiry.map(|after| now.elapsed + after),
+            expires_at: due(now, expires_at_us),
             notify_at: self.notify_at(now, kind).filter(|_| !ruled.answers()),
             withheld: is_withheld.then(|| Withheld::Until(seen.line.to_vec())),
             is_held,
@@ -415,11 +416,13 @@ impl Requests {
         };
         let id = id.clone();
         let payload = answer::kept(&request.verdict, &answer.result.to_string());
+        let name = by.clone();
         let given = GivenRow { request_id: request_id.to_owned(), at_us: now.unix_us, source, by, payload };
         let reason = answer.reason.clone();
         let deciding = Deciding {
             decider: Decider::Api(api_call, source),
             answer,
+            by: name,
             runner_up: None,
             runner_up_due: None,
             over: None,
@@ -476,7 +479,7 @@ impl Requests {
         let RequestState::Deciding(deciding) = std::mem::replace(&mut request.state, RequestState::Pending) else {
             return;
         };
-        let Deciding { decider, answer, runner_up, runner_up_due: _, over } = *deciding;
+        let Deciding { decider, answer, by, runner_up, runner_up_due: _, over } = *deciding;
         if !done {
             decider.reply(ApiReply::NotKept, effects);
             if let Some(why) = over {
@@ -506,8 +509,7 @@ impl Requests {
         }));
         effects.extend(decider.rule_applied(&row.request_id));
         if request.is_ours {
-            let source = decider.source();
-            self.own_is_answered(now, id, (answer.result, source), effects);
+            self.own_is_answered(now, id, (answer.result, by), effects);
             return decider.reply(ApiReply::Kept, effects);
         }
         let verdict = request.verdict.clone();
@@ -638,6 +640,11 @@ impl Requests {
             self.dispatches.insert(token, Dispatch { id: id.clone(), request_id, was_sent: false });
         }
     }
+}
+
+/// When a time of the wall clock is due, as [`Now::elapsed`]; at once if it has passed.
+fn due(now: Now, at_us: Option<u64>) -> Option<Duration> {
+    at_us.map(|at_us| now.elapsed + Duration::from_micros(at_us.saturating_sub(now.unix_us)))
 }
 
 /// The ledger form of a client's answer.

@@ -43,7 +43,7 @@ pub(super) enum Why {
 }
 
 /// An error code and its explanation.
-pub(super) type ErrorText = (&'static str, &'static str);
+pub(in crate::engine) type ErrorText = (&'static str, &'static str);
 
 /// The error of a request without a timely answer.
 pub(super) const EXPIRED: ErrorText = ("request_expired", "nobody answered in time");
@@ -140,6 +140,8 @@ pub(super) enum Decider {
 pub(super) struct Deciding {
     pub(super) decider: Decider,
     pub(super) answer: CheckedAnswer,
+    /// The person or tool that gave it.
+    pub(super) by: String,
     /// A later answer of the client, sent if the first cannot be stored.
     pub(super) runner_up: Option<(Vec<u8>, GivenRow)>,
     /// When the later answer has waited long enough.

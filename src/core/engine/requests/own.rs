@@ -1,12 +1,14 @@
 //! Questions of our own: requests that no server has asked and no client gets. They have a row like all others and are answered at the
 //! control socket. Their answers are carried out here and not sent to the server.
 
+use std::time::Duration;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::names::request_name;
 use super::open::{Commit, ErrorText, LateAnswer, Request, RequestState, Withheld, opened_note};
-use super::{HOLD_MAX, RequestKind, Requests, resolve, summary};
+use super::{RequestKind, Requests, resolve, summary};
 use crate::engine::budget::{BudgetAnswer, QUESTION};
 use crate::engine::model::{
     ApiReply, Effect, LedgerEntry, Now, RequestEnd, RequestRow, RequestSource, RequestStatus, Warning,
@@ -17,15 +19,22 @@ use crate::wire::{Conn, RpcId};
 /// Begins the ids of our questions. Those of servers are numbers.
 const ID_PREFIX: &str = "budget-";
 
-/// Whoever waited for the answer is gone.
-const CLIENT_GONE: ErrorText = ("client_gone", "the client that wanted the turn has left");
+/// How long a question may take to be stored. Its turn waits for a person anyway.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The hub that held the turn is gone.
+const HUB_GONE: ErrorText =
+    ("client_gone", "the hub that held the turn has ended, and with it the connection of its client");
+
+/// The question could not be stored, and the turn has begun.
+const NOT_STORED: ErrorText = ("not_stored", "the question could not be stored in time, so the turn has begun");
 
 /// A stored answer to a question of ours.
 #[derive(Debug)]
 pub(in crate::engine) struct OwnAnswer {
     pub(in crate::engine) id: RpcId,
     pub(in crate::engine) result: Value,
-    pub(in crate::engine) by: &'static str,
+    pub(in crate::engine) by: String,
 }
 
 /// Whether a JSON-RPC id, as written, is that of a question of ours.
@@ -42,7 +51,7 @@ impl Requests {
         params: &Value,
         effects: &mut Vec<Effect>,
     ) -> Option<RpcId> {
-        let generation = self.generation.clone().filter(|_| self.is_read && self.is_trusted)?;
+        let generation = self.generation.clone().filter(|_| self.is_read)?;
         // Also unique among those of an earlier hub, whose server goes on.
         self.last_own = (now.unix_us / 1_000_000).max(self.last_own + 1);
         let raw = format!("\"{ID_PREFIX}{}\"", self.last_own);
@@ -76,7 +85,7 @@ impl Requests {
         effects.push(opened_note(&row, true, false));
         let request_id = row.request_id.clone();
         let token = self.keep_first(LedgerEntry::RequestOpened(Box::new(row)), Commit::Opens { request_id }, effects);
-        self.holds.push((token, now.elapsed + HOLD_MAX));
+        self.holds.push((token, now.elapsed + STORE_WAIT_MAX));
         Some(id)
     }
 
@@ -100,23 +109,19 @@ impl Requests {
         })
     }
 
-    pub(in crate::engine) fn is_open(&self, id: &RpcId) -> bool {
-        self.open.contains_key(id)
-    }
-
     /// An answer to a question of ours is stored, and nobody else needs it.
     pub(super) fn own_is_answered(
         &mut self,
         now: Now,
         id: &RpcId,
-        (result, source): (Value, RequestSource),
+        (result, by): (Value, String),
         effects: &mut Vec<Effect>,
     ) {
         if let Some(request) = self.forget(id, LateAnswer::Withhold) {
             let (request_id, at_us) = (request.row.request_id, now.unix_us);
             effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id: request_id.clone(), at_us }));
             effects.push(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
-            self.own_answers.push(OwnAnswer { id: id.clone(), result, by: source.name() });
+            self.own_answers.push(OwnAnswer { id: id.clone(), result, by });
         }
     }
 
@@ -126,21 +131,28 @@ impl Requests {
         let Some(id) = self.ids_where(is_its).pop() else { return false };
         self.forget(&id, LateAnswer::Withhold);
         effects.push(Effect::Warn(Warning::BudgetNotAsked));
-        resolve(own_end(request_id.to_owned(), now), effects);
+        resolve(own_end(request_id.to_owned(), now, NOT_STORED), effects);
         let result = json!({ "answers": { QUESTION: { "answers": [BudgetAnswer::Continue] } } });
-        self.own_answers.push(OwnAnswer { id, result, by: RequestSource::Policy.name() });
+        self.own_answers.push(OwnAnswer { id, result, by: String::new() });
         true
     }
 
-    /// Nobody waits for the answer to a question of ours any more.
-    pub(in crate::engine) fn own_is_over(&mut self, now: Now, id: &RpcId, effects: &mut Vec<Effect>) {
-        // An answer that is being stored is too late, but stays.
-        let is_pending = |request: &Request| matches!(request.state, RequestState::Pending);
-        if self.open.get(id).is_some_and(is_pending)
-            && let Some(request) = self.forget(id, LateAnswer::Withhold)
-        {
-            resolve(own_end(request.row.request_id, now), effects);
+    /// Nobody waits for the answer to a question of ours any more. Returns false if an answer is being stored, which stays.
+    pub(in crate::engine) fn own_is_over(
+        &mut self,
+        now: Now,
+        id: &RpcId,
+        why: ErrorText,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let is_decided = |request: &Request| !matches!(request.state, RequestState::Pending);
+        if self.open.get(id).is_some_and(is_decided) {
+            return false;
         }
+        if let Some(request) = self.forget(id, LateAnswer::Withhold) {
+            resolve(own_end(request.row.request_id, now, why), effects);
+        }
+        true
     }
 
     /// Takes the answers that are to be carried out.
@@ -149,8 +161,12 @@ impl Requests {
     }
 }
 
-/// The end of a question whose turn is gone.
-pub(super) fn own_end(request_id: String, now: Now) -> RequestEnd {
-    let (status, source) = (RequestStatus::Orphaned, RequestSource::Policy);
-    RequestEnd::unanswered(request_id, now.unix_us, status, source, CLIENT_GONE)
+/// The end of a question without an answer.
+fn own_end(request_id: String, now: Now, why: ErrorText) -> RequestEnd {
+    RequestEnd::unanswered(request_id, now.unix_us, RequestStatus::Orphaned, RequestSource::Policy, why)
+}
+
+/// The end of a question of an earlier hub.
+pub(super) fn own_of_hub_ends(request_id: String, now: Now) -> RequestEnd {
+    own_end(request_id, now, HUB_GONE)
 }

@@ -294,8 +294,14 @@ impl Requests {
         let (program, reason) = (rule.program.clone(), answer.reason.clone());
         let end = RequestEnd { program, reason, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         request.end = Some(Box::new(end.clone()));
-        let deciding =
-            Deciding { decider: Decider::Rule(rule), answer, runner_up: None, runner_up_due: None, over: None };
+        let deciding = Deciding {
+            decider: Decider::Rule(rule),
+            answer,
+            by: String::new(),
+            runner_up: None,
+            runner_up_due: None,
+            over: None,
+        };
         request.state = RequestState::Deciding(Box::new(deciding));
         let token = self.token(Commit::Decides(id.clone()));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
@@ -402,7 +408,7 @@ mod tests {
 
         fn of(server_owner: ServerOwner, settings: RequestSettings) -> Play {
             let mut engine = Engine::new(EngineSettings {
-                budget: false,
+                budget: Default::default(),
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),

@@ -262,7 +262,7 @@ impl World {
 
 pub(super) fn engine(server_owner: ServerOwner, rules: Vec<Rule>, expiry: Vec<(RequestType, Duration)>) -> Engine {
     Engine::new(EngineSettings {
-        budget: false,
+        budget: Default::default(),
         exit_grace: Duration::from_secs(10),
         context: ContextSettings::default(),
         assembly: AssemblySettings::default(),

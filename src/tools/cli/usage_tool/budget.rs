@@ -1,5 +1,7 @@
 //! What is used of the token budget, and what tokens cost by the user's prices.
 
+use std::collections::BTreeSet;
+
 use jiff::Zoned;
 use serde_json::Value;
 
@@ -7,14 +9,15 @@ use super::super::screen::{self, Screen, Tone};
 use crate::api::TurnUsage;
 use crate::config::{Environment, Flags, Price, Settings};
 use crate::engine::{BudgetLimit, Spent, grouped};
-use crate::index::{budget_state, local_day};
+use crate::index::{BudgetState, budget_state, local_day};
 use crate::store::Found;
 
 /// The limits of today.
 #[derive(Debug, Default)]
 pub(super) struct Today {
-    day: String,
     spent: Vec<Spent>,
+    /// Sessions whose tokens do not count, and why.
+    pub(super) unread: Vec<String>,
 }
 
 impl Today {
@@ -23,15 +26,15 @@ impl Today {
         let (day, since_us) = local_day(&Zoned::now());
         let limits = settings.budget.limits();
         if !limits.are_set() {
-            return Today { day, spent: Vec::new() };
+            return Today::default();
         }
         let sessions = settings.home.value.as_deref().and_then(|home| Found::all(home).ok()).unwrap_or_default();
-        let spent = budget_state(&sessions, limits, since_us, None).spent;
-        Today { day, spent }
+        let BudgetState { spent, unread, .. } = budget_state(&sessions, limits, (&day, since_us), &BTreeSet::new());
+        Today { spent, unread }
     }
 
     pub(super) fn documents(&self) -> Vec<Value> {
-        self.spent.iter().map(|spent| spent.document(&self.day)).collect()
+        self.spent.iter().map(Spent::document).collect()
     }
 
     /// A line for each limit; `None` if there is none.
@@ -106,7 +109,7 @@ mod tests {
     #[test]
     fn limits_in_words() {
         let check = |limit, client: Option<&str>, used, most, expect: &str| {
-            let spent = Spent { limit, client: client.map(str::to_owned), used, most };
+            let spent = Spent { limit, client: client.map(str::to_owned), day: String::new(), used, most };
             assert_eq!(line(&spent, Screen::None), expect);
         };
         check(BudgetLimit::Day, None, 812_000, 1_000_000, "budget: 812,000 of 1,000,000 tokens today (81 %)");

@@ -167,6 +167,9 @@ pub(super) fn run(arguments: &UsageArguments, environment: &Environment) -> Done
     let prices = &settings.prices.value;
     let groups = groups(&counted, arguments.by, prices, &clock);
     let today = Today::of(&settings);
+    for why in &today.unread {
+        say(&format!("the tokens of a session do not count for the budget: {why}"));
+    }
     let notes = notes(&counted, &clock);
     if arguments.json {
         let mut document =
