@@ -48,6 +48,16 @@ fn passes_turn(live: &mut Live, id: u32, used: u64, total: u64) {
     ] {
         live.say_plainly(&json!({"method": method, "params": params}).to_string());
     }
+    is_counted(&live.session, total);
+}
+
+/// Waits until the tokens of thread `t` are in the history: on a busy machine a look does not wait for them without end.
+fn is_counted(session: &Path, total: u64) {
+    eventually("the tokens in the history", || {
+        let (_, usage) = http(session, "GET /sessions/self/usage", b"");
+        let threads = usage["threads"].as_array()?.clone();
+        threads.iter().any(|thread| thread["codex_total"]["total_tokens"] == total).then_some(())
+    });
 }
 
 fn pending(session: &Path) -> Vec<Value> {
@@ -254,6 +264,7 @@ fn turn_at_hub(hub: &Hub, client: &mut Client, used: u64, total: u64) {
     let ended = json!({"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": turn, "status": "completed", "items": []}}});
     server.notify("t", &ended.to_string());
     client.wait_for("the end of the turn", |message| message["method"] == "turn/completed");
+    is_counted(&hub.session(), total);
 }
 
 #[test]
@@ -390,6 +401,7 @@ fn what_is_no_new_turn_goes_on() {
     let usage = json!({"last": counts, "total": counts, "modelContextWindow": 9});
     let report = json!({"method": "thread/tokenUsage/updated", "params": {"threadId": "t", "turnId": "u1", "tokenUsage": usage}});
     live.say_plainly(&report.to_string());
+    is_counted(&live.session, 100);
     // Words for the turn that runs join it.
     assert_eq!(live.send(&start_of(2, "t")), format!("{}\n", start_of(2, "t")));
     live.take_turn(2);

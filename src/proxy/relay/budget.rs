@@ -24,7 +24,7 @@ use crate::journal::end_of;
 use crate::store::Found;
 
 /// How long a look waits until the own session's last turn is in its history.
-const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(1);
+const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How often that is looked at.
 const CATCH_UP_EVERY: Duration = Duration::from_millis(2);

@@ -34,7 +34,7 @@ pub(super) use question::{QUESTION, decided};
 use question::question;
 
 /// How long a turn waits until the budget is looked up.
-const LOOK_WAIT_MAX: Duration = Duration::from_secs(3);
+const LOOK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How often the budget is looked up while a turn runs, for `on_budget`.
 const LOOK_EVERY: Duration = Duration::from_secs(60);

@@ -63,7 +63,7 @@ impl fmt::Display for Warning {
                 "a turn began although the token budget is spent: the question about it cannot be stored; see the other faults"
             }
             Warning::BudgetNotLookedUp => {
-                "a turn began without a look at the token budget, which took over 3 s: is the home on a slow disk?"
+                "a turn began without a look at the token budget, which took too long: is the home on a slow disk?"
             }
             Warning::RequestsNotStored => {
                 "the ledger cannot be read: the oldest requests of this run that have ended will not be in it; the journal has them"

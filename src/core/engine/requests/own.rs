@@ -20,7 +20,7 @@ use crate::wire::{Conn, RpcId};
 const ID_PREFIX: &str = "budget-";
 
 /// How long a question may take to be stored. Its turn waits for a person anyway.
-const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
+const STORE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The hub that held the turn is gone.
 const HUB_GONE: ErrorText =
