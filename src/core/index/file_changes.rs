@@ -4,7 +4,7 @@ use rusqlite::{OptionalExtension as _, Row, params};
 
 use super::query::{History, HistoryError};
 use super::search::{self, unfilled_to};
-use crate::history::{AUTO_REVIEW, ApprovalDocument, Content, Entry, SearchKind, kind_for_index};
+use crate::history::{ApprovalDocument, Content, Entry, SearchKind, kind_for_index};
 
 /// All changes by the search index.
 const BY_KIND: &str = "
@@ -40,8 +40,8 @@ pub struct ChangePlace<'a> {
 pub struct ChangeContext {
     /// What the user said last in its turn.
     pub prompt: Option<String>,
-    /// The decision of codex's own reviewer, and its time.
-    pub review: Option<(String, ApprovalDocument<'static>)>,
+    /// The last decision about its item, and the time of that.
+    pub approval: Option<(String, ApprovalDocument<'static>)>,
     /// The client that started its turn, and the model of it.
     pub client: Option<String>,
     pub model: Option<String>,
@@ -86,7 +86,7 @@ impl History {
             while let Some(row) = rows.next()? {
                 let entry = row.get_ref(0)?.as_str()?;
                 if has_role(entry, "approval") {
-                    context.review = context.review.take().or_else(|| review_of(entry, place.item_id));
+                    context.approval = context.approval.take().or_else(|| approval_of(entry, place.item_id));
                 } else if has_role(entry, "user") {
                     context.prompt = prompt_of(entry, place.turn_id);
                     break;
@@ -115,25 +115,10 @@ fn has_role(entry: &str, role: &str) -> bool {
     }
 }
 
-fn review_of(entry: &str, item_id: Option<&str>) -> Option<(String, ApprovalDocument<'static>)> {
+fn approval_of(entry: &str, item_id: Option<&str>) -> Option<(String, ApprovalDocument<'static>)> {
     let entry = Entry::read(entry).filter(|entry| entry.item_id.is_some() && entry.item_id.as_deref() == item_id)?;
-    match entry.content {
-        Content::Approval(approval) if approval.kind == AUTO_REVIEW => Some((entry.ts.into_owned(), approval)),
-        Content::Approval(_) => None,
-        Content::User(_)
-        | Content::Assistant(_)
-        | Content::Reasoning(_)
-        | Content::Plan(_)
-        | Content::Command(_)
-        | Content::FileChange(_)
-        | Content::Tool(_)
-        | Content::Diff(_)
-        | Content::Status(_)
-        | Content::Error(_)
-        | Content::Usage(_)
-        | Content::Compaction
-        | Content::Other(_) => None,
-    }
+    let Content::Approval(approval) = entry.content else { return None };
+    Some((entry.ts.into_owned(), approval))
 }
 
 fn prompt_of(entry: &str, turn_id: Option<&str>) -> Option<String> {
