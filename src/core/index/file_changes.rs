@@ -21,9 +21,10 @@ const BEFORE: &str = "
 /// Entries of a turn that are looked through for what its user said.
 const BEFORE_MAX: i64 = 10_000;
 
+/// Another run of an old server may use the ids of turns again.
 const TURN: &str = "
-    SELECT client, model FROM codex_usage_turns WHERE thread_id = ?1 AND turn_id = ?2 AND began_us <= ?3
-    ORDER BY began_us DESC, id DESC LIMIT 1";
+    SELECT client, model FROM codex_usage_turns WHERE thread_id = ?1 AND turn_id = ?2
+    ORDER BY began_us <= ?3 DESC, began_us DESC LIMIT 1";
 
 /// The place of a change in the history.
 #[derive(Debug, Clone, Copy)]

@@ -106,7 +106,10 @@ mod tests {
         assert_eq!(places, [(0, 0, true), (8, 10, true)]);
         assert_eq!(hunks[0].new_lines().collect::<Vec<_>>(), ["a", "b\r", "c"]);
         assert_eq!(hunks[1].old_lines().collect::<Vec<_>>(), ["x"]);
-        assert!(hunks[0].begins_file() && !hunks[0].ends_file() && hunks[1].ends_file());
+        assert!(hunks[0].begins_file() && !hunks[0].ends_file());
+        let ends = |diff: &str| Hunk::all(diff).last().is_some_and(Hunk::ends_file);
+        assert!(ends("@@ -3 +3,2 @@\n c\n+d\n") && ends("@@ -0,0 +1 @@\n+a\n") && ends("@@ -1 +0,0 @@\n-a\n"));
+        assert!(!ends("@@ -9 +10 @@\n-x\n+y\n") && !ends("@@ -3 +3,2 @@\n+d\n c\n"));
     }
 
     #[test]

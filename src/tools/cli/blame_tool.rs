@@ -54,7 +54,7 @@ no such line, or 3 if there is no such session.
 Examples:
   codex-shim blame src/main.rs:120
   codex-shim blame src/main.rs:100,140
-  codex-shim blame README.md --since 7d
+  codex-shim blame src/main.rs --since 7d
   codex-shim blame src/main.rs --json | jq -r '.changes[].prompt'")]
 pub(super) struct BlameArguments {
     /// File, and the line or the lines
@@ -208,7 +208,7 @@ impl Shown<'_> {
         screen::plain(&format!("{}:{}: {what}", self.file, line.line))
     }
 
-    /// `"Fix the build" in proj (codex-tui), 2026-01-02 03:04 UTC: "go on"; gpt-5.5; accepted by client (ide) 03:04 UTC`
+    /// `"Fix it" in proj (codex-tui), 03:04:05 UTC: "go on"; gpt-5.5; accepted by client (codex-tui) 03:04:04 UTC`
     fn of_change(&self, change: &BlameChange) -> String {
         let name = one_line(&change.name);
         let who = match change.thread.as_ref().and_then(|thread| thread.title.as_deref()) {
@@ -217,9 +217,10 @@ impl Shown<'_> {
         };
         let prompt = change.prompt.as_deref().map(|prompt| cut_words(&one_line(prompt), PROMPT_COLUMNS_MAX));
         let prompt = prompt.map(|prompt| format!(": \"{prompt}\"")).unwrap_or_default();
-        let by = [&change.model, &change.client].into_iter().flatten().map(|name| one_line(name));
-        let by = by.collect::<Vec<_>>().join(" by ");
-        let by = if by.is_empty() { by } else { format!("; {by}") };
+        // Another client may have spoken in the thread.
+        let client = change.client.as_deref().map(one_line).filter(|client| !name.ends_with(&format!("({client})")));
+        let by = [client.map(|client| format!("; by {client}")), change.model.as_deref().map(|model| format!("; {}", one_line(model)))];
+        let by: String = by.into_iter().flatten().collect();
         let at = self.clock.text(&change.at);
         format!("{who}, {at}{prompt}{by}; {}", self.of_approval(&change.approval))
     }
@@ -239,7 +240,13 @@ impl Shown<'_> {
         }
     }
 
+    /// A row for each line. Programs get words without blanks before its text: number, kind, time, thread, who approved.
     fn table(&self) -> String {
+        if self.to == Screen::None {
+            let columns = ["LINE", "KIND", "CHANGED", "THREAD", "ACCEPTED BY", "TEXT"].map(Column::whole);
+            let rows = self.document.lines.iter().map(|line| self.words_of(line)).collect();
+            return Table::of(columns.into(), rows, self.to);
+        }
         let columns = vec![
             Column::number("LINE"),
             Column::whole(self.clock.head("CHANGED")),
@@ -253,13 +260,27 @@ impl Shown<'_> {
         let mut row = |line: &BlameLine| {
             let of = (line.kind, line.change);
             // A person sees at the first of several lines where they all come from.
-            let is_again = self.to != Screen::None && before.replace(of) == Some(of);
+            let is_again = before.replace(of) == Some(of);
             let mut row: Vec<Cell> = vec![(Tone::Faint, line.line.to_string())];
             row.extend(if is_again { vec![(Tone::Plain, String::new()); 5] } else { self.origin_cells(line) });
-            row.push((Tone::Plain, line.text.replace('\t', "    ")));
+            row.push((Tone::Plain, text_of(line)));
             row
         };
         Table::of(columns, self.document.lines.iter().map(&mut row).collect(), self.to)
+    }
+
+    fn words_of(&self, line: &BlameLine) -> Vec<Cell> {
+        let change = self.change(line).filter(|_| line.kind == BlameKind::Codex);
+        let word = |word: Option<String>| word.unwrap_or_else(|| "-".to_owned());
+        let cells = [
+            line.line.to_string(),
+            line.kind.name().to_owned(),
+            word(change.map(|change| self.clock.cell(&change.at, self.to))),
+            word(change.map(|change| change.thread_id.clone())),
+            word(change.map(|change| change.approval.kind.name().to_owned())),
+            text_of(line),
+        ];
+        cells.map(|cell| (Tone::Plain, cell)).to_vec()
     }
 
     /// The cells about the origin of a line: time, thread, prompt, model, approval.
@@ -289,6 +310,11 @@ impl Shown<'_> {
             (BlameKind::Other, _) => instead(Tone::Faint, "another change"),
         }
     }
+}
+
+/// The text of a line for a table.
+fn text_of(line: &BlameLine) -> String {
+    line.text.trim_end_matches('\r').replace('\t', "    ")
 }
 
 /// A name or a prompt for a column.

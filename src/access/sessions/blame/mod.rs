@@ -11,20 +11,20 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use self::recorded::{Recorded, changes_of, in_order, of_file, plain, read_texts, ready};
 use super::at_once::at_once;
 use super::door::{Door, SessionError};
 use super::stopped::history_of;
 use crate::api::{Identities, Request, ThreadIdentityDocument};
-use crate::control::{RequestOrigin, recorded_threads};
+use crate::control::recorded_threads;
 use crate::history::AUTO_REVIEW;
 use crate::history::blame::{Doubt, LastSeen, Origin, RecordedChange, blame, last_seen, lines_of};
 use crate::index::{ChangeContext, ChangePlace, History};
 use crate::protocol::change::Form;
 use crate::requests::answer::outcome_word;
-use crate::store::{Found, requests_of_items};
+use crate::store::{Found, label, requests_of_items};
 
 /// Longest beginning of a prompt, in characters.
 const PROMPT_CHARS_MAX: usize = 200;
@@ -73,8 +73,7 @@ pub struct BlameLine {
 }
 
 /// Where a line comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlameKind {
     /// A recorded change.
     Codex,
@@ -85,6 +84,24 @@ pub enum BlameKind {
     Unknown,
     /// A recorded change that was not asked about.
     Other,
+}
+
+impl BlameKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            BlameKind::Codex => "codex",
+            BlameKind::Outside => "outside",
+            BlameKind::Unrecorded => "unrecorded",
+            BlameKind::Unknown => "unknown",
+            BlameKind::Other => "other",
+        }
+    }
+}
+
+impl Serialize for BlameKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// A change of the file.
@@ -127,8 +144,8 @@ pub struct BlameApproval {
     pub request_id: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Who said yes, if somebody had to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalKind {
     Person,
     Rule,
@@ -137,6 +154,24 @@ pub enum ApprovalKind {
     /// Codex asked nobody.
     NotAsked,
     Unknown,
+}
+
+impl ApprovalKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ApprovalKind::Person => "person",
+            ApprovalKind::Rule => "rule",
+            ApprovalKind::Reviewer => "reviewer",
+            ApprovalKind::NotAsked => "not_asked",
+            ApprovalKind::Unknown => "unknown",
+        }
+    }
+}
+
+impl Serialize for ApprovalKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 impl BlameApproval {
@@ -156,7 +191,7 @@ pub enum BlameError {
     Gone { path: String, at: String },
     #[error("the text of the deleted file {path} is not on record")]
     NoText { path: String },
-    #[error("{path} has {lines} lines, and no line {line}")]
+    #[error("{path} has {}, and no line {line}", if *lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") })]
     NoLine { path: String, lines: usize, line: usize },
 }
 
@@ -184,7 +219,8 @@ pub fn blame_file(question: &BlameQuestion<'_>, sessions: &[Found], door: Door, 
     let (path, mut changes) = of_file(question.path, recorded);
     read_texts(&mut changes, sessions);
     let changes = in_order(changes);
-    let blamed = Blaming { question, sessions, path: &path, changes: &changes, notes }.document();
+    let has_all = unread.is_empty() && notes.is_empty();
+    let blamed = Blaming { question, sessions, path: &path, changes: &changes, has_all, notes }.document();
     (blamed, unread)
 }
 
@@ -194,6 +230,8 @@ struct Blaming<'a> {
     sessions: &'a [Found],
     path: &'a Path,
     changes: &'a [Recorded],
+    /// No session has changes that could not be read.
+    has_all: bool,
     notes: Vec<String>,
 }
 
@@ -273,6 +311,7 @@ impl Blaming<'_> {
         match origin {
             Origin::Change(number) if self.is_meant(number) => (BlameKind::Codex, None),
             Origin::Change(_) => (BlameKind::Other, None),
+            Origin::Outside(_) | Origin::Unrecorded if !self.has_all => (BlameKind::Unknown, Some(UNREAD)),
             Origin::Outside(_) => (BlameKind::Outside, None),
             Origin::Unrecorded => (BlameKind::Unrecorded, None),
             Origin::Unknown(_, doubt) => (BlameKind::Unknown, Some(in_words(doubt))),
@@ -324,6 +363,9 @@ fn recorded_change<'a>((change, [path, moved_to]): (&'a Recorded, &'a [Option<St
         is_done: change.is_done,
     }
 }
+
+/// Why nothing is said to be from outside.
+const UNREAD: &str = "a session whose changes could not be read may have written it";
 
 fn in_words(doubt: Doubt) -> &'static str {
     match doubt {
@@ -380,6 +422,8 @@ impl OfSession {
         };
         let context = self.history.change_context(place).unwrap_or_default();
         let thread = self.threads.get(&change.thread_id).cloned();
+        // The session may have another client by now.
+        let of_thread = thread.as_ref().and_then(ThreadIdentityDocument::folder_and_client);
         let approval = self.approval(change, &context);
         let ChangeContext { prompt, client, model, approval: _ } = context;
         let prompt = prompt.map(|prompt| prompt.chars().take(PROMPT_CHARS_MAX).collect());
@@ -389,7 +433,7 @@ impl OfSession {
             path: change.path.clone(),
             moved_to: change.moved_to.clone(),
             session_id: session.id.clone(),
-            name: RequestOrigin::of_thread(session, thread.clone().unwrap_or_default()).name,
+            name: of_thread.unwrap_or_else(|| label(session)),
             thread_id: change.thread_id.clone(),
             thread,
             turn_id: change.turn_id.clone(),

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::api::{Entry, GapReason};
 use crate::control::recorded_threads;
 use crate::history::micros_of;
-use crate::index::{History, HistoryError};
+use crate::index::{HISTORY_FILE, History, HistoryError};
+use crate::protocol::Method;
 use crate::protocol::change::FileChange;
 use crate::sessions::door::{Door, NOT_RECORDED, SessionError};
 use crate::sessions::stopped::{Read, history_of};
@@ -38,19 +39,18 @@ pub(super) struct Recorded {
     pub(super) text: Option<String>,
 }
 
-/// The event of an entry that was read from codex's own history is another one.
-const LIVE: &str = "item/completed";
-
-/// Has everything indexed that a session has recorded; `None` if it records nothing, and a note if some of it is not indexed.
+/// Has everything indexed that a session has recorded; `None` if it has no history, and a note if some of it is not indexed.
 pub(super) fn ready(session: &Found, door: Door) -> Result<Option<Option<String>>, SessionError> {
+    // A history outlives the journal that it was made of.
+    let as_it_is = || Ok(session.dir.join(HISTORY_FILE).exists().then_some(None));
     if session.last_segment().is_none() {
-        return Ok(None);
+        return as_it_is();
     }
     match Read::through(door, session.clone()).events(None, 1) {
         Ok(page) => Ok(Some((page.gap_reason == Some(GapReason::PersistenceError)).then(|| {
             format!("some recorded messages of session {} are not indexed yet, and are not looked at", session.name())
         }))),
-        Err(error) if error.code() == NOT_RECORDED => Ok(None),
+        Err(error) if error.code() == NOT_RECORDED => as_it_is(),
         Err(error) => Err(error),
     }
 }
@@ -103,7 +103,8 @@ fn changes_in(entry_id: u64, thread_id: &str, entry: &Entry<'_>) -> Vec<Recorded
             item_id: own(entry.item_id.as_deref()),
             at: entry.ts.to_string(),
             at_us: micros_of(&entry.ts).unwrap_or_default(),
-            is_live: entry.event == LIVE,
+            // The event of an entry that was read from codex's own history is another one.
+            is_live: Method::of(&entry.event) == Some(Method::ItemCompleted),
             is_done,
             kind: change.kind.unwrap_or_default().to_owned(),
             path: change.path?.to_owned(),
