@@ -93,11 +93,15 @@ fn lines_of_all_sessions_name_their_turns() {
     let expect = ["codex f1", "codex f2", "codex f1", "codex f1", "outside f1"];
     assert_eq!(kinds(&document), expect, "{document:#}");
     let [first, second] = [0, 1].map(|number| &document["changes"][number]);
-    let words = |change: &Value| ["session_id", "thread_id", "turn_id", "prompt", "client"].map(|name| change[name].clone());
+    let words =
+        |change: &Value| ["session_id", "thread_id", "turn_id", "prompt", "client"].map(|name| change[name].clone());
     assert_eq!(words(first), ["first", "t", "u1", "write a\nprogram", "ide"].map(Value::from));
     assert_eq!(words(second), ["second", "t", "u1", "fix the answer", "ide"].map(Value::from));
     let approval = &first["approval"];
-    assert_eq!(["kind", "outcome", "source", "by"].map(|name| &approval[name]), ["person", "accepted", "client", "ide"]);
+    assert_eq!(
+        ["kind", "outcome", "source", "by"].map(|name| &approval[name]),
+        ["person", "accepted", "client", "ide"]
+    );
     assert!(approval["at"].is_string() && approval["request_id"].is_string(), "{approval}");
     assert_eq!(second["approval"]["kind"], "not_asked");
     assert_eq!((&document["changes_on_record"], &document["notes"]), (&json!(2), &json!([])));
@@ -116,7 +120,10 @@ fn one_line_is_answered_in_one_line() {
     };
     let first = say("main.rs:1");
     assert!(first.starts_with("main.rs:1: thread t in ") && first.ends_with("\n"), "{first}");
-    assert!(first.contains("2026-01-02 00:00") && first.contains(": \"write a program\"; accepted by client (ide) "), "{first}");
+    assert!(
+        first.contains("2026-01-02 00:00") && first.contains(": \"write a program\"; accepted by client (ide) "),
+        "{first}"
+    );
     assert!(say("main.rs:2").ends_with(": \"fix the answer\"; codex asked nobody\n"));
     assert!(say("main.rs:5").starts_with("main.rs:5: changed outside codex, after thread t in "));
     let rows = say("main.rs:1,2");

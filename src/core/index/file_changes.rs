@@ -170,7 +170,9 @@ mod tests {
         lab.catch_up();
         let history = History::new(&lab.history());
         let mut found: Vec<(u64, String)> = Vec::new();
-        history.file_changes(|id, thread, entry| found.push((id, format!("{thread} {entry}")))).expect("it can be read");
+        history
+            .file_changes(|id, thread, entry| found.push((id, format!("{thread} {entry}"))))
+            .expect("it can be read");
         found.sort();
         assert_eq!(found.len(), 3, "{found:?}");
         let prompts = found.iter().zip(["u", "v", "w"]).map(|((entry_id, entry), turn_id)| {

@@ -61,7 +61,8 @@ impl<'a> Hunk<'a> {
 
     /// Whether it has the lines that its heading announces.
     pub fn is_whole(&self) -> bool {
-        (self.old_lines().count(), self.new_lines().count()) == (self.old_count, self.new_count) && !self.lines.is_empty()
+        (self.old_lines().count(), self.new_lines().count()) == (self.old_count, self.new_count)
+            && !self.lines.is_empty()
     }
 
     /// Its lines in the old file.

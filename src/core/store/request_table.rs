@@ -317,7 +317,8 @@ pub(super) fn of_items(
 ) -> rusqlite::Result<Vec<Request>> {
     const ITEMS: &str =
         "SELECT rowid, thread_id, item_id FROM codex_pending_requests WHERE item_id IS NOT NULL ORDER BY rowid";
-    const END: &str = "SELECT request_id, request_method, status, resolved_payload_json, resolved_at, resolution_source,
+    const END: &str =
+        "SELECT request_id, request_method, status, resolved_payload_json, resolved_at, resolution_source,
         resolved_by, error_code, thread_id, item_id FROM codex_pending_requests WHERE rowid = ?1 + 0";
     let end = |row: &Row<'_>| {
         let payload: Option<String> = row.get(3)?;

@@ -160,8 +160,9 @@ fn refusal(error: BlameError) -> CliError {
             CliError::failed(message).with_remedy(format!("`codex-shim blame {}`", screen::plain(&to)))
         }
         BlameError::NoFile { .. } | BlameError::NoText { .. } => CliError::failed(message).with_remedy(BY_SEARCH),
-        BlameError::Gone { .. } => CliError::failed(message)
-            .with_remedy("put it back first, or move it back if it has another name now"),
+        BlameError::Gone { .. } => {
+            CliError::failed(message).with_remedy("put it back first, or move it back if it has another name now")
+        }
     }
 }
 
@@ -219,7 +220,10 @@ impl Shown<'_> {
         let prompt = prompt.map(|prompt| format!(": \"{prompt}\"")).unwrap_or_default();
         // Another client may have spoken in the thread.
         let client = change.client.as_deref().map(one_line).filter(|client| !name.ends_with(&format!("({client})")));
-        let by = [client.map(|client| format!("; by {client}")), change.model.as_deref().map(|model| format!("; {}", one_line(model)))];
+        let by = [
+            client.map(|client| format!("; by {client}")),
+            change.model.as_deref().map(|model| format!("; {}", one_line(model))),
+        ];
         let by: String = by.into_iter().flatten().collect();
         let at = self.clock.text(&change.at);
         format!("{who}, {at}{prompt}{by}; {}", self.of_approval(&change.approval))

@@ -243,7 +243,9 @@ impl Blaming<'_> {
         let deleted_by = self.deleted_by(&path, &changes)?;
         let text = match (self.question.text, deleted_by) {
             (Some(text), _) => text,
-            (None, Some(number)) => changes[number].text.ok_or_else(|| BlameError::NoText { path: self.shown_path() })?,
+            (None, Some(number)) => {
+                changes[number].text.ok_or_else(|| BlameError::NoText { path: self.shown_path() })?
+            }
             (None, None) => "",
         };
         let lines: Vec<&str> = lines_of(text).collect();
@@ -361,6 +363,7 @@ fn recorded_change<'a>((change, [path, moved_to]): (&'a Recorded, &'a [Option<St
         form: Form::of_kind(&change.kind),
         text: change.text.as_deref(),
         is_done: change.is_done,
+        is_timed: change.is_live,
     }
 }
 

@@ -52,8 +52,10 @@ impl<W: Fn(u32, u32) -> u32> Aligned<'_, W> {
     fn long_stretch(&mut self, (old_from, old_to): (usize, usize), (new_from, new_to): (usize, usize)) {
         let single = singles(&self.old[old_from..old_to], &self.new[new_from..new_to]);
         if single.is_empty() {
-            let (olds, news): (HashSet<u32>, HashSet<u32>) =
-                (self.old[old_from..old_to].iter().copied().collect(), self.new[new_from..new_to].iter().copied().collect());
+            let (olds, news): (HashSet<u32>, HashSet<u32>) = (
+                self.old[old_from..old_to].iter().copied().collect(),
+                self.new[new_from..new_to].iter().copied().collect(),
+            );
             let old: Vec<usize> = (old_from..old_to).filter(|at| news.contains(&self.old[*at])).collect();
             let new: Vec<usize> = (new_from..new_to).filter(|at| olds.contains(&self.new[*at])).collect();
             match old.len().saturating_mul(new.len()) <= CELLS_MAX {
@@ -134,7 +136,8 @@ pub(super) fn ascending(pairs: &[(usize, usize)]) -> Pairs {
             None => ends.push(at),
         }
     }
-    let mut longest: Pairs = std::iter::successors(ends.last().copied(), |at| before[*at]).map(|at| pairs[at]).collect();
+    let mut longest: Pairs =
+        std::iter::successors(ends.last().copied(), |at| before[*at]).map(|at| pairs[at]).collect();
     longest.reverse();
     longest
 }

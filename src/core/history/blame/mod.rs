@@ -30,6 +30,8 @@ pub struct RecordedChange<'a> {
     pub text: Option<&'a str>,
     /// Codex says that it was made. Of one that failed, a part may have been.
     pub is_done: bool,
+    /// Its place among the others is sure. Codex's own history may lack the time of a change.
+    pub is_timed: bool,
 }
 
 /// Where a line comes from. Changes are named by their places in the list.
@@ -70,7 +72,14 @@ pub enum LastSeen {
 
 /// What the changes, oldest first, say last about `path`.
 pub fn last_seen(path: &str, changes: &[RecordedChange<'_>]) -> LastSeen {
-    for (number, change) in changes.iter().enumerate().rev().filter(|(_, change)| change.is_done) {
+    match last_seen_in(path, changes.iter().enumerate().filter(|(_, change)| change.is_timed)) {
+        LastSeen::Never => last_seen_in(path, changes.iter().enumerate()),
+        seen => seen,
+    }
+}
+
+fn last_seen_in<'a>(path: &str, changes: impl DoubleEndedIterator<Item = (usize, &'a RecordedChange<'a>)>) -> LastSeen {
+    for (number, change) in changes.rev().filter(|(_, change)| change.is_done) {
         let moved_to = change.moved_to.filter(|to| *to != change.path);
         if moved_to == Some(path) {
             return LastSeen::There(number);
@@ -111,7 +120,8 @@ pub fn blame<'a>(path: &str, lines: &[&'a str], changes: &[RecordedChange<'a>]) 
             }
         } else if change.path == path {
             let is_gone = change.is_done && (change.form == Form::Deleted || moved_to.is_some());
-            if is_gone || (file.undo(number, change) == Before::Nothing) {
+            let before = if is_gone { Before::Nothing } else { file.undo(number, change) };
+            if before == Before::Nothing && change.is_timed {
                 file.end(number);
                 break;
             }
@@ -248,10 +258,10 @@ impl<'a> File<'a> {
             return if change.is_done && change.form == Form::Added { Before::Nothing } else { Before::Something };
         };
         match change.form {
-            Form::Added => self.undo_whole(number, text, change.is_done),
+            Form::Added => self.undo_whole(number, text, change),
             Form::Deleted => Before::Something,
             Form::Updated | Form::Turn | Form::Listed => {
-                self.undo_hunks(number, text, change.is_done);
+                self.undo_hunks(number, text, change);
                 Before::Something
             }
         }
@@ -269,41 +279,51 @@ impl<'a> File<'a> {
     }
 
     /// Undoes the addition of a file with this text.
-    fn undo_whole(&mut self, number: usize, text: &'a str, is_done: bool) -> Before {
+    fn undo_whole(&mut self, number: usize, text: &'a str, change: &RecordedChange<'a>) -> Before {
         let added: Vec<HunkLine<'a>> = lines_of(text).map(HunkLine::Added).collect();
         let added = if text.is_empty() { Vec::new() } else { added };
         let new_count = added.len();
         let hunk = Hunk { old_from: 0, new_from: 0, old_count: 0, new_count, lines: added };
-        self.undo_all(number, &[hunk], is_done);
-        if is_done || self.rows.is_empty() { Before::Nothing } else { Before::Something }
+        self.undo_all(number, &[hunk], change);
+        if change.is_done || self.rows.is_empty() { Before::Nothing } else { Before::Something }
     }
 
-    fn undo_hunks(&mut self, number: usize, diff: &'a str, is_done: bool) {
+    fn undo_hunks(&mut self, number: usize, diff: &'a str, change: &RecordedChange<'a>) {
         let hunks = Hunk::all(diff);
         if hunks.iter().all(Hunk::is_whole) {
-            self.undo_all(number, &hunks, is_done);
-        } else if is_done {
+            self.undo_all(number, &hunks, change);
+        } else if change.is_done {
             self.opaque.get_or_insert(number);
             self.shift_at_damaged(&hunks);
         }
     }
 
     /// Undoes whole hunks, or nothing of a change that failed and is not there as a whole.
-    fn undo_all(&mut self, number: usize, hunks: &[Hunk<'a>], is_done: bool) {
+    fn undo_all(&mut self, number: usize, hunks: &[Hunk<'a>], change: &RecordedChange<'a>) {
+        let &RecordedChange { is_done, is_timed, .. } = change;
         let news: Vec<Vec<u32>> =
             hunks.iter().map(|hunk| hunk.new_lines().map(|text| self.texts.id(text)).collect()).collect();
         let places = Finder::new(&self.rows, &self.texts, self.is_shifted).find(hunks, &news);
         if !is_done && !places.iter().zip(&news).all(|(place, new)| place.is_exact(new.len())) {
             return;
         }
-        let mut undone = Undone { number, is_done, doubt: None, before: Vec::with_capacity(self.rows.len()), at: 0, sum: 0, next_shift: 0 };
+        let mut undone = Undone {
+            number,
+            is_done,
+            is_timed,
+            doubt: None,
+            before: Vec::with_capacity(self.rows.len()),
+            at: 0,
+            sum: 0,
+            next_shift: 0,
+        };
         for ((hunk, new), place) in hunks.iter().zip(&news).zip(&places) {
             undone.hunk(self, hunk, new, place);
         }
-        let ends_file = hunks.last().is_some_and(Hunk::ends_file);
-        let is_found = places.last().is_some_and(|place| place.is_found() || place.is_whole_file);
         let to = self.rows.len();
-        match ends_file && is_found {
+        let rest = to.saturating_sub(undone.at);
+        let is_end = |(hunk, place): (&Hunk<'a>, &Place)| hunk.ends_file() && place.reaches(rest, hunk);
+        match hunks.last().zip(places.last()).is_some_and(is_end) {
             true => undone.drop_to(self, to),
             false => undone.keep_to(self, to),
         }
@@ -326,6 +346,7 @@ impl<'a> File<'a> {
 struct Undone {
     number: usize,
     is_done: bool,
+    is_timed: bool,
     /// Why rows at this place cannot be told from lines of the change.
     doubt: Option<Doubt>,
     before: Vec<Row>,
@@ -341,7 +362,7 @@ impl Undone {
     /// Undoes a hunk.
     fn hunk<'a>(&mut self, file: &mut File<'a>, hunk: &Hunk<'a>, new: &[u32], place: &Place) {
         let first = place.pairs.first().map_or(place.at, |pair| pair.row);
-        match hunk.begins_file() && (place.is_found() || place.is_whole_file) && self.at == 0 {
+        match hunk.begins_file() && place.reaches(first, hunk) && self.at == 0 {
             true => {
                 let lines_before = place.pairs.first().map_or(new.len(), |pair| pair.line);
                 self.doubt = file.has_mask(&new[..lines_before]).then_some(Doubt::Masked);
@@ -410,6 +431,10 @@ impl Undone {
         if let Some(line) = row.of {
             file.origins[line] = Some(origin);
         }
+        if !self.is_timed {
+            // Changes that are yet to be undone may be later ones, and need the lines around theirs.
+            self.push(Row { of: None, ..row });
+        }
     }
 
     /// Rows that the change has left as they were.
@@ -422,6 +447,9 @@ impl Undone {
 
     /// Rows that were not there after the change, unless they are lines of it that cannot be compared.
     fn drop_to(&mut self, file: &mut File<'_>, to: usize) {
+        if !self.is_timed {
+            return self.keep_to(file, to);
+        }
         let rest = file.rest(self.number);
         let origin = self.doubt.map_or(rest, |doubt| Origin::Unknown(self.number, doubt));
         for at in self.at..to {

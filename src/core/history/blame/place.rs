@@ -55,6 +55,11 @@ impl Place {
         !self.pairs.is_empty()
     }
 
+    /// Whether the hunk reaches an end of the file from which so many rows stand away. Its lines may have been moved from there.
+    pub(super) fn reaches(&self, rows: usize, hunk: &Hunk<'_>) -> bool {
+        self.is_whole_file || (self.is_found() && rows <= hunk.new_count + BETWEEN_MAX)
+    }
+
     /// Whether all lines stand together.
     pub(super) fn is_exact(&self, lines: usize) -> bool {
         self.pairs.len() == lines && self.pairs.windows(2).all(|two| two[0].row + 1 == two[1].row)
@@ -74,8 +79,8 @@ pub(super) struct Finder<'a> {
     rows: &'a [Row],
     ids: Vec<u32>,
     texts: &'a Texts<'a>,
-    /// The number that each row has in the file after the change; empty if that is its own.
-    numbers: Vec<isize>,
+    /// The number that each row has in the file after the change, and the row, in order; empty if that is its own.
+    numbers: Vec<(isize, usize)>,
     /// The rows with each text, once it is needed.
     index: Option<HashMap<u32, Vec<usize>>>,
 }
@@ -92,9 +97,10 @@ impl<'a> Finder<'a> {
         let mut sum = 0;
         let number = |(at, row): (usize, &Row)| {
             sum += row.shift;
-            at as isize - sum
+            (at as isize - sum, at)
         };
-        let numbers = if is_shifted { rows.iter().enumerate().map(number).collect() } else { Vec::new() };
+        let mut numbers: Vec<_> = if is_shifted { rows.iter().enumerate().map(number).collect() } else { Vec::new() };
+        numbers.sort();
         Finder { rows, ids: rows.iter().map(|row| row.id).collect(), texts, numbers, index: None }
     }
 
@@ -108,38 +114,46 @@ impl<'a> Finder<'a> {
         }
         let mut places: Vec<Option<Place>> = self.where_named(hunks, news);
         for step in [Finder::elsewhere, Finder::changed] {
-            let mut moved = 0;
-            for number in 0..hunks.len() {
-                let expected = self.expected(hunks[number].new_from);
-                if let Some(place) = &places[number] {
-                    moved = distance(place.bounds().0, &expected);
-                    continue;
+            let next = self.next_places(&places);
+            let (mut from, mut moved) = (0, 0);
+            for (number, place) in places.iter_mut().enumerate() {
+                let mut expected = self.expected(hunks[number].new_from);
+                if place.is_none() {
+                    expected = with_moved(&expected, moved);
+                    *place = step(&mut self, &news[number], (from, next[number].max(from)), &expected);
                 }
-                let from = places[..number].iter().flatten().last().map_or(0, |place| place.bounds().1);
-                let to = places[number..].iter().flatten().next().map_or(self.rows.len(), |place| place.bounds().0);
-                let expected = with_moved(&expected, moved);
-                places[number] = step(&mut self, &news[number], (from, to.max(from)), &expected);
-                if let Some(place) = &places[number] {
+                if let Some(place) = place {
                     moved = distance(place.bounds().0, &expected);
+                    from = place.bounds().1;
                 }
             }
         }
         self.complete(hunks, places)
     }
 
+    /// The row at which the next hunk begins that is found, for each hunk.
+    fn next_places(&self, places: &[Option<Place>]) -> Vec<usize> {
+        let mut next = self.rows.len();
+        let begins = |place: &Option<Place>| {
+            next = place.as_ref().map_or(next, |place| place.bounds().0);
+            next
+        };
+        let mut all: Vec<usize> = places.iter().rev().map(begins).collect();
+        all.reverse();
+        all
+    }
+
     /// Places for the hunks of which no line is found, too.
     fn complete(&self, hunks: &[Hunk<'_>], places: Vec<Option<Place>>) -> Vec<Place> {
+        let next = self.next_places(&places);
         let mut from = 0;
-        let starts: Vec<Option<usize>> = places.iter().map(|place| place.as_ref().map(|place| place.bounds().0)).collect();
-        let mut all: Vec<Place> = Vec::new();
-        for (number, (hunk, place)) in hunks.iter().zip(places).enumerate() {
-            let to = starts[number..].iter().flatten().next().copied().unwrap_or(self.rows.len()).max(from);
-            let lost = || Place::exact(self.expected(hunk.new_from).first().map_or(from, |at| (*at).clamp(from, to)), 0);
-            let place = place.unwrap_or_else(lost);
+        let place = |((hunk, next), place): ((&Hunk<'_>, usize), Option<Place>)| {
+            let at = || self.expected(hunk.new_from).first().map_or(from, |at| (*at).clamp(from, next.max(from)));
+            let place = place.unwrap_or_else(|| Place::exact(at(), 0));
             from = place.bounds().1;
-            all.push(place);
-        }
-        all
+            place
+        };
+        hunks.iter().zip(next).zip(places).map(place).collect()
     }
 
     /// The rows at which the line with this number of the file may stand.
@@ -148,9 +162,11 @@ impl<'a> Finder<'a> {
             return vec![number.min(self.rows.len())];
         }
         let number = isize::try_from(number).unwrap_or(isize::MAX);
-        let mut found: Vec<usize> = (0..self.rows.len()).filter(|at| self.numbers[*at] == number).collect();
+        let first = self.numbers.partition_point(|(of, _)| *of < number);
+        let rest = self.numbers.get(first..).unwrap_or_default();
+        let mut found: Vec<usize> = rest.iter().take_while(|(of, _)| *of == number).map(|(_, at)| *at).collect();
         if found.is_empty() {
-            found.push(self.numbers.iter().position(|of| *of > number).unwrap_or(self.rows.len()));
+            found.push(rest.first().map_or(self.rows.len(), |(_, at)| *at));
         }
         // Rows that came from outside stand before the line that is known.
         found.reverse();
@@ -162,7 +178,8 @@ impl<'a> Finder<'a> {
         let (mut from, mut moved) = (0, 0);
         let mut place = |(hunk, new): (&Hunk<'_>, &Vec<u32>)| {
             let expected = self.expected(hunk.new_from);
-            let found = with_moved(&expected, moved).into_iter().find(|at| *at >= from && self.is_at(new, *at).is_some())?;
+            let found =
+                with_moved(&expected, moved).into_iter().find(|at| *at >= from && self.is_at(new, *at).is_some())?;
             moved = distance(found, &expected);
             from = found + new.len();
             Some(Place::exact(found, new.len()))
@@ -218,7 +235,8 @@ impl<'a> Finder<'a> {
     /// Pairs a part around lines that stand only once, and then what is left before and after these.
     fn groups(&mut self, new: &[u32], part: Part, expected: &[usize], found: &mut Found) {
         let Some(core) = self.core(new, part, expected) else { return };
-        let (Some((first_line, first_row)), Some((last_line, last_row))) = (core.first().copied(), core.last().copied())
+        let (Some((first_line, first_row)), Some((last_line, last_row))) =
+            (core.first().copied(), core.last().copied())
         else {
             return;
         };
@@ -255,7 +273,8 @@ impl<'a> Finder<'a> {
         lines.iter().for_each(|line| *counts.entry(*line).or_default() += 1);
         let single = |(at, line): (usize, &u32)| {
             let rows = index.get(line).filter(|_| counts[line] == 1)?;
-            let mut within = rows[rows.partition_point(|row| *row < row_from)..].iter().take_while(|row| **row < row_to);
+            let mut within =
+                rows[rows.partition_point(|row| *row < row_from)..].iter().take_while(|row| **row < row_to);
             let row = *within.next()?;
             within.next().is_none().then_some((line_from + at, row))
         };

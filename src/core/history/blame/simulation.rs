@@ -191,6 +191,7 @@ impl World {
             form: change.form,
             text: Some(Box::leak(change.text.clone().into_boxed_str())),
             is_done: true,
+            is_timed: true,
         };
         self.changes.iter().map(recorded).collect()
     }
@@ -324,7 +325,7 @@ fn most_equal_lines_have_their_authors() {
 
 /// A change of `/w/a` by its kind and text.
 fn change<'a>(form: Form, text: &'a str) -> RecordedChange<'a> {
-    RecordedChange { path: "/w/a", moved_to: None, form, text: Some(text), is_done: true }
+    RecordedChange { path: "/w/a", moved_to: None, form, text: Some(text), is_done: true, is_timed: true }
 }
 
 /// One letter or digit for each line: the number of its change, `o` outside, `-` no change, `m` masked, `i` incomplete, `f` failed.
@@ -419,6 +420,24 @@ fn failed_changes_count_only_if_they_are_there() {
     let added = RecordedChange { is_done: false, ..change(Form::Added, "a();\n") };
     check("a();\n", &[added], "f");
     check("b();\n", &[added], "-");
+}
+
+#[test]
+fn changes_without_a_time_leave_other_lines_alone() {
+    let update = change(Form::Updated, "@@ -1,2 +1,3 @@\n one\n+and a half\n two\n");
+    let untimed = |form, text| RecordedChange { is_timed: false, ..change(form, text) };
+    // The file was added before it was updated.
+    check("one\nand a half\ntwo\nmine\n", &[update, untimed(Form::Added, "one\ntwo\n")], "101-");
+    check("one\nand a half\ntwo\n", &[update, untimed(Form::Deleted, "one\ntwo\n")], "-0-");
+}
+
+#[test]
+fn lines_moved_from_an_end_are_no_evidence() {
+    let diff = "@@ -1,2 +1,3 @@\n+use the_first_of_all::lines;\n a();\n b();\n";
+    let others = "x\n".repeat(60);
+    let text = format!("{others}use the_first_of_all::lines;\n");
+    check(&text, &[change(Form::Updated, diff)], &format!("{}0", "-".repeat(60)));
+    check("new\nuse the_first_of_all::lines;\n", &[change(Form::Updated, diff)], "o0");
 }
 
 #[test]
