@@ -223,6 +223,31 @@ fn a_damaged_session_hides_no_other() {
 }
 
 #[test]
+fn changes_that_are_read_again_are_not_new() {
+    let home = Home::new();
+    let path = file(&home, "a.txt", "one\ntwo\nthree\n");
+    let changed =
+        |id: &str, change: Value| json!({"type": "fileChange", "id": id, "status": "completed", "changes": [change]});
+    let [first, second] =
+        [changed("f0", add(&path, "one\n")), changed("f1", update(&path, "@@ -1 +1,2 @@\n one\n+two\n"))];
+    let mut live = in_turn(home, "s", "go on");
+    changes(&mut live, 1, "f1", second["changes"].clone());
+    // A fork repeats the changes of its thread, and has one that was made without codex-shim.
+    live.send(r#"{"id":7,"method":"thread/fork","params":{"threadId":"t"}}"#);
+    let turn = json!({"id": "u1", "status": "completed", "items": [first, second]});
+    let thread = json!({"id": "fork", "cwd": "/w", "turns": [turn]});
+    live.say(&json!({"id": 7, "result": {"thread": thread}}).to_string());
+    let home = live.end_quietly();
+    let document = blame(&home, &["a.txt"]);
+    assert_eq!(kinds(&document), ["codex f0", "codex f1", "unrecorded -"], "{document:#}");
+    assert_eq!(document["changes_on_record"], 2);
+    let changes = document["changes"].as_array().expect("changes").iter();
+    let told: Vec<_> =
+        changes.map(|change| (change["thread_id"].clone(), change["approval"]["kind"].clone())).collect();
+    assert_eq!(told, [(json!("t"), json!("not_asked")), (json!("fork"), json!("unknown"))]);
+}
+
+#[test]
 fn e2e_blame_follows_patches_of_codex() {
     const TEST: &str = "e2e_blame_follows_patches_of_codex";
     let patches = [
@@ -253,6 +278,9 @@ fn e2e_blame_follows_patches_of_codex() {
     let approval = &document["changes"][1]["approval"];
     assert_eq!((&approval["kind"], &approval["source"]), (&json!("person"), &json!("client")), "{document:#}");
     assert_eq!(document["changes"][0]["model"], real.lab.release.model_name(), "{document:#}");
+    // A fork repeats all changes under its own name.
+    real.peer.call("thread/fork", json!({"threadId": real.thread}));
+    assert_eq!(blame(&real.home, &[&path("new.txt")]), document);
     let moved = blame(&real.home, &[&path("moved.txt")]);
     let none = "unrecorded";
     let expect = [none, none, none, none, "begin it", none, none, none, "go on with it", none];
