@@ -124,7 +124,7 @@ fn one_line_is_answered_in_one_line() {
         first.contains("2026-01-02 00:00") && first.contains(": \"write a program\"; accepted by client (ide) "),
         "{first}"
     );
-    assert!(say("main.rs:2").ends_with(": \"fix the answer\"; codex asked nobody\n"));
+    assert!(say("main.rs:2").ends_with(": \"fix the answer\"; codex did not ask\n"));
     assert!(say("main.rs:5").starts_with("main.rs:5: changed outside codex, after thread t in "));
     let rows = say("main.rs:1,2");
     let fields: Vec<Vec<&str>> = rows.lines().map(|row| row.split_whitespace().take(5).collect()).collect();
@@ -239,7 +239,7 @@ fn changes_that_are_read_again_are_not_new() {
     live.say(&json!({"id": 7, "result": {"thread": thread}}).to_string());
     let home = live.end_quietly();
     let document = blame(&home, &["a.txt"]);
-    assert_eq!(kinds(&document), ["codex f0", "codex f1", "unrecorded -"], "{document:#}");
+    assert_eq!(kinds(&document), ["codex f0", "codex f1", "outside f1"], "{document:#}");
     assert_eq!(document["changes_on_record"], 2);
     let changes = document["changes"].as_array().expect("changes").iter();
     let told: Vec<_> =

@@ -1,4 +1,4 @@
-//! The recorded changes of files, and what was said and decided about each.
+//! The recorded changes of files, each with the prompt and the decision before it.
 
 use rusqlite::{OptionalExtension as _, Row, params};
 
@@ -18,7 +18,7 @@ const ONE: &str = "SELECT entry FROM codex_transcript_entries WHERE id = ?1";
 const BEFORE: &str = "
     SELECT entry FROM codex_transcript_entries WHERE thread_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
 
-/// Entries of a turn that are looked through for what its user said.
+/// Entries of a turn that are looked through for its prompt.
 const BEFORE_MAX: i64 = 10_000;
 
 /// Another run of an old server may use the ids of turns again.
@@ -36,10 +36,10 @@ pub struct ChangePlace<'a> {
     pub at_us: u64,
 }
 
-/// What the history has about a change besides the change itself.
+/// The facts of a history about a change, besides the change itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ChangeContext {
-    /// What the user said last in its turn.
+    /// The last message of the user in its turn.
     pub prompt: Option<String>,
     /// The last decision about its item, and the time of that.
     pub approval: Option<(String, ApprovalDocument<'static>)>,
@@ -78,7 +78,7 @@ impl History {
         })
     }
 
-    /// What was said and decided before a change.
+    /// The prompt and the decision before a change.
     pub fn change_context(&self, place: ChangePlace<'_>) -> Result<ChangeContext, HistoryError> {
         self.read(0, |connection| {
             let mut context = ChangeContext::default();

@@ -336,6 +336,9 @@ pub(super) fn of_items(
             ..Request::default()
         })
     };
+    if !connection.table_exists(None, "codex_pending_requests")? {
+        return Ok(Vec::new());
+    }
     let (mut items, mut ends) = (connection.prepare(ITEMS)?, connection.prepare(END)?);
     let (mut rows, mut found) = (items.query([])?, Vec::new());
     while let Some(row) = rows.next()? {

@@ -123,7 +123,7 @@ fn split(place: &str) -> Result<(&str, Option<RangeInclusive<usize>>), CliError>
     }
 }
 
-/// The text of a file; `None` if there is none.
+/// The text of a file; `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, CliError> {
     let failed = |why: String| CliError::failed(format!("read {}: {why}", path.display()));
     let facts = match std::fs::metadata(path) {
@@ -176,7 +176,7 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// What a person should know about the answer as a whole.
+    /// Remarks about the answer as a whole, for stderr.
     fn remarks(&self) -> Vec<String> {
         let BlameDocument { changes, deleted_by, line_count, changes_on_record, .. } = self.document;
         let mut remarks = Vec::new();
@@ -229,14 +229,14 @@ impl Shown<'_> {
         format!("{who}, {at}{prompt}{by}; {}", self.of_approval(&change.approval))
     }
 
-    /// Who said yes, and when.
+    /// The approver, and the time.
     fn of_approval(&self, approval: &BlameApproval) -> String {
         let at = approval.at.as_deref().map(|at| format!(" {}", self.clock.text(at))).unwrap_or_default();
         match approval.kind {
             ApprovalKind::Person | ApprovalKind::Rule | ApprovalKind::Reviewer => {
                 format!("accepted by {}{at}", approver(approval))
             }
-            ApprovalKind::NotAsked => "codex asked nobody".to_owned(),
+            ApprovalKind::NotAsked => "codex did not ask".to_owned(),
             ApprovalKind::Unknown => match &approval.outcome {
                 Some(outcome) => format!("its request was {outcome}{at}"),
                 None => "who approved it is not on record".to_owned(),
@@ -263,7 +263,7 @@ impl Shown<'_> {
         let mut before = None;
         let mut row = |line: &BlameLine| {
             let of = (line.kind, line.change);
-            // A person sees at the first of several lines where they all come from.
+            // A person sees the origin of several lines at the first one.
             let is_again = before.replace(of) == Some(of);
             let mut row: Vec<Cell> = vec![(Tone::Faint, line.line.to_string())];
             row.extend(if is_again { vec![(Tone::Plain, String::new()); 5] } else { self.origin_cells(line) });
@@ -326,7 +326,7 @@ fn cell(text: &str) -> String {
     cut_words(&one_line(text), CELL_COLUMNS_MAX)
 }
 
-/// Who said yes: `client (ide)`.
+/// The approver: `client (ide)`.
 fn approver(approval: &BlameApproval) -> String {
     let by = approval.by.as_deref().map(one_line);
     match (approval.kind, approval.source.as_deref(), by) {

@@ -1,4 +1,4 @@
-//! Which recorded change wrote each line of a file, who asked for it, and who approved it: one document for the tool and the page.
+//! Blame: the recorded change that wrote each line of a file, its turn, and its approval, as one document.
 //!
 //! The changes come from the histories of all sessions, live and stopped. A relay that has answered has indexed everything that it
 //! recorded; a stopped session is indexed first. [`crate::history::blame`] follows the changes.
@@ -19,9 +19,10 @@ use super::door::{Door, SessionError};
 use super::stopped::history_of;
 use crate::api::{Identities, Request, ThreadIdentityDocument};
 use crate::control::recorded_threads;
-use crate::history::AUTO_REVIEW;
 use crate::history::blame::{Doubt, LastSeen, Origin, RecordedChange, blame, last_seen, lines_of};
+use crate::history::{AUTO_REVIEW, OVERRULED};
 use crate::index::{ChangeContext, ChangePlace, History};
+use crate::protocol::Word;
 use crate::protocol::change::Form;
 use crate::requests::answer::outcome_word;
 use crate::store::{Found, label, requests_of_items};
@@ -29,12 +30,12 @@ use crate::store::{Found, label, requests_of_items};
 /// Longest beginning of a prompt, in characters.
 const PROMPT_CHARS_MAX: usize = 200;
 
-/// A file, and what is asked about it.
+/// A file, and a question about its lines.
 #[derive(Debug, Clone)]
 pub struct BlameQuestion<'a> {
     /// Absolute.
     pub path: &'a Path,
-    /// Its text; `None` if there is no such file.
+    /// Its text; `None` for a file that does not exist.
     pub text: Option<&'a str>,
     /// Only these lines, from 1 on.
     pub lines: Option<RangeInclusive<usize>>,
@@ -48,7 +49,7 @@ pub struct BlameQuestion<'a> {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BlameDocument {
     pub path: String,
-    /// The change that has deleted the file; the lines are those that it had.
+    /// The change that has deleted the file; the lines are the last ones of the file.
     pub deleted_by: Option<usize>,
     /// All lines of the file.
     pub line_count: usize,
@@ -72,7 +73,7 @@ pub struct BlameLine {
     pub text: String,
 }
 
-/// Where a line comes from.
+/// The origin of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlameKind {
     /// A recorded change.
@@ -115,13 +116,13 @@ pub struct BlameChange {
     pub path: String,
     pub moved_to: Option<String>,
     pub session_id: String,
-    /// Where it was made, and by whose client: `proj (codex-tui)`.
+    /// Folder and client of its thread: `proj (codex-tui)`.
     pub name: String,
     pub thread_id: String,
     pub thread: Option<ThreadIdentityDocument>,
     pub turn_id: Option<String>,
     pub item_id: Option<String>,
-    /// What the user said last in its turn.
+    /// The last message of the user in its turn.
     pub prompt: Option<String>,
     /// The client that started its turn.
     pub client: Option<String>,
@@ -129,7 +130,7 @@ pub struct BlameChange {
     pub approval: BlameApproval,
 }
 
-/// Who said yes to a change.
+/// The approval of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BlameApproval {
     pub kind: ApprovalKind,
@@ -144,14 +145,14 @@ pub struct BlameApproval {
     pub request_id: Option<String>,
 }
 
-/// Who said yes, if somebody had to.
+/// The kind of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalKind {
     Person,
     Rule,
     /// Codex's own reviewer.
     Reviewer,
-    /// Codex asked nobody.
+    /// Codex did not ask.
     NotAsked,
     Unknown,
 }
@@ -180,7 +181,7 @@ impl BlameApproval {
     }
 }
 
-/// Why there is no answer.
+/// The reason for a missing answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlameError {
     #[error("there is no file {path}, and no change of it is on record")]
@@ -198,7 +199,7 @@ pub enum BlameError {
 /// An answer, and the sessions that could not be read.
 pub type Blamed = (Result<BlameDocument, BlameError>, Vec<SessionError>);
 
-/// Answers a question from the histories of these sessions. `advance` is told of each session that has been read.
+/// Answers a question from the histories of these sessions. Calls `advance` after each session.
 pub fn blame_file(question: &BlameQuestion<'_>, sessions: &[Found], door: Door, advance: impl Fn() + Sync) -> Blamed {
     let read = at_once(sessions, |session| {
         let changes = ready(session, door).map(|ready| ready.map(|notes| (changes_of(session), notes)));
@@ -367,7 +368,7 @@ fn recorded_change<'a>((change, [path, moved_to]): (&'a Recorded, &'a [Option<St
     }
 }
 
-/// Why nothing is said to be from outside.
+/// The reason for calling no line `outside`.
 const UNREAD: &str = "a session whose changes could not be read may have written it";
 
 fn in_words(doubt: Doubt) -> &'static str {
@@ -379,7 +380,7 @@ fn in_words(doubt: Doubt) -> &'static str {
     }
 }
 
-/// What a session says about its changes.
+/// The record of a session about its changes.
 struct OfSession {
     history: History,
     threads: Identities,
@@ -404,7 +405,11 @@ impl OfSession {
             Ok(rows) => {
                 for row in rows {
                     let of = |id: &Option<String>| id.clone().unwrap_or_default();
-                    requests.insert((of(&row.thread_id), of(&row.item_id)), row);
+                    // Codex may ask again about an item; what was made was accepted.
+                    let key = (of(&row.thread_id), of(&row.item_id));
+                    if outcome_word(&row) == ACCEPTED || !requests.contains_key(&key) {
+                        requests.insert(key, row);
+                    }
                 }
             }
             Err(error) => {
@@ -423,11 +428,14 @@ impl OfSession {
             item_id: change.item_id.as_deref(),
             at_us: change.at_us,
         };
-        let context = self.history.change_context(place).unwrap_or_default();
+        let (context, is_read) = match self.history.change_context(place) {
+            Ok(context) => (context, true),
+            Err(_) => (ChangeContext::default(), false),
+        };
         let thread = self.threads.get(&change.thread_id).cloned();
         // The session may have another client by now.
         let of_thread = thread.as_ref().and_then(ThreadIdentityDocument::folder_and_client);
-        let approval = self.approval(change, &context);
+        let approval = self.approval(change, &context, is_read);
         let ChangeContext { prompt, client, model, approval: _ } = context;
         let prompt = prompt.map(|prompt| prompt.chars().take(PROMPT_CHARS_MAX).collect());
         BlameChange {
@@ -448,13 +456,20 @@ impl OfSession {
         }
     }
 
-    fn approval(&self, change: &Recorded, context: &ChangeContext) -> BlameApproval {
+    fn approval(&self, change: &Recorded, context: &ChangeContext, is_read: bool) -> BlameApproval {
         let item = change.item_id.clone().map(|item_id| (change.thread_id.clone(), item_id));
         if let Some(row) = item.and_then(|item| self.requests.get(&item)) {
             return of_request(row);
         }
         if let Some((at, approval)) = &context.approval {
-            let kind = if approval.kind == AUTO_REVIEW { ApprovalKind::Reviewer } else { ApprovalKind::Person };
+            let decision = approval.decision.as_deref().unwrap_or_default();
+            let kind = match (&*approval.kind, decision) {
+                (AUTO_REVIEW, "approved") => ApprovalKind::Reviewer,
+                (AUTO_REVIEW, OVERRULED) => ApprovalKind::Person,
+                (AUTO_REVIEW, _) => ApprovalKind::Unknown,
+                (_, decision) if is_yes(decision) => ApprovalKind::Person,
+                (_, _) => ApprovalKind::Unknown,
+            };
             let own = |text: Option<&str>| text.map(str::to_owned);
             return BlameApproval {
                 outcome: own(approval.decision.as_deref()),
@@ -464,20 +479,27 @@ impl OfSession {
                 ..BlameApproval::of(kind)
             };
         }
-        let is_known = change.is_live && self.has_ledger;
+        let is_known = change.is_live && self.has_ledger && is_read;
         BlameApproval::of(if is_known { ApprovalKind::NotAsked } else { ApprovalKind::Unknown })
     }
 }
+
+fn is_yes(decision: &str) -> bool {
+    matches!(Word::named(decision), Some(Word::Accept | Word::AcceptForSession))
+}
+
+/// How a request ended with a yes.
+const ACCEPTED: &str = "accepted";
 
 /// How a request about a change ended.
 fn of_request(row: &Request) -> BlameApproval {
     let outcome = outcome_word(row);
     let by = row.resolved_by.as_deref().filter(|by| !by.is_empty());
     let rule = by.and_then(|by| by.strip_prefix("rule:"));
-    let kind = match (outcome, rule) {
-        ("accepted", Some(_)) => ApprovalKind::Rule,
-        ("accepted", None) => ApprovalKind::Person,
-        (_, _) => ApprovalKind::Unknown,
+    let kind = match (outcome, rule, row.resolution_source.as_deref()) {
+        (ACCEPTED, Some(_), _) => ApprovalKind::Rule,
+        (ACCEPTED, None, Some("client" | "tui" | "web" | "cli" | "api")) => ApprovalKind::Person,
+        (_, _, _) => ApprovalKind::Unknown,
     };
     BlameApproval {
         outcome: Some(outcome.to_owned()),

@@ -1,6 +1,7 @@
 //! The recorded changes of a file, from the histories of all sessions.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
@@ -26,7 +27,7 @@ pub(super) struct Recorded {
     pub(super) item_id: Option<String>,
     pub(super) at: String,
     pub(super) at_us: u64,
-    /// It was recorded when it happened, and not read from codex's own history.
+    /// The relay recorded it when it happened; others come from codex's own history.
     pub(super) is_live: bool,
     pub(super) is_done: bool,
     pub(super) kind: String,
@@ -122,7 +123,7 @@ fn changes_in(entry_id: u64, thread_id: &str, entry: &Entry<'_>) -> Vec<Recorded
 struct Names {
     /// Its name now.
     path: PathBuf,
-    /// The name by which it is asked about, which may be a link.
+    /// The name in the question, which may be a link.
     given: PathBuf,
     /// Folders without links, by their names.
     folders: HashMap<PathBuf, PathBuf>,
@@ -152,9 +153,30 @@ impl Names {
     }
 }
 
+/// The names without folders that the file may have had.
+fn file_names(names: &Names, recorded: &[Recorded]) -> HashSet<OsString> {
+    let own = |path: &Path| path.file_name().map(ToOwned::to_owned);
+    let mut known: HashSet<OsString> = [&names.path, &names.given].into_iter().filter_map(|path| own(path)).collect();
+    loop {
+        let is_to = |change: &&Recorded| {
+            change.moved_file.as_deref().and_then(Path::file_name).is_some_and(|to| known.contains(to))
+        };
+        let from: Vec<OsString> = recorded.iter().filter(is_to).filter_map(|change| own(&change.file)).collect();
+        let before = known.len();
+        known.extend(from);
+        if known.len() == before {
+            return known;
+        }
+    }
+}
+
 /// The present name of the file at a path, and the changes of the file under all names that it may have had.
 pub(super) fn of_file(path: &Path, mut recorded: Vec<Recorded>) -> (PathBuf, Vec<Recorded>) {
     let mut names = Names::of(path);
+    // Only folders of such files are looked up.
+    let known = file_names(&names, &recorded);
+    let has_name = |path: &PathBuf| path.file_name().is_some_and(|name| known.contains(name));
+    recorded.retain(|change| has_name(&change.file) || change.moved_file.as_ref().is_some_and(has_name));
     for change in &mut recorded {
         change.file = names.name(&change.file);
         change.moved_file = change.moved_file.as_deref().map(|to| names.name(to));
@@ -187,7 +209,7 @@ pub(super) fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Reads the diffs of these changes. One that is gone meanwhile has none.
+/// Reads the diffs of these changes. A deleted entry has no diff.
 pub(super) fn read_texts(changes: &mut [Recorded], sessions: &[Found]) {
     let mut histories: HashMap<usize, History> = HashMap::new();
     for change in changes {
@@ -202,7 +224,7 @@ pub(super) fn read_texts(changes: &mut [Recorded], sessions: &[Found]) {
 
 /// Oldest first, each once: a forked thread, and one that is read again, repeat changes.
 pub(super) fn in_order(mut changes: Vec<Recorded>) -> Vec<Recorded> {
-    // What was recorded when it happened comes before what repeats it.
+    // A live record comes before its repetitions.
     changes.sort_by_key(|change| (!change.is_live, change.at_us, change.session, change.entry_id));
     let mut kept: Vec<Recorded> = Vec::new();
     let mut known: HashMap<String, Vec<usize>> = HashMap::new();

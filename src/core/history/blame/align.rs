@@ -1,7 +1,7 @@
 //! The lines that two texts have in common, in order.
 //!
-//! Lines are numbers: equal lines have equal ones. Lines at both ends that are equal are paired first, then lines that stand once on
-//! either side, and what is left between these by the longest common sequence.
+//! Lines are numbers: equal lines have equal numbers. The aligner pairs equal lines at both ends first, then lines that stand once on
+//! either side, and the rest between these by the longest common sequence.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,9 +1,8 @@
-//! Which recorded change wrote each line of a file.
+//! The recorded change that wrote each line of a file.
 //!
-//! It goes backwards: from the text as it is now, each change is undone, the newest first, which gives the text before it. A line
-//! that a change has added, and that still stands where the change put it, was written by that change. Changes that were made
-//! outside of codex are not on record. They show only where the text contradicts what a recorded change has left, and there the
-//! change is undone as far as its lines are found.
+//! [`blame`] goes backwards: it undoes one change after the other, the newest first, beginning with the present text. A change wrote
+//! the lines that it has added and that still stand in their place. Changes outside of codex are not on record. They show only if the
+//! text contradicts a recorded change; then the found lines of that change are undone.
 //!
 //! Pure. It never names a change for a line whose text that change has not added. Of several equal lines, one may be taken for
 //! another, as in any comparison of texts.
@@ -34,7 +33,7 @@ pub struct RecordedChange<'a> {
     pub is_timed: bool,
 }
 
-/// Where a line comes from. Changes are named by their places in the list.
+/// The origin of a line. A number is the place of a change in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     Change(usize),
@@ -46,7 +45,7 @@ pub enum Origin {
     Unknown(usize, Doubt),
 }
 
-/// Why nobody can say who has written a line.
+/// The reason for an unknown origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doubt {
     /// The record has a mask in place of a part of the line.
@@ -59,18 +58,18 @@ pub enum Doubt {
     Alike,
 }
 
-/// What the record says last about a path.
+/// The last word of the record about a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastSeen {
     Never,
-    /// It was there after this change.
+    /// The file existed after this change.
     There(usize),
     Deleted(usize),
     /// This change has moved it elsewhere.
     Moved(usize),
 }
 
-/// What the changes, oldest first, say last about `path`.
+/// The last word of the changes, oldest first, about `path`.
 pub fn last_seen(path: &str, changes: &[RecordedChange<'_>]) -> LastSeen {
     match last_seen_in(path, changes.iter().enumerate().filter(|(_, change)| change.is_timed)) {
         LastSeen::Never => last_seen_in(path, changes.iter().enumerate()),
@@ -144,8 +143,7 @@ struct Row {
     id: u32,
     /// The line today that it has become.
     of: Option<usize>,
-    /// How many more lines are known to stand above it than above the line before it that the recorded changes do not know of, less
-    /// those that are missing.
+    /// Lines between it and the line before that recorded changes do not know, less the missing ones.
     shift: isize,
 }
 
@@ -159,7 +157,7 @@ struct Texts<'a> {
     today: usize,
 }
 
-/// What two lines have in common.
+/// The likeness of two lines.
 const EQUAL: u32 = 4;
 const MASKED: u32 = 2;
 const WHOLLY_MASKED: u32 = 1;
@@ -347,7 +345,7 @@ struct Undone {
     number: usize,
     is_done: bool,
     is_timed: bool,
-    /// Why rows at this place cannot be told from lines of the change.
+    /// The reason for not telling rows at this place from lines of the change.
     doubt: Option<Doubt>,
     before: Vec<Row>,
     /// The next row of the file after the change.

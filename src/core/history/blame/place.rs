@@ -1,8 +1,8 @@
-//! Where the lines that a change has left stand now.
+//! The places of a change's lines in the present text.
 //!
-//! A hunk that is unchanged is found by all its lines, at the place that the diff names or, if lines above it came or went, at the
-//! nearest other one. Of a hunk that was changed since, lines count that stand where it was, or that have enough letters to tell them
-//! from others.
+//! An unchanged hunk is found by all its lines, at the place that the diff names or, if lines above it came or went, at the nearest
+//! other one. Of a hunk with later changes, lines count that stand in the old place of the hunk, or that have enough letters to tell
+//! them from others.
 
 use std::collections::HashMap;
 
@@ -25,14 +25,14 @@ const BEYOND_MAX: usize = 2;
 /// A line of a hunk that is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pair {
-    /// The line, among those that the hunk has left.
+    /// The line's number in the hunk's new text.
     pub(super) line: usize,
     pub(super) row: usize,
     /// Lines of one group were found together.
     pub(super) group: usize,
 }
 
-/// Where a hunk stands.
+/// The place of a hunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     /// In order.
@@ -232,7 +232,7 @@ impl<'a> Finder<'a> {
         Some(Place { pairs, at, is_whole_file: false, is_complete })
     }
 
-    /// Pairs a part around lines that stand only once, and then what is left before and after these.
+    /// Pairs a part around lines that stand only once, and then the rest before and after these.
     fn groups(&mut self, new: &[u32], part: Part, expected: &[usize], found: &mut Found) {
         let Some(core) = self.core(new, part, expected) else { return };
         let (Some((first_line, first_row)), Some((last_line, last_row))) =
@@ -259,7 +259,7 @@ impl<'a> Finder<'a> {
         self.groups(new, Part { lines: (last.line + 1, line_to), rows: (last.row + 1, row_to) }, &[], found);
     }
 
-    /// Lines of a part that stand once in it and among its rows, close together, with enough letters or where they are expected.
+    /// Lines of a part that stand once in it and among its rows, close together, with enough letters or in an expected place.
     fn core(&mut self, new: &[u32], part: Part, expected: &[usize]) -> Option<Vec<(usize, usize)>> {
         let Part { lines: (line_from, line_to), rows: (row_from, row_to) } = part;
         let lines = new.get(line_from..line_to)?;
@@ -296,7 +296,7 @@ impl<'a> Finder<'a> {
         (evidence(&core) >= EVIDENCE_MIN || is_expected(&core)).then_some(core)
     }
 
-    /// Pairs the lines of a hunk with those that stand at a row.
+    /// Pairs the lines of a hunk with the rows around a place.
     fn near(&self, new: &[u32], part: Part, at: usize) -> Found {
         let (from, to) = part.rows;
         let rows = (at.saturating_sub(BEYOND_MAX).clamp(from, to), (at + new.len() + BEYOND_MAX).clamp(from, to));
@@ -335,7 +335,7 @@ fn distance(at: usize, expected: &[usize]) -> isize {
     all.min_by_key(|distance| distance.unsigned_abs()).unwrap_or_default()
 }
 
-/// The expected rows, first those that are as far away as the hunk before was.
+/// The expected rows; the first ones are as far away as the hunk before was.
 fn with_moved(expected: &[usize], moved: isize) -> Vec<usize> {
     let beside = expected.iter().filter_map(|at| at.checked_add_signed(moved)).filter(|_| moved != 0);
     beside.chain(expected.iter().copied()).collect()

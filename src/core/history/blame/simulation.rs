@@ -45,7 +45,7 @@ enum Texts {
 struct World {
     state: u64,
     texts: Texts,
-    /// One step in so many is from outside; 0 for none.
+    /// One of so many steps comes from outside; 0 means that none does.
     outside_one_in: usize,
     written: usize,
     files: BTreeMap<String, Vec<Line>>,
