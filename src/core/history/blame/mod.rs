@@ -109,15 +109,17 @@ pub fn blame<'a>(path: &str, lines: &[&'a str], changes: &[RecordedChange<'a>]) 
     }
     let texts = Texts { today: texts.all.len(), ..texts };
     let mut file = File { rows, origins: vec![None; lines.len()], texts, opaque: None, is_shifted: false };
-    let mut path = path;
+    let mut names = vec![path];
     for (number, change) in changes.iter().enumerate().rev() {
         let moved_to = change.moved_to.filter(|to| *to != change.path);
-        if moved_to == Some(path) {
+        if moved_to.is_some_and(|to| names.contains(&to)) {
             file.undo(number, change);
             if change.is_done {
-                path = change.path;
+                // A move at an unknown time may have come before changes under the new name.
+                names.retain(|name| !change.is_timed || Some(*name) != moved_to);
+                names.push(change.path);
             }
-        } else if change.path == path {
+        } else if names.contains(&change.path) {
             let is_gone = change.is_done && (change.form == Form::Deleted || moved_to.is_some());
             let before = if is_gone { Before::Nothing } else { file.undo(number, change) };
             if before == Before::Nothing && change.is_timed {
@@ -288,15 +290,13 @@ impl<'a> File<'a> {
 
     fn undo_hunks(&mut self, number: usize, diff: &'a str, change: &RecordedChange<'a>) {
         let hunks = Hunk::all(diff);
-        if hunks.iter().all(Hunk::is_whole) {
-            self.undo_all(number, &hunks, change);
-        } else if change.is_done {
+        if change.is_done && !hunks.iter().all(Hunk::is_whole) {
             self.opaque.get_or_insert(number);
-            self.shift_at_damaged(&hunks);
         }
+        self.undo_all(number, &hunks, change);
     }
 
-    /// Undoes whole hunks, or nothing of a change that failed and is not there as a whole.
+    /// Undoes the hunks that are whole, or nothing of a change that failed and is not there as a whole.
     fn undo_all(&mut self, number: usize, hunks: &[Hunk<'a>], change: &RecordedChange<'a>) {
         let &RecordedChange { is_done, is_timed, .. } = change;
         let news: Vec<Vec<u32>> =
@@ -327,16 +327,6 @@ impl<'a> File<'a> {
         }
         self.is_shifted |= undone.sum != 0 || undone.before.iter().any(|row| row.shift != 0);
         self.rows = undone.before;
-    }
-
-    /// The places of older changes are those without the lines that the hunks have added.
-    fn shift_at_damaged(&mut self, hunks: &[Hunk<'a>]) {
-        for hunk in hunks {
-            if let Some(row) = self.rows.get_mut(hunk.new_from) {
-                row.shift += hunk.new_count as isize - hunk.old_count as isize;
-                self.is_shifted = true;
-            }
-        }
     }
 }
 

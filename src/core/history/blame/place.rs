@@ -107,6 +107,7 @@ impl<'a> Finder<'a> {
     /// The places of hunks that have left these lines.
     pub(super) fn find(mut self, hunks: &[Hunk<'_>], news: &[Vec<u32>]) -> Vec<Place> {
         if let ([hunk], [new]) = (hunks, news)
+            && (hunk.is_whole() || hunk.lines.is_empty())
             && hunk.begins_file()
             && hunk.ends_file()
         {
@@ -118,7 +119,7 @@ impl<'a> Finder<'a> {
             let (mut from, mut moved) = (0, 0);
             for (number, place) in places.iter_mut().enumerate() {
                 let mut expected = self.expected(hunks[number].new_from);
-                if place.is_none() {
+                if place.is_none() && hunks[number].is_whole() {
                     expected = with_moved(&expected, moved);
                     *place = step(&mut self, &news[number], (from, next[number].max(from)), &expected);
                 }
@@ -177,6 +178,9 @@ impl<'a> Finder<'a> {
     fn where_named(&self, hunks: &[Hunk<'_>], news: &[Vec<u32>]) -> Vec<Option<Place>> {
         let (mut from, mut moved) = (0, 0);
         let mut place = |(hunk, new): (&Hunk<'_>, &Vec<u32>)| {
+            if !hunk.is_whole() {
+                return None;
+            }
             let expected = self.expected(hunk.new_from);
             let found =
                 with_moved(&expected, moved).into_iter().find(|at| *at >= from && self.is_at(new, *at).is_some())?;

@@ -408,6 +408,10 @@ fn masked_and_missing_diffs_leave_doubt() {
     check("one\n", &[RecordedChange { text: None, ..added }], "i");
     let cut = change(Form::Updated, "@@ -1,2 +1,9 @@\n one\n+cut");
     check("one\ncut\ntwo\n", &[added, cut], "0i0");
+    // Other parts of such a change are whole.
+    let half = "@@ -1,2 +1,9 @@\n one\n+cut\n@@ -8,2 +15,3 @@\n eight\n+and_a_half_of_eight\n nine\n";
+    let text = "one\ncut\neight\nand_a_half_of_eight\nnine\n";
+    check(text, &[change(Form::Updated, half)], "iii0i");
     // A line of stars is a line like any other.
     check("****\nx\n", &[change(Form::Added, "****\n")], "0o");
 }
