@@ -207,6 +207,8 @@ fn masked_lines_are_unknown() {
 fn a_damaged_session_hides_no_other() {
     let live = two_sessions();
     let home = live.end_quietly();
+    // From then on everything is indexed.
+    assert_eq!(kinds(&blame(&home, &["main.rs"]))[1], "codex f2");
     let sessions = home.path().join("sessions");
     // Nobody else may write there.
     fs::set_permissions(sessions.join("second/journal"), fs::Permissions::from_mode(0o777)).expect("a folder");

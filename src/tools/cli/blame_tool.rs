@@ -157,6 +157,7 @@ fn refusal(error: BlameError) -> CliError {
     match error {
         BlameError::NoLine { .. } => CliError::usage(message),
         BlameError::Moved { to, .. } => {
+            let to = shlex::try_join([&*to]).unwrap_or(to);
             CliError::failed(message).with_remedy(format!("`codex-shim blame {}`", screen::plain(&to)))
         }
         BlameError::NoFile { .. } | BlameError::NoText { .. } => CliError::failed(message).with_remedy(BY_SEARCH),

@@ -71,10 +71,8 @@ pub enum LastSeen {
 
 /// The last word of the changes, oldest first, about `path`.
 pub fn last_seen(path: &str, changes: &[RecordedChange<'_>]) -> LastSeen {
-    match last_seen_in(path, changes.iter().enumerate().filter(|(_, change)| change.is_timed)) {
-        LastSeen::Never => last_seen_in(path, changes.iter().enumerate()),
-        seen => seen,
-    }
+    let timed = last_seen_in(path, changes.iter().enumerate().filter(|(_, change)| change.is_timed));
+    if timed == LastSeen::Never { last_seen_in(path, changes.iter().enumerate()) } else { timed }
 }
 
 fn last_seen_in<'a>(path: &str, changes: impl DoubleEndedIterator<Item = (usize, &'a RecordedChange<'a>)>) -> LastSeen {
