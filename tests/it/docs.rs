@@ -168,6 +168,7 @@ fn documented_tools_work_in_their_order() {
         let given = match &*command {
             "codex-shim wrap vscode" => "codex-shim wrap vscode --yes".to_owned(),
             "codex-shim exec cargo test" => "codex-shim exec true".to_owned(),
+            "codex-shim blame src/main.rs:6" => format!("mkdir src; seq 9 > src/main.rs; {command}"),
             other => other.replace(" -f", "").replace("SESSION", "latest"),
         };
         let output = sh(&given).output().expect("sh runs");

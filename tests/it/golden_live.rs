@@ -335,6 +335,7 @@ fn other_tools_are_as_before() {
     let mut golden = Golden::new("other-tools", None);
     golden.know_home(&home);
     let mut shell = Shell::beside(&home);
+    fs::write(home.beside().join("mine.txt"), "one\ntwo\n").expect("a file");
     // Nothing is there yet.
     for words in [
         &["status", "--json"][..],
@@ -343,6 +344,8 @@ fn other_tools_are_as_before() {
         &["requests", "--json"],
         &["usage", "--json"],
         &["search", "x", "--json"],
+        &["blame", "mine.txt", "--json"],
+        &["blame", "mine.txt:2"],
         &["hub", "status", "--json"],
         &["prune", "--json"],
         &["redact", "--all", "--json"],

@@ -219,6 +219,7 @@ const OPENS: &[(&str, &str, usize)] = &[
     ("replay/tape.rs", "a tape that the user names, which may be a pipe", 1),
     ("cli/output_file.rs", "a pipe or a link that the user names", 1),
     ("cli/context_tool.rs", "an output that the user names, which may be a pipe", 1),
+    ("cli/blame_tool.rs", "a file that the user names", 1),
     ("cli/complete.rs", "a folder that the user names", 1),
     ("cli/wrap/mod.rs", "the settings of another tool", 2),
     ("cli/doctor/codex.rs", "the schema that codex has written", 1),

@@ -10,10 +10,11 @@
 //! *A stopped session.* The tools reach a session through the [`door`]: they ask its relay if one runs, and else read its files
 //! ([`stopped`]).
 //!
-//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`inbox`], [`selection`], [`source`] and [`stopped`].
+//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`blame`], [`inbox`], [`selection`], [`source`] and [`stopped`].
 
 pub mod ask;
 mod at_once;
+pub mod blame;
 pub mod diff;
 pub mod door;
 pub mod entry;

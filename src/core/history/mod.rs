@@ -30,6 +30,7 @@ macro_rules! documents {
 
 mod action;
 mod activity;
+pub mod blame;
 mod bounded;
 mod client_uses;
 mod conversation;
@@ -79,7 +80,7 @@ pub use review::subject as reviewed_action;
 pub use rows::{Phase, ToolEvent, ToolRow};
 pub use rows_of_record::GapRow;
 pub use rows_of_record::Rows;
-pub use search_query::{Excerpt, SearchQuery, add_words};
+pub use search_query::{Excerpt, SearchQuery, add_words, kind_for_index};
 pub use searchable::{SearchKind, Searchable};
 pub use ui::UiFold;
 pub use ui::{Pending, UiContent, UiEvent, UiKind};

@@ -55,6 +55,11 @@ fn kind_word(kind: SearchKind) -> String {
     format!("{KIND_MARK}{}", kind.name())
 }
 
+/// The query for all entries of a kind, in the language of FTS5.
+pub fn kind_for_index(kind: SearchKind) -> String {
+    format!("\"{}\"", kind_word(kind))
+}
+
 fn add_lower(word: &str, words: &mut String) {
     let word = &word[..word.floor_char_boundary(WORD_BYTES_MAX)];
     if word.is_ascii() {

@@ -292,7 +292,7 @@ impl History {
 }
 
 /// The number up to which entries are not in the index: all, if a relay of an earlier version writes the history.
-fn unfilled_to(connection: &Connection) -> rusqlite::Result<i64> {
+pub(super) fn unfilled_to(connection: &Connection) -> rusqlite::Result<i64> {
     match connection.table_exists(None, "codex_search_state")? {
         true => connection
             .prepare_cached(UNFILLED_TO)?
@@ -304,7 +304,7 @@ fn unfilled_to(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// Passes rows on until `take` returns false.
-fn each(
+pub(super) fn each(
     connection: &Connection,
     sql: &str,
     values: impl rusqlite::Params,

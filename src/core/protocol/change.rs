@@ -330,16 +330,20 @@ impl<'a> Lines<'a> {
 
 /// The lines of a hunk on the old and the new side: `@@ -1,3 +1,4 @@`.
 fn counts_of(line: &str) -> Option<(usize, usize)> {
-    let mut parts = line.strip_prefix("@@ -")?.splitn(3, ' ');
-    let old = count_of(parts.next()?)?;
-    let new = count_of(parts.next()?.strip_prefix('+')?)?;
-    parts.next()?.starts_with("@@").then_some((old, new))
+    ranges_of(line).map(|[(_, old), (_, new)]| (old, new))
 }
 
-fn count_of(range: &str) -> Option<usize> {
+/// The same, each with the number of its first line.
+pub(super) fn ranges_of(line: &str) -> Option<[(usize, usize); 2]> {
+    let mut parts = line.strip_prefix("@@ -")?.splitn(3, ' ');
+    let old = range_of(parts.next()?)?;
+    let new = range_of(parts.next()?.strip_prefix('+')?)?;
+    parts.next()?.starts_with("@@").then_some([old, new])
+}
+
+fn range_of(range: &str) -> Option<(usize, usize)> {
     let (at, count) = range.split_once(',').unwrap_or((range, "1"));
-    at.parse::<usize>().ok()?;
-    count.parse().ok()
+    Some((at.parse().ok()?, count.parse().ok()?))
 }
 
 /// Lines added and removed, and hunks whose lines are not those that they announce.

@@ -1,7 +1,7 @@
 //! The protocol of `codex app-server`: the methods that this program knows, and their meaning.
 //!
 //! No other room names methods. This one never parses messages and holds no state but the names in [`newer`]. [`change`] reads the
-//! diffs in messages.
+//! diffs in messages, and [`hunk`] their parts.
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer as _;
@@ -12,6 +12,7 @@ pub mod change;
 mod change_tests;
 mod early;
 mod event;
+pub mod hunk;
 mod method;
 mod newer;
 mod played;

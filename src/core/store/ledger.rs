@@ -317,6 +317,21 @@ pub fn past_requests(
     read_only(session_dir, is_live, |connection| request_table::past(connection, since, take)).map(drop)
 }
 
+/// The requests about items of the session of this folder that `is_meant` by their thread and their own id, oldest first, without what
+/// they asked. Changes nothing.
+///
+/// # Errors
+///
+/// [`LedgerError::Unavailable`].
+pub fn requests_of_items(
+    session_dir: &Path,
+    is_live: bool,
+    is_meant: impl Fn(&str, &str) -> bool,
+) -> Result<Vec<Request>, LedgerError> {
+    let found = read_only(session_dir, is_live, |connection| request_table::of_items(connection, is_meant))?;
+    Ok(found.unwrap_or_default())
+}
+
 /// Reads the ledger of a folder; `None` if it has no ledger.
 fn read_only<T>(
     session_dir: &Path,

@@ -34,7 +34,7 @@ pub use found::{
     shown_from_elsewhere,
 };
 pub use ledger::OfflineLedger;
-pub use ledger::{LEDGER_FILE, Ledger, LedgerError, budget_answers, past_requests, rule_uses};
+pub use ledger::{LEDGER_FILE, Ledger, LedgerError, budget_answers, past_requests, requests_of_items, rule_uses};
 pub use ledger_writer::LEDGER_FORM;
 pub use log::open_log;
 pub use removal::{expired_sessions, remove_expired, remove_leftovers};

@@ -310,6 +310,46 @@ pub(super) fn budget_answers(connection: &Connection, since: &str) -> rusqlite::
     select.query_map([Method::BudgetQuestion.name(), since], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
+/// The requests about these items, oldest first, with the columns of their ends.
+pub(super) fn of_items(
+    connection: &Connection,
+    is_meant: impl Fn(&str, &str) -> bool,
+) -> rusqlite::Result<Vec<Request>> {
+    const ITEMS: &str =
+        "SELECT rowid, thread_id, item_id FROM codex_pending_requests WHERE item_id IS NOT NULL ORDER BY rowid";
+    const END: &str =
+        "SELECT request_id, request_method, status, resolved_payload_json, resolved_at, resolution_source,
+        resolved_by, error_code, thread_id, item_id FROM codex_pending_requests WHERE rowid = ?1 + 0";
+    let end = |row: &Row<'_>| {
+        let payload: Option<String> = row.get(3)?;
+        Ok(Request {
+            request_id: row.get(0)?,
+            request_method: row.get(1)?,
+            status: row.get(2)?,
+            resolved_payload: payload.as_deref().map(parsed).unwrap_or_default(),
+            resolved_at: row.get(4)?,
+            resolution_source: row.get(5)?,
+            resolved_by: row.get(6)?,
+            error_code: row.get(7)?,
+            thread_id: row.get(8)?,
+            item_id: row.get(9)?,
+            ..Request::default()
+        })
+    };
+    if !connection.table_exists(None, "codex_pending_requests")? {
+        return Ok(Vec::new());
+    }
+    let (mut items, mut ends) = (connection.prepare(ITEMS)?, connection.prepare(END)?);
+    let (mut rows, mut found) = (items.query([])?, Vec::new());
+    while let Some(row) = rows.next()? {
+        let thread_id = row.get_ref(1)?.as_str_or_null()?.unwrap_or_default();
+        if is_meant(thread_id, row.get_ref(2)?.as_str()?) {
+            found.push(ends.query_row([row.get::<_, i64>(0)?], end)?);
+        }
+    }
+    Ok(found)
+}
+
 /// Marks requests that earlier runs left open as orphaned. Only the holder of the session may call this.
 pub(super) fn orphan_earlier(transaction: &Transaction<'_>, run: &RunIds, at_us: u64) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',

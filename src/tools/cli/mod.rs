@@ -4,6 +4,7 @@
 //! Arguments that belong to codex are never parsed: see [`dispatch`].
 
 mod audit;
+mod blame_tool;
 mod capture_tools;
 mod complete;
 mod config_tool;
@@ -187,6 +188,7 @@ Examples:
     Transcript(history::TranscriptArguments),
     Search(history::SearchArguments),
     Usage(usage_tool::UsageArguments),
+    Blame(blame_tool::BlameArguments),
     Drift(drift_tool::DriftArguments),
     Fragments(context_tool::FragmentsArguments),
     /// Export every request and answer, and check such a file
@@ -252,7 +254,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     ("Show the model your terminal", &["exec", "hook", "shell", "context", "watch-pty", "fragments"]),
-    ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "drift", "audit"]),
+    ("See what happened", &["tail", "events", "transcript", "search", "blame", "children", "usage", "drift", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub", "fleet"]),
     ("Record and replay", &["tape", "replay"]),
     ("Settings and maintenance", &["config", "prune", "redact", "completions", "docs", "help"]),
@@ -334,6 +336,7 @@ impl Tool {
             Tool::Transcript(thread) => history::run_transcript(&thread, environment),
             Tool::Search(search) => history::run_search(&search, environment),
             Tool::Usage(usage) => usage_tool::run(&usage, environment),
+            Tool::Blame(blame) => blame_tool::run(&blame, environment),
             Tool::Drift(drift) => drift_tool::run(&drift, environment),
             Tool::Fragments(fragments) => context_tool::run_fragments(&fragments, environment),
             Tool::Audit(audit) => audit::run(&audit, environment),
