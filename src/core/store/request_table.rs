@@ -383,11 +383,7 @@ pub(super) fn orphan_runs(transaction: &Transaction<'_>, runs: &[String], at_us:
 }
 
 /// Marks all open requests of a ledger that was restored from a backup of that time as orphaned: their server is not there.
-pub(super) fn orphan_restored(
-    transaction: &Transaction<'_>,
-    complete_to: &str,
-    at_us: u64,
-) -> rusqlite::Result<usize> {
+pub(super) fn orphan_restored(transaction: &Transaction<'_>, complete_to: &str, at_us: u64) -> rusqlite::Result<usize> {
     const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
         error_message = 'the session was restored from a backup that is complete up to ' || ?1 || '; a later answer is not in it',
         resolution_source = 'policy', resolved_at = ?2 WHERE status IN ('pending', 'expired')";

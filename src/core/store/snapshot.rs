@@ -77,12 +77,7 @@ impl From<DatabaseError> for SnapshotError {
 /// # Errors
 ///
 /// The copy is then partial.
-pub fn snapshot(
-    source: &Path,
-    life: Life,
-    to: &Path,
-    goes_on: &dyn Fn(u64) -> bool,
-) -> Result<bool, SnapshotError> {
+pub fn snapshot(source: &Path, life: Life, to: &Path, goes_on: &dyn Fn(u64) -> bool) -> Result<bool, SnapshotError> {
     let Some(from) = open_read_only(source, life, BUSY_WAIT_MAX)? else { return Ok(false) };
     let unwritten = |error| SnapshotError::Io { path: to.to_owned(), source: error };
     let file = files::open(to, Access::Replace).map_err(unwritten)?;

@@ -4,6 +4,7 @@
 //! Arguments that belong to codex are never parsed: see [`dispatch`].
 
 mod audit;
+mod backup_tool;
 mod capture_tools;
 mod complete;
 mod config_tool;
@@ -181,6 +182,8 @@ Examples:
     Completions(complete::CompletionsArguments),
     Prune(keeping_tools::PruneArguments),
     Redact(keeping_tools::RedactArguments),
+    Backup(backup_tool::BackupArguments),
+    Restore(backup_tool::RestoreArguments),
     Events(history::EventsArguments),
     Tail(history::TailArguments),
     Children(sessions_tool::ChildrenArguments),
@@ -255,7 +258,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("See what happened", &["tail", "events", "transcript", "search", "children", "usage", "drift", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub", "fleet"]),
     ("Record and replay", &["tape", "replay"]),
-    ("Settings and maintenance", &["config", "prune", "redact", "completions", "docs", "help"]),
+    ("Settings and maintenance", &["config", "backup", "restore", "prune", "redact", "completions", "docs", "help"]),
 ];
 
 /// Runs the command line; returns the exit status.
@@ -328,6 +331,8 @@ impl Tool {
             Tool::Notify(notify) => notify_tool::run(&notify, environment),
             Tool::Prune(prune) => keeping_tools::run_prune(&prune, environment),
             Tool::Redact(redact) => keeping_tools::run_redact(&redact, environment),
+            Tool::Backup(backup) => backup_tool::run_backup(&backup, environment),
+            Tool::Restore(restore) => backup_tool::run_restore(&restore, environment),
             Tool::Events(events) => history::run_events(&events, environment),
             Tool::Tail(tail) => history::run_tail(&tail, environment),
             Tool::Children(children) => sessions_tool::run_children(&children, environment),

@@ -153,7 +153,7 @@ impl Copying<'_> {
         // An interrupted run may have written more.
         copy.set_len(from).and_then(|()| copy.seek(SeekFrom::Start(from))).map_err(|error| failed(&error))?;
         let (mut unsynced, mut written) = (0, 0);
-        let done = self.each_chunk(original, (from, end), |chunk| {
+        let copied = self.each_chunk(original, (from, end), |chunk| {
             digest.update(chunk);
             copy.write_all(chunk).map_err(|error| failed(&error))?;
             unsynced += chunk.len() as u64;
@@ -165,8 +165,12 @@ impl Copying<'_> {
             Ok(())
         });
         self.written += written;
-        done?;
-        sync_data(&copy).map_err(|error| failed(&error))
+        let done = copied.and_then(|()| sync_data(&copy).map_err(|error| failed(&error)));
+        if done.is_err() {
+            // A full disk needs the room for the manifest.
+            let _ = if from == 0 { std::fs::remove_file(path) } else { copy.set_len(from) };
+        }
+        done
     }
 
     fn each_chunk(
@@ -210,7 +214,12 @@ impl Copying<'_> {
             // Without a log that is in use the file alone is complete, and nothing is created beside it.
             let is_at_rest = before.is_some() && number < TRIES_MAX && !found.is_still_live();
             let life = if is_at_rest { Life::Stopped } else { Life::Live };
-            match snapshot(&original, life, &path, self.goes_on) {
+            let copied = snapshot(&original, life, &path, self.goes_on);
+            if copied.is_err() {
+                // A full disk needs the room for the manifest.
+                let _ = std::fs::remove_file(&path);
+            }
+            match copied {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 Err(SnapshotError::Interrupted) => return Err(CopyError::Interrupted),
@@ -300,7 +309,13 @@ mod tests {
             let home = dir.path().join("home");
             Folder::make_home(&home).expect("a folder");
             let target = Target::make(&dir.path().join("copy"), &home).expect("it can be made");
-            Lab { original: home.join("0a1b2c3d4e5f-001.jsonl"), target, _dir: dir, digests: Digests::default(), run: 0 }
+            Lab {
+                original: home.join("0a1b2c3d4e5f-001.jsonl"),
+                target,
+                _dir: dir,
+                digests: Digests::default(),
+                run: 0,
+            }
         }
 
         fn put(&self, text: &str) {
@@ -385,10 +400,11 @@ mod tests {
 
     #[test]
     fn last_whole_line_is_found_behind_a_long_one() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("file");
         let check = |text: String, from: u64, expect: u64| {
-            std::fs::write(file.path(), &text).expect("it is ours");
-            let file = files::open(file.path(), Access::Read).expect("it is there");
+            std::fs::write(&path, &text).expect("it is ours");
+            let file = files::open(&path, Access::Read).expect("it is there");
             assert_eq!(end_of_lines(&file, from, text.len() as u64).expect("it can be read"), expect);
         };
         let long = "x".repeat(200_000);

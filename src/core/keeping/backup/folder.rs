@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{BackupError, BackupErrorKind};
 use super::manifest::{MANIFEST_FILE, Manifest};
+use super::{BackupError, BackupErrorKind};
 use crate::files::{self, Folder, Refused};
 use crate::index::TRANSCRIPTS_DIR;
 
@@ -319,7 +319,10 @@ mod tests {
             names
         };
         assert_eq!(names(&session), ["config.toml.x", "journal", "ledger.db.bak", "notes.txt"]);
-        assert_eq!((names(&journal), names(&root.join("copy"))), (vec!["a.txt".to_owned()], vec!["backup.lock".to_owned(), "sessions".to_owned()]));
+        assert_eq!(
+            (names(&journal), names(&root.join("copy"))),
+            (vec!["a.txt".to_owned()], vec!["backup.lock".to_owned(), "sessions".to_owned()])
+        );
         assert!(root.join("home").is_dir());
     }
 }

@@ -144,8 +144,7 @@ impl Backup {
             let problem = format!("{} has a backup of {}, not of {home_name}", self.dir.display(), before.home);
             return Err(BackupError::new(problem).with_remedy("name another folder"));
         }
-        let Survey { found, refused } =
-            Survey::of(&self.home).map_err(|error| BackupError::new(error.to_string()))?;
+        let Survey { found, refused } = Survey::of(&self.home).map_err(|error| BackupError::new(error.to_string()))?;
         if options.deletes && found.is_empty() && !before.sessions.is_empty() {
             let problem = format!("{home_name} has no session, and the backup has {}", before.sessions.len());
             return Err(BackupError::new(problem).with_remedy("nothing was removed; without --delete they stay"));

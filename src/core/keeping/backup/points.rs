@@ -61,7 +61,12 @@ mod tests {
         check(&[], 1, now, &[]);
         check(&[1], 1, now, &[1]);
         // The last one, and those of five minutes each.
-        check(&[now - 650, now - 601, now - 599, now - 301, now - 1, now], 1, now, &[now - 601, now - 301, now - 1, now]);
+        check(
+            &[now - 650, now - 601, now - 599, now - 301, now - 1, now],
+            1,
+            now,
+            &[now - 601, now - 301, now - 1, now],
+        );
         check(&[now - DAY - 20, now - DAY - 10, now - DAY, now], 1, now, &[now - DAY - 10, now - DAY, now]);
         check(&[now - 61 * DAY, now - 50 * DAY + 7, now - 50 * DAY + 9, now], 1, now, &[now - 50 * DAY + 9, now]);
         // The clock was set back.

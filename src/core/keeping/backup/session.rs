@@ -142,7 +142,10 @@ impl<'a> SessionRun<'a> {
         let mut points: Vec<Point> = kept.iter().filter(|point| has(point)).cloned().collect();
         let original = settled_state(&path);
         let is_same = original.is_some() && self.kept().is_some_and(|kept| kept.ledger_original == original);
-        if is_same && is_last_whole && let Some(last) = points.last_mut() {
+        if is_same
+            && is_last_whole
+            && let Some(last) = points.last_mut()
+        {
             last.until = self.at;
             return Ok((points, original));
         }

@@ -163,10 +163,10 @@ impl Plan {
         let journal = self.journal.iter().map(|lines| lines.bytes);
         let transcripts = self.transcripts.iter().map(|lines| lines.stored.bytes);
         let databases = self.databases().map(|stored| stored.bytes);
-        journal.chain(transcripts).chain(databases).fold(Amount::default(), |amount, bytes| Amount {
-            files: amount.files + 1,
-            bytes: amount.bytes + bytes,
-        })
+        journal
+            .chain(transcripts)
+            .chain(databases)
+            .fold(Amount::default(), |amount, bytes| Amount { files: amount.files + 1, bytes: amount.bytes + bytes })
     }
 
     fn databases(&self) -> impl Iterator<Item = &super::backup::StoredFile> {

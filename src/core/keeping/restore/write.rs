@@ -128,13 +128,7 @@ impl StoredBackup {
         Ok(orphaned)
     }
 
-    fn put_lines(
-        &self,
-        copy: &LinesCopy,
-        bytes: u64,
-        folder: &Path,
-        advance: &dyn Fn(u64),
-    ) -> Result<(), BackupError> {
+    fn put_lines(&self, copy: &LinesCopy, bytes: u64, folder: &Path, advance: &dyn Fn(u64)) -> Result<(), BackupError> {
         let path = folder.join(&copy.name);
         self.put(&copy.stored, bytes, &path, advance)?;
         let file = files::open(&path, Access::Write).and_then(|file| file.set_modified(copy.modified.time()));
