@@ -7,6 +7,9 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -16,7 +19,7 @@ use serde_json::{Value, json};
 use crate::faults::SmallDisk;
 use crate::kills::spread;
 use crate::old_home::old_home;
-use crate::support::both_ends::{Live, http, told};
+use crate::support::both_ends::{Live, told};
 use crate::support::eventually;
 use crate::support::hub::{Hub, asked, resume};
 use crate::support::requests::{answer, command_asked, decision, turn_started};
@@ -93,13 +96,14 @@ fn rows(session: &Path, sql: &str) -> Vec<String> {
     statement.query_map([], row).expect("it reads").collect::<Result<_, _>>().expect("rows")
 }
 
-/// A relay in front of `cat`, with a writer that never stops, and a reader that compares every byte that comes back.
+/// A relay in front of `cat`, with a writer of as many lines as a test wants, and a reader that compares every byte that comes back.
 struct Busy {
     relay: Child,
     writer: Option<std::thread::JoinHandle<std::process::ChildStdin>>,
     reader: Option<std::thread::JoinHandle<u64>>,
-    is_over: std::sync::Arc<std::sync::atomic::AtomicBool>,
-    lines: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    is_over: Arc<AtomicBool>,
+    wanted: Arc<AtomicU64>,
+    lines: Arc<AtomicU64>,
 }
 
 fn busy_line(number: u64) -> String {
@@ -109,25 +113,31 @@ fn busy_line(number: u64) -> String {
 
 impl Busy {
     fn start(mut command: Command) -> Busy {
-        use std::sync::Arc;
-        use std::sync::atomic::Ordering::SeqCst;
         let mut relay = command.stderr(Stdio::null()).spawn().expect("the shim starts");
         let mut stdin = relay.stdin.take().expect("stdin is piped");
         let mut stdout = BufReader::new(relay.stdout.take().expect("stdout is piped"));
-        let (is_over, lines) = (Arc::default(), Arc::default());
-        let (over, seen) = (Arc::clone(&is_over), Arc::clone(&lines));
+        let busy = Busy {
+            relay,
+            writer: None,
+            reader: None,
+            is_over: Arc::default(),
+            wanted: Arc::default(),
+            lines: Arc::default(),
+        };
+        let (over, wanted, seen) = (Arc::clone(&busy.is_over), Arc::clone(&busy.wanted), Arc::clone(&busy.lines));
         let writer = std::thread::spawn(move || {
             for number in 0.. {
-                let over: &std::sync::atomic::AtomicBool = &over;
-                if over.load(SeqCst) {
-                    break;
+                while number >= wanted.load(SeqCst) {
+                    if over.load(SeqCst) {
+                        return stdin;
+                    }
+                    std::thread::park_timeout(Duration::from_millis(1));
                 }
                 stdin.write_all(busy_line(number).as_bytes()).expect("the relay reads");
             }
-            stdin
+            unreachable!("BUG: numbers do not end")
         });
         let reader = std::thread::spawn(move || {
-            let seen: &std::sync::atomic::AtomicU64 = &seen;
             let mut line = String::new();
             for number in 0.. {
                 line.clear();
@@ -139,22 +149,22 @@ impl Busy {
             }
             unreachable!("BUG: a relay ends")
         });
-        Busy { relay, writer: Some(writer), reader: Some(reader), is_over, lines }
+        Busy { writer: Some(writer), reader: Some(reader), ..busy }
     }
 
-    fn seen(&self) -> u64 {
-        self.lines.load(std::sync::atomic::Ordering::SeqCst)
+    /// Has more lines written from now on.
+    fn goes_on(&self, lines: u64) {
+        self.wanted.fetch_add(lines, SeqCst);
     }
 
-    /// Waits until so many more lines have come back.
-    fn moves_on(&self, lines: u64) {
-        let from = self.seen();
-        eventually("more lines", || (self.seen() >= from + lines).then_some(()));
+    /// Waits until all lines that it was to write have come back.
+    fn settles(&self) {
+        eventually("all lines", || (self.lines.load(SeqCst) == self.wanted.load(SeqCst)).then_some(()));
     }
 
     /// Ends it; returns how many lines have come back.
     fn end(mut self) -> u64 {
-        self.is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+        self.is_over.store(true, SeqCst);
         drop(self.writer.take().expect("it runs").join().expect("it wrote"));
         let seen = self.reader.take().expect("it runs").join().expect("it read");
         assert!(self.relay.wait().expect("it ends").success());
@@ -188,7 +198,7 @@ fn copy_of_a_busy_relay_and_a_hub_is_whole() {
     let busy = Busy::start(hub.home.shim(&["run", "--session", "busy", "--", "cat"]));
     let mut complete_to = String::new();
     for run in 1..=5 {
-        busy.moves_on(200);
+        busy.goes_on(400);
         let document = back_up(&hub.home, &[]);
         let (number, none) = (json!(run), json!([]));
         assert_eq!([&document["run"], &document["faults"], &document["lacking"]], [&number, &none, &none]);
@@ -210,7 +220,7 @@ fn copy_of_a_busy_relay_and_a_hub_is_whole() {
         let status = told(&tool(&to, &["status", "--session", "busy", "--json"]));
         assert_eq!((&status["state"], &status["index"]["persisted"]), (&json!("stopped"), &json!(true)));
     }
-    assert!(busy.end() > 1_000);
+    assert_eq!(busy.end(), 2_000);
     // Everything is there, except the state of processes.
     back_up(&hub.home, &[]);
     let to = Home::new();
@@ -312,12 +322,13 @@ fn journal_copy(home: &Home) -> PathBuf {
 fn killed_backup_leaves_the_former_copy() {
     let home = Home::new();
     let busy = Busy::start(home.shell("cat"));
-    busy.moves_on(50);
+    busy.goes_on(100);
+    busy.settles();
     let copy = copy_of(&home);
     let mut complete_to = back_up(&home, &[])["complete_to"].as_str().expect("a time").to_owned();
     let (kills, mut met) = (kills(), 0);
     for number in 0..kills {
-        busy.moves_on(20);
+        busy.goes_on(50);
         let mut command = home.shim(&["backup", text(&copy)]);
         let mut backup = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
         // At another instant each time: a run takes some milliseconds, more on a busy machine.
@@ -578,10 +589,11 @@ fn redacted_secrets_leave_the_copy() {
     assert!(before.iter().any(|path| text(path).contains("journal")), "{before:?}");
     assert!(before.iter().any(|path| text(path).contains("ledger.db")), "{before:?}");
     let redact = |pattern: &str| told(&tool(&home, &["redact", "s", "--pattern", pattern, "--json"]));
-    // One that masks nothing changes nothing in the copy.
+    // One that masks nothing is no reason to make the copy anew.
+    let segment = journal_copy(&home);
     redact("no-such-text");
-    let runs = back_up(&home, &[]);
-    assert_eq!(with_secret(&copy_of(&home)), before, "{runs}");
+    let document = back_up(&home, &[]);
+    assert_eq!((journal_copy(&home), &document["sessions"][0]["points"]), (segment, &json!(2)), "{document}");
     assert!(!redact(SECRET)["masked"].as_array().expect("a list").is_empty());
     let document = back_up(&home, &[]);
     assert!(document["removed"]["bytes"].as_u64() > Some(0), "{document}");
@@ -595,6 +607,7 @@ fn redacted_secrets_leave_the_copy() {
 #[test]
 fn damaged_copy_is_named_and_the_rest_restored() {
     let home = end(with_requests());
+    let home = end(Live::start_in(home).in_turn());
     told(&tool(&home, &["events", "--session", "s", "--json"]));
     let mut command = home.shim(&["run", "--session", "whole", "--", "true"]);
     assert!(command.stdin(Stdio::null()).status().expect("it runs").success());
@@ -769,7 +782,7 @@ fn full_disk_leaves_the_former_copy() {
     let copy = disk.path.join("copy");
     told(&tool(&home, &["backup", text(&copy), "--json"]));
     let busy = Busy::start(home.shim(&["run", "--session", "big", "--", "cat"]));
-    busy.moves_on(4_000);
+    busy.goes_on(4_000);
     busy.end();
     let output = tool(&home, &["backup", text(&copy)]);
     refused(&output, 1, &["No space left on device"]);

@@ -262,16 +262,17 @@ pub(in crate::keeping) fn digest_of(path: &Path, bytes_max: Option<u64>) -> io::
 /// The state of a database and its log; `None` if it is not there or may change without notice.
 pub(super) fn settled_state(path: &Path) -> Option<DatabaseState> {
     let now = SystemTime::now();
-    let file = FileState::settled(&path.symlink_metadata().ok()?, now)?;
+    let file = FileState::written(&path.symlink_metadata().ok()?, now)?;
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let log = match PathBuf::from(log).symlink_metadata() {
-        Ok(log) => Some(FileState::settled(&log, now)?),
+        // A reader creates an empty log, which means the same as none.
+        Ok(log) if log.len() == 0 => None,
+        Ok(log) => Some(FileState::written(&log, now)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(_) => return None,
     };
-    // A reader creates an empty log, which means the same as none.
-    Some(DatabaseState { file, log: log.filter(|log| log.bytes > 0) })
+    Some(DatabaseState { file, log })
 }
 
 /// The end of the last whole line between two offsets.

@@ -83,9 +83,19 @@ impl FileState {
     /// The state of a file that was looked at before it was read; `None` if it may change without notice.
     #[must_use]
     pub fn settled(file: &std::fs::Metadata, now: SystemTime) -> Option<FileState> {
-        let state = FileState::of(file);
+        FileState::of(file).if_settled(now)
+    }
+
+    fn if_settled(self, now: SystemTime) -> Option<FileState> {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
-        (now.saturating_sub(state.changed_ns) > SETTLES_WITHIN.as_nanos() as i64).then_some(state)
+        (now.saturating_sub(self.changed_ns) > SETTLES_WITHIN.as_nanos() as i64).then_some(self)
+    }
+
+    /// The state of a file of SQLite by its last write: SQLite itself may change the owner of a log when it opens it.
+    #[must_use]
+    pub fn written(file: &std::fs::Metadata, now: SystemTime) -> Option<FileState> {
+        let changed_ns = file.mtime().saturating_mul(1_000_000_000).saturating_add(file.mtime_nsec());
+        FileState { changed_ns, ..FileState::of(file) }.if_settled(now)
     }
 
     #[must_use]

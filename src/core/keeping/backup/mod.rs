@@ -159,10 +159,11 @@ impl Backup {
             faults: Vec::new(),
         };
         let ids: Vec<&str> = found.iter().map(|session| &*session.id).collect();
-        for (id, refused) in &refused {
+        let is_wanted = |id: &str| options.only.is_none_or(|only| only == id);
+        for (id, refused) in refused.iter().filter(|(id, _)| is_wanted(id)) {
             run.keep_before(id, format!("session {id} was not copied: {refused}"));
         }
-        for session in found.iter().filter(|session| options.only.is_none_or(|only| only == session.id)) {
+        for session in found.iter().filter(|session| is_wanted(&session.id)) {
             if !run.session(session, &mut self.digests) {
                 return Ok(None);
             }

@@ -60,6 +60,10 @@ impl<'a> SessionRun<'a> {
         if let Some(last) = points.last_mut() {
             last.journal_end = end_of(&journal);
         }
+        // A session that was deleted meanwhile has lost its files one by one.
+        if self.found.dir.join("lock").symlink_metadata().is_err() {
+            return Err(CopyError::Gone);
+        }
         thin(&mut points, self.at);
         let witness = WitnessFile::of_session(&self.found.dir).map(|file| file.read());
         let witness = match witness {

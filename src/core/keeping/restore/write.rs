@@ -113,13 +113,11 @@ impl StoredBackup {
             self.put(&history.stored, history.stored.bytes, &dir.join(HISTORY_FILE), advance)?;
         }
         let ledger = plan.point.as_ref().and_then(|point| point.ledger.as_ref());
-        let orphaned = match ledger {
-            Some(stored) => {
-                self.put(stored, stored.bytes, &dir.join(LEDGER_FILE), advance)?;
-                orphan(dir, plan.restored_to)?
-            }
-            None => 0,
-        };
+        if let Some(stored) = ledger {
+            self.put(stored, stored.bytes, &dir.join(LEDGER_FILE), advance)?;
+        }
+        // Written just now, the ledger also keeps a session that was unused for long from being deleted at once.
+        let orphaned = orphan(dir, plan.restored_to)?;
         let lock = dir.join("lock");
         Holder::leave_lock(plan.copy.holder.as_ref(), dir)
             .and_then(|()| files::open(&lock, Access::Write)?.set_modified(plan.copy.last_used.time()))
@@ -198,7 +196,7 @@ impl StoredBackup {
     }
 }
 
-/// Orphans the open requests of the ledger in a folder.
+/// Orphans the open requests of the ledger in a folder, which is created if it is missing.
 fn orphan(dir: &Path, restored_to: Moment) -> Result<u64, BackupError> {
     let failed = |error: crate::store::LedgerError| BackupError::new(error.to_string());
     let mut ledger = OfflineLedger::open(dir).map_err(failed)?;
