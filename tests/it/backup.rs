@@ -196,6 +196,8 @@ fn copy_of_a_busy_relay_and_a_hub_is_whole() {
     server.ask("t", "item/commandExecution/requestApproval", asked());
     hub.row("pending");
     let busy = Busy::start(hub.home.shim(&["run", "--session", "busy", "--", "cat"]));
+    busy.goes_on(100);
+    busy.settles();
     let mut complete_to = String::new();
     for run in 1..=5 {
         busy.goes_on(400);
@@ -220,7 +222,7 @@ fn copy_of_a_busy_relay_and_a_hub_is_whole() {
         let status = told(&tool(&to, &["status", "--session", "busy", "--json"]));
         assert_eq!((&status["state"], &status["index"]["persisted"]), (&json!("stopped"), &json!(true)));
     }
-    assert_eq!(busy.end(), 2_000);
+    assert_eq!(busy.end(), 2_100);
     // Everything is there, except the state of processes.
     back_up(&hub.home, &[]);
     let to = Home::new();
@@ -634,7 +636,8 @@ fn damaged_copy_is_named_and_the_rest_restored() {
     };
     type Harm<'a> = &'a dyn Fn(&Path);
     let check = |part: &str, harm: Harm<'_>, words: &str, left_out: &str| {
-        let path = copy_of(&home).join(find(part));
+        let file = find(part);
+        let path = copy_of(&home).join(&file);
         let intact = fs::read(&path).expect("it is there");
         harm(&path);
         let to = Home::new();
@@ -645,7 +648,7 @@ fn damaged_copy_is_named_and_the_rest_restored() {
         assert_eq!(only["sessions"][0]["session_id"], "whole");
         let to = Home::new();
         let salvaged = restore(&copy_of(&home), &to, &["--salvage"]);
-        assert_eq!(salvaged["damaged"][0]["file"], text(&find(part)), "{salvaged}");
+        assert_eq!(salvaged["damaged"][0]["file"], text(&file), "{salvaged}");
         let said = salvaged["sessions"][0]["left_out"].to_string();
         assert!(said.contains(left_out), "{said}");
         for args in [&["events", "--session", "s", "--json"][..], &["requests", "--session", "s", "--all", "--json"]] {
@@ -744,7 +747,7 @@ fn deleted_sessions_stay_unless_told() {
 fn follow_keeps_up_and_ends_on_a_signal() {
     let mut live = with_requests();
     let copy = copy_of(&live.home);
-    for signal in [Signal::TERM, Signal::INT] {
+    for (word, signal) in [("followed-once", Signal::TERM), ("followed-twice", Signal::INT)] {
         let args = ["backup", text(&copy), "--follow", "--every", "50ms", "--json"];
         let mut following = live.home.shim(&args).stderr(Stdio::null()).spawn().expect("it starts");
         let mut lines = BufReader::new(following.stdout.take().expect("it is piped")).lines();
@@ -752,7 +755,6 @@ fn follow_keeps_up_and_ends_on_a_signal() {
             || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
         let first = next();
         assert_eq!(first["faults"], json!([]), "{first}");
-        let word = format!("followed-{signal:?}");
         live.say_plainly(&format!(r#"{{"method":"m","params":{{"word":"{word}"}}}}"#));
         let copied = || {
             fs::read(journal_copy(&live.home))

@@ -49,11 +49,14 @@ impl Target {
 
     /// Opens the folder of a copy to read it. It may be on a disk that cannot be written.
     pub(in crate::keeping) fn read(dir: &Path) -> Result<(Target, Manifest), BackupError> {
-        let folder = Folder::at(dir).map_err(|error| unusable(dir, &error))?;
         let none = || {
             let remedy = "name the folder that `codex-shim backup` has written";
             BackupError::new(format!("{} has no backup", dir.display())).with_remedy(remedy)
         };
+        let folder = Folder::at(dir).map_err(|error| match error.kind() == io::ErrorKind::NotFound {
+            true => none(),
+            false => unusable(dir, &error),
+        })?;
         if dir.join(LOCK_FILE).symlink_metadata().is_err() && dir.join(MANIFEST_FILE).symlink_metadata().is_err() {
             return Err(none());
         }

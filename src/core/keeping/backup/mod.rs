@@ -136,7 +136,13 @@ impl Backup {
         options: BackupOptions<'_>,
         goes_on: &dyn Fn(u64) -> bool,
     ) -> Result<Option<BackupRun>, BackupError> {
-        let home = self.home.canonicalize().map_err(|error| BackupError::io("use", &self.home, &error))?;
+        let home = self.home.canonicalize().map_err(|error| match error.kind() == io::ErrorKind::NotFound {
+            true => BackupError::new(format!("{} does not exist, so there is nothing to copy", self.home.display()))
+                .with_remedy(
+                    "start your tool through codex-shim first, or set CODEX_SHIM_HOME to the home that you mean",
+                ),
+            false => BackupError::io("use", &self.home, &error),
+        })?;
         let home_name = home.display().to_string();
         let target = Target::make(&self.dir, &self.home)?;
         let before = Manifest::read(&target.folder, &self.dir)?.unwrap_or_else(|| Manifest::new(home_name.clone()));

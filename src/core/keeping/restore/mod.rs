@@ -223,6 +223,14 @@ fn plan(id: &str, copy: &SessionCopy, at: Option<Moment>) -> Option<Plan> {
     })
 }
 
+/// The sessions that a home has already.
+#[must_use]
+pub fn present(home: &Path, plans: &Plans) -> Vec<String> {
+    let sessions = home.join("sessions");
+    let is_there = |plan: &&Plan| sessions.join(&plan.session).symlink_metadata().is_ok();
+    plans.plans.iter().filter(is_there).map(|plan| plan.session.clone()).collect()
+}
+
 /// Checks that a home can take these sessions: it is apart from the copy, and has none of them.
 ///
 /// # Errors
@@ -230,14 +238,12 @@ fn plan(id: &str, copy: &SessionCopy, at: Option<Moment>) -> Option<Plan> {
 /// It cannot.
 pub fn check_home(home: &Path, dir: &Path, plans: &Plans) -> Result<(), BackupError> {
     apart(dir, home)?;
-    let sessions = home.join("sessions");
-    let is_there = |plan: &&Plan| sessions.join(&plan.session).symlink_metadata().is_ok();
-    let there: Vec<&str> = plans.plans.iter().filter(is_there).map(|plan| &*plan.session).collect();
+    let there = present(home, plans);
     let Some(first) = there.first() else { return Ok(()) };
     let problem = format!("{} has these sessions already: {}; nothing was restored", home.display(), there.join(", "));
     let remedy = format!(
         "restore into another home with --to, or others with --session, or end their relays and move them away, such as {}",
-        sessions.join(first).display()
+        home.join("sessions").join(first).display()
     );
     Err(BackupError::new(problem).with_remedy(remedy))
 }

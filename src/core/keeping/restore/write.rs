@@ -38,8 +38,8 @@ pub struct Restored {
     pub restored_to: Moment,
     pub segments: u64,
     pub bytes: u64,
-    /// How many requests waited for an answer, which their server cannot get any more.
-    pub orphaned: u64,
+    /// How many requests waited for an answer, which their server cannot get any more; `None` before it is restored.
+    pub orphaned: Option<u64>,
     pub history: HistorySource,
     /// What the copy has and the restored session lacks, in words.
     pub left_out: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Restored {
 impl Restored {
     /// What a plan will restore.
     #[must_use]
-    pub fn of(plan: &Plan, orphaned: u64) -> Restored {
+    pub fn of(plan: &Plan, orphaned: Option<u64>) -> Restored {
         Restored {
             session_id: plan.session.clone(),
             restored_to: plan.restored_to,
@@ -80,7 +80,7 @@ impl StoredBackup {
             leave_witness(plan, &place).map_err(|error| failed(&error))?;
             let renamed = folder.rename_to_new(&name, &plan.session).and_then(|()| folder.sync());
             renamed.map_err(|error| failed(&error))?;
-            Ok(Restored::of(plan, orphaned))
+            Ok(Restored::of(plan, Some(orphaned)))
         });
         if restored.is_err() {
             let _ = fs::remove_dir_all(&dir);

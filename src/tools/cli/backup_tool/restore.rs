@@ -14,7 +14,7 @@ use super::super::{CliError, Done, FAILED, say};
 use super::home;
 use crate::config::Environment;
 use crate::keeping::backup::{BackupError, Moment};
-use crate::keeping::restore::{Damage, HistorySource, Plans, Restored, StoredBackup, check_home};
+use crate::keeping::restore::{Damage, HistorySource, Plans, Restored, StoredBackup, check_home, present};
 use crate::store::RunMode;
 
 /// Put the sessions of a backup into a home
@@ -70,6 +70,8 @@ struct RestoreDocument<'a> {
     dir: String,
     to: String,
     sessions: &'a [Restored],
+    /// Sessions that the home has already.
+    present: &'a [String],
     /// Sessions that the backup does not have at that time.
     skipped: &'a [String],
     settings_restored: bool,
@@ -90,6 +92,7 @@ pub(in crate::cli) fn run_restore(arguments: &RestoreArguments, environment: &En
     if mode == RunMode::Apply {
         check_home(&to, &arguments.dir, &plans)?;
     }
+    let there = present(&to, &plans);
     let damaged = checked(&backup, &plans);
     if !damaged.is_empty() {
         if !arguments.salvage {
@@ -100,7 +103,7 @@ pub(in crate::cli) fn run_restore(arguments: &RestoreArguments, environment: &En
     backup.cut(&mut plans, at)?;
     let mut outcome = Outcome::default();
     match mode {
-        RunMode::DryRun => outcome.sessions = plans.plans.iter().map(|plan| Restored::of(plan, 0)).collect(),
+        RunMode::DryRun => outcome.sessions = plans.plans.iter().map(|plan| Restored::of(plan, None)).collect(),
         RunMode::Apply => outcome.restore(&backup, &plans, &to, !is_damaged(&damaged) && arguments.sessions.is_empty()),
     }
     let document = RestoreDocument {
@@ -108,6 +111,7 @@ pub(in crate::cli) fn run_restore(arguments: &RestoreArguments, environment: &En
         dir: arguments.dir.display().to_string(),
         to: to.display().to_string(),
         sessions: &outcome.sessions,
+        present: &there,
         skipped: &plans.skipped,
         settings_restored: outcome.settings,
         damaged: &damaged,
@@ -137,6 +141,7 @@ fn refused(arguments: &RestoreArguments, to: &Path, plans: &Plans, damaged: &[Da
             dir: arguments.dir.display().to_string(),
             to: to.display().to_string(),
             sessions: &[],
+            present: &[],
             skipped: &plans.skipped,
             settings_restored: false,
             damaged,
@@ -202,7 +207,10 @@ fn in_words(document: &RestoreDocument<'_>, backup: &StoredBackup) -> String {
         let journal = counted(*segments, "journal segment", "journal segments");
         let journal = journal.unwrap_or_else(|| "no journal".to_owned());
         text.push_str(&format!("{session_id}: {verb} as of {restored_to}, {journal}, {}\n", ByteSize(*bytes)));
-        if let Some(requests) = counted(*orphaned, "open request is", "open requests are") {
+        if document.present.contains(session_id) {
+            text.push_str(&format!("  not into {}, which has this session already\n", screen::plain(&document.to)));
+        }
+        if let Some(requests) = counted(orphaned.unwrap_or_default(), "open request is", "open requests are") {
             text.push_str(&format!("  {requests} orphaned: no server waits for an answer\n"));
         }
         match history {
