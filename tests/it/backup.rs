@@ -606,6 +606,28 @@ fn redacted_secrets_leave_the_copy() {
     assert_eq!(journal(&to.path(), "s"), journal(&home.path(), "s"));
 }
 
+/// A ledger that is damaged at the source replaces no intact copy; its journal goes on being copied.
+#[test]
+fn damaged_ledger_of_the_home_is_no_copy() {
+    let home = end(with_requests());
+    let first = back_up(&home, &[]);
+    let home = end(Live::start_in(home).in_turn());
+    let ledger = home.path().join("sessions/s/ledger.db");
+    let mut bytes = fs::read(&ledger).expect("it is there");
+    bytes[4_096..].fill(0xff);
+    fs::write(&ledger, bytes).expect("it is ours");
+    let copy = copy_of(&home);
+    let output = tool(&home, &["backup", text(&copy), "--json"]);
+    refused(&output, 1, &["session s: its ledger was not copied"]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["complete_to"], first["complete_to"], "{document}");
+    let to = Home::new();
+    restore(&copy, &to, &[]);
+    assert_eq!(journal(&to.path(), "s"), journal(&home.path(), "s"));
+    let requests = told(&tool(&to, &["requests", "--session", "s", "--all", "--json"]));
+    assert_eq!(requests["requests"].as_array().map(Vec::len), Some(2), "{requests}");
+}
+
 /// Each way to damage a copy is named, changes nothing in the home, and the rest can be restored.
 #[test]
 fn damaged_copy_is_named_and_the_rest_restored() {

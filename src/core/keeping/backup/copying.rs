@@ -3,7 +3,7 @@
 //! Nothing that the manifest names is ever overwritten. A file that grows is continued behind the bytes that the manifest names, and
 //! anything else gets a new name, so an interrupted run leaves the copy as it was.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use sha2::{Digest as _, Sha256};
 
 use super::folder::Target;
-use super::manifest::{DatabaseState, FileState, LinesCopy, Moment, StoredFile, hex};
+use super::manifest::{DatabaseState, FileState, LinesCopy, Manifest, Moment, StoredFile, hex};
 use crate::files::{self, Access};
 use crate::os::fs::sync_data;
 use crate::store::{Found, Life, SnapshotError, snapshot};
@@ -57,6 +57,14 @@ impl CopyError {
 /// The digests of files that grow, as far as they were copied, so that the next run need not read them from the beginning.
 #[derive(Debug, Default)]
 pub(super) struct Digests(HashMap<PathBuf, ((u64, u64), StoredFile, Sha256)>);
+
+impl Digests {
+    /// Forgets files that the copy does not have.
+    pub(super) fn keep_those_of(&mut self, manifest: &Manifest) {
+        let named: HashSet<&str> = manifest.files().map(|stored| &*stored.file).collect();
+        self.0.retain(|_, (_, stored, _)| named.contains(&*stored.file));
+    }
+}
 
 /// Copies the files of one session.
 pub(super) struct Copying<'a> {
@@ -294,7 +302,6 @@ fn end_of_lines(file: &File, from: u64, to: u64) -> io::Result<u64> {
 mod tests {
     use super::*;
     use crate::files::Folder;
-    use crate::keeping::backup::manifest::Manifest;
 
     struct Lab {
         _dir: tempfile::TempDir,

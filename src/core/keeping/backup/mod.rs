@@ -189,6 +189,7 @@ impl Backup {
         let has_changed = !self.is_swept || written.values().any(|bytes| *bytes > 0);
         let mut run = BackupRun { manifest, written, removed: 0, faults };
         if has_changed {
+            self.digests.keep_those_of(&run.manifest);
             match target.sweep(&run.manifest) {
                 Ok(removed) => (run.removed, self.is_swept) = (removed, true),
                 Err(error) => run.faults.push(format!("remove old files from {}: {error}", self.dir.display())),

@@ -54,10 +54,18 @@ struct SessionRun<'a> {
 impl<'a> SessionRun<'a> {
     fn copy(&mut self, redaction: Option<String>, copying: &mut Copying<'_>) -> Result<SessionCopy, CopyError> {
         let history = self.history(copying)?;
-        let (mut points, ledger_original) = self.points(copying)?;
+        let (mut points, ledger_original, complete_to) = match (self.points(copying), self.kept()) {
+            (Ok((points, original)), _) => (points, original, self.at),
+            // The journal goes on being copied. What else the copy has is as old as its last ledger.
+            (Err(CopyError::Failed(why)), Some(kept)) => {
+                self.faults.push(format!("session {}: its ledger was not copied: {why}", self.found.id));
+                (kept.points.clone(), None, kept.complete_to)
+            }
+            (Err(error), _) => return Err(error),
+        };
         let journal = self.journal(copying)?;
         let transcripts = self.transcripts(copying)?;
-        if let Some(last) = points.last_mut() {
+        if let Some(last) = points.last_mut().filter(|_| complete_to == self.at) {
             last.journal_end = end_of(&journal);
         }
         // A session that was deleted meanwhile has lost its files one by one.
@@ -71,7 +79,7 @@ impl<'a> SessionRun<'a> {
             Some(WitnessRead::Nothing) | None => self.kept().and_then(|kept| kept.witness.clone()),
         };
         Ok(SessionCopy {
-            complete_to: self.at,
+            complete_to,
             gone_since: None,
             holder: self.found.holder.clone().map(|holder| Holder { pid: 0, ..holder }),
             last_used: Moment::of(self.found.last_used),

@@ -74,7 +74,8 @@ impl StoredBackup {
         remove_leftovers(&sessions);
         let name = format!("{RESTORING}{}.{}", plan.session, std::process::id());
         let dir = sessions.join(&name);
-        let restored = self.lay(plan, &dir, advance).and_then(|orphaned| {
+        // The lock is held until the session has its name: another restore leaves the folder alone.
+        let restored = self.lay(plan, &dir, advance).and_then(|(orphaned, _lock)| {
             let place = sessions.join(&plan.session);
             let failed = |error: &io::Error| BackupError::io("restore", &place, error);
             leave_witness(plan, &place).map_err(|error| failed(&error))?;
@@ -88,13 +89,12 @@ impl StoredBackup {
         restored
     }
 
-    /// Writes the files of a session into a new folder. Returns how many requests were orphaned.
-    fn lay(&self, plan: &Plan, dir: &Path, advance: &dyn Fn(u64)) -> Result<u64, BackupError> {
+    /// Writes the files of a session into a new folder. Returns how many requests were orphaned, and the lock of the folder.
+    fn lay(&self, plan: &Plan, dir: &Path, advance: &dyn Fn(u64)) -> Result<(u64, Option<IndexLock>), BackupError> {
         let failed = |error: &io::Error| BackupError::io("write", dir, error);
         let make = |path: &Path| Folder::make(path).map_err(|error| failed(&error));
         let folder = make(dir)?;
-        // Held until the session has its name: another restore leaves the folder alone.
-        let _lock = IndexLock::try_take(dir).map_err(|error| failed(&error))?;
+        let index_lock = IndexLock::try_take(dir).map_err(|error| failed(&error))?;
         let journal = dir.join("journal");
         let journal_folder = make(&journal)?;
         for lines in &plan.journal {
@@ -123,7 +123,7 @@ impl StoredBackup {
             .and_then(|()| files::open(&lock, Access::Write)?.set_modified(plan.copy.last_used.time()))
             .map_err(|error| BackupError::io("write", &lock, &error))?;
         folder.sync().map_err(|error| failed(&error))?;
-        Ok(orphaned)
+        Ok((orphaned, index_lock))
     }
 
     fn put_lines(&self, copy: &LinesCopy, bytes: u64, folder: &Path, advance: &dyn Fn(u64)) -> Result<(), BackupError> {
