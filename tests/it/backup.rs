@@ -465,7 +465,7 @@ fn every_tool_works_on_a_restored_home() {
     relay_goes_on(&to);
 }
 
-/// A relay starts on restored session `main`: its events follow, and no number is given twice.
+/// A relay starts on restored session `main`: its events follow, each with a new number.
 fn relay_goes_on(home: &Home) {
     let page = || told(&tool(home, &["events", "--session", "main", "--since", "0", "--json"]));
     let before = page();
@@ -521,7 +521,7 @@ fn restored_numbers_never_lie() {
     assert!(epochs[0] != own && epochs[1] != own && epochs[0] != epochs[1]);
 }
 
-/// Open requests of a copy look as after a crash: nobody waits for an answer, and no tool takes one.
+/// Open requests of a copy look as after a crash, and no tool accepts an answer.
 #[test]
 fn restored_requests_are_not_answerable() {
     let live = with_requests();
@@ -572,7 +572,7 @@ fn earlier_state_is_restored_by_time() {
     end(live);
 }
 
-/// What `redact` has masked leaves the copy with the next run: also the earlier ledgers, and segments that the home no longer has.
+/// Masked secrets leave the copy with the next run, also from earlier ledgers and deleted segments.
 #[test]
 fn redacted_secrets_leave_the_copy() {
     const SECRET: &str = "kornblume-seven";
@@ -592,7 +592,7 @@ fn redacted_secrets_leave_the_copy() {
     assert!(before.iter().any(|path| text(path).contains("journal")), "{before:?}");
     assert!(before.iter().any(|path| text(path).contains("ledger.db")), "{before:?}");
     let redact = |pattern: &str| told(&tool(&home, &["redact", "s", "--pattern", pattern, "--json"]));
-    // One that masks nothing is no reason to make the copy anew.
+    // After a redaction without a match the copy stays.
     let segment = journal_copy(&home);
     redact("no-such-text");
     let document = back_up(&home, &[]);

@@ -71,7 +71,7 @@ pub fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
     Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
 }
 
-/// The position of the journal up to which the history at `path` was read; `None` if it has none. Nobody else uses the file.
+/// The position of the journal up to which the history at `path` was read; `None` before its first commit. Nobody else uses the file.
 ///
 /// # Errors
 ///

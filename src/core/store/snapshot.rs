@@ -21,7 +21,7 @@ const STEP_PAGES: i32 = 64;
 /// Bytes between two syncs, so that the disk never has much to write at once: a ledger's commit may wait behind it.
 const SYNC_BYTES: u64 = 8 << 20;
 
-/// The longest time for which the log of a database is kept from being emptied.
+/// The longest time for which nobody can empty the log of a database.
 const READ_MAX: Duration = Duration::from_secs(60);
 
 /// The longest wait for SQLite's own recovery after a crash.
@@ -69,10 +69,10 @@ impl From<DatabaseError> for SnapshotError {
     }
 }
 
-/// Copies the database at `source` to the new file `to`; false if it does not exist or is empty. `goes_on` is told of the bytes that
-/// were copied since, and says whether to continue.
+/// Copies the database at `source` to the new file `to`; false if it does not exist or is empty. `goes_on` gets the bytes
+/// copied since its last call, and returns whether to continue.
 ///
-/// With [`Life::Stopped`] the caller checks afterwards that nobody has changed the file meanwhile.
+/// With [`Life::Stopped`] the caller has to check afterwards that the file has not changed.
 ///
 /// # Errors
 ///
@@ -121,7 +121,7 @@ fn prepare(copy: &Connection) -> rusqlite::Result<()> {
     copy.pragma_update(None, "synchronous", "OFF")
 }
 
-/// The first fault in the structure of a database that nobody uses; `None` if it is sound.
+/// The first fault in the structure of an unused database; `None` if it is sound.
 ///
 /// # Errors
 ///

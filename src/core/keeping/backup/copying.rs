@@ -33,16 +33,16 @@ const TRIES_MAX: u32 = 3;
 /// Why a file was not copied.
 #[derive(Debug)]
 pub(super) enum CopyError {
-    /// It is not there any more.
+    /// The file was deleted.
     Gone,
-    /// What was copied before has changed, as `redact` does.
+    /// Bytes that an earlier run has copied have changed, as after `redact`.
     Rewritten,
     Interrupted,
     /// A fault, as text for the user.
     Failed(String),
 }
 
-/// What is done with a file of the home; one that is missing then is gone.
+/// The action on a file of the home; a missing one was deleted.
 const READ: &str = "read";
 
 impl CopyError {
@@ -80,7 +80,7 @@ pub(super) struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies a file of whole lines in the folder `inner` of the session, or what was added to it. `is_new` makes a new copy.
+    /// Copies a file of whole lines in the folder `inner` of the session, or its new lines. `is_new` makes a new copy.
     pub(super) fn lines(
         &mut self,
         original: &Path,
@@ -210,7 +210,7 @@ impl Copying<'_> {
         found.is_ok_and(|found| found.is_file() && found.len() >= stored.bytes)
     }
 
-    /// Copies a database of the session as it is now; `None` if there is none.
+    /// Copies a database of the session as it is now; `None` without a database.
     pub(super) fn database(&mut self, found: &Found, name: &str) -> Result<Option<StoredFile>, CopyError> {
         let original = found.dir.join(name);
         let relative = format!("sessions/{}/{name}.{}", self.session, self.run);
@@ -274,7 +274,7 @@ pub(super) fn settled_state(path: &Path) -> Option<DatabaseState> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let log = match PathBuf::from(log).symlink_metadata() {
-        // A reader creates an empty log, which means the same as none.
+        // A reader creates an empty log. It means the same as a missing one.
         Ok(log) if log.len() == 0 => None,
         Ok(log) => Some(FileState::written(&log, now)?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,

@@ -1,6 +1,6 @@
 //! The folder of a copy: who may use it, and which files in it are ours.
 //!
-//! It is checked as the home is: it belongs to us or to root, nobody else can write to it, and no link is followed in it.
+//! The same checks apply as for the home: the folder belongs to us or to root, nobody else can write to it, and no link in it is followed.
 
 use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
@@ -159,7 +159,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The entries of a folder; none if it does not exist.
+/// The entries of a folder; empty for a missing folder.
 fn entries(dir: &Path) -> io::Result<Vec<DirEntry>> {
     match std::fs::read_dir(dir) {
         Ok(entries) => entries.collect(),

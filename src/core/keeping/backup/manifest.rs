@@ -146,7 +146,7 @@ pub struct Point {
     pub at: Moment,
     /// The ledger was still the same at this time.
     pub until: Moment,
-    /// `None` if the session had none.
+    /// `None` for a session without a ledger.
     pub ledger: Option<StoredFile>,
     /// The end of the journal after `until`.
     pub journal_end: Option<Position>,
@@ -171,7 +171,7 @@ pub struct SessionCopy {
     /// The first run that did not find the session in the home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone_since: Option<Moment>,
-    /// Where it ran last. Its process is of no use elsewhere: the pid is 0.
+    /// The last holder of its lock, with 0 for the pid, which means nothing elsewhere.
     pub holder: Option<Holder>,
     pub last_used: Moment,
     /// The mark of its last redaction.
@@ -261,7 +261,7 @@ impl Manifest {
         of_sessions.chain(&self.config).filter(move |stored| seen.insert(&*stored.file))
     }
 
-    /// Reads the manifest of a copy; `None` if the folder has none.
+    /// Reads the manifest of a copy; `None` before the first run has completed.
     pub(super) fn read(folder: &Folder, dir: &Path) -> Result<Option<Manifest>, BackupError> {
         let path = dir.join(MANIFEST_FILE);
         match folder.read(MANIFEST_FILE) {

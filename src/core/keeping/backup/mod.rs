@@ -45,7 +45,7 @@ pub struct BackupError {
     pub kind: BackupErrorKind,
 }
 
-/// What a caller does about a [`BackupError`].
+/// The kind of a [`BackupError`], for callers that handle it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BackupErrorKind {
     #[default]
@@ -77,7 +77,7 @@ impl fmt::Display for BackupError {
 
 impl std::error::Error for BackupError {}
 
-/// What a run copies.
+/// The extent of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct BackupOptions<'a> {
     /// Only this session; the others stay as they were copied.
@@ -106,7 +106,7 @@ pub struct Backup {
     home: PathBuf,
     dir: PathBuf,
     digests: Digests,
-    /// What interrupted runs left was removed.
+    /// Files of interrupted runs were removed.
     is_swept: bool,
 }
 
@@ -125,8 +125,8 @@ impl Backup {
         sessions.map(|session| unread(session, before.as_ref())).sum()
     }
 
-    /// Brings the copy up to date. `goes_on` is told of the bytes that were read since, and says whether to continue; `None` means that
-    /// it did not, and that the copy is as before.
+    /// Brings the copy up to date. `goes_on` gets the bytes read since its last call, and returns whether to continue; `None` means
+    /// that it returned false, and the copy is as before.
     ///
     /// # Errors
     ///
@@ -229,7 +229,7 @@ impl Run<'_> {
                 self.faults.extend(faults);
             }
             Err(CopyError::Interrupted) => return false,
-            // It was deleted meanwhile.
+            // The session was deleted meanwhile.
             Err(CopyError::Gone | CopyError::Rewritten) if found.dir.symlink_metadata().is_err() => {}
             Err(CopyError::Gone) => {
                 self.keep_before(&found.id, format!("session {}: its files vanish while they are copied", found.id));
@@ -251,7 +251,7 @@ impl Run<'_> {
         }
     }
 
-    /// Keeps the sessions that this run does not look at, and those that the home no longer has.
+    /// Carries over the sessions that this run does not copy, and deleted sessions.
     fn keep_others(&mut self, in_home: &[&str]) {
         for (id, before) in &self.before.sessions {
             if self.manifest.sessions.contains_key(id) {

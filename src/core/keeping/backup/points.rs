@@ -1,4 +1,4 @@
-//! Which earlier ledgers of a session a copy keeps.
+//! Thins the earlier ledgers of a session in a copy.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Up to an age, the last point of each period is kept; both in seconds.
+/// Ages, and the periods of which the last point is kept up to that age; in seconds.
 const PERIODS: [(u64, u64); 3] = [(HOUR, 5 * MINUTE), (2 * DAY, HOUR), (60 * DAY, DAY)];
 
 /// Most bytes of earlier ledgers of a session.

@@ -20,7 +20,7 @@ pub struct Damage {
 }
 
 impl StoredBackup {
-    /// Compares all files that the plans need, and the settings. `advance` is told of the bytes that were read since.
+    /// Compares all files that the plans need, and the settings. `advance` gets the bytes read since its last call.
     #[must_use]
     pub fn check(&self, plans: &Plans, advance: &dyn Fn(u64)) -> Vec<Damage> {
         let mut found = Vec::new();
@@ -92,7 +92,7 @@ impl Plan {
     }
 }
 
-/// What is wrong with a file; `None` if it has the bytes that the manifest says.
+/// The difference between a file and its entry; `None` if it has the bytes that the manifest says.
 fn problem(path: &Path, stored: &StoredFile) -> Option<String> {
     match digest_of(path, Some(stored.bytes)) {
         Ok((bytes, _)) if bytes < stored.bytes => Some(format!("it has {bytes} bytes and not {}", stored.bytes)),

@@ -57,7 +57,7 @@ fn end_of(path: &Path, bytes: u64, to: Moment) -> std::io::Result<u64> {
     loop {
         record.clear();
         let length = records.read_until(b'\n', &mut record)?;
-        // What is not a record has no time, and goes with the one before.
+        // A line that is not a record has no time, and belongs to the record before it.
         let is_later = serde_json::from_slice::<Timed>(&record).is_ok_and(|timed| timed.at > to.0);
         if length == 0 || is_later {
             return Ok(end);

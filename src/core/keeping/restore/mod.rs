@@ -52,11 +52,11 @@ pub struct Plan {
     journal: Vec<Lines>,
     transcripts: Vec<LinesCopy>,
     history: Option<HistoryCopy>,
-    /// What the copy has and the restored session will lack, in words.
+    /// Data of the copy that the restored session will lack, in words.
     pub left_out: Vec<String>,
 }
 
-/// The sessions that are restored, and those that are not.
+/// Plans for sessions, and the sessions without one.
 #[derive(Debug, Clone)]
 pub struct Plans {
     pub plans: Vec<Plan>,
@@ -76,7 +76,7 @@ impl StoredBackup {
     ///
     /// # Errors
     ///
-    /// It has none, the folder cannot be trusted, or another process does not stop using it.
+    /// The folder has no backup, another user can write to it, or another process keeps using it.
     pub fn open(dir: &Path) -> Result<StoredBackup, BackupError> {
         let (target, manifest) = Target::read(dir)?;
         Ok(StoredBackup { target, manifest })
@@ -87,11 +87,11 @@ impl StoredBackup {
         &self.manifest
     }
 
-    /// The sessions with these names, or all, at a time or as they were last. Nothing is compared yet.
+    /// The sessions with these names, or all, at a time or as they were last. No file is read yet.
     ///
     /// # Errors
     ///
-    /// There is no such session, or none at that time.
+    /// A name is unknown, or the copy begins after that time.
     pub fn plans(&self, named: &[String], at: Option<Moment>) -> Result<Plans, BackupError> {
         let (mut plans, mut skipped) = (Vec::new(), Vec::new());
         for id in self.chosen(named)? {
@@ -231,11 +231,11 @@ pub fn present(home: &Path, plans: &Plans) -> Vec<String> {
     plans.plans.iter().filter(is_there).map(|plan| plan.session.clone()).collect()
 }
 
-/// Checks that a home can take these sessions: it is apart from the copy, and has none of them.
+/// Checks that a home is apart from the copy and lacks all of these sessions.
 ///
 /// # Errors
 ///
-/// It cannot.
+/// The home cannot take them.
 pub fn check_home(home: &Path, dir: &Path, plans: &Plans) -> Result<(), BackupError> {
     apart(dir, home)?;
     let there = present(home, plans);

@@ -20,13 +20,13 @@ const RESTORING: &str = "~restoring.";
 /// Bytes that are read and written at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Where the events of a restored session come from.
+/// The source of the events of a restored session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HistorySource {
-    /// From the copy of the history; what is newer is indexed from the journal.
+    /// The copy of the history; the index adds newer events from the journal.
     Copied,
-    /// From the journal alone.
+    /// The journal alone.
     Journal,
 }
 
@@ -41,12 +41,12 @@ pub struct Restored {
     /// How many requests waited for an answer, which their server cannot get any more; `None` before it is restored.
     pub orphaned: Option<u64>,
     pub history: HistorySource,
-    /// What the copy has and the restored session lacks, in words.
+    /// Data of the copy that the restored session lacks, in words.
     pub left_out: Vec<String>,
 }
 
 impl Restored {
-    /// What a plan will restore.
+    /// The result of a plan.
     #[must_use]
     pub fn of(plan: &Plan, orphaned: Option<u64>) -> Restored {
         Restored {
@@ -62,7 +62,7 @@ impl Restored {
 }
 
 impl StoredBackup {
-    /// Restores one session of a checked plan into a home. `advance` is told of the bytes that were written since.
+    /// Restores one session of a checked plan into a home. `advance` gets the bytes written since its last call.
     ///
     /// # Errors
     ///
@@ -159,7 +159,7 @@ impl StoredBackup {
         Ok(())
     }
 
-    /// Puts the settings of the copy into a home that has none; false if it has some, or the copy has none.
+    /// Writes the settings of the copy into a home without settings; false if the home has settings, or the copy lacks them.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ const NICENESS: i32 = 10;
 /// How often --follow looks.
 const LOOKS_EVERY: &str = "10s";
 
-/// How old the copy of a history becomes with --follow: what is newer is in the journal's copy.
+/// The age of a history's copy with --follow: newer events are in the journal's copy.
 const HISTORY_AGE_MAX: Duration = Duration::from_secs(3_600);
 
 impl From<BackupError> for CliError {
@@ -51,10 +51,10 @@ impl From<BackupError> for CliError {
 /// Copy the sessions to another folder while relays run
 ///
 /// Relays and hubs go on and never wait for it. The first run copies everything, each later one what has changed since. The copy
-/// has the journals, ledgers, histories and transcripts, config.toml, and which session belongs to which folder. It says up to
-/// when it is complete. If a run is interrupted, the copy is the one before.
+/// has the journals, ledgers, histories and transcripts, config.toml, and which session belongs to which folder. The output has the time up to
+/// which the copy is complete. If a run is interrupted, the copy is the one before.
 ///
-/// What the home no longer has stays in the copy. What `redact` has masked since is replaced in the copy by the next run.
+/// Sessions and segments that were deleted from the home stay in the copy. After `redact`, the next run replaces the copy of the session.
 /// Sockets, locks, logs and the state of running processes are not copied.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
@@ -244,7 +244,7 @@ fn in_words(run: &BackupRun) -> String {
     text
 }
 
-/// What stays in the copy although the home no longer has it.
+/// Deleted data of the home that stays in the copy.
 fn gone_in_words(manifest: &Manifest) -> Option<String> {
     let gone = manifest.sessions.values().filter(|session| session.gone_since.is_some()).count() as u64;
     let journals = manifest.sessions.values().filter(|session| session.gone_since.is_none());

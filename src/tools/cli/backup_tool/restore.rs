@@ -53,7 +53,7 @@ pub(in crate::cli) struct RestoreArguments {
     /// Only this session of the backup; repeatable
     #[arg(long = "session", value_name = "SESSION")]
     sessions: Vec<String>,
-    /// Restore what is intact of a damaged backup, and say what is left out
+    /// Restore the intact part of a damaged backup, and list the rest
     #[arg(long)]
     salvage: bool,
     /// Check the backup and print what would be restored; write nothing
@@ -133,7 +133,7 @@ fn checked(backup: &StoredBackup, plans: &Plans) -> Vec<Damage> {
     backup.check(plans, &|bytes| progress.advance(bytes))
 }
 
-/// Says what is damaged and what can still be restored. Nothing was written.
+/// Names the damaged files and the intact sessions. Nothing was written.
 fn refused(arguments: &RestoreArguments, to: &Path, plans: &Plans, damaged: &[Damage]) -> Done {
     if arguments.json {
         let document = RestoreDocument {
