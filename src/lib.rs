@@ -62,7 +62,7 @@
 //! | core | `requests` (pure) | a request for people: what it asks, in words; what is risky about it; the answers that it takes, and its form |
 //! | core | `store` | the session's folder, lock, ledger and log; which session a start or a tool belongs to |
 //! | core | `index` | `history.db`: following the journal, each record once; cursors, epochs and gaps; retention; the answers to queries about it |
-//! | core | `keeping` | deletion and redaction in stored sessions on the user's request |
+//! | core | `keeping` | deletion and redaction in stored sessions on the user's request; copies of a home beside running relays, and their restore |
 //! | proxy | `driver` (pure) | what happens to the lines of one read, in which order: decided on, recorded, queued, written; the effects that concern links |
 //! | proxy | `control` | the relay's control socket: its place, access and endpoints, listed in `routes.rs`; its client; warnings in the rows of requests; the display of times |
 //! | proxy | `capture` | commands in the user's terminal: a terminal of ours, shell hooks, followed events |

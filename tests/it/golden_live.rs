@@ -274,6 +274,22 @@ fn begin(shell: &Shell<'_>, words: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the tool runs")
 }
 
+/// A backup beside the sessions, and what becomes of it elsewhere.
+fn copies(golden: &mut Golden, shell: &Shell<'_>) {
+    for words in [
+        &["backup", "copy", "--json"][..],
+        &["backup", "copy"],
+        &["restore", "copy", "--dry-run", "--json"],
+        &["restore", "copy", "--json"],
+        &["restore", "copy", "--session", "nope"],
+        &["restore", "copy", "--at", "2020-01-01"],
+        &["restore", "copy", "--to", "other", "--json"],
+        &["restore", "copy", "--to", "another"],
+    ] {
+        golden.tool(shell, words);
+    }
+}
+
 #[test]
 fn tools_beside_live_sessions_are_as_before() {
     let (house, mut golden) = house("live-tools");
@@ -285,6 +301,7 @@ fn tools_beside_live_sessions_are_as_before() {
     golden.names.either(ON_ITS_WAY);
     let [command, question, change, form] =
         ["run rm", "Which?", "change ", "Your name?"].map(|part| house.request(part));
+    copies(&mut golden, &shell);
     for words in [
         &["respond", &command, "--answer", "color=Red", "--json"][..],
         &["respond", &command, "accept", "--json"],
@@ -348,6 +365,8 @@ fn other_tools_are_as_before() {
         &["blame", "mine.txt:2"],
         &["hub", "status", "--json"],
         &["prune", "--json"],
+        &["backup", "copy", "--json"],
+        &["restore", "copy", "--json"],
         &["redact", "--all", "--json"],
         &["audit", "export"],
         &["tape", "check", "latest", "--json"],

@@ -6,6 +6,7 @@
 mod attach;
 mod attach_faults;
 mod audit;
+mod backup;
 mod blame;
 mod budget;
 mod bytes;

@@ -174,6 +174,24 @@ impl Folder {
         Ok(bytes)
     }
 
+    /// Gives a file or folder another name in this folder, which nothing may have.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::AlreadyExists`] if something has that name.
+    pub fn rename_to_new(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> io::Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        match os::fs::rename_to_new(&self.path.join(from), &self.path.join(to)) {
+            // A file system that cannot refuse an existing name.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => match os::fs::facts_in(&self.fd, to) {
+                Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+                Err(Errno::NOENT) => Ok(os::fs::rename_in(&self.fd, from, to)?),
+                Err(error) => Err(error.into()),
+            },
+            renamed => Ok(renamed?),
+        }
+    }
+
     /// Puts a file with these bytes in this folder, in the place of one that was there. A crash leaves the old or the new one.
     ///
     /// # Errors
@@ -190,6 +208,15 @@ impl Folder {
             let _ = self.remove(&beside);
         }
         put
+    }
+
+    /// Has the names of the files in this folder reach the disk.
+    ///
+    /// # Errors
+    ///
+    /// That of the system.
+    pub fn sync(&self) -> io::Result<()> {
+        os::fs::sync_folder(&self.fd)
     }
 
     fn remove(&self, name: &OsStr) -> io::Result<()> {

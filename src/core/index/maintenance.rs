@@ -12,7 +12,7 @@ use super::database::{form, masked_state};
 use super::{client_uses, threads, usage};
 use crate::config::RetentionBounds;
 use crate::history::rfc3339_millis;
-use crate::journal::{Generation, SegmentName};
+use crate::journal::{Generation, Position, SegmentName};
 use crate::secrets::Masker;
 use crate::store::{DatabaseError, DatabaseForm, Life, MaskedTable, RunMode, mask_tables, open_for, wipe};
 
@@ -69,6 +69,22 @@ pub fn indexed_before(path: &Path) -> Result<Option<SegmentName>, String> {
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?));
     let found = connection.query_row(CHECKPOINT, [], read).optional().map_err(fault(path))?;
     Ok(found.and_then(|(generation, number)| Some(SegmentName { generation: Generation::parse(&generation)?, number })))
+}
+
+/// The position of the journal up to which the history at `path` was read; `None` before its first commit. Nobody else uses the file.
+///
+/// # Errors
+///
+/// The fault of the history, as text for the user.
+pub fn read_to(path: &Path) -> Result<Option<Position>, String> {
+    const READ_TO: &str = "SELECT generation, segment, byte_offset FROM codex_event_checkpoints";
+    let Some(connection) = open(path, Life::Stopped, RunMode::DryRun)? else { return Ok(None) };
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?));
+    let found = connection.query_row(READ_TO, [], read).optional().map_err(fault(path))?;
+    Ok(found.and_then(|(generation, number, offset)| {
+        let segment = SegmentName { generation: Generation::parse(&generation)?, number };
+        Some(Position { segment, offset: u64::try_from(offset).ok()? })
+    }))
 }
 
 /// Masks the secrets in the history at `path`. Returns how many rows had any. The state in memory of a running index is not

@@ -49,7 +49,7 @@ pub use follow::{Follower, Next, Patience};
 pub use indexer::Index;
 #[cfg(any(test, feature = "testing"))]
 pub use indexer::Stepped;
-pub use maintenance::{indexed_before, prune_history, redact_history};
+pub use maintenance::{indexed_before, prune_history, read_to, redact_history};
 pub use model::Pruned;
 pub use query::History;
 pub use query::HistoryError;

@@ -9,11 +9,16 @@
 //!
 //! *Crashes.* Each step leaves every file readable; the next run does the rest.
 //!
+//! [`backup`] copies the sessions of a home to a folder while relays run, and [`restore`] puts them into a home again.
+//!
 //! This room never deletes unindexed data, never follows a link, and changes no byte in a dry run.
 
+pub mod backup;
 mod held;
 mod prune;
 mod redact;
+mod redaction;
+pub mod restore;
 
 pub use prune::{Bounds, DataKind, Deleted, PrunedSessions, prune, prune_sessions};
 pub use redact::{Masked, add_piece, bytes_to_read, redact};

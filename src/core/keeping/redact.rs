@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::held::Held;
+use super::redaction::Redaction;
 use crate::files::{self, Access};
 use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR, TranscriptFiles, redact_history};
 use crate::journal::{Record, SegmentName};
 use crate::os::fs::sync;
 use crate::protocol::{Encoding, piece_stream};
 use crate::secrets::{InPieces, Masker, Pieces};
-use crate::store::{Found as Session, LEDGER_FILE, Life, RunMode, redact_ledger};
+use crate::store::{Found as Session, LEDGER_FILE, Life, REDACTED_FILE, RunMode, redact_ledger};
 use crate::wire::Body;
 
 /// Where secrets were masked, and how many.
@@ -87,6 +88,7 @@ pub fn redact(
         Err(error) => return (Vec::new(), 0, vec![error.to_string()]),
     };
     let (mut found, mut faults) = (Vec::new(), Vec::new());
+    let begun = (mode == RunMode::Apply).then(|| Redaction::begin(&session.dir));
     let mut add = |place, masked: Result<u64, String>| match masked {
         Ok(0) => {}
         Ok(masked) => found.push(Masked { session_id: session.id.clone(), place, masked }),
@@ -101,6 +103,12 @@ pub fn redact(
     advance(ledger);
     add(Storage::Transcripts, redact_transcripts(&held, masker));
     add(Storage::Log, redact_logs(&held, masker));
+    let has_masked = !found.is_empty() || !faults.is_empty();
+    let marked = begun.map_or(Ok(()), |begun| begun.and_then(|redaction| redaction.end(has_masked)));
+    if let Err(error) = marked {
+        let path = session.dir.join(REDACTED_FILE);
+        faults.push(format!("write {}, by which backups notice the redaction: {error}", path.display()));
+    }
     (found, left, faults)
 }
 

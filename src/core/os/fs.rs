@@ -259,6 +259,17 @@ pub fn sync_data(file: &File) -> io::Result<()> {
     synced(file, file.sync_data())
 }
 
+/// Has the names in a folder reach the disk. A file system that cannot do it for a folder does what it can.
+pub fn sync_folder(folder: impl AsFd) -> io::Result<()> {
+    // The descriptor of a folder may only name it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(folder, ".", flags, Mode::empty())?);
+    match sync(&file) {
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::NOTSUP)) => Ok(()),
+        synced => synced,
+    }
+}
+
 /// Rust asks for `F_FULLFSYNC` on macOS, and for nothing else if the volume does not know that.
 #[cfg(target_vendor = "apple")]
 fn synced(file: &File, result: io::Result<()>) -> io::Result<()> {

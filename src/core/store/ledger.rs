@@ -411,6 +411,20 @@ impl OfflineLedger {
         })
     }
 
+    /// Marks all open requests as orphaned, because the ledger was restored from a backup that is complete up to this time. Returns
+    /// how many there were.
+    pub fn orphan_restored(&mut self, complete_to: &str) -> Result<usize, LedgerError> {
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.within(|transaction| {
+            request_table::orphan_restored(transaction, complete_to, since_epoch.as_micros() as u64)
+        })
+    }
+
+    /// Closes the ledger so that its file alone is complete.
+    pub fn close(self) {
+        database::empty_log(&self.connection);
+    }
+
     /// See [`super::Ledger::request`].
     pub fn request(&mut self, request_id: &str) -> Result<Option<RequestDocument>, LedgerError> {
         self.within(|transaction| kept_request(transaction, request_id))

@@ -26,7 +26,7 @@ use crate::socket::remove_target;
 const DELETING: &str = "~going.";
 
 /// The folder of the home whose files name the session that last ran in a place.
-const PLACES_DIR: &str = "places";
+pub const PLACES_DIR: &str = "places";
 
 /// The last use of a session: the newest modification time of its lock, journal segments and ledger. `None` if
 /// none of these files exists.
@@ -187,7 +187,11 @@ fn beside(home: &Path, id: &str) -> Vec<PathBuf> {
 }
 
 /// Files of ours in the folder itself, besides databases.
-const FILES: [&str; 6] = ["lock", INDEX_LOCK_FILE, "shim.log", "shim.log.old", "server.json", "server.log"];
+const FILES: [&str; 7] =
+    ["lock", INDEX_LOCK_FILE, REDACTED_FILE, "shim.log", "shim.log.old", "server.json", "server.log"];
+
+/// Changes whenever `redact` has masked something, so that a copy of the session is made anew.
+pub const REDACTED_FILE: &str = "redacted";
 
 /// The sockets of the relay or hub: links to sockets elsewhere, which a killed process leaves behind.
 const OWN_SOCKETS: [&str; 2] = ["control.sock", "codex.sock"];
@@ -414,6 +418,7 @@ mod tests {
             "server.json",
             "server.json.12.new",
             "server.log",
+            "redacted",
         ] {
             assert!(is_file_name(ours), "{ours}");
         }

@@ -428,6 +428,14 @@ pub(super) fn orphan_runs(transaction: &Transaction<'_>, runs: &[String], at_us:
     runs.iter().map(|run| set(transaction, SQL, params![run, rfc3339_millis(at_us)])).sum()
 }
 
+/// Marks all open requests of a ledger that was restored from a backup of that time as orphaned: their server is not there.
+pub(super) fn orphan_restored(transaction: &Transaction<'_>, complete_to: &str, at_us: u64) -> rusqlite::Result<usize> {
+    const SQL: &str = "UPDATE codex_pending_requests SET status = 'orphaned', error_code = 'server_restarted',
+        error_message = 'the session was restored from a backup that is complete up to ' || ?1 || '; a later answer is not in it',
+        resolution_source = 'policy', resolved_at = ?2 WHERE status IN ('pending', 'expired')";
+    set(transaction, SQL, params![complete_to, rfc3339_millis(at_us)])
+}
+
 /// Requests in the order of their arrival, oldest first, whatever the wall clock was set to. Large values are replaced by `{"omitted":"size"}` once newer rows have used up the room.
 pub(super) fn rows(transaction: &Transaction<'_>, which: WhichRequests) -> rusqlite::Result<Vec<Request>> {
     let (wanted, rows_max) = match which {

@@ -137,6 +137,19 @@ impl Holder {
     }
 }
 
+impl Holder {
+    /// Writes the lock of a session whose files were restored, as its last holder left it. No process has its pid.
+    ///
+    /// # Errors
+    ///
+    /// As [`Folder::put`].
+    pub fn leave_lock(holder: Option<&Holder>, session_dir: &Path) -> io::Result<()> {
+        let mut text = holder.map(serde_json::to_vec).transpose()?.unwrap_or_default();
+        text.push(b'\n');
+        Folder::at(session_dir)?.put("lock", &text)
+    }
+}
+
 impl Session {
     /// Opens the session called `wanted`, else the one that last ran at `place`, else a new one, and takes its lock. If the
     /// lock of a named session is held, `NAME.2`, `NAME.3`, … follow; if that of the place's session is held, a new session

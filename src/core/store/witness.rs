@@ -63,6 +63,28 @@ pub struct Witness {
     pub known_ends: Vec<Position>,
 }
 
+impl Witness {
+    /// A witness that knows no number. As a copy it only says that the numbers of a history cannot be vouched for.
+    #[must_use]
+    pub fn unknown() -> Witness {
+        Witness {
+            epoch: String::new(),
+            after_seq: 0,
+            cause: String::new(),
+            seq: 0,
+            key: None,
+            digest: None,
+            read_to: None,
+            reserved: 0,
+            first_generation: None,
+            boot: None,
+            highest_row: 0,
+            form: 0,
+            known_ends: Vec::new(),
+        }
+    }
+}
+
 /// A witness as stored in its file.
 #[derive(Serialize, Deserialize)]
 struct Signed {
@@ -80,6 +102,9 @@ struct Identity {
 }
 
 impl Identity {
+    /// That of no file.
+    const NONE: Identity = Identity { inode: 0, born_ns: None };
+
     fn of(file: &Metadata) -> Identity {
         let born = file.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
         Identity { inode: file.ino(), born_ns: born.map(|born| born.as_nanos() as u64) }
@@ -145,6 +170,18 @@ impl WitnessFile {
             Some((file, identity)) => put(file, witness, *identity),
             None => self.replace(witness),
         }
+    }
+
+    /// Puts a witness of another home here, which is recognized as a copy, unless the session has one already.
+    pub fn put_copy(&self, witness: &Witness) -> io::Result<()> {
+        if self.path.symlink_metadata().is_ok() {
+            return Ok(());
+        }
+        let (Some(dir), Some(name)) = (self.path.parent(), self.path.file_name()) else { return Ok(()) };
+        let signed = Signed { witness: witness.clone(), file: Identity::NONE };
+        let mut text = serde_json::to_vec(&signed).expect("BUG: plain data is JSON");
+        text.push(b'\n');
+        Folder::make(dir)?.put(name, &text)
     }
 
     /// Whether [`WitnessFile::write`] has created the file.
@@ -293,6 +330,18 @@ mod tests {
         assert_eq!(open().read(), WitnessRead::Copied(witness(9)));
         std::fs::remove_file(&path).expect("it is there");
         assert_eq!(open().read(), WitnessRead::Nothing);
+    }
+
+    #[test]
+    fn witness_of_another_home_is_a_copy() {
+        let home = tempfile::tempdir().expect("BUG: a temporary folder");
+        let open = || WitnessFile::of_session(&home.path().join("sessions/s")).expect("it is below a home");
+        open().put_copy(&witness(7)).expect("it can be written");
+        assert_eq!(open().read(), WitnessRead::Copied(witness(7)));
+        // One that is there knows more.
+        open().write(&witness(9)).expect("it can be written");
+        open().put_copy(&witness(8)).expect("it can be written");
+        assert_eq!(open().read(), WitnessRead::Original(witness(9)));
     }
 
     #[test]

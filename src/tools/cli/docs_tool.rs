@@ -8,8 +8,9 @@ use clap::builder::PossibleValuesParser;
 use super::{Done, screen};
 
 /// Each page for users, by its name.
-const PAGES: [(&str, &str); 31] = [
+const PAGES: [(&str, &str); 32] = [
     ("audit", include_str!("../../../docs/audit.md")),
+    ("backup", include_str!("../../../docs/backup.md")),
     ("blame", include_str!("../../../docs/blame.md")),
     ("capture", include_str!("../../../docs/capture.md")),
     ("context", include_str!("../../../docs/context.md")),

@@ -4,6 +4,7 @@
 //! Arguments that belong to codex are never parsed: see [`dispatch`].
 
 mod audit;
+mod backup_tool;
 mod blame_tool;
 mod capture_tools;
 mod complete;
@@ -182,6 +183,8 @@ Examples:
     Completions(complete::CompletionsArguments),
     Prune(keeping_tools::PruneArguments),
     Redact(keeping_tools::RedactArguments),
+    Backup(backup_tool::BackupArguments),
+    Restore(backup_tool::RestoreArguments),
     Events(history::EventsArguments),
     Tail(history::TailArguments),
     Children(sessions_tool::ChildrenArguments),
@@ -257,7 +260,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("See what happened", &["tail", "events", "transcript", "search", "blame", "children", "usage", "drift", "audit"]),
     ("Relay a server", &["run", "serve", "attach", "hub", "fleet"]),
     ("Record and replay", &["tape", "replay"]),
-    ("Settings and maintenance", &["config", "prune", "redact", "completions", "docs", "help"]),
+    ("Settings and maintenance", &["config", "backup", "restore", "prune", "redact", "completions", "docs", "help"]),
 ];
 
 /// Runs the command line; returns the exit status.
@@ -330,6 +333,8 @@ impl Tool {
             Tool::Notify(notify) => notify_tool::run(&notify, environment),
             Tool::Prune(prune) => keeping_tools::run_prune(&prune, environment),
             Tool::Redact(redact) => keeping_tools::run_redact(&redact, environment),
+            Tool::Backup(backup) => backup_tool::run_backup(&backup, environment),
+            Tool::Restore(restore) => backup_tool::run_restore(&restore, environment),
             Tool::Events(events) => history::run_events(&events, environment),
             Tool::Tail(tail) => history::run_tail(&tail, environment),
             Tool::Children(children) => sessions_tool::run_children(&children, environment),

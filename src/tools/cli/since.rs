@@ -48,7 +48,7 @@ impl SinceFlag {
     }
 }
 
-fn parse(text: &str) -> Result<Since, String> {
+pub(super) fn parse(text: &str) -> Result<Since, String> {
     parse_at(text, SystemTime::now(), &TimeZone::system())
 }
 
