@@ -13,16 +13,20 @@ import time
 from collections import Counter
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from checker.callers import key_of  # noqa: E402
 from checker.claims import Report, check  # noqa: E402
 from checker.fleet import Fleet, FleetNemesis  # noqa: E402
 from checker.history import load  # noqa: E402
 from checker.mutants import try_mutants  # noqa: E402
 from checker.nemesis import Nemesis, ignore_sockets  # noqa: E402
-from checker.workloads import WORKLOADS, Approver, wait_for  # noqa: E402
+from checker.workloads import WORKLOADS, Approver, Workload, wait_for  # noqa: E402
 
 WORKLOADS = {**WORKLOADS, "fleet": Fleet}
 DISK_BYTES = 64 << 20
-ROUND_S_MAX = 240
+# A round takes seconds, or minutes on a machine that has no time for it.
+ROUND_S_MAX = 1800
+# How long the list of pending requests may take to be that of the server, once all lines have passed.
+SETTLE_S = 60
 CHANCES = ["requests", "contested", "races", "losers_told", "losers_kept", "open_when_listed", "orphaned",
            "second_answers_documented", "excused_requests", "lines_on_record", "withheld_late_answer"]
 
@@ -38,17 +42,19 @@ def give_up(*_):
     raise TimeoutError(f"a round took longer than {ROUND_S_MAX} s")
 
 
-def run_round(name, seed, binaries, folder):
+def run_round(name, seed, binaries, folder, faults):
     """One round; returns the nemesis, a history of each session, and why the round was given up, if it was."""
     home = os.path.join(folder, "home")
     rng = random.Random(f"{seed}/round")
-    disk_is_small = rng.random() < 0.35 and name != "fleet" and mount_small_disk(home)
+    disk_is_small = rng.random() < 0.35 and name != "fleet" and faults is None and mount_small_disk(home)
+    if faults is None:
+        faults = [None] * rng.choice([0, 1, 1, 2, 3])
     workload = WORKLOADS[name](folder, seed, binaries)
     nemesis = FleetNemesis(workload) if name == "fleet" else Nemesis(workload, disk_is_small)
     signal.signal(signal.SIGALRM, give_up)
     signal.alarm(ROUND_S_MAX)
     try:
-        problem = drive(workload, nemesis, rng)
+        problem = drive(workload, nemesis, rng, faults)
         signal.alarm(0)
         histories = [load(part.logs, [part.session_folder], part.name) for part in workload.parts]
         if disk_is_small:
@@ -60,24 +66,25 @@ def run_round(name, seed, binaries, folder):
     return nemesis, histories, problem
 
 
-def drive(workload, nemesis, rng):
+def drive(workload, nemesis, rng, faults):
     if not workload.start():
         return "the first start"
     approver = Approver(workload)
     approver.start()
-    for _ in range(rng.choice([0, 1, 1, 2, 3])):
-        put_load(workload, rng.uniform(0.5, 1.5))
-        if not nemesis.strike_beside_load(lambda: put_load(workload, 0.05)):
+    for fault in faults:
+        put_load(workload, rng.randrange(8, 25))
+        if not nemesis.strike_beside_load(fault, lambda: put_load(workload, 1)):
             return f"the recovery after {nemesis.done[-1]}"
-    put_load(workload, rng.uniform(0.5, 1.5))
-    approver.finish()
+    put_load(workload, rng.randrange(8, 25))
+    if not approver.finish():
+        return "the callers, which wait for a reply"
     if not workload.recover():
         return "the last recovery"
     workload.ask_last()
-    time.sleep(0.5)
     if workload.name == "hub" and rng.random() < 0.6 and not nemesis.strike(rng.choice(["kill_relay", "hub_restart"])):
         return "the last recovery of the hub"
-    settle(workload)
+    if not settle(workload):
+        return "the last barrier"
     if not nemesis.stop("end"):
         return "the last stop"
     workload.tool("requests", "--all", "--json", "--session", workload.session)
@@ -85,25 +92,33 @@ def drive(workload, nemesis, rng):
     return None
 
 
-def put_load(workload, seconds):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+def put_load(workload, steps):
+    for _ in range(steps):
         workload.load_once()
         time.sleep(workload.rng.uniform(0.01, 0.1))
 
 
 def settle(workload):
-    """The faults are over: what waits is listed and answered."""
-    time.sleep(1.3)
-    wait_for(lambda: workload.callers.pending() is not None, 5, 0.1)
-    for row in workload.callers.list_pending("settle") or []:
+    """The faults are over: what waits is listed and answered. False if something never passes."""
+    since = time.monotonic()
+    if not wait_for(lambda: workload.recover() and workload.barrier(), pause_s=0.2):
+        return False
+    wait_for(lambda: lists_agree(workload), SETTLE_S, 0.2)
+    for row in workload.callers.list_pending("settle", since) or []:
         workload.callers.respond(row, "final")
     for client in workload.open_clients():
         for rpc_id, request in list(client.requests.items()):
             if request["method"] == "item/tool/call" and rpc_id not in client.resolved:
                 client.answer(rpc_id)
     wait_for(lambda: workload.callers.pending() == [], 3, 0.1)
-    time.sleep(0.4)
+    return workload.barrier()
+
+
+def lists_agree(workload):
+    """Whether what codex-shim lists is what waits at the server, as far as that stays the same meanwhile."""
+    before, rows = workload.waiting(), workload.callers.pending()
+    keys, after = {key_of(row) for row in rows or []}, workload.waiting()
+    return rows is not None and before & after <= keys <= before | after
 
 
 def summary(number, name, seed, nemesis, report, problem):
@@ -127,14 +142,18 @@ def print_violations(report, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--rounds", type=int, help="so many rounds, however long they take")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workload", choices=list(WORKLOADS), help="default: relay, serve or hub, by the seed")
+    parser.add_argument("--faults", metavar="A,B", help="the faults of each round, in place of those that its seed draws")
+    parser.add_argument("--habits", metavar="A,B", default="",
+                        help="what every round has: expiry, hold, rule; no_flags: a server that does not say that it waits for an answer")
     parser.add_argument("--binary", required=True)
     parser.add_argument("--keep", metavar="DIR", help="keep the folder of each round here, not only that of a failed one")
     parser.add_argument("--nats", metavar="PATH", default=shutil.which("nats-server"), help="nats-server, for the workload fleet")
     parser.add_argument("--mutants", action="store_true", help="also check wrong versions of each history, which must be found")
     options = parser.parse_args()
-    Fleet.nats = options.nats
+    Fleet.nats, Workload.habits = options.nats, set(filter(None, options.habits.split(",")))
     if options.workload == "fleet" and not Fleet.nats:
         print("SKIPPED: the workload fleet, because --nats names no nats-server and PATH has none")
         return 0
@@ -148,18 +167,21 @@ def main():
     for path in binaries:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         shutil.copy(options.binary, path)
-    if not mount_small_disk(os.path.join(base, "probe")):
+    faults = options.faults and options.faults.split(",")
+    if faults:
+        pass
+    elif not mount_small_disk(os.path.join(base, "probe")):
         print("SKIPPED: full disks, because no file system can be mounted here")
     else:
         subprocess.run(["umount", os.path.join(base, "probe")], check=False)
     deadline, number, total, mutants = time.monotonic() + options.seconds, 0, Counter(), Counter()
-    while time.monotonic() < deadline:
+    while number < options.rounds if options.rounds else time.monotonic() < deadline:
         seed = options.seed + number
         name = options.workload or random.Random(seed).choice(["relay", "serve", "hub"])
         number += 1
         folder = os.path.join(base, f"r{seed}")
         os.makedirs(folder, mode=0o700)
-        nemesis, histories, problem = run_round(name, seed, binaries, folder)
+        nemesis, histories, problem = run_round(name, seed, binaries, folder, faults)
         report = Report()
         for history in histories:
             report.add(check(history))
@@ -169,7 +191,8 @@ def main():
         print(summary(number, name, seed, nemesis, report, problem), flush=True)
         if report.violations or problem:
             print_violations(report, folder)
-            print(f"again: run.py --seed {seed} --seconds 1 --workload {name} --binary {options.binary}")
+            drawn = "".join(f" --{name} {value}" for name, value in (("faults", options.faults), ("habits", options.habits)) if value)
+            print(f"again: run.py --seed {seed} --rounds 1 --workload {name}{drawn} --binary {options.binary}")
             return 1
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)

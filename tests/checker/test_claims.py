@@ -97,12 +97,21 @@ class Scene:
         self.server[-1]["t"] = self.history.calls[-1]["t"]
         self.resolve(payload, "api", "uid 0, pid 77", rpc_id)
 
+    def list(self, keys):
+        self.barrier()
+        self.history.calls.append({"t": self.tick(), "ev": "listed", "since": self.now - 0.05, "keys": keys})
+
     def end_server(self):
         self.server.append({"t": self.tick(), "ev": "end", "reason": "eof"})
         self.history.faults.append({"t": self.tick(), "ev": "closed"})
 
-    def fault(self, kind):
-        self.history.faults.append({"t": self.tick(), "ev": "fault", "kind": kind, "begun_at": self.now})
+    def fault(self, kind, **members):
+        self.history.faults.append({"t": self.tick(), "ev": "fault", "kind": kind, "begun_at": self.now, **members})
+
+    def barrier(self):
+        """All that was sent before has passed."""
+        self.history.faults.append({"ev": "barrier", "since": self.tick(), "t": self.tick()})
+        self.history.faults.append({"ev": "over", "t": self.tick()})
 
 
 WON, LOST = {"decision": "accept", "nonce": "cann-1"}, {"decision": "decline", "nonce": "a77-1"}
@@ -121,6 +130,7 @@ def race():
     scene.caller_answers({"decision": "accept", "nonce": "a77-2"}, 1)
     scene.to_client('{"method":"note","nonce":"s2"}')
     scene.to_server('{"method":"note","nonce":"cann-3"}')
+    scene.barrier()
     return scene
 
 
@@ -138,9 +148,21 @@ def waiting():
     """A request waits, is listed, and is answered by a caller."""
     scene = Scene()
     scene.ask()
-    scene.now += 5
-    scene.history.calls.append({"t": scene.tick(), "ev": "listed", "keys": [KEY]})
+    scene.list([KEY])
     scene.caller_answers({"decision": "accept", "nonce": "a77-1"})
+    scene.barrier()
+    return scene
+
+
+def locked():
+    """A request is asked and answered while another program holds the lock of the ledger, and passes once that is over."""
+    scene = Scene()
+    begun_at = scene.now + 0.01
+    scene.ask()
+    scene.client_answers(WON)
+    scene.fault("lock_ledger", until=begun_at + 0.12)
+    scene.history.faults[-1]["begun_at"] = begun_at
+    scene.barrier()
     return scene
 
 
@@ -201,6 +223,32 @@ class Claims(unittest.TestCase):
         scene = race()
         scene.server[:] = [each for each in scene.server if each["ev"] != "answer"]
         self.assert_wrong(scene, 2)
+
+    def test_locked_ledger_stores_nothing(self):
+        chances = self.assert_right(locked())
+        self.assertEqual((chances["asked_while_locked"], chances["answered_while_locked"]), (1, 0))
+        for claim, until in ((4, 0.35), (2, 1)):
+            scene = locked()
+            scene.history.faults[0]["until"] += until
+            self.assert_wrong(scene, claim)
+            scene.history.rows[0]["late"] = 1
+            self.assert_right(scene)
+
+    def test_caller_is_told_before_its_answer_can_be_stored(self):
+        scene = waiting()
+        call = scene.history.calls[-1]
+        scene.fault("lock_ledger", until=call["t"] + 0.01)
+        scene.history.faults[-1]["begun_at"] = call["begun_at"] - 0.01
+        self.assert_wrong(scene, 2)
+
+    # Without a barrier nothing is due.
+
+    def test_what_no_barrier_follows_may_be_lost(self):
+        scene = race()
+        scene.history.answers.pop(2)
+        self.assert_wrong(scene, 3)
+        scene.history.faults.clear()
+        self.assertEqual(self.assert_right(scene)["losers_unkept_in_crash"], 1)
 
     # Claim 3.
 
@@ -300,6 +348,7 @@ class Claims(unittest.TestCase):
             scene.record("client", plain)
             scene.record("shim", text, to="server", replaces=True)
             scene.server.append({"t": scene.tick(), "ev": "recv", "conn": 0, "line": text})
+            scene.barrier()
             if is_right:
                 self.assertEqual(self.assert_right(scene)["withheld_envelope"], 1)
             else:
@@ -338,7 +387,7 @@ class Claims(unittest.TestCase):
         self.assert_wrong(scene, 8)
         scene.history.records[-1].gap_lines = 2
         self.assert_wrong(scene, 8)  # at that time the disk was not full
-        scene.history.faults.append({"t": 101, "ev": "fault", "kind": "full_disk", "begun_at": 100})
+        scene.history.faults.insert(0, {"t": 101, "ev": "fault", "kind": "full_disk", "begun_at": 100})
         self.assert_right(scene)
 
     def test_recorded_line_is_altered(self):
@@ -370,8 +419,7 @@ class Claims(unittest.TestCase):
 
     def test_closed_request_is_still_listed(self):
         scene = race()
-        scene.now += 5
-        scene.history.calls.append({"t": scene.tick(), "ev": "listed", "keys": [KEY]})
+        scene.list([KEY])
         self.assert_wrong(scene, 9)
 
 

@@ -1,19 +1,50 @@
-//! The checker in `tests/checker` knows the documentation alone. Its check is tried here on histories with and without faults; `make jepsen`
-//! runs it against the program.
+//! The checker in `tests/checker` knows the documentation alone. Its check is tried here on histories with and without faults, and a
+//! short run of each workload on the program; `make jepsen` has long ones.
 
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+
+use crate::support::shim::SHIM;
+
+/// Runs Python in the checker's folder; `None` without Python, which is reported.
+fn python(test: &str, arguments: &[&str]) -> Option<Output> {
+    let python = || Command::new("python3");
+    if python().arg("--version").stdout(Stdio::null()).status().is_err() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no python3");
+        return None;
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checker");
+    Some(python().arg("-B").args(arguments).current_dir(folder).output().expect("python3 runs"))
+}
 
 #[test]
 fn checker_finds_what_is_wrong_in_a_history() {
-    let python = || Command::new("python3");
-    if python().arg("--version").stdout(Stdio::null()).status().is_err() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: checker_finds_what_is_wrong_in_a_history: there is no python3");
-        return;
-    }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/checker");
-    let output = python().args(["-B", "-m", "unittest"]).current_dir(folder).output().expect("python3 runs");
+    let Some(output) = python("checker_finds_what_is_wrong_in_a_history", &["-m", "unittest"]) else { return };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("OK") && !said.contains("Ran 0 tests"), "{said}");
+}
+
+/// One round with these faults. It has so many steps, and nothing in it is concluded from how long it takes.
+fn finds_nothing(test: &str, workload: &str, faults: &str) {
+    let round = ["run.py", "--rounds", "1", "--seed", "1", "--workload", workload, "--faults", faults, "--binary", SHIM];
+    let Some(output) = python(test, &round) else { return };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_whole = said.contains("violations=0") && said.contains("chances to fail: ");
+    assert!(output.status.success() && is_whole, "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn checker_finds_nothing_in_a_relay() {
+    finds_nothing("checker_finds_nothing_in_a_relay", "relay", "lock_ledger,kill_relay");
+}
+
+#[test]
+fn checker_finds_nothing_in_serve() {
+    finds_nothing("checker_finds_nothing_in_serve", "serve", "kill_server,lock_ledger");
+}
+
+#[test]
+fn checker_finds_nothing_in_a_hub() {
+    finds_nothing("checker_finds_nothing_in_a_hub", "hub", "hub_restart,kill_relay");
 }

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 from checker.clients import pick_decision, result_for
-from checker.logs import Log
+from checker.logs import PATIENCE_S, Log
 
 KEY = re.compile(r"K[0-9a-f]{6}-\d+")
 SELF = "/sessions/self"
@@ -26,7 +26,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(os.path.realpath(self.path))
 
 
-def http_call(path, method, target, body=None, headers=None, timeout_s=5):
+def http_call(path, method, target, body=None, headers=None, timeout_s=PATIENCE_S):
     """Status and document; None and the reason if there was no whole reply."""
     connection = UnixConnection(path, timeout_s)
     try:
@@ -49,17 +49,17 @@ class Callers:
     def __init__(self, folder, control_path, binary, env, cwd, rng):
         self.log = Log(os.path.join(folder, "callers.jsonl"))
         self.control_path, self.binary, self.env, self.cwd, self.rng = control_path, binary, env, cwd, rng
-        self.count = 0
+        self.count, self.acknowledged = 0, {}
 
     def pending(self):
         """The pending requests, or None if the relay does not answer."""
-        status, reply = http_call(self.control_path, "GET", SELF + "/codex-pending-requests", timeout_s=2)
+        status, reply = http_call(self.control_path, "GET", SELF + "/codex-pending-requests")
         return reply["requests"] if status == 200 else None
 
-    def list_pending(self, label):
-        """As `pending`, and the log has the list."""
+    def list_pending(self, label, since):
+        """As `pending`, and the log has the list. All that was sent before `since` has passed."""
         rows = self.pending()
-        self.log.put("listed", label=label, keys=None if rows is None else [key_of(row) for row in rows])
+        self.log.put("listed", label=label, since=since, keys=None if rows is None else [key_of(row) for row in rows])
         return rows
 
     def nonce(self):
@@ -83,18 +83,24 @@ class Callers:
     def push_context(self):
         """A command that the next message will carry, so that some lines are changed on their way."""
         body = {"cmd": f"make {self.nonce()}", "exit_code": 2, "cwd": self.cwd, "output": "no rule to make target"}
-        http_call(self.control_path, "POST", SELF + "/context", body, timeout_s=2)
+        http_call(self.control_path, "POST", SELF + "/context", body)
 
     def respond(self, row, label="race"):
         body, expected = self.body_for(row)
         source = self.rng.choice(["api", "api", "tui", "web"])
         headers = {} if source == "api" else {"X-Codex-Shim-Source": source}
         begun_at = time.monotonic()
-        status, reply = http_call(self.control_path, "POST", f"{SELF}/codex-requests/{row['request_id']}/respond", body,
-                                  headers, timeout_s=10)
+        target = f"{SELF}/codex-requests/{row['request_id']}/respond"
+        status, reply = http_call(self.control_path, "POST", target, body, headers)
         self.log.put("call", via=source, who=str(os.getpid()), key=key_of(row), request_id=row["request_id"], label=label,
                      begun_at=begun_at, body=body, expected=expected, status=status, reply=reply)
+        self.is_acknowledged(row, status == 200 and reply)
         return status
+
+    def is_acknowledged(self, row, reply):
+        """Remembers when an answer was accepted, if the reply says that it won."""
+        if isinstance(reply, dict) and reply.get("idempotent") is False:
+            self.acknowledged[key_of(row)] = time.monotonic()
 
     def respond_by_cli(self, row):
         body, expected = self.body_for(row)
@@ -103,7 +109,7 @@ class Callers:
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    env=self.env, cwd=self.cwd)
         try:
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
@@ -114,3 +120,4 @@ class Callers:
         self.log.put("call", via="cli", is_tool=True, who=str(process.pid), key=key_of(row), request_id=row["request_id"], label="race",
                      begun_at=begun_at, body=body, expected=expected, status=process.returncode, reply=reply,
                      stderr=err.decode("utf-8", "replace"))
+        self.is_acknowledged(row, reply)

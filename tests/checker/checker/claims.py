@@ -5,6 +5,10 @@
 5 every answer has a giver                                6 provenance names who answered
 7 each direction has the order of reading                 8 the journal has every line, unaltered
 9 after a crash the documented states apply
+
+No verdict depends on how fast anything is. What must have happened by a certain time is told by barriers: at a `barrier` every client has
+had an answer to a call that it sent after `since`, so all lines from before have passed, and the ledger has answered after that. What no
+barrier followed before the next fault may have been in progress, and nothing is demanded of it.
 """
 
 import bisect
@@ -18,9 +22,10 @@ from checker.callers import key_of
 from checker.logs import bytes_of
 
 SECRET = {"omitted": "secret"}
-KILLS = ("kill_relay", "kill_server", "drop_client", "stop_session")
+KILLS = ("kill_relay", "kill_server", "drop_client", "stop_session", "hub_restart", "end")
 ANSWERERS = ("client", "api", "tui", "web", "cli")
-MARGIN_S = 3.0
+# The ledger has milliseconds, of a clock that is set meanwhile.
+CLOCK_S = 0.3
 ENVELOPE = "\\u001eCODEX_META "
 
 
@@ -36,10 +41,6 @@ class Ask:
     again: list = field(default_factory=list)
     got: list = field(default_factory=list)
     withdrawn_at: float = None
-
-    def is_open(self, at):
-        """Whether the server waits for an answer at that time, and for a moment more."""
-        return self.withdrawn_at is None and self.server_end_at > at + 1
 
 
 @dataclass
@@ -122,12 +123,14 @@ class Facts:
 
     def __init__(self, history):
         self.history = history
-        self.faults = [each for each in history.faults if each["ev"] == "fault"]
+        self.faults = with_ends(history.faults)
+        self.barriers = sorted((each["since"], each["t"]) for each in history.faults if each["ev"] == "barrier")
+        self.locks = [(each["begun_at"], each["until"]) for each in self.faults if each["kind"] == "lock_ledger"]
         self.is_closed = any(each["ev"] == "closed" for each in history.faults)
         self.has_expiry = any(each["ev"] == "expiry" for each in history.faults)
         self.has_hold = any(each["ev"] == "hold" for each in history.faults)
         self.asks, self.server_names, self.given = {}, {}, defaultdict(list)
-        self.rows, self.answers, self.seen_keys = defaultdict(list), defaultdict(list), set()
+        self.rows, self.answers, self.seen_at = defaultdict(list), defaultdict(list), {}
         for events in history.servers:
             self.read_server(events)
         for events in history.clients:
@@ -140,15 +143,15 @@ class Facts:
             self.rows[keys[row["request_id"]]].append(row)
         for answer in history.answers:
             self.answers[keys.get(answer["request_id"])].append(answer)
-        self.lossy = [(each["begun_at"] - 0.3, each["t"] + (1.5 if each["kind"] == "full_disk" else 0), each["kind"])
+        self.lossy = [(self.barrier_before(each["begun_at"]), each["over_at"], each["kind"])
                       for each in self.faults if each["kind"] in ("full_disk", "restore")]
         self.client_records = {record.line for record in history.records if record.sender == "client"}
         self.givers_of = {given.line: key for key, all_given in self.given.items() for given in all_given if given.line}
 
     def read_server(self, events):
-        pid = events[0]["pid"]
+        pid, begun_at = events[0]["pid"], events[0]["t"]
         ends = [each["t"] for each in events if each["ev"] == "end"]
-        ends += [each["begun_at"] for each in self.faults if each["kind"] == "kill_server" and each.get("pid") == pid]
+        ends += [each["begun_at"] for each in self.faults if each["begun_at"] > begun_at and self.ends_server(each, pid)]
         for event in events:
             if event["ev"] == "ask" and not event["again"]:
                 self.asks[event["key"]] = Ask(event["key"], event["kind"], event["rpc_id"], event["t"],
@@ -168,17 +171,39 @@ class Facts:
             message = parse(event.get("line"))
             if event["ev"] == "recv" and message and "method" in message and "id" in message:
                 key = asked[json.dumps(message["id"])] = key_of({"request_payload": message.get("params")})
-                self.seen_keys.add(key)
+                self.seen_at[key] = min(event["t"], self.seen_at.get(key, event["t"]))
             elif event["ev"] == "send" and is_answer(message):
                 payload = message["result"] if "result" in message else {"error": message.get("error")}
                 self.given[asked.get(json.dumps(message["id"]))].append(
                     Given("client", name, event["t"], event["t"], payload, event["line"]))
 
-    def fault_in(self, begin, end, *kinds):
-        return any(begin <= each["t"] and each["begun_at"] <= end for each in self.faults if each["kind"] in kinds)
+    def ends_server(self, fault, pid):
+        """Whether the server may have ended since this fault, whenever it says so."""
+        kind = fault["kind"]
+        if kind == "kill_server":
+            return fault.get("pid") == pid
+        if kind in ("stop_session", "end"):
+            return True
+        is_relay = self.history.workload != "hub"
+        return is_relay and (kind == "kill_relay" or kind == "drop_client" and self.history.workload != "serve")
 
-    def crash_in(self, begin, end):
-        return self.fault_in(begin, end, *KILLS)
+    def barrier_before(self, at):
+        """The time before which all had passed when that time came."""
+        return max((since for since, until in self.barriers if until <= at), default=0.0)
+
+    def due(self, at):
+        """When all that was sent at that time had passed; never, if nothing shows that it had."""
+        return min((until for since, until in self.barriers if since >= at), default=float("inf"))
+
+    def is_disturbed(self, begin, end):
+        """Whether what happened in that time, and had to have passed afterwards, may be lost or unfinished by a crash."""
+        due = self.due(end)
+        return due == float("inf") or any(
+            begin <= each["over_at"] and each["begun_at"] <= due for each in self.faults if each["kind"] in KILLS)
+
+    def is_settled(self, ask, at):
+        """Whether the server still waits once all that was sent at that time has passed."""
+        return ask.withdrawn_at is None and ask.server_end_at > self.due(at) and not self.is_disturbed(at, at)
 
     def is_excused(self, ask):
         """Whether its rows may be missing: it was asked or answered while the disk was full or the folder was lost."""
@@ -202,6 +227,20 @@ class Facts:
         return wall - event["wall"] + event["t"]
 
 
+def with_ends(events):
+    """The faults, each with the time at which the parts were back and had answered."""
+    faults, unfinished = [], []
+    for event in events:
+        if event["ev"] == "fault":
+            unfinished.append({**event, "over_at": float("inf")})
+            faults.append(unfinished[-1])
+        elif event["ev"] == "over":
+            for fault in unfinished:
+                fault["over_at"] = event["t"]
+            unfinished = []
+    return faults
+
+
 def check(history):
     facts, report = Facts(history), Report()
     for flaw in history.flaws:
@@ -219,6 +258,7 @@ def check(history):
             check_winner(facts, ask, report)
             check_real_time(facts, ask, report)
             check_losers(facts, ask, report)
+            check_storing(facts, ask, report)
             for row in facts.rows[ask.key]:
                 check_state(facts, ask, row, report)
                 check_names(facts, ask, row, report)
@@ -266,8 +306,8 @@ def check_answers_at_server(facts, ask, report):
 
 def check_rows_exist(facts, ask, report):
     """A request is stored before a client sees it; only a hub that has just begun passes it on before that."""
-    is_new_hub = facts.history.workload == "hub" and facts.crash_in(ask.at - MARGIN_S, ask.at + MARGIN_S)
-    if ask.key in facts.seen_keys and not facts.rows[ask.key] and not is_new_hub:
+    is_new_hub = facts.history.workload == "hub" and facts.is_disturbed(ask.at, ask.at)
+    if ask.key in facts.seen_at and not facts.rows[ask.key] and not is_new_hub:
         report.violate(4, f"a client got {ask.key}, and it has no row", vars(ask))
 
 
@@ -326,7 +366,8 @@ def check_losers(facts, ask, report):
         if kept is not None:
             unused.remove(kept)
             report.chances["losers_kept"] += 1
-        elif facts.crash_in(given.begun_at - 0.5, given.ended_at + 1) or ask.server_end_at < given.ended_at + 1:
+        elif given.call is None and (facts.is_disturbed(given.begun_at, given.ended_at)
+                                     or ask.server_end_at < facts.due(given.ended_at)):
             report.chances["losers_unkept_in_crash"] += 1
         elif not any(agrees(row["resolved_payload_json"], given.payload) for row in rows):
             report.violate(3, f"a lost answer to {ask.key} was not kept", given, rows, answers)
@@ -344,7 +385,7 @@ def check_reply(facts, ask, given, got_it, report):
             report.violate(3, f"a caller was refused, and the server got its answer to {ask.key}", call, ask.got)
         return False
     stored, told_lost = reply["request"].get("resolved_payload"), reply.get("idempotent", code != 0)
-    is_settled = ask.is_open(given.ended_at) and not facts.crash_in(given.begun_at, given.ended_at + MARGIN_S)
+    is_settled = facts.is_settled(ask, given.ended_at) and not facts.is_disturbed(given.begun_at, given.ended_at)
     is_replaced = any(row["error_code"] == "answer_replaced" for row in rows)
     report.chances["losers_told" if told_lost else "callers_told_won"] += 1
     if told_lost and got_it and is_unique and len(rows) == 1 and not is_replaced:
@@ -364,19 +405,43 @@ def check_reply(facts, ask, given, got_it, report):
     return told_lost
 
 
+# Claims 2 and 4: what is stored first.
+
+
+def check_storing(facts, ask, report):
+    """Nothing passes while another program holds the lock of the ledger, unless its row says that it was not stored in time."""
+    rows = facts.rows[ask.key]
+    is_late = any(member(row, "late") for row in rows)
+    for begin, end in facts.locks:
+        seen_at = facts.seen_at.get(ask.key, float("inf"))
+        if begin <= ask.at <= end:
+            report.chances["asked_while_locked"] += 1
+            if seen_at <= end and not is_late:
+                report.violate(4, f"a client got {ask.key} before it could be stored", vars(ask), rows)
+        for given in facts.given[ask.key] if not is_late else []:
+            got = next((each for each in ask.got if each["payload"] == given.payload), None)
+            if not begin <= given.begun_at <= end:
+                continue
+            report.chances["answered_while_locked"] += 1
+            if got and got["t"] <= end:
+                report.violate(2, f"an answer to {ask.key} reached the server before it could be stored", given, got, rows)
+            if given.call and given.call.get("status") == 200 and given.ended_at <= end:
+                report.violate(2, f"an answer to {ask.key} was acknowledged before it could be stored", given.call, rows)
+
+
 # Claims 4 and 9: states.
 
 
 def check_listing(facts, listing, report):
-    at, keys = listing["t"], listing["keys"]
+    since, at, keys = listing["since"], listing["t"], listing["keys"]
     if keys is None:
         report.violate(4, "pending requests cannot be listed after the faults have ended", listing)
         return
     for ask in facts.asks.values():
-        if ask.kind == "tool" or facts.is_excused(ask) or ask.at > at - 1 or ask.server_end_at < at + 0.4:
+        if ask.kind == "tool" or facts.is_excused(ask) or ask.at > since or ask.server_end_at < at:
             continue
         closed_at = min([each["t"] for each in ask.got] + [ask.withdrawn_at or float("inf")])
-        if closed_at < at - 1:
+        if closed_at < since:
             report.chances["closed_when_listed"] += 1
             if ask.key in keys:
                 report.violate(9, f"{ask.key} is closed and listed as pending", ask.got, facts.rows[ask.key])
@@ -384,7 +449,7 @@ def check_listing(facts, listing, report):
             report.chances["open_when_listed"] += 1
             if ask.key not in keys:
                 report.violate(4, f"{ask.key} waits at the server and is not listed", facts.rows[ask.key], listing)
-            elif closed_at == float("inf"):
+            elif closed_at == float("inf") and ask.server_end_at > facts.due(at):
                 report.violate(4, f"{ask.key} was listed and could not be answered", facts.given[ask.key], facts.rows[ask.key])
 
 
@@ -395,9 +460,9 @@ def check_state(facts, ask, row, report):
         report.chances["orphaned"] += 1
         if row["error_code"] not in ("server_exited", "server_restarted"):
             report.violate(9, f"{name} is orphaned without a documented reason", row)
-        if ask.server_end_at > (ended_at or float("inf")) + 0.3 or ask.server_end_at == float("inf"):
+        if ask.server_end_at > (ended_at or float("inf")) + CLOCK_S or ask.server_end_at == float("inf"):
             report.violate(9, f"{name} was orphaned while its server ran", row, {"server_end_at": ask.server_end_at, "at": ended_at})
-        if ask.got and len(facts.rows[ask.key]) == 1 and not facts.crash_in(ask.got[0]["t"] - 1, ask.got[0]["t"] + 1):
+        if ask.got and len(facts.rows[ask.key]) == 1 and not facts.is_disturbed(ask.got[0]["t"], ask.got[0]["t"]):
             report.violate(2, f"{name} is orphaned, and the server had its answer", row, ask.got)
     if status in ("pending", "expired") and facts.is_closed:
         report.violate(9, f"{name} is {status} after its session has ended", row)
@@ -405,9 +470,8 @@ def check_state(facts, ask, row, report):
         return
     if row["resolution_source"] == "server":
         report.violate(5, f"{name} ended as withdrawn, and the server did not withdraw it", row)
-    is_crash = ask.server_end_at < (ended_at or 0) + 1.5 or (
-        facts.history.workload != "hub" and facts.crash_in((ended_at or 0) - 0.5, (ended_at or 0) + MARGIN_S))
-    if is_crash:
+    at = (ended_at or 0) + CLOCK_S
+    if ask.server_end_at < facts.due(at) or facts.history.workload != "hub" and facts.is_disturbed(at - 2 * CLOCK_S, at):
         report.chances["answers_lost_in_crash"] += 1
     elif row["resolution_source"] in ANSWERERS or row["confirmed_at"] or row["dispatched_at"]:
         report.violate(2, f"{name} is resolved, and the server never got an answer", row)
@@ -540,13 +604,15 @@ def check_directions(facts, report):
             continue
         sends, receives = lines_of(events, "send"), lines_of(events, "recv")
         ids = {json.dumps((parse(line) or {}).get("id")) for line in sends.lines}
-        end_at = next((each["t"] for each in events if each["ev"] == "end"), float("inf"))
         # `serve` answers the `initialize` of an attached client itself.
         own = {line for line in receives.lines if is_attached and is_answer(parse(line)) and parse(line)["id"] == f"c{name}-1"}
         others = {line for other in history.clients for line in lines_of(other, "send").lines} if is_attached else set()
-        miss_to_server = lambda line, at, is_tail, is_head: why_not_at_server(facts, line, at, is_tail, is_attached)
+        end_at = next((each["t"] for each in events if each["ev"] == "end"), float("inf"))
+        # A line after the last one that passed; while the connection stood, a barrier passed after it.
+        is_cut = lambda at, is_tail: is_tail and (end_at < facts.due(at) or facts.is_disturbed(at, at))
+        miss_to_server = lambda line, at, is_tail, is_head: why_not_at_server(facts, line, at, is_cut(at, is_tail), is_attached)
         miss_to_client = lambda line, at, is_tail, is_head: why_not_at_client(
-            facts, line, at, is_tail, is_head, is_attached, end_at, ids, events[0]["kind"])
+            facts, line, is_head, is_tail, is_cut(at, is_tail), is_attached, ids)
         compare(report, sends, lines_of(servers[token], "recv", conn), miss_to_server, made["server"] | others,
                 f"{name} to the server", True)
         compare(report, lines_of(servers[token], "send", conn), receives, miss_to_client, made["client"] | own,
@@ -560,19 +626,17 @@ def serving(servers, events):
     return max(running, key=lambda token: servers[token][0]["t"], default=None)
 
 
-def why_not_at_server(facts, line, at, is_tail, is_attached):
+def why_not_at_server(facts, line, at, is_cut, is_attached):
     message = parse(line)
     if is_attached and message and message.get("method") in ("initialize", "initialized"):
         return "own_handshake"
     ask = facts.asks.get(facts.givers_of.get(line)) if is_answer(message) else None
-    if ask and (ask.got or not ask.is_open(at) or facts.is_policy(ask.key)):
+    if ask and (ask.got or not facts.is_settled(ask, at) or facts.is_policy(ask.key)):
         return "late_answer"
-    if is_tail and facts.crash_in(at - 1, at + MARGIN_S):
-        return "tail_of_crash"
-    return None
+    return "tail" if is_cut else None
 
 
-def why_not_at_client(facts, line, at, is_tail, is_head, is_attached, end_at, ids, kind):
+def why_not_at_client(facts, line, is_head, is_tail, is_cut, is_attached, ids):
     message = parse(line)
     if is_answer(message):
         if str(message["id"]).startswith("codex-shim:"):
@@ -585,9 +649,7 @@ def why_not_at_client(facts, line, at, is_tail, is_head, is_attached, end_at, id
             return "held"
     if is_attached and (is_head or is_tail):
         return "not_attached"
-    if is_tail and (facts.crash_in(at - 1, at + MARGIN_S) or kind == "hub" and at > end_at - 0.3):
-        return "tail_of_crash"
-    return None
+    return "tail" if is_cut else None
 
 
 # Claim 8: the journal.

@@ -5,10 +5,9 @@ import os
 import socket
 import subprocess
 import threading
-import time
 
 from checker import ws
-from checker.logs import Log, bytes_of, text_of
+from checker.logs import PATIENCE_S, Log, bytes_of, text_of
 
 
 class Stdio:
@@ -43,7 +42,7 @@ class Attached:
 
     def __init__(self, control_path):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(5)
+        self.sock.settimeout(PATIENCE_S)
         self.sock.connect(os.path.realpath(control_path))
         self.sock.sendall(b"POST /sessions/self/attach HTTP/1.1\r\nHost: shim\r\nConnection: Upgrade\r\n"
                           b"Upgrade: codex-shim-attach\r\nContent-Length: 0\r\n\r\n")
@@ -118,7 +117,7 @@ class Client:
         self.lock = threading.Lock()
         self.changed = threading.Condition()
         self.results, self.requests, self.resolved, self.ended_turns = {}, {}, set(), 0
-        self.thread_ids, self.last_at = [], time.monotonic()
+        self.thread_ids, self.asked_count = [], 0
 
     def begin(self, transport):
         self.transport = transport
@@ -149,7 +148,6 @@ class Client:
             self.changed.notify_all()
 
     def take(self, line):
-        self.last_at = time.monotonic()
         try:
             message = json.loads(line)
         except ValueError:
@@ -159,6 +157,7 @@ class Client:
         with self.changed:
             if "method" in message and "id" in message:
                 self.requests[message["id"]] = message
+                self.asked_count += 1
             elif "id" in message:
                 self.results[message["id"]] = message
             elif message.get("method") == "serverRequest/resolved":
@@ -191,21 +190,25 @@ class Client:
 
     def introduce(self):
         result = self.call("initialize", {"clientInfo": {"name": self.name, "title": None, "version": "1.0.0"},
-                                          "capabilities": {"experimentalApi": True}}, wait_s=5)
+                                          "capabilities": {"experimentalApi": True}}, PATIENCE_S)
         self.send({"method": "initialized", "nonce": self.nonce()})
         return result is not None
 
     def start_thread(self, cwd):
-        result = self.call("thread/start", {"cwd": cwd, "approvalPolicy": "on-request", "sandbox": "read-only"}, 5)
+        result = self.call("thread/start", {"cwd": cwd, "approvalPolicy": "on-request", "sandbox": "read-only"}, PATIENCE_S)
         if result:
             self.thread_ids.append(result["thread"]["id"])
         return bool(result)
 
     def resume(self, thread_id):
-        result = self.call("thread/resume", {"threadId": thread_id, "excludeTurns": True}, 5)
+        result = self.call("thread/resume", {"threadId": thread_id, "excludeTurns": True}, PATIENCE_S)
         if result:
             self.thread_ids.append(thread_id)
         return bool(result)
+
+    def has_passed(self):
+        """Waits until all that was sent on this connection has passed; False if the connection has ended instead."""
+        return self.call("thread/loaded/list", {}, PATIENCE_S) is not None
 
     def start_turn(self, thread_id, script):
         script = {**script, "nonce": self.nonce()}

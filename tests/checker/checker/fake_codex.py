@@ -74,12 +74,13 @@ class Thread:
     def __init__(self, cwd):
         self.id, self.cwd, self.subscribers, self.turn = str(uuid.uuid4()), cwd, [], None
         self.asks_left, self.open = 0, []
+        self.is_terse = "CHECKER_NO_FLAGS" in os.environ
 
     def status(self):
         if not self.turn:
             return {"type": "idle"}
         flags = {"waitingOnUserInput" if "requestUserInput" in ask.method else "waitingOnApproval" for ask in self.open}
-        return {"type": "active", "activeFlags": [] if "CHECKER_NO_FLAGS" in os.environ else sorted(flags)}
+        return {"type": "active", "activeFlags": [] if self.is_terse else sorted(flags)}
 
     def document(self):
         return {"id": self.id, "sessionId": self.id, "preview": "", "status": self.status(), "path": None,

@@ -10,6 +10,7 @@ import threading
 import time
 
 from checker.callers import key_of
+from checker.logs import PATIENCE_S
 from checker.nemesis import Nemesis
 from checker.workloads import Relay, wait_for
 
@@ -78,8 +79,8 @@ class FleetCallers:
     def pending(self):
         return self.gather(lambda part: part.callers.pending())
 
-    def list_pending(self, label):
-        return self.gather(lambda part: part.callers.list_pending(label))
+    def list_pending(self, label, since):
+        return self.gather(lambda part: part.callers.list_pending(label, since))
 
     def gather(self, list_of):
         lists = [list_of(part) for part in self.fleet.parts]
@@ -124,7 +125,7 @@ class Fleet:
     def fleet_tool(self, user, *arguments):
         try:
             done = subprocess.run([self.binary, "fleet", *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                  env=self.environment(self.parts[0], user), cwd=self.folder, timeout=60)
+                                  env=self.environment(self.parts[0], user), cwd=self.folder, timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             return None, "timeout"
         try:
@@ -157,7 +158,7 @@ class Fleet:
         for number in range(len(HOSTS)):
             self.start_agent(number)
         is_up = all([part.start() for part in self.parts])
-        return is_up and bool(wait_for(lambda: str(self.console("hosts")[1]).count("online") >= len(HOSTS), 40, 1))
+        return is_up and bool(wait_for(lambda: str(self.console("hosts")[1]).count("online") >= len(HOSTS), pause_s=1))
 
     def load_once(self):
         self.rng.choice(self.parts).load_once()
@@ -171,6 +172,12 @@ class Fleet:
 
     def recover(self):
         return all([part.recover() for part in self.parts])
+
+    def barrier(self):
+        return all([part.barrier() for part in self.parts])
+
+    def waiting(self):
+        return set().union(*(part.waiting() for part in self.parts))
 
     def tool(self, *arguments):
         for part in self.parts:

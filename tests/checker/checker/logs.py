@@ -9,6 +9,9 @@ import os
 import threading
 import time
 
+# How long a part may take that a busy machine keeps from working. Nothing is concluded from how long it took.
+PATIENCE_S = 120
+
 
 def text_of(line):
     return line.decode("utf-8", "surrogateescape")

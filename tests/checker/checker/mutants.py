@@ -19,7 +19,7 @@ def plain_asks(history):
         rows = facts.rows[ask.key]
         if len(rows) == 1 and len(ask.got) == 1 and not ask.again and rows[0]["resolution_source"] in ANSWERERS:
             at = ask.got[0]["t"]
-            is_calm = not facts.is_excused(ask) and not facts.crash_in(ask.at - 1.5, at + 1.5) and ask.server_end_at > at + 2
+            is_calm = not facts.is_excused(ask) and not facts.is_disturbed(ask.at, at) and ask.server_end_at > facts.due(at)
             if is_calm and ask.withdrawn_at is None and rows[0]["resolved_payload_json"] != '{"omitted":"secret"}':
                 yield ask, rows[0]
 
@@ -64,7 +64,7 @@ def unlist(history, rng):
     facts, listed = Facts(history), [each for each in history.calls if each["ev"] == "listed" and each["keys"]]
     for key in listed[-1]["keys"] if listed else []:
         ask = facts.asks[key]
-        if not facts.is_excused(ask) and ask.at < listed[-1]["t"] - 1 and not facts.is_policy(key):
+        if not facts.is_excused(ask) and ask.at < listed[-1]["since"] and not facts.is_policy(key):
             listed[-1]["keys"].remove(key)
             return 4
 

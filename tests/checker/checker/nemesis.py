@@ -3,11 +3,17 @@
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
 
 from checker.callers import http_call
+from checker.logs import PATIENCE_S
+from checker.workloads import wait_for
+
+# How long the load goes on beside one fault.
+STEPS_MAX = 40
 
 
 def ignore_sockets(folder, names):
@@ -20,30 +26,37 @@ class Nemesis:
         self.workload, self.rng = workload, workload.rng
         self.faults = ["kill_relay", "kill_relay", "kill_server", "pause_relay", "pause_server", "drop_client", "upgrade"]
         self.faults += {"hub": ["hub_restart"] * 4, "serve": ["stop_and_start"]}.get(workload.name, [])
-        self.faults += ["restore"] + (["full_disk"] * 2 if disk_is_small else [])
+        self.faults += ["restore", "lock_ledger", "lock_ledger"] + (["full_disk"] * 2 if disk_is_small else [])
         self.done = []
 
     def strike(self, name=None):
         """One fault, and what the world does after it; False if a part does not come back."""
         name = name or self.rng.choice(self.faults)
         self.done.append(name)
-        return getattr(self, name)()
+        if self.rng.random() < 0.5:
+            self.workload.barrier()
+        is_over = getattr(self, name)() and wait_for(lambda: self.workload.recover() and self.workload.barrier(), pause_s=0.2)
+        if is_over:
+            self.workload.faults.put("over")
+        return bool(is_over)
 
-    def strike_beside_load(self, put_load):
+    def strike_beside_load(self, name, put_load):
         """As `strike`, while the load goes on in another thread."""
         is_over = threading.Event()
 
         def keep_on():
-            while not is_over.is_set():
+            for _ in range(STEPS_MAX):
+                if is_over.is_set():
+                    return
                 put_load()
 
         load = threading.Thread(target=keep_on, daemon=True)
         load.start()
         try:
-            return self.strike()
+            return self.strike(name)
         finally:
             is_over.set()
-            load.join(10)
+            load.join(2 * PATIENCE_S)
 
     def log(self, kind, begun_at, **members):
         self.workload.faults.put("fault", kind=kind, begun_at=begun_at, **members)
@@ -61,7 +74,7 @@ class Nemesis:
                 self.workload.process.wait(0.5)
             except subprocess.TimeoutExpired:
                 pass
-        return self.workload.recover()
+        return True
 
     def kill_relay(self):
         return self.kill("kill_relay", self.workload.relay_pid())
@@ -88,21 +101,21 @@ class Nemesis:
         begun_at = time.monotonic()
         self.workload.drop_client()
         self.log("drop_client", begun_at)
-        return self.workload.recover()
+        return True
 
     def stop_and_start(self):
         begun_at = time.monotonic()
-        http_call(self.workload.control_path, "POST", "/sessions/self/stop", {}, timeout_s=15)
+        http_call(self.workload.control_path, "POST", "/sessions/self/stop", {})
         self.log("stop_session", begun_at)
         time.sleep(0.3)
-        http_call(self.workload.control_path, "POST", "/sessions/self/start", {}, timeout_s=15)
-        return self.workload.recover()
+        http_call(self.workload.control_path, "POST", "/sessions/self/start", {})
+        return True
 
     def hub_restart(self):
         begun_at = time.monotonic()
         went_on, output = self.workload.restart()
         self.log("hub_restart" if went_on else "kill_relay", begun_at, output=output)
-        return self.workload.recover()
+        return True
 
     def upgrade(self):
         """The program is exchanged: a hub becomes it, others stop and start with it."""
@@ -134,6 +147,29 @@ class Nemesis:
         shutil.move(copy, workload.session_folder)
         self.log("restore", copied_at)
         return workload.start()
+
+    def lock_ledger(self):
+        """Another program holds the lock of the ledger, so that nothing can be stored meanwhile."""
+        path = os.path.join(self.workload.session_folder, "ledger.db")
+        open_requests = self.workload.ask_some()
+        if not os.path.exists(path) or not self.workload.barrier():
+            return True
+        ledger = sqlite3.connect(path, timeout=PATIENCE_S, isolation_level=None)
+        try:
+            ledger.execute("BEGIN IMMEDIATE")
+            begun_at = time.monotonic()
+            for client, rpc_id in open_requests:
+                client.answer(rpc_id)
+            self.workload.ask_some(0)
+            time.sleep(self.rng.choice([0.1, 0.15, 0.2, 0.6, 2.5]))
+            until = time.monotonic()
+            ledger.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True  # it was locked all the time
+        finally:
+            ledger.close()
+        self.log("lock_ledger", begun_at, until=until)
+        return True
 
     def full_disk(self):
         begun_at, path = time.monotonic(), os.path.join(self.workload.home, "filler")

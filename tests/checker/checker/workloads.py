@@ -13,24 +13,56 @@ import time
 
 from checker.callers import Callers, http_call, key_of
 from checker.clients import Attached, Client, HubSocket, Stdio
-from checker.logs import Log, read_log
+from checker.logs import PATIENCE_S, Log, read_log
 
 FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_codex.py")
 KINDS = ["command"] * 6 + ["question"] * 3 + ["file"] * 2 + ["elicitation", "unknown", "secret"]
 
 
-def wait_for(condition, timeout_s, pause_s=0.02):
+def wait_for(condition, timeout_s=PATIENCE_S, pause_s=0.05):
     deadline = time.monotonic() + timeout_s
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(pause_s)
     return value
 
 
+class AtServers:
+    """What the logs of the servers say so far about each request: it is open, or has an answer, or is withdrawn."""
+
+    def __init__(self, folder):
+        self.folder, self.read_bytes, self.open, self.answered, self.lock = folder, {}, {}, set(), threading.Lock()
+
+    def look(self):
+        with self.lock:
+            for path in glob.glob(os.path.join(self.folder, "server-*.jsonl")):
+                with open(path, "rb") as file:
+                    file.seek(self.read_bytes.get(path, 0))
+                    data = file.read()
+                end = data.rfind(b"\n") + 1
+                self.read_bytes[path] = self.read_bytes.get(path, 0) + end
+                for line in data[:end].split(b"\n"):
+                    if b'"ev": "ask"' in line or b'"ev": "answer"' in line or b'"ev": "withdraw"' in line:
+                        self.take(path, json.loads(line))
+            return self
+
+    def take(self, path, event):
+        if event["ev"] == "ask" and not event["again"]:
+            self.open[event["key"]] = (path, event["kind"])
+        elif event["key"] and event["ev"] != "ask":
+            self.open.pop(event["key"], None)
+            if event["ev"] == "answer":
+                self.answered.add(event["key"])
+
+    def waiting(self, pid_path):
+        """The requests, for others than the client alone, that wait at the server with this log."""
+        return {key for key, (path, kind) in self.open.items() if path == pid_path and kind != "tool"}
+
+
 class Workload:
     """What all workloads share: folders, clients, callers, and the load."""
 
-    name, session, can_upgrade = None, "s", True
-    stdio_lines = True
+    name, session, stdio_lines = None, "s", True
+    habits = set()  # those of all rounds: "expiry", "hold", "rule", "no_flags"
 
     def __init__(self, folder, seed, binaries):
         self.folder, self.rng, self.binaries = folder, random.Random(f"{seed}/{self.name}"), binaries
@@ -41,12 +73,11 @@ class Workload:
             os.makedirs(path, mode=0o700, exist_ok=True)
         self.env = {"PATH": "/usr/bin:/bin:/usr/local/bin", "HOME": folder, "CODEX_HOME": os.path.join(folder, "codex"),
                     "CODEX_SHIM_HOME": self.home, "CODEX_SHIM_CODEX": FAKE, "CHECKER_LOGS": self.logs, "LANG": "C.UTF-8"}
-        # With CHECKER_NO_FLAGS the server does not say in the status of a thread that it waits for an answer.
-        self.env.update({name: os.environ[name] for name in ("CHECKER_NO_FLAGS",) if name in os.environ})
         self.faults = Log(os.path.join(self.logs, "nemesis.jsonl"))
         self.session_folder = os.path.join(self.home, "sessions", self.session)
         self.control_path = os.path.join(self.session_folder, "control.sock")
         self.callers = Callers(self.logs, self.control_path, self.binary, self.env, self.cwd, self.rng)
+        self.at_servers = AtServers(self.logs)
         self.process, self.clients, self.client_count, self.life_count = None, [], 0, 0
         self.thread_ids, self.lock = [], threading.RLock()
         self.kinds = list(KINDS)
@@ -56,15 +87,20 @@ class Workload:
     def close(self):
         self.faults.put("closed")
 
+    def has_habit(self, habit, chance):
+        return self.rng.random() < chance or habit in self.habits
+
     def configure(self):
         text = ""
-        if self.rng.random() < 0.4:
+        if self.has_habit("no_flags", 0.15):
+            self.env["CHECKER_NO_FLAGS"] = "1"
+        if self.has_habit("rule", 0.4):
             self.kinds.append("ruled")
             text += '[[rules]]\nname = "forbidden"\nmatch = { kind = "command", argv_prefix = ["forbidden"] }\naction = "decline"\n'
-        if self.rng.random() < 0.2:
+        if self.has_habit("expiry", 0.2):
             self.faults.put("expiry")
             text = '[expiry]\nrequest_approval = "2s"\n\n' + text
-        if self.rng.random() < 0.1:
+        if self.has_habit("hold", 0.1):
             self.faults.put("hold")
             text = "hold = true\n\n" + text
         with open(os.path.join(self.home, "config.toml"), "w") as file:
@@ -99,30 +135,54 @@ class Workload:
         return [client for client in self.clients if client.is_open]
 
     def server_pid(self):
+        return self.running_server()[0]
+
+    def running_server(self):
+        """The process of the newest server that runs, and its log."""
         for path in sorted(glob.glob(os.path.join(self.logs, "server-*.jsonl")), reverse=True):
-            pid = read_log(path)[0]["pid"]
+            with open(path, "rb") as file:
+                pid = json.loads(file.readline())["pid"]
             if is_running(pid):
-                return pid
-        return None
+                return pid, path
+        return None, None
+
+    def waiting(self):
+        """The requests that wait at the server."""
+        return self.at_servers.look().waiting(self.running_server()[1])
+
+    def barrier(self):
+        """Waits until all that was sent before has passed: every client has had an answer, and then the ledger; False if not."""
+        since = time.monotonic()
+        clients = self.open_clients()
+        passed = [client for client in clients if client.has_passed()]
+        if not passed or any(client.is_open for client in clients if client not in passed):
+            return False
+        if not wait_for(lambda: self.callers.pending() is not None):
+            return False
+        # What the hub sends on its own connection follows no line of a client.
+        acknowledged = {key for key, at in self.callers.acknowledged.copy().items() if at < since}
+        wait_for(lambda: not acknowledged & self.waiting(), PATIENCE_S / 2)
+        self.faults.put("barrier", since=since)
+        return True
 
     def relay_pid(self):
         try:
             with socket.socket(socket.AF_UNIX) as sock:
-                sock.settimeout(1)
+                sock.settimeout(PATIENCE_S)
                 sock.connect(os.path.realpath(self.control_path))
                 return struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         except OSError:
             return self.process.pid if self.process and self.process.poll() is None else None
 
     def is_healthy(self):
-        return http_call(self.control_path, "GET", "/healthz", timeout_s=1)[0] == 200
+        return http_call(self.control_path, "GET", "/healthz")[0] == 200
 
     def spawn(self, *arguments):
         with open(os.path.join(self.logs, "stderr.txt"), "ab") as stderr:
             return subprocess.Popen([self.binary, *arguments], stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr,
                                     env=self.env, cwd=self.cwd)
 
-    def tool(self, *arguments, timeout_s=30):
+    def tool(self, *arguments, timeout_s=PATIENCE_S):
         try:
             done = subprocess.run([self.binary, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                                   env=self.env, cwd=self.cwd, timeout=timeout_s)
@@ -157,12 +217,25 @@ class Workload:
         if self.rng.random() < 0.015:
             client.call("turn/interrupt", {"threadId": self.rng.choice(client.thread_ids)})
 
+    def ask_some(self, timeout_s=3):
+        """Has a request asked in a thread of some clients; returns those that were seen in time, each with its client."""
+        seen = []
+        for client in self.open_clients()[:3]:
+            if client.thread_ids:
+                asked = client.asked_count
+                client.start_turn(client.thread_ids[0], {"asks": self.rng.choices(self.kinds, k=2)})
+                wait_for(lambda: client.asked_count > asked or not client.is_open, timeout_s)
+                seen += [(client, rpc_id) for rpc_id in list(client.requests)[-2:] if rpc_id not in client.resolved]
+        return seen
+
     def ask_last(self):
-        """Requests that nobody answers before the end."""
+        """Requests that nobody answers before the end. One that a client answers at once may end the turn before the others."""
         for client in self.open_clients()[:3]:
             for thread_id in client.thread_ids[:1]:
-                client.call("turn/interrupt", {"threadId": thread_id}, 2)
+                client.call("turn/interrupt", {"threadId": thread_id}, PATIENCE_S)
+                asked = client.asked_count
                 client.start_turn(thread_id, {"asks": self.rng.choices(self.kinds, k=3), "gap_ms": 2})
+                wait_for(lambda: client.asked_count >= asked + 3 or not client.is_open, 3)
 
     def answer_at_once(self, client, request):
         """Some requests are answered by the client that reads them, before any caller can know of them."""
@@ -221,21 +294,19 @@ class Relay(Workload):
     def stop(self):
         for client in self.open_clients():
             client.transport.close_input()
-        return self.wait_end(15)
+        return self.wait_end(PATIENCE_S)
 
     def wait_end(self, timeout_s):
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
-        return all([client.wait_closed(5) for client in self.clients])
+        return all([client.wait_closed(PATIENCE_S) for client in self.clients])
 
     def recover(self):
         """After a fault: a relay whose part has died ends; the next one begins."""
         if self.wait_end(0.2) or not self.open_clients():
-            if not self.wait_end(15):
-                return False
-            return self.start()
+            return self.wait_end(PATIENCE_S) and self.start()
         return True
 
 
@@ -251,7 +322,7 @@ class Serve(Workload):
     def start(self):
         self.life_count += 1
         self.process = self.spawn("serve", self.session)
-        return bool(wait_for(self.is_healthy, 10) and wait_for(self.attach, 10, 0.2))
+        return bool(wait_for(self.is_healthy) and wait_for(self.attach, pause_s=0.2))
 
     def attach(self):
         client = self.new_client("attached", lambda: Attached(self.control_path))
@@ -267,10 +338,11 @@ class Serve(Workload):
         if self.rng.random() < 0.06:
             for client in self.open_clients():
                 client.transport.close_input()
-                client.wait_closed(2)
+                client.wait_closed(PATIENCE_S)
         elif not self.open_clients() and self.rng.random() < 0.5:
             self.attach()
         elif not self.open_clients() and self.thread_ids:
+            # While its server is gone, the relay waits for half a minute. The reply says nothing that is needed here.
             http_call(self.control_path, "POST", "/sessions/self/input",
                       {"text": json.dumps(self.script()), "thread_id": self.thread_ids[0]}, timeout_s=3)
         super().load_once()
@@ -285,7 +357,7 @@ class Serve(Workload):
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            self.process.wait(15)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             return False
         return True
@@ -294,7 +366,7 @@ class Serve(Workload):
         if self.process.poll() is not None:
             return self.start()
         time.sleep(0.3)
-        return bool(self.open_clients() or wait_for(self.attach, 15, 0.3))
+        return bool(wait_for(lambda: self.open_clients() or self.attach(), pause_s=0.3))
 
 
 class Hub(Workload):
@@ -315,7 +387,7 @@ class Hub(Workload):
         return self.connect_clients()
 
     def connect_clients(self):
-        if not wait_for(self.is_healthy, 15):
+        if not wait_for(self.is_healthy):
             return False
         for _ in range(self.size - len(self.open_clients())):
             self.join()
@@ -323,7 +395,7 @@ class Hub(Workload):
 
     def join(self):
         path = os.path.join(self.session_folder, "codex.sock")
-        client = wait_for(lambda: self.new_client("hub", lambda: HubSocket(path)), 10, 0.2)
+        client = wait_for(lambda: self.new_client("hub", lambda: HubSocket(path)), pause_s=0.2)
         if client is None:
             return
         self.resume_threads(client, self.rng.sample(self.thread_ids, min(len(self.thread_ids), self.rng.choice([1, 2, 3]))))
@@ -346,10 +418,10 @@ class Hub(Workload):
     def stop(self):
         status, _ = self.tool("hub", "stop", "--session", self.session, "--yes")
         for client in self.clients:
-            client.wait_closed(3)
+            client.wait_closed(PATIENCE_S)
         if self.process:
             try:
-                self.process.wait(10)
+                self.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 return False
         self.thread_ids = []
@@ -359,7 +431,7 @@ class Hub(Workload):
         time.sleep(0.3)
         if self.relay_pid() is None:
             return self.start()
-        return bool(wait_for(lambda: self.server_pid() and self.connect_clients(), 20, 0.3))
+        return bool(wait_for(lambda: self.server_pid() and self.connect_clients(), pause_s=0.3))
 
 
 class Approver(threading.Thread):
@@ -367,15 +439,19 @@ class Approver(threading.Thread):
 
     def __init__(self, workload):
         super().__init__(daemon=True)
-        self.workload, self.rng, self.is_stopped, self.seen, self.actions = workload, workload.rng, False, set(), []
+        self.workload, self.rng, self.is_stopped, self.seen, self.actions = workload, workload.rng, False, {}, []
 
     def run(self):
         while not self.is_stopped:
             for row in self.workload.callers.pending() or []:
                 if row["request_id"] not in self.seen:
-                    self.seen.add(row["request_id"])
+                    self.seen[row["request_id"]] = row
                     for delay_ms, action in self.plan(row):
                         self.begin(delay_ms, action)
+            if self.seen and self.rng.random() < 0.05:
+                # Most of these have ended, some of them with their server.
+                row = self.rng.choice(list(self.seen.values()))
+                self.begin(0, lambda row=row: self.workload.callers.respond(row))
             time.sleep(0.03)
 
     def begin(self, delay_ms, action):
@@ -418,10 +494,12 @@ class Approver(threading.Thread):
             self.rng.choice(holders).answer(rpc_id)
 
     def finish(self):
+        """Waits for all callers: no answer may come after the logs are read."""
         self.is_stopped = True
-        self.join(5)
+        self.join(2 * PATIENCE_S)
         for action in self.actions:
-            action.join(25)
+            action.join(2 * PATIENCE_S)
+        return not any(thread.is_alive() for thread in [self, *self.actions])
 
 
 WORKLOADS = {each.name: each for each in (Relay, Serve, Hub)}
