@@ -96,7 +96,7 @@ def find(bug, seconds):
                 shutil.rmtree(folder.group(1), ignore_errors=True)
                 return claim, shlex.join(run)
         others += claims or re.findall(r"GIVEN UP: (.*)", done.stdout)
-    return None, f"found by others: {sorted(set(others))}" if others else "not found"
+    return None, f"found by others: {sorted(set(map(str, others)))}" if others else "not found"
 
 
 def try_bug(bug, seconds):

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from collections import Counter
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from checker.callers import key_of  # noqa: E402
 from checker.claims import Report, check  # noqa: E402
+from checker.disk import Disk  # noqa: E402
 from checker.fleet import Fleet, FleetNemesis  # noqa: E402
 from checker.history import load  # noqa: E402
 from checker.mutants import try_mutants  # noqa: E402
@@ -22,20 +22,12 @@ from checker.nemesis import Nemesis, ignore_sockets  # noqa: E402
 from checker.workloads import WORKLOADS, Approver, Workload, wait_for  # noqa: E402
 
 WORKLOADS = {**WORKLOADS, "fleet": Fleet}
-DISK_BYTES = 64 << 20
 # A round takes seconds, or minutes on a machine that has no time for it.
 ROUND_S_MAX = 1800
 # How long the list of pending requests may take to be that of the server, once all lines have passed.
 SETTLE_S = 60
 CHANCES = ["requests", "contested", "races", "losers_told", "losers_kept", "open_when_listed", "orphaned",
            "second_answers_documented", "excused_requests", "lines_on_record", "withheld_late_answer"]
-
-
-def mount_small_disk(path):
-    """A small file system of its own for the home; False if that is not possible here."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=700", "tmpfs", path], capture_output=True)
-    return done.returncode == 0
 
 
 def give_up(*_):
@@ -46,23 +38,24 @@ def run_round(name, seed, binaries, folder, faults):
     """One round; returns the nemesis, a history of each session, and why the round was given up, if it was."""
     home = os.path.join(folder, "home")
     rng = random.Random(f"{seed}/round")
-    disk_is_small = rng.random() < 0.35 and name != "fleet" and faults is None and mount_small_disk(home)
+    has_disk = rng.random() < 0.35 and faults is None or {"full_disk", "slow_disk"} & set(faults or [])
+    disk = Disk(home) if has_disk and name != "fleet" else None
     if faults is None:
         faults = [None] * rng.choice([0, 1, 1, 2, 3])
     workload = WORKLOADS[name](folder, seed, binaries)
-    nemesis = FleetNemesis(workload) if name == "fleet" else Nemesis(workload, disk_is_small)
+    nemesis = FleetNemesis(workload) if name == "fleet" else Nemesis(workload, disk)
     signal.signal(signal.SIGALRM, give_up)
     signal.alarm(ROUND_S_MAX)
     try:
         problem = drive(workload, nemesis, rng, faults)
         signal.alarm(0)
         histories = [load(part.logs, [part.session_folder], part.name) for part in workload.parts]
-        if disk_is_small:
+        if disk:
             shutil.copytree(home, os.path.join(folder, "home-at-the-end"), symlinks=True, ignore=ignore_sockets)
     finally:
         workload.clean_up()
-        if disk_is_small:
-            wait_for(lambda: subprocess.run(["umount", home], capture_output=True).returncode == 0, 5, 0.2)
+        if disk:
+            wait_for(disk.unmount, 5, 0.2)
     return nemesis, histories, problem
 
 
@@ -168,12 +161,12 @@ def main():
         os.makedirs(os.path.dirname(path), exist_ok=True)
         shutil.copy(options.binary, path)
     faults = options.faults and options.faults.split(",")
-    if faults:
-        pass
-    elif not mount_small_disk(os.path.join(base, "probe")):
-        print("SKIPPED: full disks, because no file system can be mounted here")
-    else:
-        subprocess.run(["umount", os.path.join(base, "probe")], check=False)
+    if not faults:
+        probe = Disk(os.path.join(base, "probe"))
+        if not probe.can_be_slow:
+            print("SKIPPED: " + ("slow disks, because no device can be throttled here" if probe.is_there else
+                                 "full and slow disks, because no file system can be mounted here"))
+        probe.unmount()
     deadline, number, total, mutants = time.monotonic() + options.seconds, 0, Counter(), Counter()
     while number < options.rounds if options.rounds else time.monotonic() < deadline:
         seed = options.seed + number

@@ -215,6 +215,20 @@ class Facts:
         return is_row_lost or any(
             row["resolution_source"] == "policy" and row["status"] != "orphaned" for row in self.rows[key])
 
+    def is_late(self, key):
+        """Whether the ledger says that something about a request was passed on before it was stored, because that took too long."""
+        return any(member(row, "late") for row in self.rows[key])
+
+    def answers_late(self, line):
+        """Whether it is an answer that waited in vain for that of a caller to be stored, and was then passed on."""
+        return self.is_late(self.givers_of.get(line))
+
+    def is_withheld(self, line):
+        """Whether it is a request that clients need not see. They do if its row cannot be stored in time, behind other lines."""
+        message = parse(line) or {}
+        ask = self.asks.get(key_of({"request_payload": message.get("params")})) if "id" in message else None
+        return bool(ask) and ask.kind != "tool" and (self.has_hold or ask.kind == "ruled" or self.is_policy(ask.key))
+
     def monotonic(self, value):
         """A time of the ledger on the clock of the logs; None if there is none."""
         if value is None:
@@ -328,7 +342,8 @@ def check_winner(facts, ask, report):
                 report.violate(2, f"{row['request_id']} has {len(won)} winners", row, mine)
             elif not agrees(row["resolved_payload_json"], payload_of(won[0])):
                 report.violate(2, f"the winner of {row['request_id']} is not its answer", row, mine)
-            elif won[0]["at"] > mine[0]["at"] and row["error_code"] != "answer_replaced" and facts.history.workload != "hub":
+            elif (won[0]["at"] > mine[0]["at"] and row["error_code"] != "answer_replaced" and facts.history.workload != "hub"
+                  and not facts.is_late(ask.key)):
                 report.violate(2, f"the winner of {row['request_id']} is not the first answer", row, mine)
         elif won and row["resolution_source"] != "policy":
             report.violate(2, f"{row['request_id']} has a winner and was not answered", row, mine)
@@ -392,7 +407,9 @@ def check_reply(facts, ask, given, got_it, report):
         report.violate(3, f"a caller was told that its answer to {ask.key} lost, and the server got it", call, ask.got)
     if told_lost and stored is None and is_settled:
         report.violate(3, f"a loser of {ask.key} was not told the answer that holds", call)
-    if told_lost and stored is not None and ask.withdrawn_at is None and not is_replaced:
+    # An answer that takes too long to be stored gives way to that of a client, which goes to the server without being stored.
+    is_late = facts.is_late(ask.key)
+    if told_lost and stored is not None and ask.withdrawn_at is None and not is_replaced and not is_late:
         if not any(agrees(row["resolved_payload_json"], stored) for row in rows):
             report.violate(3, f"a loser of {ask.key} was told another answer than the ledger has", call, rows)
     if not told_lost and not got_it and is_settled:
@@ -411,7 +428,7 @@ def check_reply(facts, ask, given, got_it, report):
 def check_storing(facts, ask, report):
     """Nothing passes while another program holds the lock of the ledger, unless its row says that it was not stored in time."""
     rows = facts.rows[ask.key]
-    is_late = any(member(row, "late") for row in rows)
+    is_late = facts.is_late(ask.key)
     for begin, end in facts.locks:
         seen_at = facts.seen_at.get(ask.key, float("inf"))
         if begin <= ask.at <= end:
@@ -557,8 +574,8 @@ def without_envelope(value):
     return {name: without_envelope(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-def compare(report, sent, received, may_miss, made_here, where, is_to_server):
-    """`received` is `sent` in its order, but for lines that may be missing, and lines of codex-shim itself."""
+def compare(report, sent, received, may_miss, may_be_late, made_here, where, is_to_server):
+    """`received` is `sent` in its order, but for lines that may be missing or late, and lines of codex-shim itself."""
     cursor, first, seen, changed = -1, None, set(), []
     stripped = [without_envelope(parse(line)) for line in sent.lines if ENVELOPE in line]
     for line in received.lines:
@@ -572,6 +589,9 @@ def compare(report, sent, received, may_miss, made_here, where, is_to_server):
             first = position if first is None else first
             seen.add(position)
             report.chances["lines_in_order"] += 1
+        elif line in sent.positions and may_be_late(line) and not seen & set(sent.positions[line]):
+            report.chances["lines_shown_late"] += 1
+            seen.add(sent.positions[line][-1])
         elif line in sent.positions:
             report.violate(7, f"{where}: a line came twice or out of order", line)
         elif line in made_here or (is_made_here(line) or ENVELOPE in line if is_to_server else parse(line) in stripped):
@@ -613,9 +633,9 @@ def check_directions(facts, report):
         miss_to_server = lambda line, at, is_tail, is_head: why_not_at_server(facts, line, at, is_cut(at, is_tail), is_attached)
         miss_to_client = lambda line, at, is_tail, is_head: why_not_at_client(
             facts, line, is_head, is_tail, is_cut(at, is_tail), is_attached, ids)
-        compare(report, sends, lines_of(servers[token], "recv", conn), miss_to_server, made["server"] | others,
+        compare(report, sends, lines_of(servers[token], "recv", conn), miss_to_server, facts.answers_late, made["server"] | others,
                 f"{name} to the server", True)
-        compare(report, lines_of(servers[token], "send", conn), receives, miss_to_client, made["client"] | own,
+        compare(report, lines_of(servers[token], "send", conn), receives, miss_to_client, facts.is_withheld, made["client"] | own,
                 f"server {token} to {name}", False)
 
 
@@ -643,10 +663,8 @@ def why_not_at_client(facts, line, is_head, is_tail, is_cut, is_attached, ids):
             return "own_call"
         if is_attached and json.dumps(message["id"]) not in ids:
             return "own_call"
-    elif message and "id" in message:
-        ask = facts.asks.get(key_of({"request_payload": message.get("params")}))
-        if ask and ask.kind != "tool" and (facts.has_hold or facts.is_policy(ask.key)):
-            return "held"
+    elif message and "id" in message and facts.is_withheld(line):
+        return "held"
     if is_attached and (is_head or is_tail):
         return "not_attached"
     return "tail" if is_cut else None

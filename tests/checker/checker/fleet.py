@@ -199,11 +199,11 @@ class Fleet:
 
 class FleetNemesis(Nemesis):
     def __init__(self, workload):
-        super().__init__(workload, False)
+        super().__init__(workload)
         self.faults = ["kill_nats", "pause_nats", "kill_agent", "kill_agent", "of_host", "of_host", "of_host"]
 
     def of_host(self):
-        nemesis = Nemesis(self.rng.choice(self.workload.parts), False)
+        nemesis = Nemesis(self.rng.choice(self.workload.parts))
         is_over = nemesis.strike()
         self.done[-1] = nemesis.done[-1]
         return is_over
@@ -230,7 +230,7 @@ class FleetNemesis(Nemesis):
 
     def stop(self, kind="stop_session"):
         stopped = []
-        threads = [threading.Thread(target=lambda part=part: stopped.append(Nemesis(part, False).stop(kind)))
+        threads = [threading.Thread(target=lambda part=part: stopped.append(Nemesis(part).stop(kind)))
                    for part in self.workload.parts]
         for thread in threads:
             thread.start()

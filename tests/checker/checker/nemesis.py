@@ -22,11 +22,12 @@ def ignore_sockets(folder, names):
 
 
 class Nemesis:
-    def __init__(self, workload, disk_is_small):
-        self.workload, self.rng = workload, workload.rng
+    def __init__(self, workload, disk=None):
+        self.workload, self.rng, self.disk = workload, workload.rng, disk
         self.faults = ["kill_relay", "kill_relay", "kill_server", "pause_relay", "pause_server", "drop_client", "upgrade"]
         self.faults += {"hub": ["hub_restart"] * 4, "serve": ["stop_and_start"]}.get(workload.name, [])
-        self.faults += ["restore", "lock_ledger", "lock_ledger"] + (["full_disk"] * 2 if disk_is_small else [])
+        self.faults += ["restore", "lock_ledger", "lock_ledger"] + (["full_disk"] * 2 if disk and disk.is_there else [])
+        self.faults += ["slow_disk"] * 2 if disk and disk.can_be_slow else []
         self.done = []
 
     def strike(self, name=None):
@@ -169,6 +170,16 @@ class Nemesis:
         finally:
             ledger.close()
         self.log("lock_ledger", begun_at, until=until)
+        return True
+
+    def slow_disk(self):
+        """The disk takes a few writes each second, so that a commit takes up to seconds."""
+        begun_at = time.monotonic()
+        if self.disk.slow_down(self.rng.choice([2, 5, 20])):
+            self.workload.ask_some()
+            time.sleep(self.rng.choice([0.5, 2, 4]))
+            self.disk.slow_down(0)
+        self.log("slow_disk", begun_at)
         return True
 
     def full_disk(self):

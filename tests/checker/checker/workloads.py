@@ -177,6 +177,14 @@ class Workload:
     def is_healthy(self):
         return http_call(self.control_path, "GET", "/healthz")[0] == 200
 
+    def has_ended(self, timeout_s):
+        """Whether the process that was started last has ended; the log has its status."""
+        try:
+            self.faults.put("exit", pid=self.process.pid, status=self.process.wait(timeout_s))
+            return True
+        except subprocess.TimeoutExpired:
+            return False
+
     def spawn(self, *arguments):
         with open(os.path.join(self.logs, "stderr.txt"), "ab") as stderr:
             return subprocess.Popen([self.binary, *arguments], stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr,
@@ -297,9 +305,7 @@ class Relay(Workload):
         return self.wait_end(PATIENCE_S)
 
     def wait_end(self, timeout_s):
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        if not self.has_ended(timeout_s):
             return False
         return all([client.wait_closed(PATIENCE_S) for client in self.clients])
 
@@ -356,14 +362,10 @@ class Serve(Workload):
             client.transport.close_input()
         if self.process.poll() is None:
             self.process.terminate()
-        try:
-            self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        return self.has_ended(PATIENCE_S)
 
     def recover(self):
-        if self.process.poll() is not None:
+        if self.has_ended(0):
             return self.start()
         time.sleep(0.3)
         return bool(wait_for(lambda: self.open_clients() or self.attach(), pause_s=0.3))
@@ -419,11 +421,8 @@ class Hub(Workload):
         status, _ = self.tool("hub", "stop", "--session", self.session, "--yes")
         for client in self.clients:
             client.wait_closed(PATIENCE_S)
-        if self.process:
-            try:
-                self.process.wait(PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                return False
+        if self.process and not self.has_ended(PATIENCE_S):
+            return False
         self.thread_ids = []
         return status == 0
 
