@@ -207,6 +207,8 @@ pub enum Canary {
     ForgetsCloseFrames,
     /// Connects to the server ahead of its first client.
     NamesServer,
+    /// Takes a thread that works for one that rests, because the server does not say that it waits.
+    BelievesFlags,
 }
 
 /// What a world must have so that a defect can show.
@@ -322,7 +324,7 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 42] = [
+    pub const OF_HUBS: [(Canary, &'static str); 43] = [
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),
@@ -360,6 +362,7 @@ impl Canary {
         (Canary::LetsWait, "6: too much waits"),
         (Canary::ForgetsCloseFrames, "1: the server never got the close frame"),
         (Canary::NamesServer, "10: the hub connects"),
+        (Canary::BelievesFlags, "3: "),
         (Canary::LosesRequestsOver, "3: opened twice"),
         (Canary::LosesLeasesOver, "7: the model is told twice"),
         (Canary::LosesCallsOver, "1: the server never got"),

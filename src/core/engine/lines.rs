@@ -361,7 +361,7 @@ impl Engine {
             }
             (Some(Method::ThreadClosed), Some(params)) => self.thread_closed(params, effects),
             (Some(Method::ThreadStatusChanged), Some(params)) => {
-                self.thread_status_changed(params, &mut decision.then);
+                self.thread_status_changed(seen.now, params, &mut decision.then);
                 self.unstarted_status(seen.conn, params, &mut decision.then);
             }
             (Some(Method::Error), Some(params)) => self.unstarted_error(params),

@@ -243,9 +243,10 @@ impl Engine {
 
     /// The status of a thread has changed, which all clients are told. It may run with no subscriber: a client has left a turn
     /// behind, or its queue.
-    pub(super) fn thread_status_changed(&mut self, params: &RawValue, effects: &mut Vec<Effect>) {
+    pub(super) fn thread_status_changed(&mut self, now: Now, params: &RawValue, effects: &mut Vec<Effect>) {
         let Some(params) = Some(params).filter(|_| self.owner.watches_threads()).and_then(Members::of) else { return };
         let (Some(thread_id), Some(status)) = (params.text("threadId"), params.get("status")) else { return };
+        self.requests.thread_status(now, &thread_id, status, effects);
         if self.status_changed(&thread_id, status) {
             self.watch(&thread_id, effects);
         }
@@ -562,10 +563,37 @@ mod tests {
     fn request_that_ended_without_a_hub_is_over() {
         let mut hub = taken_over();
         // The threads are asked for in the order of their ids.
-        assert_eq!(ended(&mut hub, &resumed(2, "o", r#"{"type":"idle"}"#)), ["g-6"]);
+        assert_eq!(ended(&mut hub, &resumed(2, "o", r#"{"type":"idle"}"#)), ["g-6", "g-7"]);
         assert_eq!(ended(&mut hub, &resumed(3, "t", WAITING)), [""; 0]);
         let resolved = r#"{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":5}}"#;
         assert_eq!(ended(&mut hub, resolved), ["g-5"]);
+    }
+
+    /// A server that gives no reason to wait asks again after it has said that the thread works.
+    #[test]
+    fn working_thread_may_still_ask_again() {
+        let works = r#"{"type":"active","activeFlags":[]}"#;
+        let changed = |status: &str| {
+            format!(r#"{{"method":"thread/status/changed","params":{{"threadId":"t","status":{status}}}}}"#)
+        };
+        let mut hub = taken_over();
+        assert_eq!(ended(&mut hub, &resumed(3, "t", works)), [""; 0]);
+        assert_eq!(ended(&mut hub, &changed(works)), [""; 0]);
+        let params = r#"{"threadId":"t","turnId":"u","itemId":"i"}"#;
+        assert_eq!(asked(&mut hub, &format!(r#"{{"id":5,"method":"{ASKED}","params":{params}}}"#)).1, ["opens g-5"]);
+        assert_eq!(hub.0.requests_pending(), 1);
+        let answer = Line { bytes: br#"{"id":5,"result":{"decision":"accept"}}"#, end: LineEnd::Newline };
+        hub.join(1);
+        let decision = hub.0.read(NOW, Conn(1), Side::Client, Incoming::Line(answer), &mut Vec::new());
+        assert_eq!(decision.expect("BUG: nothing is held").line, Passage::Forward);
+        // It does not ask again, and the turn of the request is over.
+        let mut hub = taken_over();
+        assert_eq!(ended(&mut hub, &resumed(3, "t", works)), [""; 0]);
+        assert_eq!(ended(&mut hub, &changed(r#"{"type":"idle"}"#)), ["g-5"]);
+        let mut hub = taken_over();
+        assert_eq!(ended(&mut hub, &resumed(3, "t", works)), [""; 0]);
+        let turn = r#"{"threadId":"t","turn":{"id":"u","status":"completed"}}"#;
+        assert_eq!(ended(&mut hub, &format!(r#"{{"method":"turn/completed","params":{turn}}}"#)), ["g-5"]);
     }
 
     #[test]
@@ -775,7 +803,9 @@ mod tests {
         };
         let remembered = Remembered { open_requests: vec![row], ..Remembered::default() };
         assert_eq!(hub.handle(Input::Remembered(Box::new(remembered))), "thread/read");
-        assert_eq!(ended(&mut hub, &resumed(2, "t", r#"{"type":"active","activeFlags":[]}"#)), ["g-5"]);
+        assert_eq!(ended(&mut hub, &resumed(2, "t", r#"{"type":"active","activeFlags":[]}"#)), [""; 0]);
+        let idle = r#"{"method":"thread/status/changed","params":{"threadId":"t","status":{"type":"idle"}}}"#;
+        assert_eq!(ended(&mut hub, idle), ["g-5"]);
     }
 
     #[test]

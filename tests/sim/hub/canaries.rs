@@ -2,6 +2,7 @@
 
 use codex_shim::testing::engine::{Decision, Effect, Input, LinkEffect, Now, OwnLine};
 use codex_shim::testing::wire::{Conn, Side};
+use serde_json::{Value, json};
 
 use super::super::canary::Canary;
 use super::super::lines::Message;
@@ -76,6 +77,18 @@ impl HubWorld {
             }
             (_, input) => Some(input),
         }
+    }
+
+    /// What the engine reads instead on the hub's own connection.
+    pub fn misread(&self, conn: Conn, from: Side, line: &[u8]) -> Option<Vec<u8>> {
+        if self.house.canary != Canary::BelievesFlags || (conn, from) != (Conn::OWN, Side::Server) {
+            return None;
+        }
+        let mut message: Value = serde_json::from_slice(line).ok()?;
+        let status = message.pointer_mut("/result/thread/status")?;
+        let names_nothing = status["activeFlags"].as_array().is_some_and(Vec::is_empty);
+        *status = names_nothing.then(|| json!({"type": "idle"}))?;
+        Some(message.to_string().into_bytes())
     }
 
     /// A mark counts as written before anything is.

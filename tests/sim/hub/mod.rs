@@ -13,7 +13,8 @@
 //! - the hub opens the ledger late, when clients are already connected;
 //! - the server dies, with or without a hub, or closes one connection, also the hub's own, at once or after it has read nothing more
 //!   on it for a while;
-//! - a side does not take what waits for it, until its connection is cut.
+//! - a side does not take what waits for it, until its connection is cut;
+//! - the server does not say in the status of a thread that it waits for an answer.
 //!
 //! Not simulated: the bytes of WebSocket frames, handshakes, limits in bytes, and two hubs at once.
 //!

@@ -478,7 +478,6 @@ impl Referee {
                     self.delivered.extend(commands.into_iter().filter(|_| message.succeeds()));
                 }
                 let thread = message.thread();
-                let waits = thread["status"]["activeFlags"].as_array().is_some_and(|flags| !flags.is_empty());
                 if self.threads.learn(message) {
                     let rules = self.rows.iter_mut().filter_map(|asked| asked.rule.as_mut());
                     rules.for_each(|rule| rule.is_moved = true);
@@ -488,9 +487,7 @@ impl Referee {
                 {
                     wire.is_initialized = true;
                 }
-                if thread["status"].is_object() && !waits {
-                    self.over_before(|_, row| row.is_for_human && row.thread_id.as_deref() == thread["id"].as_str());
-                }
+                self.thread_has_status(&thread["id"], &thread["status"]);
                 if message.is_ours() {
                     if conn == Conn::OWN && message.names_server() {
                         self.expect_at_server(conn, INITIALIZED, None, false);
@@ -503,6 +500,7 @@ impl Referee {
                 self.over(id, Over::ByServer);
                 self.over_before(|of, _| of == id);
             }
+            (Some("thread/status/changed"), _) => self.thread_has_status(&params["threadId"], &params["status"]),
             (Some("turn/completed"), _) => {
                 let turn = params["turn"]["id"].as_str().expect("the server names it").to_owned();
                 if self.ended_turns.insert(turn.clone()) {
@@ -522,6 +520,13 @@ impl Referee {
             _ => {}
         }
         self.expect_at_client(conn, said.plain.as_ref().unwrap_or(&said.bytes), row, is_unrecorded);
+    }
+
+    /// A thread that rests runs no turn. One that works may ask again, whatever the server says about it.
+    fn thread_has_status(&mut self, thread: &Value, status: &Value) {
+        if status["type"] == "idle" {
+            self.over_before(|_, row| row.thread_id.as_deref() == thread.as_str());
+        }
     }
 
     /// The server asks on a connection: for the first time, as one more delivery, or again because it has not got the answer.

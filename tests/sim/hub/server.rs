@@ -110,6 +110,8 @@ pub struct Server {
     pub answers: u64,
     /// It has only threads in which persons speak.
     pub is_plain: bool,
+    /// The status of a thread that works does not say that it waits for somebody.
+    pub is_terse: bool,
 }
 
 /// The user's words without the text before them.
@@ -129,7 +131,7 @@ impl Server {
 
     /// A server that is started after this one. No two threads have the same id.
     pub fn next(&self) -> Server {
-        Server { threads: self.threads, is_plain: self.is_plain, ..Server::default() }
+        Server { threads: self.threads, is_plain: self.is_plain, is_terse: self.is_terse, ..Server::default() }
     }
 
     pub fn folder(&self, thread: &str) -> &str {
@@ -208,7 +210,7 @@ impl Server {
     }
 
     fn status_of(&self, thread: &str) -> Value {
-        let waits = self.waiting.values().any(|waiting| waiting.thread == thread);
+        let waits = !self.is_terse && self.waiting.values().any(|waiting| waiting.thread == thread);
         let flags = if waits { json!(["waitingOnApproval"]) } else { json!([]) };
         let is_active = self.loaded.get(thread).is_some_and(Option::is_some);
         if is_active { json!({"type": "active", "activeFlags": flags}) } else { json!({"type": "idle"}) }

@@ -606,6 +606,8 @@ impl Host for HubWorld {
         let sign = if from == Side::Client { '>' } else { '<' };
         self.house.say(|| format!("{} {sign} read {}", conn.0, String::from_utf8_lossy(line.bytes)));
         let waits = self.referee_reads(conn, from, key, line.bytes);
+        let misread = self.misread(conn, from, line.bytes);
+        let incoming = misread.as_deref().map_or(incoming, |bytes| Incoming::Line(Line { bytes, ..line }));
         let decision = self.hub.as_mut()?.engine.read(now, conn, from, incoming, effects);
         self.see(effects, Some(line.bytes));
         if waits == decision.is_some() {

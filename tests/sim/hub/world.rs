@@ -113,6 +113,7 @@ impl HubWorld {
         self.house.is_indexed = self.house.has_history();
         self.gathers = self.house.dice.once_in(4) | self.house.canary.needs(Need::Fragments);
         self.server.is_plain = self.gathers;
+        self.server.is_terse = self.house.dice.once_in(4) | (self.house.canary == Canary::BelievesFlags);
         while self.house.happened.times(Event::Step) < STEPS && self.house.found.is_none() {
             self.house.happened.count(Event::Step);
             self.step();
