@@ -8,7 +8,7 @@ CODEX         := $(CODEX_DIR)/node_modules/.bin/codex
 # All that the conversations are held with, oldest first.
 CODEX_ALL     := 0.77.0 0.98.0 0.125.0 0.135.0 0.143.0 0.150.0 0.169.0 $(CODEX_NEWEST)
 
-.PHONY: build dist deb npm packages cross-tools dist-binary package-tools package-test install-test demo test test-portable test-arm64 jepsen many-cases oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
+.PHONY: build dist deb npm packages cross-tools dist-binary package-tools package-test install-test demo test test-portable test-arm64 jepsen jepsen-bugs many-cases oracles e2e e2e-versions e2e-clients record picture bench bench-home instructions sim soak fuzz lint lint-macos deny check codex clients shells browser nats nextest page-pictures help
 .DEFAULT_GOAL := build
 
 # A limit in seconds for what needs a network, on systems with timeout(1).
@@ -145,6 +145,9 @@ jepsen: nats ## the program under load and faults for SECONDS (600), and a check
 	@export PYTHONDONTWRITEBYTECODE=1; cd tests/checker && python3 -m unittest \
 	&& ./run.py --binary $(CURDIR)/target/debug/codex-shim --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --mutants \
 	  $(if $(WORKLOAD),--workload $(WORKLOAD)) $(if $(wildcard $(NATS)),--nats $(CURDIR)/$(NATS))
+
+jepsen-bugs: ## builds of the program with a seeded bug each, which that check must find; BUG=PART only those with PART in their names
+	@PYTHONDONTWRITEBYTECODE=1 tests/checker/bugs.py $(BUG)
 
 many-cases: ## 4,096 random cases in each property test and 2,000 seeds of the simulation, instead of the 256 and 1,000 of `make test`
 	PROPTEST_CASES=4096 cargo test --locked --workspace --features fleet --lib

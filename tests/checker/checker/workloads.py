@@ -1,5 +1,6 @@
 """Workloads: a relay on stdio, `serve`, a hub with 1 to 20 clients. Each can start, stop, and name its parts."""
 
+import datetime
 import glob
 import json
 import os
@@ -468,6 +469,10 @@ class Approver(threading.Thread):
         cli = lambda: callers.respond_by_cli(row)
         client = lambda: self.answer_by_client(row)
         jitter = lambda: rng.choice([0, 0, 0, 1, 2, 5, 20])
+        if row.get("expires_at") and rng.random() < 0.5:
+            # Answers that race with the expiry.
+            expires_ms = (datetime.datetime.fromisoformat(row["expires_at"].replace("Z", "+00:00")).timestamp() - time.time()) * 1e3
+            return [(max(0, expires_ms + rng.uniform(-10, 25)), actor) for actor in (client, client, client, api)]
         draw, delay_ms = rng.random(), rng.choice([0, 5, 50, 200])
         if draw < 0.2:
             return []
