@@ -27,7 +27,8 @@ fn checker_finds_what_is_wrong_in_a_history() {
 
 /// One round with these faults. It has so many steps, and nothing in it is concluded from how long it takes.
 fn finds_nothing(test: &str, workload: &str, faults: &str) {
-    let round = ["run.py", "--rounds", "1", "--seed", "1", "--workload", workload, "--faults", faults, "--binary", SHIM];
+    let round =
+        ["run.py", "--rounds", "1", "--seed", "1", "--workload", workload, "--faults", faults, "--binary", SHIM];
     let Some(output) = python(test, &round) else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     let is_whole = said.contains("violations=0") && said.contains("chances to fail: ");

@@ -300,7 +300,8 @@ mod tests {
             check(&format!(r#"{{"type":"{rests}"}}"#), true);
         }
         check(r#"{"type":"active","activeFlags":["waitingOnApproval"]}"#, false);
-        for unclear in [r#"{"type":"active","activeFlags":[]}"#, r#"{"type":"active"}"#, r#"{"type":"new"}"#, "{}", "7"] {
+        for unclear in [r#"{"type":"active","activeFlags":[]}"#, r#"{"type":"active"}"#, r#"{"type":"new"}"#, "{}", "7"]
+        {
             check(unclear, false);
         }
     }
