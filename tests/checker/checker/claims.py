@@ -466,7 +466,8 @@ def check_listing(facts, listing, report):
             report.chances["open_when_listed"] += 1
             if ask.key not in keys:
                 report.violate(4, f"{ask.key} waits at the server and is not listed", facts.rows[ask.key], listing)
-            elif closed_at == float("inf") and ask.server_end_at > facts.due(at):
+            elif (closed_at == float("inf") and ask.server_end_at > facts.due(at)
+                  and any(given.begun_at > at for given in facts.given[ask.key])):
                 report.violate(4, f"{ask.key} was listed and could not be answered", facts.given[ask.key], facts.rows[ask.key])
 
 
