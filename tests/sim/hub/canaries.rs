@@ -79,7 +79,7 @@ impl HubWorld {
         }
     }
 
-    /// What the engine reads instead on the hub's own connection.
+    /// The line that the engine reads instead on the hub's own connection.
     pub fn misread(&self, conn: Conn, from: Side, line: &[u8]) -> Option<Vec<u8>> {
         if self.house.canary != Canary::BelievesFlags || (conn, from) != (Conn::OWN, Side::Server) {
             return None;
