@@ -284,6 +284,13 @@ class Claims(unittest.TestCase):
         scene.history.calls[0]["keys"] = []
         self.assert_wrong(scene, 4)
 
+    def test_listed_request_need_not_be_answered(self):
+        scene = Scene()
+        scene.ask()
+        scene.list([KEY])
+        scene.barrier()
+        self.assertEqual(self.assert_right(scene)["open_when_listed"], 1)
+
     def test_listed_request_cannot_be_answered(self):
         scene = waiting()
         scene.server[:] = [each for each in scene.server if each["ev"] != "answer"]

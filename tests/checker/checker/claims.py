@@ -466,7 +466,12 @@ def check_listing(facts, listing, report):
             report.chances["open_when_listed"] += 1
             if ask.key not in keys:
                 report.violate(4, f"{ask.key} waits at the server and is not listed", facts.rows[ask.key], listing)
+<<<<<<< HEAD
             elif closed_at == float("inf") and ask.server_end_at > facts.due(at):
+=======
+            elif (closed_at == float("inf") and ask.server_end_at > facts.due(at)
+                  and any(given.begun_at > at for given in facts.given[ask.key])):
+>>>>>>> 79496e9bf22543e427091fe4cf5db2032a267056
                 report.violate(4, f"{ask.key} was listed and could not be answered", facts.given[ask.key], facts.rows[ask.key])
 
 
@@ -583,8 +588,13 @@ def compare(report, sent, received, may_miss, may_be_late, made_here, where, is_
             continue
         if not is_to_server and ENVELOPE in line:
             report.violate(8, f"{where}: an envelope came to the client", line)
+        # A late line may look like a repetition of it that comes later.
+        unseen = [each for each in sent.positions.get(line, []) if each not in seen] if may_be_late(line) else []
         position = sent.next_after(line, cursor)
-        if position is not None:
+        if unseen:
+            seen.add(unseen[0])
+            report.chances["lines_shown_late"] += unseen[0] < cursor
+        elif position is not None:
             cursor = position
             first = position if first is None else first
             seen.add(position)
@@ -690,8 +700,11 @@ def check_journal(facts, report):
     received = [("client", event) for events in history.clients for event in events if event["ev"] == "recv"]
     received += [("server", event) for events in history.servers for event in events if event["ev"] == "recv"]
     lost = [(begin, end) for begin, end, kind in facts.lossy if kind == "restore"]
+    full = [(begin, end) for begin, end, kind in facts.lossy if kind == "full_disk"]
+    is_in_gap = lambda event: any(begin <= event["t"] <= end for begin, end in full)
     missing = []
-    for side, event in received:
+    # Of omitted lines only the size is known. One that a gap may have takes none from another.
+    for side, event in sorted(received, key=lambda each: is_in_gap(each[1])):
         if not event["line"].strip() or any(begin <= event["t"] <= end for begin, end in lost):
             continue
         report.chances["lines_on_record"] += 1
@@ -703,8 +716,7 @@ def check_journal(facts, report):
             report.chances["lines_omitted"] += 1
         else:
             missing.append((side, event))
-    full = [(begin, end) for begin, end, kind in facts.lossy if kind == "full_disk"]
-    is_elsewhere = any(not any(begin <= event["t"] <= end for begin, end in full) for _, event in missing)
+    is_elsewhere = any(not is_in_gap(event) for _, event in missing)
     report.chances["lines_in_gaps"] += len(missing)
     if len(missing) > gap_lines or is_elsewhere:
         report.violate(8, f"{len(missing)} lines that a side received are not in the journal, which has gaps for {gap_lines}",

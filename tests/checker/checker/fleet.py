@@ -12,15 +12,17 @@ import time
 from checker.callers import key_of
 from checker.logs import PATIENCE_S
 from checker.nemesis import Nemesis
+from checker.routes import Route
 from checker.workloads import Relay, wait_for
 
 HOSTS = ("h1", "h2", "h3")
 USER = "ann"
-CONFIGURATION = """
-server_name: fleet
+NODE = """
+server_name: %(node)s
 listen: "127.0.0.1:%(port)d"
 max_payload: 2MB
-jetstream { store_dir: "%(folder)s/nats-data" }
+jetstream { store_dir: "%(folder)s/nats-data/%(node)s" }
+%(cluster)s
 accounts {
   STORE {
     jetstream: enabled
@@ -62,12 +64,19 @@ accounts {
   }
 }
 """
+CLUSTER = """cluster { name: fleet, listen: "127.0.0.1:%d", no_advertise: true, routes: [ %s ] }"""
 HOST = """{ nkey: %(key)s, permissions: {
       publish: [ "cshim.ev.%(name)s.*", "$KV.cshim_hosts.%(name)s", "$KV.cshim_pending.%(name)s",
                  "$JS.API.DIRECT.GET.CSHIM_LATER" ]
       subscribe: [ "cshim.req.%(name)s.>", "_INBOX.%(name)s.>" ]
       allow_responses: { max: 1, expires: "10s" }
     } }"""
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
 
 
 class FleetCallers:
@@ -113,12 +122,25 @@ class Fleet:
             self.parts.append(Relay(os.path.join(folder, name), f"{seed}-{name}", binaries))
         self.rng, self.binary, self.faults = self.parts[0].rng, binaries[0], self.parts[0].faults
         self.callers, self.processes, self.session = FleetCallers(self), {}, self.parts[0].session
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            self.port = sock.getsockname()[1]
+        # One server, or a cluster of three that can be divided.
+        self.nodes = ["n1", "n2", "n3"] if self.parts[0].has_habit("cluster", 0.5) else ["n1"]
+        self.ports = {node: free_port() for node in self.nodes}
+        route_ports = {node: free_port() for node in self.nodes}
+        self.routes = {(a, b): Route(route_ports[b]) for a in self.nodes for b in self.nodes if a != b}
+        self.clusters = {node: CLUSTER % (route_ports[node], self.routes_of(node)) if self.routes else "" for node in self.nodes}
+
+    def routes_of(self, node):
+        return ", ".join(f'"nats://127.0.0.1:{route.port}"' for (a, _), route in self.routes.items() if a == node)
+
+    def divide(self, node, is_open):
+        """Cuts a server off from the others, or connects it again."""
+        for pair, route in self.routes.items():
+            if node in pair:
+                route.set_open(is_open)
 
     def environment(self, part, user):
-        return {**part.env, "CODEX_SHIM_FLEET_URL": f"nats://127.0.0.1:{self.port}", "CODEX_SHIM_FLEET_USER": user,
+        url = ",".join(f"nats://127.0.0.1:{port}" for port in self.ports.values())
+        return {**part.env, "CODEX_SHIM_FLEET_URL": url, "CODEX_SHIM_FLEET_USER": user,
                 "CODEX_SHIM_FLEET_HOST": user, "CODEX_SHIM_FLEET_CREDS": os.path.join(self.folder, f"{user}.nk"),
                 "CODEX_SHIM_FLEET_LEVEL": "full"}
 
@@ -141,8 +163,8 @@ class Fleet:
             self.processes[name] = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                                     env=env, cwd=self.folder)
 
-    def start_nats(self):
-        self.spawn("nats", [self.nats, "-c", os.path.join(self.folder, "nats.conf")], self.parts[0].env)
+    def start_node(self, node):
+        self.spawn(node, [self.nats, "-c", os.path.join(self.folder, f"{node}.conf")], self.parts[0].env)
 
     def start_agent(self, number):
         self.spawn(HOSTS[number], [self.binary, "fleet", "agent"], self.environment(self.parts[number], HOSTS[number]))
@@ -150,10 +172,14 @@ class Fleet:
     def start(self):
         keys = {name: str(self.fleet_tool(name, "key", f"{name}.nk")[1]).strip() for name in (*HOSTS, USER, "admin")}
         hosts = "\n".join(HOST % {"name": name, "key": keys[name]} for name in HOSTS)
-        with open(os.path.join(self.folder, "nats.conf"), "w") as file:
-            file.write(CONFIGURATION % {**keys, "hosts": hosts, "port": self.port, "folder": self.folder})
-        self.start_nats()
-        if self.fleet_tool("admin", "check", "--set-up")[0] != 0:
+        for node in self.nodes:
+            with open(os.path.join(self.folder, f"{node}.conf"), "w") as file:
+                file.write(NODE % {**keys, "hosts": hosts, "node": node, "port": self.ports[node], "folder": self.folder,
+                                   "cluster": self.clusters[node]})
+            self.start_node(node)
+        set_up = ["check", "--set-up", "--replicas", str(len(self.nodes))]
+        # A cluster elects a leader first.
+        if not wait_for(lambda: self.fleet_tool("admin", *set_up)[0] == 0, pause_s=1):
             return False
         for number in range(len(HOSTS)):
             self.start_agent(number)
@@ -190,6 +216,8 @@ class Fleet:
     def clean_up(self):
         for part in self.parts:
             part.clean_up()
+        for route in self.routes.values():
+            route.close()
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -201,6 +229,7 @@ class FleetNemesis(Nemesis):
     def __init__(self, workload):
         super().__init__(workload)
         self.faults = ["kill_nats", "pause_nats", "kill_agent", "kill_agent", "of_host", "of_host", "of_host"]
+        self.faults += ["cut_node"] * 4 if workload.routes else []
 
     def of_host(self):
         nemesis = Nemesis(self.rng.choice(self.workload.parts))
@@ -209,16 +238,26 @@ class FleetNemesis(Nemesis):
         return is_over
 
     def kill_nats(self):
-        self.workload.processes["nats"].kill()
-        self.workload.processes["nats"].wait()
+        node = self.rng.choice(self.workload.nodes)
+        self.workload.processes[node].kill()
+        self.workload.processes[node].wait()
         time.sleep(self.rng.choice([0, 1]))
-        self.workload.start_nats()
+        self.workload.start_node(node)
         return True
 
     def pause_nats(self):
-        self.workload.processes["nats"].send_signal(signal.SIGSTOP)
+        process = self.workload.processes[self.rng.choice(self.workload.nodes)]
+        process.send_signal(signal.SIGSTOP)
         time.sleep(self.rng.choice([0.5, 2]))
-        self.workload.processes["nats"].send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGCONT)
+        return True
+
+    def cut_node(self):
+        """One server has no connection to the others for a while, the leader of a stream or not."""
+        node = self.rng.choice(self.workload.nodes)
+        self.workload.divide(node, False)
+        time.sleep(self.rng.choice([0.5, 3, 8]))
+        self.workload.divide(node, True)
         return True
 
     def kill_agent(self):
