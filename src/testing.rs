@@ -84,7 +84,7 @@ pub mod sessions {
     use crate::sessions::entry::{Key, Matcher, Sifter};
     use crate::sessions::news::{Sought, Way};
     use crate::sessions::reader::Pager;
-    use crate::sessions::search::all_facts;
+    use crate::sessions::search::known_facts;
     use crate::sessions::source::Recorded as _;
     use crate::store::Found;
 
@@ -98,7 +98,8 @@ pub mod sessions {
         let filter = Filter::read(query, &FilterPlace::nowhere(now.as_micros() as u64))?;
         let all = Found::all(home).map_err(|error| error.to_string())?;
         let found = all.iter().find(|found| found.id == session).ok_or("no such session")?;
-        let sifter = Some(Arc::new(Sifter { filter, known: Arc::new(all_facts(found)) }));
+        let known = known_facts(found).map_err(|error| error.to_string())?;
+        let sifter = Some(Arc::new(Sifter { filter, known: Arc::new(known) }));
         let matcher = Matcher { sifter, ..Matcher::default() };
         let pager = Pager::new(&found.dir, Arc::new(AtomicBool::new(true)));
         let (mut from, mut texts) = (Key::START, Vec::new());

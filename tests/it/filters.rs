@@ -145,7 +145,7 @@ fn found(
                 _ => None,
             });
         }
-        let entries = found_in_timeline(home.path(), session, query).expect("it is valid");
+        let entries = found_in_timeline(&home.path(), session, query).expect("it is valid");
         timeline.extend(entries.iter().filter_map(|entry| name_in(entry)));
     }
     let (status, document) = browser.post("/search", &json!({ "query": query, "limit": 500 }));

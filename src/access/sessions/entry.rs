@@ -104,7 +104,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind of an entry for a filter, where a diff of a turn repeats its changes.
+    /// The kind for a filter; the diff of a turn has none, because it repeats the changes.
     fn for_filter(self) -> Option<FilterKind> {
         match self {
             Kind::User | Kind::Assistant | Kind::Plan => Some(FilterKind::Message),
@@ -165,7 +165,7 @@ pub struct Entry {
     pub handle: Option<String>,
     /// The review that has denied the action.
     pub denial: Option<String>,
-    /// What it is to a filter.
+    /// Its facts for filters.
     pub facts: history::OwnFacts,
 }
 
@@ -281,7 +281,7 @@ impl Folding {
     }
 }
 
-/// A filter, and what is known of the session for it.
+/// A filter with the facts of the session.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Sifter {
     pub filter: Filter,
@@ -301,7 +301,7 @@ impl Sifter {
 pub struct Matcher {
     /// Contains this text, given in lower case.
     pub text: Option<String>,
-    /// What a person has searched for.
+    /// The search of a person.
     pub sifter: Option<Arc<Sifter>>,
     pub kind: Option<Kind>,
     /// Only failed entries.

@@ -73,7 +73,7 @@ pub enum News {
     Said(Result<Sent, String>),
     /// The thread whose turn it was, if the relay says it.
     Interrupted(Result<Option<String>, String>),
-    /// What a filter looks at besides the entries.
+    /// The facts of the session for filters.
     Facts(Box<KnownFacts>),
     Overruled {
         asked: Overruling,

@@ -288,7 +288,7 @@ pub enum Call {
     Interrupt(Option<String>),
     /// Overrules a denial.
     Overrule(Overruling),
-    /// Reads what a filter looks at besides the entries.
+    /// Reads the facts of the session for filters.
     Facts,
 }
 

@@ -11,7 +11,7 @@ use super::door::{Door, SessionError};
 use super::stopped::{Read, complete_search, history_of, requests};
 use crate::api::{GapReason, Identities, Request, ThreadIdentityDocument, WhichRequests};
 use crate::control::{RequestOrigin, recorded_threads};
-use crate::history::{Excerpt, Filter, FilterChoices, FilterThread, KnownFacts, client_name};
+use crate::history::{Excerpt, Filter, FilterChoices, FilterThread, KnownFacts, RequestFacts, client_name};
 use crate::index::{HISTORY_FILE, History, Hit, Hits, Search};
 use crate::store::{Found, short};
 
@@ -23,7 +23,7 @@ pub struct Searched<'a> {
 }
 
 impl<'a> Searched<'a> {
-    /// Has everything indexed that a session has recorded, and reads what the search looks at besides.
+    /// Indexes everything that a session has recorded, and reads the facts for the filter.
     pub fn ready(session: &'a Found, door: Door, search: &Search) -> Result<Searched<'a>, SessionError> {
         let mut read = Read::through(door, session.clone());
         if read.events(None, 1)?.gap_reason == Some(GapReason::PersistenceError) {
@@ -32,11 +32,11 @@ impl<'a> Searched<'a> {
                 session.name()
             ));
         }
-        let known = known_facts(session, &search.filter)?;
+        let known = facts_for_tokens(session, &search.filter)?;
         Ok(Searched { session, history: history_of(session), known })
     }
 
-    /// How many entries the search index lacks. A live session completes its own; until then the search reads what is missing.
+    /// The number of entries that the search index lacks; 0 in a live session, which completes its own index.
     pub fn lacks(&self) -> u64 {
         if self.session.is_still_live() { 0 } else { self.history.unfilled().unwrap_or(0) }
     }
@@ -48,23 +48,32 @@ impl<'a> Searched<'a> {
     }
 }
 
-/// What a filter looks at in a session besides its entries and events, as far as it does.
-pub fn known_facts(session: &Found, filter: &Filter) -> Result<KnownFacts, SessionError> {
-    let mut known = facts_of_threads(session)?;
-    let requests = if filter.asks_requests() { requests(session, WhichRequests::All)? } else { Vec::new() };
-    known.requests = requests.iter().map(|row| (row.request_id.clone(), row.for_filter())).collect();
+/// The facts of a session that the tokens of this filter read.
+fn facts_for_tokens(session: &Found, filter: &Filter) -> Result<KnownFacts, SessionError> {
+    let mut known = if filter.asks_threads() { facts_of_threads(session)? } else { KnownFacts::default() };
+    if filter.asks_requests() {
+        known.requests = facts_of_requests(session)?;
+    }
     Ok(known)
 }
 
-/// All that a filter can look at in a session, as far as it can be read.
-pub fn all_facts(session: &Found) -> KnownFacts {
-    let mut known = facts_of_threads(session).unwrap_or_default();
-    let requests = requests(session, WhichRequests::All).unwrap_or_default();
-    known.requests = requests.iter().map(|row| (row.request_id.clone(), row.for_filter())).collect();
-    known
+/// All facts of a session.
+pub fn known_facts(session: &Found) -> Result<KnownFacts, SessionError> {
+    Ok(KnownFacts { requests: facts_of_requests(session)?, ..facts_of_threads(session)? })
 }
 
-/// What a filter looks at in the threads of a session.
+fn facts_of_requests(session: &Found) -> Result<HashMap<String, RequestFacts>, SessionError> {
+    let rows = requests(session, WhichRequests::All)?;
+    Ok(rows.iter().map(|row| (row.request_id.clone(), row.for_filter())).collect())
+}
+
+/// The facts of a session that can be read.
+pub fn readable_facts(session: &Found) -> KnownFacts {
+    let known = facts_of_threads(session).unwrap_or_default();
+    KnownFacts { requests: facts_of_requests(session).unwrap_or_default(), ..known }
+}
+
+/// The facts of the threads of a session.
 pub fn facts_of_threads(session: &Found) -> Result<KnownFacts, SessionError> {
     let holder = session.holder.as_ref();
     let of_session = FilterThread {
@@ -83,11 +92,16 @@ pub fn facts_of_threads(session: &Found) -> Result<KnownFacts, SessionError> {
     Ok(KnownFacts { session: of_session, threads, requests: HashMap::new() })
 }
 
-/// Whether a request passes.
+/// Whether a request passes. Its own row has the newest facts of its thread.
 pub fn request_passes(known: &KnownFacts, filter: &Filter, row: &Request) -> bool {
     let facts = row.for_filter();
-    let thread = row.thread_id.as_ref().and_then(|id| known.threads.get(id)).unwrap_or(&known.session);
-    filter.passes(&facts.facts(thread, row.last_us()))
+    let stored = row.thread_id.as_ref().and_then(|id| known.threads.get(id)).unwrap_or(&known.session);
+    let of_row = row.thread().map(|thread| FilterThread {
+        client: thread.client.as_ref().map(|client| client.name.clone()).or_else(|| stored.client.clone()),
+        folder: thread.cwd.clone().or_else(|| stored.folder.clone()),
+        title: thread.title.clone().or_else(|| stored.title.clone()),
+    });
+    filter.passes(&facts.facts(of_row.as_ref().unwrap_or(stored), row.last_us()))
 }
 
 /// The names that a filter can be completed with.
@@ -112,7 +126,7 @@ pub fn choices(sessions: &[Found]) -> FilterChoices {
     choices
 }
 
-/// Most names of a kind that complete a filter, and most sessions that are asked for them.
+/// Limits on the names that complete one key, and on the sessions that are read for them.
 const CHOICES_MAX: usize = 200;
 const CHOICE_SESSIONS_MAX: usize = 50;
 
@@ -120,7 +134,7 @@ const CHOICE_SESSIONS_MAX: usize = 50;
 #[derive(Default)]
 pub struct AllHits<'a> {
     pub hits: Vec<(&'a Found, Hit)>,
-    /// Who the threads of each session are.
+    /// The identities of the threads, by session.
     threads: HashMap<&'a str, Identities>,
     pub has_more: bool,
     pub read: u64,
@@ -148,7 +162,7 @@ impl<'a> AllHits<'a> {
         self.threads = of_session.into_iter().map(|(id, of_session)| (id, threads(of_session))).collect();
     }
 
-    /// Who the thread of a match is; `None` if nothing on record says it.
+    /// The identity of a match's thread, if it is on record.
     pub fn thread(&self, session: &Found, hit: &Hit) -> Option<&ThreadIdentityDocument> {
         self.threads.get(&*session.id)?.get(&hit.thread_id)
     }
@@ -180,7 +194,7 @@ fn matched(Excerpt { line, marks, .. }: &Excerpt) -> Vec<&str> {
     marks.iter().map(|mark| &line[mark.clone()]).collect()
 }
 
-/// Searches sessions one by one. Those that cannot be searched are left out; the errors say why.
+/// Searches sessions one by one. Each session that cannot be searched adds an error.
 pub fn search<'a>(sessions: &'a [Found], door: Door, search: &Search) -> (AllHits<'a>, Vec<SessionError>) {
     let (mut all, mut errors) = (AllHits::default(), Vec::new());
     for session in sessions.iter().filter(|session| session.last_segment().is_some()) {

@@ -19,7 +19,7 @@ use crate::history::KnownFacts;
 use crate::sessions::entry::{Entry, Key, Matcher};
 use crate::sessions::news::{Page, Sought, Way};
 use crate::sessions::reader::{self, Following, Pager, Teller};
-use crate::sessions::search::all_facts;
+use crate::sessions::search::readable_facts;
 use crate::store::Found;
 
 /// A source of sessions. All calls may block within a limit.
@@ -50,7 +50,7 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// A request of a session, whatever its status.
     fn request(&self, session: &Found, request: &OneRequest) -> Result<Request, Unanswered>;
 
-    /// What a filter looks at in a session besides its entries, as far as it is known here.
+    /// The facts of a session for filters; empty if this source has none.
     fn facts(&self, _session: &Found) -> KnownFacts {
         KnownFacts::default()
     }
@@ -143,7 +143,7 @@ impl Source for Home {
     }
 
     fn facts(&self, session: &Found) -> KnownFacts {
-        all_facts(session)
+        readable_facts(session)
     }
 
     fn command(&self, session: &Found, command: &Command) -> Result<RawReply, Unanswered> {

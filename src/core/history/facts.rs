@@ -1,4 +1,4 @@
-//! What things are to a [`Filter`]: entries, requests and events, and what is known of the session around them.
+//! The facts of entries, requests and events that a [`Filter`] reads, and those of the session around them.
 //!
 //! Each place that filters makes its facts here, so that the same filter means the same things in all of them.
 //!
@@ -18,17 +18,17 @@ use super::searchable::{Lines, OUTPUT_BYTES_MAX, SearchKind, kind_of};
 use crate::engine::{RequestKind, Subject, UNANSWERED};
 use crate::protocol::{Method, Word, of_name};
 
-/// What is known of a session, for a filter.
+/// The facts of a session that a filter reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KnownFacts {
-    /// What threads that are not known get.
+    /// The facts of every unknown thread.
     pub session: FilterThread,
     pub threads: HashMap<String, FilterThread>,
     /// By their ids in the ledger.
     pub requests: HashMap<String, RequestFacts>,
 }
 
-/// What the ledger says of a request, for a filter.
+/// The facts of a request in the ledger.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestFacts {
     pub kinds: Vec<FilterKind>,
@@ -47,7 +47,7 @@ impl RequestFacts {
 }
 
 impl KnownFacts {
-    /// Whether an entry or an event passes: of a request that the ledger has, by what the ledger says.
+    /// Whether an entry or an event passes. The facts in the ledger replace those of a request's entry.
     pub fn passes(&self, filter: &Filter, thing: &Thing<'_>) -> bool {
         self.with_facts(thing, |facts| filter.passes(facts))
     }
@@ -66,7 +66,7 @@ impl KnownFacts {
         let end = of_ledger.map(|of| &of.end).filter(is_later).unwrap_or(&entry.end);
         let thread_id = thread_id.or_else(|| of_ledger.and_then(|of| of.thread_id.as_deref()));
         let thread = thread_id.and_then(|id| self.threads.get(id)).unwrap_or(&self.session);
-        let text = of_ledger.map_or(text, |of| &of.text);
+        let text = of_ledger.map(|of| &*of.text).filter(|text| !text.is_empty()).unwrap_or(text);
         does(&Facts { kinds, status: end.status, by: &end.by, thread_id, thread: Some(thread), at_us, text })
     }
 }
@@ -81,7 +81,7 @@ pub struct Thing<'a> {
     pub text: &'a str,
 }
 
-/// What an event says of itself to a filter.
+/// The facts of an event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EventFacts {
     pub entry: OwnFacts,
@@ -116,21 +116,21 @@ impl EventFacts {
     }
 }
 
-/// What an entry says of itself to a filter, besides its text and its time.
+/// The facts of an entry, except its text and its time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnFacts {
-    /// Of a request also the kind of what it asks for.
+    /// A request also has the kind of its subject.
     pub kinds: Vec<FilterKind>,
     pub end: EndFacts,
     /// Of a request: its id in the ledger.
     pub request_id: Option<String>,
 }
 
-/// How a thing ended, for a filter.
+/// The end of an entry or of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndFacts {
     pub status: Option<FilterStatus>,
-    /// Of a request: the source of its answer, and whoever gave it, as far as they are known.
+    /// Of a request: the source of its answer and the name of the answerer, if known.
     pub by: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ impl EndFacts {
         EndFacts { status, by: Vec::new() }
     }
 
-    /// The end of a request as its note says it, which does not name whoever answered.
+    /// The end of a request by its note, which has no name of the answerer.
     fn of_request(request: &ApprovalDocument<'_>) -> EndFacts {
         let status = match request.status.as_deref() {
             _ if request.error_code.as_deref() == Some(WITHDRAWN) => Some(FilterStatus::Withdrawn),
@@ -195,7 +195,7 @@ impl EndFacts {
         EndFacts::of(status, request.source.as_deref(), None)
     }
 
-    /// The end of a request: its outcome, the source of its answer, and whoever gave it.
+    /// The end of a request by its outcome, the source of its answer, and the name of the answerer.
     pub fn of(status: Option<FilterStatus>, source: Option<&str>, name: Option<&str>) -> EndFacts {
         let has_answer = match status {
             Some(
@@ -218,7 +218,7 @@ impl EndFacts {
 /// The error of a request that the server took back.
 pub const WITHDRAWN: &str = "withdrawn_by_server";
 
-/// The text of a request for a filter, as its entry will have it.
+/// The text of a request, the same as that of its later entry.
 pub fn request_text(kind: RequestKind, payload: &Value) -> String {
     let masked = masked_json(payload.to_string());
     let payload: Value = serde_json::from_str(&masked).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! A filter: words, and tokens such as `kind:command` or `folder:~/proj`, as users write it wherever things are listed or searched.
 //!
 //! ```text
-//! text ──▶ Filter::read ──▶ Filter::passes(Facts) ──▶ whether a thing is meant
+//! text ──▶ Filter::read ──▶ Filter::passes(Facts) ──▶ true or false
 //! ```
 //!
 //! Each place only makes the [`Facts`] of its things, so the same text means the same things everywhere. Of several tokens with
@@ -20,7 +20,7 @@ use crate::engine::{RequestSource, Subject};
 use crate::protocol::{named, of_name};
 
 named! {
-    /// What a token is about.
+    /// The key of a token.
     #[derive(PartialOrd, Ord)]
     pub enum FilterKey {
         Kind = "kind",
@@ -34,7 +34,7 @@ named! {
 }
 
 named! {
-    /// A value of `kind:`. A request is of the kind `request`, and of the kind of what it asks for.
+    /// A value of `kind:`. A request has the kind `request` and that of its subject.
     pub enum FilterKind {
         Message = "message",
         Command = "command",
@@ -47,7 +47,7 @@ named! {
 }
 
 named! {
-    /// A value of `status:`: of a request its outcome, of anything else how it ended.
+    /// A value of `status:`: the outcome of a request, or the end of a command, tool or change.
     pub enum FilterStatus {
         Pending = "pending",
         Accepted = "accepted",
@@ -110,7 +110,7 @@ pub const FILTER_BYTES_MAX: usize = 8 << 10;
 /// Most tokens of a filter.
 const TOKENS_MAX: usize = 64;
 
-/// What a text may refer to.
+/// The values that a text can refer to.
 #[derive(Debug, Clone)]
 pub struct FilterPlace<'a> {
     pub now_us: u64,
@@ -130,12 +130,12 @@ impl FilterPlace<'static> {
     }
 }
 
-/// What a thing is, for a filter. An unknown fact matches no token about it.
+/// The facts of an entry, an event or a request. An unknown fact matches no token.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts<'a> {
     pub kinds: &'a [FilterKind],
     pub status: Option<FilterStatus>,
-    /// Of a request: the source of its answer and whoever gave it.
+    /// Of a request: the source of its answer and the name of the answerer.
     pub by: &'a [String],
     pub thread_id: Option<&'a str>,
     pub thread: Option<&'a FilterThread>,
@@ -144,7 +144,7 @@ pub struct Facts<'a> {
     pub text: &'a str,
 }
 
-/// What is known of a thread, for a filter.
+/// The facts of a thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FilterThread {
     /// The client that speaks in it, as it calls itself.
@@ -261,7 +261,7 @@ impl Filter {
     ///
     /// # Errors
     ///
-    /// What is wrong with which token, as text for the user.
+    /// The wrong token and the reason, as text for the user.
     pub fn read(text: &str, place: &FilterPlace<'_>) -> Result<Filter, String> {
         if text.len() > FILTER_BYTES_MAX {
             return Err(format!("it has more than {FILTER_BYTES_MAX} bytes"));
@@ -303,17 +303,17 @@ impl Filter {
         self.tokens.iter().any(|token| token.key == key)
     }
 
-    /// Whether it looks at facts of threads, besides their ids.
+    /// Whether it reads facts of threads, besides their ids.
     pub fn asks_threads(&self) -> bool {
         [FilterKey::Client, FilterKey::Folder, FilterKey::Thread].into_iter().any(|key| self.has(key))
     }
 
-    /// Whether it looks at the end of requests, which only their ledger knows exactly.
+    /// Whether it reads the end of requests, which only the ledger has in full.
     pub fn asks_requests(&self) -> bool {
         [FilterKey::Status, FilterKey::By].into_iter().any(|key| self.has(key))
     }
 
-    /// Things before this time do not pass, in microseconds since 1970.
+    /// The time from which on something passes, in microseconds since 1970.
     pub fn since_us(&self) -> Option<u64> {
         let times = self.tokens.iter().filter_map(|token| match token.value {
             Value::SinceUs(at_us) => Some(at_us),
@@ -330,7 +330,7 @@ impl Filter {
         SearchKind::ALL.into_iter().filter(may_pass).collect()
     }
 
-    /// Whether a thing is meant.
+    /// Whether something with these facts passes.
     pub fn passes(&self, facts: &Facts<'_>) -> bool {
         self.passes_tokens(facts) && self.query.as_ref().is_none_or(|query| query.matches(facts.text))
     }
@@ -400,7 +400,7 @@ pub fn client_name(name: &str) -> &str {
     bare.filter(|_| name != crate::engine::OWN_NAME).unwrap_or(name)
 }
 
-/// Whether whoever answered has this name: the whole of it, or its beginning, as `rule` of `rule:build`.
+/// Whether this is the name of an answerer or a whole part at its beginning, such as `rule` of `rule:build`.
 fn is_named(by: &str, wanted: &str) -> bool {
     by.strip_prefix(wanted).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
 }
@@ -478,7 +478,7 @@ pub fn values(key: FilterKey) -> Vec<&'static str> {
     }
 }
 
-/// What the keys of an open set offer: names that are known.
+/// The known names for keys that take any name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FilterChoices {
     pub clients: Vec<String>,

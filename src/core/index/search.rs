@@ -165,7 +165,7 @@ pub fn fill_stored_search(path: &Path) -> Result<u64, String> {
 /// A search in one history.
 #[derive(Debug, Clone)]
 pub struct Search {
-    /// What the text of an entry must have; `None` if every text is meant.
+    /// The query for the text of an entry; `None` matches every text.
     pub query: Option<SearchQuery>,
     /// The tokens that an entry must match. Its words are those of `query`.
     pub filter: Filter,
@@ -205,14 +205,14 @@ pub struct Hits {
 }
 
 impl Search {
-    /// The time from which on entries are meant, in milliseconds since 1970.
+    /// The time from which on entries match, in milliseconds since 1970.
     fn since_ms(&self) -> i64 {
         let of_filter = self.filter.since_us().map(|since_us| since_us / 1_000);
         let since_ms = self.since.as_ref().map(|(_, since_ms)| *since_ms).max(of_filter);
         since_ms.map_or(i64::MIN, |since_ms| i64::try_from(since_ms).unwrap_or(i64::MAX))
     }
 
-    /// What the index is asked for.
+    /// The query for the index.
     fn for_index(&self) -> Option<String> {
         let of_filter = self.filter.search_kinds();
         let kinds = if self.kinds.is_empty() { &of_filter } else { &self.kinds };

@@ -135,7 +135,7 @@ impl History {
         self.read(opened, of_no_person)
     }
 
-    /// What a filter looks at in all threads; histories of older versions say nothing.
+    /// The facts of all threads for a filter; empty for a history of an older version.
     pub fn threads_for_filter(&self, opened: u64) -> Result<HashMap<String, FilterThread>, HistoryError> {
         self.read(opened, |connection| {
             if !connection.table_exists(None, "codex_threads")? {

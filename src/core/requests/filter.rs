@@ -1,4 +1,4 @@
-//! What a request in the ledger is to a filter.
+//! The facts of a request in the ledger, for filters.
 
 use super::answer::outcome_word;
 use crate::api::Request;
@@ -6,7 +6,7 @@ use crate::history::{EndFacts, FilterKind, RequestFacts, micros_of, request_text
 use crate::protocol::of_name;
 
 impl Request {
-    /// What a filter looks at. The text of a request that a list has cut is only a part of its own.
+    /// Its facts. A request that a list has cut has no text.
     pub fn for_filter(&self) -> RequestFacts {
         let kind = self.kind();
         let (source, name) = (self.resolution_source.as_deref(), self.resolved_by.as_deref());
@@ -14,7 +14,7 @@ impl Request {
             kinds: [FilterKind::Request].into_iter().chain(kind.subject().map(FilterKind::from)).collect(),
             end: EndFacts::of(of_name(outcome_word(self)), source, name),
             thread_id: self.thread_id.clone(),
-            text: request_text(kind, &self.request_payload),
+            text: if self.is_cut() { String::new() } else { request_text(kind, &self.request_payload) },
         }
     }
 

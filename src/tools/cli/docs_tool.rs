@@ -8,13 +8,14 @@ use clap::builder::PossibleValuesParser;
 use super::{Done, screen};
 
 /// Each page for users, by its name.
-const PAGES: [(&str, &str); 30] = [
+const PAGES: [(&str, &str); 31] = [
     ("audit", include_str!("../../../docs/audit.md")),
     ("capture", include_str!("../../../docs/capture.md")),
     ("context", include_str!("../../../docs/context.md")),
     ("context-engines", include_str!("../../../docs/context-engines.md")),
     ("control", include_str!("../../../docs/control.md")),
     ("drift", include_str!("../../../docs/drift.md")),
+    ("filters", include_str!("../../../docs/filters.md")),
     ("fleet", include_str!("../../../docs/fleet.md")),
     ("history", include_str!("../../../docs/history.md")),
     ("history-ui", include_str!("../../../docs/history-ui.md")),

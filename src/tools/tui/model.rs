@@ -242,7 +242,7 @@ pub(crate) struct Session {
     pub unfolded: Option<Unfolded>,
     /// A denial that is overruled once the user has confirmed it.
     pub overruling: Option<Overruling>,
-    /// What is known of it, for searches.
+    /// Its facts, for searches.
     pub knowledge: Knowledge,
     /// The last search.
     pub searched: Option<Matcher>,

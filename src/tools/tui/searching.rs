@@ -1,6 +1,6 @@
-//! The search in the timeline: its line, its completion, and what it knows of the session.
+//! The search in the timeline: its line, its completion, and the facts of the session.
 //!
-//! Pure. What a filter looks at besides the entries is asked for when the line opens; a search that needs it waits for it.
+//! Pure. `/` requests the facts of the session. A search that reads them waits until they have come.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ pub(crate) struct Folders {
     pub current: Option<String>,
 }
 
-/// What is known of the session, for filters.
+/// The facts of the session, for filters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Knowledge {
     facts: Arc<KnownFacts>,
-    /// It was asked for and has not come yet.
+    /// The facts were requested and have not come yet.
     is_awaited: bool,
-    /// The text that is searched for once it has come.
+    /// The search that waits for the facts.
     waiting: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn begin(session: &mut Session) -> Vec<Command> {
     vec![Command::Call(Call::Facts)]
 }
 
-/// Takes what is known of the session.
+/// Stores the facts, and starts the search that has waited for them.
 pub(super) fn learned(model: &mut Model, facts: KnownFacts) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let waiting = session.knowledge.waiting.take();
@@ -49,7 +49,7 @@ pub(super) fn learned(model: &mut Model, facts: KnownFacts) -> Vec<Command> {
     }
 }
 
-/// Takes the line. One that is not valid stays open, with the error below it.
+/// Takes the line. An invalid line stays open, with the error below it.
 pub(super) fn take(model: &mut Model) -> Vec<Command> {
     let Some(Focus::Search(field)) = model.session.as_ref().map(|session| &session.focus) else { return Vec::new() };
     let text = field.text().to_owned();
@@ -68,7 +68,7 @@ fn filter(model: &Model, text: &str) -> Result<Filter, String> {
     Filter::read(text, &FilterPlace { now_us: model.now_us, zone: model.zone.as_time_zone(), home, folder })
 }
 
-/// Searches for what a text means, back from where the cursor is.
+/// Searches back from the cursor.
 fn search(model: &mut Model, text: &str) -> Vec<Command> {
     let Ok(filter) = filter(model, text) else { return Vec::new() };
     let Some(session) = &mut model.session else { return Vec::new() };
@@ -85,7 +85,7 @@ fn search(model: &mut Model, text: &str) -> Vec<Command> {
     find(model, matcher, Way::Back)
 }
 
-/// What is known of the session: as it is stored, and as its relay says.
+/// The stored facts, updated by those of the relay.
 fn known(session: &Session) -> KnownFacts {
     let mut known = (*session.knowledge.facts).clone();
     if known.session.folder.is_none() && !session.cwd.is_empty() {
@@ -107,7 +107,7 @@ fn known(session: &Session) -> KnownFacts {
     known
 }
 
-/// Completes the end of the line as far as it is clear, and tells what is possible.
+/// Completes the text before the cursor up to the first ambiguity, and shows the possible completions.
 pub(super) fn complete_line(model: &mut Model) {
     let Some(session) = &mut model.session else { return };
     let known = known(session);
@@ -121,7 +121,6 @@ pub(super) fn complete_line(model: &mut Model) {
         let alike = common.chars().zip(offer.chars()).take_while(|(one, other)| one == other);
         alike.map(|(char, _)| char).collect()
     });
-    // What was typed in capitals becomes what it means.
     if common.len() >= text.len() {
         let rest = field.text()[text.len()..].to_owned();
         *field = Field::of(common.clone());

@@ -2,6 +2,7 @@
 //! payload.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use crate::api::{EVENTS_MAX, EventDocument, EventPage, GapPayload, GapReason};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
 use crate::history::{
-    EventFacts, Filter, HIDDEN, KnownFacts, Thing, action_in_words, beginning, hides, mended, micros_of,
+    EventFacts, Filter, FilterStatus, HIDDEN, KnownFacts, Thing, action_in_words, beginning, hides, mended, micros_of,
 };
 use crate::protocol::{Method, OTHER_THREAD_ID};
 use crate::sessions::search::known_facts;
@@ -80,6 +81,10 @@ const LAST_BEFORE_FOLLOWING: u64 = 10;
 const NEW_EPOCH: &str = "event numbers have restarted, because the history could no longer vouch for the old numbers; these are \
      all events that it has";
 
+/// How often the ledger is read for the end of a request, and the pause between two reads.
+const LEDGER_READS_MAX: u32 = 10;
+const LEDGER_WAIT: Duration = Duration::from_millis(50);
+
 /// Most keys of unnumbered events that are remembered.
 const UNNUMBERED_MAX: usize = 10_000;
 
@@ -95,7 +100,7 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
     let filter = arguments.filter.get(environment)?;
     let mut wanted = Wanted { types: arguments.types.clone(), thread, ..Wanted::default() };
     if !filter.is_empty() {
-        wanted.known = known_facts(&read.session, &filter)?;
+        wanted.known = known_facts(&read.session)?;
         wanted.filter = filter;
     }
     let shown = match (arguments.since, arguments.limit) {
@@ -143,12 +148,20 @@ impl Wanted {
         self.types.is_empty() && self.thread.is_none() && self.filter.is_empty()
     }
 
-    /// Reads again what is known of the session if an event says that it has changed.
+    /// Reads the facts of the session again after an event that may change them. The ledger stores an answer a little later.
     fn learn(&mut self, session: &Found, event: &EventDocument) -> Result<(), CliError> {
-        let may_change =
-            event.event_type == "request_resolved" || Method::of(&event.event_type).is_some_and(is_of_thread);
-        if may_change && (self.filter.asks_requests() || self.filter.asks_threads()) {
-            self.known = known_facts(session, &self.filter)?;
+        let ends = event.event_type == "request_resolved";
+        if self.filter.is_empty() || !(ends || Method::of(&event.event_type).is_some_and(is_of_thread)) {
+            return Ok(());
+        }
+        let request_id = Payload::of(event).text("request_id").filter(|_| ends).unwrap_or_default();
+        for _ in 0..LEDGER_READS_MAX {
+            self.known = known_facts(session)?;
+            let end = self.known.requests.get(&request_id).map(|request| request.end.status);
+            if end != Some(Some(FilterStatus::Pending)) {
+                break;
+            }
+            std::thread::park_timeout(LEDGER_WAIT);
         }
         Ok(())
     }
@@ -178,7 +191,7 @@ impl Wanted {
     }
 }
 
-/// Whether a notification tells who a thread is.
+/// Whether a notification has facts of a thread.
 fn is_of_thread(method: Method) -> bool {
     matches!(method, Method::ThreadStarted | Method::ThreadNameUpdated | Method::TurnStarted)
 }
@@ -604,6 +617,7 @@ mod tests {
         let wanted = |types: &[&str], thread: Option<&str>| Wanted {
             types: types.iter().map(|one| (*one).to_owned()).collect(),
             thread: thread.map(str::to_owned),
+            ..Wanted::default()
         };
         let check = |wanted: Wanted, event_type: &str, thread: Option<&str>, expect: bool| {
             let event = event(json!({"seq": 1, "event_type": event_type, "thread_id": thread}));

@@ -120,7 +120,7 @@ pub(super) fn passes(session: &Found, row: &Request, filter: &Filter) -> Result<
     Ok(filter.is_empty() || request_passes(&facts_of_threads(session)?, filter, &whole(session, row)))
 }
 
-/// A request with its words, of which a list may leave out those that are large.
+/// The whole request, because a list may leave out its large members.
 fn whole(session: &Found, row: &Request) -> Request {
     let whole = row.is_cut().then(|| request(session, &row.request_id).ok().flatten()).flatten();
     whole.map_or_else(|| row.clone(), |whole| whole.request)
