@@ -205,7 +205,7 @@ soak: ## ten sessions, storms, kills, readers that come and go, for ten minutes:
 FUZZ_SECONDS := 60
 # Parts of the names of the properties that take hostile input.
 PROPERTIES   := never_panics chunking_changes no_bytes_break no_json_like whatever_was_written automaton_finds plain_only
-FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules secrets change terminal
+FUZZ_TARGETS := wire engine envelope journal replay bodies agent_pty config websocket rules secrets change filter terminal
 
 fuzz: ## hostile input of all kinds, FUZZ_SECONDS=60 for each kind; and the properties, with 500,000 random cases each
 	@command -v cargo-fuzz >/dev/null || $(call limit,900) cargo install --locked cargo-fuzz

@@ -71,7 +71,7 @@
 //! | proxy | `relay` | finding the server, the child process, the pipes and the queues between them, the signals; the event loop, also of hubs |
 //! | proxy | `rehearsal` | a conversation on record, played to another codex with a model that repeats its part; pure except `model` and `play` |
 //! | proxy | `hub` | one server for all clients: its process, the sockets, the links and their queues; its handover to the program that it becomes at a restart; a client on stdio that joins |
-//! | access | `sessions` | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller`, `at_once`, `blame`, `inbox`, `selection`, `source` and `stopped` |
+//! | access | `sessions` | the sessions of a home or a fleet for those who look at them: lists, requests, the timeline of a conversation and its pages; pure except `reader`, `poller`, `at_once`, `blame`, `inbox`, `search`, `selection`, `source` and `stopped` |
 //! | access | `fleet` (feature `fleet`) | sessions of many machines over NATS: an agent beside the relays of a host ships events and answers questions; its client |
 //! | tools | `tui` | the terminal UI's screens, keys and mouse; pure except `terminal` and `run` |
 //! | tools | `web` | the web page: who may use it, its paths, and what it shows |
@@ -95,6 +95,7 @@
 //! - Only `files` opens files below the home: never through a link or in a folder that another user can write to.
 //! - The journal never retracts a whole record that a reader may have seen.
 
+use codex_shim_access::sessions;
 use codex_shim_core::{api, config, engine, history, index, journal, os, protocol, secrets, store, websocket, wire};
 use codex_shim_proxy::{capture, control, driver, hub, relay, replay};
 

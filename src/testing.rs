@@ -45,7 +45,9 @@ pub mod engine {
 }
 
 pub mod history {
-    pub use crate::history::{Activity, Fold, Rows, Seen, SessionActivity, UiFold};
+    pub use crate::history::{
+        Activity, Facts, Filter, FilterChoices, FilterPlace, Fold, Rows, Seen, SessionActivity, UiFold, complete,
+    };
 }
 
 pub mod index {
@@ -70,6 +72,46 @@ pub mod protocol {
 
 pub mod replay {
     pub use crate::replay::{Player, Script, Strictness, Tape};
+}
+
+pub mod sessions {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::time::SystemTime;
+
+    use crate::history::{Filter, FilterPlace};
+    use crate::sessions::entry::{Key, Matcher, Sifter};
+    use crate::sessions::news::{Sought, Way};
+    use crate::sessions::reader::Pager;
+    use crate::sessions::search::known_facts;
+    use crate::sessions::source::Recorded as _;
+    use crate::store::Found;
+
+    /// The entries of a session that the search in a timeline finds, from the start on.
+    ///
+    /// # Errors
+    ///
+    /// The query is not valid, or the session cannot be read.
+    pub fn found_in_timeline(home: &Path, session: &str, query: &str) -> Result<Vec<String>, String> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|error| error.to_string())?;
+        let filter = Filter::read(query, &FilterPlace::nowhere(now.as_micros() as u64))?;
+        let all = Found::all(home).map_err(|error| error.to_string())?;
+        let found = all.iter().find(|found| found.id == session).ok_or("no such session")?;
+        let known = known_facts(found).map_err(|error| error.to_string())?;
+        let sifter = Some(Arc::new(Sifter { filter, known: Arc::new(known) }));
+        let matcher = Matcher { sifter, ..Matcher::default() };
+        let pager = Pager::new(&found.dir, Arc::new(AtomicBool::new(true)));
+        let (mut from, mut texts) = (Key::START, Vec::new());
+        while let Some(Sought::At(key, page)) =
+            pager.find(&matcher, &from, Way::Forward).map_err(|error| error.to_string())?
+        {
+            let entry = page.entries.iter().find(|entry| entry.key == key).ok_or("the page has no match")?;
+            texts.push(entry.whole());
+            from = key;
+        }
+        Ok(texts)
+    }
 }
 
 pub mod store {

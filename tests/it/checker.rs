@@ -25,11 +25,7 @@ fn checker_finds_what_is_wrong_in_a_history() {
     assert!(output.status.success() && said.contains("OK") && !said.contains("Ran 0 tests"), "{said}");
 }
 
-<<<<<<< HEAD
-/// One round with these faults. It has so many steps, and nothing in it is concluded from how long it takes.
-=======
 /// One round with these faults. It has a fixed number of steps, and its verdict does not depend on time.
->>>>>>> 79496e9bf22543e427091fe4cf5db2032a267056
 fn finds_nothing(test: &str, workload: &str, faults: &str) {
     let round =
         ["run.py", "--rounds", "1", "--seed", "1", "--workload", workload, "--faults", faults, "--binary", SHIM];

@@ -121,6 +121,9 @@ fn reads(tab: &mut Tab<'_>, change: &str) {
     inbox(tab.browser, 4);
     tab.get("/browsers");
     tab.get("/inbox");
+    tab.post("/search", r#"{"query":"kind:diff red"}"#);
+    tab.post("/search", r#"{"query":"kind:paint"}"#);
+    tab.post("/search/complete", r#"{"query":"red kind:c"}"#);
     tab.stream("/stream", &["alive", "inbox"]);
     tab.stream("/stream?session=h", &["inbox", "timeline"]);
     tab.stream("/stream?session=h&thread=thread-red", &["timeline"]);

@@ -34,6 +34,7 @@ mod drift_e2e;
 mod e2e;
 mod endings;
 mod faults;
+mod filters;
 #[cfg(feature = "fleet")]
 mod fleet_agent;
 #[cfg(feature = "fleet")]

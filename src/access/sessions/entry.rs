@@ -3,12 +3,15 @@
 //!
 //! Pure. The texts are untrusted; drawing escapes them.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::{Subject, permissions_in_words, without_shell, without_system_shell};
 use crate::history::{
-    Content, ItemDocument, Pending, ReviewDocument, ReviewStatus, UiContent, UiEvent, action_in_words,
+    self, Content, Filter, FilterKind, ItemDocument, KnownFacts, Pending, ReviewDocument, ReviewStatus, Thing,
+    UiContent, UiEvent, action_in_words,
 };
 use crate::journal::Position;
 use crate::protocol::change::{FileChange, Form};
@@ -101,6 +104,17 @@ kinds! {
 }
 
 impl Kind {
+    /// The kind for a filter; the diff of a turn has none, because it repeats the changes.
+    fn for_filter(self) -> Option<FilterKind> {
+        match self {
+            Kind::User | Kind::Assistant | Kind::Plan => Some(FilterKind::Message),
+            Kind::Command | Kind::Tool => Some(FilterKind::Command),
+            Kind::Change => Some(FilterKind::Diff),
+            Kind::Request | Kind::Review => Some(FilterKind::Request),
+            Kind::Reasoning | Kind::Diff | Kind::Status | Kind::Error | Kind::Gap | Kind::Run => None,
+        }
+    }
+
     /// The part of a long text to keep: the end of output, and the end of a message in progress.
     pub fn keeps(self, stage: Stage) -> Keeps {
         let is_output = matches!(self, Kind::Command | Kind::Tool);
@@ -151,6 +165,8 @@ pub struct Entry {
     pub handle: Option<String>,
     /// The review that has denied the action.
     pub denial: Option<String>,
+    /// Its facts for filters.
+    pub facts: history::OwnFacts,
 }
 
 impl Entry {
@@ -170,6 +186,7 @@ impl Entry {
             cut_bytes: 0,
             handle: None,
             denial: None,
+            facts: history::OwnFacts { kinds: kind.for_filter().into_iter().collect(), ..Default::default() },
         }
     }
 
@@ -264,11 +281,28 @@ impl Folding {
     }
 }
 
+/// A filter with the facts of the session.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sifter {
+    pub filter: Filter,
+    pub known: Arc<KnownFacts>,
+}
+
+impl Sifter {
+    fn takes(&self, entry: &Entry) -> bool {
+        let at_us = entry.at_us.saturating_add(entry.took_us.unwrap_or_default());
+        let thing = Thing { entry: &entry.facts, thread_id: entry.thread_id.as_deref(), at_us, text: &entry.whole() };
+        self.known.passes(&self.filter, &thing)
+    }
+}
+
 /// Criteria of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Matcher {
     /// Contains this text, given in lower case.
     pub text: Option<String>,
+    /// The search of a person.
+    pub sifter: Option<Arc<Sifter>>,
     pub kind: Option<Kind>,
     /// Only failed entries.
     pub failed: bool,
@@ -289,6 +323,7 @@ impl Matcher {
             && self.kind.is_none_or(|kind| entry.kind == kind)
             && (!self.failed || failed)
             && self.text.as_deref().is_none_or(|text| entry.has(text))
+            && self.sifter.as_ref().is_none_or(|sifter| sifter.takes(entry))
     }
 }
 

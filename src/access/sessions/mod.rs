@@ -10,7 +10,7 @@
 //! *A stopped session.* The tools reach a session through the [`door`]: they ask its relay if one runs, and else read its files
 //! ([`stopped`]).
 //!
-//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`blame`], [`inbox`], [`selection`], [`source`] and [`stopped`].
+//! *Purity.* Everything is pure except `reader`, `poller`, [`at_once`], [`blame`], [`inbox`], [`search`], [`selection`], [`source`] and [`stopped`].
 
 pub mod ask;
 mod at_once;
@@ -25,6 +25,7 @@ pub mod poller;
 pub mod reader;
 pub mod request_names;
 pub mod rows;
+pub mod search;
 pub mod selection;
 pub mod source;
 pub mod stopped;

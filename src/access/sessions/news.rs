@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::api::{Request, SessionDocument};
 use crate::engine::OverruleFor;
+use crate::history::KnownFacts;
 use crate::sessions::ask::Ask;
 use crate::sessions::entry::{Entry, Key, Matcher};
 use crate::sessions::timeline::{SessionEvent, Timeline};
@@ -72,6 +73,8 @@ pub enum News {
     Said(Result<Sent, String>),
     /// The thread whose turn it was, if the relay says it.
     Interrupted(Result<Option<String>, String>),
+    /// The facts of the session for filters.
+    Facts(Box<KnownFacts>),
     Overruled {
         asked: Overruling,
         /// What happens next, or why nothing does.

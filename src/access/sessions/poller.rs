@@ -288,6 +288,8 @@ pub enum Call {
     Interrupt(Option<String>),
     /// Overrules a denial.
     Overrule(Overruling),
+    /// Reads the facts of the session for filters.
+    Facts,
 }
 
 /// The session that a call goes to.
@@ -307,6 +309,7 @@ pub fn run(call: Call, source: Arc<dyn Source>, session: Found, teller: Teller) 
                 let turn = send::<TurnReply>(to, &Command::Interrupt(InterruptBody { thread_id }));
                 News::Interrupted(turn.map(|turn| turn.thread_id).map_err(|error| error.to_string()))
             }
+            Call::Facts => News::Facts(Box::new(source.facts(&session))),
             Call::Overrule(asked) => {
                 let result = overrule(to, &asked);
                 News::Overruled { asked, result }

@@ -15,9 +15,11 @@ use std::sync::atomic::AtomicBool;
 
 use crate::api::{Command, OneRequest, Request, Requests, SessionDocument, State, WhichRequests};
 use crate::control::client::{self, ANSWER_WAIT_MAX, Caller, RawReply, Unanswered};
+use crate::history::KnownFacts;
 use crate::sessions::entry::{Entry, Key, Matcher};
 use crate::sessions::news::{Page, Sought, Way};
 use crate::sessions::reader::{self, Following, Pager, Teller};
+use crate::sessions::search::readable_facts;
 use crate::store::Found;
 
 /// A source of sessions. All calls may block within a limit.
@@ -47,6 +49,11 @@ pub trait Source: fmt::Debug + Send + Sync {
 
     /// A request of a session, whatever its status.
     fn request(&self, session: &Found, request: &OneRequest) -> Result<Request, Unanswered>;
+
+    /// The facts of a session for filters; empty if this source has none.
+    fn facts(&self, _session: &Found) -> KnownFacts {
+        KnownFacts::default()
+    }
 
     /// Sends a command to a session.
     fn command(&self, session: &Found, command: &Command) -> Result<RawReply, Unanswered>;
@@ -133,6 +140,10 @@ impl Source for Home {
 
     fn request(&self, session: &Found, request: &OneRequest) -> Result<Request, Unanswered> {
         client::ask(&session.dir, request, ANSWER_WAIT_MAX).map(|document| document.request)
+    }
+
+    fn facts(&self, session: &Found) -> KnownFacts {
+        readable_facts(session)
     }
 
     fn command(&self, session: &Found, command: &Command) -> Result<RawReply, Unanswered> {

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::engine::without_shell;
 use crate::history::{
-    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, Ended, ItemDocument, OVERRULED, Pending, PlanDocument,
-    ReviewDocument, Said, UiContent, UiEvent, UiKind,
+    AUTO_REVIEW, ApprovalDocument, Content, EndDocument, EndFacts, Ended, FilterKind, FilterStatus, ItemDocument,
+    OVERRULED, OwnFacts, Pending, PlanDocument, ReviewDocument, Said, UiContent, UiEvent, UiKind,
 };
 use crate::protocol::Method;
 use crate::sessions::entry::{BODY_BYTES_MAX, Entry, Happening, Key, Kind, Looking, Matcher, Stage};
@@ -398,6 +398,7 @@ impl Timeline {
         };
         self.with_open(event, kind, Timeline::handle(ui, kind), |entry, max| {
             entry.stage = stage;
+            entry.facts.end = EndFacts::of_item(item);
             entry.title = title(kind, item);
             if let Some(body) = body(kind, item) {
                 entry.set_body(&body, max);
@@ -432,6 +433,9 @@ impl Timeline {
     fn opened(&mut self, event: &SessionEvent, request: &Pending) {
         self.request(event, request.request_id.as_deref(), |entry, max| {
             entry.title = asked(request);
+            entry.facts.kinds.extend(request.kind.map(FilterKind::from));
+            entry.facts.end = EndFacts::of(Some(FilterStatus::Pending), None, None);
+            entry.facts.request_id.clone_from(&request.request_id);
             entry.set_body(&changes_listed(request.changes.as_ref()).unwrap_or_default(), max);
         });
     }
@@ -440,6 +444,7 @@ impl Timeline {
         self.request(event, request.request_id.as_deref(), |entry, _| {
             entry.stage = if request.status.as_deref() == Some("orphaned") { Stage::Failed } else { Stage::Done };
             entry.took_us = entry.lasted_us(event.at_us);
+            entry.facts = OwnFacts::of_request(request);
             if entry.title.is_empty() {
                 entry.title = request.kind.to_string();
             }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::query::Query;
 use super::session::ThreadIdentityDocument;
 use crate::engine::{RequestKind, decisions};
+use crate::history::WITHDRAWN;
 use crate::protocol::own_changes;
 
 /// A request: its row in the ledger, and what is known of it besides. What codex says itself stays JSON. Relays of older versions leave
@@ -142,7 +143,7 @@ impl Request {
 
     /// The server took it back before there was an answer.
     pub fn is_withdrawn(&self) -> bool {
-        self.error_code.as_deref() == Some("withdrawn_by_server")
+        self.error_code.as_deref() == Some(WITHDRAWN)
     }
 
     /// Who its thread is, if that is known.

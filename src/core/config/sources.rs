@@ -383,7 +383,7 @@ impl Environment {
         self.get("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute())
     }
 
-    pub(super) fn user_home(&self) -> Option<PathBuf> {
+    pub fn user_home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from).or_else(std::env::home_dir)
     }
 

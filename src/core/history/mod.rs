@@ -39,6 +39,8 @@ mod diffs;
 mod entry;
 mod entry_rows;
 mod event_row;
+mod facts;
+mod filter;
 mod fold;
 mod groups;
 mod identity;
@@ -53,6 +55,7 @@ mod rows;
 mod rows_of_record;
 mod search_query;
 mod searchable;
+mod since;
 mod transcript;
 mod turn;
 mod ui;
@@ -69,6 +72,11 @@ pub use entry::{
 };
 pub use entry_rows::{EntryRow, EntryRows};
 pub use event_row::EventRow;
+pub use facts::{EndFacts, EventFacts, KnownFacts, OwnFacts, RequestFacts, Thing, WITHDRAWN, request_text};
+pub use filter::{
+    FILTER_BYTES_MAX, Facts, Filter, FilterChoices, FilterKey, FilterKind, FilterPlace, FilterStatus, FilterThread,
+    NOBODY, client_name, complete, values,
+};
 pub use fold::Fold;
 pub use fold::Recall;
 pub use identity::{ThreadClient, ThreadIdentity, client_in_usage};
@@ -82,6 +90,7 @@ pub use rows_of_record::GapRow;
 pub use rows_of_record::Rows;
 pub use search_query::{Excerpt, SearchQuery, add_words, kind_for_index};
 pub use searchable::{SearchKind, Searchable};
+pub use since::since_us;
 pub use ui::UiFold;
 pub use ui::{Pending, UiContent, UiEvent, UiKind};
 pub use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};

@@ -103,6 +103,28 @@ impl End {
     }
 }
 
+/// What a request asks, in its own words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) text: Option<String>,
+    pub(super) command: Option<String>,
+    pub(super) cwd: Option<String>,
+    pub(super) reason: Option<String>,
+}
+
+impl Asked {
+    pub(super) fn of(kind: RequestKind, params: &Value) -> Asked {
+        let words = |name: &str| params[name].as_str().map(bounded_words);
+        let text = match kind.request_type() {
+            RequestType::UserInput => Some(bounded_words(&questions(params))),
+            RequestType::Elicitation => words("message").or_else(|| words("description")),
+            RequestType::Approval | RequestType::Permissions | RequestType::Other => None,
+        };
+        let command = command(&params["command"]).as_deref().map(bounded_words);
+        Asked { text, command, cwd: words("cwd"), reason: words("reason") }
+    }
+}
+
 impl Weigh for Request {
     fn weight(&self) -> usize {
         let Request { request_id, does, text, command, cwd, reason, decisions, place, .. } = self;
@@ -132,7 +154,6 @@ impl Request {
             masked.as_deref().map_or(message.params, |json| Params::Written(json.get())).read().unwrap_or_default();
         let kind = RequestKind::asked(&message.method, &params)?;
         let wanted = kind.subject()?;
-        let words = |name: &str| params[name].as_str().map(bounded_words);
         let (does, (decisions, decisions_left_out)) = match purpose {
             Purpose::Rows(_) => {
                 let does = ToolCall::of_request(kind, message.params);
@@ -140,13 +161,7 @@ impl Request {
             }
             Purpose::Ui => (ToolCall::default(), bounded_decisions(kind, &params)),
         };
-        let text = match kind.request_type() {
-            RequestType::UserInput => Some(bounded_words(&questions(&params))),
-            RequestType::Elicitation => words("message").or_else(|| words("description")),
-            RequestType::Approval | RequestType::Permissions | RequestType::Other => None,
-        };
-        let command = command(&params["command"]).as_deref().map(bounded_words);
-        let (cwd, reason) = (words("cwd"), words("reason"));
+        let Asked { text, command, cwd, reason } = Asked::of(kind, &params);
         Some(Request {
             request_id,
             wanted,

@@ -193,15 +193,25 @@ impl SearchQuery {
     /// The query for an index of words, in the language of FTS5; `None` if the index cannot narrow it down. Each word is
     /// quoted, and has only letters and digits.
     pub fn for_index(&self, kinds: &[SearchKind]) -> Option<String> {
-        let kinds: Vec<String> = kinds.iter().map(|kind| format!("\"{}\"", kind_word(*kind))).collect();
-        let kinds = (!kinds.is_empty()).then(|| format!("({})", kinds.join(" OR ")));
+        let kinds = SearchQuery::for_index_of_kinds(kinds);
         let all: Vec<String> = kinds.into_iter().chain(self.terms.iter().filter_map(Term::for_index)).collect();
         (!all.is_empty()).then(|| all.join(" AND "))
+    }
+
+    /// The same for entries of these kinds, whatever their words; `None` if all are meant.
+    pub fn for_index_of_kinds(kinds: &[SearchKind]) -> Option<String> {
+        let kinds: Vec<String> = kinds.iter().map(|kind| format!("\"{}\"", kind_word(*kind))).collect();
+        (!kinds.is_empty()).then(|| format!("({})", kinds.join(" OR ")))
     }
 
     /// Whether the index narrows the query down by its words.
     pub fn has_words(&self) -> bool {
         self.terms.iter().any(|term| !term.forms.is_empty())
+    }
+
+    /// Whether all terms match in a text.
+    pub fn matches(&self, text: &str) -> bool {
+        self.terms.iter().all(|term| term.next(text, 0).is_some())
     }
 
     /// The line with the most terms, if all terms match in the text.
@@ -323,11 +333,13 @@ fn line_at(text: &str, at: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::facts::OwnFacts;
     use super::*;
 
     fn entry(text: &str) -> Searchable {
         let kind = SearchKind::Command;
-        Searchable { kind, at: String::new(), turn_id: None, item_id: None, text: text.to_owned(), heads: vec![0] }
+        let (at, entry) = (String::new(), OwnFacts::default());
+        Searchable { kind, entry, at, turn_id: None, item_id: None, text: text.to_owned(), heads: vec![0] }
     }
 
     #[test]

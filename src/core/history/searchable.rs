@@ -8,6 +8,7 @@ use std::time::UNIX_EPOCH;
 use serde_json::Value;
 
 use super::entry::{ApprovalDocument, Content, Entry, EntryRole, ItemDocument};
+use super::facts::OwnFacts;
 use crate::engine::without_shell;
 use crate::protocol::change::{FileChange, LineKind, shown};
 use crate::protocol::{named, of_name};
@@ -17,7 +18,7 @@ const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Longest searched part of an output, in bytes: its end, where errors are. The same of the input and the result of a tool:
 /// their beginning.
-const OUTPUT_BYTES_MAX: usize = 8 << 10;
+pub(super) const OUTPUT_BYTES_MAX: usize = 8 << 10;
 
 named! {
     /// The kind of an entry, for a search.
@@ -37,6 +38,7 @@ named! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Searchable {
     pub kind: SearchKind,
+    pub entry: OwnFacts,
     /// Its time, RFC 3339.
     pub at: String,
     pub turn_id: Option<String>,
@@ -54,19 +56,16 @@ impl Searchable {
         }
         let Entry { ts, turn_id, item_id, content, event: _ } = Entry::read(json)?;
         let kind = kind_of(content.role())?;
-        let mut lines = Lines::default();
-        match &content {
-            Content::User(said) | Content::Assistant(said) => lines.add(said.text.as_deref()?),
-            Content::Plan(plan) => lines.add(plan.text.as_deref()?),
-            Content::Command(tool) | Content::Tool(tool) => lines.command(tool),
-            Content::FileChange(tool) => lines.changes(tool.changes.as_ref()?),
-            Content::Approval(request) => lines.request(request),
-            Content::Reasoning(_) | Content::Diff(_) | Content::Status(_) | Content::Error(_) => {}
-            Content::Usage(_) | Content::Compaction | Content::Other(_) => {}
-        }
-        let Lines { text, heads } = lines;
+        let Lines { text, heads } = Lines::of(&content)?;
         let [turn_id, item_id] = [turn_id, item_id].map(|id| id.map(Cow::into_owned));
-        (!text.is_empty()).then_some(Searchable { kind, at: ts.into_owned(), turn_id, item_id, text, heads })
+        let entry = OwnFacts::of(kind, &content);
+        let at = ts.into_owned();
+        (!text.is_empty()).then_some(Searchable { kind, entry, at, turn_id, item_id, text, heads })
+    }
+
+    /// The first line, for a search without words.
+    pub fn first_line(&self) -> &str {
+        self.text.lines().next().unwrap_or_default()
     }
 
     /// Its time in milliseconds since 1970; 0 if that cannot be read.
@@ -77,7 +76,7 @@ impl Searchable {
 }
 
 /// The kind of an entry with this role. The diff of a turn repeats its changes of files.
-fn kind_of(role: &str) -> Option<SearchKind> {
+pub(super) fn kind_of(role: &str) -> Option<SearchKind> {
     match of_name(role)? {
         EntryRole::User | EntryRole::Assistant | EntryRole::Plan => Some(SearchKind::Message),
         EntryRole::Command | EntryRole::Tool => Some(SearchKind::Command),
@@ -97,12 +96,27 @@ fn may_be_found(json: &str) -> bool {
 
 /// The lines of a text, bounded.
 #[derive(Default)]
-struct Lines {
-    text: String,
+pub(super) struct Lines {
+    pub(super) text: String,
     heads: Vec<usize>,
 }
 
 impl Lines {
+    /// The searched lines of an entry; `None` if it is nothing that has some.
+    pub(super) fn of(content: &Content<'_>) -> Option<Lines> {
+        let mut lines = Lines::default();
+        match content {
+            Content::User(said) | Content::Assistant(said) => lines.add(said.text.as_deref()?),
+            Content::Plan(plan) => lines.add(plan.text.as_deref()?),
+            Content::Command(tool) | Content::Tool(tool) => lines.command(tool),
+            Content::FileChange(tool) => lines.changes(tool.changes.as_ref()?),
+            Content::Approval(request) => lines.request(request),
+            Content::Reasoning(_) | Content::Diff(_) | Content::Status(_) | Content::Error(_) => {}
+            Content::Usage(_) | Content::Compaction | Content::Other(_) => {}
+        }
+        Some(lines)
+    }
+
     fn add(&mut self, text: &str) {
         let left = TEXT_BYTES_MAX.saturating_sub(self.text.len() + 1);
         let text = &text[..text.floor_char_boundary(left)];
@@ -141,7 +155,7 @@ impl Lines {
     }
 
     /// The texts and numbers in a value, one per line.
-    fn values(&mut self, value: &Value, left: &mut usize) {
+    pub(super) fn values(&mut self, value: &Value, left: &mut usize) {
         let text = match value {
             Value::Null | Value::Bool(_) => return,
             Value::Number(number) => &number.to_string(),
@@ -165,7 +179,7 @@ impl Lines {
         }
     }
 
-    fn request(&mut self, entry: &ApprovalDocument<'_>) {
+    pub(super) fn request(&mut self, entry: &ApprovalDocument<'_>) {
         match &entry.command {
             Some(command) => self.head(&without_shell(command)),
             None => self.head(entry.text.as_deref().unwrap_or(&entry.kind)),

@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use super::database::form;
 use super::query::{History, HistoryError};
 use super::threads;
-use crate::history::{Excerpt, SearchKind, SearchQuery, Searchable, add_words};
+use crate::history::{Excerpt, Filter, KnownFacts, SearchKind, SearchQuery, Searchable, Thing, add_words};
 use crate::store::{DatabaseError, DatabaseForm, Life, RunMode, at_once, open_for};
 
 /// The tables of the search index. Its tokenizer finds the words that [`add_words`] has separated.
@@ -165,7 +165,10 @@ pub fn fill_stored_search(path: &Path) -> Result<u64, String> {
 /// A search in one history.
 #[derive(Debug, Clone)]
 pub struct Search {
-    pub query: SearchQuery,
+    /// The query for the text of an entry; `None` matches every text.
+    pub query: Option<SearchQuery>,
+    /// The tokens that an entry must match. Its words are those of `query`.
+    pub filter: Filter,
     /// Only these kinds; an empty list means all.
     pub kinds: Vec<SearchKind>,
     /// Only entries of this time or later, RFC 3339 and in milliseconds since 1970.
@@ -185,6 +188,8 @@ pub struct Hit {
     pub thread_id: String,
     pub turn_id: Option<String>,
     pub item_id: Option<String>,
+    /// Of a request: its id in the ledger.
+    pub request_id: Option<String>,
     pub excerpt: Excerpt,
 }
 
@@ -200,24 +205,46 @@ pub struct Hits {
 }
 
 impl Search {
+    /// The time from which on entries match, in milliseconds since 1970.
     fn since_ms(&self) -> i64 {
-        self.since.as_ref().map_or(i64::MIN, |(_, since_ms)| i64::try_from(*since_ms).unwrap_or(i64::MAX))
+        let of_filter = self.filter.since_us().map(|since_us| since_us / 1_000);
+        let since_ms = self.since.as_ref().map(|(_, since_ms)| *since_ms).max(of_filter);
+        since_ms.map_or(i64::MIN, |since_ms| i64::try_from(since_ms).unwrap_or(i64::MAX))
     }
 
-    fn hit(&self, thread_id: String, entry: &str) -> Option<Hit> {
-        let searchable = Searchable::of(entry)?;
-        let is_meant = self.kinds.is_empty() || self.kinds.contains(&searchable.kind);
-        let is_since = self.since.as_ref().is_none_or(|(since, _)| searchable.at >= *since);
-        let excerpt = (is_meant && is_since).then(|| self.query.find(&searchable))??;
-        let Searchable { kind, at, turn_id, item_id, .. } = searchable;
-        Some(Hit { kind, at, thread_id, turn_id, item_id, excerpt })
+    /// The query for the index.
+    fn for_index(&self) -> Option<String> {
+        let of_filter = self.filter.search_kinds();
+        let kinds = if self.kinds.is_empty() { &of_filter } else { &self.kinds };
+        self.query.as_ref().map_or_else(|| SearchQuery::for_index_of_kinds(kinds), |query| query.for_index(kinds))
+    }
+
+    fn has_words(&self) -> bool {
+        self.query.as_ref().is_some_and(SearchQuery::has_words)
+    }
+
+    fn hit(&self, thread_id: String, entry: &str, known: &KnownFacts) -> Option<Hit> {
+        let found = Searchable::of(entry)?;
+        let is_meant = self.kinds.is_empty() || self.kinds.contains(&found.kind);
+        let is_since = self.since.as_ref().is_none_or(|(since, _)| found.at >= *since);
+        let at_us = found.at_ms().saturating_mul(1_000);
+        let thing = Thing { entry: &found.entry, thread_id: Some(&thread_id), at_us, text: &found.text };
+        if !is_meant || !is_since || !known.passes_tokens(&self.filter, &thing) {
+            return None;
+        }
+        let excerpt = match &self.query {
+            Some(query) => query.find(&found)?,
+            None => Excerpt { head: None, line: found.first_line().to_owned(), marks: Vec::new() },
+        };
+        let Searchable { kind, entry, at, turn_id, item_id, .. } = found;
+        Some(Hit { kind, at, thread_id, turn_id, item_id, request_id: entry.request_id, excerpt })
     }
 }
 
 impl History {
     /// Searches the entries of all threads. Reports to `advance` what it reads without the help of the index, of which
     /// [`History::read_by_search`] is the most.
-    pub fn search(&self, search: &Search, advance: impl Fn(u64)) -> Result<Hits, HistoryError> {
+    pub fn search(&self, search: &Search, known: &KnownFacts, advance: impl Fn(u64)) -> Result<Hits, HistoryError> {
         self.read(0, |connection| {
             let transaction = connection.unchecked_transaction()?;
             let unfilled_to = unfilled_to(&transaction)?;
@@ -227,7 +254,7 @@ impl History {
                 if hidden.contains_key(&thread_id) {
                     return Ok(None);
                 }
-                Ok(search.hit(thread_id, row.get_ref(2)?.as_str()?))
+                Ok(search.hit(thread_id, row.get_ref(2)?.as_str()?, known))
             };
             let mut found = Hits::default();
             let wanted = search.limit.saturating_add(1);
@@ -237,14 +264,14 @@ impl History {
             };
             if unfilled_to < i64::MAX {
                 let since_ms = search.since_ms();
-                let is_one_by_one = !search.query.has_words();
+                let is_one_by_one = !search.has_words();
                 let take = |row: &Row<'_>| {
                     found.read += 1;
                     advance(u64::from(is_one_by_one));
                     found.hits.extend(hit(row)?);
                     Ok(found.hits.len() < wanted)
                 };
-                match search.query.for_index(&search.kinds) {
+                match search.for_index() {
                     Some(words) => each(&transaction, BY_WORDS, params![words, since_ms], take)?,
                     None => each(&transaction, ONE_BY_ONE, [since_ms], take)?,
                 }
@@ -277,7 +304,7 @@ impl History {
                 connection.query_row(sql, [value], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
             };
             let unfilled = if unfilled_to > 0 { count(COUNT_UNFILLED, unfilled_to)? } else { 0 };
-            let indexed = unfilled_to < i64::MAX && !search.query.has_words();
+            let indexed = unfilled_to < i64::MAX && !search.has_words();
             Ok(unfilled + if indexed { count(COUNT, search.since_ms())? } else { 0 })
         })
     }
@@ -355,12 +382,13 @@ mod tests {
     }
 
     fn words(text: &str) -> Search {
-        let query = SearchQuery::of_words(text).expect("it can be searched for");
-        Search { query, kinds: Vec::new(), since: None, all_threads: false, limit: 1_000 }
+        let query = Some(SearchQuery::of_words(text).expect("it can be searched for"));
+        let filter = Filter::default();
+        Search { query, filter, kinds: Vec::new(), since: None, all_threads: false, limit: 1_000 }
     }
 
     fn lines(path: &Path, search: &Search) -> Vec<(String, String)> {
-        let found = History::new(path).search(search, |_| {}).expect("it can be searched");
+        let found = History::new(path).search(search, &KnownFacts::default(), |_| {}).expect("it can be searched");
         found.hits.into_iter().map(|hit| (hit.at, hit.excerpt.line)).collect()
     }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 
 use super::query::{History, HistoryError};
-use crate::history::{Rows, ThreadClient, ThreadIdentity};
+use crate::history::{FilterThread, Rows, ThreadClient, ThreadIdentity};
 use crate::protocol::{ThreadDescription, ThreadKind, of_name};
 
 /// Most rows; the threads that were used longest ago are forgotten.
@@ -69,6 +69,8 @@ pub(super) fn of_no_person(connection: &Connection) -> rusqlite::Result<HashMap<
     connection.prepare_cached(OF_NO_PERSON)?.query_map([], of_row)?.collect()
 }
 
+const FOR_FILTER: &str = "SELECT thread_id, client_name, cwd, title FROM codex_threads";
+
 /// A newer version may know more kinds.
 fn kind_named(name: &str) -> ThreadKind {
     of_name(name).unwrap_or(ThreadKind::Other)
@@ -131,6 +133,19 @@ impl History {
     /// The threads that no person speaks in, and what they are for.
     pub fn threads_of_no_person(&self, opened: u64) -> Result<HashMap<String, ThreadKind>, HistoryError> {
         self.read(opened, of_no_person)
+    }
+
+    /// The facts of all threads for a filter; empty for a history of an older version.
+    pub fn threads_for_filter(&self, opened: u64) -> Result<HashMap<String, FilterThread>, HistoryError> {
+        self.read(opened, |connection| {
+            if !connection.table_exists(None, "codex_threads")? {
+                return Ok(HashMap::new());
+            }
+            let of_row = |row: &Row<'_>| {
+                Ok((row.get(0)?, FilterThread { client: row.get(1)?, folder: row.get(2)?, title: row.get(3)? }))
+            };
+            connection.prepare_cached(FOR_FILTER)?.query_map([], of_row)?.collect()
+        })
     }
 
     /// Who each of `threads` is, as far as the history says it; histories of older versions say nothing.

@@ -9,6 +9,7 @@ mod again;
 pub mod answer;
 /// Words that are risky in a command.
 mod danger;
+mod filter;
 /// The fields of a question or a form.
 pub mod form;
 /// Answers as users give them.

@@ -13,8 +13,9 @@ use std::{fmt, io};
 
 use super::session::{Holder, StoreError, io_error};
 use crate::config::{ContextScope, SessionName};
-use crate::engine::{OWN_NAME, one_line};
+use crate::engine::one_line;
 use crate::files::{self, Access, Folder, Refused};
+use crate::history::client_name;
 use crate::journal::SegmentName;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -508,13 +509,6 @@ pub fn label(session: &Found) -> String {
         (Some(folder), None) => folder,
         (None, _) => session.id.clone(),
     }
-}
-
-/// A client's name without the words that all Codex clients have in common.
-#[must_use]
-pub fn client_name(name: &str) -> &str {
-    let bare = ["codex_", "codex-"].iter().find_map(|prefix| name.strip_prefix(prefix));
-    bare.filter(|_| name != OWN_NAME).unwrap_or(name)
 }
 
 /// A session's name in messages and headings: the label and the short id, `proj (vscode) ab01`; only one of them if they are

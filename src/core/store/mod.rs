@@ -31,8 +31,7 @@ pub use database::{
 pub use database::{Life, at_once, open_for};
 pub use found::{
     Choice, ChoiceError, Found, OpenThread, Otherwise, Survey, ThreadChoice, ThreadUse, choose, choose_all,
-    choose_thread, client_name, full_name, in_scope, label, repository_of, share_repository, short, short_id,
-    shown_from_elsewhere,
+    choose_thread, full_name, in_scope, label, repository_of, share_repository, short, short_id, shown_from_elsewhere,
 };
 pub use ledger::OfflineLedger;
 pub use ledger::{LEDGER_FILE, Ledger, LedgerError, budget_answers, past_requests, requests_of_items, rule_uses};

@@ -215,6 +215,10 @@ impl Zone {
         Zone(zone)
     }
 
+    pub fn as_time_zone(&self) -> &TimeZone {
+        &self.0
+    }
+
     #[cfg(any(test, feature = "testing"))]
     pub fn utc() -> Zone {
         Zone(TimeZone::UTC)

@@ -8,7 +8,7 @@ use clap::builder::PossibleValuesParser;
 use super::{Done, screen};
 
 /// Each page for users, by its name.
-const PAGES: [(&str, &str); 32] = [
+const PAGES: [(&str, &str); 33] = [
     ("audit", include_str!("../../../docs/audit.md")),
     ("backup", include_str!("../../../docs/backup.md")),
     ("blame", include_str!("../../../docs/blame.md")),
@@ -17,6 +17,7 @@ const PAGES: [(&str, &str); 32] = [
     ("context-engines", include_str!("../../../docs/context-engines.md")),
     ("control", include_str!("../../../docs/control.md")),
     ("drift", include_str!("../../../docs/drift.md")),
+    ("filters", include_str!("../../../docs/filters.md")),
     ("fleet", include_str!("../../../docs/fleet.md")),
     ("history", include_str!("../../../docs/history.md")),
     ("history-ui", include_str!("../../../docs/history-ui.md")),

@@ -15,6 +15,7 @@ mod dispatch;
 mod docs_tool;
 mod doctor;
 mod drift_tool;
+mod filter;
 #[cfg(feature = "fleet")]
 mod fleet;
 #[cfg(not(feature = "fleet"))]

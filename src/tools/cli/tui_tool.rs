@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
+use super::filter;
 use super::screen::Screen;
 use super::select_session::SessionWord;
 use super::{CliError, Done, say, select_session};
@@ -79,7 +80,7 @@ pub(super) fn run(arguments: &TuiArguments, environment: &Environment) -> Done {
     complaints.iter().for_each(|complaint| say(&complaint.to_string()));
     let bell = if settings.tui_bell.value { Bell::On } else { Bell::Off };
     let notice = settings.tui_notify.value.sequence(environment);
-    let setup = Setup { colours, pager, bell, notice };
+    let setup = Setup { colours, pager, bell, notice, folders: filter::folders(environment) };
     match tui::run(source, start, setup) {
         Ok(UiEnd::Left) => Ok(0),
         Ok(UiEnd::Signal(number)) => Ok(128 + number),

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
+use super::filter;
+use super::offline;
 use super::qr_code;
 use super::screen::{self, Clock, Screen, Times, Tone};
 use super::select_session;
@@ -19,7 +21,8 @@ use crate::os::launch;
 use crate::sessions::source::{Home, Source};
 use crate::store::Otherwise;
 use crate::web::{
-    self, Browsers, ConsoleError, HostName, Links, Options, PageDocument, Server, SignedIn, SignedOut, WebError,
+    self, Browsers, ConsoleError, Finding, HostName, Links, Options, PageDocument, Server, SignedIn, SignedOut,
+    WebError,
 };
 
 /// Answer requests in a browser, on this machine or on a phone
@@ -106,6 +109,10 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
         let done = done.map_err(not_asked)?;
         return Ok(print(&done, &format!("{}{links}\n", signed_out(&done)), arguments.as_json));
     }
+    #[cfg(feature = "fleet")]
+    let searches = !arguments.fleet;
+    #[cfg(not(feature = "fleet"))]
+    let searches = true;
     let (source, session) = shown(&arguments, &home, environment)?;
     // A link of our launcher would otherwise stay open as long as the browser.
     launch::keep_descriptors();
@@ -116,8 +123,11 @@ pub(super) fn run(arguments: WebArguments, environment: &Environment) -> Done {
              unless the network itself is encrypted, as a tailnet is",
         );
     }
+    let user_home = filter::folders(environment).home;
+    let finding = searches.then(|| Finding { door: offline::door(environment), user_home });
     let options = Options {
         home: home.clone(),
+        finding,
         source,
         port,
         names: hosts,

@@ -3,12 +3,12 @@
 //! Pure.
 
 use super::folds::{Sieve, matcher};
-use super::form::Field;
 use super::keys::{Action, AnswerKey, Browse, Move};
 use super::model::Command;
 use super::model::{About, AwaitedRead, Focus, Model, Note, Session, Tone, Unfolded};
 use super::pressed::{ask_journal, follow, say};
 use super::review;
+use super::searching;
 use crate::engine::OverruleFor;
 use crate::sessions::entry::{Entry, Folding, Key, Kind, Matcher};
 use crate::sessions::news::Read;
@@ -37,10 +37,7 @@ pub(super) fn history(model: &mut Model, does: Action) -> Vec<Command> {
             if is_held { follow(session) } else { Vec::new() }
         }
         Action::Enter => open(session),
-        Action::Browse(Browse::Search) => {
-            session.focus = Focus::Search(Field::default());
-            Vec::new()
-        }
+        Action::Browse(Browse::Search) => searching::begin(session),
         Action::Browse(Browse::SearchOn) => search_on(model, Way::Back),
         Action::Browse(Browse::SearchForward) => search_on(model, Way::Forward),
         Action::Browse(Browse::Filter) => {
@@ -261,17 +258,6 @@ fn search_on(model: &mut Model, way: Way) -> Vec<Command> {
     }
 }
 
-/// Searches for a text, back from where the cursor is.
-pub(super) fn search(model: &mut Model, text: &str) -> Vec<Command> {
-    let Some(session) = &mut model.session else { return Vec::new() };
-    if text.is_empty() {
-        return Vec::new();
-    }
-    let matcher = Matcher { text: Some(text.to_lowercase()), ..Matcher::default() };
-    session.searched = Some(matcher.clone());
-    find(model, matcher, Way::Back)
-}
-
 /// The note after a search without a match.
 fn not_found(session: &Session, matcher: &Matcher, way: Way) -> String {
     let place = match (way, &session.cursor) {
@@ -280,8 +266,8 @@ fn not_found(session: &Session, matcher: &Matcher, way: Way) -> String {
         (Way::Forward, _) => " after this one",
     };
     let sifted = session.filter.map(|kind| format!("; only {} is shown, f shows the next kind", kind.name()));
-    let missing = match &matcher.text {
-        Some(text) => format!("no entry{place} contains `{text}`"),
+    let missing = match &matcher.sifter {
+        Some(sifter) => format!("no entry{place} matches `{}`", sifter.filter),
         None if matcher.failed => format!("no error{place}"),
         None => format!("no request{place}"),
     };
@@ -289,7 +275,7 @@ fn not_found(session: &Session, matcher: &Matcher, way: Way) -> String {
 }
 
 /// Looks for an entry: in the window, else in the journal.
-fn find(model: &mut Model, matcher: Matcher, way: Way) -> Vec<Command> {
+pub(super) fn find(model: &mut Model, matcher: Matcher, way: Way) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
     let matcher = Matcher { thread_id: session.thread.clone(), folding: session.folding, ..matcher };
     let Some(timeline) = &session.timeline else { return Vec::new() };

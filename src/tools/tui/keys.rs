@@ -149,6 +149,8 @@ pub(crate) enum AnswerKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Browse {
     Search,
+    /// Completes the search that is being typed.
+    Complete,
     /// Repeats the search backwards.
     SearchOn,
     SearchForward,
@@ -349,6 +351,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
     answers(KeyPlace::Summary, &[Ctrl('b')], AnswerKey::Previous, "back to the last question"),
     row(KeyPlace::Summary, ESC, Action::Back, "back to chat; no answer is lost"),
     row(KeyPlace::Line, ENTER, Action::Enter, "take it"),
+    browses(KeyPlace::Line, &[Key(KeyCode::Tab)], Browse::Complete, "complete a search; from a reason to the timeline"),
     row(KeyPlace::Line, ESC, Action::Back, "leave it"),
     moves(KeyPlace::History, UP, Move::Up, "up by an entry"),
     moves(KeyPlace::History, DOWN, Move::Down, "down by an entry"),

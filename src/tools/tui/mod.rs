@@ -33,6 +33,7 @@ mod pressed;
 mod respond;
 mod review;
 mod run;
+mod searching;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -42,5 +43,6 @@ mod view;
 
 pub(crate) use model::UiEnd;
 pub(crate) use run::{Bell, FirstScreen, Setup, run};
+pub(crate) use searching::Folders;
 pub(crate) use terminal::Pager;
 pub(crate) use view::view;

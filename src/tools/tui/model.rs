@@ -14,6 +14,7 @@ use super::keys::{KeyPlace, Letters};
 use super::lists::Inbox;
 use super::lists::{Destination, List};
 use super::pointing::{Mouse, Pointing, Spot};
+use super::searching::{Folders, Knowledge};
 use crate::api::SessionDocument;
 use crate::history::Activity;
 use crate::requests::view::Choice;
@@ -40,6 +41,8 @@ pub(crate) struct Model {
     pub colours: Colours,
     /// The time zone of all visible times.
     pub zone: Zone,
+    /// The folders that a search can refer to.
+    pub folders: Folders,
     pub list: List,
     pub session: Option<Box<Session>>,
     /// The requests of all sessions, while they are open.
@@ -239,6 +242,8 @@ pub(crate) struct Session {
     pub unfolded: Option<Unfolded>,
     /// A denial that is overruled once the user has confirmed it.
     pub overruling: Option<Overruling>,
+    /// Its facts, for searches.
+    pub knowledge: Knowledge,
     /// The last search.
     pub searched: Option<Matcher>,
     /// The note if the search in progress finds nothing.
@@ -282,6 +287,7 @@ impl Session {
             folding: Folding::default(),
             unfolded: None,
             overruling: None,
+            knowledge: Knowledge::default(),
             searched: None,
             missing: None,
             reading: None,
@@ -356,6 +362,7 @@ impl Model {
             size,
             colours,
             zone,
+            folders: Folders::default(),
             list: List::default(),
             session: None,
             inbox: None,

@@ -7,9 +7,10 @@ use std::path::Path;
 use super::model::Session;
 use crate::api::{ListedThread, ThreadIdentityDocument};
 use crate::engine::one_line;
+use crate::history::client_name;
 use crate::sessions::names::host_of;
 use crate::sessions::rows::SessionRow;
-use crate::store;
+use crate::store::short_id;
 
 /// A name with the machine of the session `id` in front.
 pub(super) fn with_host(id: &str, name: &str) -> String {
@@ -19,7 +20,7 @@ pub(super) fn with_host(id: &str, name: &str) -> String {
 /// A session by its folder and client: `proj (vscode)`, or `host/proj (vscode)`.
 pub(super) fn session_name(id: &str, cwd: &str, client: Option<&str>) -> String {
     let folder = cwd.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("/");
-    let client = client.map(store::client_name).filter(|name| !name.is_empty());
+    let client = client.map(client_name).filter(|name| !name.is_empty());
     with_host(id, &client.map_or_else(|| folder.to_owned(), |client| format!("{folder} ({client})")))
 }
 
@@ -29,7 +30,7 @@ pub(super) fn session_id<'a>(id: &'a str, rows: &[SessionRow]) -> &'a str {
     let bare = |id: &'a str| id.split_once('/').map_or(id, |(_, bare)| bare);
     let beside = rows.iter().filter(|row| host_of(&row.id) == host_of(id));
     let beside = beside.map(|row| (row.id.split_once('/').map_or(&*row.id, |(_, bare)| bare), folder(&*row.cwd)));
-    store::short_id(bare(id), beside)
+    short_id(bare(id), beside)
 }
 
 impl Session {

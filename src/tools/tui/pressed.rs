@@ -10,12 +10,12 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::form::{Field, Form};
-use super::keys::{Action, Global, KeyPlace, Letters, Move, action, valid};
+use super::keys::{Action, Browse, Global, KeyPlace, Letters, Move, action, valid};
 use super::lists::Destination;
 use super::model::{About, Answering, AwaitedRead, DocumentSubject, Focus, Mode, Model, NOTE_US, Note, Session, Tone};
 use super::model::{Command, UiEnd};
 use super::pointing::Mouse;
-use super::{browse, inbox, list, respond, review, threads};
+use super::{browse, inbox, list, respond, review, searching, threads};
 use crate::api::InputBody;
 use crate::sessions::ask::Ask;
 use crate::sessions::news::Link;
@@ -261,12 +261,22 @@ pub(super) fn to_history(model: &mut Model) {
 /// Handles a key while a reason or a search text is typed.
 fn line(model: &mut Model, does: Action) -> Vec<Command> {
     let Some(session) = &mut model.session else { return Vec::new() };
-    if let Focus::Search(field) = &mut session.focus {
-        let text = field.take();
-        session.focus = Focus::History;
-        return if does == Action::Enter { browse::search(model, &text) } else { Vec::new() };
+    match (&session.focus, does) {
+        (Focus::Search(_), Action::Enter) => searching::take(model),
+        (Focus::Search(_), Action::Browse(Browse::Complete)) => {
+            searching::complete_line(model);
+            Vec::new()
+        }
+        (Focus::Search(_), _) => {
+            session.focus = Focus::History;
+            Vec::new()
+        }
+        (_, Action::Browse(Browse::Complete)) => {
+            to_history(model);
+            Vec::new()
+        }
+        (_, _) => respond::reason(model, does),
     }
-    respond::reason(model, does)
 }
 
 /// The field that receives text.

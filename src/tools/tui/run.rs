@@ -14,6 +14,7 @@ use super::model::{Colours, Model};
 use super::model::{Command, Event, UiEnd};
 use super::pressed::attach;
 use super::pressed::title;
+use super::searching::Folders;
 use super::terminal::{self, Keys, OwnedTerminal, Pager};
 use super::update::update;
 use super::view::view;
@@ -58,6 +59,7 @@ pub(crate) struct Setup {
     pub bell: Bell,
     /// The sequence by which the terminal shows a notification.
     pub notice: Option<NoticeSequence>,
+    pub folders: Folders,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +112,7 @@ pub(crate) fn run(source: Arc<dyn Source>, start: FirstScreen, setup: Setup) -> 
     })?;
     let size = screen.terminal.size()?;
     let mut model = Model::new(size, setup.colours, Zone::new(TimeZone::system()), now_us());
+    model.folders = setup.folders.clone();
     let mut beside = Beside { source, setup, events, _list: list, attached: None, keys };
     if let FirstScreen::Session(id) = start {
         for command in attach(&mut model, Destination::session(id)) {

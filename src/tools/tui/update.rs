@@ -11,7 +11,7 @@ use super::model::{About, AwaitedRead, DocumentSubject, Focus, Model, Session, T
 use super::model::{Command, Event};
 use super::pressed::{follow, is_untouched, next_request, show_request, tell};
 use super::review;
-use super::{deciding, layout, mouse, pressed};
+use super::{deciding, layout, mouse, pressed, searching};
 use crate::api::Request;
 use crate::engine::OverruleFor;
 use crate::history::UiKind;
@@ -157,6 +157,7 @@ fn of_session(model: &mut Model, news: News) -> Vec<Command> {
             }
             return vec![Command::Look];
         }
+        News::Facts(facts) => return searching::learned(model, *facts),
         News::Overruled { asked, result } => overruled(model, asked, result),
         News::Interrupted(Ok(thread_id)) => {
             let name = thread_id.and_then(|thread_id| session.thread_name(&thread_id));

@@ -261,6 +261,11 @@ impl Inbox {
         })
     }
 
+    /// All sessions that are shown, listed anew.
+    pub(super) fn sessions(&self) -> Vec<Found> {
+        self.0.all()
+    }
+
     /// The session with this id, listed anew.
     pub(super) fn session(&self, id: &str) -> Option<Found> {
         self.0.all().into_iter().find(|session| session.id == id)

@@ -24,6 +24,7 @@ mod access;
 mod calls;
 mod console;
 mod device;
+mod finding;
 mod hosts;
 mod inbox;
 mod random;
@@ -50,6 +51,7 @@ pub(crate) use console::{
     Browsers, ConsoleError, Links, PageDocument, SignedIn, SignedOut, browsers, new_link, running, sign_out,
     sign_out_one,
 };
+pub(crate) use finding::Finding;
 pub(crate) use hosts::HostName;
 
 use crate::control::{self, LastingListener, Places, SharedEndpoint, SocketFault, routes_of_peer, runtime_of_calls};
@@ -88,6 +90,8 @@ pub(crate) struct Options {
     pub names: Vec<HostName>,
     /// The only session to show.
     pub session: Option<String>,
+    /// How sessions are searched; `None` if they are elsewhere.
+    pub finding: Option<Finding>,
     /// Folder for the user's sockets, if known.
     pub runtime_dir: Option<PathBuf>,
     /// Tells the user something.
@@ -140,7 +144,7 @@ impl Server {
     /// Nothing listens after an error.
     pub(crate) fn start(options: Options) -> Result<Server, WebError> {
         let set_up = |what| move |source| WebError::SetUp { what, source };
-        let Options { home, source, port, names, session, runtime_dir, report } = options;
+        let Options { home, source, port, names, session, finding, runtime_dir, report } = options;
         let signals = Signals::listen(&[SIGTERM, SIGINT, SIGHUP]).map_err(set_up("signal handlers"))?;
         let lock = lock(&home)?;
         // A page that was killed leaves it behind; the token in it has ended.
@@ -165,6 +169,7 @@ impl Server {
             source,
             places: Arc::new(Places::default()),
             calls: Semaphore::new(routes::CALLS_MAX),
+            finding,
             opened: Mutex::default(),
         };
         Ok(Server { app: Arc::new(app), home, listener, console, signals, report, _lock: lock })

@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use super::access::{Access, Entrance, NotSignedIn, SIGNED_IN_MAX, Visitor};
 use super::console::{self, Browsers};
 use super::device::device;
+use super::finding::{self, Finding};
 use super::hosts::{Foreign, Hosts, Target};
 use super::inbox::Inbox;
 use super::stream::{self, Timeline};
@@ -105,6 +106,8 @@ pub(super) struct App {
     pub(super) follows: Follows,
     pub(super) places: Arc<Places>,
     pub(super) calls: Semaphore,
+    /// How sessions are searched; `None` if they are elsewhere.
+    pub(super) finding: Option<Finding>,
     /// The file that a browser was opened with; it holds a token.
     pub(super) opened: Mutex<Option<std::path::PathBuf>>,
 }
@@ -125,7 +128,7 @@ impl App {
     }
 
     /// Runs a call that blocks.
-    async fn call(&self, call: impl FnOnce() -> Responded + Send + 'static) -> Responded {
+    pub(super) async fn call(&self, call: impl FnOnce() -> Responded + Send + 'static) -> Responded {
         let busy = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "too many calls are waiting; try again");
         let _one = self.calls.try_acquire().map_err(|_| busy())?;
         tokio::task::spawn_blocking(call).await.unwrap_or_else(|_| Err(busy()))
@@ -171,6 +174,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/api/{door}/browsers", get(browsers))
         .route("/api/{door}/browsers/{number}/sign-out", post(sign_out))
         .route("/api/{door}/inbox", get(inbox))
+        .route("/api/{door}/search", post(finding::find))
+        .route("/api/{door}/search/complete", post(finding::completions))
         .route("/api/{door}/stream", get(open_stream))
         .route("/api/{door}/sessions/{id}/timeline", get(timeline))
         .route("/api/{door}/sessions/{id}/entry", get(entry))
@@ -305,7 +310,7 @@ fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     pairs.filter(|(name, _)| *name == COOKIE || *name == SECURE_COOKIE).map(|(_, value)| value)
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     // serde would read an array as the members in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(Refusal::body("the body must be a JSON object"));
@@ -677,6 +682,7 @@ mod tests {
             source,
             places: Arc::default(),
             calls: Semaphore::new(CALLS_MAX),
+            finding: None,
             opened: Mutex::default(),
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

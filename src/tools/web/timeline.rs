@@ -335,6 +335,7 @@ impl Recording {
             | News::Responded { .. }
             | News::Said(_)
             | News::Interrupted(_)
+            | News::Facts(_)
             | News::Overruled { .. } => {}
         }
     }

@@ -466,12 +466,8 @@ def check_listing(facts, listing, report):
             report.chances["open_when_listed"] += 1
             if ask.key not in keys:
                 report.violate(4, f"{ask.key} waits at the server and is not listed", facts.rows[ask.key], listing)
-<<<<<<< HEAD
-            elif closed_at == float("inf") and ask.server_end_at > facts.due(at):
-=======
             elif (closed_at == float("inf") and ask.server_end_at > facts.due(at)
                   and any(given.begun_at > at for given in facts.given[ask.key])):
->>>>>>> 79496e9bf22543e427091fe4cf5db2032a267056
                 report.violate(4, f"{ask.key} was listed and could not be answered", facts.given[ask.key], facts.rows[ask.key])
 
 
@@ -599,9 +595,6 @@ def compare(report, sent, received, may_miss, may_be_late, made_here, where, is_
             first = position if first is None else first
             seen.add(position)
             report.chances["lines_in_order"] += 1
-        elif line in sent.positions and may_be_late(line) and not seen & set(sent.positions[line]):
-            report.chances["lines_shown_late"] += 1
-            seen.add(sent.positions[line][-1])
         elif line in sent.positions:
             report.violate(7, f"{where}: a line came twice or out of order", line)
         elif line in made_here or (is_made_here(line) or ENVELOPE in line if is_to_server else parse(line) in stripped):

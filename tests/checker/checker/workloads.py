@@ -234,12 +234,8 @@ class Workload:
                 asked = client.asked_count
                 client.start_turn(client.thread_ids[0], {"asks": self.rng.choices(self.kinds, k=2)})
                 wait_for(lambda: client.asked_count > asked or not client.is_open, timeout_s)
-<<<<<<< HEAD
-                seen += [(client, rpc_id) for rpc_id in list(client.requests)[-2:] if rpc_id not in client.resolved]
-=======
                 seen += [(client, rpc_id) for rpc_id, request in list(client.requests.items())[-2:]
                          if rpc_id not in client.resolved and request["method"] != "item/tool/call"]
->>>>>>> 79496e9bf22543e427091fe4cf5db2032a267056
         return seen
 
     def ask_last(self):
@@ -334,15 +330,11 @@ class Serve(Workload):
     def start(self):
         self.life_count += 1
         self.process = self.spawn("serve", self.session)
-<<<<<<< HEAD
-        return bool(wait_for(self.is_healthy) and wait_for(self.attach, pause_s=0.2))
-=======
         return bool(wait_for(self.is_healthy) and wait_for(self.is_attached, pause_s=0.2))
 
     def is_attached(self):
         """Whether there is a client; the load may have attached one, and there is no place for a second one."""
         return bool(self.open_clients()) or self.attach()
->>>>>>> 79496e9bf22543e427091fe4cf5db2032a267056
 
     def attach(self):
         client = self.new_client("attached", lambda: Attached(self.control_path))
@@ -382,11 +374,7 @@ class Serve(Workload):
         if self.has_ended(0):
             return self.start()
         time.sleep(0.3)
-<<<<<<< HEAD
-        return bool(wait_for(lambda: self.open_clients() or self.attach(), pause_s=0.3))
-=======
         return bool(wait_for(self.is_attached, pause_s=0.3))
->>>>>>> 79496e9bf22543e427091fe4cf5db2032a267056
 
 
 class Hub(Workload):

@@ -79,11 +79,7 @@ impl HubWorld {
         }
     }
 
-<<<<<<< HEAD
-    /// What the engine reads instead on the hub's own connection.
-=======
     /// The line that the engine reads instead on the hub's own connection.
->>>>>>> 79496e9bf22543e427091fe4cf5db2032a267056
     pub fn misread(&self, conn: Conn, from: Side, line: &[u8]) -> Option<Vec<u8>> {
         if self.house.canary != Canary::BelievesFlags || (conn, from) != (Conn::OWN, Side::Server) {
             return None;

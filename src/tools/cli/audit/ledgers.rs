@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use super::line::AuditLine;
 use crate::api::ThreadIdentityDocument;
 use crate::control::{RequestOrigin, recorded_threads};
+use crate::history::client_name;
 use crate::history::micros_of;
 use crate::history::{reviewed_action, rfc3339_millis};
 use crate::protocol::change::{self, ChangeSize};
 use crate::protocol::{CommandText, of_name};
 use crate::requests::view::{ChangedFile, files};
 use crate::secrets::Masker;
-use crate::store::{AuditEntry, AuditKind, AuditLedger, AuditPlace, Found, LedgerError, client_name};
+use crate::store::{AuditEntry, AuditKind, AuditLedger, AuditPlace, Found, LedgerError};
 
 /// Most ledgers that are open at the same time; each has up to three files.
 const OPEN_MAX: usize = 64;

@@ -2,10 +2,12 @@
 //! payload.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::super::filter::FilterFlag;
 use super::super::offline::{self, Read};
 use super::super::requests::print_json;
 use super::super::screen::{Clock, Times};
@@ -19,8 +21,12 @@ use super::{FollowedEvent, Following, read_of, thread_or_beginning};
 use crate::api::{EVENTS_MAX, EventDocument, EventPage, GapPayload, GapReason};
 use crate::config::Environment;
 use crate::engine::{RequestKind, one_line, without_shell};
-use crate::history::{HIDDEN, action_in_words, beginning, hides, mended};
+use crate::history::{
+    EventFacts, Filter, FilterStatus, HIDDEN, KnownFacts, Thing, action_in_words, beginning, hides, mended, micros_of,
+};
 use crate::protocol::{Method, OTHER_THREAD_ID};
+use crate::sessions::search::known_facts;
+use crate::store::Found;
 
 /// Print what happened, one event per line
 ///
@@ -39,6 +45,7 @@ Examples:
   codex-shim events                            the last 50
   codex-shim events work -f
   codex-shim events -f --type 'item/*' --type turn/completed
+  codex-shim events --filter 'kind:command status:failed'
   codex-shim events --since 0 --thread latest --json | jq .events")]
 pub(in crate::cli) struct EventsArguments {
     #[command(flatten)]
@@ -55,6 +62,8 @@ pub(in crate::cli) struct EventsArguments {
     /// Only events of type T; `item/*` matches a beginning; repeatable
     #[arg(long = "type", value_name = "T")]
     types: Vec<String>,
+    #[command(flatten)]
+    filter: FilterFlag,
     /// Only this thread: its id, a unique beginning of it, or `latest`
     #[arg(long, value_name = "THREAD", add = complete::threads())]
     thread: Option<String>,
@@ -72,6 +81,10 @@ const LAST_BEFORE_FOLLOWING: u64 = 10;
 const NEW_EPOCH: &str = "event numbers have restarted, because the history could no longer vouch for the old numbers; these are \
      all events that it has";
 
+/// How often the ledger is read for the end of a request, and the pause between two reads.
+const LEDGER_READS_MAX: u32 = 10;
+const LEDGER_WAIT: Duration = Duration::from_millis(50);
+
 /// Most keys of unnumbered events that are remembered.
 const UNNUMBERED_MAX: usize = 10_000;
 
@@ -84,7 +97,12 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
         Err(_) => offline::chosen(session, environment)?,
     };
     let thread = arguments.thread.as_ref().map(|name| thread_or_beginning(&mut read, name)).transpose()?;
-    let wanted = Wanted { types: arguments.types.clone(), thread };
+    let filter = arguments.filter.get(environment)?;
+    let mut wanted = Wanted { types: arguments.types.clone(), thread, ..Wanted::default() };
+    if !filter.is_empty() {
+        wanted.known = known_facts(&read.session)?;
+        wanted.filter = filter;
+    }
     let shown = match (arguments.since, arguments.limit) {
         (Some(since), limit) => first(&mut read, since, limit.unwrap_or(u64::MAX), &wanted)?,
         (None, limit) => {
@@ -107,6 +125,7 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
     let mut following = Following::new(&mut read, shown.cursor);
     while left != Some(0) {
         let Some(event) = following.next(None)? else { continue };
+        wanted.learn(&following.read().session, &event.document)?;
         if wanted.has(&event.document) {
             printer.print([&event])?;
             left = left.map(|left| left - 1);
@@ -120,11 +139,41 @@ pub(in crate::cli) fn run_events(arguments: &EventsArguments, environment: &Envi
 struct Wanted {
     types: Vec<String>,
     thread: Option<String>,
+    filter: Filter,
+    known: KnownFacts,
 }
 
 impl Wanted {
     fn has_all(&self) -> bool {
-        self.types.is_empty() && self.thread.is_none()
+        self.types.is_empty() && self.thread.is_none() && self.filter.is_empty()
+    }
+
+    /// Reads the facts of the session again after an event that may change them. The ledger stores an answer a little later.
+    fn learn(&mut self, session: &Found, event: &EventDocument) -> Result<(), CliError> {
+        let ends = event.event_type == "request_resolved";
+        if self.filter.is_empty() || !(ends || Method::of(&event.event_type).is_some_and(is_of_thread)) {
+            return Ok(());
+        }
+        let request_id = Payload::of(event).text("request_id").filter(|_| ends).unwrap_or_default();
+        for _ in 0..LEDGER_READS_MAX {
+            self.known = known_facts(session)?;
+            let end = self.known.requests.get(&request_id).map(|request| request.end.status);
+            if end != Some(Some(FilterStatus::Pending)) {
+                break;
+            }
+            std::thread::park_timeout(LEDGER_WAIT);
+        }
+        Ok(())
+    }
+
+    fn passes(&self, event: &EventDocument) -> bool {
+        if self.filter.is_empty() {
+            return true;
+        }
+        let EventFacts { entry, text } = EventFacts::of(&event.event_type, &mended(event.payload(), ""));
+        let at_us = micros_of(&event.timestamp).unwrap_or_default();
+        self.known
+            .passes(&self.filter, &Thing { entry: &entry, thread_id: event.thread_id.as_deref(), at_us, text: &text })
     }
 
     /// Gap events always pass.
@@ -136,8 +185,15 @@ impl Wanted {
         let is_thread =
             |wanted: &String| event.thread_id.as_ref().is_some_and(|thread| thread.starts_with(wanted.as_str()));
         event.is_gap()
-            || ((self.types.is_empty() || self.types.iter().any(is_type)) && self.thread.iter().all(is_thread))
+            || ((self.types.is_empty() || self.types.iter().any(is_type))
+                && self.thread.iter().all(is_thread)
+                && self.passes(event))
     }
+}
+
+/// Whether a notification has facts of a thread.
+fn is_of_thread(method: Method) -> bool {
+    matches!(method, Method::ThreadStarted | Method::ThreadNameUpdated | Method::TurnStarted)
 }
 
 /// Events from the history.
@@ -561,6 +617,7 @@ mod tests {
         let wanted = |types: &[&str], thread: Option<&str>| Wanted {
             types: types.iter().map(|one| (*one).to_owned()).collect(),
             thread: thread.map(str::to_owned),
+            ..Wanted::default()
         };
         let check = |wanted: Wanted, event_type: &str, thread: Option<&str>, expect: bool| {
             let event = event(json!({"seq": 1, "event_type": event_type, "thread_id": thread}));

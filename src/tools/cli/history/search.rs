@@ -1,18 +1,16 @@
 //! `codex-shim search`: the commands, messages, changes and requests of all sessions that have some words, the newest first.
 //!
-//! Sessions are searched in their files. A relay that has answered has indexed everything it recorded; a stopped session is
-//! indexed first.
+//! Sessions are searched in their files: see [`crate::sessions::search`].
 
-use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::{Value, json};
 use unicode_width::UnicodeWidthChar as _;
 
-use super::super::offline::{self, Door, Read};
+use super::super::filter;
+use super::super::offline;
 use super::super::progress::Progress;
 use super::super::requests::print_json;
 use super::super::screen::{self, Clock, Screen, Times, Tone};
@@ -20,13 +18,12 @@ use super::super::select_session::{self, SessionFlag, positive};
 use super::super::since::SinceFlag;
 use super::super::table::{Column, Table};
 use super::super::{CliError, Done, USAGE, lines, say};
-use crate::api::{GapReason, Identities, ThreadIdentityDocument};
 use crate::config::Environment;
-use crate::control::{RequestOrigin, recorded_threads};
-use crate::history::{Excerpt, SearchKind, SearchQuery};
-use crate::index::{History, Hit, Hits, Search};
+use crate::history::{Excerpt, Filter, SearchKind, SearchQuery};
+use crate::index::{Hit, Hits, Search};
 use crate::protocol::of_name;
-use crate::store::{ChoiceError, Found, short};
+use crate::sessions::search::{AllHits, Searched};
+use crate::store::{ChoiceError, Found};
 use crate::text::{cut, width};
 
 /// Search commands, messages, changes and requests of all sessions
@@ -42,6 +39,10 @@ too: `bounds` finds RetentionBounds and events_bounds. \"A phrase\" in double
 quotes matches as a whole; word* matches words that begin so. Put -- before a
 TEXT that begins with a hyphen.
 
+TEXT can also have tokens: kind: status: client: folder: thread: since: by:
+with a value, as in `status:failed folder:~/proj`; tokens alone list the newest
+matches. `codex-shim docs filters` has all of them. --regex reads no tokens.
+
 --regex reads the entries one by one, the newest first:
 `codex-shim docs search` has more on it.
 
@@ -52,11 +53,12 @@ Examples:
   codex-shim search rm build --kind command --since 7d
   codex-shim search '\"permission denied\"' -n 5
   codex-shim search -- --no-verify
+  codex-shim search kind:request status:declined by:tui
   codex-shim search --regex 'rm +-[a-z]*f' --session work
   codex-shim search 'migrat*' --json | jq -r '.matches[].line'")]
 pub(in crate::cli) struct SearchArguments {
-    /// Words, "phrases" and beginnings*
-    #[arg(value_name = "TEXT", required = true)]
+    /// Words, "phrases", beginnings*, and tokens such as kind:command
+    #[arg(value_name = "TEXT", required = true, add = filter::texts())]
     text: Vec<String>,
     /// Only this kind of entry; repeatable
     #[arg(long = "kind", value_name = "KIND", value_parser = kinds())]
@@ -87,19 +89,21 @@ fn kinds() -> PossibleValuesParser {
 
 /// Searches the sessions.
 pub(in crate::cli) fn run_search(arguments: &SearchArguments, environment: &Environment) -> Done {
-    let search = meant(arguments)?;
+    let search = meant(arguments, environment)?;
     let sessions = select_session::listed(arguments.session.name(), environment)?;
     // A session that was never used has nothing to find.
     let is_alone = arguments.session.name().is_some();
     let sessions: Vec<Found> =
         sessions.into_iter().filter(|session| is_alone || session.last_segment().is_some()).collect();
     let door = offline::door(environment);
-    let ready = select_session::at_once(&sessions, |session| make_ready(session, door));
+    let each: Vec<&Found> = sessions.iter().collect();
+    let ready =
+        select_session::at_once(&each, |&session| Searched::ready(session, door, &search).map_err(CliError::from));
     let mut status = 0;
     let mut searched = Vec::new();
-    for (session, ready) in sessions.iter().zip(ready) {
+    for ready in ready {
         match ready {
-            Ok(history) => searched.push((session, history)),
+            Ok(ready) => searched.push(ready),
             Err(error) if is_alone => return Err(error),
             Err(error) => status = status.max(error.report()),
         }
@@ -107,9 +111,9 @@ pub(in crate::cli) fn run_search(arguments: &SearchArguments, environment: &Envi
     complete(&searched);
     let results = search_all(&searched, &search);
     let mut all = AllHits::default();
-    for ((session, _), result) in searched.iter().zip(results) {
+    for (searched, result) in searched.iter().zip(results) {
         match result {
-            Ok(hits) => all.add(session, hits),
+            Ok(hits) => all.add(searched.session, hits),
             Err(error) if is_alone => return Err(error),
             Err(error) => status = status.max(error.report()),
         }
@@ -120,6 +124,7 @@ pub(in crate::cli) fn run_search(arguments: &SearchArguments, environment: &Envi
         return Ok(status.max(print_json(&all.document(&known))));
     }
     let (clock, to) = (Clock::of(&arguments.times), Screen::of_stdout(environment));
+    let all = Printed { all: &all };
     let printed = match to {
         Screen::None => screen::print_exactly(&all.table(&clock)),
         Screen::Coloured | Screen::Plain => screen::print(&all.text(&known, &clock, to)),
@@ -132,111 +137,54 @@ pub(in crate::cli) fn run_search(arguments: &SearchArguments, environment: &Envi
 }
 
 /// What the arguments ask for.
-fn meant(arguments: &SearchArguments) -> Result<Search, CliError> {
+fn meant(arguments: &SearchArguments, environment: &Environment) -> Result<Search, CliError> {
     let text = arguments.text.join(" ");
-    let query = if arguments.regex { SearchQuery::of_pattern(&text) } else { SearchQuery::of_words(&text) };
-    let query = query.map_err(|why| CliError::exits(USAGE, lines(&format!("TEXT: {why}"))))?;
+    let wrong = |why: &str| CliError::exits(USAGE, lines(&format!("TEXT: {why}")));
+    let (query, filter) = if arguments.regex {
+        (Some(SearchQuery::of_pattern(&text).map_err(|why| wrong(&why))?), Filter::default())
+    } else {
+        let filter = filter::read("TEXT", &text, environment)?;
+        if filter.is_empty() {
+            return Err(wrong("there is nothing to search for"));
+        }
+        (filter.query().cloned(), filter)
+    };
     let mut kinds: Vec<SearchKind> = arguments.kinds.iter().filter_map(|kind| of_name(kind)).collect();
     kinds.dedup();
     let since = arguments.since.get().map(|since| (since.rfc3339(), since.micros() / 1_000));
     let limit = usize::try_from(arguments.limit).unwrap_or(usize::MAX);
-    Ok(Search { query, kinds, since, all_threads: arguments.all_threads, limit })
+    Ok(Search { query, filter, kinds, since, all_threads: arguments.all_threads, limit })
 }
 
-/// Has everything indexed that a session has recorded.
-fn make_ready(session: &Found, door: Door) -> Result<History, CliError> {
-    let mut read = Read::through(door, session.clone());
-    if read.events(None, 1)?.gap_reason == Some(GapReason::PersistenceError) {
-        say(&format!("some recorded messages of session {} are not indexed yet, and are not searched", session.name()));
-    }
-    Ok(offline::history_of(session))
-}
-
-/// Completes the search index of stopped sessions. A live one completes its own; until then the search reads what is missing.
-fn complete(searched: &[(&Found, History)]) {
-    let lacks = |(session, history): &(&Found, History)| match session.is_still_live() {
-        true => 0,
-        false => history.unfilled().unwrap_or(0),
-    };
-    let total = searched.iter().map(lacks).sum();
+/// Completes the search index of stopped sessions.
+fn complete(searched: &[Searched<'_>]) {
+    let total = searched.iter().map(Searched::lacks).sum();
     if total == 0 {
         return;
     }
     let progress = Progress::new("indexing", total);
-    for (session, _) in searched.iter().filter(|searched| lacks(searched) > 0) {
+    for searched in searched.iter().filter(|searched| searched.lacks() > 0) {
         // The search works all the same.
-        if let Err(error) = offline::complete_search(session, |entries| progress.advance(entries)) {
+        if let Err(error) = offline::complete_search(searched.session, |entries| progress.advance(entries)) {
             progress.suspend(|| CliError::from(error).report());
         }
     }
 }
 
-fn search_all(searched: &[(&Found, History)], search: &Search) -> Vec<Result<Hits, CliError>> {
-    let total = searched.iter().map(|(_, history)| history.read_by_search(search).unwrap_or(0)).sum();
+fn search_all(searched: &[Searched<'_>], search: &Search) -> Vec<Result<Hits, CliError>> {
+    let total = searched.iter().map(|searched| searched.history.read_by_search(search).unwrap_or(0)).sum();
     let progress = Progress::new("searching", total);
-    select_session::at_once(searched, |(_, history)| {
-        let hits = history.search(search, |entries| progress.advance(entries));
-        hits.map_err(|error| CliError::failed(error.to_string()))
+    select_session::at_once(searched, |searched| {
+        searched.search(search, |entries| progress.advance(entries)).map_err(CliError::from)
     })
 }
 
-/// The matches of all sessions, newest first.
-#[derive(Default)]
-struct AllHits<'a> {
-    hits: Vec<(&'a Found, Hit)>,
-    /// Who the threads of each session are.
-    threads: HashMap<&'a str, Identities>,
-    has_more: bool,
-    read: u64,
+/// The matches as text.
+struct Printed<'a> {
+    all: &'a AllHits<'a>,
 }
 
-impl<'a> AllHits<'a> {
-    fn add(&mut self, session: &'a Found, Hits { hits, has_more, read }: Hits) {
-        self.hits.extend(hits.into_iter().map(|hit| (session, hit)));
-        self.has_more |= has_more;
-        self.read += read;
-    }
-
-    fn keep_newest(&mut self, limit: usize) {
-        self.hits.sort_by(|(_, one), (_, other)| other.at.cmp(&one.at));
-        self.has_more |= self.hits.len() > limit;
-        self.hits.truncate(limit);
-        let mut of_session: HashMap<&str, (&Found, BTreeSet<String>)> = HashMap::new();
-        for (session, hit) in &self.hits {
-            let (_, ids) = of_session.entry(&session.id).or_insert((session, BTreeSet::new()));
-            ids.insert(hit.thread_id.clone());
-        }
-        let threads = |(session, ids): (&Found, BTreeSet<String>)| {
-            recorded_threads(&session.dir, &ids.into_iter().collect::<Vec<_>>())
-        };
-        self.threads = of_session.into_iter().map(|(id, of_session)| (id, threads(of_session))).collect();
-    }
-
-    /// Who the thread of a match is; `None` if nothing on record says it.
-    fn thread(&self, session: &Found, hit: &Hit) -> Option<&ThreadIdentityDocument> {
-        self.threads.get(&*session.id)?.get(&hit.thread_id)
-    }
-
-    fn origin(&self, session: &Found, hit: &Hit) -> RequestOrigin {
-        RequestOrigin::of_thread(session, self.thread(session, hit).cloned().unwrap_or_default())
-    }
-
-    fn document(&self, known: &[Found]) -> Value {
-        let of_hit = |(session, hit): &(&Found, Hit)| {
-            let Hit { kind, at, thread_id, turn_id, item_id, excerpt } = hit;
-            json!({
-                "session_id": session.id, "short_id": short(session, known), "thread_id": thread_id,
-                "turn_id": turn_id, "item_id": item_id, "at": at, "kind": kind, "of": excerpt.head,
-                "line": excerpt.line, "matched": matched(excerpt), "name": self.origin(session, hit).name,
-                "thread": self.thread(session, hit),
-            })
-        };
-        json!({
-            "matches": self.hits.iter().map(of_hit).collect::<Vec<_>>(), "has_more": self.has_more,
-            "entries_read": self.read,
-        })
-    }
-
+impl Printed<'_> {
     /// A line for each match, for other programs.
     fn table(&self, clock: &Clock) -> String {
         let columns = ["SESSION", "TIME", "KIND", "MATCH"].map(Column::whole);
@@ -247,18 +195,18 @@ impl<'a> AllHits<'a> {
                 [session.id.clone(), clock.cell(&hit.at, Screen::None), hit.kind.to_string(), format!("{head}{line}")];
             cells.map(|cell| (Tone::Plain, cell)).to_vec()
         };
-        Table::of(columns.into(), self.hits.iter().map(row).collect(), Screen::None)
+        Table::of(columns.into(), self.all.hits.iter().map(row).collect(), Screen::None)
     }
 
     /// The session, the time and the kind of each match, and below them its line, for people.
     fn text(&self, known: &[Found], clock: &Clock, to: Screen) -> String {
         let columns_max = screen::columns(to);
         let mut text = String::new();
-        for (session, hit) in &self.hits {
+        for (session, hit) in &self.all.hits {
             let [(_, id), _] = select_session::cells_of(&session.id, known, to);
-            let title = self.thread(session, hit).and_then(|thread| thread.title.as_ref());
+            let title = self.all.thread(session, hit).and_then(|thread| thread.title.as_ref());
             let title = title.map(|title| format!(" · {title}")).unwrap_or_default();
-            let place = screen::plain(&format!("{}{title}", self.origin(session, hit).name));
+            let place = screen::plain(&format!("{}{title}", self.all.origin(session, hit).name));
             let facts = format!("{place} · {} · {}", clock.text(&hit.at), hit.kind);
             let _ =
                 writeln!(text, "{}  {}", to.paint(Tone::Strong, &screen::plain(&id)), to.paint(Tone::Faint, &facts));
@@ -280,13 +228,13 @@ impl<'a> AllHits<'a> {
 
     /// What a person should know about the result.
     fn note(&self, arguments: &SearchArguments, sessions: usize) -> Option<String> {
-        let count = self.hits.len();
+        let count = self.all.hits.len();
         let sessions = match sessions {
             1 => "1 session".to_owned(),
             sessions => format!("{sessions} sessions"),
         };
-        let read = format!("{} entries of {sessions}, the newest first", self.read);
-        match (arguments.regex, self.has_more) {
+        let read = format!("{} entries of {sessions}, the newest first", self.all.read);
+        match (arguments.regex, self.all.has_more) {
             (true, true) => Some(format!("read {read}, up to match number {count}; -n COUNT finds more")),
             (true, false) => Some(format!("read all {read}; matches: {count}")),
             (false, true) => Some(format!("these are the newest {count} matches; -n COUNT shows more")),
@@ -294,11 +242,6 @@ impl<'a> AllHits<'a> {
             (false, false) => None,
         }
     }
-}
-
-/// The matched parts of a line.
-fn matched(Excerpt { line, marks, .. }: &Excerpt) -> Vec<&str> {
-    marks.iter().map(|mark| &line[mark.clone()]).collect()
 }
 
 /// On a narrower terminal, a line continues on further lines.

@@ -16,7 +16,7 @@ use super::super::select_session;
 use super::super::table::{Cell, Column, Table};
 use super::super::{CliError, Done};
 use super::list::{
-    HasSession, ListedRequest, RequestsArguments, asks_cell, by, may_wait, name_all, outcome_cell, sessions,
+    HasSession, ListedRequest, RequestsArguments, asks_cell, by, may_wait, name_all, outcome_cell, passes, sessions,
 };
 use crate::api::{Request, WhichRequests};
 use crate::config::Environment;
@@ -42,10 +42,18 @@ pub(super) fn follow(arguments: &RequestsArguments, environment: &Environment) -
     let mut found = sessions(name, WhichRequests::Pending, environment)?;
     let wanted = found.first().filter(|_| named).map(|session| session.id.clone());
     let mut printer = Printer::new(arguments, if named { HasSession::No } else { HasSession::Yes }, environment);
+    let filter = arguments.filter.get(environment)?;
     let mut pending = Pending::default();
     loop {
         let mut changed = pending.look(found, environment)?;
         changed.retain(|(session, row)| !arguments.is_here || ListedRequest::of(session, row.clone()).is_here());
+        let mut passing = Vec::new();
+        for (session, row) in changed {
+            if passes(&session, &row, &filter)? {
+                passing.push((session, row));
+            }
+        }
+        let changed = passing;
         screen::put(&printer.text(&changed))?;
         if is_unread_within(&io::stdout(), LOOK_EVERY) {
             return Ok(0);

@@ -6,8 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 
 use clap::Args;
 
+use super::super::filter::FilterFlag;
 use super::super::hub_tool::Down;
-use super::super::offline::requests;
+use super::super::offline::{request, requests};
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::select_session::{self, Common};
 use super::super::since::{Since, SinceFlag};
@@ -18,11 +19,13 @@ use crate::api::{Request, RequestList, WhichRequests};
 use crate::config::Environment;
 use crate::control::{RequestOrigin, session_of_request};
 use crate::engine::answers_nothing;
+use crate::history::Filter;
 use crate::hub;
 use crate::requests::answer::outcome_word;
 use crate::requests::view::answer_until;
 use crate::sessions::inbox;
 use crate::sessions::request_names::ShortNames;
+use crate::sessions::search::{facts_of_threads, request_passes};
 use crate::store::{ChoiceError, Found, Otherwise, full_name, label};
 
 /// List the requests that wait for your answer, in all sessions
@@ -46,6 +49,7 @@ Examples:
   codex-shim requests -f
   codex-shim requests --all              answered ones too: by whom and when
   codex-shim requests --all --since 7d
+  codex-shim requests --all --filter 'status:declined by:tui'
   codex-shim requests --json | jq -r '.requests[] | .name, .summary'")]
 pub(in crate::cli) struct RequestsArguments {
     #[command(flatten)]
@@ -56,6 +60,8 @@ pub(in crate::cli) struct RequestsArguments {
     /// Only those of threads that work in this folder or its repository
     #[arg(long = "here")]
     pub(super) is_here: bool,
+    #[command(flatten)]
+    pub(super) filter: FilterFlag,
     #[command(flatten)]
     since: SinceFlag,
     /// Keep printing requests as they arrive and end
@@ -74,7 +80,8 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let named = select_session::is_named(name, environment);
     let sessions = sessions(name, which, environment)?;
     let each: Vec<&Found> = sessions.iter().collect();
-    let (listed, silent) = inbox(&each, |session| requests(session, which).map_err(CliError::from));
+    let filter = arguments.filter.get(environment)?;
+    let (listed, silent) = inbox(&each, |session| meant(session, which, &filter));
     let status = select_session::failed(each.len(), silent.into_iter().map(|(_, error)| error))?;
     let listed = listed.into_iter().map(|(session, row)| ListedRequest::of(session, row));
     let is_meant =
@@ -96,6 +103,27 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
         false => nothing(&sessions, named, which, screen, environment),
     };
     Ok(status.max(print_table(lines, which, has_session, &arguments.times, environment, nothing)))
+}
+
+/// The requests of a session that pass a filter.
+pub(super) fn meant(session: &Found, which: WhichRequests, filter: &Filter) -> Result<Vec<Request>, CliError> {
+    let mut rows = requests(session, which)?;
+    if !filter.is_empty() {
+        let known = facts_of_threads(session)?;
+        rows.retain(|row| request_passes(&known, filter, &whole(session, row)));
+    }
+    Ok(rows)
+}
+
+/// Whether a request passes a filter.
+pub(super) fn passes(session: &Found, row: &Request, filter: &Filter) -> Result<bool, CliError> {
+    Ok(filter.is_empty() || request_passes(&facts_of_threads(session)?, filter, &whole(session, row)))
+}
+
+/// The whole request, because a list may leave out its large members.
+fn whole(session: &Found, row: &Request) -> Request {
+    let whole = row.is_cut().then(|| request(session, &row.request_id).ok().flatten()).flatten();
+    whole.map_or_else(|| row.clone(), |whole| whole.request)
 }
 
 /// The requests that are listed, and whether those that arrived at a time are among them.

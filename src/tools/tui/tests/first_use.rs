@@ -100,7 +100,7 @@ fn filters_are_named_above_the_timeline() {
 #[test]
 fn searches_without_a_match_say_so() {
     let play = check("key Tab /\ntype zzzz\nkey Enter");
-    assert_eq!(noted(&play), "no entry contains `zzzz`");
+    assert_eq!(noted(&play), "no entry matches `zzzz`");
     assert!(noted(&check("key Tab e e e e e")).contains("no error before"));
     assert!(noted(&check("key Tab r")).contains("no request"));
 }

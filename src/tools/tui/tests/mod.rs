@@ -271,7 +271,7 @@ impl Play {
                 }
                 Command::Call(Call::Interrupt(thread_id)) => format!("interrupt {}", thread_id.unwrap_or_default()),
                 Command::Call(Call::Overrule(asked)) => format!("overrule {} {:?}", asked.review_id, asked.applies),
-                Command::Look => continue,
+                Command::Look | Command::Call(Call::Facts) => continue,
                 Command::Ring => {
                     self.rings += 1;
                     continue;
@@ -286,7 +286,8 @@ impl Play {
                 Command::Read(Read::Older(key)) => format!("older {}", offset(&key)),
                 Command::Read(Read::Newer(key)) => format!("newer {}", offset(&key)),
                 Command::Read(Read::Find { matcher, from, way }) => {
-                    format!("find {:?} {} {way:?}", matcher.text, offset(&from))
+                    let text = matcher.sifter.as_ref().map(|sifter| sifter.filter.to_string());
+                    format!("find {text:?} {} {way:?}", offset(&from))
                 }
                 other @ (Command::Quit(_)
                 | Command::Suspend

@@ -102,7 +102,7 @@ fn the_window_moves_back_and_forth_without_gaps() {
     assert_eq!(play.done.remove(0), "find Some(\"nowhere\") 500 Back");
     play.news(News::Found(Sought::NothingAmong(50_000)));
     let note = play.model.note.as_ref().map(|note| note.text.clone()).unwrap_or_default();
-    assert!(note.ends_with("contains `nowhere`; only the nearest 50000 events were searched"), "{note}");
+    assert!(note.ends_with("matches `nowhere`; only the nearest 50000 events were searched"), "{note}");
     play.step("key Down");
     assert_eq!(play.done.remove(0), "newer 799");
     play.news(News::Newer(Page { entries: entries(800..1_100), is_last: false }));

@@ -710,6 +710,62 @@ function showTop() {
 	line.folds.forEach(showFold);
 }
 
+// The search
+
+// `number` is that of the last call, so that an older reply is dropped.
+const finding = { number: 0, offers: 0, timer: 0 };
+
+function closeFound() {
+	finding.number++;
+	$("found").hidden = true;
+	$("find-error").textContent = "";
+}
+
+// A line with its matched parts, in order.
+function markedLine({ line: text, matched }) {
+	const [out, rest] = [[], { at: 0 }];
+	for (const part of matched) {
+		const at = text.indexOf(part, rest.at);
+		if (at < 0) break;
+		out.push(shown(text.slice(rest.at, at)), el("mark", null, shown(part)));
+		rest.at = at + part.length;
+	}
+	return [...out, shown(text.slice(rest.at))];
+}
+
+function matchLine(match) {
+	const { session_id: session, thread_id: thread, kind, name, at, of } = match;
+	return el("li", null, el("a", { href: linkTo(session, thread) },
+		el("span.name", null, el("b", AUTO, shown(name)), el("span", null, `${kind} · `, el("time", { datetime: at }, clock(at)), of && [" · ", isolated(clipped(of, 80))]),
+			el("code.match", AUTO, markedLine(match))), icon("down")));
+}
+
+async function find() {
+	const query = $("find-text").value.trim();
+	if (!query) return closeFound();
+	const number = ++finding.number;
+	try {
+		const { matches, has_more: hasMore, errors } = await call("/search", { query });
+		if (number !== finding.number) return;
+		$("find-error").replaceChildren(shown(errors.map(sentence).join(" ")));
+		$("matches").replaceChildren(...matches.map(matchLine));
+		$("found-head").textContent = matches.length ? `${count(matches.length, "match", "matches")}${hasMore ? ", and older ones" : ""}` : "No matches";
+		$("found").hidden = false;
+		$("found-head").focus();
+	} catch (error) {
+		if (number !== finding.number) return;
+		$("found").hidden = true;
+		$("find-error").replaceChildren(shown(error.message));
+	}
+}
+
+// Offers the texts that go on with what was typed.
+async function offer() {
+	const number = ++finding.offers;
+	const got = await call("/search/complete", { query: $("find-text").value }).catch(() => ({ completions: [] }));
+	if (number === finding.offers) $("find-offers").replaceChildren(...got.completions.map((text) => el("option", { value: text })));
+}
+
 // The timeline of one session
 
 // Most entries on the screen; older ones come on the way up.
@@ -1210,6 +1266,10 @@ document.addEventListener("keydown", (event) => {
 
 const on = (id, type, does) => $(id).addEventListener(type, does);
 on("back", "click", () => { location.hash = "#/"; });
+on("find", "submit", (event) => { event.preventDefault(); find(); });
+on("find-text", "input", () => { clearTimeout(finding.timer); finding.timer = setTimeout(offer, 150); });
+on("find-text", "focus", offer);
+on("found-close", "click", () => { closeFound(); $("find-text").value = ""; $("find-text").focus(); });
 on("help-open", "click", () => showDialog("help"));
 on("browsers-open", "click", showBrowsers);
 document.querySelectorAll("dialog .close").forEach((node) => node.addEventListener("click", () => node.closest("dialog").close()));

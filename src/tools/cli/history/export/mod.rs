@@ -30,7 +30,8 @@ use crate::api::{Content, Entry};
 use crate::config::Environment;
 use crate::control::{RequestOrigin, recorded_threads};
 use crate::engine::one_line;
-use crate::store::{Found, client_name};
+use crate::history::client_name;
+use crate::store::Found;
 use clean::Cleaner;
 use whole::WholeItems;
 
