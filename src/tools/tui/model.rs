@@ -156,7 +156,7 @@ pub(crate) struct Reading {
 /// The subject of a document in full.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DocumentSubject {
-    Entry(Entry),
+    Entry(Box<Entry>),
     /// The diff of the request that is being answered, by its id.
     Request(String),
 }

@@ -47,7 +47,7 @@ pub(super) fn of_entry(entry: Entry, cwd: &str) -> Reading {
         Some(diff) => Text::Diff(Arc::new(diff)),
         None => Text::Lines(Arc::new(lines(&entry))),
     };
-    let subject = DocumentSubject::Entry(entry);
+    let subject = DocumentSubject::Entry(Box::new(entry));
     Reading { subject, text, at: At::default(), files: None, from_history: true, read_us: 0, follows }
 }
 

@@ -556,7 +556,7 @@ impl UsageTable<'_> {
         row.push((Tone::Good, bar));
         row.extend(cells(used, to));
         let cost = cost.map_or_else(|| "-".to_owned(), Cost::text);
-        row.extend(self.has_costs.then(|| (Tone::Plain, cost)));
+        row.extend(self.has_costs.then_some((Tone::Plain, cost)));
         row.push((Tone::Plain, count(used.tokens.reasoning_output_tokens, to)));
         row.push((Tone::Plain, if answered.is_empty() { "-".to_owned() } else { answered.join(",") }));
         row.extend(self.has_kinds().then(|| (Tone::Plain, kind.to_owned())));
