@@ -81,8 +81,8 @@ pub mod sessions {
     use std::time::SystemTime;
 
     use crate::history::{Filter, FilterPlace};
-    use crate::sessions::entry::{Key, Matcher, Sifter};
-    use crate::sessions::news::{Sought, Way};
+    use crate::sessions::entry::{Entry, Matcher, Sifter};
+    use crate::sessions::news::Page;
     use crate::sessions::reader::Pager;
     use crate::sessions::search::known_facts;
     use crate::sessions::source::Recorded as _;
@@ -102,13 +102,13 @@ pub mod sessions {
         let sifter = Some(Arc::new(Sifter { filter, known: Arc::new(known) }));
         let matcher = Matcher { sifter, ..Matcher::default() };
         let pager = Pager::new(&found.dir, Arc::new(AtomicBool::new(true)));
-        let (mut from, mut texts) = (Key::START, Vec::new());
-        while let Some(Sought::At(key, page)) =
-            pager.find(&matcher, &from, Way::Forward).map_err(|error| error.to_string())?
-        {
-            let entry = page.entries.iter().find(|entry| entry.key == key).ok_or("the page has no match")?;
-            texts.push(entry.whole());
-            from = key;
+        let failed = |error: std::io::Error| error.to_string();
+        let (mut page, mut texts) = (pager.start().map_err(failed)?, Vec::new());
+        while let Some(Page { entries, is_last }) = page.take() {
+            texts.extend(entries.iter().filter(|entry| matcher.takes(entry)).map(Entry::whole));
+            if let Some(last) = entries.last().filter(|_| !is_last) {
+                page = pager.newer(&last.key).map_err(failed)?;
+            }
         }
         Ok(texts)
     }

@@ -17,7 +17,7 @@ for (const [width, height, isMobile] of [[380, 780, true], [1200, 800, false]]) 
 	page.on("pageerror", (error) => problems.push(error.stack));
 	page.on("console", (message) => { if (/Content Security Policy|TrustedScript/.test(message.text())) problems.push(message.text()); });
 	await page.goto((await outside("link")).links[0]);
-	const field = page.getByRole("searchbox", { name: "Search all sessions" });
+	const field = page.getByRole("combobox", { name: "Search all sessions" });
 	await field.fill("status:f");
 	const offered = page.locator("#find-offers option");
 	await offered.first().waitFor({ state: "attached" });

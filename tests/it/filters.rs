@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, failed, text, told, tool};
-use crate::support::page::Page;
+use crate::support::page::{Browser, Page};
 use crate::support::pane::Pane;
 use crate::support::requests::respond_path;
 use crate::support::shim::Home;
@@ -123,7 +123,6 @@ fn found(
     page: &Page,
     browser: &crate::support::page::Browser,
 ) -> BTreeMap<&'static str, Names> {
-    let _ = page;
     let listed = |document: &Value, list: &str| document[list].as_array().expect("a list").clone();
     let of_search = |document: &Value| -> Names {
         let matches = listed(document, "matches");
@@ -207,7 +206,7 @@ fn query_means_the_same_everywhere() {
     let mut wrong = Vec::new();
     for (query, expect) in QUERIES {
         let expect: Names = expect.split_whitespace().map(str::to_owned).collect();
-        for (place, found) in found(&home, query, &page, &browser) {
+        for (place, found) in found(&home, query, &browser) {
             let of_place = |name: &&String| match place {
                 "requests" => name.starts_with('r'),
                 // The relay was killed: only the ledger knows how the request ended.
@@ -259,14 +258,14 @@ fn line_of_the_terminal_ui_takes_filters() {
     let mut pane = Pane::start(&home, &[crate::support::shim::SHIM, "tui", "one"]);
     pane.shows("c1ok");
     pane.types("\t");
-    pane.shows("history");
+    pane.shows("timeline");
     pane.types("/sta\tf\t");
     pane.shows("status:failed");
     pane.types("x\r");
     pane.shows("there is no such status");
-    pane.types("\u{7f} folder:proj\r");
-    pane.shows("c1fail");
+    pane.types("\u{7f} folder:other\r");
+    pane.shows("matches `status:failed folder:other`");
     pane.types("/kind:diff\r");
-    pane.shows("no entry before this one matches");
+    pane.shows("matches `kind:diff`");
     assert_eq!(pane.leaves(), 0);
 }

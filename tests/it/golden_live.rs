@@ -218,7 +218,7 @@ fn reads(golden: &mut Golden, shell: &Shell<'_>) {
         &["transcript", "thread-red", "--session", "h"],
         &["search", "paint", "--json"],
         &["search", "count"],
-        &["search", "kind:request", "folder:red", "--json"],
+        &["search", "kind:message", "folder:red", "--json"],
         &["search", "kind:paint"],
         &["events", "h", "--filter", "kind:request status:declined", "--json"],
         &["requests", "--all", "--filter", "kind:questions", "--json"],

@@ -121,7 +121,7 @@ fn reads(tab: &mut Tab<'_>, change: &str) {
     inbox(tab.browser, 4);
     tab.get("/browsers");
     tab.get("/inbox");
-    tab.post("/search", r#"{"query":"kind:diff red"}"#);
+    tab.post("/search", r#"{"query":"kind:message client:editor"}"#);
     tab.post("/search", r#"{"query":"kind:paint"}"#);
     tab.post("/search/complete", r#"{"query":"red kind:c"}"#);
     tab.stream("/stream", &["alive", "inbox"]);

@@ -526,7 +526,3 @@ pub fn complete(text: &str, choices: &FilterChoices) -> Vec<String> {
     let offered = offered.into_iter().filter(begins).take(COMPLETIONS_MAX);
     offered.map(|offer| format!("{before}{offer}")).collect()
 }
-
-#[cfg(test)]
-#[path = "filter_tests.rs"]
-mod tests;

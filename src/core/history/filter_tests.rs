@@ -1,6 +1,10 @@
+//! Tests of filters: their parser, their errors, their matches and their completion.
+
+use jiff::tz::TimeZone;
 use proptest::prelude::*;
 
-use super::*;
+use super::filter::*;
+use super::searchable::SearchKind;
 
 fn read(text: &str) -> Result<Filter, String> {
     let place = FilterPlace {

@@ -98,6 +98,8 @@ pub use usage::{Account, AnsweredBy, Counts, LimitRow, UsageRow};
 #[cfg(any(test, feature = "testing"))]
 pub mod event_testing;
 #[cfg(test)]
+mod filter_tests;
+#[cfg(test)]
 mod past_tests;
 #[cfg(test)]
 mod properties;
