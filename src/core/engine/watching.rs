@@ -529,7 +529,6 @@ mod tests {
             turn_id: Some("u".to_owned()),
             is_for_human: id != "7",
             digest: request_digest(ASKED, Some(r#"{"threadId":"t","turnId":"u","itemId":"i"}"#)),
-            expires_at_us: None,
             answer: None,
         };
         let open_requests = vec![row("5", "t"), row("6", "o"), row("7", "o")];
@@ -701,7 +700,6 @@ mod tests {
             turn_id: Some("u".to_owned()),
             is_for_human: true,
             digest: request_digest(method, Some(params)),
-            expires_at_us: None,
             answer: Some(answer),
         };
         Remembered { requests: vec!["g-5".to_owned()], open_requests: vec![row], ..Remembered::default() }
@@ -801,7 +799,6 @@ mod tests {
             turn_id: None,
             is_for_human: true,
             digest: [0; 32],
-            expires_at_us: None,
             answer: None,
         };
         let remembered = Remembered { open_requests: vec![row], ..Remembered::default() };

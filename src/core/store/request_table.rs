@@ -371,7 +371,7 @@ pub(super) fn ended_in(transaction: &Transaction<'_>, generation: &str) -> rusql
 pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqlite::Result<Vec<OpenBefore>> {
     const SQL: &str = "SELECT request_id, rpc_request_id, thread_id, turn_id, request_type, request_method,
         request_payload_json, status, resolved_payload_json, resolved_at, resolution_source, resolved_by, dispatched_at,
-        reason, expires_at FROM codex_pending_requests WHERE process_generation = ?1 AND (status IN ('pending', 'expired')
+        reason FROM codex_pending_requests WHERE process_generation = ?1 AND (status IN ('pending', 'expired')
         OR status = 'resolved' AND resolved_payload_json IS NOT NULL AND confirmed_at IS NULL
             AND error_code IS NOT 'outcome_unknown')
         ORDER BY rowid DESC LIMIT ?2";
@@ -383,16 +383,10 @@ pub(super) fn open_in(transaction: &Transaction<'_>, generation: &str) -> rusqli
             turn_id: row.get(3)?,
             is_for_human: row.get::<_, String>(4)? != RequestType::Other.name(),
             digest: request_digest(&row.get::<_, String>(5)?, row.get::<_, Option<String>>(6)?.as_deref()),
-            expires_at_us: row.get::<_, Option<String>>(14)?.as_deref().and_then(unix_us_of),
             answer: if row.get::<_, String>(7)? == "resolved" { answer_before(row)? } else { None },
         })
     };
     transaction.prepare(SQL)?.query_map(params![generation, ENDED_MAX], read)?.collect()
-}
-
-/// A stored time, in microseconds since the Unix epoch.
-fn unix_us_of(at: &str) -> Option<u64> {
-    humantime::parse_rfc3339(at).ok().map(unix_us)
 }
 
 fn unix_us(at: SystemTime) -> u64 {

@@ -123,7 +123,6 @@ impl Ledger {
                         turn_id: row.place.turn_id.clone(),
                         is_for_human: row.kind.request_type().is_for_human(),
                         digest: request_digest(&row.method, row.payload.as_deref()),
-                        expires_at_us: row.expires_at_us,
                         answer: None,
                     },
                     number,

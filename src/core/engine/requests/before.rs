@@ -60,16 +60,13 @@ pub struct AnswerBefore {
     pub is_dispatched: bool,
 }
 
-/// When policy answers a request, in microseconds since the Unix epoch, as its row has it.
-pub(super) type ExpiresAt = Option<u64>;
-
 /// A request that the server asks for again under another hub, with the name of its row.
 #[derive(Debug)]
 pub(super) enum Again {
     /// The stored answer is sent.
     Answered(String, AnswerBefore),
-    /// It has no answer, or none that can be sent, so anyone may answer, until the time of the row.
-    Pending(String, ExpiresAt),
+    /// It has no answer, or none that can be sent, so anyone may answer.
+    Pending(String),
 }
 
 /// A row of the ledger that was open, or whose answer the server may not have got.
@@ -84,9 +81,6 @@ pub struct OpenBefore {
     pub is_for_human: bool,
     /// Of the method and the parameters; see [`request_digest`].
     pub digest: [u8; 32],
-    /// When policy answers it, in microseconds since the Unix epoch.
-    #[serde(default)]
-    pub expires_at_us: Option<u64>,
     /// `None` if the row is open.
     pub answer: Option<AnswerBefore>,
 }
@@ -198,8 +192,7 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) -> Option<Again> {
         let is_of_id = |row: &mut OpenBefore| row.rpc_id().as_ref() == Some(id);
-        let OpenBefore { request_id, digest, answer, expires_at_us, .. } =
-            self.before.extract_if(.., is_of_id).next()?;
+        let OpenBefore { request_id, digest, answer, .. } = self.before.extract_if(.., is_of_id).next()?;
         let (method, params) = (message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get));
         let is_same = request_digest(method, params) == digest;
         if !is_same {
@@ -214,9 +207,9 @@ impl Requests {
                 }
                 let by = answer.by;
                 effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id: request_id.clone(), by }));
-                Some(Again::Pending(request_id, expires_at_us))
+                Some(Again::Pending(request_id))
             }
-            None if is_same => Some(Again::Pending(request_id, expires_at_us)),
+            None if is_same => Some(Again::Pending(request_id)),
             answer => {
                 unwanted(now, None, request_id, answer, effects);
                 None

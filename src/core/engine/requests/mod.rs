@@ -259,18 +259,18 @@ impl Requests {
         let before = self.asked_again(now, &id, message, &mut replaced, effects);
         let ruled = match before {
             Some(Again::Answered(..)) => RuledRequest::default(),
-            Some(Again::Pending(..)) | None => self.ruling(kind, message, &shown, about),
+            Some(Again::Pending(_)) | None => self.ruling(kind, message, &shown, about),
         };
         // Without a row, only the client could answer.
         let is_answered = matches!(before, Some(Again::Answered(..)));
         let is_held = (self.settings.hold || ruled.holds()) && kind.is_for_human() && self.is_trusted && !is_answered;
         let is_withheld = is_held || ruled.answers();
-        let expires_at_us = self.expiry(kind).map(|after| now.unix_us + after.as_micros() as u64);
-        let (name, answer, expires_at_us) = match before {
-            Some(Again::Answered(name, answer)) => (name, Some(answer), expires_at_us),
-            Some(Again::Pending(name, expires_at_us)) => (name, None, expires_at_us),
-            None => (self.free_name(request_name(&generation, &id, raw_id.get())), None, expires_at_us),
+        let (name, answer) = match before {
+            Some(Again::Answered(name, answer)) => (name, Some(answer)),
+            Some(Again::Pending(name)) => (name, None),
+            None => (self.free_name(request_name(&generation, &id, raw_id.get())), None),
         };
+        let expiry = self.expiry(kind);
         let row = RequestRow {
             request_id: name.clone(),
             rpc_request_id: raw_id.get().to_owned(),
@@ -278,7 +278,7 @@ impl Requests {
             kind,
             method: method.to_owned(),
             requested_at_us: now.unix_us,
-            expires_at_us,
+            expires_at_us: expiry.map(|after| now.unix_us + after.as_micros() as u64),
             payload: message.params.map(|params| params.get().to_owned()),
             changes: about.changes.map(|changes| changes.get().to_owned()),
             item: item.map(|item| item.to_string()),
@@ -288,7 +288,7 @@ impl Requests {
         };
         self.arrivals += 1;
         let request = Request {
-            expires_at: due(now, expires_at_us),
+            expires_at: expiry.map(|after| now.elapsed + after),
             notify_at: self.notify_at(now, kind).filter(|_| !ruled.answers()),
             withheld: is_withheld.then(|| Withheld::Until(seen.line.to_vec())),
             is_held,
@@ -640,11 +640,6 @@ impl Requests {
             self.dispatches.insert(token, Dispatch { id: id.clone(), request_id, was_sent: false });
         }
     }
-}
-
-/// When a time of the wall clock is due, as [`Now::elapsed`]; at once if it has passed.
-fn due(now: Now, at_us: Option<u64>) -> Option<Duration> {
-    at_us.map(|at_us| now.elapsed + Duration::from_micros(at_us.saturating_sub(now.unix_us)))
 }
 
 /// The ledger form of a client's answer.

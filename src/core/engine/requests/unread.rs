@@ -7,10 +7,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::before::{AnswerBefore, ExpiresAt, OpenBefore, RequestDigest, request_digest};
+use super::before::{AnswerBefore, OpenBefore, RequestDigest, request_digest};
 use super::names::request_name;
 use super::open::{Commit, Decider, ErrorText, LateAnswer, RequestState, Why, withdrawn};
-use super::{Requests, answer, due, resolve};
+use super::{Requests, answer, resolve};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{
     ApiReply, Effect, LedgerEntry, Note, Now, Order, RequestEnd, RequestRow, RequestSource, Token, Verdict, Warning,
@@ -67,7 +67,7 @@ enum InLedger<'a> {
     /// Nothing.
     New,
     /// A row that waits for an answer.
-    Open(ExpiresAt),
+    Open,
     /// An answer, which is sent now.
     Answer(&'a AnswerBefore),
     /// An answer, but another one goes to the server already.
@@ -342,9 +342,10 @@ impl Requests {
             // A further request of the same id is not that of the row.
             let row = rows.newest.get(&asked.id).copied().filter(|row| settled.insert(&*row.request_id));
             let place = if let Some(row) = row.filter(|row| row.digest == asked.digest) {
-                let found = row.answer.as_ref().map_or(InLedger::Open(row.expires_at_us), |answer| {
-                    self.found(unread, asked, row, answer, effects)
-                });
+                let found = row
+                    .answer
+                    .as_ref()
+                    .map_or(InLedger::Open, |answer| self.found(unread, asked, row, answer, effects));
                 NewRow { name: row.request_id.clone(), is_whole: asked.is_whole, found }
             } else {
                 // The server asks for something else under its id.
@@ -391,7 +392,7 @@ impl Requests {
             Some(_) => {
                 let (request_id, by) = (row.request_id.clone(), answer.by.clone());
                 effects.push(Effect::keep(LedgerEntry::RequestReopened { request_id, by }));
-                InLedger::Open(row.expires_at_us)
+                InLedger::Open
             }
         }
     }
@@ -400,7 +401,7 @@ impl Requests {
     fn place_order(&mut self, now: Now, mut order: Order, place: &NewRow<'_>, effects: &mut Vec<Effect>) {
         order.entry_mut().request_id_mut().into_iter().for_each(|name| place.name.clone_into(name));
         let answer = match place.found {
-            InLedger::New | InLedger::Open(_) => return effects.push(Effect::Order(order)),
+            InLedger::New | InLedger::Open => return effects.push(Effect::Order(order)),
             InLedger::Answer(answer) | InLedger::OtherAnswer(answer) | InLedger::Ended(answer, _) => answer,
         };
         let is_commit = matches!(order, Order::Commit(..));
@@ -435,7 +436,7 @@ impl Requests {
         clients: &Clients,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(request) = self.open.get_mut(id) else { return };
+        let Some(request) = self.open.get(id) else { return };
         let name = &request.row.request_id;
         match (found, &request.state) {
             (InLedger::Answer(answer), _) => {
@@ -448,18 +449,14 @@ impl Requests {
                     policy.end = replaces(&policy.end, answer, is_whole);
                 }
             }
-            (InLedger::New | InLedger::Open(_), RequestState::Deciding(deciding))
+            (InLedger::New | InLedger::Open, RequestState::Deciding(deciding))
                 if is_renamed && matches!(deciding.decider, Decider::Api(..)) =>
             {
                 let is_its = |commit: &Commit| matches!(commit, Commit::Decides(of) if of == id);
                 self.commits.retain(|_, commit| !is_its(commit));
                 self.decided(now, id, false, clients, effects);
             }
-            (InLedger::Open(expires_at_us), RequestState::Pending) => {
-                request.expires_at = due(now, expires_at_us);
-                request.row.expires_at_us = expires_at_us;
-            }
-            (InLedger::New | InLedger::Open(_) | InLedger::Ended(..), _) => {}
+            (InLedger::New | InLedger::Open | InLedger::Ended(..), _) => {}
         }
     }
 
