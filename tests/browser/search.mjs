@@ -8,7 +8,7 @@ const SCRIPT = "<script>window.ran = true</script><img src=x onerror='window.ran
 
 await turnStarts();
 await tells({ type: "commandExecution", id: "c1", command: `echo ${SCRIPT} needle`, cwd: "/w", status: "failed", exitCode: 1, aggregatedOutput: "no\n" });
-await tells({ type: "agentMessage", id: "m1", text: `The needle is in <b>${"a-long-path/".repeat(30)}</b>` });
+await tells({ type: "agentMessage", id: "m1", text: `${"a-long-path/".repeat(90)} has the needle` });
 
 for (const [width, height, isMobile] of [[380, 780, true], [1200, 800, false]]) {
 	const context = await profile(browser, { viewport: { width, height }, isMobile, hasTouch: isMobile });
