@@ -19,9 +19,8 @@ for (const [width, height, isMobile] of [[380, 780, true], [1200, 800, false]]) 
 	await page.goto((await outside("link")).links[0]);
 	const field = page.getByRole("combobox", { name: "Search all sessions" });
 	await field.fill("status:f");
-	const offered = page.locator("#find-offers option");
-	await offered.first().waitFor({ state: "attached" });
-	assert.deepEqual(await offered.evaluateAll((all) => all.map((one) => one.value)), ["status:failed"]);
+	// The field has offered all keys before.
+	await page.locator("#find-offers option[value='status:failed']:only-child").waitFor({ state: "attached" });
 	await field.fill("needle");
 	await field.press("Enter");
 	const matches = page.locator("#matches li");
