@@ -8,7 +8,7 @@ const SCRIPT = "<script>window.ran = true</script><img src=x onerror='window.ran
 
 await turnStarts();
 await tells({ type: "commandExecution", id: "c1", command: `echo ${SCRIPT} needle`, cwd: "/w", status: "failed", exitCode: 1, aggregatedOutput: "no\n" });
-await tells({ type: "agentMessage", id: "m1", text: `The needle is in <b>${"a-long-path/".repeat(30)}</b>` });
+await tells({ type: "agentMessage", id: "m1", text: `${"a-long-path/".repeat(90)} has the needle` });
 
 for (const [width, height, isMobile] of [[380, 780, true], [1200, 800, false]]) {
 	const context = await profile(browser, { viewport: { width, height }, isMobile, hasTouch: isMobile });
@@ -19,9 +19,8 @@ for (const [width, height, isMobile] of [[380, 780, true], [1200, 800, false]]) 
 	await page.goto((await outside("link")).links[0]);
 	const field = page.getByRole("combobox", { name: "Search all sessions" });
 	await field.fill("status:f");
-	const offered = page.locator("#find-offers option");
-	await offered.first().waitFor({ state: "attached" });
-	assert.deepEqual(await offered.evaluateAll((all) => all.map((one) => one.value)), ["status:failed"]);
+	// The field has offered all keys before.
+	await page.locator("#find-offers option[value='status:failed']:only-child").waitFor({ state: "attached" });
 	await field.fill("needle");
 	await field.press("Enter");
 	const matches = page.locator("#matches li");

@@ -261,7 +261,5 @@ fn line_of_the_terminal_ui_takes_filters() {
     pane.shows("there is no such status");
     pane.types("\u{7f} folder:other\r");
     pane.shows("matches `status:failed folder:other`");
-    pane.types("/kind:diff\r");
-    pane.shows("matches `kind:diff`");
     assert_eq!(pane.leaves(), 0);
 }

@@ -166,7 +166,7 @@ pub struct Entry {
     /// The review that has denied the action.
     pub denial: Option<String>,
     /// Its facts for filters.
-    pub facts: history::OwnFacts,
+    pub facts: Box<history::OwnFacts>,
 }
 
 impl Entry {
@@ -186,7 +186,7 @@ impl Entry {
             cut_bytes: 0,
             handle: None,
             denial: None,
-            facts: history::OwnFacts { kinds: kind.for_filter().into_iter().collect(), ..Default::default() },
+            facts: Box::new(history::OwnFacts { kinds: kind.for_filter().into_iter().collect(), ..Default::default() }),
         }
     }
 

@@ -444,7 +444,7 @@ impl Timeline {
         self.request(event, request.request_id.as_deref(), |entry, _| {
             entry.stage = if request.status.as_deref() == Some("orphaned") { Stage::Failed } else { Stage::Done };
             entry.took_us = entry.lasted_us(event.at_us);
-            entry.facts = OwnFacts::of_request(request);
+            *entry.facts = OwnFacts::of_request(request);
             if entry.title.is_empty() {
                 entry.title = request.kind.to_string();
             }

@@ -721,16 +721,23 @@ function closeFound() {
 	$("find-error").textContent = "";
 }
 
-// A line with its matched parts, in order.
+// Most characters of a line before its first match, and of the whole line.
+const [BEFORE_MAX, LINE_MAX] = [100, 600];
+
+// A line with its matched parts, in order, from a little before the first one on.
 function markedLine({ line: text, matched }) {
-	const [out, rest] = [[], { at: 0 }];
+	const out = [];
+	const first = matched.length ? text.indexOf(matched[0]) : 0;
+	const from = first > BEFORE_MAX ? first - BEFORE_MAX : 0;
+	const line = (from ? "…" : "") + clipped(text.slice(from), LINE_MAX);
+	let done = 0;
 	for (const part of matched) {
-		const at = text.indexOf(part, rest.at);
+		const at = line.indexOf(part, done);
 		if (at < 0) break;
-		out.push(shown(text.slice(rest.at, at)), el("mark", null, shown(part)));
-		rest.at = at + part.length;
+		out.push(shown(line.slice(done, at)), el("mark", null, shown(part)));
+		done = at + part.length;
 	}
-	return [...out, shown(text.slice(rest.at))];
+	return [...out, shown(line.slice(done))];
 }
 
 function matchLine(match) {
