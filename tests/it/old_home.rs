@@ -381,6 +381,38 @@ fn no_tool_is_untried_on_the_old_home() {
 }
 
 #[test]
+fn old_changes_of_files_are_known_to_blame() {
+    let output = tool(&old_home(), &["blame", &format!("{OLD_ROOT}/project/new.txt")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // The file itself was never part of the fixture.
+    assert!(output.status.code() == Some(1) && said.contains("it was last changed 2026-11-22T20:30:25"), "{output:?}");
+}
+
+#[test]
+fn an_old_home_is_backed_up_and_restored_elsewhere() {
+    let (home, other) = (old_home(), Home::new());
+    let copied = home.beside().join("copy");
+    let copied = copied.to_str().expect("UTF-8");
+    document(&home, &["backup", copied, "--json"]);
+    document(&other, &["restore", copied, "--json"]);
+    let of = |home: &Home, args: &[&str], name: &str| -> Vec<String> {
+        let document = document(home, args);
+        let mut ids: Vec<String> = list(&document, name).iter().map(|row| row.to_string()).collect();
+        ids.sort_unstable();
+        ids
+    };
+    let rows = |home: &Home| of(home, &["requests", "--all", "--json"], "requests");
+    let before = rows(&home);
+    assert!(before.len() > 3 && rows(&other).len() == before.len(), "{before:#?}");
+    for session in ["context", "killed", "main"] {
+        let waiting = ["context", "show", "--session", session, "--json"];
+        assert_eq!(names(&document(&other, &waiting)), names(&document(&home, &waiting)), "{session}");
+    }
+    let total = |home: &Home| document(home, &["usage", "--json"])["total"].clone();
+    assert_eq!(total(&other), total(&home));
+}
+
+#[test]
 fn old_wraps_are_renewed_by_the_same_wrap() {
     let home = old_home();
     let (user, bin) = (home.beside().join("user"), home.beside().join("sbin"));

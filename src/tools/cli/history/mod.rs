@@ -279,10 +279,16 @@ pub(super) fn read_of(
     name: Option<&str>,
     environment: &Environment,
 ) -> Result<Result<Read, NotAThread>, CliError> {
-    let sessions = select_session::several(flag, Otherwise::Latest, environment)?;
-    let Some(name) = name.filter(|name| *name != LATEST && sessions.len() > 1) else {
+    let Some(name) = name.filter(|name| *name != LATEST) else {
         return offline::chosen(flag, environment).map(Ok);
     };
+    let mut sessions = select_session::several(flag, Otherwise::Latest, environment)?;
+    // Each of the two says which session it has chosen.
+    if sessions.len() == 1
+        && let Some(session) = sessions.pop()
+    {
+        return Ok(Ok(offline::read(session, environment)));
+    }
     let (mut reads, mut threads) = (Vec::new(), Vec::new());
     for session in sessions {
         let mut read = offline::read(session, environment);
