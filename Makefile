@@ -20,8 +20,8 @@ build: ## the release binary, target/release/codex-shim
 # The packages, and the binary in them.
 PACKAGES     := target/packages
 DIST_PROFILE := dist
-# In bytes: 23 MiB. docs/contributing.md says what the size is made of.
-SIZE_MAX     := 24117248
+# In bytes: 26 MiB. docs/contributing.md says what the size is made of.
+SIZE_MAX     := 27262976
 PACK          = $(if $(filter dist,$(DIST_PROFILE)),SIZE_MAX=$(SIZE_MAX)) .packaging/package.sh
 
 # What codex runs on, but for Windows.
