@@ -424,6 +424,22 @@ fn what_is_no_new_turn_goes_on() {
     live.kill();
 }
 
+/// The terminal UI of codex opens a thread of its own for the title of each new one.
+#[test]
+fn a_thread_for_a_title_asks_nobody() {
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    live.send(&start_of(1, "t"));
+    passes_turn(&mut live, 1, 100, 100);
+    let start = r#"{"id":2,"method":"thread/start","params":{"ephemeral":true,"threadSource":"thread_title"}}"#;
+    live.send(start);
+    live.say_plainly(r#"{"id":2,"result":{"thread":{"id":"title","ephemeral":true,"threadSource":"thread_title"}}}"#);
+    assert_eq!(live.send(&start_of(3, "title")), format!("{}\n", start_of(3, "title")));
+    live.take_turn(3);
+    live.write(&format!("{}\n", start_of(4, "t")));
+    question(&live.session);
+    live.kill();
+}
+
 #[test]
 fn a_question_ends_once_the_budget_allows_its_turn() {
     let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));

@@ -173,7 +173,7 @@ impl Engine {
     }
 
     /// Whether a client uses a thread for work of its own, such as a title, which the user's context is not for.
-    fn is_aside(&self, thread_id: Option<&str>) -> bool {
+    pub(super) fn is_aside(&self, thread_id: Option<&str>) -> bool {
         let thread = thread_id.and_then(|thread_id| self.threads.find(thread_id));
         thread.is_some_and(|thread| !thread.description().kind.is_user())
     }

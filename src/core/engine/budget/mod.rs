@@ -243,10 +243,10 @@ impl Engine {
         true
     }
 
-    /// Whether a call begins a turn. Words for a turn that runs join it.
+    /// Whether a call begins a turn of a person. Words for a turn that runs join it, and nobody would know what to answer about a title.
     fn would_start(&self, method: &str, thread_id: &str) -> bool {
         let joins = method == Method::TurnStart.name() && self.threads.turn_in(thread_id).is_some();
-        starts_turn(method) && !joins
+        starts_turn(method) && !joins && !self.is_aside(Some(thread_id))
     }
 
     /// The same as [`Engine::hold_for_budget`] for a call at the control socket. Returns it if it need not wait.
