@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
@@ -43,7 +43,15 @@ const TOOLS: &[&[&str]] = &[
     &["reviews", "--all", "--json"],
     &["usage"],
     &["usage", "--by", "session"],
+    &["usage", "--by", "folder"],
+    &["usage", "--by", "branch"],
     &["search", "number 77"],
+    &["search", "status:failed since:7d"],
+    &["search", "kind:command folder:project number_77"],
+    &["events", "big-home-000", "--filter", "kind:diff since:7d", "--json", "-n", "500"],
+    &["requests", "--all", "--filter", "by:cli"],
+    &["rules", "suggest"],
+    &["blame", CHANGED],
     &["audit", "export"],
 ];
 
@@ -88,7 +96,17 @@ fn make(home: &Path, sessions: u64, turns: u64) {
     process.ready();
     process.end();
     let session = home.join("sessions").join(&first);
-    fill(&session.join("journal"), &first, turns);
+    // Its own run is younger than those that are made here, so the index would not look at them.
+    for stored in ["journal", "history.db", "history.db-wal", "history.db-shm"].map(|name| session.join(name)) {
+        if stored.is_dir() { fs::remove_dir_all(&stored) } else { fs::remove_file(&stored) }.or_else(missing).unwrap();
+    }
+    fs::remove_file(home.join("marks").join(&first)).or_else(missing).unwrap();
+    let changed = home.join(CHANGED);
+    let project = changed.parent().unwrap();
+    fill(&session.join("journal"), &first, turns, project.to_str().unwrap());
+    fs::create_dir(project).unwrap();
+    let lines = (0..turns).filter(|number| number % 10 == 5).map(|number| format!("number {number} is done\n"));
+    fs::write(&changed, lines.collect::<String>()).unwrap();
     // The first tool that reads a stopped session indexes it.
     run(home, &["events", &first, "--json", "-n", "1"]);
     for database in ["history.db", "ledger.db"] {
@@ -103,6 +121,10 @@ fn make(home: &Path, sessions: u64, turns: u64) {
     for number in 1..sessions {
         run(home, &["events", &name(number), "--json", "-n", "1"]);
     }
+}
+
+fn missing(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 /// No other text in a session's files is like this.
@@ -146,8 +168,9 @@ fn copy_file(from: &Path, to: &Path, old: &str, new: &str) {
 }
 
 /// Writes a journal of turns, in segments of 64 MiB.
-fn fill(journal: &Path, session: &str, turns: u64) {
+fn fill(journal: &Path, session: &str, turns: u64, project: &str) {
     fs::create_dir_all(journal).unwrap();
+    let month = Month::with(turns);
     let generation = "0fffffffffff";
     let (mut segment, mut records) = (0, String::new());
     let mut flush = |records: &mut String| {
@@ -155,13 +178,13 @@ fn fill(journal: &Path, session: &str, turns: u64) {
         let header = format!(
             "{{\"journal\":1,\"session\":\"{session}\",\"generation\":\"{generation}\",\"segment\":{segment},\"at\":{},\
              \"argv\":[],\"cwd\":\"/\",\"codex\":{{\"path\":\"c\"}},\"shim\":\"0\"}}\n",
-            at_us(0)
+            month.at_us(0, 0)
         );
         fs::write(journal.join(format!("{generation}-{segment:03}.jsonl")), header + records).unwrap();
         records.clear();
     };
     for number in 0..turns {
-        turn(&mut records, number);
+        turn(&mut records, number, &month, project);
         if records.len() >= 64 << 20 {
             flush(&mut records);
         }
@@ -171,17 +194,36 @@ fn fill(journal: &Path, session: &str, turns: u64) {
     }
 }
 
-/// The time of an event: ten a second.
-fn at_us(event: u64) -> u64 {
-    1_790_000_000_000_000 + event * 100_000
+/// The month in which all turns of a session were.
+struct Month {
+    began_us: u64,
+    turns: u64,
 }
 
-/// The records of a turn, each of which becomes one event.
-fn turn(records: &mut String, number: u64) {
+impl Month {
+    const US: u64 = 30 * 86_400_000_000;
+
+    /// The month before now, in which this number of turns were.
+    fn with(turns: u64) -> Month {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        Month { began_us: u64::try_from(now.as_micros()).unwrap() - Month::US, turns: turns.max(1) }
+    }
+
+    /// The time of an event: ten a second in a turn.
+    fn at_us(&self, turn: u64, event: u64) -> u64 {
+        self.began_us + turn * (Month::US / self.turns) + event * 100_000
+    }
+}
+
+/// The file that every tenth turn adds a line to.
+const CHANGED: &str = "project/list.txt";
+
+/// The records of a turn, each of which becomes one event. `project` is the folder of its thread.
+fn turn(records: &mut String, number: u64, month: &Month, project: &str) {
     let place = format!("\"threadId\":\"019a0000-0000-7000-8000-{:012}\",\"turnId\":\"u{number}\"", number / 100);
     let mut event = 0;
     let mut push = |method: &str, members: &str| {
-        let at = at_us(number * TURN_EVENTS + event);
+        let at = month.at_us(number, event);
         records.push_str(&format!(
             "{{\"at\":{at},\"from\":\"server\",\"line\":{{\"method\":\"{method}\",\"params\":{{{place}{members}}}}}}}\n"
         ));
@@ -198,7 +240,7 @@ fn turn(records: &mut String, number: u64) {
         let words = format!("cargo test --package part-{command} number_{number}");
         let item = |status: &str, more: &str| {
             format!(
-                r#","item":{{"type":"commandExecution","id":"{id}","command":"{words}","cwd":"/home/ann/project","status":"{status}"{more}}}"#
+                r#","item":{{"type":"commandExecution","id":"{id}","command":"{words}","cwd":"{project}","status":"{status}"{more}}}"#
             )
         };
         push("item/started", &item("inProgress", ""));
@@ -216,15 +258,33 @@ fn turn(records: &mut String, number: u64) {
     );
     let status = if number.is_multiple_of(50) { "denied" } else { "approved" };
     let review = format!(
-        r#","reviewId":"r{number}","targetItemId":"c5","startedAtMs":1,"completedAtMs":2,"decisionSource":"agent","review":{{"status":"{status}","riskLevel":"low","rationale":"Number {number}."}},"action":{{"type":"command","source":"shell","command":"make number_{number}","cwd":"/home/ann/project"}}"#
+        r#","reviewId":"r{number}","targetItemId":"c5","startedAtMs":1,"completedAtMs":2,"decisionSource":"agent","review":{{"status":"{status}","riskLevel":"low","rationale":"Number {number}."}},"action":{{"type":"command","source":"shell","command":"make number_{number}","cwd":"{project}"}}"#
     );
     match number % 10 {
         0 => push("item/autoApprovalReview/completed", &review),
+        5 => push("item/completed", &change(number, project)),
         _ => push("turn/diff/updated", &format!(r#","diff":"+{number}""#)),
     }
     push("thread/status/changed", r#","status":{"type":"idle"}"#);
     push("turn/completed", &turn("completed"));
     assert_eq!(event, TURN_EVENTS, "a turn has so many events");
+}
+
+/// A turn's line in the file, below those of the turns before it.
+fn change(number: u64, project: &str) -> String {
+    let lines = number / 10;
+    let line = format!("number {number} is done");
+    let (kind, diff) = match lines.checked_sub(1) {
+        None => ("add", format!(r"{line}\n")),
+        Some(_) => {
+            let before = number - 10;
+            (r"update", format!(r"@@ -{lines} +{lines},2 @@\n number {before} is done\n+{line}\n"))
+        }
+    };
+    let file = format!("{project}/list.txt");
+    format!(
+        r#","item":{{"type":"fileChange","id":"f","status":"completed","changes":[{{"path":"{file}","kind":{{"type":"{kind}"}},"diff":"{diff}"}}]}}"#
+    )
 }
 
 /// The number of sessions and of their events.
