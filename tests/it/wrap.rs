@@ -837,16 +837,27 @@ fn folder() -> &'static str {
     SHIM.strip_suffix("/codex-shim").expect("it has its name")
 }
 
+/// A word as the words that bash makes of it for a completion, quoted.
+fn split_by_bash(word: &str) -> String {
+    let quoted = |part: &str| if part.is_empty() { String::new() } else { format!("'{part}'") };
+    match word.split_once(':') {
+        Some((key, value)) => format!("{} : {}", quoted(key), quoted(value)),
+        None => format!("'{word}'"),
+    }
+}
+
 /// The values that a shell offers for the last of these words; `None` if the shell is not installed.
 fn offers(live: &Live, shell: &str, words: &[&str]) -> Option<Vec<String>> {
-    let quoted = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let script = match shell {
         "bash" => format!(
-            "export PATH={}:$PATH; source <(codex-shim completions bash); COMP_WORDS=({quoted}); COMP_CWORD={}\n\
-             COMP_TYPE=9; _clap_complete_codex_shim codex-shim \"${{COMP_WORDS[COMP_CWORD]}}\" x 2>&1\n\
+            "export PATH={}:$PATH; source <(codex-shim completions bash)\n\
+             COMP_WORDS=({}); COMP_LINE='{}'; COMP_POINT=${{#COMP_LINE}}; COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_TYPE=9\n\
+             [ \"${{COMP_WORDS[COMP_CWORD]}}\" = : ] && typed= || typed=${{COMP_WORDS[COMP_CWORD]}}\n\
+             _codex_shim_complete codex-shim \"$typed\" x 2>&1\n\
              printf '%s\\n' \"${{COMPREPLY[@]}}\"",
             folder(),
-            words.len() - 1
+            words.iter().map(|word| split_by_bash(word)).collect::<Vec<_>>().join(" "),
+            words.join(" "),
         ),
         "fish" => {
             let typed = words.join(" ");
@@ -888,6 +899,23 @@ fn completions_know_sessions_threads_requests_and_targets() {
             let has = |value: &str| offers.iter().any(|offer| offer == value);
             assert!(expect.iter().all(|value| has(value)), "{shell} {words:?}: {offers:?}");
             assert!(!has(not), "{shell} {words:?}: {offers:?}");
+        }
+    }
+    // bash replaces only what is behind a colon, fish the word.
+    let checks: [(&[&str], &str, &str); 5] = [
+        (&["codex-shim", "search", "kin"], "kind:", "kind:"),
+        (&["codex-shim", "search", "kind:"], "kind:", "command"),
+        (&["codex-shim", "search", "make", "kind:c"], "kind:", "command"),
+        (&["codex-shim", "events", "--filter", "status:"], "status:", "failed"),
+        (&["codex-shim", "requests", "--all", "--filter", "by:t"], "by:", "tui"),
+    ];
+    for shell in ["bash", "fish"] {
+        for (words, before, expect) in checks {
+            let Some(offers) = offers(&live, shell, words) else { break };
+            let expect =
+                if shell == "fish" && *before != *expect { format!("{before}{expect}") } else { expect.to_owned() };
+            assert!(offers.contains(&expect), "{shell} {words:?}: {offers:?}");
+            assert!(!offers.iter().any(|offer| offer.starts_with("--")), "{shell} {words:?}: {offers:?}");
         }
     }
     live.kill();

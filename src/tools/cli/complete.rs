@@ -218,8 +218,32 @@ pub(super) fn run(arguments: &CompletionsArguments, command: Command) -> Done {
     let mut script = Vec::new();
     let written = completer.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script);
     written.map_err(|error| format!("write completions for {shell}: {error}"))?;
-    Ok(screen::print_exactly(&String::from_utf8_lossy(&script)))
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if shell == Shell::Bash {
+        script = script.replace(" -F _clap_complete_codex_shim ", " -F _codex_shim_complete ") + WHOLE_WORDS;
+    }
+    Ok(screen::print_exactly(&script))
 }
+
+/// bash splits words at colons, which filters have, and replaces only what is behind the last one. So the last word is put together, and
+/// what stands before that colon is taken off each offer. The variables of bash are those of this call alone.
+const WHOLE_WORDS: &str = r#"
+_codex_shim_complete() {
+    local _word=${COMP_LINE:0:COMP_POINT} _joined= _i
+    _word=${_word##*[[:blank:]]}
+    if [[ $_word == *:* && $_word != *[\"\'\\]* ]]; then
+        for ((_i = COMP_CWORD; _i > 0; _i--)); do
+            _joined=${COMP_WORDS[_i]}$_joined
+            [[ $_joined == "$_word" ]] || continue
+            local COMP_WORDS=("${COMP_WORDS[@]:0:_i}" "$_word") COMP_CWORD=$_i
+            _clap_complete_codex_shim "$1" "$_word" "$3"
+            COMPREPLY=("${COMPREPLY[@]#"${_word%:*}:"}")
+            return
+        done
+    fi
+    _clap_complete_codex_shim "$@"
+}
+"#;
 
 /// Answers a completion call: `args` is `--` and the words of the command line. Any other form is not a completion call.
 pub(super) fn answer(shell: &str, args: &[OsString], command: impl FnOnce() -> Command) -> Option<i32> {

@@ -46,35 +46,8 @@ pub(super) fn folders(environment: &Environment) -> Folders {
 /// Completes filters.
 pub(super) fn texts() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
-        let before = before_colon(&std::env::args().collect::<Vec<_>>());
-        let text = format!("{before}{}", typed.to_str().unwrap_or_default());
         let sessions = select_session::all(&Environment::of_process()).unwrap_or_default();
-        let offers = history::complete(&text, &choices(&sessions));
-        let rest = offers.iter().filter_map(|offer| offer.strip_prefix(&before));
-        complete::matching(typed, rest.map(|offer| (offer.to_owned(), String::new())).collect())
+        let offers = history::complete(typed.to_str().unwrap_or_default(), &choices(&sessions));
+        complete::matching(typed, offers.into_iter().map(|offer| (offer, String::new())).collect())
     })
-}
-
-/// The key and the colon in front of the word that is completed: for bash they are words of their own.
-fn before_colon(words: &[String]) -> String {
-    match words {
-        [.., key, colon, _] if colon == ":" => format!("{key}:"),
-        _ => String::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bash_splits_words_at_colons() {
-        let check = |line: &str, expect: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            assert_eq!(before_colon(&words), expect, "{line}");
-        };
-        check("codex-shim search kind : c", "kind:");
-        check("codex-shim search kind:c", "");
-        check("codex-shim search rm", "");
-    }
 }
