@@ -15,7 +15,6 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use super::SocketFiles;
-use super::leftovers::remove_leftovers;
 use crate::files;
 use crate::os::identity::own_uid;
 
@@ -72,10 +71,7 @@ fn bind_behind(
 ) -> Result<Bound, SocketError> {
     let path = path.to_owned();
     let error = match hidden_dir {
-        Ok(dir) => {
-            remove_leftovers(&dir);
-            return bind_linked(path, &dir.join(short_name));
-        }
+        Ok(dir) => return bind_linked(path, &dir.join(short_name)),
         Err(error) => error,
     };
     tracing::warn!(%error, "a socket is bound where the sandbox of codex does not hide it");

@@ -7,6 +7,7 @@
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use crate::os::confinement::{Confinement, Restriction, cgroup_of, is_within};
 use crate::os::peers::Peer;
@@ -14,7 +15,8 @@ use crate::os::peers::Peer;
 /// Callers are compared with this process.
 #[derive(Debug, Clone, Default)]
 pub struct Callers {
-    own: Confinement,
+    /// Read at the first call, because a start does not need it.
+    own: OnceLock<Confinement>,
     /// Cgroups whose processes may call although they are confined.
     trusted: Vec<PathBuf>,
 }
@@ -60,6 +62,9 @@ impl Callers {
     /// `trusted` are cgroups whose processes may call although they are confined. Commands of the model are in the cgroup of
     /// `server`, the process of codex, or of this process, so a cgroup that contains one of these is left out.
     pub fn new(trusted: &[PathBuf], server: Option<u32>) -> Callers {
+        if trusted.is_empty() {
+            return Callers::default();
+        }
         let of_model: Vec<PathBuf> =
             [Some(std::process::id()), server].into_iter().flatten().filter_map(cgroup_of).collect();
         let mut cgroups = Vec::new();
@@ -70,7 +75,7 @@ impl Callers {
                 cgroups.push(outer.clone());
             }
         }
-        Callers { own: Confinement::own(), trusted: cgroups }
+        Callers { own: OnceLock::new(), trusted: cgroups }
     }
 
     /// Checks that the process at the other end may call.
@@ -83,7 +88,9 @@ impl Callers {
         let Some(confinement) = Confinement::of_peer(stream, peer) else {
             return Err(refused(None, Restriction::Unknown));
         };
-        let Some(restriction) = self.own.restriction_of(&confinement) else { return Ok(()) };
+        let Some(restriction) = self.own.get_or_init(Confinement::own).restriction_of(&confinement) else {
+            return Ok(());
+        };
         if confinement.is_within(&self.trusted) {
             return Ok(());
         }

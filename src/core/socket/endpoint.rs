@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bound, Occupant, SocketError, SocketFiles, bind_at, resolve_at};
+use super::leftovers::remove_leftovers;
+use super::{Bound, Occupant, SocketError, SocketFiles, bind_at, hidden_dir, resolve_at};
 use crate::os;
 use crate::os::descriptors::{claim, inherited, share};
 
@@ -148,6 +149,8 @@ pub struct Endpoint {
     socket: LastingSocket<OwnFiles>,
     runtime_dir: Option<PathBuf>,
     short_name: String,
+    /// What killed processes have left beside it was looked at.
+    has_tidied: bool,
 }
 
 impl Endpoint {
@@ -171,7 +174,7 @@ impl Endpoint {
     fn of(path: &Path, files: OwnFiles, runtime_dir: Option<&Path>, short_name: String) -> Endpoint {
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let socket = LastingSocket::new(path.to_owned(), folder, Some(files));
-        Endpoint { socket, runtime_dir: runtime_dir.map(Path::to_owned), short_name }
+        Endpoint { socket, runtime_dir: runtime_dir.map(Path::to_owned), short_name, has_tidied: false }
     }
 
     /// The state for another process; `None` if nothing listens now.
@@ -206,8 +209,13 @@ impl Endpoint {
         Ok((Endpoint::of(path, OwnFiles(files, second), runtime_dir, short_name), listener, connect_path))
     }
 
-    /// Looks after the socket as [`LastingSocket::look`] does. Returns the new listener, as `adopt` has taken it, if there is one.
+    /// Looks after the socket as [`LastingSocket::look`] does, and the first time after what killed processes have left beside it. Returns
+    /// the new listener, as `adopt` has taken it, if there is one.
     pub fn look<T>(&mut self, adopt: impl FnOnce(UnixListener) -> io::Result<T>) -> (Option<T>, Option<FaultChange>) {
+        // No start waits for it.
+        if !std::mem::replace(&mut self.has_tidied, true) {
+            hidden_dir().iter().for_each(|dir| remove_leftovers(dir));
+        }
         let (runtime_dir, short_name) = (self.runtime_dir.as_deref(), &self.short_name);
         let mut adopted = None;
         let change = self.socket.look(
@@ -302,6 +310,16 @@ mod tests {
         std::fs::create_dir(&here).expect("a folder");
         assert_eq!(lab.look(Ok), ["", ""]);
         assert!(lab.answers());
+    }
+
+    #[test]
+    fn first_look_removes_what_killed_processes_have_left() {
+        let mut lab = Lab::new();
+        let left = hidden_dir().expect("a folder").join(format!("left-{}.sock", std::process::id()));
+        let file = std::fs::File::create(&left).expect("a file");
+        file.set_modified(std::time::SystemTime::now() - Duration::from_hours(2)).expect("it can be set");
+        assert_eq!(lab.look(Ok), ["", ""]);
+        assert!(!left.exists());
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::os::sockets;
 
 /// Age of a file that may be removed. A younger socket may be bound and not listened on yet.
 const AGE_MIN: Duration = Duration::from_hours(1);
-/// Files looked at in one go, so that a start takes no longer with many of them.
-const LOOKS_MAX: usize = 128;
+/// Files looked at in one go: calls wait meanwhile.
+const LOOKS_MAX: usize = 1024;
 
 /// Removes sockets of ours that nobody listens on, and files with ended tokens. Sockets of codex stay: their names have no
 /// extension.
