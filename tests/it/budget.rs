@@ -1,8 +1,10 @@
 //! Token budgets through the real binary: a turn beyond one waits for a person, whoever wants it and whatever happens meanwhile.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -37,6 +39,12 @@ fn start_of(id: u32, thread: &str) -> String {
 
 /// The server takes turn `id` of thread `t`, which uses tokens, and ends it. `total` are those of the thread.
 fn passes_turn(live: &mut Live, id: u32, used: u64, total: u64) {
+    begins_and_ends(live, id, used, total);
+    is_counted(&live.session, total);
+}
+
+/// The same; the tokens may not be counted yet.
+fn begins_and_ends(live: &mut Live, id: u32, used: u64, total: u64) {
     live.take_turn(id);
     let turn = format!("u{id}");
     let counts = |input: u64| json!({"inputTokens": input, "cachedInputTokens": 0, "outputTokens": 0, "reasoningOutputTokens": 0, "totalTokens": input});
@@ -48,7 +56,6 @@ fn passes_turn(live: &mut Live, id: u32, used: u64, total: u64) {
     ] {
         live.say_plainly(&json!({"method": method, "params": params}).to_string());
     }
-    is_counted(&live.session, total);
 }
 
 /// Waits until the tokens of thread `t` are in the history: on a busy machine a look does not wait for them without end.
@@ -343,6 +350,35 @@ fn on_budget_runs_once_for_each_share() {
     live.kill();
 }
 
+/// What a program locks that may only read it silences nothing.
+#[test]
+fn on_budget_runs_also_if_its_file_is_locked() {
+    let home = home_with("");
+    let told_file = home.beside().join("told");
+    let hook = home.beside().join("hook");
+    fs::write(&hook, format!("#!/bin/sh\ncat >>'{0}'; echo >>'{0}'\n", told_file.display())).unwrap();
+    fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).unwrap();
+    let config = format!("on_budget = [\"{}\"]\n[budget]\ntokens_per_day = 1000\naction = \"warn\"\n", hook.display());
+    fs::write(home.path().join("config.toml"), config).unwrap();
+    let locked = home.path().join("budget-told");
+    fs::write(&locked, "").unwrap();
+    fs::set_permissions(&locked, PermissionsExt::from_mode(0o600)).unwrap();
+    let locked = fs::File::open(locked).unwrap();
+    locked.lock_shared().unwrap();
+    let percents = || -> Vec<u64> {
+        let text = fs::read_to_string(&told_file).unwrap_or_default();
+        let told = text.lines().filter(|line| !line.is_empty());
+        told.map(|line| serde_json::from_str::<Value>(line).unwrap()["percent"].as_u64().unwrap()).collect()
+    };
+    let mut live = initialized(Live::start_in(home));
+    for (id, used, total, expect) in [(1, 800, 800, &[80][..]), (2, 10, 810, &[80]), (3, 190, 1000, &[80, 100])] {
+        live.send(&start_of(id, "t"));
+        passes_turn(&mut live, id, used, total);
+        eventually("the hook", || (percents() == expect).then_some(()));
+    }
+    live.kill();
+}
+
 #[test]
 fn a_changed_budget_applies_at_once_and_none_holds_nothing() {
     let mut live = initialized(Live::start());
@@ -386,6 +422,74 @@ fn no_crowd_of_turns_gets_past() {
     eventually("the end of the questions", || pending(&live.session).is_empty().then_some(()));
     let ended = row_of(&live.session, &rows[0]);
     assert_eq!((&ended["status"], &ended["error_code"]), (&json!("orphaned"), &json!("budget_allows")), "{ended:#}");
+    live.kill();
+}
+
+/// A program that locks the memory that a database of the session shares, which needs no more than reading it. `None` without Python.
+fn reader_that_locks(session: &Path, database: &str) -> Option<Locker> {
+    let script = "import fcntl, sys, time\n\
+                  f = open(sys.argv[1], 'rb'); fcntl.lockf(f, fcntl.LOCK_SH, 8, 120)\n\
+                  print('locked', flush=True); time.sleep(600)";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(session.join(format!("{database}-shm"))).stdout(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: a reader that locks a database: there is no python3");
+        return None;
+    };
+    let mut locked = [0; 7];
+    child.stdout.as_mut().unwrap().read_exact(&mut locked).unwrap();
+    Some(Locker(child))
+}
+
+struct Locker(Child);
+
+impl Drop for Locker {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// A command in the sandbox of codex may read the home, and so lock what it reads.
+#[test]
+fn a_locked_ledger_lets_no_turn_past() {
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    live.send(&start_of(1, "t"));
+    passes_turn(&mut live, 1, 100, 100);
+    let Some(locker) = reader_that_locks(&live.session, "ledger.db") else { return };
+    live.write(&format!("{}\n", start_of(2, "t")));
+    let error: Value = serde_json::from_str(&live.at_client()).unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains("cannot be stored"), "{error}");
+    let status = told(&live.tool(&["status", "--json"]));
+    assert!(status["faults"].to_string().contains("a turn was refused"), "{status:#}");
+    drop(locker);
+    live.write(&format!("{}\n", start_of(3, "t")));
+    let row = eventually("the question", || pending(&live.session).into_iter().next());
+    assert_eq!(answer(&live.session, &row, "continue once").0, 200);
+    assert_eq!(live.at_server(), format!("{}\n", start_of(3, "t")));
+    live.kill();
+}
+
+#[test]
+fn a_locked_history_lets_no_turn_past() {
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    live.send(&start_of(1, "t"));
+    passes_turn(&mut live, 1, 50, 50);
+    let Some(locker) = reader_that_locks(&live.session, "history.db") else { return };
+    live.send(&start_of(2, "t"));
+    begins_and_ends(&mut live, 2, 60, 110);
+    // What it has used is in no history.
+    live.write(&format!("{}\n", start_of(3, "t")));
+    let row = question(&live.session);
+    let text = row["request_payload"]["questions"][0]["question"].as_str().unwrap();
+    assert!(text.contains("cannot be read now"), "{text}");
+    drop(locker);
+    is_counted(&live.session, 110);
+    assert_eq!(answer(&live.session, &row, "stop").0, 200);
+    assert!(live.at_client().contains("has stopped this turn"));
+    live.write(&format!("{}\n", start_of(4, "t")));
+    let text = question(&live.session)["request_payload"]["questions"][0]["question"].to_string();
+    assert!(text.contains("110 of the 100 tokens"), "{text}");
     live.kill();
 }
 

@@ -53,7 +53,9 @@ pub use assembly::{
 pub use assembly::{AssemblySettings, PROJECTION_START, Remembered};
 pub use attached_client::OWN_NAME;
 use budget::Budget;
-pub use budget::{BudgetAnswer, BudgetLimit, BudgetLimits, BudgetQuery, BudgetUse, Spent, grouped, raised_to};
+pub use budget::{
+    BudgetAnswer, BudgetFound, BudgetLimit, BudgetLimits, BudgetQuery, BudgetUse, Spent, grouped, raised_to,
+};
 pub use config_warning::ConfigWarning;
 pub use connections::PROBE;
 pub use context::{Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context};
@@ -248,14 +250,14 @@ impl Engine {
                 self.assembly.holds.fragments_read(token, states);
                 self.release_ready(now, effects);
             }
-            Input::BudgetLookedUp { token, spent } => self.budget_looked_up(now, token, spent, effects),
+            Input::BudgetLookedUp { token, found } => self.budget_looked_up(now, token, found, effects),
             Input::ReleaseHeld(token) => self.release_held(now, token, effects),
             Input::ReleaseAllHeld => self.release_all_held(now, effects),
             Input::Noted(note) => effects.push(Effect::Note(*note)),
             Input::Committed { token, done } => {
                 self.requests.committed(now, token, done, &self.clients, effects);
                 self.explain(effects);
-                self.carry_out_own_answers(now, effects);
+                self.carry_out_own_outcomes(now, effects);
             }
             Input::ProgramChecked { token, checked } => {
                 self.requests.program_checked(now, token, checked, &self.clients, effects);
@@ -287,7 +289,7 @@ impl Engine {
         self.interrupts.tick(now.elapsed, effects);
         self.budget_tick(now, effects);
         self.requests.tick(now, &self.clients, effects);
-        self.carry_out_own_answers(now, effects);
+        self.carry_out_own_outcomes(now, effects);
     }
 
     fn server_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {

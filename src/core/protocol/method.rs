@@ -239,7 +239,7 @@ methods! {
 }
 
 /// The calls of clients that have the model called: they begin a turn, have the server begin one, or ask the model beside all turns.
-const STARTS: [&str; 12] = [
+const STARTS: [&str; 14] = [
     "turn/start",
     "review/start",
     "thread/compact/start",
@@ -248,6 +248,8 @@ const STARTS: [&str; 12] = [
     "thread/queue/start",
     "thread/goal/set",
     "thread/sample",
+    "thread/prediction/request",
+    "thread/guardianReview",
     "thread/realtime/start",
     // Of releases before threads had their name.
     "sendUserTurn",

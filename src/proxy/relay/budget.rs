@@ -1,8 +1,11 @@
 //! Looks up what is spent of the token budget, for a turn that waits, and runs `on_budget` when most of a limit is used.
 //!
 //! A thread of its own does it, because the histories and ledgers of all sessions are read. The engine does not wait longer than its
-//! deadline, and the turn then goes on. `on_budget` runs once a day for each limit at 80 %, and at 100 % if no turn waits for an answer:
+//! deadline, and then asks a person. `on_budget` runs once a day for each limit at 80 %, and at 100 % if no turn waits for an answer:
 //! a file in the home, locked meanwhile, has what was told, whichever relay told it.
+//!
+//! A command of the model can lock that file and those of SQLite, because a lock needs no more than reading. So a lock that is not had
+//! silences nothing, and an index that does not catch up makes what is used unknown.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,7 +19,7 @@ use jiff::Zoned;
 use super::hooks::HookRunner;
 use crate::config::Settings;
 use crate::control::Published;
-use crate::engine::{BudgetQuery, Spent, Token};
+use crate::engine::{BudgetFound, BudgetQuery, Spent, Token};
 use crate::files::Folder;
 use crate::history::client_in_usage;
 use crate::index::{BudgetState, Index, budget_state, local_day};
@@ -24,7 +27,7 @@ use crate::journal::end_of;
 use crate::store::Found;
 
 /// How long a look waits until the own session's last turn is in its history.
-const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(5);
+const CATCH_UP_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How often that is looked at.
 const CATCH_UP_EVERY: Duration = Duration::from_millis(2);
@@ -51,6 +54,8 @@ struct Queue {
     /// Somebody may have to be told.
     is_due: bool,
     runs: bool,
+    /// What this process has told, in case that the file cannot be used.
+    told: BTreeSet<String>,
     /// What `status` shows of the last look.
     faults: BTreeSet<String>,
 }
@@ -67,7 +72,7 @@ pub(super) struct Look {
 }
 
 impl BudgetWatch {
-    /// Starts a look, and posts for a turn that waits the limit that is reached, if one is. Never waits.
+    /// Starts a look, and posts what it has found out for a turn that waits. Never waits.
     ///
     /// # Errors
     ///
@@ -76,7 +81,7 @@ impl BudgetWatch {
         &self,
         look: Look,
         (token, query): (Option<Token>, BudgetQuery),
-        post: impl Fn(Token, Option<Spent>) + Send + 'static,
+        post: impl Fn(Token, BudgetFound) + Send + 'static,
     ) -> Result<(), String> {
         let mut queue = lock(&self.0);
         queue.waiting.extend(token.map(|token| (token, query)));
@@ -88,6 +93,7 @@ impl BudgetWatch {
         let shared = Arc::clone(&self.0);
         let thread = std::thread::Builder::new().name("budget".to_owned()).stack_size(STACK_BYTES);
         let started = thread.spawn(move || {
+            let _ends = Ends(Arc::clone(&shared));
             while let Some(waiting) = next(&shared) {
                 look.serve(&shared, waiting, &post);
             }
@@ -96,6 +102,20 @@ impl BudgetWatch {
             *lock(&self.0) = Queue::default();
             format!("start a thread: {error}")
         })
+    }
+}
+
+/// Has the next look start another thread, also after a panic of this one.
+struct Ends(Arc<Mutex<Queue>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut queue = lock(&self.0);
+            // The engine has a deadline for those that waited.
+            (queue.runs, queue.is_due) = (false, false);
+            queue.waiting.clear();
+        }
     }
 }
 
@@ -111,23 +131,31 @@ fn next(queue: &Mutex<Queue>) -> Option<Vec<(Token, BudgetQuery)>> {
 }
 
 impl Look {
-    fn serve(&self, queue: &Mutex<Queue>, waiting: Vec<(Token, BudgetQuery)>, post: &impl Fn(Token, Option<Spent>)) {
-        let state = self.state(&waiting);
+    fn serve(&self, queue: &Mutex<Queue>, waiting: Vec<(Token, BudgetQuery)>, post: &impl Fn(Token, BudgetFound)) {
+        let is_current = self.catch_up();
+        let mut state = self.state(&waiting);
+        state.unread.extend((!is_current).then(|| "the last records of this session are not indexed yet".to_owned()));
         let asks = self.settings.budget.asks();
         for (token, query) in waiting {
             let query = BudgetQuery { client: query.client.map(|client| client_in_usage(&client)), ..query };
             let of_turn = query.thread_id.as_ref().and_then(|thread_id| state.last_turns.get(thread_id));
             let reached = state.spent.iter().chain(of_turn).find(|spent| asks && query.has_reached(spent));
-            post(token, reached.cloned());
+            post(
+                token,
+                match reached {
+                    Some(spent) => BudgetFound::Reached(spent.clone()),
+                    None if asks && !is_current => BudgetFound::Unknown,
+                    None => BudgetFound::Allows,
+                },
+            );
         }
-        self.report(queue, &state.unread);
-        self.tell(&state, asks);
+        self.report(queue, state.unread.iter().map(|why| format!("the budget leaves out tokens: {why}")).collect());
+        self.tell(queue, &state, asks);
     }
 
     /// What is spent today.
     fn state(&self, waiting: &[(Token, BudgetQuery)]) -> BudgetState {
         let (day, since_us) = local_day(&Zoned::now());
-        let is_behind = !self.catch_up();
         let limits = self.settings.budget.limits();
         let found = self.home().map_or(Ok(Vec::new()), Found::all);
         let (sessions, unlisted) = match found {
@@ -137,14 +165,11 @@ impl Look {
         let threads = waiting.iter().filter_map(|(_, query)| query.thread_id.clone()).collect();
         let mut state = budget_state(&sessions, limits, (&day, since_us), &threads);
         state.unread.extend(unlisted);
-        state.unread.extend(is_behind.then(|| "the last records of this session are not indexed yet".to_owned()));
         state
     }
 
     /// Has `status` show what could not be read, as long as it cannot.
-    fn report(&self, queue: &Mutex<Queue>, unread: &[String]) {
-        let fault = |why: &String| format!("the budget leaves out tokens: {why}");
-        let now: BTreeSet<String> = unread.iter().map(fault).collect();
+    fn report(&self, queue: &Mutex<Queue>, now: BTreeSet<String>) {
         let before = std::mem::replace(&mut lock(queue).faults, now.clone());
         before.difference(&now).for_each(|fault| self.published.fault_ended(fault));
         for fault in now.difference(&before) {
@@ -173,22 +198,32 @@ impl Look {
         is_there()
     }
 
-    /// Runs `on_budget` for each limit of which that was not done today.
-    fn tell(&self, state: &BudgetState, asks: bool) {
+    /// Runs `on_budget` for each limit of which that was not done today. If it cannot be found out whether it was, it runs once more.
+    fn tell(&self, queue: &Mutex<Queue>, state: &BudgetState, asks: bool) {
         let command = &self.settings.on_budget.value;
         let Some(home) = self.home().filter(|_| !command.is_empty()) else { return };
+        let mut tries = LOCK_TRIES;
         for spent in &state.spent {
             let Some(level) = level(spent, asks) else { continue };
             let day = &*spent.day;
             let client = spent.client.as_deref().unwrap_or("");
             let what = format!("{day}\t{}\t{}\t{level}\t{client:?}", spent.limit.name(), spent.most);
-            match is_new(home, day, &what) {
-                Ok(true) => {
-                    let document = spent.document().to_string();
-                    self.hooks.run("on_budget", command, &self.session_id, move || Some(document), || {});
+            {
+                let told = &mut lock(queue).told;
+                told.retain(|of| of.starts_with(day));
+                if !told.insert(what.clone()) {
+                    continue;
                 }
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "{TOLD_FILE} in the home: on_budget does not run"),
+            }
+            let is_new = is_new(home, day, &what, tries).unwrap_or_else(|error| {
+                tracing::warn!(%error, "{TOLD_FILE} in the home: on_budget may run twice");
+                // Turns wait for the next look.
+                tries = 1;
+                true
+            });
+            if is_new {
+                let document = spent.document().to_string();
+                self.hooks.run("on_budget", command, &self.session_id, move || Some(document), || {});
             }
         }
     }
@@ -202,15 +237,16 @@ fn level(spent: &Spent, asks: bool) -> Option<u64> {
 }
 
 /// Whether a line is not in the file of what was told on this day, to which it is added.
-fn is_new(home: &Path, day: &str, what: &str) -> io::Result<bool> {
+fn is_new(home: &Path, day: &str, what: &str, tries: usize) -> io::Result<bool> {
     let home = Folder::home(home)?;
     // Another relay has it for a moment.
-    let mut tries = std::iter::repeat_with(|| home.lock(TOLD_FILE)).take(LOCK_TRIES).inspect(|locked| {
+    let mut tries = std::iter::repeat_with(|| home.lock(TOLD_FILE)).take(tries).inspect(|locked| {
         if let Ok(None) = locked {
             std::thread::park_timeout(CATCH_UP_EVERY);
         }
     });
-    let Some(mut file) = tries.find_map(Result::transpose).transpose()? else { return Ok(false) };
+    let locked = tries.find_map(Result::transpose).transpose()?;
+    let mut file = locked.ok_or_else(|| io::Error::other("another program has locked it"))?;
     let mut told = Vec::new();
     file.read_to_end(&mut told)?;
     let told = String::from_utf8_lossy(&told);
@@ -237,7 +273,7 @@ mod tests {
     fn each_share_is_told_once_a_day() {
         let home = tempfile::tempdir().expect("BUG: a temporary folder");
         std::fs::set_permissions(home.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("it is ours");
-        let told = |day: &str, what: &str| is_new(home.path(), day, &format!("{day}\t{what}")).expect("a file");
+        let told = |day: &str, what: &str| is_new(home.path(), day, &format!("{day}\t{what}"), 1).expect("a file");
         assert!(told("2026-01-02", "a") && told("2026-01-02", "b"));
         assert!(!told("2026-01-02", "a") && !told("2026-01-02", "b"));
         assert!(told("2026-01-03", "a"));

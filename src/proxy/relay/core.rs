@@ -25,8 +25,8 @@ use crate::context_engine::FragmentReader;
 use crate::control::{Published, PublishedState};
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
-    ApiCallId, ApiReply, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine, EngineSettings, Fragment,
-    Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
+    ApiCallId, ApiReply, BudgetFound, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine, EngineSettings,
+    Fragment, Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
 };
 use crate::journal::Batch;
 use crate::os;
@@ -385,11 +385,11 @@ impl Core {
             published: Arc::clone(&self.published),
         };
         let outbox = self.recorder.outbox();
-        let post = move |token, spent| outbox.post(Input::BudgetLookedUp { token, spent });
+        let post = move |token, found| outbox.post(Input::BudgetLookedUp { token, found });
         if let Err(why) = self.budget.look(look, (token, query), post) {
             self.notices.report(&format!("the budget is not looked up: {why}"));
             if let Some(token) = token {
-                self.handle(Input::BudgetLookedUp { token, spent: None }, effects);
+                self.handle(Input::BudgetLookedUp { token, found: BudgetFound::Unknown }, effects);
             }
         }
     }

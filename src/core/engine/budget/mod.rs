@@ -5,10 +5,15 @@
 //! rule answers it. Whoever answers it lets the turn go on, or refuses it, and then its client gets an error.
 //!
 //! While the budget is looked up, all later messages of the thread wait too, so that their order stays. While a person is asked, only
-//! messages wait that begin a turn. A released line takes the normal path, as in [`super::turn_gate`]. If the budget cannot be looked up
-//! or the question cannot be stored, the turn goes on, because a fault of ours must not stop the user.
+//! messages wait that begin a turn. A released line takes the normal path, as in [`super::turn_gate`].
+//!
+//! A turn begins only if the budget is known to allow it, because a command of the model can keep us from reading and storing for a
+//! while: locks on our files need no more than reading them. If what is used cannot be read, a person is asked; if the question cannot be
+//! stored, the turn is refused. There is one exception: a session without a ledger cannot ask.
 
 mod question;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,26 +26,26 @@ use uuid::Uuid;
 use super::attached_client::OWN_NAME;
 use super::lines::{event_in, form, own_free_line};
 use super::model::{ApiCallId, LateLine, Token, Unready, Verdict, Warning};
-use super::requests::{ErrorText, OwnAnswer};
+use super::requests::{ErrorText, NotAsked, OwnOutcome};
 use super::turn_gate::{Queued, flush_late};
 use super::{ApiReply, Decision, Effect, Engine, LinkEffect, Now, Passage};
 use crate::protocol::{Event, Method, OTHER_THREAD_ID, starts_turn};
 use crate::secrets::redacted;
 use crate::wire::{Body, Conn, Line, LineEnd, Members, RpcId, Side};
 
-pub use question::{BudgetAnswer, BudgetLimit, BudgetLimits, BudgetQuery, Spent, grouped, raised_to};
-pub(super) use question::{QUESTION, decided};
+pub(super) use question::decided;
+pub use question::{BudgetAnswer, BudgetFound, BudgetLimit, BudgetLimits, BudgetQuery, Spent, grouped, raised_to};
 
 use question::question;
 
 /// How long a turn waits until the budget is looked up.
-const LOOK_WAIT_MAX: Duration = Duration::from_secs(10);
+const LOOK_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// How often the budget is looked up while a turn runs, for `on_budget`.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// Bytes of all held lines. A turn beyond that is refused.
-const HELD_BYTES_MAX: usize = 16 << 20;
+/// Bytes of all held lines. A call beyond that is refused.
+const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// Threads whose turns are held. A turn beyond that is refused.
 const THREADS_MAX: usize = 256;
@@ -104,6 +109,9 @@ enum State {
         /// The budget is looked up once more.
         #[serde(skip)]
         again: Option<Token>,
+        /// The client that wanted the turn has left while an answer is being stored: it counts for no other turn.
+        #[serde(default)]
+        is_void: bool,
     },
 }
 
@@ -230,14 +238,12 @@ impl Engine {
         if !waits {
             return false;
         }
-        if !self.budget.has_room(line.bytes.len()) {
-            if starts && self.budget.held.iter().any(|held| held.state.asks()) {
-                let why = "too many turns wait for an answer about the token budget; `codex-shim requests` lists them";
-                self.refuse(conn, line.bytes, line.end, why, effects);
-                return true;
-            }
-            effects.extend(starts.then_some(Effect::Warn(Warning::BudgetNotLookedUp)));
-            return false;
+        // A notification has no order to keep.
+        if !self.budget.has_room(line.bytes.len()) && event.id.is_some() {
+            let why = "too much waits for the token budget, so this is refused; send it again later. `codex-shim requests` lists the \
+                       questions about turns";
+            self.refuse(conn, line.bytes, line.end, why, effects);
+            return true;
         }
         self.wait(now, thread_id, Waiting::Line { conn, bytes: line.bytes.to_vec(), end: line.end, starts }, effects);
         true
@@ -348,19 +354,22 @@ impl Engine {
         self.budget.next_look = (asks || runs).then(|| now.elapsed + LOOK_EVERY);
     }
 
-    /// The budget was looked up for a turn: a limit that is reached, if one is.
-    pub(super) fn budget_looked_up(&mut self, now: Now, token: Token, spent: Option<Spent>, effects: &mut Vec<Effect>) {
+    /// The budget was looked up for a turn.
+    pub(super) fn budget_looked_up(&mut self, now: Now, token: Token, found: BudgetFound, effects: &mut Vec<Effect>) {
         let of_token = |held: &HeldThread| match held.state {
             State::Looks { token: of, .. } => of == token,
             State::Asks { again, .. } => again == Some(token),
             State::Goes(_) => false,
         };
         let Some(at) = self.budget.held.iter().position(of_token) else { return };
-        match (&mut self.budget.held[at].state, spent) {
-            (State::Asks { again, .. }, Some(_)) => *again = None,
-            (State::Asks { .. }, None) => self.is_allowed_again(now, at, effects),
-            (State::Looks { .. } | State::Goes(_), None) => self.goes(at, effects),
-            (State::Looks { .. } | State::Goes(_), Some(spent)) => self.ask_about(now, at, &spent, effects),
+        match (&mut self.budget.held[at].state, found) {
+            (State::Asks { .. }, BudgetFound::Allows) => self.is_allowed_again(now, at, effects),
+            (State::Asks { again, .. }, BudgetFound::Reached(_) | BudgetFound::Unknown) => *again = None,
+            (State::Looks { .. } | State::Goes(_), BudgetFound::Allows) => self.goes(at, effects),
+            (State::Looks { .. } | State::Goes(_), BudgetFound::Reached(spent)) => {
+                self.ask_about(now, at, Some(&spent), effects);
+            }
+            (State::Looks { .. } | State::Goes(_), BudgetFound::Unknown) => self.ask_about(now, at, None, effects),
         }
     }
 
@@ -373,7 +382,7 @@ impl Engine {
 
     /// Nobody has to be asked any more.
     fn is_allowed_again(&mut self, now: Now, at: usize, effects: &mut Vec<Effect>) {
-        let State::Asks { id, again } = &mut self.budget.held[at].state else { return };
+        let State::Asks { id, again, .. } = &mut self.budget.held[at].state else { return };
         *again = None;
         let id = id.clone();
         // An answer that is being stored decides.
@@ -382,16 +391,23 @@ impl Engine {
         }
     }
 
-    fn ask_about(&mut self, now: Now, at: usize, spent: &Spent, effects: &mut Vec<Effect>) {
+    fn ask_about(&mut self, now: Now, at: usize, spent: Option<&Spent>, effects: &mut Vec<Effect>) {
         let held = &self.budget.held[at];
         let prompt = held.waiting.front().and_then(prompt_of);
         let params = question(spent, &held.thread_id, prompt.as_deref());
-        let Some(id) = self.requests.ask_own(now, &held.thread_id, &params, effects) else {
-            effects.push(Effect::Warn(Warning::BudgetNotAsked));
-            return self.goes(at, effects);
+        let id = match self.requests.ask_own(now, &held.thread_id, &params, effects) {
+            Ok(id) => id,
+            Err(NotAsked::NoLedger) => {
+                effects.push(Effect::Warn(Warning::BudgetWithoutLedger));
+                return self.goes(at, effects);
+            }
+            Err(NotAsked::NotRead) => {
+                effects.push(Effect::Warn(Warning::BudgetNotAsked));
+                return self.refuse_all(at, effects);
+            }
         };
         let held = &mut self.budget.held[at];
-        held.state = State::Asks { id: id.clone(), again: None };
+        held.state = State::Asks { id: id.clone(), again: None, is_void: false };
         let (callers, lines): (VecDeque<Waiting>, VecDeque<Waiting>) =
             std::mem::take(&mut held.waiting).into_iter().partition(|waiting| matches!(waiting, Waiting::Api(_)));
         let (starting, others) = lines.into_iter().partition(Waiting::starts);
@@ -469,11 +485,20 @@ impl Engine {
     }
 
     /// Carries out the answers to questions of ours that are stored by now. An answer is about the first turn that waits.
-    pub(super) fn carry_out_own_answers(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        for OwnAnswer { id, result, by } in self.requests.take_own_answers() {
+    pub(super) fn carry_out_own_outcomes(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        for (id, outcome) in self.requests.take_own_outcomes() {
             let is_its = |held: &HeldThread| matches!(&held.state, State::Asks { id: of, .. } if *of == id);
             let Some(at) = self.budget.held.iter().position(is_its) else { continue };
-            match (decided(&result), self.budget.held[at].waiting.is_empty()) {
+            let OwnOutcome::Answered { result, by } = outcome else {
+                self.refuse_all(at, effects);
+                continue;
+            };
+            let (decision, is_empty) = (decided(&result), self.budget.held[at].waiting.is_empty());
+            let is_void = matches!(self.budget.held[at].state, State::Asks { is_void: true, .. });
+            match (decision, is_empty) {
+                (Some((BudgetAnswer::Continue, None) | (BudgetAnswer::Stop, _)) | None, _) if is_void => {
+                    self.looks_anew(now, at, is_empty, effects);
+                }
                 (Some((BudgetAnswer::Continue, None)), false) => self.goes(at, effects),
                 (Some((BudgetAnswer::Continue, None)), true) => {
                     let HeldThread { thread_id, .. } = self.budget.held.remove(at);
@@ -494,6 +519,24 @@ impl Engine {
             }
             self.plan_next_look(now);
         }
+    }
+
+    /// Refuses all that waits in an entry, because nobody can be asked about it.
+    fn refuse_all(&mut self, at: usize, effects: &mut Vec<Effect>) {
+        let HeldThread { thread_id, waiting, .. } = self.budget.held.remove(at);
+        let why = "the token budget does not allow this turn, and the question about it cannot be stored: `codex-shim status` says why; \
+                   send it again later";
+        let mut others = VecDeque::new();
+        for waiting in waiting {
+            match waiting {
+                Waiting::Line { conn, bytes, end, starts: true } => self.refuse(conn, &bytes, end, why, effects),
+                Waiting::Line { .. } => others.push_back(waiting),
+                Waiting::Api(queued) => effects.extend(queued.api_call().map(|api_call| {
+                    Effect::Link(LinkEffect::Reply(api_call, ApiReply::NotReady(Unready::NotReading)))
+                })),
+            }
+        }
+        self.let_go(thread_id, others, effects);
     }
 
     /// The messages of an entry whose question is over wait for another look.
@@ -544,7 +587,11 @@ impl Engine {
             let is_over = match &self.budget.held[at].state {
                 State::Asks { id, .. } if loses_first => {
                     let id = id.clone();
-                    self.requests.own_is_over(now, &id, CLIENT_GONE, effects)
+                    let is_over = self.requests.own_is_over(now, &id, CLIENT_GONE, effects);
+                    if let State::Asks { is_void, .. } = &mut self.budget.held[at].state {
+                        *is_void |= !is_over;
+                    }
+                    is_over
                 }
                 State::Asks { .. } => false,
                 State::Looks { .. } => loses_first,
@@ -602,7 +649,7 @@ impl Engine {
         };
         for token in self.budget.held.iter().filter_map(is_over).collect::<Vec<_>>() {
             effects.push(Effect::Warn(Warning::BudgetNotLookedUp));
-            self.budget_looked_up(now, token, None, effects);
+            self.budget_looked_up(now, token, BudgetFound::Unknown, effects);
         }
         if self.budget.next_look.is_some_and(|due| due <= now.elapsed) {
             if self.budget.wanted.tells {

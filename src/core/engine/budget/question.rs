@@ -60,6 +60,17 @@ impl BudgetQuery {
     }
 }
 
+/// What a look at the budget has found out for a turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BudgetFound {
+    /// No limit is reached.
+    Allows,
+    /// This limit is.
+    Reached(Spent),
+    /// What is used cannot be read now.
+    Unknown,
+}
+
 /// A limit, and what is used of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spent {
@@ -112,31 +123,35 @@ impl Spent {
 }
 
 /// The parameters of the question about a turn.
-pub(super) fn question(spent: &Spent, thread_id: &str, prompt: Option<&str>) -> Value {
+/// Without a limit, what is used is not known.
+pub(super) fn question(spent: Option<&Spent>, thread_id: &str, prompt: Option<&str>) -> Value {
     let of_turn = prompt.map(|prompt| format!(" The turn: {prompt}")).unwrap_or_default();
-    let raised = spent.more();
+    let why = spent.map_or_else(|| "what is used of the token budget cannot be read now".to_owned(), Spent::what);
+    let once = json!({ "label": BudgetAnswer::Continue, "description": "This turn begins. The next one is asked about again." });
+    let raised = spent.map(|spent| {
+        json!({ "label": spent.more().to_string(), "description": "The limit in tokens from now on, until midnight. Another number is valid too." })
+    });
+    let stop = json!({ "label": BudgetAnswer::Stop, "description": "The client gets an error, and no turn begins." });
+    let budget = spent.map(|Spent { limit, client, day, used, most }| {
+        json!({ "limit": limit, "client": client, "day": day, "used": used, "most": most })
+    });
+    let options: Vec<Value> = [Some(once), raised, Some(stop)].into_iter().flatten().collect();
     json!({
         "threadId": thread_id,
-        "budget": {
-            "limit": spent.limit, "client": spent.client, "day": spent.day, "used": spent.used, "most": spent.most,
-        },
+        "budget": budget,
         "questions": [{
             "id": QUESTION,
             "header": "Budget",
-            "question": format!("Let the next turn begin? {}.{of_turn}", capitalized(&spent.what())),
-            "isOther": true,
+            "question": format!("Let the next turn begin? {}.{of_turn}", capitalized(&why)),
+            "isOther": spent.is_some(),
             "isSecret": false,
-            "options": [
-                { "label": BudgetAnswer::Continue, "description": "This turn begins. The next one is asked about again." },
-                { "label": raised.to_string(), "description": "The limit in tokens from now on, until midnight. Another number is valid too." },
-                { "label": BudgetAnswer::Stop, "description": "The client gets an error, and no turn begins." },
-            ],
+            "options": options,
         }],
     })
 }
 
 /// The id of the only question.
-pub(in crate::engine) const QUESTION: &str = "budget";
+const QUESTION: &str = "budget";
 
 /// What an answer decides: a word, or a new limit in tokens. `None` if it is none of these.
 pub(in crate::engine) fn decided(result: &Value) -> Option<(BudgetAnswer, Option<u64>)> {

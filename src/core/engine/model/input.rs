@@ -6,8 +6,8 @@ use super::ids::{ApiCallId, Token};
 use super::ledger::ContextChange;
 use super::note::Note;
 use super::peer::{Peer, RefusedPeer};
+use crate::engine::BudgetFound;
 use crate::engine::LiveSettings;
-use crate::engine::Spent;
 use crate::engine::assembly::{Assembled, Remembered};
 use crate::wire::{Conn, Line, Side};
 
@@ -83,10 +83,10 @@ pub enum Input {
         token: Token,
         checked: Result<String, String>,
     },
-    /// The limit of the budget that is reached, if one is, for a turn that waits.
+    /// What was found out about the budget for a turn that waits.
     BudgetLookedUp {
         token: Token,
-        spent: Option<Spent>,
+        found: BudgetFound,
     },
     /// Release a hold; no line was read since [`super::Effect::ReleaseHeld`].
     ReleaseHeld(Token),

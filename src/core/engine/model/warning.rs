@@ -17,9 +17,11 @@ pub enum Warning {
     FragmentsRefused,
     /// The server rejects decline reasons, both during the turn and before the next.
     ReasonNotSent,
-    /// A turn beyond the budget began, because nobody could be asked.
+    /// A turn beyond the budget was refused, because nobody could be asked.
     BudgetNotAsked,
-    /// A turn began without a look at the budget.
+    /// A turn beyond the budget began, because the session can keep no question.
+    BudgetWithoutLedger,
+    /// What is used of the budget could not be found out in time, so a person is asked.
     BudgetNotLookedUp,
     /// The ledger of a hub could not be read for so long that requests which have ended since are not stored.
     RequestsNotStored,
@@ -60,10 +62,13 @@ impl fmt::Display for Warning {
                 "this codex does not support `thread/inject_items`: the reason of a decline did not reach the model"
             }
             Warning::BudgetNotAsked => {
-                "a turn began although the token budget is spent: the question about it cannot be stored; see the other faults"
+                "a turn was refused: the token budget does not allow it, and the question about it cannot be stored; see the other faults"
+            }
+            Warning::BudgetWithoutLedger => {
+                "a turn began although the token budget does not allow it: this session keeps no record, so nobody can be asked"
             }
             Warning::BudgetNotLookedUp => {
-                "a turn began without a look at the token budget, which took too long: is the home on a slow disk?"
+                "what is used of the token budget could not be read in time, so a turn waits for your answer; see the other faults"
             }
             Warning::RequestsNotStored => {
                 "the ledger cannot be read: the oldest requests of this run that have ended will not be in it; the journal has them"

@@ -12,7 +12,7 @@ impl Requests {
         let holds_nothing = self.commits.is_empty()
             && self.holds.is_empty()
             && self.explanations.is_empty()
-            && self.own_answers.is_empty();
+            && self.own_outcomes.is_empty();
         holds_nothing && self.unread.is_empty() && !self.open.values().any(waits)
     }
 }

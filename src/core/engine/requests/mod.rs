@@ -62,7 +62,7 @@ pub(super) use open::ErrorText;
 use open::{
     ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note,
 };
-pub(super) use own::OwnAnswer;
+pub(super) use own::{NotAsked, OwnOutcome};
 use recall::{Dispatch, PassedLate};
 use ruled::RuledRequest;
 use unread::Unread;
@@ -133,7 +133,7 @@ pub(super) struct Requests {
     #[serde(default)]
     last_own: u64,
     #[serde(skip)]
-    own_answers: Vec<OwnAnswer>,
+    own_outcomes: Vec<(RpcId, OwnOutcome)>,
     #[serde(skip)]
     explanations: Vec<Explanation>,
     /// Where models may write.
@@ -173,7 +173,7 @@ impl Requests {
             is_trusted: true,
             tokens: tokens_before,
             last_own: 0,
-            own_answers: Vec::new(),
+            own_outcomes: Vec::new(),
             explanations: Vec::new(),
             workspaces: Workspaces::default(),
             asks_about_input: false,

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use super::names::request_name;
 use super::open::{Commit, ErrorText, LateAnswer, Request, RequestState, Withheld, opened_note};
 use super::{RequestKind, Requests, resolve, summary};
-use crate::engine::budget::{BudgetAnswer, QUESTION};
 use crate::engine::model::{
     ApiReply, Effect, LedgerEntry, Now, RequestEnd, RequestRow, RequestSource, RequestStatus, Warning,
 };
@@ -26,15 +25,25 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(10);
 const HUB_GONE: ErrorText =
     ("client_gone", "the hub that held the turn has ended, and with it the connection of its client");
 
-/// The question could not be stored, and the turn has begun.
-const NOT_STORED: ErrorText = ("not_stored", "the question could not be stored in time, so the turn has begun");
+/// The question could not be stored, and the turn was refused.
+const NOT_STORED: ErrorText = ("not_stored", "the question could not be stored in time, so the turn was refused");
 
-/// A stored answer to a question of ours.
+/// What has become of a question of ours.
 #[derive(Debug)]
-pub(in crate::engine) struct OwnAnswer {
-    pub(in crate::engine) id: RpcId,
-    pub(in crate::engine) result: Value,
-    pub(in crate::engine) by: String,
+pub(in crate::engine) enum OwnOutcome {
+    /// This answer is stored.
+    Answered { result: Value, by: String },
+    /// The question could not be stored in time, so that nobody may see it.
+    NotStored,
+}
+
+/// Why no question can be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum NotAsked {
+    /// The session has no ledger.
+    NoLedger,
+    /// The ledger was not read yet.
+    NotRead,
 }
 
 /// Whether a JSON-RPC id, as written, is that of a question of ours.
@@ -43,20 +52,23 @@ pub(super) fn is_own(rpc_request_id: &str) -> bool {
 }
 
 impl Requests {
-    /// Asks whether a turn may begin. `None` if no answer could be given, because there is no session to store the question in.
+    /// Asks whether a turn may begin.
     pub(in crate::engine) fn ask_own(
         &mut self,
         now: Now,
         thread_id: &str,
         params: &Value,
         effects: &mut Vec<Effect>,
-    ) -> Option<RpcId> {
-        let generation = self.generation.clone().filter(|_| self.is_read)?;
+    ) -> Result<RpcId, NotAsked> {
+        let generation = self.generation.clone().ok_or(NotAsked::NoLedger)?;
+        if !self.is_read {
+            return Err(NotAsked::NotRead);
+        }
         // Also unique among those of an earlier hub, whose server goes on.
         self.last_own = (now.unix_us / 1_000_000).max(self.last_own + 1);
         let raw = format!("\"{ID_PREFIX}{}\"", self.last_own);
-        let id = RpcId::from_raw(serde_json::from_str::<&RawValue>(&raw).ok()?);
-        let payload = serde_json::value::to_raw_value(params).ok()?;
+        let id = RpcId::from_raw(serde_json::from_str::<&RawValue>(&raw).expect("BUG: it is quoted"));
+        let payload = serde_json::value::to_raw_value(params).expect("BUG: a value can be written");
         let (kind, method) = (RequestKind::UserInput, Method::BudgetQuestion.name());
         let row = RequestRow {
             request_id: self.free_name(request_name(&generation, &id, &raw)),
@@ -86,7 +98,7 @@ impl Requests {
         let request_id = row.request_id.clone();
         let token = self.keep_first(LedgerEntry::RequestOpened(Box::new(row)), Commit::Opens { request_id }, effects);
         self.holds.push((token, now.elapsed + STORE_WAIT_MAX));
-        Some(id)
+        Ok(id)
     }
 
     /// The oldest open request for a human in a thread.
@@ -121,19 +133,19 @@ impl Requests {
             let (request_id, at_us) = (request.row.request_id, now.unix_us);
             effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id: request_id.clone(), at_us }));
             effects.push(Effect::keep(LedgerEntry::RequestConfirmed { request_id, at_us }));
-            self.own_answers.push(OwnAnswer { id: id.clone(), result, by });
+            self.own_outcomes.push((id.clone(), OwnOutcome::Answered { result, by }));
         }
     }
 
-    /// The row of a question of ours could not be stored in time, so that nobody may see it: its turn goes on. Returns whether it is one.
+    /// The row of a question of ours could not be stored in time. A command of the model can keep it from that with a lock on a file that
+    /// it may only read, so the turn does not go on. Returns whether it is one.
     pub(super) fn own_is_not_stored(&mut self, now: Now, request_id: &str, effects: &mut Vec<Effect>) -> bool {
         let is_its = |request: &Request| request.is_ours && request.row.request_id == request_id;
         let Some(id) = self.ids_where(is_its).pop() else { return false };
         self.forget(&id, LateAnswer::Withhold);
         effects.push(Effect::Warn(Warning::BudgetNotAsked));
         resolve(own_end(request_id.to_owned(), now, NOT_STORED), effects);
-        let result = json!({ "answers": { QUESTION: { "answers": [BudgetAnswer::Continue] } } });
-        self.own_answers.push(OwnAnswer { id, result, by: String::new() });
+        self.own_outcomes.push((id, OwnOutcome::NotStored));
         true
     }
 
@@ -155,9 +167,9 @@ impl Requests {
         true
     }
 
-    /// Takes the answers that are to be carried out.
-    pub(in crate::engine) fn take_own_answers(&mut self) -> Vec<OwnAnswer> {
-        std::mem::take(&mut self.own_answers)
+    /// Takes the outcomes that are to be carried out.
+    pub(in crate::engine) fn take_own_outcomes(&mut self) -> Vec<(RpcId, OwnOutcome)> {
+        std::mem::take(&mut self.own_outcomes)
     }
 }
 
