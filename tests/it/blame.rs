@@ -175,6 +175,37 @@ fn moved_deleted_and_linked_files_are_found() {
 }
 
 #[test]
+fn link_gives_a_change_to_no_other_file() {
+    let home = Home::new();
+    let beside = fs::canonicalize(home.beside()).expect("a folder");
+    for folder in ["r1", "r2", "work/src", "far/deep/work/src", "far/deep/away"] {
+        fs::create_dir_all(beside.join(folder)).expect("a folder");
+    }
+    symlink("r2", beside.join("current")).expect("a link");
+    let text = "one line of the file\n";
+    for name in ["r1/a.rs", "r2/a.rs", "work/src/b.rs", "far/deep/work/src/b.rs", "r2/c.rs"] {
+        file(&home, name, text);
+    }
+    let mut live = in_turn(home, "s", "write");
+    // It was another folder's name then, as far as anybody knows; what was written later is there.
+    changes(&mut live, 1, "a", json!([add(&beside.join("current/a.rs"), text)]));
+    changes(&mut live, 1, "b", json!([add(&beside.join("work/src/b.rs"), text)]));
+    changes(&mut live, 400_000_000, "c", json!([add(&beside.join("current/c.rs"), text)]));
+    let line = |name: &str| kinds(&blame(&live.home, &[name])).remove(0);
+    assert_eq!(line("r2/a.rs"), "unknown a");
+    assert_eq!(line("r1/a.rs"), "unrecorded -");
+    assert_eq!(line("r2/c.rs"), "codex c");
+    assert_eq!(line("current/c.rs"), "codex c");
+    // The folder above a link is that above its target.
+    symlink("far/deep/away", beside.join("link")).expect("a link");
+    assert_eq!(line("work/src/b.rs"), "codex b");
+    let document = blame(&live.home, &["link/../work/src/b.rs"]);
+    assert_eq!(kinds(&document), ["unrecorded -"]);
+    assert_eq!(document["path"], json!(beside.join("far/deep/work/src/b.rs")));
+    live.kill();
+}
+
+#[test]
 fn what_cannot_be_read_is_refused_in_words() {
     let home = Home::new();
     file(&home, "binary", "a\0b");

@@ -282,7 +282,11 @@ impl Blaming<'_> {
 
     /// The path as the user knows it.
     fn shown_path(&self) -> String {
-        plain(self.question.path).to_string_lossy().into_owned()
+        let plain = plain(self.question.path);
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        // A `..` behind a link leads elsewhere than its name says.
+        let shown = real(self.question.path).filter(|read| real(&plain).as_ref() != Some(read)).unwrap_or(plain);
+        shown.to_string_lossy().into_owned()
     }
 
     /// The change that has deleted the file, if it is not there.
@@ -375,7 +379,7 @@ fn in_words(doubt: Doubt) -> &'static str {
     match doubt {
         Doubt::Masked => "the record has masked a secret in this line",
         Doubt::Incomplete => "the record does not have the whole diff of a later change",
-        Doubt::Failed => "a change that failed may have written it",
+        Doubt::Failed => "a change that failed, or was made through a link that has changed since, may have written it",
         Doubt::Alike => "too many lines are equal",
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
@@ -29,6 +30,7 @@ pub(super) struct Recorded {
     pub(super) at_us: u64,
     /// The relay recorded it when it happened; others come from codex's own history.
     pub(super) is_live: bool,
+    /// It was made, and in the file that its path means now.
     pub(super) is_done: bool,
     pub(super) kind: String,
     /// The names as they are recorded.
@@ -125,32 +127,55 @@ struct Names {
     path: PathBuf,
     /// The name in the question, which may be a link.
     given: PathBuf,
-    /// Folders without links, by their names.
-    folders: HashMap<PathBuf, PathBuf>,
+    /// Folders without links, by their names, and when the newest of the links on the way was made.
+    folders: HashMap<PathBuf, (PathBuf, u64)>,
 }
+
+/// Links that are followed on one way. Source: as many as Linux follows.
+const LINKS_MAX: usize = 40;
 
 impl Names {
     fn of(path: &Path) -> Names {
         let mut names = Names { path: PathBuf::new(), given: PathBuf::new(), folders: HashMap::new() };
-        names.given = names.resolved(path);
+        names.given = names.resolved(path).0;
         names.path = std::fs::canonicalize(path).unwrap_or_else(|_| names.given.clone());
         names
     }
 
-    /// A path whose folder has no links.
-    fn resolved(&mut self, path: &Path) -> PathBuf {
-        let plain = plain(path);
-        let (Some(folder), Some(name)) = (plain.parent(), plain.file_name()) else { return plain };
+    /// A path whose folder has no links, and the time of the newest link on the way, in microseconds since the Unix epoch.
+    fn resolved(&mut self, path: &Path) -> (PathBuf, u64) {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return (plain(path), 0) };
         let known = self.folders.entry(folder.to_owned());
-        let folder = known.or_insert_with(|| std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned()));
-        folder.join(name)
+        // A `..` behind a link leads to another folder than its name.
+        let (folder, linked_us) = known.or_insert_with(|| match std::fs::canonicalize(folder) {
+            Ok(real) => (real, newest_link(folder, LINKS_MAX)),
+            Err(_) => (plain(folder), 0),
+        });
+        (folder.join(name), *linked_us)
     }
 
-    /// The name of the file at a recorded path.
-    fn name(&mut self, path: &Path) -> PathBuf {
-        let resolved = self.resolved(path);
-        if resolved == self.given { self.path.clone() } else { resolved }
+    /// The name of the file that a recorded path means now, and whether it did so at a time.
+    fn name(&mut self, path: &Path, at_us: u64) -> (PathBuf, bool) {
+        let (resolved, linked_us) = self.resolved(path);
+        let name = if resolved == self.given { self.path.clone() } else { resolved };
+        (name, linked_us <= at_us)
     }
+}
+
+/// When the newest link in a path was made, in microseconds since the Unix epoch; 0 without links.
+fn newest_link(path: &Path, links_max: usize) -> u64 {
+    let (mut way, mut newest) = (PathBuf::new(), 0);
+    for part in path.components() {
+        way.push(part);
+        let Ok(there) = std::fs::symlink_metadata(&way) else { break };
+        if there.is_symlink() && links_max > 0 {
+            let made_us = there.ctime().max(0).unsigned_abs() * 1_000_000 + there.ctime_nsec().unsigned_abs() / 1_000;
+            let target = std::fs::read_link(&way).map(|to| way.parent().unwrap_or(Path::new("/")).join(to));
+            let beyond = target.map_or(0, |to| newest_link(&to, links_max - 1));
+            newest = newest.max(made_us).max(beyond);
+        }
+    }
+    newest
 }
 
 /// The names without folders that the file may have had.
@@ -178,8 +203,10 @@ pub(super) fn of_file(path: &Path, mut recorded: Vec<Recorded>) -> (PathBuf, Vec
     let has_name = |path: &PathBuf| path.file_name().is_some_and(|name| known.contains(name));
     recorded.retain(|change| has_name(&change.file) || change.moved_file.as_ref().is_some_and(has_name));
     for change in &mut recorded {
-        change.file = names.name(&change.file);
-        change.moved_file = change.moved_file.as_deref().map(|to| names.name(to));
+        let (file, was_it) = names.name(&change.file, change.at_us);
+        let moved = change.moved_file.as_deref().map(|to| names.name(to, change.at_us));
+        change.is_done &= was_it && moved.as_ref().is_none_or(|(_, was_it)| *was_it);
+        (change.file, change.moved_file) = (file, moved.map(|(file, _)| file));
     }
     let mut all = HashSet::from([names.path.clone()]);
     loop {

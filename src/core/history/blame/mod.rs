@@ -12,6 +12,7 @@ mod place;
 #[cfg(test)]
 mod simulation;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use self::place::{Finder, Place};
@@ -101,13 +102,19 @@ pub fn lines_of(text: &str) -> impl Iterator<Item = &str> {
 
 /// The origin of each of these lines, which the file `path` has after the `changes`, oldest first.
 pub fn blame<'a>(path: &str, lines: &[&'a str], changes: &[RecordedChange<'a>]) -> Vec<Origin> {
+    blame_within(path, lines, changes, COMPARED_MAX)
+}
+
+/// The same with at most so many comparisons of lines in hunks that are looked for everywhere.
+fn blame_within<'a>(path: &str, lines: &[&'a str], changes: &[RecordedChange<'a>], compared_max: u64) -> Vec<Origin> {
     let (mut texts, mut rows) = (Texts::default(), Vec::with_capacity(lines.len()));
+    texts.compared_left.set(compared_max);
     for (number, line) in lines.iter().enumerate() {
         rows.push(Row { id: texts.id(line), of: Some(number), shift: 0 });
     }
     let texts = Texts { today: texts.all.len(), ..texts };
     let mut file = File { rows, origins: vec![None; lines.len()], texts, opaque: None, is_shifted: false };
-    let mut names = vec![path];
+    let (mut names, mut given_up) = (vec![path], None);
     for (number, change) in changes.iter().enumerate().rev() {
         let moved_to = change.moved_to.filter(|to| *to != change.path);
         if moved_to.is_some_and(|to| names.contains(&to)) {
@@ -125,8 +132,13 @@ pub fn blame<'a>(path: &str, lines: &[&'a str], changes: &[RecordedChange<'a>]) 
                 break;
             }
         }
+        if file.texts.compared_left.get() == 0 {
+            given_up = Some(Origin::Unknown(number, Doubt::Alike));
+            break;
+        }
     }
-    let rest = file.opaque.map_or(Origin::Unrecorded, |change| Origin::Unknown(change, Doubt::Incomplete));
+    let opaque = file.opaque.map(|change| Origin::Unknown(change, Doubt::Incomplete));
+    let rest = given_up.or(opaque).unwrap_or(Origin::Unrecorded);
     file.origins.into_iter().map(|origin| origin.unwrap_or(rest)).collect()
 }
 
@@ -155,7 +167,13 @@ struct Texts<'a> {
     masked: Vec<bool>,
     /// How many of them are lines of the file today, which no mask stands in.
     today: usize,
+    /// Comparisons that are left to those that look for a hunk everywhere: with many equal lines there would be as many as the file
+    /// has lines, times those of the hunk.
+    compared_left: Cell<u64>,
 }
+
+/// Comparisons of lines, a second or two.
+const COMPARED_MAX: u64 = 1 << 27;
 
 /// The likeness of two lines.
 const EQUAL: u32 = 4;

@@ -194,21 +194,28 @@ impl<'a> Finder<'a> {
     /// Whether these lines stand at this row, and how many of them are equal and not only masked.
     fn is_at(&self, new: &[u32], at: usize) -> Option<usize> {
         let rows = self.ids.get(at..at + new.len())?;
-        let mut equal = 0;
-        for (line, row) in new.iter().zip(rows) {
-            match self.texts.weight(*line, *row) {
-                0 => return None,
-                weight => equal += usize::from(weight == EQUAL),
-            }
-        }
-        Some(equal)
+        let (mut equal, mut compared) = (0, 0);
+        let all = new.iter().zip(rows).all(|(line, row)| {
+            compared += 1;
+            let weight = self.texts.weight(*line, *row);
+            equal += usize::from(weight == EQUAL);
+            weight > 0
+        });
+        let left = &self.texts.compared_left;
+        left.set(left.get().saturating_sub(compared));
+        all.then_some(equal)
     }
 
     /// The nearest place of unchanged lines.
     fn elsewhere(&mut self, new: &[u32], (from, to): (usize, usize), expected: &[usize]) -> Option<Place> {
         let last = to.checked_sub(new.len()).filter(|_| !new.is_empty())?;
-        let found: Vec<usize> =
-            (from..=last).filter(|at| self.is_at(new, *at).is_some_and(|equal| 2 * equal > new.len())).collect();
+        let mut found = Vec::new();
+        for at in from..=last {
+            if self.texts.compared_left.get() == 0 {
+                return Some(Place { pairs: Vec::new(), at, is_whole_file: false, is_complete: false });
+            }
+            found.extend(self.is_at(new, at).is_some_and(|equal| 2 * equal > new.len()).then_some(at));
+        }
         let evidence: usize = new.iter().map(|line| self.texts.evidence(*line)).sum();
         if evidence < EVIDENCE_MIN && (found.len() > 1 || new.len() < LINES_MIN) {
             return None;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Doubt, LastSeen, Origin, RecordedChange, blame, last_seen};
+use super::{Doubt, LastSeen, Origin, RecordedChange, blame, blame_within, last_seen, lines_of};
 use crate::protocol::change::Form;
 
 /// Steps of a session.
@@ -414,6 +414,20 @@ fn masked_and_missing_diffs_leave_doubt() {
     check(text, &[change(Form::Updated, half)], "iii0i");
     // A line of stars is a line like any other.
     check("****\nx\n", &[change(Form::Added, "****\n")], "0o");
+}
+
+/// Each row of such a file may be the place of the hunk.
+#[test]
+fn search_among_equal_lines_ends() {
+    let diff = format!("@@ -90,50 +90,51 @@\n{}+gone\n \n \n", " \n".repeat(48));
+    let changes = [change(Form::Added, "first\n"), change(Form::Updated, &diff)];
+    let text = "\n".repeat(2_000);
+    let lines: Vec<&str> = lines_of(&text).collect();
+    let found = blame_within("/w/a", &lines, &changes, 10_000);
+    assert!(found.iter().all(|origin| *origin == Origin::Unknown(1, Doubt::Alike)), "{:?}", found[0]);
+    // With enough of them it is known that the file was changed outside.
+    let found = blame_within("/w/a", &lines, &changes, 1_000_000);
+    assert!(!found.contains(&Origin::Unknown(1, Doubt::Alike)), "{:?}", found[0]);
 }
 
 #[test]
