@@ -232,7 +232,7 @@ fn masked_lines_are_unknown() {
     let home = live.end_quietly();
     let document = blame(&home, &["env.sh"]);
     assert_eq!(kinds(&document), ["codex f1", "unknown f1", "codex f1"], "{document:#}");
-    assert_eq!(document["lines"][1]["why"], "the record has masked a secret in this line");
+    assert_eq!(document["lines"][1]["why"], "a secret may be masked in this line");
 }
 
 #[test]

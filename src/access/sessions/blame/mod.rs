@@ -377,7 +377,7 @@ const UNREAD: &str = "a session whose changes could not be read may have written
 
 fn in_words(doubt: Doubt) -> &'static str {
     match doubt {
-        Doubt::Masked => "the record has masked a secret in this line",
+        Doubt::Masked => "a secret may be masked in this line",
         Doubt::Incomplete => "the record does not have the whole diff of a later change",
         Doubt::Failed => "a change that failed, or was made through a link that has changed since, may have written it",
         Doubt::Alike => "too many lines are equal",
