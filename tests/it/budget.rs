@@ -9,10 +9,13 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::support::both_ends::{Live, http, told};
+use crate::support::codex::installed_or_skip;
 use crate::support::conversations::start_turn;
 use crate::support::eventually;
 use crate::support::hub::{Hub, resume};
+
 use crate::support::real::{Real, says};
+use crate::support::release::Release;
 use crate::support::requests::respond_path;
 use crate::support::shim::Home;
 use crate::support::websocket::Client;
@@ -597,4 +600,68 @@ fn e2e_budget_holds_the_next_turn_of_the_real_codex() {
     real.peer.wait_for("the turn", |message| message["id"] == waits && message["result"].is_object());
     real.completed("completed");
     real.peer.finish();
+}
+
+/// First parts of the names of calls that ask no model.
+const ASK_NO_MODEL: &str = "account accountSession app collaborationMode command config configRequirements environment \
+    experimentalFeature externalAgentConfig feedback fs fuzzyFileSearch hooks initialize marketplace mcpServer mcpServerStatus memory mock \
+    model modelProvider permissionProfile plugin process project remoteControl rollout server skills threadSection userVerification \
+    windowsSandbox";
+
+/// Calls about threads that ask none, or go on with a turn.
+const OF_THREADS: &str = "thread/approveGuardianDeniedAction thread/archive thread/attachment/add thread/attachment/list \
+    thread/attachment/remove thread/attachmentOwner/list thread/backgroundTerminals/clean thread/backgroundTerminals/list \
+    thread/backgroundTerminals/terminate thread/decrement_elicitation thread/delete thread/fork thread/goal/clear thread/goal/get \
+    thread/increment_elicitation thread/inject_items thread/items/list thread/items/read thread/list thread/loaded/list thread/memory/read \
+    thread/memoryMode/set thread/metadata/update thread/name/set thread/prepareApprovedPlan thread/queue/delete thread/queue/list \
+    thread/queue/reorder thread/read thread/readState/update thread/realtime/appendAudio thread/realtime/appendSpeech \
+    thread/realtime/appendText thread/realtime/list thread/realtime/listVoices thread/realtime/stop thread/resume thread/revert \
+    thread/sample/cancel thread/search thread/search/cancel thread/search/stream thread/search/stream/cancel thread/searchOccurrences \
+    thread/section/move thread/settings/update thread/shellCommand thread/start thread/timeline/list thread/turns/list thread/unarchive \
+    thread/unsubscribe turn/interrupt turn/settings/update turn/steer";
+
+/// Each call of the newest codex either waits for the budget or is known to ask no model. A new one has to be looked at.
+#[test]
+fn e2e_every_call_of_codex_is_known_to_the_budget() {
+    if Release::under_test() != Release::newest() {
+        return;
+    }
+    let Some(codex) = installed_or_skip("e2e_every_call_of_codex_is_known_to_the_budget") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(codex);
+    command.args(["app-server", "generate-json-schema", "--experimental", "--out"]).arg(folder.path());
+    let written =
+        command.env("HOME", folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(written.unwrap().success());
+    let schema: Value =
+        serde_json::from_str(&fs::read_to_string(folder.path().join("ClientRequest.json")).unwrap()).unwrap();
+    let name = |call: &Value| call["properties"]["method"]["enum"][0].as_str().unwrap().to_owned();
+    let calls: Vec<String> = schema["oneOf"].as_array().unwrap().iter().map(name).collect();
+    assert!(calls.len() > 50, "{calls:?}");
+
+    let mut live = initialized(Live::start_in(home_with("[budget]\ntokens_per_day = 100\n")));
+    live.send(&start_of(1, "t"));
+    passes_turn(&mut live, 1, 100, 100);
+    for (number, call) in calls.iter().enumerate() {
+        let params = json!({"threadId": format!("t{number}"), "input": [{"type": "text", "text": "x"}]});
+        live.write(&format!("{}\n", json!({"id": 100 + number, "method": call, "params": params})));
+    }
+    live.write("{\"id\":9999,\"method\":\"thread/list\",\"params\":{}}\n");
+    let mut passed = std::collections::BTreeSet::new();
+    loop {
+        let line: Value = serde_json::from_str(&live.at_server()).unwrap();
+        if line["id"] == 9999 {
+            break;
+        }
+        passed.insert(line["method"].as_str().unwrap().to_owned());
+    }
+    let is_known = |call: &str| {
+        let family = call.split('/').next().unwrap();
+        ASK_NO_MODEL.split_whitespace().any(|known| known == family)
+            || OF_THREADS.split_whitespace().any(|known| known == call)
+    };
+    for call in &calls {
+        assert_eq!(passed.contains(call), is_known(call), "{call}: does it have the model called?");
+    }
+    live.kill();
 }
