@@ -279,7 +279,8 @@ impl Filter {
                     if tokens.len() == TOKENS_MAX {
                         return Err(format!("it has more than {TOKENS_MAX} tokens such as {}:{text}", key.name()));
                     }
-                    let value = value(key, text, place).map_err(|why| format!("{}:{text}: {why}", key.name()))?;
+                    let shown = if text.is_empty() { "\"\"" } else { text };
+                    let value = value(key, text, place).map_err(|why| format!("{}:{shown}: {why}", key.name()))?;
                     tokens.push(Token { key, text: text.to_owned(), value });
                 }
             }

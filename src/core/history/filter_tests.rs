@@ -50,7 +50,7 @@ fn errors_name_the_token_and_the_remedy() {
     );
     check("since:x", "since:x: it must be a time such as 7d, 12h, 2026-11-01 or 2026-11-01T09:30");
     check("folder:a/b", "folder:a/b: it must be an absolute path, ~/…, ./…, or the name of a folder");
-    check("kind:\"\"", "kind:: it has no value");
+    check("kind:\"\"", "kind:\"\": it has no value");
     check(&"x".repeat(FILTER_BYTES_MAX + 1), "it has more than 8192 bytes");
     check(&"kind:diff ".repeat(65), "it has more than 64 tokens such as kind:diff");
     let nowhere = FilterPlace::nowhere(0);

@@ -15,7 +15,7 @@ use super::screen::{self, Clock, Screen, Times, Tone};
 use super::select_session::{self, SessionFlag};
 use super::since::SinceFlag;
 use super::table::{Cell, Column, Table};
-use super::{CliError, Done, offline, say};
+use super::{CliError, Done, USAGE, offline, say};
 use crate::config::Environment;
 use crate::engine::one_line;
 use crate::sessions::blame::{
@@ -73,6 +73,9 @@ pub(super) struct BlameArguments {
 
 pub(super) fn run(arguments: &BlameArguments, environment: &Environment) -> Done {
     let (file, lines) = split(&arguments.place)?;
+    if file.is_empty() {
+        return Err(CliError::exits(USAGE, "name a file, such as src/main.rs:6".to_owned()));
+    }
     let path = std::path::absolute(file).map_err(|error| CliError::failed(format!("{file}: {error}")))?;
     let text = read(&path)?;
     let named = arguments.session.name().map(|name| select_session::one(Some(name), Otherwise::Latest, environment));
