@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::both_ends::{http_asked, http_told, told};
 use crate::support::eventually;
-use crate::support::hub::{Hub, answers_at, asked, resume};
+use crate::support::hub::{Hub, answers_at, ask, asked, is_asked, resume};
 use crate::support::requests::{decision, question_asked, respond_path};
 use crate::support::websocket::{Client, FakeServer};
 
@@ -153,4 +153,36 @@ fn history_tells_that_the_answer_of_a_killed_hub_was_not_sent() {
     let text = hub.tool(&["transcript", "t"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("(the earlier answer, answered by api, was not sent)"), "{text}");
+}
+
+/// An approval lives as long as its server: ten hubs are killed and three become another program, and it still has the name under which
+/// it was asked. One answer reaches the server.
+#[test]
+fn approval_keeps_its_name_through_kills_and_upgrades() {
+    let mut hub = Hub::new();
+    let mut server = hub.server();
+    let mut client = hub.client("tui");
+    resume(&mut client);
+    let id = ask(&mut server);
+    client.wait_for("the request", is_asked);
+    let name = hub.row("pending")["request_id"].clone();
+    for step in 1..=13 {
+        if step % 4 == 0 {
+            let output = hub.tool(&["hub", "restart"]);
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(said.contains("goes on, with all clients"), "{said}");
+        } else {
+            hub.kill();
+            hub.start();
+            client = hub.client("tui");
+            resume(&mut client);
+            client.wait_for("the request", is_asked);
+        }
+        assert_eq!(hub.row("pending")["request_id"], name, "step {step}");
+    }
+    let answered = hub.tool(&["respond", name.as_str().unwrap(), "accept"]);
+    assert!(answered.status.success());
+    let (row, answers) = confirmed(&hub);
+    assert_eq!((&row["request_id"], answers.len()), (&name, 1), "{row:#}");
+    assert_eq!(answers_at(&mut server, &id), [json!({"id": id, "result": {"decision": "accept"}})]);
 }
