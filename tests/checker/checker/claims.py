@@ -26,7 +26,14 @@ KILLS = ("kill_relay", "kill_server", "drop_client", "stop_session", "hub_restar
 ANSWERERS = ("client", "api", "tui", "web", "cli")
 # The ledger has milliseconds, of a clock that is set meanwhile.
 CLOCK_S = 0.3
+# How early a record may be late: the ledger has so long to store a request or an answer.
+HOLD_S = 0.25
 ENVELOPE = "\\u001eCODEX_META "
+# The rule and the expiry of the workloads, what they answer, and the kinds of requests that each answers.
+DECLINE = {"decision": "decline"}
+RULE, EXPIRY, EXPIRY_S = "rule:forbidden", "expiry", 2
+EXPIRING = ("command", "file", "ruled")
+STATES = ("pending", "resolved", "expired", "orphaned")
 
 
 @dataclass
@@ -35,6 +42,7 @@ class Ask:
 
     key: str
     kind: str
+    token: str
     rpc_id: int
     at: float
     server_end_at: float
@@ -93,9 +101,10 @@ def parsed(value):
     return value
 
 
-def agrees(stored, payload):
+def agrees(ask, stored, payload):
+    """Whether this answer is stored; that to a secret question never is."""
     stored, payload = parsed(stored), parsed(payload)
-    return stored == payload or stored == SECRET
+    return stored == payload or stored == SECRET and ask.kind == "secret"
 
 
 def member(row, *names):
@@ -111,7 +120,9 @@ def names(source, by, given):
     """Whether a source and its name in the ledger are the giver: a client by its name, a caller by its process."""
     if source != given.via:
         return False
-    return by == given.who if given.via == "client" else re.search(rf"(?<!\d){re.escape(given.who)}(?!\d)", str(by))
+    if given.via == "client" or not given.who.isdigit():
+        return by == given.who
+    return re.search(rf"\bpid {given.who}(?!\d)", str(by))
 
 
 def is_named(answer, given):
@@ -129,7 +140,9 @@ class Facts:
         self.is_closed = any(each["ev"] == "closed" for each in history.faults)
         self.has_expiry = any(each["ev"] == "expiry" for each in history.faults)
         self.has_hold = any(each["ev"] == "hold" for each in history.faults)
-        self.asks, self.server_names, self.given = {}, {}, defaultdict(list)
+        self.clock = Clock(history)
+        self.asks, self.server_names, self.given, self.stray_answers = {}, {}, defaultdict(list), []
+        self.client_ends = {}
         self.rows, self.answers, self.seen_at = defaultdict(list), defaultdict(list), {}
         for events in history.servers:
             self.read_server(events)
@@ -154,12 +167,14 @@ class Facts:
         ends += [each["begun_at"] for each in self.faults if each["begun_at"] > begun_at and self.ends_server(each, pid)]
         for event in events:
             if event["ev"] == "ask" and not event["again"]:
-                self.asks[event["key"]] = Ask(event["key"], event["kind"], event["rpc_id"], event["t"],
+                self.asks[event["key"]] = Ask(event["key"], event["kind"], events[0]["token"], event["rpc_id"], event["t"],
                                               min(ends, default=float("inf")))
             elif event["ev"] == "ask":
                 self.asks[event["key"]].again.append(event)
             elif event["ev"] == "answer" and event["key"]:
                 self.asks[event["key"]].got.append(event)
+            elif event["ev"] == "answer":
+                self.stray_answers.append(event)
             elif event["ev"] == "withdraw":
                 self.asks[event["key"]].withdrawn_at = event["t"]
             elif event["ev"] == "name":
@@ -167,6 +182,7 @@ class Facts:
 
     def read_client(self, events):
         name, asked = events[0]["name"], {}
+        self.client_ends[name] = next((each["t"] for each in events if each["ev"] in ("end", "send_failed")), float("inf"))
         for event in events:
             message = parse(event.get("line"))
             if event["ev"] == "recv" and message and "method" in message and "id" in message:
@@ -210,10 +226,26 @@ class Facts:
         times = [ask.at] + [each["t"] for each in ask.got] + [each.begun_at for each in self.given[ask.key]]
         return any(begin <= each <= end for begin, end, _ in self.lossy for each in times)
 
+    def policies_of(self, ask):
+        """The names of those that may answer this request without anybody."""
+        return [RULE] * (ask.kind == "ruled") + [EXPIRY] * (self.has_expiry and ask.kind in EXPIRING)
+
     def is_policy(self, key):
-        is_row_lost = self.asks[key].kind == "ruled" and not self.rows[key] and self.is_excused(self.asks[key])
+        """Whether a rule or an expiry has answered it, as far as the ledger can still tell."""
+        ask = self.asks[key]
+        is_row_lost = bool(self.policies_of(ask)) and not self.rows[key] and self.is_excused(ask)
         return is_row_lost or any(
             row["resolution_source"] == "policy" and row["status"] != "orphaned" for row in self.rows[key])
+
+    def is_policy_before(self, key, at):
+        """As `is_policy`, unless an expiry surely came later than that."""
+        return self.is_policy(key) and not any(
+            row["resolved_by"] == EXPIRY and self.clock.range_of(wall_of(row["resolved_at"]))[0] > at for row in self.rows[key])
+
+    def has_read(self, given):
+        """Whether the answer of a client has surely been read, on record or not."""
+        return self.client_ends.get(given.who, float("inf")) > self.due(given.ended_at) and not self.is_disturbed(
+            given.begun_at, given.ended_at)
 
     def is_late(self, key):
         """Whether the ledger says that something about a request was passed on before it was stored, because that took too long."""
@@ -229,16 +261,27 @@ class Facts:
         ask = self.asks.get(key_of({"request_payload": message.get("params")})) if "id" in message else None
         return bool(ask) and ask.kind != "tool" and (self.has_hold or ask.kind == "ruled" or self.is_policy(ask.key))
 
-    def monotonic(self, value):
-        """A time of the ledger on the clock of the logs; None if there is none."""
-        if value is None:
-            return None
-        if isinstance(value, str):
-            wall = datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
-        else:
-            wall = value / (1e6 if value > 1e14 else 1e3)
-        event = self.history.servers[0][0]
-        return wall - event["wall"] + event["t"]
+
+class Clock:
+    """Times of the ledger and the journal on the clock of the logs. The time of day may be set meanwhile; then a time has a range."""
+
+    def __init__(self, history):
+        logs = [*history.servers, *history.clients, history.calls, history.faults]
+        offsets = [event["wall"] - event["t"] for events in logs for event in events if "wall" in event]
+        self.least, self.most = min(offsets, default=0), max(offsets, default=0)
+        times = [event["t"] for events in logs for event in events]
+        self.first, self.last = min(times, default=0), max(times, default=0)
+
+    def range_of(self, wall):
+        """From when to when a time of day may have been; nothing is known of no time."""
+        return (float("-inf"), float("inf")) if wall is None else (wall - self.most - CLOCK_S, wall - self.least + CLOCK_S)
+
+
+def wall_of(value):
+    """A time in the ledger, in seconds."""
+    if isinstance(value, str):
+        return datetime.datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+    return value and value / (1e6 if value > 1e14 else 1e3)
 
 
 def with_ends(events):
@@ -265,6 +308,7 @@ def check(history):
         report.chances["contested"] += len(facts.given[ask.key]) > 1
         report.chances["races"] += is_race(facts.given[ask.key])
         check_answers_at_server(facts, ask, report)
+        check_repetition(facts, ask, report)
         if facts.is_excused(ask):
             report.chances["excused_requests"] += 1
         elif ask.kind != "tool":
@@ -279,6 +323,11 @@ def check(history):
     for row in history.rows:
         if key_of(row) not in facts.asks:
             report.violate(5, "the ledger has a request that no server made", row)
+    for key in facts.seen_at:
+        if key not in facts.asks:
+            report.violate(5, f"a client got the request {key}, which no server made")
+    for answer in facts.stray_answers:
+        report.violate(5, "a server got an answer to a request that it never made", answer)
     for listing in (each for each in history.calls if each["ev"] == "listed"):
         check_listing(facts, listing, report)
     check_secrets(facts, report)
@@ -309,10 +358,31 @@ def check_answers_at_server(facts, ask, report):
             report.chances["answers_traced"] += 1
         elif facts.is_policy(ask.key):
             report.chances["policy_answers"] += 1
-        elif ask.kind == "tool" and "no client is attached" in json.dumps(got["payload"]):
+            check_policy_answer(facts, ask, got, report)
+        elif ask.kind == "tool" and facts.history.workload == "serve" and "no client is attached" in json.dumps(got["payload"]):
             report.chances["tool_refusals"] += 1
         else:
             report.violate(5, f"the server got an answer to {ask.key} that nobody gave", got, rows)
+
+
+def check_policy_answer(facts, ask, got, report):
+    """Rules and expiries decline, and nothing expires before its time."""
+    rows = facts.rows[ask.key]
+    if not facts.policies_of(ask) or got["payload"] != DECLINE:
+        report.violate(5, f"a rule or an expiry gave an answer to {ask.key} that nobody has set", got, rows)
+    is_expiry = any(row["resolved_by"] == EXPIRY and row["resolution_source"] == "policy" for row in rows)
+    if is_expiry and got["t"] < ask.at + EXPIRY_S:
+        report.violate(5, f"{ask.key} expired before its time", got, rows)
+
+
+def check_repetition(facts, ask, report):
+    """A second row, and an answer that is replaced, excuse much below, and so each needs what the documents name as its cause."""
+    rows = facts.rows[ask.key]
+    if len(rows) > 1 + len(ask.again):
+        report.violate(1, f"{ask.key} was asked {1 + len(ask.again)} times and has {len(rows)} rows", rows, ask.again)
+    for row in rows:
+        if row["error_code"] == "answer_replaced" and (facts.history.workload != "hub" or not facts.is_disturbed(ask.at, ask.at)):
+            report.violate(1, f"the answer to {ask.key} was replaced, and no hub was killed", row)
 
 
 # Claim 2: the ledger and the server agree.
@@ -330,23 +400,34 @@ def check_winner(facts, ask, report):
     for got in ask.got if rows else []:
         report.chances["answers_compared"] += 1
         is_late = len(rows) > 1 or (ask.withdrawn_at or got["t"]) < got["t"]
-        is_kept = any(agrees(payload_of(each), got["payload"]) for each in answers)
-        if not any(agrees(row["resolved_payload_json"], got["payload"]) for row in rows) and not (is_kept and is_late):
+        is_kept = any(agrees(ask, payload_of(each), got["payload"]) for each in answers)
+        if not any(agrees(ask, row["resolved_payload_json"], got["payload"]) for row in rows) and not (is_kept and is_late):
             report.violate(2, f"the server got another answer to {ask.key} than the ledger has", got, rows, answers)
     for row in rows:
         mine = [each for each in answers if each["request_id"] == row["request_id"]]
         won = [each for each in mine if each["won"]]
-        if row["status"] == "resolved" and row["resolution_source"] in ANSWERERS:
+        if row["status"] == "resolved" and row["resolution_source"] != "server":
             report.chances["winners_stored_behind_a_loser"] += bool(won) and mine.index(won[0]) > 0
             if len(won) != 1:
                 report.violate(2, f"{row['request_id']} has {len(won)} winners", row, mine)
-            elif not agrees(row["resolved_payload_json"], payload_of(won[0])):
+            elif not agrees(ask, row["resolved_payload_json"], payload_of(won[0])):
                 report.violate(2, f"the winner of {row['request_id']} is not its answer", row, mine)
-            elif (won[0]["at"] > mine[0]["at"] and row["error_code"] != "answer_replaced" and facts.history.workload != "hub"
-                  and not facts.is_late(ask.key)):
+            elif not is_first(won[0], mine, row) and row["error_code"] != "answer_replaced" and not facts.is_late(ask.key) \
+                    and not is_from_earlier_hub(facts, ask):
                 report.violate(2, f"the winner of {row['request_id']} is not the first answer", row, mine)
-        elif won and row["resolution_source"] != "policy":
+        elif won and not (row["resolution_source"] == "policy" and facts.policies_of(ask)):
             report.violate(2, f"{row['request_id']} has a winner and was not answered", row, mine)
+
+
+def is_first(winner, answers, row):
+    """Whether no answer was before the winner. An expiry wins when it comes, and its answer is stored as it is written."""
+    at = row["expires_at"] if row["resolved_by"] == EXPIRY else winner["at"]
+    return all(each["at"] >= at for each in answers)
+
+
+def is_from_earlier_hub(facts, ask):
+    """Whether it waited while a hub took over, which passes answers on before it has read the ledger."""
+    return facts.history.workload == "hub" and facts.is_disturbed(ask.at, max([each["t"] for each in ask.got] or [ask.at]))
 
 
 def check_real_time(facts, ask, report):
@@ -371,20 +452,20 @@ def check_losers(facts, ask, report):
         if given.call:
             is_loser = check_reply(facts, ask, given, got_it, report)
         else:
-            is_loser = not got_it and rows and given.line in facts.client_records
+            is_loser = not got_it and rows and (given.line in facts.client_records or facts.has_read(given))
         if not is_loser:
             continue
         # The answer of a caller that lost is kept as it came, before it is made an answer to the server.
         forms = [given.payload] + ([given.call["body"]] if given.call else [])
         kept = next((each for each in unused if is_named(each, given)
-                     and any(agrees(payload_of(each), form) for form in forms)), None)
+                     and any(agrees(ask, payload_of(each), form) for form in forms)), None)
         if kept is not None:
             unused.remove(kept)
             report.chances["losers_kept"] += 1
         elif given.call is None and (facts.is_disturbed(given.begun_at, given.ended_at)
                                      or ask.server_end_at < facts.due(given.ended_at)):
             report.chances["losers_unkept_in_crash"] += 1
-        elif not any(agrees(row["resolved_payload_json"], given.payload) for row in rows):
+        elif not any(agrees(ask, row["resolved_payload_json"], given.payload) for row in rows):
             report.violate(3, f"a lost answer to {ask.key} was not kept", given, rows, answers)
 
 
@@ -396,6 +477,8 @@ def check_reply(facts, ask, given, got_it, report):
     is_reply = code == 200 or call.get("is_tool") and isinstance(reply, dict) and "request" in reply
     if not is_reply:
         report.chances["callers_without_reply" if code is None else "callers_refused"] += 1
+        if code is None and not facts.is_disturbed(given.begun_at, given.ended_at) and "imeout" not in str(reply):
+            report.violate(3, f"a caller that answered {ask.key} had no reply, and nothing was killed", call)
         if code is not None and got_it and is_unique:
             report.violate(3, f"a caller was refused, and the server got its answer to {ask.key}", call, ask.got)
         return False
@@ -410,12 +493,12 @@ def check_reply(facts, ask, given, got_it, report):
     # An answer that takes too long to be stored gives way to that of a client, which goes to the server without being stored.
     is_late = facts.is_late(ask.key)
     if told_lost and stored is not None and ask.withdrawn_at is None and not is_replaced and not is_late:
-        if not any(agrees(row["resolved_payload_json"], stored) for row in rows):
+        if not any(agrees(ask, row["resolved_payload_json"], stored) for row in rows):
             report.violate(3, f"a loser of {ask.key} was told another answer than the ledger has", call, rows)
     if not told_lost and not got_it and is_settled:
         report.violate(3, f"a caller was told that its answer to {ask.key} won, and the server did not get it", call, rows)
     if not told_lost and ask.withdrawn_at is None and not is_replaced:
-        if not any(agrees(row["resolved_payload_json"], given.payload) for row in rows):
+        if not any(agrees(ask, row["resolved_payload_json"], given.payload) for row in rows):
             report.violate(2, f"an answer to {ask.key} was acknowledged, and the ledger does not have it", call, rows)
     if call.get("is_tool") and stored != SECRET and (code == 0) != (not told_lost or stored == given.payload):
         report.violate(3, f"`respond` to {ask.key} ended with the wrong status", call)
@@ -462,7 +545,7 @@ def check_listing(facts, listing, report):
             report.chances["closed_when_listed"] += 1
             if ask.key in keys:
                 report.violate(9, f"{ask.key} is closed and listed as pending", ask.got, facts.rows[ask.key])
-        elif closed_at > at and not facts.is_policy(ask.key):
+        elif closed_at > at and not facts.is_policy_before(ask.key, at):
             report.chances["open_when_listed"] += 1
             if ask.key not in keys:
                 report.violate(4, f"{ask.key} waits at the server and is not listed", facts.rows[ask.key], listing)
@@ -473,13 +556,17 @@ def check_listing(facts, listing, report):
 
 def check_state(facts, ask, row, report):
     name, status = row["request_id"], row["status"]
-    ended_at = facts.monotonic(row["resolved_at"])
+    begin, end = facts.clock.range_of(wall_of(row["resolved_at"]))
+    if status not in STATES:
+        report.violate(9, f"{name} is {status!r}, which is no documented state", row)
+    if status == "resolved" and not (row["resolved_at"] and begin <= facts.clock.last and ask.at <= end):
+        report.violate(9, f"{name} has no time in this round at which it was resolved", row)
     if status == "orphaned":
         report.chances["orphaned"] += 1
         if row["error_code"] not in ("server_exited", "server_restarted"):
             report.violate(9, f"{name} is orphaned without a documented reason", row)
-        if ask.server_end_at > (ended_at or float("inf")) + CLOCK_S or ask.server_end_at == float("inf"):
-            report.violate(9, f"{name} was orphaned while its server ran", row, {"server_end_at": ask.server_end_at, "at": ended_at})
+        if ask.server_end_at > end or ask.server_end_at == float("inf"):
+            report.violate(9, f"{name} was orphaned while its server ran", row, {"server_end_at": ask.server_end_at, "at": end})
         if ask.got and len(facts.rows[ask.key]) == 1 and not facts.is_disturbed(ask.got[0]["t"], ask.got[0]["t"]):
             report.violate(2, f"{name} is orphaned, and the server had its answer", row, ask.got)
     if status in ("pending", "expired") and facts.is_closed:
@@ -488,10 +575,9 @@ def check_state(facts, ask, row, report):
         return
     if row["resolution_source"] == "server":
         report.violate(5, f"{name} ended as withdrawn, and the server did not withdraw it", row)
-    at = (ended_at or 0) + CLOCK_S
-    if ask.server_end_at < facts.due(at) or facts.history.workload != "hub" and facts.is_disturbed(at - 2 * CLOCK_S, at):
+    elif ask.server_end_at < facts.due(end) or facts.history.workload != "hub" and facts.is_disturbed(begin, end):
         report.chances["answers_lost_in_crash"] += 1
-    elif row["resolution_source"] in ANSWERERS or row["confirmed_at"] or row["dispatched_at"]:
+    else:
         report.violate(2, f"{name} is resolved, and the server never got an answer", row)
 
 
@@ -502,17 +588,19 @@ def check_names(facts, ask, row, report):
     source, by, name = row["resolution_source"], row["resolved_by"], row["request_id"]
     if row["status"] == "resolved" and source == "policy":
         report.chances["by_rule" if str(by).startswith("rule:") else "by_expiry"] += 1
-        is_rule = str(by).startswith("rule:")
-        if is_rule and (by != "rule:forbidden" or ask.kind != "ruled") or not is_rule and not facts.has_expiry:
+        if by not in facts.policies_of(ask):
             report.violate(6, f"{name} was answered by a policy that nobody has set", row)
+        if parsed(row["resolved_payload_json"]) != DECLINE:
+            report.violate(5, f"a rule or an expiry gave an answer to {ask.key} that nobody has set", row)
     elif row["status"] == "resolved" and source != "server":
-        givers = [given for given in facts.given[ask.key] if agrees(row["resolved_payload_json"], given.payload)]
+        givers = [given for given in facts.given[ask.key] if agrees(ask, row["resolved_payload_json"], given.payload)]
         report.chances["winners_named"] += 1
         report.chances["by_fleet" if str(by).startswith("fleet:") else f"by_{source}"] += 1
         if not any(names(source, by, given) for given in givers):
             report.violate(6, f"{name} names {source} {by!r}, who did not give this answer", row, givers)
     for answer in (each for each in facts.answers[ask.key] if each["request_id"] == name):
-        is_own = member(answer, "source", "resolution_source") in ("policy", "server")
+        source, by = member(answer, "source", "resolution_source"), member(answer, "by", "resolved_by")
+        is_own = source == "policy" and by in facts.policies_of(ask) and parsed(payload_of(answer)) == DECLINE
         if not is_own and not any(is_named(answer, given) for given in facts.given[ask.key]):
             report.violate(6, f"an answer to {ask.key} names somebody who gave none", answer, facts.given[ask.key])
 
@@ -543,21 +631,40 @@ class Stream:
 
     def __init__(self, lines, times=None):
         self.lines, self.times = lines, times
-        self.positions = defaultdict(list)
-        for index, line in enumerate(lines):
-            self.positions[line].append(index)
+        self.positions = positions_of(lines)
+        self.contents = None
 
     def next_after(self, line, cursor):
         """The first position of the line after the cursor, or None."""
-        positions = self.positions.get(line, [])
-        at = bisect.bisect_right(positions, cursor)
-        return positions[at] if at < len(positions) else None
+        return after(self.positions.get(line, []), cursor)
+
+    def with_content(self, message):
+        """The positions of lines that are this message once no envelope is in them."""
+        if self.contents is None:
+            self.contents = positions_of([content_of(without_envelope(parse(line))) for line in self.lines])
+        return self.contents.get(content_of(message), [])
+
+
+def positions_of(values):
+    positions = defaultdict(list)
+    for index, value in enumerate(values):
+        positions[value].append(index)
+    return positions
+
+
+def after(positions, cursor):
+    at = bisect.bisect_right(positions, cursor)
+    return positions[at] if at < len(positions) else None
+
+
+def content_of(message):
+    return message and json.dumps(message, sort_keys=True)
 
 
 def is_made_here(line):
-    """Whether a line to the server is codex-shim's own, even without a record: a call, or an answer that claim 5 traces."""
+    """Whether a line to the server is codex-shim's own: a call, or an answer. Claim 5 traces what they say."""
     message = parse(line) or {}
-    is_call = str(message.get("id")).startswith("codex-shim:") or message.get("method") == "initialized"
+    is_call = str(message.get("id")).startswith("codex-shim:") or message == {"method": "initialized"}
     return is_call or is_answer(message)
 
 
@@ -566,27 +673,60 @@ def lines_of(events, what, conn=None):
     return Stream([each["line"] for each in chosen], [each["t"] for each in chosen])
 
 
+def split_envelope(text):
+    """An envelope and the words behind it; None if the text begins with none."""
+    head, end, words = text.partition("\x1f")
+    envelope = parse(head.removeprefix("\x1eCODEX_META ")) if end and head.startswith("\x1eCODEX_META ") and "\n" not in head else None
+    is_whole = envelope and envelope.get("type") == "user_cmd_context" and "v" in envelope
+    return (envelope, words) if is_whole and isinstance(envelope.get("commands"), list) else None
+
+
 def without_envelope(value):
     """A message without the context that codex-shim puts in front of a user's words."""
     if isinstance(value, str):
-        return value.partition("\x1f")[2] if value.startswith("\x1eCODEX_META ") else value
+        found = split_envelope(value)
+        return found[1] if found else value
     if isinstance(value, list):
         return [without_envelope(each) for each in value]
     return {name: without_envelope(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-def compare(report, sent, received, may_miss, may_be_late, made_here, where, is_to_server):
+def take_apart(line):
+    """The envelope in front of the first text of a message to the model, and that message without it; None if there is none."""
+    message = parse(line) or {}
+    items = (message.get("params") or {}).get("input") if message.get("method") in ("turn/start", "turn/steer") else None
+    texts = [each for each in items or [] if isinstance(each.get("text"), str)]
+    found = split_envelope(texts[0]["text"]) if texts else None
+    if not found:
+        return None
+    first = [{**texts[0], "text": found[1]}] if found[1] or len(texts) > 1 else []
+    at = items.index(texts[0])
+    return found[0], {**message, "params": {**message["params"], "input": items[:at] + first + items[at + 1 :]}}
+
+
+def places_in(sent, line, is_to_server):
+    """Where the other side sent this line, which may have got an envelope on the way to the server, or lost one on the way back."""
+    if line in sent.positions:
+        return sent.positions[line]
+    if is_to_server:
+        found = take_apart(line) if ENVELOPE in line else None
+        return sent.with_content(found[1]) if found else []
+    message = parse(line)
+    return [each for each in sent.with_content(message) if ENVELOPE in sent.lines[each]] if message else []
+
+
+def compare(report, sent, received, may_miss, may_be_late, is_own, where, is_to_server):
     """`received` is `sent` in its order, but for lines that may be missing or late, and lines of codex-shim itself."""
-    cursor, first, seen, changed = -1, None, set(), []
-    stripped = [without_envelope(parse(line)) for line in sent.lines if ENVELOPE in line]
+    cursor, first, seen = -1, None, set()
     for line in received.lines:
         if not line.strip():
             continue
         if not is_to_server and ENVELOPE in line:
             report.violate(8, f"{where}: an envelope came to the client", line)
         # A late line may look like a repetition of it that comes later.
-        unseen = [each for each in sent.positions.get(line, []) if each not in seen] if may_be_late(line) else []
-        position = sent.next_after(line, cursor)
+        places = places_in(sent, line, is_to_server)
+        unseen = [each for each in places if each not in seen] if may_be_late(line) else []
+        position = after(places, cursor)
         if unseen:
             seen.add(unseen[0])
             report.chances["lines_shown_late"] += unseen[0] < cursor
@@ -595,18 +735,14 @@ def compare(report, sent, received, may_miss, may_be_late, made_here, where, is_
             first = position if first is None else first
             seen.add(position)
             report.chances["lines_in_order"] += 1
-        elif line in sent.positions:
+            report.chances["lines_with_envelope"] += line not in sent.positions
+        elif places:
             report.violate(7, f"{where}: a line came twice or out of order", line)
-        elif line in made_here or (is_made_here(line) or ENVELOPE in line if is_to_server else parse(line) in stripped):
-            changed.append(without_envelope(parse(line)))
-        else:
+        elif not is_own(line):
             report.violate(7, f"{where}: a line that the other side did not send", line)
     for index, line in enumerate(sent.lines):
         if index not in seen and line.strip():
             reason = may_miss(line, sent.times[index], index > cursor, first is None or index < first)
-            if changed and without_envelope(parse(line)) in changed:
-                changed.remove(without_envelope(parse(line)))
-                reason = "envelope"
             report.chances[f"withheld_{reason}" if reason else "lines_lost"] += 1
             if not reason:
                 report.violate(7, f"{where}: a line was lost", line, {"t": sent.times[index]})
@@ -615,8 +751,6 @@ def compare(report, sent, received, may_miss, may_be_late, made_here, where, is_
 def check_directions(facts, report):
     history = facts.history
     servers = {events[0]["token"]: events for events in history.servers}
-    made = {side: {record.line for record in history.records if record.sender == "shim" and record.to == side}
-            for side in ("client", "server")}
     for events in history.clients:
         name, is_attached = events[0]["name"], events[0]["kind"] == "attached"
         place = facts.server_names.get(name)
@@ -629,17 +763,54 @@ def check_directions(facts, report):
         ids = {json.dumps((parse(line) or {}).get("id")) for line in sends.lines}
         # `serve` answers the `initialize` of an attached client itself.
         own = {line for line in receives.lines if is_attached and is_answer(parse(line)) and parse(line)["id"] == f"c{name}-1"}
-        others = {line for other in history.clients for line in lines_of(other, "send").lines} if is_attached else set()
+        others = [lines_of(other, "send") for other in history.clients if is_attached and other is not events]
+        is_of_other = lambda line: any(places_in(other, line, True) for other in others)
         end_at = next((each["t"] for each in events if each["ev"] == "end"), float("inf"))
         # A line after the last one that passed; while the connection stood, a barrier passed after it.
         is_cut = lambda at, is_tail: is_tail and (end_at < facts.due(at) or facts.is_disturbed(at, at))
         miss_to_server = lambda line, at, is_tail, is_head: why_not_at_server(facts, line, at, is_cut(at, is_tail), is_attached)
         miss_to_client = lambda line, at, is_tail, is_head: why_not_at_client(
             facts, line, is_head, is_tail, is_cut(at, is_tail), is_attached, ids)
-        compare(report, sends, lines_of(servers[token], "recv", conn), miss_to_server, facts.answers_late, made["server"] | others,
-                f"{name} to the server", True)
-        compare(report, lines_of(servers[token], "send", conn), receives, miss_to_client, facts.is_withheld, made["client"] | own,
+        compare(report, sends, lines_of(servers[token], "recv", conn), miss_to_server, facts.answers_late,
+                lambda line: is_made_here(line) or is_of_other(line), f"{name} to the server", True)
+        compare(report, lines_of(servers[token], "send", conn), receives, miss_to_client, facts.is_withheld, own.__contains__,
                 f"server {token} to {name}", False)
+    for events in history.servers:
+        check_own_words(facts, events, report)
+
+
+def check_own_words(facts, events, report):
+    """What codex-shim itself says to the model, and the commands in an envelope, are somebody's."""
+    calls = facts.history.calls
+    reasons = [each["body"]["reason"] for each in calls if each["ev"] == "call" and "reason" in each["body"]]
+    posted = Counter(each["body"]["text"] for each in calls if each["ev"] == "posted")
+    pushed = [each["body"] for each in calls if each["ev"] == "pushed"]
+    for line in (each["line"] for each in events if each["ev"] == "recv"):
+        envelope, message = take_apart(line) or (None, parse(line) or {})
+        for command in envelope["commands"] if envelope else []:
+            report.chances["context_commands"] += 1
+            is_pushed = any(all(command.get(name) == body[name] for name in ("cmd", "exit_code", "cwd"))
+                            and (command.get("preview") or {}).get("lines") == [body["output"]] for body in pushed)
+            if not is_pushed:
+                report.violate(5, "an envelope has a command that nobody pushed", command)
+        params = message.get("params") or {}
+        if not str(message.get("id")).startswith("codex-shim:") or not {"input", "items"} & set(params):
+            continue
+        for text in texts_in(params.get("input") or params.get("items")):
+            report.chances["own_words"] += 1
+            posted[text] -= 1
+            if posted[text] < 0 and not any(reason in text for reason in reasons):
+                report.violate(5, "codex-shim told the model something that nobody said, or said it twice", line)
+
+
+def texts_in(value):
+    """All texts in the items of a call."""
+    if isinstance(value, list):
+        return [text for each in value for text in texts_in(each)]
+    if isinstance(value, dict):
+        return [each for name, each in value.items() if name == "text"] + [
+            text for each in value.values() if isinstance(each, (list, dict)) for text in texts_in(each)]
+    return []
 
 
 def serving(servers, events):
@@ -678,8 +849,6 @@ def why_not_at_client(facts, line, is_head, is_tail, is_cut, is_attached, ids):
 
 def check_journal(facts, report):
     history = facts.history
-    if not history.records:
-        return
     on_record = {side: Counter() for side in ("client", "server")}
     omitted = {side: Counter() for side in ("client", "server")}
     gap_lines = sum(record.gap_lines or 0 for record in history.records)
@@ -690,31 +859,84 @@ def check_journal(facts, report):
             omitted[record.to][record.omitted_bytes] += 1
         elif not record.masked:
             on_record[record.to][record.line] += 1
-    received = [("client", event) for events in history.clients for event in events if event["ev"] == "recv"]
-    received += [("server", event) for events in history.servers for event in events if event["ev"] == "recv"]
+    received = [("client", event, None) for events in history.clients for event in events if event["ev"] == "recv"]
+    received += [("server", event, events[0]["token"]) for events in history.servers for event in events if event["ev"] == "recv"]
     lost = [(begin, end) for begin, end, kind in facts.lossy if kind == "restore"]
     full = [(begin, end) for begin, end, kind in facts.lossy if kind == "full_disk"]
     is_in_gap = lambda event: any(begin <= event["t"] <= end for begin, end in full)
+    is_in_copy = lambda event: any(begin <= event["t"] <= end for begin, end in lost)
     missing = []
     # Of omitted lines only the size is known. One that a gap may have takes none from another.
-    for side, event in sorted(received, key=lambda each: is_in_gap(each[1])):
-        if not event["line"].strip() or any(begin <= event["t"] <= end for begin, end in lost):
+    for side, event, token in sorted(received, key=lambda each: is_in_gap(each[1])):
+        if not event["line"].strip() or is_in_copy(event):
             continue
         report.chances["lines_on_record"] += 1
         size = len(bytes_of(event["line"]))
         if on_record[side][event["line"]] > 0:
             on_record[side][event["line"]] -= 1
-        elif omitted[side][size] > 0 or omitted[side][size + 1] > 0:
+        elif may_be_left_out(facts, event, token) and (omitted[side][size] > 0 or omitted[side][size + 1] > 0):
             omitted[side][size if omitted[side][size] > 0 else size + 1] -= 1
             report.chances["lines_omitted"] += 1
         else:
             missing.append((side, event))
+    missing += [(f"read from the {side}", event) for side, event in unrecorded(facts, report) if not is_in_copy(event)]
     is_elsewhere = any(not is_in_gap(event) for _, event in missing)
     report.chances["lines_in_gaps"] += len(missing)
     if len(missing) > gap_lines or is_elsewhere:
-        report.violate(8, f"{len(missing)} lines that a side received are not in the journal, which has gaps for {gap_lines}",
+        report.violate(8, f"{len(missing)} lines that a side received or sent are not in the journal, which has gaps for {gap_lines}",
                        *missing[:3])
     check_records(facts, report)
+    check_own_records(facts, report)
+
+
+def may_be_left_out(facts, event, token):
+    """Whether a line to a server answers a secret question, or is no message and may answer one or a form; no other line may be left out."""
+    message = parse(event["line"])
+    if message is not None:
+        ask = facts.asks.get(f"K{token}-{message['id']}") if is_answer(message) else None
+        return bool(ask) and ask.kind == "secret"
+    return "{" in event["line"] and any(
+        ask.kind in ("secret", "elicitation") and ask.token == token and ask.at < event["t"] for ask in facts.asks.values())
+
+
+def unrecorded(facts, report):
+    """Lines that nobody received, since they were withheld, that have surely been read, and that are not on record all the same."""
+    received = {event["line"] for events in facts.history.clients + facts.history.servers for event in events if event["ev"] == "recv"}
+    on_record = {side: {record.line for record in facts.history.records if record.sender == side} for side in ("client", "server")}
+    for events in facts.history.clients:
+        end_at = facts.client_ends[events[0]["name"]]
+        for event in (each for each in events if each["ev"] == "send" and each["line"] not in received):
+            message, due = parse(event["line"]), facts.due(event["t"])
+            key = facts.givers_of.get(event["line"])
+            if end_at <= due or facts.is_disturbed(event["t"], event["t"]) or key in facts.asks and facts.asks[key].kind == "secret":
+                continue
+            report.chances["withheld_lines_on_record"] += 1
+            if event["line"] not in on_record["client"] and message and not is_changed(message):
+                yield "client", event
+
+
+def is_changed(message):
+    return message.get("method") in ("turn/start", "turn/steer", "initialize", "initialized")
+
+
+def check_own_records(facts, report):
+    """Each line that codex-shim has on record as its own was received, and as often, unless it was on its way in a crash."""
+    received = {"client": Counter(), "server": Counter()}
+    for side, logs in (("client", facts.history.clients), ("server", facts.history.servers)):
+        for events in logs:
+            received[side].update(each["line"] for each in events if each["ev"] == "recv")
+    ends = sorted(each["t"] for logs in (facts.history.clients, facts.history.servers) for events in logs for each in events
+                  if each["ev"] == "end")
+    for record in facts.history.records:
+        if record.sender != "shim" or record.line is None or record.masked or record.to not in received:
+            continue
+        received[record.to][record.line] -= 1
+        begin, end = facts.clock.range_of(record.at / 1e6)
+        due = facts.due(end)
+        is_cut = facts.is_disturbed(begin, end) or any(begin <= each <= due for each in ends)
+        report.chances["own_lines_received"] += received[record.to][record.line] >= 0
+        if received[record.to][record.line] < 0 and not is_cut:
+            report.violate(8, f"a line to the {record.to} is on record, and did not get there", vars(record))
 
 
 def check_records(facts, report):
@@ -734,6 +956,9 @@ def check_records(facts, report):
         if record.at and record.at < last_at.get(record.generation, 0):
             report.violate(8, "the time of a record goes back", vars(record))
         last_at[record.generation] = record.at
+        begin, end = facts.clock.range_of(record.at / 1e6)
+        if record.line is not None and not (begin <= facts.clock.last and facts.clock.first <= end):
+            report.violate(8, "the time of a record is not in this round", vars(record))
         if record.sender not in streams or record.line is None or record.masked or not record.line.strip():
             continue
         candidates = places[record.sender].get(record.line, [])

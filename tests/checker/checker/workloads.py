@@ -354,9 +354,7 @@ class Serve(Workload):
         elif not self.open_clients() and self.rng.random() < 0.5:
             self.attach()
         elif not self.open_clients() and self.thread_ids:
-            # While its server is gone, the relay waits for half a minute. The reply says nothing that is needed here.
-            http_call(self.control_path, "POST", "/sessions/self/input",
-                      {"text": json.dumps(self.script()), "thread_id": self.thread_ids[0]}, timeout_s=3)
+            self.callers.post_input(self.thread_ids[0], self.script())
         super().load_once()
 
     def drop_client(self):
