@@ -49,7 +49,7 @@ class Callers:
     def __init__(self, folder, control_path, binary, env, cwd, rng):
         self.log = Log(os.path.join(folder, "callers.jsonl"))
         self.control_path, self.binary, self.env, self.cwd, self.rng = control_path, binary, env, cwd, rng
-        self.count, self.acknowledged = 0, {}
+        self.count = 0
 
     def pending(self):
         """The pending requests, or None if the relay does not answer."""
@@ -102,13 +102,7 @@ class Callers:
         status, reply = http_call(self.control_path, "POST", target, body, headers)
         self.log.put("call", via=source, who=str(os.getpid()), key=key_of(row), request_id=row["request_id"], label=label,
                      begun_at=begun_at, body=body, expected=expected, status=status, reply=reply)
-        self.is_acknowledged(row, status == 200 and reply)
         return status
-
-    def is_acknowledged(self, row, reply):
-        """Remembers when an answer was accepted, if the reply says that it won."""
-        if isinstance(reply, dict) and reply.get("idempotent") is False:
-            self.acknowledged[key_of(row)] = time.monotonic()
 
     def respond_by_cli(self, row):
         body, expected = self.body_for(row)
@@ -128,4 +122,3 @@ class Callers:
         self.log.put("call", via="cli", is_tool=True, who=str(process.pid), key=key_of(row), request_id=row["request_id"], label="race",
                      begun_at=begun_at, body=body, expected=expected, status=process.returncode, reply=reply,
                      stderr=err.decode("utf-8", "replace"))
-        self.is_acknowledged(row, reply)

@@ -49,6 +49,7 @@ class Ask:
     again: list = field(default_factory=list)
     got: list = field(default_factory=list)
     withdrawn_at: float = None
+    params: dict = None
 
 
 @dataclass
@@ -156,6 +157,9 @@ class Facts:
             self.rows[keys[row["request_id"]]].append(row)
         for answer in history.answers:
             self.answers[keys.get(answer["request_id"])].append(answer)
+        # Once something has waited in vain, nothing waits until the ledger stores again.
+        self.has_waited = any(each["kind"] in ("lock_ledger", "slow_disk", "full_disk") for each in self.faults) or any(
+            wait >= HOLD_S for ask in self.asks.values() for wait in self.waits(ask))
         self.lossy = [(self.barrier_before(each["begun_at"]), each["over_at"], each["kind"])
                       for each in self.faults if each["kind"] in ("full_disk", "restore")]
         self.client_records = {record.line for record in history.records if record.sender == "client"}
@@ -177,8 +181,15 @@ class Facts:
                 self.stray_answers.append(event)
             elif event["ev"] == "withdraw":
                 self.asks[event["key"]].withdrawn_at = event["t"]
+            elif event["ev"] == "send" and '"id"' in event["line"]:
+                self.read_request(events[0]["token"], parse(event["line"]))
             elif event["ev"] == "name":
                 self.server_names[event["name"]] = (events[0]["token"], event["conn"])
+
+    def read_request(self, token, message):
+        ask = self.asks.get(f"K{token}-{message.get('id')}") if message and "method" in message else None
+        if ask:
+            ask.params = message.get("params")
 
     def read_client(self, events):
         name, asked = events[0]["name"], {}
@@ -259,7 +270,16 @@ class Facts:
         """Whether it is a request that clients need not see. They do if its row cannot be stored in time, behind other lines."""
         message = parse(line) or {}
         ask = self.asks.get(key_of({"request_payload": message.get("params")})) if "id" in message else None
-        return bool(ask) and ask.kind != "tool" and (self.has_hold or ask.kind == "ruled" or self.is_policy(ask.key))
+        return bool(ask) and ask.kind != "tool" and (self.is_for_nobody(ask) or self.is_policy(ask.key))
+
+    def is_for_nobody(self, ask):
+        """Whether no client sees it as long as the ledger stores in time. Of what is for no human nothing is held."""
+        return ask.kind == "ruled" or self.has_hold and ask.kind not in ("tool", "unknown")
+
+    def waits(self, ask):
+        """How long a client waited for the request, and the server for each answer."""
+        yield self.seen_at.get(ask.key, ask.at) - ask.at
+        yield from (got["t"] - given.begun_at for got in ask.got for given in self.given[ask.key] if given.payload == got["payload"])
 
 
 class Clock:
@@ -317,7 +337,9 @@ def check(history):
             check_real_time(facts, ask, report)
             check_losers(facts, ask, report)
             check_storing(facts, ask, report)
+            check_showing(facts, ask, report)
             for row in facts.rows[ask.key]:
+                check_content(ask, row, report)
                 check_state(facts, ask, row, report)
                 check_names(facts, ask, row, report)
     for row in history.rows:
@@ -532,6 +554,27 @@ def check_storing(facts, ask, report):
 # Claims 4 and 9: states.
 
 
+def check_showing(facts, ask, report):
+    """`late` excuses much above, so something must have waited; without it, clients do not see what a rule answers, or what is held."""
+    if is_from_earlier_hub(facts, ask):
+        return
+    rows, seen_at = facts.rows[ask.key], facts.seen_at.get(ask.key)
+    if facts.is_late(ask.key):
+        report.chances["late"] += 1
+        if not facts.has_waited:
+            report.violate(9, f"{ask.key} is late, and nothing has waited for the ledger", rows, ask.got)
+    elif seen_at and rows and facts.is_for_nobody(ask):
+        report.violate(7, f"a client got {ask.key}, which a rule answers or which is held", rows)
+
+
+def check_content(ask, row, report):
+    """A row is what decides: it says what the server asked."""
+    report.chances["contents_compared"] += 1
+    stored = member(row, "request_payload_json", "request_payload")
+    if stored is not None and ask.params is not None and parsed(stored) != ask.params:
+        report.violate(6, f"{row['request_id']} has another request than the server made", row, ask.params)
+
+
 def check_listing(facts, listing, report):
     since, at, keys = listing["since"], listing["t"], listing["keys"]
     if keys is None:
@@ -615,12 +658,16 @@ def check_secrets(facts, report):
             for answer in (given.payload.get("answers") or {}).values():
                 nonces[answer["answers"][0]] = ask.key
     stored = [json.dumps(each) for each in facts.history.rows + facts.history.answers]
-    stored += [record.line for record in facts.history.records if record.line]
+    stored += [record.line or json.dumps(record.data) for record in facts.history.records if record.line or record.data]
     report.chances["secrets_sought"] += len(nonces)
     for text in stored:
         for nonce in nonces:
             if f'"{nonce}"' in text or f'\\"{nonce}\\"' in text:
                 report.violate(8, f"the secret answer {nonce} to {nonces[nonce]} is stored", text)
+    for name, data in facts.history.files.items():
+        for nonce in nonces:
+            if re.search(rb"(?<![\w-])%s(?!\d)" % nonce.encode(), data):
+                report.violate(8, f"the secret answer {nonce} to {nonces[nonce]} is in {name}")
 
 
 # Claim 7: order and completeness of each direction.
@@ -913,6 +960,20 @@ def unrecorded(facts, report):
             report.chances["withheld_lines_on_record"] += 1
             if event["line"] not in on_record["client"] and message and not is_changed(message):
                 yield "client", event
+    yield from unrecorded_of_servers(facts, received, on_record["server"], report)
+
+
+def unrecorded_of_servers(facts, received, on_record, report):
+    for events in facts.history.servers:
+        end_at = next((each["t"] for each in events if each["ev"] == "end"), float("inf"))
+        closed = {each["conn"]: each["t"] for each in events if each["ev"] == "close"}
+        for event in (each for each in events if each["ev"] == "send" and each["line"] not in received):
+            due = facts.due(event["t"])
+            if min(end_at, closed.get(event["conn"], end_at)) <= due or facts.is_disturbed(event["t"], event["t"]):
+                continue
+            report.chances["withheld_lines_on_record"] += 1
+            if event["line"] not in on_record and event["line"].strip():
+                yield "server", event
 
 
 def is_changed(message):
@@ -922,18 +983,18 @@ def is_changed(message):
 def check_own_records(facts, report):
     """Each line that codex-shim has on record as its own was received, and as often, unless it was on its way in a crash."""
     received = {"client": Counter(), "server": Counter()}
+    ends = {"client": list(facts.client_ends.values()), "server": [ask.server_end_at for ask in facts.asks.values()]}
     for side, logs in (("client", facts.history.clients), ("server", facts.history.servers)):
         for events in logs:
             received[side].update(each["line"] for each in events if each["ev"] == "recv")
-    ends = sorted(each["t"] for logs in (facts.history.clients, facts.history.servers) for events in logs for each in events
-                  if each["ev"] == "end")
+            ends[side] += [each["t"] for each in events if each["ev"] == "end"]
     for record in facts.history.records:
         if record.sender != "shim" or record.line is None or record.masked or record.to not in received:
             continue
         received[record.to][record.line] -= 1
         begin, end = facts.clock.range_of(record.at / 1e6)
         due = facts.due(end)
-        is_cut = facts.is_disturbed(begin, end) or any(begin <= each <= due for each in ends)
+        is_cut = facts.is_disturbed(begin, end) or any(begin <= each <= due for each in ends[record.to])
         report.chances["own_lines_received"] += received[record.to][record.line] >= 0
         if received[record.to][record.line] < 0 and not is_cut:
             report.violate(8, f"a line to the {record.to} is on record, and did not get there", vars(record))
