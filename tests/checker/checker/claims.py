@@ -454,8 +454,9 @@ def is_from_earlier_hub(facts, ask):
 
 def check_real_time(facts, ask, report):
     """No answer wins over one that was complete before it began."""
-    winners = [given for given in facts.given[ask.key] if ask.got and given.payload == ask.got[0]["payload"]]
-    if len(winners) != 1 or len(facts.rows[ask.key]) > 1:
+    winners = [given for given in facts.given[ask.key]
+               if ask.got and given.payload == ask.got[0]["payload"] and given.begun_at <= ask.got[0]["t"]]
+    if len(winners) != 1 or len(facts.rows[ask.key]) > 1 or facts.is_policy(ask.key):
         return
     for given in facts.given[ask.key]:
         if given.call and given.call.get("status") == 200 and given.ended_at < winners[0].begun_at:
@@ -469,6 +470,9 @@ def check_real_time(facts, ask, report):
 def check_losers(facts, ask, report):
     rows, answers = facts.rows[ask.key], facts.answers[ask.key]
     unused = [each for each in answers if not each["won"]]
+    # An answer waits while another one is stored, and is kept as lost after that.
+    won_at = max([facts.clock.range_of(wall_of(row["resolved_at"]))[1] for row in rows if row["resolved_at"]], default=0)
+    lost_at = lambda given: max(given.ended_at, won_at)
     for given in facts.given[ask.key]:
         got_it = any(got["payload"] == given.payload for got in ask.got)
         if given.call:
@@ -484,8 +488,7 @@ def check_losers(facts, ask, report):
         if kept is not None:
             unused.remove(kept)
             report.chances["losers_kept"] += 1
-        elif given.call is None and (facts.is_disturbed(given.begun_at, given.ended_at)
-                                     or ask.server_end_at < facts.due(given.ended_at)):
+        elif given.call is None and (facts.is_disturbed(given.begun_at, lost_at(given)) or ask.server_end_at < facts.due(lost_at(given))):
             report.chances["losers_unkept_in_crash"] += 1
         elif not any(agrees(ask, row["resolved_payload_json"], given.payload) for row in rows):
             report.violate(3, f"a lost answer to {ask.key} was not kept", given, rows, answers)
@@ -563,6 +566,8 @@ def check_showing(facts, ask, report):
         report.chances["late"] += 1
         if not facts.has_waited:
             report.violate(9, f"{ask.key} is late, and nothing has waited for the ledger", rows, ask.got)
+    elif seen_at and facts.history.workload == "hub" and ask.got and ask.got[0]["t"] < seen_at:
+        report.chances["shown_after_its_answer"] += 1  # a copy for another client that the hub had not read by then
     elif seen_at and rows and facts.is_for_nobody(ask):
         report.violate(7, f"a client got {ask.key}, which a rule answers or which is held", rows)
 
