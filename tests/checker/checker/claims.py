@@ -13,6 +13,7 @@ barrier followed before the next fault may have been in progress, and nothing is
 
 import bisect
 import datetime
+import functools
 import json
 import re
 from collections import Counter, defaultdict
@@ -83,8 +84,9 @@ def shorten(value):
     return text if len(text) <= 1000 else f"{text[:1000]}… ({len(text)} characters)"
 
 
+@functools.lru_cache(1 << 15)
 def parse(line):
-    """The message in a line, or None."""
+    """The message in a line, or None. Nobody changes it."""
     message = parsed(line)
     return message if isinstance(message, dict) else None
 
@@ -665,13 +667,14 @@ def check_secrets(facts, report):
     stored = [json.dumps(each) for each in facts.history.rows + facts.history.answers]
     stored += [record.line or json.dumps(record.data) for record in facts.history.records if record.line or record.data]
     report.chances["secrets_sought"] += len(nonces)
-    for text in stored:
-        for nonce in nonces:
-            if f'"{nonce}"' in text or f'\\"{nonce}\\"' in text:
-                report.violate(8, f"the secret answer {nonce} to {nonces[nonce]} is stored", text)
+    everything = "\n".join(stored)
+    is_in = lambda nonce, text: f'"{nonce}"' in text or f'\\"{nonce}\\"' in text
+    for nonce in (each for each in nonces if is_in(each, everything)):
+        for text in (each for each in stored if is_in(nonce, each)):
+            report.violate(8, f"the secret answer {nonce} to {nonces[nonce]} is stored", text)
     for name, data in facts.history.files.items():
         for nonce in nonces:
-            if re.search(rb"(?<![\w-])%s(?!\d)" % nonce.encode(), data):
+            if nonce.encode() in data and re.search(rb"(?<![\w-])%s(?!\d)" % nonce.encode(), data):
                 report.violate(8, f"the secret answer {nonce} to {nonces[nonce]} is in {name}")
 
 
@@ -690,10 +693,10 @@ class Stream:
         """The first position of the line after the cursor, or None."""
         return after(self.positions.get(line, []), cursor)
 
-    def with_content(self, message):
-        """The positions of lines that are this message once no envelope is in them."""
+    def with_content(self, message, sign):
+        """The positions of lines with this sign that are this message once no envelope is in them."""
         if self.contents is None:
-            self.contents = positions_of([content_of(without_envelope(parse(line))) for line in self.lines])
+            self.contents = positions_of([sign in line and content_of(without_envelope(parse(line))) for line in self.lines])
         return self.contents.get(content_of(message), [])
 
 
@@ -762,9 +765,9 @@ def places_in(sent, line, is_to_server):
         return sent.positions[line]
     if is_to_server:
         found = take_apart(line) if ENVELOPE in line else None
-        return sent.with_content(found[1]) if found else []
+        return sent.with_content(found[1], "turn/") if found else []
     message = parse(line)
-    return [each for each in sent.with_content(message) if ENVELOPE in sent.lines[each]] if message else []
+    return sent.with_content(message, ENVELOPE) if message else []
 
 
 def compare(report, sent, received, may_miss, may_be_late, is_own, where, is_to_server):
