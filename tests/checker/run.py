@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Runs codex-shim under load and faults, and checks nine claims about what the parties saw."""
+"""Runs codex-shim under load and faults, and checks nine claims about what the parties saw.
+
+The status is 1 after a violation, and 3 if the run says nothing: a round was given up, or there was no chance to find something.
+"""
 
 import argparse
 import os
