@@ -16,8 +16,9 @@ from collections import Counter
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from checker.callers import key_of  # noqa: E402
-from checker.claims import Report, check  # noqa: E402
+from checker.claims import check  # noqa: E402
 from checker.disk import Disk  # noqa: E402
+from checker.facts import Report  # noqa: E402
 from checker.fleet import Fleet, FleetNemesis  # noqa: E402
 from checker.history import load  # noqa: E402
 from checker.mutants import MUTANTS, try_mutants  # noqa: E402
@@ -209,7 +210,9 @@ def main():
         lacking = lacks(total, mutants, done, struck, workloads, Workload.habits) if is_enough else []
         if is_enough and (not lacking or more == ROUNDS_MORE_MAX):
             break
-        more += is_enough
+        if lacking:
+            more += 1
+            print(f"one more round, for {', '.join(lacking)}", flush=True)
         seed = options.seed + number
         name = options.workload or random.Random(seed).choice(["relay", "serve", "hub"])
         number += 1

@@ -8,7 +8,8 @@ import copy
 import json
 from collections import Counter
 
-from checker.claims import ANSWERERS, ENVELOPE, Facts, agrees, check, is_answer, is_named, parse, payload_of, wall_of
+from checker.claims import check
+from checker.facts import ANSWERERS, ENVELOPE, Facts, agrees, is_answer, is_named, parse, payload_of, wall_of
 from checker.history import Record
 
 
@@ -54,10 +55,10 @@ def forget_winner(history, rng):
 def forget_loser(history, rng):
     facts = Facts(history)
     names = {row["request_id"]: ask for ask, row in plain_asks(history)}
-    is_calm = lambda answer, given: is_named(answer, given) and agrees(names[answer["request_id"]], payload_of(answer), given.payload) and (
-        not facts.is_disturbed(given.begun_at, given.ended_at) and names[answer["request_id"]].server_end_at > facts.due(given.ended_at))
+    is_due = lambda ask, answer, given: (
+        is_named(answer, given) and agrees(ask, payload_of(answer), given.payload) and facts.is_kept(ask, given))
     lost = [each for each in history.answers if each["request_id"] in names and not each["won"]
-            and any(is_calm(each, given) for given in facts.given[names[each["request_id"]].key])]
+            and any(is_due(names[each["request_id"]], each, given) for given in facts.given[names[each["request_id"]].key])]
     if lost:
         history.answers.remove(rng.choice(lost))
         return 3
@@ -269,8 +270,9 @@ def leave_secret(history, rng):
 
 
 MUTANTS = [turn_policy_answer, keep_policy_answer, rename_policy, repeat_message, swap_messages, forge_message, lose_journal,
-           forget_withheld, invent_own_record, change_request, leave_secret, answer_twice, change_stored_answer, forget_winner, forget_loser, unlist, forget_giver, blame_another, swap_lines,
-           lose_line, forget_record, invent_record, leave_pending]
+           forget_withheld, invent_own_record, change_request, leave_secret, answer_twice, change_stored_answer, forget_winner,
+           forget_loser, unlist, forget_giver, blame_another, swap_lines, lose_line, forget_record, invent_record,
+           leave_pending]
 
 
 def try_mutants(history, rng):
