@@ -132,7 +132,8 @@ class Facts:
         self.has_hold = any(each["ev"] == "hold" for each in history.faults)
         self.clock = Clock(history)
         self.asks, self.server_names, self.given, self.stray_answers = {}, {}, defaultdict(list), []
-        self.client_ends = {}
+        # From when to when calls waited whose answers may have settings to mask.
+        self.client_ends, self.openings = {}, []
         self.rows, self.answers, self.seen_at = defaultdict(list), defaultdict(list), {}
         for events in history.servers:
             self.read_server(events)
@@ -183,8 +184,13 @@ class Facts:
     def read_client(self, events):
         name, asked = events[0]["name"], {}
         self.client_ends[name] = next((each["t"] for each in events if each["ev"] in ("end", "send_failed")), float("inf"))
+        opened = {}
         for event in events:
             message = parse(event.get("line"))
+            if event["ev"] == "send" and message and message.get("method") in ("thread/start", "thread/resume"):
+                opened[message["id"]] = event["t"]
+            elif event["ev"] == "recv" and is_answer(message) and str(message["id"]) in opened:
+                self.openings.append((opened.pop(message["id"]), event["t"]))
             if event["ev"] == "recv" and message and "method" in message and "id" in message:
                 key = asked[json.dumps(message["id"])] = key_of({"request_payload": message.get("params")})
                 self.seen_at[key] = min(event["t"], self.seen_at.get(key, event["t"]))

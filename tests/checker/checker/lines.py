@@ -298,8 +298,11 @@ def check_journal(facts, report):
 
 
 def may_be_left_out(facts, event, token):
-    """Whether a line to a server answers a secret question, or is no message and may answer one or a form; no other line may be left out."""
+    """Whether a line answers a secret question, or is no message and may answer a question, a form or a call with settings; no other line
+    may be left out. Lines to a client have no token."""
     message = parse(event["line"])
+    if token is None:
+        return message is None and "{" in event["line"] and any(begin <= event["t"] <= end for begin, end in facts.openings)
     if message is not None:
         ask = facts.asks.get(f"K{token}-{message['id']}") if is_answer(message) else None
         return bool(ask) and ask.kind == "secret"
