@@ -67,6 +67,8 @@ def run_round(name, seed, binaries, folder, faults):
             problem = f"the round took longer than {ROUND_S_MAX} s"
         if problem:
             workload.clean_up()  # what still runs must not write while the logs are read
+        for part in workload.parts:
+            part.faults.put("read")
         histories = [load(part.logs, [part.session_folder], part.name) for part in workload.parts]
         if disk:
             shutil.copytree(home, os.path.join(folder, "home-at-the-end"), symlinks=True, ignore=ignore_sockets)

@@ -290,6 +290,7 @@ class Clock:
         logs = [*history.servers, *history.clients, history.calls, history.faults]
         offsets = [event["wall"] - event["t"] for events in logs for event in events if "wall" in event]
         self.least, self.most = min(offsets, default=0), max(offsets, default=0)
+        # A round has events from before its first part starts, and from after its last part ends.
         times = [event["t"] for events in logs for event in events]
         self.first, self.last = min(times, default=0), max(times, default=0)
 

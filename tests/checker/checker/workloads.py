@@ -94,6 +94,7 @@ class Workload:
         self.env = {"PATH": "/usr/bin:/bin:/usr/local/bin", "HOME": folder, "CODEX_HOME": os.path.join(folder, "codex"),
                     "CODEX_SHIM_HOME": self.home, "CODEX_SHIM_CODEX": FAKE, "CHECKER_LOGS": self.logs, "LANG": "C.UTF-8"}
         self.faults = Log(os.path.join(self.logs, "nemesis.jsonl"))
+        self.faults.put("begin")
         self.session_folder = os.path.join(self.home, "sessions", self.session)
         self.control_path = os.path.join(self.session_folder, "control.sock")
         self.callers = Callers(self.logs, self.control_path, self.binary, self.env, self.cwd, self.rng)
