@@ -147,9 +147,10 @@ class Facts:
             self.rows[keys[row["request_id"]]].append(row)
         for answer in history.answers:
             self.answers[keys.get(answer["request_id"])].append(answer)
-        # Once something has waited in vain, nothing waits until the ledger stores again.
+        # Once something has waited in vain, nothing waits until the ledger stores again. Of what did not arrive nobody knows.
         self.has_waited = any(each["kind"] in ("lock_ledger", "slow_disk", "full_disk") for each in self.faults) or any(
-            wait >= HOLD_S for ask in self.asks.values() for wait in self.waits(ask))
+            wait >= HOLD_S for ask in self.asks.values() for wait in self.waits(ask)) or any(
+            self.is_late(key) and (key not in self.seen_at or not ask.got) for key, ask in self.asks.items())
         self.lossy = [(self.barrier_before(each["begun_at"]), each["over_at"], each["kind"])
                       for each in self.faults if each["kind"] in ("full_disk", "restore")]
         self.client_records = {record.line for record in history.records if record.sender == "client"}
