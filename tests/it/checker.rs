@@ -26,7 +26,7 @@ fn checker_finds_what_is_wrong_in_a_history() {
 }
 
 /// A round with these faults, and more of them until each claim had a case and each fault found something to do. A round has a fixed
-/// number of steps, and its verdict does not depend on time; it fails if it is given up.
+/// number of steps, and its verdict does not depend on time. It fails if it ends early.
 fn finds_nothing(test: &str, workload: &str, faults: &str) {
     let round =
         ["run.py", "--rounds", "1", "--seed", "1", "--workload", workload, "--faults", faults, "--binary", SHIM];
