@@ -140,11 +140,11 @@ test-arm64: nextest ## unit tests and the tests of relays, hubs and tools as pro
 	mkdir -p $$QEMU_LD_PREFIX && ln -sfn /usr/aarch64-linux-gnu/lib $$QEMU_LD_PREFIX/lib; \
 	$$nextest nextest run --locked --workspace --features fleet --lib --test it --target $(ARM64) --no-fail-fast --test-threads 2 -E '$(ARM64_TESTS)'
 
-jepsen: nats ## the program under load and faults for SECONDS (600), and a check that shares no code with it; SEED and WORKLOAD choose
+jepsen: nats ## the program under load and faults for SECONDS (600), and a check that shares no code with it; SEED and WORKLOAD choose; OLDER=PATH upgrades from that program
 	cargo build --locked --features fleet
 	@export PYTHONDONTWRITEBYTECODE=1; cd tests/checker && python3 -m unittest \
 	&& ./run.py --binary $(CURDIR)/target/debug/codex-shim --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --mutants \
-	  $(if $(WORKLOAD),--workload $(WORKLOAD)) $(if $(wildcard $(NATS)),--nats $(CURDIR)/$(NATS))
+	  $(if $(WORKLOAD),--workload $(WORKLOAD)) $(if $(OLDER),--older $(abspath $(OLDER))) $(if $(wildcard $(NATS)),--nats $(CURDIR)/$(NATS))
 
 jepsen-bugs: ## builds of the program with a seeded bug each, which that check must find; BUG=PART only those with PART in their names
 	@PYTHONDONTWRITEBYTECODE=1 tests/checker/bugs.py $(BUG)

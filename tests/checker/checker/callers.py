@@ -49,7 +49,7 @@ class Callers:
     def __init__(self, folder, control_path, binary, env, cwd, rng):
         self.log = Log(os.path.join(folder, "callers.jsonl"))
         self.control_path, self.binary, self.env, self.cwd, self.rng = control_path, binary, env, cwd, rng
-        self.count, self.acknowledged = 0, {}
+        self.count = 0
 
     def pending(self):
         """The pending requests, or None if the relay does not answer."""
@@ -83,7 +83,15 @@ class Callers:
     def push_context(self):
         """A command that the next message will carry, so that some lines are changed on their way."""
         body = {"cmd": f"make {self.nonce()}", "exit_code": 2, "cwd": self.cwd, "output": "no rule to make target"}
+        self.log.put("pushed", body=body)
         http_call(self.control_path, "POST", SELF + "/context", body)
+
+    def post_input(self, thread_id, script):
+        """A message to the model in a caller's name. While its server is gone, the relay waits for half a minute; the reply says nothing
+        that is needed."""
+        body = {"text": json.dumps({**script, "nonce": self.nonce()}), "thread_id": thread_id}
+        self.log.put("posted", body=body)
+        http_call(self.control_path, "POST", SELF + "/input", body, timeout_s=3)
 
     def respond(self, row, label="race"):
         body, expected = self.body_for(row)
@@ -94,13 +102,7 @@ class Callers:
         status, reply = http_call(self.control_path, "POST", target, body, headers)
         self.log.put("call", via=source, who=str(os.getpid()), key=key_of(row), request_id=row["request_id"], label=label,
                      begun_at=begun_at, body=body, expected=expected, status=status, reply=reply)
-        self.is_acknowledged(row, status == 200 and reply)
         return status
-
-    def is_acknowledged(self, row, reply):
-        """Remembers when an answer was accepted, if the reply says that it won."""
-        if isinstance(reply, dict) and reply.get("idempotent") is False:
-            self.acknowledged[key_of(row)] = time.monotonic()
 
     def respond_by_cli(self, row):
         body, expected = self.body_for(row)
@@ -120,4 +122,3 @@ class Callers:
         self.log.put("call", via="cli", is_tool=True, who=str(process.pid), key=key_of(row), request_id=row["request_id"], label="race",
                      begun_at=begun_at, body=body, expected=expected, status=process.returncode, reply=reply,
                      stderr=err.decode("utf-8", "replace"))
-        self.is_acknowledged(row, reply)

@@ -202,6 +202,17 @@ class Fleet:
     def barrier(self):
         return all([part.barrier() for part in self.parts])
 
+    def works(self):
+        return all([part.works() for part in self.parts])
+
+    @property
+    def lacking(self):
+        return "".join(part.lacking for part in self.parts)
+
+    @property
+    def never_listed(self):
+        return set().union(*(part.never_listed for part in self.parts))
+
     def waiting(self):
         return set().union(*(part.waiting() for part in self.parts))
 
@@ -231,10 +242,14 @@ class FleetNemesis(Nemesis):
         self.faults = ["kill_nats", "pause_nats", "kill_agent", "kill_agent", "of_host", "of_host", "of_host"]
         self.faults += ["cut_node"] * 4 if workload.routes else []
 
+    def begin(self, name):
+        super().begin(name)
+        self.has_struck = True
+
     def of_host(self):
         nemesis = Nemesis(self.rng.choice(self.workload.parts))
         is_over = nemesis.strike()
-        self.done[-1] = nemesis.done[-1]
+        self.done[-1], self.has_struck = nemesis.done[-1], nemesis.has_struck
         return is_over
 
     def kill_nats(self):

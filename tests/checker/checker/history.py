@@ -41,6 +41,7 @@ class History:
     answers: list = field(default_factory=list)  # codex_request_answers, in the order of their storage
     records: list = field(default_factory=list)  # the journal, in its order
     flaws: list = field(default_factory=list)  # parts of the journal that cannot be read
+    files: dict = field(default_factory=dict)  # the bytes of all files of the home, and of what codex-shim said on stderr
 
 
 def members(text):
@@ -125,4 +126,9 @@ def load(folder, session_folders, workload):
             rows, answers = read_ledger(ledger)
             history.rows += rows
             history.answers += answers
+        home = os.path.dirname(os.path.dirname(session))
+        paths = [os.path.join(parent, name) for parent, _, names in os.walk(home) for name in names]
+        for path in filter(os.path.isfile, [*paths, os.path.join(folder, "stderr.txt")]):
+            with open(path, "rb") as file:
+                history.files[os.path.relpath(path, home)] = file.read()
     return history

@@ -8,7 +8,8 @@ import copy
 import json
 from collections import Counter
 
-from checker.claims import ANSWERERS, Facts, check
+from checker.claims import check
+from checker.facts import ANSWERERS, ENVELOPE, Facts, agrees, is_answer, is_named, parse, payload_of, wall_of
 from checker.history import Record
 
 
@@ -52,8 +53,12 @@ def forget_winner(history, rng):
 
 
 def forget_loser(history, rng):
-    names = {row["request_id"] for _, row in plain_asks(history)}
-    lost = [each for each in history.answers if each["request_id"] in names and not each["won"]]
+    facts = Facts(history)
+    names = {row["request_id"]: ask for ask, row in plain_asks(history)}
+    is_due = lambda ask, answer, given: (
+        is_named(answer, given) and agrees(ask, payload_of(answer), given.payload) and facts.is_kept(ask, given))
+    lost = [each for each in history.answers if each["request_id"] in names and not each["won"]
+            and any(is_due(names[each["request_id"]], each, given) for given in facts.given[names[each["request_id"]].key])]
     if lost:
         history.answers.remove(rng.choice(lost))
         return 3
@@ -100,7 +105,9 @@ def swap_lines(history, rng):
     _, lines = received_lines(history, rng)
     if lines:
         first = rng.randrange(len(lines) - 1)
-        if lines[first]["line"] != lines[first + 1]["line"]:
+        # A request may have waited for its row.
+        pair = lines[first : first + 2]
+        if not any('"id"' in each["line"] for each in pair) and pair[0]["line"] != pair[1]["line"]:
             lines[first]["line"], lines[first + 1]["line"] = lines[first + 1]["line"], lines[first]["line"]
             return 7
 
@@ -133,8 +140,139 @@ def leave_pending(history, rng):
         return 9
 
 
-MUTANTS = [answer_twice, change_stored_answer, forget_winner, forget_loser, unlist, forget_giver, blame_another, swap_lines,
-           lose_line, forget_record, invent_record, leave_pending]
+def policy_asks(history):
+    """As `plain_asks`, of those that a rule or an expiry answered."""
+    facts = Facts(history)
+    for ask in facts.asks.values():
+        rows = facts.rows[ask.key]
+        if len(rows) == 1 and len(ask.got) == 1 and rows[0]["resolution_source"] == "policy" and not facts.is_excused(ask):
+            begin, end = facts.clock.range_of(wall_of(rows[0]["resolved_at"]))
+            if not facts.is_disturbed(begin, end) and ask.server_end_at > facts.due(end) and not facts.given[ask.key]:
+                yield ask, rows[0]
+
+
+def turn_policy_answer(history, rng):
+    """All agree, and what was to be declined is accepted."""
+    ask, row = one(rng, policy_asks(history))
+    if ask:
+        accept = {"decision": "accept"}
+        row["resolved_payload_json"] = json.dumps(accept)
+        for answer in history.answers:
+            if answer["request_id"] == row["request_id"]:
+                answer["payload_json"] = json.dumps(accept)
+        ask.got[0]["payload"] = accept
+        return 5
+
+
+def keep_policy_answer(history, rng):
+    """It is stored and never sent."""
+    ask, _ = one(rng, policy_asks(history))
+    if ask:
+        for events in history.servers:
+            events[:] = [each for each in events if each["ev"] != "answer" or each["key"] != ask.key]
+        return 2
+
+
+def rename_policy(history, rng):
+    ask, row = one(rng, policy_asks(history))
+    if ask:
+        row["resolved_by"] = "rule:other"
+        return 6
+
+
+def changed_lines(history):
+    """What the servers got with an envelope that no client had sent, each with the events of its server."""
+    for events in history.servers:
+        yield from ((events, each) for each in events if each["ev"] == "recv" and ENVELOPE in each["line"]
+                    and not str((parse(each["line"]) or {}).get("id")).startswith("codex-shim:"))
+
+
+def repeat_message(history, rng):
+    events, event = one(rng, changed_lines(history))
+    if event:
+        events.append(dict(event))
+        return 7
+
+
+def swap_messages(history, rng):
+    """The same lines, and one with an envelope changes places with the one behind it."""
+    found = []
+    for events, event in changed_lines(history):
+        lines = [each for each in events if each["ev"] == "recv" and each["conn"] == event["conn"]]
+        behind = lines[lines.index(event) + 1 :][:1]
+        found += [(event, each) for each in behind if not is_answer(parse(each["line"])) and '"codex-shim:' not in each["line"]]
+    event, behind = one(rng, [each for each in found if client_of(history, each[0]) == client_of(history, each[1]) is not None])
+    if event:
+        event["line"], behind["line"] = behind["line"], event["line"]
+        return 7
+
+
+def client_of(history, event):
+    """Who sent the call in this line."""
+    rpc_id = (parse(event["line"]) or {}).get("id")
+    return next((events[0]["name"] for events in history.clients for each in events
+                 if each["ev"] == "send" and rpc_id is not None and f'"id":{json.dumps(rpc_id)}' in each["line"]), None)
+
+
+def forge_message(history, rng):
+    events, event = one(rng, changed_lines(history))
+    if event:
+        message = parse(event["line"])
+        events.append({**event, "line": json.dumps({**message, "id": "nobody-1"})})
+        return 7
+
+
+def lose_journal(history, rng):
+    history.records = []
+    return 8
+
+
+def forget_withheld(history, rng):
+    """A client's late answer reached nobody, and is neither on record nor in the ledger."""
+    facts, received = Facts(history), {each["line"] for events in history.servers for each in events if each["ev"] == "recv"}
+    found = [(key, given) for key, all_given in facts.given.items() if key in facts.asks and facts.asks[key].kind not in ("secret", "tool")
+             and not facts.is_excused(facts.asks[key]) and facts.rows[key]
+             for given in all_given if given.line and given.line not in received and facts.has_read(given)]
+    key, given = one(rng, found)
+    if given:
+        history.records = [each for each in history.records if each.line != given.line]
+        names = {row["request_id"] for row in facts.rows[key]}
+        history.answers = [each for each in history.answers if each["request_id"] not in names or each["won"]]
+        return 8
+
+
+def invent_own_record(history, rng):
+    """An answer is on record that codex-shim did not send."""
+    own = [each for each in history.records if each.sender == "shim" and each.line and each.to == "server"]
+    facts = Facts(history)
+    calm = [each for each in own if not facts.is_disturbed(*facts.clock.range_of(each.at / 1e6))
+            and min((ask.server_end_at for ask in facts.asks.values()), default=0) > facts.due(facts.clock.range_of(each.at / 1e6)[1])]
+    if calm and len(history.servers) == 1 and not any(each["ev"] == "end" for events in history.clients for each in events[:-1]):
+        record = rng.choice(calm)
+        history.records.insert(history.records.index(record) + 1, record)
+        return 8
+
+
+def change_request(history, rng):
+    """The ledger shows another request than the server made."""
+    ask, row = one(rng, plain_asks(history))
+    if ask:
+        row["request_payload_json"] = json.dumps({**json.loads(row["request_payload_json"]), "command": "true"})
+        return 6
+
+
+def leave_secret(history, rng):
+    facts = Facts(history)
+    given = [given for ask in facts.asks.values() if ask.kind == "secret" for given in facts.given[ask.key] if given.payload.get("answers")]
+    if given:
+        history.files["history.db"] = json.dumps(rng.choice(given).payload).encode()
+        return 8
+
+
+MUTANTS = [turn_policy_answer, keep_policy_answer, rename_policy, repeat_message, swap_messages, forge_message, lose_journal,
+           forget_withheld, invent_own_record, change_request, leave_secret, answer_twice, change_stored_answer, forget_winner,
+           forget_loser, unlist, forget_giver, blame_another, swap_lines, lose_line, forget_record, invent_record,
+           leave_pending]
 
 
 def try_mutants(history, rng):

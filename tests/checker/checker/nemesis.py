@@ -28,15 +28,21 @@ class Nemesis:
         self.faults += {"hub": ["hub_restart"] * 4, "serve": ["stop_and_start"]}.get(workload.name, [])
         self.faults += ["restore", "lock_ledger", "lock_ledger"] + (["full_disk"] * 2 if disk and disk.is_there else [])
         self.faults += ["slow_disk"] * 2 if disk and disk.can_be_slow else []
-        self.done = []
+        # The names of the faults, those that found something to do, and whether the last one did.
+        self.done, self.struck, self.has_struck = [], [], False
+
+    def begin(self, name):
+        self.done.append(name)
+        self.has_struck = False
 
     def strike(self, name=None):
         """One fault, and what the world does after it; False if a part does not come back."""
         name = name or self.rng.choice(self.faults)
-        self.done.append(name)
+        self.begin(name)
         if self.rng.random() < 0.5:
             self.workload.barrier()
         is_over = getattr(self, name)() and wait_for(lambda: self.workload.recover() and self.workload.barrier(), pause_s=0.2)
+        self.struck += self.done[-1:] if self.has_struck else []
         if is_over:
             self.workload.faults.put("over")
         return bool(is_over)
@@ -61,15 +67,16 @@ class Nemesis:
 
     def log(self, kind, begun_at, **members):
         self.workload.faults.put("fault", kind=kind, begun_at=begun_at, **members)
+        self.has_struck = True
 
     def kill(self, kind, pid):
         begun_at = time.monotonic()
-        if pid:
-            try:
+        try:
+            if pid:
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.log(kind, begun_at, pid=pid)
+                self.log(kind, begun_at, pid=pid)
+        except ProcessLookupError:
+            pass
         if self.workload.process:
             try:
                 self.workload.process.wait(0.5)
@@ -89,7 +96,7 @@ class Nemesis:
             os.kill(pid, signal.SIGSTOP)
             time.sleep(self.rng.choice([0.1, 0.4, 1.2]))
             os.kill(pid, signal.SIGCONT)
-        self.log("stop", begun_at, target=target)
+            self.log("stop", begun_at, target=target)
         return True
 
     def pause_relay(self):
@@ -100,28 +107,34 @@ class Nemesis:
 
     def drop_client(self):
         begun_at = time.monotonic()
-        self.workload.drop_client()
-        self.log("drop_client", begun_at)
+        if self.workload.open_clients():
+            self.workload.drop_client()
+            self.log("drop_client", begun_at)
         return True
 
     def stop_and_start(self):
         begun_at = time.monotonic()
-        http_call(self.workload.control_path, "POST", "/sessions/self/stop", {})
+        status, _ = http_call(self.workload.control_path, "POST", "/sessions/self/stop", {})
         self.log("stop_session", begun_at)
+        self.has_struck = status is not None and status < 300
         time.sleep(0.3)
         http_call(self.workload.control_path, "POST", "/sessions/self/start", {})
         return True
 
     def hub_restart(self):
+        return self.restart_hub(self.workload.binary if self.workload.has_older else self.rng.choice(self.workload.binaries))
+
+    def restart_hub(self, binary):
         begun_at = time.monotonic()
-        went_on, output = self.workload.restart()
+        went_on, output = self.workload.restart(binary)
         self.log("hub_restart" if went_on else "kill_relay", begun_at, output=output)
+        self.has_struck = went_on
         return True
 
     def upgrade(self):
-        """The program is exchanged: a hub becomes it, others stop and start with it."""
+        """The second program takes the place of the first: a hub becomes it, others stop and start with it."""
         if self.workload.name == "hub":
-            return self.hub_restart()
+            return self.restart_hub(self.workload.binaries[1])
         self.workload.binary = self.workload.callers.binary = self.workload.binaries[1]
         return self.stop() and self.workload.start()
 
@@ -179,7 +192,7 @@ class Nemesis:
             self.workload.ask_some()
             time.sleep(self.rng.choice([0.5, 2, 4]))
             self.disk.slow_down(0)
-        self.log("slow_disk", begun_at)
+            self.log("slow_disk", begun_at)
         return True
 
     def full_disk(self):

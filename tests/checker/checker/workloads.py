@@ -17,6 +17,8 @@ from checker.clients import Attached, Client, HubSocket, Stdio
 from checker.logs import PATIENCE_S, Log, read_log
 
 FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_codex.py")
+# What has not come after so many calls that were answered meanwhile, and after so long, does not come.
+STEPS_ENOUGH, SETTLE_S = 200, 60
 KINDS = ["command"] * 6 + ["question"] * 3 + ["file"] * 2 + ["elicitation", "unknown", "secret"]
 
 
@@ -25,6 +27,22 @@ def wait_for(condition, timeout_s=PATIENCE_S, pause_s=0.05):
     while not (value := condition()) and time.monotonic() < deadline:
         time.sleep(pause_s)
     return value
+
+
+def has_come(workload, condition):
+    """Whether something came to pass that all has been done for. False only once codex-shim has since worked for every client again and
+    again, which no busy machine can feign; None if it did not get to that in time."""
+    begun_at, steps = time.monotonic(), 0
+    while not condition():
+        waited_s = time.monotonic() - begun_at
+        if steps >= STEPS_ENOUGH and waited_s > SETTLE_S:
+            return False
+        if workload.works():
+            steps += 1
+        elif waited_s > PATIENCE_S:
+            return None
+        time.sleep(0.1)
+    return True
 
 
 class AtServers:
@@ -64,6 +82,7 @@ class Workload:
 
     name, session, stdio_lines = None, "s", True
     habits = set()  # those of all rounds: "expiry", "hold", "rule", "no_flags"
+    has_older = False  # whether the first of the two programs is an older one, to which nothing goes back
 
     def __init__(self, folder, seed, binaries):
         self.folder, self.rng, self.binaries = folder, random.Random(f"{seed}/{self.name}"), binaries
@@ -75,12 +94,14 @@ class Workload:
         self.env = {"PATH": "/usr/bin:/bin:/usr/local/bin", "HOME": folder, "CODEX_HOME": os.path.join(folder, "codex"),
                     "CODEX_SHIM_HOME": self.home, "CODEX_SHIM_CODEX": FAKE, "CHECKER_LOGS": self.logs, "LANG": "C.UTF-8"}
         self.faults = Log(os.path.join(self.logs, "nemesis.jsonl"))
+        self.faults.put("begin")
         self.session_folder = os.path.join(self.home, "sessions", self.session)
         self.control_path = os.path.join(self.session_folder, "control.sock")
         self.callers = Callers(self.logs, self.control_path, self.binary, self.env, self.cwd, self.rng)
         self.at_servers = AtServers(self.logs)
         self.process, self.clients, self.client_count, self.life_count = None, [], 0, 0
         self.thread_ids, self.lock = [], threading.RLock()
+        self.never_listed, self.lacking = set(), ""
         self.kinds = list(KINDS)
         self.parts = [self]
         self.configure()
@@ -157,14 +178,31 @@ class Workload:
         clients = self.open_clients()
         passed = [client for client in clients if client.has_passed()]
         if not passed or any(client.is_open for client in clients if client not in passed):
-            return False
+            return self.lacks("a reply to each client")
         if not wait_for(lambda: self.callers.pending() is not None):
-            return False
+            return self.lacks("a list of the pending requests")
         # What the hub sends on its own connection follows no line of a client.
-        acknowledged = {key for key, at in self.callers.acknowledged.copy().items() if at < since}
-        wait_for(lambda: not acknowledged & self.waiting(), PATIENCE_S / 2)
+        answered = self.unlisted(self.waiting()) if self.name == "hub" else set()
+        if has_come(self, lambda: not answered & self.unlisted(answered)) is None:
+            return self.lacks(f"an answer to {sorted(answered)}, which are not pending any more, at the server")
+        self.never_listed |= answered & self.unlisted(answered)
         self.faults.put("barrier", since=since)
         return True
+
+    def unlisted(self, keys):
+        """Those of these requests that wait at the server, and are not listed as pending."""
+        rows = self.callers.pending()
+        return (keys - {key_of(row) for row in rows or []} - self.never_listed) & self.waiting()
+
+    def works(self):
+        """Has every client get an answer to a call, and the ledger list the requests; False if one of them does not come."""
+        clients = self.open_clients()
+        return bool(clients) and all([client.has_passed() for client in clients]) and self.callers.pending() is not None
+
+    def lacks(self, what):
+        """False; and the report says for what it waited in vain."""
+        self.lacking = what
+        return False
 
     def relay_pid(self):
         try:
@@ -354,9 +392,7 @@ class Serve(Workload):
         elif not self.open_clients() and self.rng.random() < 0.5:
             self.attach()
         elif not self.open_clients() and self.thread_ids:
-            # While its server is gone, the relay waits for half a minute. The reply says nothing that is needed here.
-            http_call(self.control_path, "POST", "/sessions/self/input",
-                      {"text": json.dumps(self.script()), "thread_id": self.thread_ids[0]}, timeout_s=3)
+            self.callers.post_input(self.thread_ids[0], self.script())
         super().load_once()
 
     def drop_client(self):
@@ -416,10 +452,9 @@ class Hub(Workload):
         if clients:
             self.rng.choice(clients).transport.abort()
 
-    def restart(self):
-        """`hub restart`, with the other program if there is one; says whether the hub went on."""
-        self.binary = self.rng.choice(self.binaries)
-        self.callers.binary = self.binary
+    def restart(self, binary):
+        """`hub restart` with this program; says whether the hub went on."""
+        self.binary = self.callers.binary = binary
         status, output = self.tool("hub", "restart", *self.options())
         return status == 0 and "goes on" in output, output
 
