@@ -42,6 +42,9 @@ const STAMP_EVERY: Duration = Duration::from_secs(1);
 /// The delay of the first pruning: a session may consist of many short runs.
 pub(super) const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
 
+/// The delay of the first checksum: the start of a session has other work.
+const SUMS_FIRST_AFTER: Duration = Duration::from_secs(10);
+
 /// The interval at which one expired session is deleted.
 pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
 
@@ -197,6 +200,8 @@ pub(super) struct Indexer {
     pub(super) fault_told: bool,
     pub(super) prune_at: Instant,
     pub(super) sessions_at: Instant,
+    /// When to look for segments without a checksum.
+    pub(super) sums_at: Instant,
     pub(super) lock: Lock,
     pub(super) began: Instant,
     pub(super) transcripts: Option<Transcripts>,
@@ -246,6 +251,7 @@ impl Indexer {
             fault_told: false,
             prune_at: Instant::now() + PRUNE_FIRST_AFTER,
             sessions_at: Instant::now() + SESSIONS_EVERY,
+            sums_at: Instant::now() + SUMS_FIRST_AFTER,
             lock: Lock::NotTaken,
             began: Instant::now(),
             transcripts,
@@ -296,7 +302,11 @@ impl Indexer {
     }
 
     fn finish(&mut self) {
-        self.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
+        if let Some(mut indexed) = self.indexed.take() {
+            empty_log(indexed.database.connection());
+            drop(indexed);
+            self.add_last_sums();
+        }
         self.shared.set_ended();
     }
 
@@ -348,7 +358,8 @@ impl Indexer {
             self.recovered();
             self.remove_session();
             let pruned = self.prune()?;
-            return if pruned == Progress::Nothing { self.fill_search() } else { Ok(pruned) };
+            let progress = if pruned == Progress::Nothing { self.fill_search()? } else { pruned };
+            return Ok(if progress == Progress::Nothing { self.add_sum() } else { progress });
         };
         let is_all = batch.is_all;
         if self.commit(batch)? == Committed::Yes {

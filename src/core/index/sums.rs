@@ -1,0 +1,61 @@
+//! Checksums of the files of a session: of each segment of the journal once it is complete, and of what is complete once the index
+//! ends. [`crate::store::Sums`] says when they count.
+
+use std::time::{Duration, Instant};
+
+use super::indexer::{Indexer, Lock, Progress};
+use super::shared::HISTORY_FILE;
+use crate::journal::SegmentName;
+use crate::store::{LOCK_FILE, Sums, add_sum};
+
+/// The interval between two searches for segments without a checksum.
+const SUMS_EVERY: Duration = Duration::from_secs(60);
+
+/// Longest file that gets a checksum when the thread ends, in bytes: nobody waits long for that.
+const LAST_SUMMED_BYTES_MAX: u64 = 8 << 20;
+
+/// The path of a segment in the folder of its session.
+fn in_session(segment: &SegmentName) -> String {
+    format!("journal/{segment}")
+}
+
+impl Indexer {
+    /// From time to time, adds the checksum of one complete segment that has none.
+    pub(super) fn add_sum(&mut self) -> Progress {
+        if Instant::now() < self.sums_at || !matches!(self.lock, Lock::Held(_)) {
+            return Progress::Nothing;
+        }
+        let dir = &self.settings.session_dir;
+        let mut segments = SegmentName::list(&self.settings.journal_dir).unwrap_or_default();
+        // The last one is being written.
+        segments.pop();
+        let sums = Sums::read(dir).unwrap_or_default();
+        match segments.iter().map(in_session).find(|file| !sums.knows(dir, file)) {
+            Some(file) => {
+                add_sum(dir, &file, u64::MAX);
+                // The next one, unless this one can have none.
+                let is_added = Sums::read(dir).is_ok_and(|sums| sums.knows(dir, &file));
+                self.sums_at = if is_added { self.sums_at } else { Instant::now() + SUMS_EVERY };
+                Progress::All
+            }
+            None => {
+                Sums::compact(dir);
+                self.sums_at = Instant::now() + SUMS_EVERY;
+                Progress::Nothing
+            }
+        }
+    }
+
+    /// Adds the checksums of the files that are complete once this thread ends.
+    pub(super) fn add_last_sums(&self) {
+        if !matches!(self.lock, Lock::Held(_)) {
+            return;
+        }
+        let dir = &self.settings.session_dir;
+        if let Some(last) = SegmentName::list(&self.settings.journal_dir).unwrap_or_default().last() {
+            add_sum(dir, &in_session(last), LAST_SUMMED_BYTES_MAX);
+        }
+        add_sum(dir, HISTORY_FILE, LAST_SUMMED_BYTES_MAX);
+        add_sum(dir, LOCK_FILE, LAST_SUMMED_BYTES_MAX);
+    }
+}

@@ -1,0 +1,369 @@
+//! Compares the files of a session with what they should be: with their checksums, and with what each kind of file says of itself. It
+//! reads every byte and changes nothing.
+//!
+//! *Journal.* Each record can be read, times never decrease, and each header names its own segment and the end of the one before.
+//! *Databases.* SQLite's own check, their logs, and the JSON in their rows.
+//! *Requests.* The ledger has each request that the journal says was stored.
+//!
+//! Without a checksum, another letter in a text cannot be noticed.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::files::{self, Access};
+use crate::index::HISTORY_FILE;
+use crate::journal::{Header, Record, SegmentName};
+use crate::store::{
+    Compared, DatabaseError, DatabaseForm, Found, Holder, LEDGER_FILE, LOCK_FILE, Life, RunMode, SUMS_FILE, Sums,
+    open_for,
+};
+
+/// The longest wait for another process's lock.
+const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Most findings of SQLite that are told for a file.
+const FINDINGS_MAX: u32 = 3;
+
+/// Columns with JSON, by their table.
+const JSON_COLUMNS: [(&str, &str); 9] = [
+    ("codex_pending_requests", "request_payload_json"),
+    ("codex_pending_requests", "resolved_payload_json"),
+    ("codex_pending_requests", "changes_json"),
+    ("codex_pending_requests", "item_json"),
+    ("codex_request_answers", "payload_json"),
+    ("codex_context_commands", "command_json"),
+    ("codex_events", "payload_preview"),
+    ("codex_tool_events", "raw_payload_json"),
+    ("codex_turn_events", "raw_payload_json"),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoredKind {
+    Journal,
+    Ledger,
+    History,
+    /// Any other file.
+    Other,
+}
+
+/// A file that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileFault {
+    pub kind: StoredKind,
+    pub path: PathBuf,
+    pub problem: String,
+}
+
+/// The result of [`check_files`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FilesReport {
+    pub faults: Vec<FileFault>,
+    /// How many files were read.
+    pub files: usize,
+    /// How many of them have no checksum that counts.
+    pub unsummed: usize,
+}
+
+impl FilesReport {
+    fn add(&mut self, kind: StoredKind, path: &Path, problem: impl Into<String>) {
+        self.faults.push(FileFault { kind, path: path.to_owned(), problem: problem.into() });
+    }
+}
+
+/// The size of the files that [`check_files`] reads, in bytes.
+#[must_use]
+pub fn stored_bytes(session: &Found) -> u64 {
+    let size = |path: &PathBuf| path.symlink_metadata().map_or(0, |file| file.len());
+    [segments(session), others(session), databases(session).map(|(_, path)| path).to_vec()]
+        .iter()
+        .flatten()
+        .map(size)
+        .sum()
+}
+
+fn segments(session: &Found) -> Vec<PathBuf> {
+    let dir = session.journal_dir();
+    SegmentName::list(&dir).unwrap_or_default().iter().map(|name| dir.join(name.to_string())).collect()
+}
+
+fn databases(session: &Found) -> [(StoredKind, PathBuf); 2] {
+    [(StoredKind::Ledger, session.dir.join(LEDGER_FILE)), (StoredKind::History, session.dir.join(HISTORY_FILE))]
+}
+
+/// The other files of a session with content that is read again: JSON, or a document of it on each line.
+fn others(session: &Found) -> Vec<PathBuf> {
+    let transcripts = std::fs::read_dir(session.dir.join("transcripts")).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = transcripts.map(|entry| entry.path()).collect();
+    files.sort();
+    files.extend([LOCK_FILE, "server.json"].map(|name| session.dir.join(name)));
+    files.retain(|path| path.symlink_metadata().is_ok_and(|file| file.is_file() && file.len() > 0));
+    files
+}
+
+/// Checks the files of a session. `advance` gets the bytes that were read since its last call.
+#[must_use]
+pub fn check_files(session: &Found, advance: &dyn Fn(u64)) -> FilesReport {
+    let mut report = FilesReport::default();
+    let sums = Sums::read(&session.dir).unwrap_or_else(|error| {
+        report.add(StoredKind::Other, &session.dir.join(SUMS_FILE), error.to_string());
+        Sums::default()
+    });
+    if sums.damaged > 0 {
+        let problem = format!("{} of its lines are damaged, so their files have no checksum", sums.damaged);
+        report.add(StoredKind::Other, &session.dir.join(SUMS_FILE), problem);
+    }
+    let compare = |kind: StoredKind, path: &Path, report: &mut FilesReport, advance: &dyn Fn(u64)| -> bool {
+        report.files += 1;
+        let name = path.strip_prefix(&session.dir).unwrap_or(path).to_string_lossy().into_owned();
+        match sums.compare(&session.dir, &name, advance) {
+            Ok(Compared::Same) => {}
+            Ok(Compared::Unknown) => report.unsummed += 1,
+            Ok(Compared::Differs) => report.add(kind, path, "its content differs from its checksum"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => report.add(kind, path, error.to_string()),
+        }
+        report.faults.iter().all(|fault| fault.path != path)
+    };
+    let mut told = Told::default();
+    let mut before: Option<Segment> = None;
+    for path in segments(session) {
+        let is_same = compare(StoredKind::Journal, &path, &mut report, &|_| {});
+        let segment = read_segment(&path, &mut told, advance);
+        // The checksum says it all.
+        if is_same && let Some(problem) = segment.problem() {
+            report.add(StoredKind::Journal, &path, problem);
+        }
+        if let Some((path, problem)) = before.and_then(|before| before.end_by(&segment)) {
+            report.add(StoredKind::Journal, &path, problem);
+        }
+        before = Some(segment);
+    }
+    for (kind, path) in databases(session) {
+        if path.symlink_metadata().is_err() {
+            continue;
+        }
+        let bytes = path.symlink_metadata().map_or(0, |file| file.len());
+        let is_same = compare(kind, &path, &mut report, &|_| {});
+        let life = if session.is_still_live() { Life::Live } else { Life::Stopped };
+        let found = check_database(&path, life, if kind == StoredKind::Ledger { Some(&told) } else { None });
+        report.faults.extend(
+            found.into_iter().filter(|_| is_same).map(|problem| FileFault { kind, path: path.clone(), problem }),
+        );
+        advance(bytes);
+    }
+    for path in others(session) {
+        if compare(StoredKind::Other, &path, &mut report, &|_| {})
+            && let Some(problem) = check_lines(&path)
+        {
+            report.add(StoredKind::Other, &path, problem);
+        }
+        advance(path.symlink_metadata().map_or(0, |file| file.len()));
+    }
+    report
+}
+
+/// What the journal says of requests.
+#[derive(Debug, Default)]
+struct Told {
+    /// Requests that the ledger has stored.
+    stored: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct RequestNote {
+    request_id: String,
+}
+
+/// What a segment says.
+#[derive(Debug)]
+struct Segment {
+    path: PathBuf,
+    name: Option<SegmentName>,
+    bytes: u64,
+    header: Option<Header>,
+    /// How many of its lines are not valid records, and where the first one begins.
+    unreadable: Option<(u64, u64)>,
+    /// Where a time is earlier than the one before it.
+    earlier_at: Option<u64>,
+    error: Option<String>,
+}
+
+fn read_segment(path: &Path, told: &mut Told, advance: &dyn Fn(u64)) -> Segment {
+    let name = path.file_name().and_then(|name| SegmentName::parse(name.to_str()?));
+    let (path, header, unreadable, earlier_at, error) = (path.to_owned(), None, None, None, None);
+    let mut segment = Segment { path, name, bytes: 0, header, unreadable, earlier_at, error };
+    if let Err(error) = segment.read(told, advance) {
+        segment.error = Some(error.to_string());
+    }
+    segment
+}
+
+impl Segment {
+    fn read(&mut self, told: &mut Told, advance: &dyn Fn(u64)) -> io::Result<()> {
+        let file = files::open(&self.path, Access::Read)?;
+        self.bytes = file.metadata()?.len();
+        let (mut lines, mut line, mut at, mut last_us) = (BufReader::with_capacity(1 << 20, file), Vec::new(), 0, 0);
+        loop {
+            line.clear();
+            let read = lines.read_until(b'\n', &mut line)? as u64;
+            // The end of a write that was cut off is no record.
+            let Some(record) = line.strip_suffix(b"\n") else { return Ok(()) };
+            match Record::parse(record) {
+                Ok(record) => {
+                    let at_us = self.take(record, at, told);
+                    if at_us < last_us {
+                        self.earlier_at.get_or_insert(at);
+                    }
+                    last_us = at_us;
+                }
+                Err(_) => {
+                    let (count, first) = self.unreadable.unwrap_or((0, at));
+                    self.unreadable = Some((count + 1, first));
+                }
+            }
+            at += read;
+            advance(read);
+        }
+    }
+
+    /// Takes a record that begins at byte `at`; returns its time.
+    fn take(&mut self, record: Record<'_>, at: u64, told: &mut Told) -> u64 {
+        match record {
+            Record::Header(header) => {
+                let at_us = header.at;
+                if at == 0 {
+                    self.header = Some(header);
+                }
+                at_us
+            }
+            Record::Event { at_us, event, data } => {
+                if event == "request_committed"
+                    && let Some(note) = data.and_then(|data| serde_json::from_str::<RequestNote>(data.get()).ok())
+                {
+                    told.stored.insert(note.request_id);
+                }
+                at_us
+            }
+            Record::Line { at_us, .. } | Record::Gap { at_us, .. } => at_us,
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        if let Some(error) = &self.error {
+            return Some(error.clone());
+        }
+        if let Some((count, first)) = self.unreadable {
+            return Some(format!("{count} of its records cannot be read, the first at byte {first}"));
+        }
+        let is_own = |header: &Header| {
+            self.name.as_ref().is_some_and(|name| {
+                header.generation == name.generation.as_str() && header.segment == name.number
+            })
+        };
+        match &self.header {
+            None => return Some("it has no header".to_owned()),
+            Some(header) if !is_own(header) => {
+                return Some(format!("its header is that of {}-{:03}", header.generation, header.segment));
+            }
+            Some(_) => {}
+        }
+        self.earlier_at.map(|at| format!("the record at byte {at} is earlier than the one before it"))
+    }
+
+    /// What the header of the next segment says of the end of this one, if it is something else.
+    fn end_by(self, next: &Segment) -> Option<(PathBuf, String)> {
+        let previous = next.header.as_ref()?.previous.as_ref()?;
+        let name = self.name.as_ref()?;
+        if previous.generation != name.generation.as_str() || previous.segment != name.number {
+            let problem = format!(
+                "the segment before it, {}-{:03}, is missing", previous.generation, previous.segment
+            );
+            return Some((next.path.clone(), problem));
+        }
+        let problem = format!("it has {} bytes, and had {} when the next one began", self.bytes, previous.bytes);
+        (self.bytes != previous.bytes).then_some((self.path, problem))
+    }
+}
+
+/// What is wrong with a database. `told` is what it has to contain, if it is a ledger.
+fn check_database(path: &Path, life: Life, told: Option<&Told>) -> Vec<String> {
+    let form = DatabaseForm { migrations: &[], synchronous: "FULL", busy_wait_max: BUSY_WAIT_MAX };
+    let connection = match open_for(path, form, life, RunMode::DryRun) {
+        Ok(Some(connection)) => connection,
+        Ok(None) => return Vec::new(),
+        Err(DatabaseError::Damaged { problem, .. }) => return vec![problem.to_owned()],
+        Err(DatabaseError::Log { problem, .. }) => return vec![format!("its log is damaged: {problem}")],
+        Err(error) => return vec![error.to_string()],
+    };
+    let found = findings(&connection).and_then(|mut found| {
+        found.extend(odd_json(&connection)?);
+        if let Some(told) = told {
+            found.extend(lost_requests(&connection, told)?);
+        }
+        Ok(found)
+    });
+    found.unwrap_or_else(|error| vec![error.to_string()])
+}
+
+/// What SQLite finds.
+fn findings(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut check = connection.prepare(&format!("PRAGMA integrity_check({FINDINGS_MAX})"))?;
+    let found: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    Ok(found.into_iter().filter(|finding| finding != "ok").collect())
+}
+
+/// Columns with JSON in which a row has something else.
+fn odd_json(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for (table, column) in JSON_COLUMNS {
+        if !connection.column_exists(None, table, column)? {
+            continue;
+        }
+        let count = format!("SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND NOT json_valid({column})");
+        let count: i64 = connection.query_row(&count, [], |row| row.get(0))?;
+        if count > 0 {
+            found.push(format!("{count} rows of {table} have no valid JSON in {column}"));
+        }
+    }
+    Ok(found)
+}
+
+/// The requests that the ledger lacks, although the journal says that it had stored them.
+fn lost_requests(connection: &Connection, told: &Told) -> rusqlite::Result<Option<String>> {
+    if !connection.table_exists(None, "codex_pending_requests")? {
+        return Ok(None);
+    }
+    let mut select = connection.prepare("SELECT request_id FROM codex_pending_requests")?;
+    let rows = select.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<BTreeSet<String>>>()?;
+    let mut lost = told.stored.difference(&rows);
+    let Some(first) = lost.next() else { return Ok(None) };
+    Ok(Some(format!("it lacks {} requests that it had stored, the first is {first}", 1 + lost.count())))
+}
+
+/// What is wrong with a file of JSON documents, one on each line.
+fn check_lines(path: &Path) -> Option<String> {
+    let lines = match files::open(path, Access::Read) {
+        Ok(file) => BufReader::new(file).split(b'\n'),
+        Err(error) => return Some(error.to_string()),
+    };
+    let is_lock = path.ends_with(LOCK_FILE);
+    for (number, line) in (1..).zip(lines) {
+        let Ok(line) = line else { return Some("it cannot be read".to_owned()) };
+        let is_valid = match is_lock {
+            // A longer line may have been there before.
+            true if number > 1 => return None,
+            true => serde_json::from_slice::<Holder>(&line).is_ok(),
+            false => line.is_empty() || serde_json::from_slice::<IgnoredAny>(&line).is_ok(),
+        };
+        if !is_valid {
+            return Some(format!("line {number} cannot be read"));
+        }
+    }
+    None
+}
