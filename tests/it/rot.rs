@@ -72,8 +72,8 @@ impl Said {
                 break;
             };
             strip(&mut document, epoch);
-            // The time of an audit's export.
-            if document["kind"] == "header" && !document["format"].is_null() {
+            // They have the time of an audit's export.
+            if ["header", "footer"].iter().any(|kind| document["kind"] == *kind) && !document["line"].is_null() {
                 continue;
             }
             let Value::Object(members) = &mut document else { continue };
@@ -344,7 +344,7 @@ impl Case<'_> {
                 None
             }
         };
-        let Some(doctor) = checked(says(home, &["doctor", "--json"])) else { return };
+        let Some(doctor) = checked(says(home, &["doctor", "--files", "--json"])) else { return };
         let name = self.file.file_name().expect("a name").to_string_lossy().into_owned();
         let is_named = doctor_names(&doctor.text(), &self.file, &name);
         let views: Vec<&Vec<String>> = self.house.views[self.session].of.keys().collect();

@@ -7,7 +7,7 @@
 //!
 //! Without a checksum, another letter in a text cannot be noticed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +15,9 @@ use std::time::Duration;
 use rusqlite::Connection;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
+use crate::engine::RequestStatus;
 use crate::files::{self, Access};
 use crate::index::HISTORY_FILE;
 use crate::journal::{Header, Record, SegmentName};
@@ -173,11 +175,32 @@ pub fn check_files(session: &Found, advance: &dyn Fn(u64)) -> FilesReport {
 struct Told {
     /// Requests that the ledger has stored.
     stored: BTreeSet<String>,
+    /// Those that were answered.
+    resolved: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
 struct RequestNote {
     request_id: String,
+    #[serde(default)]
+    status: Option<RequestStatus>,
+}
+
+impl Told {
+    fn take(&mut self, event: &str, data: Option<&RawValue>) {
+        let note = || serde_json::from_str::<RequestNote>(data?.get()).ok();
+        match event {
+            "request_committed" => self.stored.extend(note().map(|note| note.request_id)),
+            "request_resolved" => {
+                let Some(RequestNote { request_id, status }) = note() else { return };
+                match status == Some(RequestStatus::Resolved) {
+                    true => drop(self.resolved.insert(request_id)),
+                    false => drop(self.resolved.remove(&request_id)),
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What a segment says.
@@ -243,11 +266,7 @@ impl Segment {
                 at_us
             }
             Record::Event { at_us, event, data } => {
-                if event == "request_committed"
-                    && let Some(note) = data.and_then(|data| serde_json::from_str::<RequestNote>(data.get()).ok())
-                {
-                    told.stored.insert(note.request_id);
-                }
+                told.take(&event, data);
                 at_us
             }
             Record::Line { at_us, .. } | Record::Gap { at_us, .. } => at_us,
@@ -334,16 +353,25 @@ fn odd_json(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The requests that the ledger lacks, although the journal says that it had stored them.
-fn lost_requests(connection: &Connection, told: &Told) -> rusqlite::Result<Option<String>> {
+/// The requests and answers that the ledger lacks, although the journal says that it had stored them.
+fn lost_requests(connection: &Connection, told: &Told) -> rusqlite::Result<Vec<String>> {
     if !connection.table_exists(None, "codex_pending_requests")? {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let mut select = connection.prepare("SELECT request_id FROM codex_pending_requests")?;
-    let rows = select.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<BTreeSet<String>>>()?;
-    let mut lost = told.stored.difference(&rows);
-    let Some(first) = lost.next() else { return Ok(None) };
-    Ok(Some(format!("it lacks {} requests that it had stored, the first is {first}", 1 + lost.count())))
+    let mut select = connection.prepare("SELECT request_id, status FROM codex_pending_requests")?;
+    let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    let rows = select.query_map([], row)?.collect::<rusqlite::Result<BTreeMap<String, String>>>()?;
+    let lost: Vec<&String> = told.stored.iter().filter(|id| !rows.contains_key(*id)).collect();
+    let is_open = |status: &String| [RequestStatus::Pending, RequestStatus::Orphaned].iter().any(|open| open.name() == status);
+    let unanswered: Vec<&String> = told.resolved.iter().filter(|id| rows.get(*id).is_some_and(is_open)).collect();
+    let mut found = Vec::new();
+    if let Some(first) = lost.first() {
+        found.push(format!("it lacks {} requests that it had stored, the first is {first}", lost.len()));
+    }
+    if let Some(first) = unanswered.first() {
+        found.push(format!("it lacks the answers of {} requests, the first is {first}", unanswered.len()));
+    }
+    Ok(found)
 }
 
 /// What is wrong with a file of JSON documents, one on each line.

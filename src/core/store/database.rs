@@ -143,7 +143,7 @@ pub fn is_corrupt(error: &rusqlite::Error) -> bool {
 }
 
 /// Damage that SQLite does not notice, as an error.
-fn check(path: &Path) -> Result<(), DatabaseError> {
+pub fn check(path: &Path) -> Result<(), DatabaseError> {
     let failed = |source| DatabaseError::File { path: path.to_owned(), source };
     if let Some(problem) = wal::damage_of_log(path).map_err(failed)? {
         return Err(DatabaseError::Log { path: path.to_owned(), problem });

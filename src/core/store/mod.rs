@@ -27,7 +27,8 @@ mod witness;
 pub use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};
 pub use context_table::{Keep, NewCommand, WhichCommands};
 pub use database::{
-    BESIDE, DatabaseError, DatabaseForm, MaskedTable, Opened, RunMode, SetAside, connect as connect_database, empty_log,
+    BESIDE, DatabaseError, DatabaseForm, MaskedTable, Opened, RunMode, SetAside, check as check_database,
+    connect as connect_database, empty_log,
     is_corrupt, mask_tables, open as open_database, redact_ledger, set_aside, set_aside_beside, wipe,
 };
 pub use database::{Life, at_once, open_for};
@@ -45,6 +46,5 @@ pub use session::IndexLock;
 pub use session::{Holder, LOCK_FILE, Place, Session, StoreError};
 pub use snapshot::{SnapshotError, fault_of_snapshot, snapshot};
 pub use sums::{Compared, SUMS_FILE, Sums, add_sum};
-pub use wal::damage_of_log;
 pub use witness::{SeqMark, SeqWish};
 pub use witness::{Witness, WitnessFile, WitnessRead};
