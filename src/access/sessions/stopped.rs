@@ -27,7 +27,7 @@ use crate::index::{
 };
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, IndexedTo, Position, Record, end_of, size_bytes};
-use crate::store::{Found, IndexLock, LEDGER_FILE, LedgerError, OfflineLedger, WhichCommands};
+use crate::store::{Found, IndexLock, LEDGER_FILE, LedgerError, OfflineLedger, WhichCommands, renew_sum};
 
 /// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -398,6 +398,7 @@ impl OfflineSession {
             transcript_files: TranscriptFiles::None,
         };
         let (state, activity) = Index::catch_up(settings, Some(end), marks(session)?, notices(door.say));
+        renew_sum(&session.dir, HISTORY_FILE);
         match state.fault {
             None => Ok(Past::Stopped(OfflineSession { history, activity })),
             Some(why) => Err(SessionError::new(format!(

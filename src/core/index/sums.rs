@@ -6,13 +6,10 @@ use std::time::{Duration, Instant};
 use super::indexer::{Indexer, Lock, Progress};
 use super::shared::HISTORY_FILE;
 use crate::journal::SegmentName;
-use crate::store::{LOCK_FILE, Sums, add_sum};
+use crate::store::{LOCK_FILE, SUMMED_DATABASE_BYTES_MAX, Sums, add_sum, renew_sum};
 
 /// The interval between two searches for segments without a checksum.
 const SUMS_EVERY: Duration = Duration::from_secs(60);
-
-/// Longest file that gets a checksum when the thread ends, in bytes: nobody waits long for that.
-const LAST_SUMMED_BYTES_MAX: u64 = 8 << 20;
 
 /// The path of a segment in the folder of its session.
 fn in_session(segment: &SegmentName) -> String {
@@ -30,7 +27,8 @@ impl Indexer {
         // The last one is being written.
         segments.pop();
         let sums = Sums::read(dir).unwrap_or_default();
-        match segments.iter().map(in_session).find(|file| !sums.knows(dir, file)) {
+        let files = segments.iter().map(in_session).chain([LOCK_FILE.to_owned()]);
+        match files.into_iter().find(|file| !sums.knows(dir, file)) {
             Some(file) => {
                 add_sum(dir, &file, u64::MAX);
                 // The next one, unless this one can have none.
@@ -53,9 +51,9 @@ impl Indexer {
         }
         let dir = &self.settings.session_dir;
         if let Some(last) = SegmentName::list(&self.settings.journal_dir).unwrap_or_default().last() {
-            add_sum(dir, &in_session(last), LAST_SUMMED_BYTES_MAX);
+            add_sum(dir, &in_session(last), SUMMED_DATABASE_BYTES_MAX);
         }
-        add_sum(dir, HISTORY_FILE, LAST_SUMMED_BYTES_MAX);
-        add_sum(dir, LOCK_FILE, LAST_SUMMED_BYTES_MAX);
+        renew_sum(dir, HISTORY_FILE);
+        add_sum(dir, LOCK_FILE, u64::MAX);
     }
 }

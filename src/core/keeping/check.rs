@@ -20,10 +20,10 @@ use serde_json::value::RawValue;
 use crate::engine::RequestStatus;
 use crate::files::{self, Access};
 use crate::index::HISTORY_FILE;
-use crate::journal::{Header, Record, SegmentName};
+use crate::journal::{Header, Position, Record, SegmentName};
 use crate::store::{
     Compared, DatabaseError, DatabaseForm, Found, Holder, LEDGER_FILE, LOCK_FILE, Life, RunMode, SUMS_FILE, Sums,
-    open_for,
+    WitnessFile, WitnessRead, open_for,
 };
 
 /// The longest wait for another process's lock.
@@ -104,7 +104,7 @@ fn others(session: &Found) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = transcripts.map(|entry| entry.path()).collect();
     files.sort();
     files.extend([LOCK_FILE, "server.json"].map(|name| session.dir.join(name)));
-    files.retain(|path| path.symlink_metadata().is_ok_and(|file| file.is_file() && file.len() > 0));
+    files.retain(|path| path.symlink_metadata().is_ok_and(|file| file.is_file()));
     files
 }
 
@@ -134,6 +134,7 @@ pub fn check_files(session: &Found, advance: &dyn Fn(u64)) -> FilesReport {
     };
     let mut told = Told::default();
     let mut before: Option<Segment> = None;
+    let ends = known_ends(session);
     for path in segments(session) {
         let is_same = compare(StoredKind::Journal, &path, &mut report, &|_| {});
         let segment = read_segment(&path, &mut told, advance);
@@ -142,6 +143,12 @@ pub fn check_files(session: &Found, advance: &dyn Fn(u64)) -> FilesReport {
             report.add(StoredKind::Journal, &path, problem);
         }
         if let Some((path, problem)) = before.and_then(|before| before.end_by(&segment)) {
+            report.add(StoredKind::Journal, &path, problem);
+        }
+        if let Some(end) =
+            ends.iter().find(|end| segment.name.as_ref() == Some(&end.segment) && end.offset > segment.bytes)
+        {
+            let problem = format!("it has {} bytes, and {} were read earlier", segment.bytes, end.offset);
             report.add(StoredKind::Journal, &path, problem);
         }
         before = Some(segment);
@@ -154,9 +161,11 @@ pub fn check_files(session: &Found, advance: &dyn Fn(u64)) -> FilesReport {
         let is_same = compare(kind, &path, &mut report, &|_| {});
         let life = if session.is_still_live() { Life::Live } else { Life::Stopped };
         let found = check_database(&path, life, if kind == StoredKind::Ledger { Some(&told) } else { None });
-        report.faults.extend(
-            found.into_iter().filter(|_| is_same).map(|problem| FileFault { kind, path: path.clone(), problem }),
-        );
+        report.faults.extend(found.into_iter().filter(|_| is_same).map(|problem| FileFault {
+            kind,
+            path: path.clone(),
+            problem,
+        }));
         advance(bytes);
     }
     for path in others(session) {
@@ -168,6 +177,14 @@ pub fn check_files(session: &Found, advance: &dyn Fn(u64)) -> FilesReport {
         advance(path.symlink_metadata().map_or(0, |file| file.len()));
     }
     report
+}
+
+/// Positions that the journal had reached, as the witness outside of the folder says.
+fn known_ends(session: &Found) -> Vec<Position> {
+    match WitnessFile::of_session(&session.dir).map(|file| file.read()) {
+        Some(WitnessRead::Original(witness)) => witness.read_to.into_iter().chain(witness.known_ends).collect(),
+        Some(WitnessRead::Copied(_) | WitnessRead::Nothing) | None => Vec::new(),
+    }
 }
 
 /// What the journal says of requests.
@@ -281,9 +298,9 @@ impl Segment {
             return Some(format!("{count} of its records cannot be read, the first at byte {first}"));
         }
         let is_own = |header: &Header| {
-            self.name.as_ref().is_some_and(|name| {
-                header.generation == name.generation.as_str() && header.segment == name.number
-            })
+            self.name
+                .as_ref()
+                .is_some_and(|name| header.generation == name.generation.as_str() && header.segment == name.number)
         };
         match &self.header {
             None => return Some("it has no header".to_owned()),
@@ -300,9 +317,7 @@ impl Segment {
         let previous = next.header.as_ref()?.previous.as_ref()?;
         let name = self.name.as_ref()?;
         if previous.generation != name.generation.as_str() || previous.segment != name.number {
-            let problem = format!(
-                "the segment before it, {}-{:03}, is missing", previous.generation, previous.segment
-            );
+            let problem = format!("the segment before it, {}-{:03}, is missing", previous.generation, previous.segment);
             return Some((next.path.clone(), problem));
         }
         let problem = format!("it has {} bytes, and had {} when the next one began", self.bytes, previous.bytes);
@@ -362,7 +377,8 @@ fn lost_requests(connection: &Connection, told: &Told) -> rusqlite::Result<Vec<S
     let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
     let rows = select.query_map([], row)?.collect::<rusqlite::Result<BTreeMap<String, String>>>()?;
     let lost: Vec<&String> = told.stored.iter().filter(|id| !rows.contains_key(*id)).collect();
-    let is_open = |status: &String| [RequestStatus::Pending, RequestStatus::Orphaned].iter().any(|open| open.name() == status);
+    let is_open =
+        |status: &String| [RequestStatus::Pending, RequestStatus::Orphaned].iter().any(|open| open.name() == status);
     let unanswered: Vec<&String> = told.resolved.iter().filter(|id| rows.get(*id).is_some_and(is_open)).collect();
     let mut found = Vec::new();
     if let Some(first) = lost.first() {
@@ -381,6 +397,9 @@ fn check_lines(path: &Path) -> Option<String> {
         Err(error) => return Some(error.to_string()),
     };
     let is_lock = path.ends_with(LOCK_FILE);
+    if is_lock && path.symlink_metadata().is_ok_and(|file| file.len() == 0) {
+        return Some("it is empty".to_owned());
+    }
     for (number, line) in (1..).zip(lines) {
         let Ok(line) = line else { return Some("it cannot be read".to_owned()) };
         let is_valid = match is_lock {

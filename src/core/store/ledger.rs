@@ -20,6 +20,7 @@ use super::context_table::{self, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError, Life};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
 use super::request_table::{self, PastRow, RuleUse, RunIds};
+use super::sums::renew_sum;
 use super::witness::{self, SeqMark, SeqWish};
 use crate::api::{DeliveryDocument, FragmentDocument, Request, RequestDocument, WhichRequests};
 use crate::engine::{GivenRow, Input, Order, WaitingCommand};
@@ -356,6 +357,20 @@ const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 pub struct OfflineLedger {
     connection: Connection,
     path: PathBuf,
+    /// Dropped last.
+    _sum: RenewedSum,
+}
+
+/// Adds a checksum once the file is closed.
+#[derive(Debug)]
+struct RenewedSum {
+    session_dir: PathBuf,
+}
+
+impl Drop for RenewedSum {
+    fn drop(&mut self) {
+        renew_sum(&self.session_dir, LEDGER_FILE);
+    }
 }
 
 impl OfflineLedger {
@@ -368,7 +383,7 @@ impl OfflineLedger {
         let path = session_dir.join(LEDGER_FILE);
         let connection = database::open_as_is(&path, form(BUSY_WAIT_MAX))
             .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
-        Ok(OfflineLedger { connection, path })
+        Ok(OfflineLedger { connection, path, _sum: RenewedSum { session_dir: session_dir.to_owned() } })
     }
 
     /// See [`super::Ledger::push_context`].

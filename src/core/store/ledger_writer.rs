@@ -14,7 +14,7 @@ use super::database::{self, DatabaseError, DatabaseForm, Opened, SetAside};
 use super::ledger::{Job, LEDGER_FILE, LedgerError};
 use super::overruling_table;
 use super::request_table::{self, RunIds};
-use super::sums::add_sum;
+use super::sums::renew_sum;
 use super::witness;
 use crate::api::RequestDocument;
 use crate::engine::{ContextChange, Input, LedgerEntry, Order, Remembered, RowId, WaitingCommand};
@@ -36,9 +36,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest wait for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_millis(250);
-
-/// Longest ledger that gets a checksum, in bytes: a relay that ends has little time.
-const SUMMED_BYTES_MAX: u64 = 16 << 20;
 
 /// The schema version that this program writes.
 pub const LEDGER_FORM: usize = MIGRATIONS.len();
@@ -328,7 +325,7 @@ impl LedgerWriter {
     /// Of the closed file, so that damage is noticed later.
     fn add_sum(&self) {
         if let Some(folder) = self.path.parent() {
-            add_sum(folder, LEDGER_FILE, SUMMED_BYTES_MAX);
+            renew_sum(folder, LEDGER_FILE);
         }
     }
 

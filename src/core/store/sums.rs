@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::wal;
 use crate::files::{self, Access, Folder};
 
 pub const SUMS_FILE: &str = "sums";
@@ -30,6 +31,9 @@ const CHUNK_BYTES: usize = 256 << 10;
 
 /// Length at which the file is written anew, in bytes.
 const SUMS_BYTES_MAX: u64 = 256 << 10;
+
+/// Longest database that gets a checksum, in bytes: a relay that ends, and a tool, have little time.
+pub const SUMMED_DATABASE_BYTES_MAX: u64 = 8 << 20;
 
 /// Digits of the check of a line.
 const CHECK_DIGITS: usize = 16;
@@ -84,6 +88,16 @@ fn sha256_of(file: &File, advance: &dyn Fn(u64)) -> io::Result<String> {
 pub fn add_sum(session_dir: &Path, file: &str, bytes_max: u64) {
     if let Err(error) = add(session_dir, file, bytes_max) {
         tracing::debug!(%error, file, "add a checksum");
+    }
+}
+
+/// Adds the checksum of a database that was closed, if it was written to since its last one, and has no log.
+pub fn renew_sum(session_dir: &Path, database: &str) {
+    let log = std::fs::symlink_metadata(wal::of(&session_dir.join(database)));
+    if log.map_or(true, |log| log.len() == 0)
+        && !Sums::read(session_dir).is_ok_and(|sums| sums.knows(session_dir, database))
+    {
+        add_sum(session_dir, database, SUMMED_DATABASE_BYTES_MAX);
     }
 }
 
@@ -170,7 +184,8 @@ impl Sums {
 
     /// Removes the lines that do not count from a file that has become long.
     pub fn compact(session_dir: &Path) {
-        let is_long = std::fs::symlink_metadata(session_dir.join(SUMS_FILE)).is_ok_and(|file| file.len() > SUMS_BYTES_MAX);
+        let is_long =
+            std::fs::symlink_metadata(session_dir.join(SUMS_FILE)).is_ok_and(|file| file.len() > SUMS_BYTES_MAX);
         if !is_long {
             return;
         }

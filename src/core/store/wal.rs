@@ -104,7 +104,8 @@ fn damage(log: &[u8]) -> Option<String> {
     let whole = (0..frames.len()).find(|at| !continues(*at))?;
     let further = (whole + 1..frames.len()).filter(|at| continues(*at)).count();
     let count = frames.len();
-    (further > 0).then(|| format!("frame {} of {count} is not as it was written, and SQLite reads none from it on", whole + 1))
+    (further > 0)
+        .then(|| format!("frame {} of {count} is not as it was written, and SQLite reads none from it on", whole + 1))
 }
 
 #[cfg(test)]

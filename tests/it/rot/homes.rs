@@ -57,8 +57,12 @@ fn run(home: Home, session: &str, words: &str) -> Live {
         }
         item(&mut live, &name, &json!({ "type": "agentMessage", "id": format!("m{number}"), "text": said }));
         let output = format!("{words} output {number}\n").repeat(20);
-        item(&mut live, &name, &json!({ "type": "commandExecution", "id": format!("c{number}"), "command": format!("make {words}"),
-            "cwd": "/w", "status": "completed", "exitCode": 0, "durationMs": 7, "aggregatedOutput": output }));
+        item(
+            &mut live,
+            &name,
+            &json!({ "type": "commandExecution", "id": format!("c{number}"), "command": format!("make {words}"),
+            "cwd": "/w", "status": "completed", "exitCode": 0, "durationMs": 7, "aggregatedOutput": output }),
+        );
         let usage = json!({ "inputTokens": 100 * number, "cachedInputTokens": 7, "outputTokens": 30, "reasoningOutputTokens": 2, "totalTokens": 130 });
         let usage = json!({ "threadId": "t", "turnId": name, "tokenUsage": { "total": usage, "last": usage, "modelContextWindow": 9000 } });
         live.say_plainly(&rpc("thread/tokenUsage/updated", &usage));

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::super::progress::Progress;
 use super::super::screen::counted;
 use super::{Check, Verdict};
-use crate::config::{Settings, SessionName};
+use crate::config::{SessionName, Settings};
 use crate::files;
 use crate::keeping::{FileFault, FilesReport, StoredKind, check_files, stored_bytes};
 use crate::store::{Found, PLACES_DIR, Survey, WitnessFile, full_name};
@@ -83,7 +83,11 @@ fn beside_sessions(home: &Path, sessions: &[Found]) -> Vec<Check> {
     for path in entries("marks") {
         if WitnessFile::is_damaged(&path) {
             let found = format!("{}: it cannot be read", path.display());
-            checks.push(Check::note("mark", found, "nothing: the next relay writes it again, and events get new numbers"));
+            checks.push(Check::note(
+                "mark",
+                found,
+                "nothing: the next relay writes it again, and events get new numbers",
+            ));
         }
     }
     checks
