@@ -15,6 +15,7 @@ use super::model::Reached;
 use super::pace::{LongLines, STAND_BACK, Storm};
 use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEvent, Marks, Notify, Woken};
+use super::sums::SumsOfSession;
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{EntryRows, SessionActivity};
@@ -41,9 +42,6 @@ const STAMP_EVERY: Duration = Duration::from_secs(1);
 
 /// The delay of the first pruning: a session may consist of many short runs.
 pub(super) const PRUNE_FIRST_AFTER: Duration = Duration::from_secs(2);
-
-/// The delay of the first checksum: the start of a session has other work.
-const SUMS_FIRST_AFTER: Duration = Duration::from_secs(10);
 
 /// The interval at which one expired session is deleted.
 pub(super) const SESSIONS_EVERY: Duration = Duration::from_secs(300);
@@ -200,8 +198,7 @@ pub(super) struct Indexer {
     pub(super) fault_told: bool,
     pub(super) prune_at: Instant,
     pub(super) sessions_at: Instant,
-    /// When to look for segments without a checksum.
-    pub(super) sums_at: Instant,
+    pub(super) sums: SumsOfSession,
     pub(super) lock: Lock,
     pub(super) began: Instant,
     pub(super) transcripts: Option<Transcripts>,
@@ -251,7 +248,7 @@ impl Indexer {
             fault_told: false,
             prune_at: Instant::now() + PRUNE_FIRST_AFTER,
             sessions_at: Instant::now() + SESSIONS_EVERY,
-            sums_at: Instant::now() + SUMS_FIRST_AFTER,
+            sums: SumsOfSession::new(Instant::now()),
             lock: Lock::NotTaken,
             began: Instant::now(),
             transcripts,
