@@ -87,6 +87,8 @@ impl Index {
         indexer.scope = Scope { patience: Patience::None, until };
         indexer.lock = Lock::OfOurCaller;
         while indexer.step() == Progress::More {}
+        // A reader of ours that stays open would keep the log, and a checksum is of the file alone.
+        indexer.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
         let state = shared.state.borrow().clone();
         (state, shared.activity())
     }

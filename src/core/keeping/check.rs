@@ -204,6 +204,24 @@ struct RequestNote {
 }
 
 impl Told {
+    /// What a ledger with these requests and their status lacks, although the journal says that it had stored it.
+    fn lost(&self, rows: &BTreeMap<String, String>) -> Vec<String> {
+        let open = [RequestStatus::Pending, RequestStatus::Orphaned].map(RequestStatus::name);
+        let lost: Vec<&String> = self.stored.iter().filter(|id| !rows.contains_key(*id)).collect();
+        let is_open = |id: &&String| rows.get(*id).is_some_and(|status| open.contains(&status.as_str()));
+        let unanswered: Vec<&String> = self.resolved.iter().filter(is_open).collect();
+        let mut found = Vec::new();
+        if let Some(first) = lost.first() {
+            let requests = if lost.len() == 1 { "request" } else { "requests" };
+            found.push(format!("it lacks {} {requests} that it had stored, the first is {first}", lost.len()));
+        }
+        if let Some(first) = unanswered.first() {
+            let requests = if unanswered.len() == 1 { "request" } else { "requests" };
+            found.push(format!("it lacks the answers of {} {requests}, the first is {first}", unanswered.len()));
+        }
+        found
+    }
+
     fn take(&mut self, event: &str, data: Option<&RawValue>) {
         let note = || serde_json::from_str::<RequestNote>(data?.get()).ok();
         match event {
@@ -330,7 +348,8 @@ fn check_database(path: &Path, life: Life, told: Option<&Told>) -> Vec<String> {
     let form = DatabaseForm { migrations: &[], synchronous: "FULL", busy_wait_max: BUSY_WAIT_MAX };
     let connection = match open_for(path, form, life, RunMode::DryRun) {
         Ok(Some(connection)) => connection,
-        Ok(None) => return Vec::new(),
+        // A relay that ended at once leaves an empty file.
+        Ok(None) => return told.map(|told| told.lost(&BTreeMap::new())).unwrap_or_default(),
         Err(DatabaseError::Damaged { problem, .. }) => return vec![problem.to_owned()],
         Err(DatabaseError::Log { problem, .. }) => return vec![format!("its log is damaged: {problem}")],
         Err(error) => return vec![error.to_string()],
@@ -368,26 +387,15 @@ fn odd_json(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The requests and answers that the ledger lacks, although the journal says that it had stored them.
+/// The requests and answers that the ledger lacks.
 fn lost_requests(connection: &Connection, told: &Told) -> rusqlite::Result<Vec<String>> {
     if !connection.table_exists(None, "codex_pending_requests")? {
-        return Ok(Vec::new());
+        return Ok(told.lost(&BTreeMap::new()));
     }
     let mut select = connection.prepare("SELECT request_id, status FROM codex_pending_requests")?;
     let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
     let rows = select.query_map([], row)?.collect::<rusqlite::Result<BTreeMap<String, String>>>()?;
-    let lost: Vec<&String> = told.stored.iter().filter(|id| !rows.contains_key(*id)).collect();
-    let is_open =
-        |status: &String| [RequestStatus::Pending, RequestStatus::Orphaned].iter().any(|open| open.name() == status);
-    let unanswered: Vec<&String> = told.resolved.iter().filter(|id| rows.get(*id).is_some_and(is_open)).collect();
-    let mut found = Vec::new();
-    if let Some(first) = lost.first() {
-        found.push(format!("it lacks {} requests that it had stored, the first is {first}", lost.len()));
-    }
-    if let Some(first) = unanswered.first() {
-        found.push(format!("it lacks the answers of {} requests, the first is {first}", unanswered.len()));
-    }
-    Ok(found)
+    Ok(told.lost(&rows))
 }
 
 /// What is wrong with a file of JSON documents, one on each line.

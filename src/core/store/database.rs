@@ -148,18 +148,8 @@ pub fn check(path: &Path) -> Result<(), DatabaseError> {
     if let Some(problem) = wal::damage_of_log(path).map_err(failed)? {
         return Err(DatabaseError::Log { path: path.to_owned(), problem });
     }
-    let is_empty_for = |file: std::fs::Metadata| file.is_file().then(|| file.modified().ok()?.elapsed().ok()).flatten();
-    let is_empty = path.symlink_metadata().is_ok_and(|file| file.len() == 0 && is_empty_for(file) > Some(MADE_WITHIN));
-    match is_empty && wal::of(path).symlink_metadata().map_or(true, |log| log.len() == 0) {
-        true => Err(DatabaseError::Damaged { path: path.to_owned(), problem: EMPTY }),
-        false => Ok(()),
-    }
+    Ok(())
 }
-
-/// A new database gets its first page within this time.
-const MADE_WITHIN: Duration = Duration::from_secs(2);
-
-const EMPTY: &str = "the file is empty, so what was stored in it is lost";
 
 const NO_VERSION: &str = "it has tables and no version, so its first page is damaged";
 

@@ -105,17 +105,32 @@ impl Damage {
     }
 }
 
-/// Damages a file, which keeps its time: nobody has written it. Returns what was done; `None` if it has no content to damage.
-pub fn damage(path: &Path, random: &mut Random) -> Option<String> {
+/// What was done to a file.
+#[derive(Debug, Clone)]
+pub struct Done {
+    pub damage: Damage,
+    /// The first byte that differs.
+    pub from: usize,
+    /// The length of the file before, in bytes.
+    pub bytes: usize,
+}
+
+/// Damages a file, which keeps its time: nobody has written it. `None` if it has no content to damage.
+pub fn damage(path: &Path, random: &mut Random) -> Option<Done> {
     let intact = fs::read(path).expect("it can be read");
     for _ in 0..20 {
         let damage = Damage::any(random);
         let Some(damaged) = damage.done(intact.clone(), random).filter(|damaged| *damaged != intact) else { continue };
-        let written = path.metadata().and_then(|metadata| metadata.modified()).expect("a time");
-        fs::write(path, &damaged).expect("write");
-        File::options().append(true).open(path).and_then(|file| file.set_modified(written)).expect("it is ours");
-        let differs = intact.iter().zip(&damaged).position(|(one, other)| one != other).unwrap_or(damaged.len());
-        return Some(format!("{damage:?} from byte {differs} on, {} bytes of {}", damaged.len(), intact.len()));
+        put(path, &damaged);
+        let from = intact.iter().zip(&damaged).position(|(one, other)| one != other);
+        return Some(Done { damage, from: from.unwrap_or(damaged.len().min(intact.len())), bytes: intact.len() });
     }
     None
+}
+
+/// Replaces the content of a file, which keeps its time.
+pub fn put(path: &Path, bytes: &[u8]) {
+    let written = path.metadata().and_then(|metadata| metadata.modified()).expect("a time");
+    fs::write(path, bytes).expect("write");
+    File::options().append(true).open(path).and_then(|file| file.set_modified(written)).expect("it is ours");
 }

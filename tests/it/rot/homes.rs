@@ -52,15 +52,16 @@ fn run(home: Home, session: &str, words: &str) -> Live {
         let said = format!("The linker says {words} {number}. ").repeat(number as usize * 9);
         for piece in said.as_bytes().chunks(40) {
             let delta = String::from_utf8_lossy(piece);
-            let params = json!({ "threadId": "t", "turnId": name, "itemId": format!("m{number}"), "delta": delta });
+            let params =
+                json!({ "threadId": "t", "turnId": name, "itemId": format!("m{number}-{words}"), "delta": delta });
             live.say_plainly(&rpc("item/agentMessage/delta", &params));
         }
-        item(&mut live, &name, &json!({ "type": "agentMessage", "id": format!("m{number}"), "text": said }));
+        item(&mut live, &name, &json!({ "type": "agentMessage", "id": format!("m{number}-{words}"), "text": said }));
         let output = format!("{words} output {number}\n").repeat(20);
         item(
             &mut live,
             &name,
-            &json!({ "type": "commandExecution", "id": format!("c{number}"), "command": format!("make {words}"),
+            &json!({ "type": "commandExecution", "id": format!("c{number}-{words}"), "command": format!("make {words}"),
             "cwd": "/w", "status": "completed", "exitCode": 0, "durationMs": 7, "aggregatedOutput": output }),
         );
         let usage = json!({ "inputTokens": 100 * number, "cachedInputTokens": 7, "outputTokens": 30, "reasoningOutputTokens": 2, "totalTokens": 130 });
@@ -88,7 +89,7 @@ fn run(home: Home, session: &str, words: &str) -> Live {
 }
 
 /// Two sessions of this version, one with three runs.
-fn stopped() -> Home {
+pub fn stopped() -> Home {
     let mut home = Home::new();
     for (session, words) in [("s", "first"), ("other", "beside"), ("s", "second"), ("s", "third")] {
         home = run(home, session, words).end_quietly();
