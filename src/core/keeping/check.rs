@@ -422,3 +422,163 @@ fn check_lines(path: &Path) -> Option<String> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::journal::Generation;
+    use crate::store::{OfflineLedger, add_sum};
+
+    /// A session with two runs, and a ledger without requests.
+    struct Lab {
+        home: tempfile::TempDir,
+    }
+
+    impl Lab {
+        fn new() -> Lab {
+            let lab = Lab { home: tempfile::tempdir().expect("BUG: a temporary folder") };
+            fs::create_dir_all(lab.session().join("journal")).expect("a folder");
+            let lock =
+                r#"{"pid":1,"started_at":"2026-01-01T00:00:00.000Z","cwd":"/","codex_home":"/","server":["codex"]}"#;
+            fs::write(lab.session().join(LOCK_FILE), format!("{lock}\n")).expect("write");
+            let first = lab.segment(1, None);
+            let previous =
+                format!(r#","previous":{{"generation":"000000010000","segment":1,"bytes":{first},"ended":false}}"#);
+            lab.segment(2, Some(previous));
+            OfflineLedger::open(&lab.session()).expect("it can be made").close();
+            lab
+        }
+
+        fn session(&self) -> PathBuf {
+            self.home.path().join("sessions/s")
+        }
+
+        fn path(&self, generation: u32) -> PathBuf {
+            let name = SegmentName { generation: Generation::after(None, generation, 0), number: 1 };
+            self.session().join("journal").join(name.to_string())
+        }
+
+        /// Writes a segment; returns its length.
+        fn segment(&self, generation: u32, previous: Option<String>) -> u64 {
+            let header = format!(
+                r#"{{"journal":1,"session":"s","generation":"{}","segment":1,"at":1,"argv":[],"cwd":"/","codex":{{"path":"c"}},"shim":"0"{}}}"#,
+                Generation::after(None, generation, 0),
+                previous.unwrap_or_default()
+            );
+            let line = |at: u64| format!(r#"{{"at":{at},"from":"server","line":{{"method":"m{at}"}}}}"#);
+            let text = [header, line(2), line(3)].map(|line| line + "\n").concat();
+            fs::write(self.path(generation), &text).expect("write");
+            text.len() as u64
+        }
+
+        fn change(&self, path: &Path, old: &str, new: &str) {
+            let text = fs::read_to_string(path).expect("it is there");
+            assert!(text.contains(old), "{text}");
+            fs::write(path, text.replacen(old, new, 1)).expect("write");
+        }
+
+        fn found(&self) -> Vec<String> {
+            let all = Found::all(self.home.path()).expect("it can be read");
+            let report = check_files(&all[0], &|_| {});
+            let name = |fault: FileFault| {
+                let name = fault.path.file_name().expect("a name").to_string_lossy().into_owned();
+                format!("{name}: {}", fault.problem)
+            };
+            report.faults.into_iter().map(name).collect()
+        }
+    }
+
+    #[track_caller]
+    fn check(damage: impl FnOnce(&Lab), expect: &[&str]) {
+        let lab = Lab::new();
+        assert_eq!(lab.found(), [""; 0]);
+        damage(&lab);
+        assert_eq!(lab.found(), expect);
+    }
+
+    const FIRST: &str = "000000010000-001.jsonl";
+    const SECOND: &str = "000000020000-001.jsonl";
+
+    #[test]
+    fn damaged_journal_is_named() {
+        let told = |name: &str, problem: &str| format!("{name}: {problem}");
+        check(
+            |lab| lab.change(&lab.path(1), "\"from\"", "\"fron\""),
+            &[&told(FIRST, "1 of its records cannot be read, the first at byte 127")],
+        );
+        check(
+            |lab| lab.change(&lab.path(2), "000000020000", "000000030000"),
+            &[&told(SECOND, "its header is that of 000000030000-001")],
+        );
+        check(
+            |lab| lab.change(&lab.path(2), "\"at\":2,", "\"at\":9,"),
+            &[&told(SECOND, "the record at byte 254 is earlier than the one before it")],
+        );
+        check(|lab| fs::write(lab.path(2), "").expect("write"), &[&told(SECOND, "it has no header")]);
+        check(|lab| fs::remove_file(lab.path(1)).expect("it is there"), &[]);
+        let longer = |lab: &Lab| {
+            let text = fs::read_to_string(lab.path(1)).expect("it is there");
+            let (rest, last) = text.trim_end().rsplit_once('\n').expect("lines");
+            fs::write(lab.path(1), format!("{rest}\n{last}\n{last}\n")).expect("write");
+        };
+        check(longer, &[&told(FIRST, "it has 271 bytes, and had 223 when the next one began")]);
+    }
+
+    #[test]
+    fn request_that_the_ledger_lacks_is_named() {
+        let note = |event: &str, more: &str| {
+            format!(r#"{{"at":4,"from":"shim","event":"{event}","data":{{"request_id":"g-0"{more}}}}}"#) + "\n"
+        };
+        let append = |lab: &Lab, text: &str| {
+            let before = fs::read_to_string(lab.path(2)).expect("it is there");
+            fs::write(lab.path(2), before + text).expect("write");
+        };
+        check(
+            |lab| append(lab, &note("request_committed", "")),
+            &["ledger.db: it lacks 1 request that it had stored, the first is g-0"],
+        );
+        let told = Told { stored: BTreeSet::new(), resolved: ["a".to_owned(), "b".to_owned()].into() };
+        let rows = [("a", "orphaned"), ("b", "resolved")].map(|(id, status)| (id.to_owned(), status.to_owned()));
+        assert_eq!(told.lost(&rows.into()), ["it lacks the answers of 1 request, the first is a"]);
+    }
+
+    #[test]
+    fn file_that_differs_from_its_checksum_is_named() {
+        let lab = Lab::new();
+        for file in ["ledger.db", "lock"] {
+            add_sum(&lab.session(), file, u64::MAX);
+            assert_eq!(lab.found(), [""; 0]);
+            let path = lab.session().join(file);
+            let (mut bytes, written) =
+                (fs::read(&path).expect("it is there"), path.metadata().and_then(|file| file.modified()));
+            // Nothing reads this place.
+            let at = bytes.len() - 1;
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).expect("write");
+            fs::File::open(&path).and_then(|file| file.set_modified(written?)).expect("it is ours");
+            assert_eq!(lab.found(), [format!("{file}: its content differs from its checksum")]);
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).expect("write");
+        }
+    }
+
+    #[test]
+    fn other_damaged_files_are_named() {
+        check(|lab| fs::write(lab.session().join("lock"), "").expect("write"), &["lock: it is empty"]);
+        check(|lab| fs::write(lab.session().join("lock"), "{\n").expect("write"), &["lock: line 1 cannot be read"]);
+        check(
+            |lab| fs::write(lab.session().join("sums"), "{}\n").expect("write"),
+            &["sums: 1 of its lines are damaged, so their files have no checksum"],
+        );
+        check(
+            |lab| {
+                let ledger = Connection::open(lab.session().join("ledger.db")).expect("it opens");
+                let row = "INSERT INTO codex_context_commands (command_json) VALUES ('{')";
+                ledger.execute_batch(row).expect("our own SQL");
+            },
+            &["ledger.db: 1 rows of codex_context_commands have no valid JSON in command_json"],
+        );
+    }
+}
