@@ -332,6 +332,9 @@ fn doctor_with_databases_that_are_broken_or_newer() {
 fn doctor_names_damaged_files() {
     let lab = well();
     let session = session(&lab);
+    let place = r#""cwd":"/","codex_home":"/","server":["codex"]"#;
+    let signed = format!(r#"{{"pid":1,"started_at":"2026-01-01T00:00:00.000Z",{place}}}"#);
+    fs::write(session.join("lock"), signed).expect("a file");
     let files = || {
         let output = lab.home.shim(&["doctor", "--files", "--json"]).output().expect("it runs");
         let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));

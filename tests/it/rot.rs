@@ -77,7 +77,7 @@ impl Said {
     fn misbehaves(&self) -> Option<String> {
         let code = self.output.status.code();
         let panicked = self.errors().contains("panicked") || self.text().contains("panicked at");
-        (panicked || !code.is_some_and(|code| code < 10))
+        (panicked || code.is_none_or(|code| code >= 10))
             .then(|| format!("{:?} ended with {:?}: {}", self.args, self.output.status, self.errors()))
     }
 
@@ -329,8 +329,8 @@ fn has_sum(session: &Path, file: &Path) -> bool {
     let name = file.strip_prefix(session).unwrap_or(file).to_string_lossy().into_owned();
     let written = file.metadata().and_then(|metadata| metadata.modified()).expect("a time");
     let written_ns = written.duration_since(UNIX_EPOCH).expect("a time").as_nanos() as u64;
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    lines.filter(|line| line["file"] == *name).next_back().is_some_and(|line| line["written_ns"] == written_ns)
+    let mut lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    lines.rfind(|line| line["file"] == *name).is_some_and(|line| line["written_ns"] == written_ns)
 }
 
 /// Plays one case.
@@ -423,11 +423,12 @@ impl Case<'_> {
         let elsewhere = said.iter().any(|(_, said)| said.names_a_fault());
         let verdict = |(args, said): &(&Vec<String>, Said)| {
             let (verdict, difference) = compare(&both(said), &views[*args]);
-            let verdict = match verdict {
-                Verdict::Missing | Verdict::Wrong if said.names_a_fault() => Verdict::NamedByTool,
-                Verdict::Missing | Verdict::Wrong if is_named => Verdict::NamedByDoctor,
-                Verdict::Missing | Verdict::Wrong if elsewhere => Verdict::NamedElsewhere,
-                verdict => verdict,
+            let verdict = match (said.names_a_fault(), is_named, elsewhere) {
+                _ if verdict == Verdict::Intact => verdict,
+                (true, ..) => Verdict::NamedByTool,
+                (false, true, _) => Verdict::NamedByDoctor,
+                (false, false, true) => Verdict::NamedElsewhere,
+                (false, false, false) => verdict,
             };
             ((*args).clone(), verdict, difference)
         };
@@ -461,7 +462,7 @@ fn compare(shown: &[Rows; 2], intact: &[Rows; 2]) -> (Verdict, String) {
 }
 
 fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+    std::env::var_os(name).map(|text| text.to_string_lossy().parse().expect("a number"))
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn pair(bytes: &[u8], at: usize) -> (u32, u32) {
 }
 
 fn damage(log: &[u8]) -> Option<String> {
-    let Some((header, frames)) = log.split_at_checked(HEADER_BYTES) else { return None };
+    let (header, frames) = log.split_at_checked(HEADER_BYTES)?;
     let is_big = number(header, 0) == MAGIC + 1;
     let page_bytes = number(header, 8) as usize;
     let sum = summed((0, 0), &header[..HEADER_SUMMED_BYTES], is_big);
