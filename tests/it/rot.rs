@@ -461,6 +461,7 @@ fn compare(shown: &[Rows; 2], intact: &[Rows; 2]) -> (Verdict, String) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test of its own takes it")]
 fn number(name: &str) -> Option<u64> {
     std::env::var_os(name).map(|text| text.to_string_lossy().parse().expect("a number"))
 }
