@@ -386,8 +386,8 @@ impl Case<'_> {
 
     /// Whether nothing in the home can say that this file is damaged. docs/reliability.md has the list.
     fn cannot_be_known(&self) -> bool {
-        /// The end of a log whose damage is like a crash amid a write: two frames.
-        const END_BYTES: usize = 2 * (4096 + 24);
+        /// The end of a log whose damage is like a crash amid a write: three frames, as damage may be in two of them.
+        const END_BYTES: usize = 3 * (4096 + 24);
         if self.has_sum || self.done.damage == Damage::Emptied && !self.kind.ends_with("-wal") {
             return false;
         }

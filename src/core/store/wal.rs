@@ -4,7 +4,7 @@
 //! was. If frames of the same log follow whose checksums continue from there, the writer was further, and what SQLite leaves
 //! out was committed.
 //!
-//! Damage of the last two frames, and a log that ends early, cannot be told from a crash.
+//! Damage of the last frame, or of two of the last three, and a log that ends early, cannot be told from a crash.
 
 use std::io;
 use std::os::unix::fs::FileExt as _;
