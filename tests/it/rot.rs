@@ -314,7 +314,8 @@ fn targets(home: &Path, session: &Path) -> BTreeMap<String, Vec<PathBuf>> {
     const OTHERS: [&str; 5] = ["shim.log", "server.log", "notes.txt", "codex", "config.toml"];
     let is_meant = |file: &PathBuf| {
         let is_shared = !file.starts_with(home.join("sessions"));
-        (file.starts_with(session) || is_shared) && !OTHERS.iter().any(|name| file.ends_with(name))
+        let has_content = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
+        has_content && (file.starts_with(session) || is_shared) && !OTHERS.iter().any(|name| file.ends_with(name))
     };
     let mut by_kind: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for file in files(home).into_iter().filter(is_meant) {
