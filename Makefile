@@ -149,10 +149,11 @@ jepsen: nats ## the program under load and faults for SECONDS (600), and a check
 jepsen-bugs: ## builds of the program with a seeded bug each, which that check must find; BUG=PART only those with PART in their names
 	@PYTHONDONTWRITEBYTECODE=1 tests/checker/bugs.py $(BUG)
 
-many-cases: ## 4,096 random cases in each property test, 2,000 seeds of the simulation and 1,000 kills of a backup, instead of the 256, 1,000 and 40 of `make test`
+many-cases: ## 4,096 random cases in each property test, 2,000 seeds of the simulation, 1,000 kills of a backup and 10,000 damaged files, instead of the 256, 1,000, 40 and 48 of `make test`
 	PROPTEST_CASES=4096 cargo test --locked --workspace --features fleet --lib
 	SIM_SEEDS=2000 cargo test --locked --features fleet --test sim -- whatever
 	BACKUP_KILLS=1000 cargo test --locked --features fleet --test it -- backup::killed
+	ROT_CASES=10000 cargo test --locked --features fleet --test it -- rot::damaged
 
 e2e: codex ## the tests with the real codex alone, none skipped
 	@test -x $(CODEX) || { echo "make e2e: there is no codex at $(CODEX), see above" >&2; exit 1; }

@@ -329,6 +329,43 @@ fn doctor_with_databases_that_are_broken_or_newer() {
 }
 
 #[test]
+fn doctor_names_damaged_files() {
+    let lab = well();
+    let session = session(&lab);
+    let place = r#""cwd":"/","codex_home":"/","server":["codex"]"#;
+    let signed = format!(r#"{{"pid":1,"started_at":"2026-01-01T00:00:00.000Z",{place}}}"#);
+    fs::write(session.join("lock"), signed).expect("a file");
+    let files = || {
+        let output = lab.home.shim(&["doctor", "--files", "--json"]).output().expect("it runs");
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        assert_eq!(output.status.success(), told["healthy"] == true, "{told}");
+        told
+    };
+    // Nothing but files is checked.
+    assert_eq!(files()["checks"].as_array().expect("checks").len(), 1);
+    for (file, name, remedy) in [
+        ("ledger.db", "ledger", "backup"),
+        ("history.db", "history", "rebuilt from the journal"),
+        ("journal/000000010000-001.jsonl", "journal", "leave it in place"),
+        ("lock", "file", "move it away"),
+    ] {
+        let path = session.join(file);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        let before = fs::read(&path).ok();
+        fs::write(&path, "not what it was ".repeat(500)).expect("a file");
+        let told = files();
+        let (status, found) = check(&told, name);
+        assert!(status == "broken" && found.contains(&path.display().to_string()), "{told}");
+        assert!(told.to_string().contains(remedy), "{told}");
+        match before {
+            Some(before) => fs::write(&path, before).expect("a file"),
+            None => fs::remove_file(&path).expect("it is there"),
+        }
+        assert_eq!(files()["healthy"], true, "{file}");
+    }
+}
+
+#[test]
 fn doctor_with_a_socket_that_is_left_over_and_a_relay_that_hangs() {
     let lab = well();
     let left = session(&lab).join("control.sock");

@@ -107,6 +107,7 @@ mod requests_kills;
 mod requests_kinds_e2e;
 mod reviews;
 mod reviews_e2e;
+mod rot;
 mod rules;
 mod rules_e2e;
 mod rules_past;

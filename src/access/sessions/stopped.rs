@@ -27,7 +27,9 @@ use crate::index::{
 };
 use crate::journal::reader::{Reader, Step};
 use crate::journal::{Header, IndexedTo, Position, Record, end_of, size_bytes};
-use crate::store::{Found, IndexLock, LEDGER_FILE, LedgerError, OfflineLedger, WhichCommands};
+use crate::store::{
+    Compared, Found, IndexLock, LEDGER_FILE, LedgerError, OfflineLedger, Sums, WhichCommands, renew_sum,
+};
 
 /// How long to wait for another tool that indexes the same session.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -194,6 +196,20 @@ pub fn remove_commands(session: &Found, which: WhichCommands) -> Result<(Waiting
     drop(ledger);
     notify_started(session, || send().map(drop)).map_err(SessionError::new)?;
     Ok((WaitingDocument { waiting }, count))
+}
+
+/// What is wrong with the ledger of a stopped session, as its checksum says.
+#[must_use]
+pub fn damage_of_ledger(session: &Found) -> Option<String> {
+    let compared = || Sums::read(&session.dir).and_then(|sums| sums.compare(&session.dir, LEDGER_FILE, &|_| {}));
+    let is_damaged = !session.live && matches!(compared(), Ok(Compared::Differs));
+    is_damaged.then(|| {
+        format!(
+            "{}: its content differs from its checksum, so requests and answers may be wrong or missing; `codex-shim doctor \
+             --files` says what to do",
+            session.dir.join(LEDGER_FILE).display()
+        )
+    })
 }
 
 fn failed(error: LedgerError) -> SessionError {
@@ -398,6 +414,7 @@ impl OfflineSession {
             transcript_files: TranscriptFiles::None,
         };
         let (state, activity) = Index::catch_up(settings, Some(end), marks(session)?, notices(door.say));
+        renew_sum(&session.dir, HISTORY_FILE);
         match state.fault {
             None => Ok(Past::Stopped(OfflineSession { history, activity })),
             Some(why) => Err(SessionError::new(format!(

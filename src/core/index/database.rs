@@ -20,7 +20,8 @@ use crate::history::{EventRow, Fold, GapRow, Rows, rfc3339_millis};
 use crate::journal::{Generation, Position, SegmentName};
 use crate::secrets::Masker;
 use crate::store::{
-    BESIDE, DatabaseError, DatabaseForm, Opened, at_once, connect_database, open_database, set_aside, set_aside_beside,
+    BESIDE, DatabaseError, DatabaseForm, Opened, SetAside, at_once, connect_database, open_database, set_aside,
+    set_aside_beside,
 };
 
 const INSERT_EVENT: &str = "
@@ -109,6 +110,15 @@ impl Database {
     /// Opens the database at `path`. A corrupt file is set aside; its new path is returned.
     pub(super) fn open(path: &Path, session_id: &str) -> Result<(Database, Option<PathBuf>), DatabaseError> {
         let Opened { connection, set_aside } = open_database(path, form())?;
+        let set_aside = match set_aside {
+            Some(SetAside::Database(kept)) => Some(kept),
+            Some(SetAside::Log(kept)) => {
+                // The records since the last whole commit are read from the journal again.
+                tracing::warn!(kept = %kept.display(), "the log of the history was corrupt");
+                None
+            }
+            None => None,
+        };
         let stamp = Stamp::of(path).map_err(|source| DatabaseError::File { path: path.to_owned(), source })?;
         let (session_id, path) = (session_id.to_owned(), path.to_owned());
         Ok((Database { connection, session_id, path, stamp }, set_aside))

@@ -290,6 +290,9 @@ impl Indexer {
     pub(super) fn open(&mut self) -> Result<(), Failure> {
         let IndexSettings { session_id, journal_dir, .. } = &self.settings;
         let failed = |error: DatabaseError| error.to_string();
+        if let Some(kept) = self.sums.set_damaged_aside(&self.settings.session_dir).map_err(failed)? {
+            (self.notify)(IndexNotice::SetAside(kept));
+        }
         let (mut database, set_aside) = Database::open(&self.settings.history_path(), session_id).map_err(failed)?;
         if let Some(kept) = set_aside {
             (self.notify)(IndexNotice::SetAside(kept));

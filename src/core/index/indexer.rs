@@ -15,6 +15,7 @@ use super::model::Reached;
 use super::pace::{LongLines, STAND_BACK, Storm};
 use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEvent, Marks, Notify, Woken};
+use super::sums::SumsOfSession;
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{EntryRows, SessionActivity};
@@ -86,6 +87,8 @@ impl Index {
         indexer.scope = Scope { patience: Patience::None, until };
         indexer.lock = Lock::OfOurCaller;
         while indexer.step() == Progress::More {}
+        // A reader of ours that stays open would keep the log, and a checksum is of the file alone.
+        indexer.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
         let state = shared.state.borrow().clone();
         (state, shared.activity())
     }
@@ -197,6 +200,7 @@ pub(super) struct Indexer {
     pub(super) fault_told: bool,
     pub(super) prune_at: Instant,
     pub(super) sessions_at: Instant,
+    pub(super) sums: SumsOfSession,
     pub(super) lock: Lock,
     pub(super) began: Instant,
     pub(super) transcripts: Option<Transcripts>,
@@ -246,6 +250,7 @@ impl Indexer {
             fault_told: false,
             prune_at: Instant::now() + PRUNE_FIRST_AFTER,
             sessions_at: Instant::now() + SESSIONS_EVERY,
+            sums: SumsOfSession::new(Instant::now()),
             lock: Lock::NotTaken,
             began: Instant::now(),
             transcripts,
@@ -296,7 +301,11 @@ impl Indexer {
     }
 
     fn finish(&mut self) {
-        self.indexed.iter_mut().for_each(|indexed| empty_log(indexed.database.connection()));
+        if let Some(mut indexed) = self.indexed.take() {
+            empty_log(indexed.database.connection());
+            drop(indexed);
+            self.add_last_sums();
+        }
         self.shared.set_ended();
     }
 
@@ -348,7 +357,8 @@ impl Indexer {
             self.recovered();
             self.remove_session();
             let pruned = self.prune()?;
-            return if pruned == Progress::Nothing { self.fill_search() } else { Ok(pruned) };
+            let progress = if pruned == Progress::Nothing { self.fill_search()? } else { pruned };
+            return Ok(if progress == Progress::Nothing { self.add_sum() } else { progress });
         };
         let is_all = batch.is_all;
         if self.commit(batch)? == Committed::Yes {

@@ -32,6 +32,7 @@ mod query;
 mod reviews;
 mod search;
 mod shared;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod threads;

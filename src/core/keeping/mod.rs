@@ -11,14 +11,18 @@
 //!
 //! [`backup`] copies the sessions of a home to a folder while relays run, and [`restore`] puts them into a home again.
 //!
+//! [`check_files`] compares the files of a session with what they should be, and changes nothing.
+//!
 //! This room never deletes unindexed data, never follows a link, and changes no byte in a dry run.
 
 pub mod backup;
+mod check;
 mod held;
 mod prune;
 mod redact;
 mod redaction;
 pub mod restore;
 
+pub use check::{FileFault, FilesReport, StoredKind, check_files, stored_bytes};
 pub use prune::{Bounds, DataKind, Deleted, PrunedSessions, prune, prune_sessions};
 pub use redact::{Masked, add_piece, bytes_to_read, redact};

@@ -19,6 +19,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 
 use super::ledger::LEDGER_FILE;
 use super::ledger_writer::form;
+use super::wal;
 use crate::files::{self, Access, Refused};
 use crate::secrets::{InPieces, Masker, Pieces};
 
@@ -43,6 +44,10 @@ pub enum DatabaseError {
     },
     /// SQLite returned an error.
     Sqlite { path: PathBuf, source: rusqlite::Error },
+    /// The file is damaged in a way that SQLite does not notice.
+    Damaged { path: PathBuf, problem: &'static str },
+    /// The log beside the file is damaged, so that SQLite would leave out what was committed.
+    Log { path: PathBuf, problem: String },
 }
 
 impl fmt::Display for DatabaseError {
@@ -58,6 +63,14 @@ impl fmt::Display for DatabaseError {
                 path.display()
             ),
             DatabaseError::Sqlite { path, source } => write!(f, "use {}: {source}", path.display()),
+            DatabaseError::Damaged { path, problem } => write!(f, "use {}: {problem}", path.display()),
+            DatabaseError::Log { path, problem } => write!(
+                f,
+                "use {}: its log beside it, {}, is damaged: {problem}; the next relay in this session keeps the log under \
+                 another name, and goes on without the rest",
+                path.display(),
+                wal::of(path).display()
+            ),
         }
     }
 }
@@ -65,7 +78,11 @@ impl fmt::Display for DatabaseError {
 impl DatabaseError {
     /// Whether the file is corrupt.
     pub fn is_broken(&self) -> bool {
-        matches!(self, DatabaseError::Sqlite { source, .. } if is_corrupt(source))
+        match self {
+            DatabaseError::Sqlite { source, .. } => is_corrupt(source),
+            DatabaseError::Damaged { .. } => true,
+            DatabaseError::File { .. } | DatabaseError::Newer { .. } | DatabaseError::Log { .. } => false,
+        }
     }
 }
 
@@ -74,7 +91,7 @@ impl std::error::Error for DatabaseError {
         match self {
             DatabaseError::File { source, .. } => Some(source),
             DatabaseError::Sqlite { source, .. } => Some(source),
-            DatabaseError::Newer { .. } => None,
+            DatabaseError::Newer { .. } | DatabaseError::Damaged { .. } | DatabaseError::Log { .. } => None,
         }
     }
 }
@@ -92,17 +109,29 @@ pub struct DatabaseForm {
 #[derive(Debug)]
 pub struct Opened {
     pub connection: Connection,
-    /// The new path of a corrupt file that was replaced.
-    pub set_aside: Option<PathBuf>,
+    pub set_aside: Option<SetAside>,
+}
+
+/// What was corrupt, by its new path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetAside {
+    /// The file, which was replaced by an empty one.
+    Database(PathBuf),
+    /// A copy of its log. The database goes on with what SQLite reads of it.
+    Log(PathBuf),
 }
 
 /// Opens the database at `path`, creating it if it is missing. A corrupt file is set aside and replaced.
 pub fn open(path: &Path, form: DatabaseForm) -> Result<Opened, DatabaseError> {
     match open_as_is(path, form) {
         Ok(connection) => Ok(Opened { connection, set_aside: None }),
-        Err(DatabaseError::Sqlite { source, .. }) if is_corrupt(&source) => {
-            let set_aside = Some(set_aside(path)?);
+        Err(error) if error.is_broken() => {
+            let set_aside = Some(SetAside::Database(set_aside(path)?));
             Ok(Opened { connection: open_as_is(path, form)?, set_aside })
+        }
+        Err(DatabaseError::Log { .. }) => {
+            let set_aside = Some(SetAside::Log(copy_log(path)?));
+            Ok(Opened { connection: open_unchecked(path, form)?, set_aside })
         }
         Err(error) => Err(error),
     }
@@ -113,8 +142,36 @@ pub fn is_corrupt(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
+/// Damage that SQLite does not notice, as an error.
+pub fn check(path: &Path) -> Result<(), DatabaseError> {
+    let failed = |source| DatabaseError::File { path: path.to_owned(), source };
+    if let Some(problem) = wal::damage_of_log(path).map_err(failed)? {
+        return Err(DatabaseError::Log { path: path.to_owned(), problem });
+    }
+    Ok(())
+}
+
+const NO_VERSION: &str = "it has tables and no version, so its first page is damaged";
+
+/// Copies the log of a database. Returns the path of the copy.
+fn copy_log(path: &Path) -> Result<PathBuf, DatabaseError> {
+    let log = wal::of(path);
+    let copy = aside(path, "-wal");
+    let copied = || -> io::Result<()> {
+        let (mut from, mut to) = (files::open(&log, Access::Read)?, files::open(&copy, Access::Create)?);
+        io::copy(&mut from, &mut to).map(drop)
+    };
+    copied().map_err(|source| DatabaseError::File { path: log, source })?;
+    Ok(copy)
+}
+
 /// Like [`open`], but a corrupt file is an error.
 pub(super) fn open_as_is(path: &Path, form: DatabaseForm) -> Result<Connection, DatabaseError> {
+    check(path)?;
+    open_unchecked(path, form)
+}
+
+fn open_unchecked(path: &Path, form: DatabaseForm) -> Result<Connection, DatabaseError> {
     // SQLite sets the mode of the files beside a database after it has created them. Under a umask that takes away the owner's
     // rights, another connection cannot open them for that instant.
     for _ in 1..OPEN_TRIES_MAX {
@@ -149,10 +206,17 @@ fn open_once(path: &Path, form: DatabaseForm) -> Result<Connection, DatabaseErro
     if found > known {
         return Err(DatabaseError::Newer { path: path.to_owned(), found, known });
     }
+    if found == 0 && has_tables(&connection).map_err(failed)? {
+        return Err(DatabaseError::Damaged { path: path.to_owned(), problem: NO_VERSION });
+    }
     if found < known {
         migrate(&mut connection, form.migrations).map_err(failed)?;
     }
     Ok(connection)
+}
+
+fn has_tables(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
 }
 
 /// Opens a database read-only; `None` if it is missing or empty. Creates nothing, and in a stopped session leaves every
@@ -166,9 +230,8 @@ pub(super) fn open_read_only(
     if path.symlink_metadata().is_err() {
         return Ok(None);
     }
-    let mut wal = path.as_os_str().to_owned();
-    wal.push("-wal");
-    let is_at_rest = std::fs::metadata(wal).map_or(true, |wal| wal.len() == 0);
+    check(path)?;
+    let is_at_rest = std::fs::metadata(wal::of(path)).map_or(true, |wal| wal.len() == 0);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = if life == Life::Stopped && is_at_rest {
         // Without a log, the file alone is complete.
@@ -180,8 +243,13 @@ pub(super) fn open_read_only(
         connect(path, flags)?
     };
     connection.busy_timeout(busy_wait_max).map_err(failed)?;
-    let is_empty = version(&connection).map_err(failed)? == 0;
-    Ok((!is_empty).then_some(connection))
+    if version(&connection).map_err(failed)? > 0 {
+        return Ok(Some(connection));
+    }
+    match has_tables(&connection).map_err(failed)? {
+        true => Err(DatabaseError::Damaged { path: path.to_owned(), problem: NO_VERSION }),
+        false => Ok(None),
+    }
 }
 
 /// Opens a database for maintenance; `None` if it is missing.
@@ -277,22 +345,28 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, DatabaseError> {
 /// Renames the files beside a database with these suffixes (of [`BESIDE`]). Returns the path that the database itself would
 /// get.
 pub fn set_aside_beside(path: &Path, suffixes: &[&str]) -> Result<PathBuf, DatabaseError> {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let with = |suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    let aside = format!(".corrupt-{}", since_epoch.as_micros());
+    let kept = aside(path, "");
     for beside in suffixes {
-        match std::fs::rename(with(beside), with(&format!("{aside}{beside}"))) {
+        match std::fs::rename(with(path, beside), with(&kept, beside)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(DatabaseError::File { path: with(beside), source: error });
+                return Err(DatabaseError::File { path: with(path, beside), source: error });
             }
             Ok(()) | Err(_) => {}
         }
     }
-    Ok(with(&aside))
+    Ok(kept)
+}
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The path that a database, or the file beside it with this suffix, gets when it is set aside.
+fn aside(path: &Path, suffix: &str) -> PathBuf {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    with(path, &format!(".corrupt-{}{suffix}", since_epoch.as_micros()))
 }
 
 /// Most rows that one transaction changes.
@@ -564,7 +638,8 @@ mod tests {
         let path = dir.path().join("x.db");
         std::fs::write(&path, "no database at all, and long enough to be seen as none".repeat(99)).expect("write");
         let opened = open(&path, FORM).expect("a new one is begun");
-        let kept = std::fs::read(opened.set_aside.expect("it is told")).expect("it is there");
+        let Some(SetAside::Database(kept)) = opened.set_aside else { panic!("it is told: {opened:?}") };
+        let kept = std::fs::read(kept).expect("it is there");
         assert!(kept.starts_with(b"no database"));
     }
 }

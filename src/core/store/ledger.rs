@@ -20,6 +20,7 @@ use super::context_table::{self, NewCommand, WhichCommands};
 use super::database::{self, DatabaseError, Life};
 use super::ledger_writer::{LedgerWriter, form, kept_request};
 use super::request_table::{self, PastRow, RuleUse, RunIds};
+use super::sums::{Compared, Sums, renew_sum};
 use super::witness::{self, SeqMark, SeqWish};
 use crate::api::{DeliveryDocument, FragmentDocument, Request, RequestDocument, WhichRequests};
 use crate::engine::{GivenRow, Input, Order, WaitingCommand};
@@ -356,6 +357,24 @@ const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 pub struct OfflineLedger {
     connection: Connection,
     path: PathBuf,
+    /// Dropped last.
+    sum: RenewedSum,
+}
+
+/// Adds a checksum once the file is closed.
+#[derive(Debug)]
+struct RenewedSum {
+    session_dir: PathBuf,
+    /// The file has differed from its checksum, so that a new one would say that it is right.
+    is_damaged: bool,
+}
+
+impl Drop for RenewedSum {
+    fn drop(&mut self) {
+        if !self.is_damaged {
+            renew_sum(&self.session_dir, LEDGER_FILE);
+        }
+    }
 }
 
 impl OfflineLedger {
@@ -368,7 +387,11 @@ impl OfflineLedger {
         let path = session_dir.join(LEDGER_FILE);
         let connection = database::open_as_is(&path, form(BUSY_WAIT_MAX))
             .map_err(|error| LedgerError::Unavailable(error.to_string()))?;
-        Ok(OfflineLedger { connection, path })
+        Ok(OfflineLedger {
+            connection,
+            path,
+            sum: RenewedSum { session_dir: session_dir.to_owned(), is_damaged: false },
+        })
     }
 
     /// See [`super::Ledger::push_context`].
@@ -405,6 +428,9 @@ impl OfflineLedger {
     /// Marks the open requests of `runs` as orphaned. The caller knows that these runs are over, even if another relay
     /// holds the session by now.
     pub fn orphan(&mut self, runs: &[String]) -> Result<(), LedgerError> {
+        let dir = &self.sum.session_dir;
+        let compared = Sums::read(dir).and_then(|sums| sums.compare(dir, LEDGER_FILE, &|_| {}));
+        self.sum.is_damaged = matches!(compared, Ok(Compared::Differs));
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.within(|transaction| {
             request_table::orphan_runs(transaction, runs, since_epoch.as_micros() as u64).map(|_| ())

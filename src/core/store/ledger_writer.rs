@@ -10,10 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::{Connection, Transaction};
 
 use super::context_table::{self, WhichCommands};
-use super::database::{self, DatabaseError, DatabaseForm, Opened};
-use super::ledger::{Job, LedgerError};
+use super::database::{self, DatabaseError, DatabaseForm, Opened, SetAside};
+use super::ledger::{Job, LEDGER_FILE, LedgerError};
 use super::overruling_table;
 use super::request_table::{self, RunIds};
+use super::sums::renew_sum;
 use super::witness;
 use crate::api::RequestDocument;
 use crate::engine::{ContextChange, Input, LedgerEntry, Order, Remembered, RowId, WaitingCommand};
@@ -116,7 +117,14 @@ impl LedgerWriter {
             let mut together = match first {
                 Ok(job) => vec![job],
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
-                Err(RecvTimeoutError::Disconnected) => return self.connection.iter().for_each(database::empty_log),
+                Err(RecvTimeoutError::Disconnected) => {
+                    if let Some(connection) = self.connection.take() {
+                        database::empty_log(&connection);
+                        drop(connection);
+                        self.add_sum();
+                    }
+                    return;
+                }
             };
             together.extend(jobs.try_iter().take(JOBS_PER_TRANSACTION_MAX));
             // A run begins between two transactions.
@@ -199,15 +207,24 @@ impl LedgerWriter {
         let Opened { mut connection, set_aside } = database::open(&self.path, form(BUSY_WAIT_MAX))?;
         let failed = |source| DatabaseError::Sqlite { path: self.path.clone(), source };
         // A file that is corrupt has nothing to say about what the engine knows.
-        let is_whole = set_aside.is_none() && self.sent_row == 0;
-        if let Some(kept) = set_aside {
-            (self.report_fault)(&format!(
-                "{} was corrupt; it was renamed to {} and replaced by a new one",
+        let is_whole = !matches!(set_aside, Some(SetAside::Database(_))) && self.sent_row == 0;
+        match set_aside {
+            None => {}
+            Some(SetAside::Database(kept)) => {
+                (self.report_fault)(&format!(
+                    "{} was corrupt; it was renamed to {} and replaced by a new one",
+                    self.path.display(),
+                    kept.display()
+                ));
+                // The engine still refers to rows of the old file by their ids.
+                connection.execute(SKIP_ROWS, [self.sent_row]).map_err(failed)?;
+            }
+            Some(SetAside::Log(kept)) => (self.report_fault)(&format!(
+                "the log of {} was corrupt; its copy is {}; the last requests, answers and commands before this start may be \
+                 missing",
                 self.path.display(),
                 kept.display()
-            ));
-            // The engine still refers to rows of the old file by their ids.
-            connection.execute(SKIP_ROWS, [self.sent_row]).map_err(failed)?;
+            )),
         }
         let Loaded { added, beginnings, remembered } = self.load(&mut connection).map_err(failed)?;
         self.connection = Some(connection);
@@ -274,6 +291,7 @@ impl LedgerWriter {
             (Job::Finish(done), _) => {
                 // Closing merges the log into the file only without a reader.
                 self.connection.take().iter().for_each(database::empty_log);
+                self.add_sum();
                 let _ = done.try_send(());
             }
             (Job::Push(..) | Job::Clear(..), _) => unreachable!("BUG: each job has a result of its own kind"),
@@ -301,6 +319,13 @@ impl LedgerWriter {
             Job::BeginRun(_) => {}
             // Waiting would not help.
             Job::Finish(done) => drop(done.try_send(())),
+        }
+    }
+
+    /// Of the closed file, so that damage is noticed later.
+    fn add_sum(&self) {
+        if let Some(folder) = self.path.parent() {
+            renew_sum(folder, LEDGER_FILE);
         }
     }
 

@@ -18,15 +18,18 @@ mod removal;
 mod request_table;
 mod session;
 mod snapshot;
+mod sums;
 #[cfg(test)]
 mod tests;
+mod wal;
 mod witness;
 
 pub use audit::{AuditEntry, AuditKind, AuditLedger, AuditPlace};
 pub use context_table::{Keep, NewCommand, WhichCommands};
 pub use database::{
-    BESIDE, DatabaseError, DatabaseForm, MaskedTable, Opened, RunMode, connect as connect_database, empty_log,
-    is_corrupt, mask_tables, open as open_database, redact_ledger, set_aside, set_aside_beside, wipe,
+    BESIDE, DatabaseError, DatabaseForm, MaskedTable, Opened, RunMode, SetAside, check as check_database,
+    connect as connect_database, empty_log, is_corrupt, mask_tables, open as open_database, redact_ledger, set_aside,
+    set_aside_beside, wipe,
 };
 pub use database::{Life, at_once, open_for};
 pub use found::{
@@ -40,7 +43,8 @@ pub use log::open_log;
 pub use removal::{PLACES_DIR, REDACTED_FILE, expired_sessions, remove_expired, remove_leftovers};
 pub use request_table::{PastRow, RuleUse};
 pub use session::IndexLock;
-pub use session::{Holder, Place, Session, StoreError};
+pub use session::{Holder, LOCK_FILE, Place, Session, StoreError};
 pub use snapshot::{SnapshotError, fault_of_snapshot, snapshot};
+pub use sums::{Compared, SUMMED_DATABASE_BYTES_MAX, SUMS_FILE, Sums, add_sum, renew_sum};
 pub use witness::{SeqMark, SeqWish};
 pub use witness::{Witness, WitnessFile, WitnessRead};

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use super::ledger::LEDGER_FILE;
 use super::session::{INDEX_LOCK_FILE, IndexLock};
+use super::sums::SUMS_FILE;
 use super::witness;
 use crate::config::SessionName;
 use crate::files::{self, Access};
@@ -187,8 +188,8 @@ fn beside(home: &Path, id: &str) -> Vec<PathBuf> {
 }
 
 /// Files of ours in the folder itself, besides databases.
-const FILES: [&str; 7] =
-    ["lock", INDEX_LOCK_FILE, REDACTED_FILE, "shim.log", "shim.log.old", "server.json", "server.log"];
+const FILES: [&str; 8] =
+    ["lock", INDEX_LOCK_FILE, REDACTED_FILE, SUMS_FILE, "shim.log", "shim.log.old", "server.json", "server.log"];
 
 /// Changes whenever `redact` has masked something, so that a copy of the session is made anew.
 pub const REDACTED_FILE: &str = "redacted";

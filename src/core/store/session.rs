@@ -108,6 +108,9 @@ pub struct Session {
     lock: File,
 }
 
+/// The file of a session's lock, in its folder.
+pub const LOCK_FILE: &str = "lock";
+
 /// The content of a lock: its holder, or its last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {

@@ -146,6 +146,13 @@ impl WitnessFile {
         Some(WitnessFile { path: path_of(sessions.parent()?, dir.file_name()?.to_str()?), own: None })
     }
 
+    /// Whether a file that should have a witness has none that can be read.
+    #[must_use]
+    pub fn is_damaged(path: &Path) -> bool {
+        let file = WitnessFile { path: path.to_owned(), own: None };
+        path.symlink_metadata().is_ok() && file.read() == WitnessRead::Nothing
+    }
+
     #[must_use]
     pub fn read(&self) -> WitnessRead {
         let read = || -> io::Result<(Signed, Identity)> {

@@ -9,8 +9,8 @@ use crate::control::client::{self, Caller, Unanswered};
 pub(super) use crate::sessions::door::Door;
 use crate::sessions::door::SessionError;
 pub(super) use crate::sessions::stopped::{
-    Read, complete_search, history_of, last_header, live_state, of_relay, pending, query, readable_state,
-    remove_commands, request, requests, state, stored_state, stored_threads,
+    Read, complete_search, damage_of_ledger, history_of, last_header, live_state, of_relay, pending, query,
+    readable_state, remove_commands, request, requests, state, stored_state, stored_threads,
 };
 use crate::store::{Found, Otherwise};
 

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::json;
 
+use super::super::offline::damage_of_ledger;
 use super::super::output_file::{self, Existing};
 use super::super::progress::Progress;
 use super::super::requests::print_json;
@@ -30,6 +31,7 @@ pub(super) fn run(arguments: &ExportArguments, environment: &Environment) -> Don
     let sessions = select_session::listed(arguments.session.name(), environment)?;
     let since = arguments.since.get().map(|since| since.rfc3339());
     let began = now();
+    let damaged: Vec<String> = sessions.iter().filter_map(damage_of_ledger).collect();
     let (mut ledgers, unreadable) = Ledgers::of(&sessions, (since.as_deref().unwrap_or(EVER), NEVER));
     // Entries from before the clock was set back have times in the future.
     let until = ledgers.last_at().filter(|last| *last > began).unwrap_or(began);
@@ -64,7 +66,8 @@ pub(super) fn run(arguments: &ExportArguments, environment: &Environment) -> Don
     for (id, why) in &unreadable {
         say(&format!("session {id} is not in the file: {why}"));
     }
-    let mut status = if unreadable.is_empty() { 0 } else { FAILED };
+    damaged.iter().for_each(|damage| say(damage));
+    let mut status = if unreadable.is_empty() && damaged.is_empty() { 0 } else { FAILED };
     written.map_err(|error| screen::unread_or_unwritten(&error))?;
     if let Some(path) = path {
         let Chain { lines, last, .. } = &chain;

@@ -3,6 +3,7 @@
 //! It changes nothing. The checks of shell hooks and of wraps are here; a wrap is run as a tool started from the desktop does.
 
 pub(super) mod codex;
+mod files;
 mod hub;
 mod own_name;
 mod reach;
@@ -24,8 +25,7 @@ use super::select_session::SessionWord;
 use super::wrap::{self, Look, Made};
 use super::{FAILED, screen, select_session};
 use crate::config::{Environment, Flags, Settings};
-use crate::files;
-use crate::files::{Folder, Refused};
+use crate::files::{Folder, Refused, read_named};
 use crate::os::{launch, self_test};
 use crate::relay::locate::is_program;
 use crate::store::Otherwise;
@@ -45,10 +45,14 @@ session.
 Examples:
   codex-shim doctor
   codex-shim doctor work
+  codex-shim doctor --files
   codex-shim doctor --json | jq '.checks[] | select(.status != \"ok\")'")]
 pub(super) struct DoctorArguments {
     #[command(flatten)]
     session: SessionWord,
+    /// Check the stored files instead, each byte of them; it may take minutes
+    #[arg(long)]
+    files: bool,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -110,6 +114,10 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     let named = arguments.session.name();
     let only = named.map(|named| select_session::one(Some(named), Otherwise::Latest, environment)).transpose()?;
     let (settings, complaints) = Settings::load(Flags::default(), environment);
+    let only_id = only.as_ref().map(|session| &*session.id);
+    if arguments.files {
+        return Ok(report(&files::checks(&settings, only_id), arguments, environment));
+    }
     let mut checks = Vec::new();
     for complaint in complaints {
         let remedy = "correct it, or remove it; `codex-shim config` shows the settings in effect";
@@ -122,18 +130,23 @@ pub(super) fn run(arguments: &DoctorArguments, environment: &Environment) -> Don
     codex::checks(&settings, environment, &mut checks);
     checks.extend(wrap_checks(&settings));
     hub::checks(&settings, environment, &mut checks);
-    state::checks(&settings, only.as_ref().map(|session| &*session.id), &mut checks);
+    state::checks(&settings, only_id, &mut checks);
     checks.extend(reach::checks(&settings, environment));
     checks.extend(servers::left_behind(settings.home.value.as_deref()));
     checks.push(own_name::check(environment));
     checks.push(hook_check(environment));
+    Ok(report(&checks, arguments, environment))
+}
+
+/// Prints the checks; returns the exit status.
+fn report(checks: &[Check], arguments: &DoctorArguments, environment: &Environment) -> i32 {
     let is_healthy = checks.iter().all(|check| check.verdict != Verdict::Broken);
     let to = Screen::of_stdout(environment);
     let printed = match arguments.json {
-        true => screen::print_exactly(&as_json(&checks, is_healthy)),
-        false => screen::print(&as_text(&checks, to)),
+        true => screen::print_exactly(&as_json(checks, is_healthy)),
+        false => screen::print(&as_text(checks, to)),
     };
-    Ok(if is_healthy { printed } else { FAILED })
+    if is_healthy { printed } else { FAILED }
 }
 
 /// Whether the calls of this system answer as they should.
@@ -189,7 +202,7 @@ fn hook_check(environment: &Environment) -> Check {
     let files = [home.join(".bashrc"), home.join(".bash_profile"), zsh.join(".zshrc"), config.join("fish/config.fish")];
     let mut hooked = Vec::new();
     for file in files {
-        let Some(program) = files::read_named(&file).ok().and_then(|text| program_of(&text)) else { continue };
+        let Some(program) = read_named(&file).ok().and_then(|text| program_of(&text)) else { continue };
         if !is_there(&program, environment) {
             let found = format!("{} runs `{program} hook`, but {program} does not exist", file.display());
             return Check::broken(HOOKS, found, "correct that line; `codex-shim hook --help` shows it for each shell");

@@ -18,7 +18,9 @@ use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, HISTORY_FORM};
 use crate::os::fs::{self, Access};
 use crate::os::processes;
-use crate::store::{Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, full_name, short};
+use crate::store::{
+    DatabaseError, Found, LEDGER_FILE, LEDGER_FORM, StoreError, Survey, check_database, full_name, short,
+};
 
 /// Free space below this counts as low, in bytes.
 const ROOM_LOW: u64 = 1 << 30;
@@ -210,6 +212,10 @@ fn of_session(session: &Found, name: &str) -> Vec<Check> {
         let path = session.dir.join(file);
         let told = |why: String| format!("{}: {why}", path.display());
         checks.extend(open_to_others(&path));
+        if let Err(error @ (DatabaseError::Damaged { .. } | DatabaseError::Log { .. })) = check_database(&path) {
+            checks.push(Check::broken("database", error.to_string(), damaged_remedy(&error, file)));
+            continue;
+        }
         match path.exists().then(|| looked_at(&path)) {
             None => {}
             Some(Looked::Whole(form)) if form <= known => {}
@@ -241,6 +247,17 @@ fn of_session(session: &Found, name: &str) -> Vec<Check> {
         }
     }
     checks
+}
+
+/// The remedy for damage that SQLite does not notice.
+fn damaged_remedy(error: &DatabaseError, file: &str) -> &'static str {
+    match (error, file) {
+        (_, HISTORY_FILE) => "nothing: the next tool or relay that opens it reads the journal again",
+        (DatabaseError::Log { .. }, _) => {
+            "start its client again: the relay keeps the log; what is missing may be in a backup (`codex-shim docs backup`)"
+        }
+        (_, _) => "restore a backup (`codex-shim docs backup`), or remove it: the next relay begins a new one",
+    }
 }
 
 /// What codex has said about its own configuration since its server started.

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::super::filter::FilterFlag;
 use super::super::hub_tool::Down;
-use super::super::offline::{request, requests};
+use super::super::offline::{damage_of_ledger, request, requests};
 use super::super::screen::{self, Clock, Screen, Times, Tone, counted};
 use super::super::select_session::{self, Common};
 use super::super::since::{Since, SinceFlag};
@@ -81,6 +81,9 @@ pub(in crate::cli) fn run_requests(arguments: &RequestsArguments, environment: &
     let sessions = sessions(name, which, environment)?;
     let each: Vec<&Found> = sessions.iter().collect();
     let filter = arguments.filter.get(environment)?;
+    if which == WhichRequests::All {
+        each.iter().filter_map(|session| damage_of_ledger(session)).for_each(|damage| say(&damage));
+    }
     let (listed, silent) = inbox(&each, |session| meant(session, which, &filter));
     let status = select_session::failed(each.len(), silent.into_iter().map(|(_, error)| error))?;
     let listed = listed.into_iter().map(|(session, row)| ListedRequest::of(session, row));

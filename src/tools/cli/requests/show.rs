@@ -3,6 +3,8 @@
 //! [`RequestView`] decides which rows there are, in which order, and their styles.
 
 use super::super::complete;
+use super::super::offline::damage_of_ledger;
+use super::super::say;
 use super::super::screen::Clock;
 use super::super::screen::Times;
 use super::super::screen::{self, Screen, Tone};
@@ -33,6 +35,7 @@ const TAB: &str = "    ";
 pub(in crate::cli) fn run_show(arguments: &ShowRequestArguments, environment: &Environment) -> Done {
     let (session, document) = named(arguments.session.name(), &arguments.request, environment)?;
     let row = &document.request;
+    damage_of_ledger(&session).iter().for_each(|damage| say(damage));
     if row.is_pending() {
         super::list::say_if_down([(&session, 1)].into_iter());
     }
