@@ -1,7 +1,7 @@
 //! What stands between clients and the server: relays and hubs, their control socket, tapes.
 
 use codex_shim_core::{
-    api, config, engine, files, history, index, journal, os, protocol, requests, secrets, socket, store, websocket,
+    api, config, engine, files, history, index, invariants, journal, os, protocol, requests, secrets, socket, store, websocket,
     wire,
 };
 

@@ -51,6 +51,11 @@ impl Interrupts {
         waited.into_iter().map(|(api_call, ..)| api_call).collect()
     }
 
+    /// All callers that wait.
+    pub(super) fn take_all(&mut self) -> Vec<ApiCallId> {
+        self.0.drain(..).map(|(api_call, ..)| api_call).collect()
+    }
+
     /// The deadline of the oldest interrupt.
     pub(super) fn due(&self) -> Option<Duration> {
         self.0.front().map(|(.., due)| *due)
@@ -78,7 +83,7 @@ impl Engine {
     pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
         for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
             // Without a connection of the hub, nobody would get the response to the call.
-            let Some(turn_id) = turn_id.filter(|_| self.may_call()) else {
+            let Some(turn_id) = turn_id.filter(|_| self.may_call() && !self.is_safe()) else {
                 self.threads.keep_reason(&thread_id, reason);
                 continue;
             };
@@ -120,6 +125,9 @@ impl Engine {
         server_listens: bool,
         effects: &mut Vec<Effect>,
     ) {
+        if self.is_safe() && request.writes() {
+            return self.refuse_caller(api_call, effects);
+        }
         match request {
             ApiRequest::Respond { request_id, given, source, by } => {
                 let caller = Caller { api_call, source, by, server_listens };

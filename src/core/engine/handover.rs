@@ -19,7 +19,7 @@ impl Engine {
     pub fn taken_over(&mut self, now: Now, settings: EngineSettings) {
         let EngineSettings { exit_grace, context, requests, assembly, budget, .. } = settings;
         self.exit_grace = exit_grace;
-        self.assembly.taken_over(assembly.context_engine.as_ref());
+        self.assembly.taken_over(assembly.context_engine.as_ref().filter(|_| !self.is_safe()));
         let live = LiveSettings { context, requests, fragments: assembly.fragments, budget };
         // Nothing is held but turns beyond a budget, of which the next look comes in time.
         self.handle(now, Input::Configured(Box::new(live)), &mut Vec::new());

@@ -150,8 +150,10 @@ impl Engine {
                 _,
                 Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork | Method::ThreadCompactStart),
             ) => {
-                self.call_about_thread(seen, event, decision);
-                self.give_variables(seen, event, decision);
+                if !self.is_safe() {
+                    self.call_about_thread(seen, event, decision);
+                    self.give_variables(seen, event, decision);
+                }
             }
             (_, _, Some(Method::ThreadApproveDenied)) => {
                 if let Some(params) = event.params {
@@ -167,7 +169,7 @@ impl Engine {
 
     /// Puts the context of a thread in front of the words that join its running turn.
     fn steer_turn(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision, effects: &mut Vec<Effect>) {
-        if !self.is_aside(thread_of(event).as_deref()) {
+        if !self.is_safe() && !self.is_aside(thread_of(event).as_deref()) {
             self.load_context(seen, event, None, decision, effects);
         }
     }
@@ -188,7 +190,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let thread = thread_of(event);
-        if self.is_aside(thread.as_deref()) {
+        if self.is_safe() || self.is_aside(thread.as_deref()) {
             return;
         }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);

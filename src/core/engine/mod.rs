@@ -29,6 +29,7 @@ mod rate_limits;
 mod refused_peers;
 mod requests;
 mod rules;
+mod safe_state;
 pub mod shell_line;
 mod shutdown;
 pub mod terminal;
@@ -82,6 +83,7 @@ pub use rules::{
     runs_repository_files,
 };
 pub use rules::{PastRequest, PersonsAnswer, Rule, Suggestion, WouldDo, acceptable_words, suggestions, would_do};
+pub use safe_state::broken_in_words;
 pub use visible::one_line;
 pub use visible::{deceives, visible};
 pub use workspaces::ModelsReach;
@@ -165,6 +167,9 @@ pub struct Engine {
     /// The subscriptions of a client of the hub have changed.
     subscriptions_changed: bool,
     exit_grace: Duration,
+    /// The first invariant that has failed, if one has: from then on nothing is decided.
+    #[serde(default)]
+    broken: Option<String>,
 }
 
 impl Engine {
@@ -197,6 +202,7 @@ impl Engine {
             is_draining: false,
             subscriptions_changed: false,
             exit_grace: settings.exit_grace,
+            broken: None,
         }
     }
 
@@ -272,6 +278,7 @@ impl Engine {
             Input::IndexRecovered => {
                 effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
             }
+            Input::Broken(name) => self.breaks(now, name, effects),
             Input::PeerRefused(peer) => self.refused_peers.refused(now.elapsed, peer, effects),
             Input::Tick => self.tick(now, effects),
         }
@@ -398,9 +405,13 @@ impl Engine {
         LiveSettings { context, requests, fragments, budget }: LiveSettings,
         effects: &mut Vec<Effect>,
     ) {
-        self.configure_budget(now, budget, effects);
         self.context.configure(context);
+        // What was sent before is still removed from echoes.
         self.context.may_begin_with(openings_of_users(&fragments));
+        if self.is_safe() {
+            return;
+        }
+        self.configure_budget(now, budget, effects);
         self.requests.configure(requests);
         self.assembly.configure(fragments);
     }

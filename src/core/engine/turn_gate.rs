@@ -27,7 +27,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Body::Message(message) = body else { return false };
-        if message.method.is_none() || !self.assembly.is_set() {
+        if message.method.is_none() || (!self.assembly.is_set() && self.assembly.holds.is_empty()) {
             return false;
         }
         let event = &Event::of(message);
@@ -219,6 +219,10 @@ impl Engine {
                     }
                 },
             };
+            if let Some(api_call) = held.queued.api_call().filter(|_| self.is_safe()) {
+                self.refuse_caller(api_call, effects);
+                continue;
+            }
             match held.queued {
                 Queued::ClientLine(conn, bytes, end) => {
                     let body = Body::parse(&bytes);

@@ -18,6 +18,7 @@ use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEve
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
 use crate::history::{EntryRows, SessionActivity};
+use crate::invariants;
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
 use crate::os::limits::lower_thread_priority;
@@ -67,7 +68,11 @@ impl Index {
         let shared = Arc::new(IndexShared::default());
         let indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("index".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || indexer.run())?;
+        let broken = invariants::shared();
+        thread.spawn(move || {
+            broken.join();
+            indexer.run();
+        })?;
         Ok(Index(shared))
     }
 

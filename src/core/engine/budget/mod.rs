@@ -56,6 +56,7 @@ const LET_ON_MAX: Duration = Duration::from_secs(600);
 /// Why a question ended without an answer.
 const CLIENT_GONE: ErrorText = ("client_gone", "the client that wanted the turn has left");
 const ALLOWED_AGAIN: ErrorText = ("budget_allows", "the budget allows the turn by now, so it has begun");
+const OFF: ErrorText = ("budget_off", "codex-shim has found a defect in itself, so the turn has begun");
 const WITHDRAWN_BY_CALLER: ErrorText = ("turn_interrupted", "the turn was interrupted before it began");
 
 /// Words of the prompt that a question quotes, in characters.
@@ -348,6 +349,25 @@ impl Engine {
         self.plan_next_look(now);
     }
 
+    /// No turn waits for the budget any more, but for an answer that is being stored.
+    pub(super) fn let_turns_begin(&mut self, now: Now, effects: &mut Vec<Effect>) {
+        self.budget.wanted = BudgetUse::default();
+        self.budget.next_look = None;
+        for at in 0..self.budget.held.len() {
+            let goes = match &self.budget.held[at].state {
+                State::Asks { id, .. } => {
+                    let id = id.clone();
+                    self.requests.own_is_over(now, &id, OFF, effects)
+                }
+                State::Looks { .. } => true,
+                State::Goes(_) => false,
+            };
+            if goes {
+                self.goes(at, effects);
+            }
+        }
+    }
+
     fn plan_next_look(&mut self, now: Now) {
         let asks = self.budget.held.iter().any(|held| held.state.asks());
         let runs = self.budget.wanted.tells && !self.threads.are_idle();
@@ -362,6 +382,7 @@ impl Engine {
             State::Goes(_) => false,
         };
         let Some(at) = self.budget.held.iter().position(of_token) else { return };
+        let found = if self.is_safe() { BudgetFound::Allows } else { found };
         match (&mut self.budget.held[at].state, found) {
             (State::Asks { .. }, BudgetFound::Allows) => self.is_allowed_again(now, at, effects),
             (State::Asks { again, .. }, BudgetFound::Reached(_) | BudgetFound::Unknown) => *again = None,
@@ -468,6 +489,9 @@ impl Engine {
 
     /// Begins the turn of an API caller, behind the lines of its thread that wait for their context.
     pub(super) fn api_turn(&mut self, now: Now, thread_id: &str, queued: Queued, effects: &mut Vec<Effect>) {
+        if let Some(api_call) = queued.api_call().filter(|_| self.is_safe()) {
+            return self.refuse_caller(api_call, effects);
+        }
         // The connection may have been lost meanwhile.
         if let Some(api_call) = queued.api_call().filter(|_| !self.is_initialized(Conn::OWN)) {
             let reply = ApiReply::NotReady(self.unready(true));

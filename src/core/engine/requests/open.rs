@@ -108,7 +108,8 @@ pub(super) struct ByPolicy {
 /// A request that the client has not received.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Withheld {
-    /// Withheld unless its row cannot be stored, as then only the client could answer, or unless a rule gives up.
+    /// Withheld unless its row cannot be stored, as then only the client could answer, or unless a rule gives up, or nothing is decided any
+    /// more.
     Until(Vec<u8>),
     /// Withheld permanently.
     Kept,
