@@ -46,6 +46,9 @@
 //!    that the relay knows earlier whether its child runs.
 //! 6. No line is held past its deadline, and nothing waits past its expiry.
 //!
+//! 11. If codex-shim finds a defect in itself, it sends no context, no rule and no expiry answers any more, and API callers hear why. All
+//!     that was withheld goes to the client, and every other promise holds on.
+//!
 //! Each promise has deliberately broken houses, and its own check must find each of them. Rules of the user are a part of promise 3: a
 //! rule answers only what it matches, as it says, and accepts a command only once its program is checked, in a thread of which
 //! everything is known. Its answer, and that of policy, is sent again if it is lost with its connection. A request that has ended is
@@ -67,6 +70,7 @@ mod broken;
 mod canary;
 mod checks;
 mod client;
+mod defect;
 mod dice;
 mod ends;
 mod happened;
