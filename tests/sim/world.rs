@@ -100,7 +100,7 @@ pub struct World {
     pub stops: Vec<Position>,
     /// Its history is compared at the end. A database takes longer than everything else, so few worlds have one.
     pub is_indexed: bool,
-    defect_at: Option<u64>,
+    pub defect_at: Option<u64>,
     /// Why the world ended.
     pub found: Option<String>,
     said: bool,
