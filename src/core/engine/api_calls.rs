@@ -3,7 +3,7 @@
 //!
 //! Lines from API callers take the same path as client lines. No call blocks here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use super::{
     ApiReply, Decision, Effect, Engine, Form, LinkEffect, OwnLine, Passage, Seen, Warning, event_in, free_line, inject,
     own_line,
 };
+use crate::invariants::holds;
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Body, Conn, Members, Message, Side};
 
@@ -32,6 +33,13 @@ pub(super) struct Interrupts(VecDeque<(ApiCallId, String, Duration)>);
 impl Interrupts {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(super) fn check(&self) {
+        holds!("interrupts.within-limit", self.0.len() <= INTERRUPTS_MAX);
+        holds!("interrupts.due-in-order", self.0.iter().is_sorted_by_key(|(.., due)| *due));
+        let callers: BTreeSet<ApiCallId> = self.0.iter().map(|(api_call, ..)| *api_call).collect();
+        holds!("interrupts.caller-waits-once", callers.len() == self.0.len());
     }
 
     /// Queues an interrupt. Returns the caller if the queue is full.

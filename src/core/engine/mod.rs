@@ -15,6 +15,7 @@ mod as_json;
 mod assembly;
 mod attached_client;
 mod budget;
+mod checked;
 mod config_warning;
 mod connections;
 mod context;
@@ -91,6 +92,7 @@ pub use workspaces::ModelsReach;
 use api_calls::Interrupts;
 use assembly::Assembly;
 use attached_client::{Clients, answer_without_client};
+use checked::Countdown;
 use context::{Context, OwnItems};
 use denials::Denials;
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
@@ -170,6 +172,11 @@ pub struct Engine {
     /// The first invariant that has failed, if one has: from then on nothing is decided.
     #[serde(default)]
     broken: Option<String>,
+    /// Down to the next check of all.
+    #[serde(skip)]
+    lines: Countdown,
+    #[serde(skip)]
+    inputs: Countdown,
 }
 
 impl Engine {
@@ -203,6 +210,8 @@ impl Engine {
             subscriptions_changed: false,
             exit_grace: settings.exit_grace,
             broken: None,
+            lines: Countdown::default(),
+            inputs: Countdown::default(),
         }
     }
 
@@ -210,6 +219,7 @@ impl Engine {
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         self.take(now, input, effects);
         self.requests.keep_unread(effects);
+        self.input_handled();
     }
 
     fn take(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
@@ -297,6 +307,7 @@ impl Engine {
         self.budget_tick(now, effects);
         self.requests.tick(now, &self.clients, effects);
         self.carry_out_own_outcomes(now, effects);
+        self.ticked(now);
     }
 
     fn server_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {

@@ -15,7 +15,7 @@ mod question;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,7 @@ use super::model::{ApiCallId, LateLine, Token, Unready, Verdict, Warning};
 use super::requests::{ErrorText, NotAsked, OwnOutcome};
 use super::turn_gate::{Queued, flush_late};
 use super::{ApiReply, Decision, Effect, Engine, LinkEffect, Now, Passage};
+use crate::invariants::holds;
 use crate::protocol::{Event, Method, OTHER_THREAD_ID, starts_turn};
 use crate::secrets::redacted;
 use crate::wire::{Body, Conn, Line, LineEnd, Members, RpcId, Side};
@@ -159,6 +160,32 @@ impl Waiting {
 impl Budget {
     pub(super) fn of(wanted: BudgetUse) -> Budget {
         Budget { wanted, ..Budget::default() }
+    }
+
+    /// Checks what waits; tokens were issued up to `last_token`.
+    pub(super) fn check(&self, last_token: Token) {
+        // Of each thread, what begins a turn and what goes on at once.
+        holds!("budget.threads-within-limit", self.held.len() <= 2 * THREADS_MAX);
+        let (mut asking, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for HeldThread { thread_id, state, waiting } in &self.held {
+            let token = match state {
+                State::Looks { token, .. } | State::Goes(token) => Some(*token),
+                State::Asks { again, .. } => *again,
+            };
+            holds!("budget.tokens-were-issued", token.is_none_or(|token| (1..=last_token).contains(&token)));
+            holds!("budget.something-waits-for-what-comes-at-once", state.asks() || !waiting.is_empty());
+            holds!("budget.only-turns-wait-for-people", !state.asks() || waiting.iter().all(Waiting::starts));
+            let is_first = if state.asks() { asking.insert(thread_id) } else { others.insert(thread_id) };
+            holds!("budget.thread-waits-once", is_first);
+        }
+    }
+
+    /// The connections of all lines that wait.
+    pub(super) fn conns(&self) -> impl Iterator<Item = Conn> {
+        self.held.iter().flat_map(|held| &held.waiting).filter_map(|waiting| match waiting {
+            Waiting::Line { conn, .. } => Some(*conn),
+            Waiting::Api(_) => None,
+        })
     }
 
     /// Whether a message waits for what comes at once.

@@ -16,6 +16,7 @@
 
 pub(super) mod answer;
 mod before;
+mod checked;
 mod in_progress;
 mod items;
 mod kind;
@@ -43,6 +44,7 @@ use super::model::{
 };
 use super::rules::Rule;
 use super::workspaces::Workspaces;
+use crate::invariants::holds;
 use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
@@ -194,7 +196,12 @@ impl Requests {
         self.tokens
     }
 
+    pub(super) fn newest_connection(&self) -> Conn {
+        self.last_conn
+    }
+
     pub(super) fn connected(&mut self, conn: Conn) {
+        holds!("connections.numbers-rise", conn > self.last_conn);
         self.last_conn = conn;
     }
 
@@ -296,7 +303,8 @@ impl Requests {
             replaced,
             ..Request::new(row.clone(), self.arrivals, seen.conn, message.params)
         };
-        self.open.insert(id.clone(), request);
+        let earlier = self.open.insert(id.clone(), request);
+        holds!("requests.opens-in-an-empty-place", earlier.is_none());
         let Some(answer) = answer else {
             self.store_opened(now, &id, decision, effects);
             return self.rule_begins(now, &id, ruled, decision, effects);
@@ -427,6 +435,7 @@ impl Requests {
             runner_up_due: None,
             over: None,
         };
+        holds!("requests.caller-answers-what-waits", matches!(request.state, RequestState::Pending));
         request.state = RequestState::Deciding(Box::new(deciding));
         let end = RequestEnd { reason, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
@@ -539,6 +548,7 @@ impl Requests {
             && let Some(request) = self.open.get_mut(&id)
             && request.row.request_id == end.request_id
         {
+            holds!("requests.policy-answers-what-has-expired", matches!(request.state, RequestState::Expired));
             request.is_answered(over, self.last_conn);
             request.end = Some(Box::new(end.clone()));
             self.dispatches.insert(token, Dispatch { id, request_id: end.request_id.clone(), was_sent: false });
@@ -611,7 +621,8 @@ impl Requests {
 
     fn token(&mut self, commit: Commit) -> Token {
         self.tokens += 1;
-        self.commits.insert(self.tokens, commit);
+        let earlier = self.commits.insert(self.tokens, commit);
+        holds!("requests.commit-has-a-new-token", earlier.is_none());
         self.tokens
     }
 
@@ -637,7 +648,9 @@ impl Requests {
     fn await_dispatch(&mut self, token: Token, id: &RpcId) {
         if let Some(request) = self.open.get(id) {
             let request_id = request.row.request_id.clone();
-            self.dispatches.insert(token, Dispatch { id: id.clone(), request_id, was_sent: false });
+            let dispatch = Dispatch { id: id.clone(), request_id, was_sent: false };
+            let earlier = self.dispatches.insert(token, dispatch);
+            holds!("requests.answer-has-a-new-mark", earlier.is_none());
         }
     }
 }

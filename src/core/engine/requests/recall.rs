@@ -38,6 +38,10 @@ impl PassedLate {
         }
     }
 
+    pub(super) fn marks(&self) -> impl Iterator<Item = &Token> {
+        self.0.iter().map(|(mark, _)| mark)
+    }
+
     /// One of them is written.
     pub(super) fn forget(&mut self, token: Token) {
         self.0.retain(|(mark, _)| *mark != token);

@@ -21,6 +21,7 @@ use crate::engine::model::{
     RequestStatus, Token,
 };
 use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
+use crate::invariants::holds;
 use crate::protocol::{ItemPlace, Word};
 use crate::wire::{Conn, Message, RpcId};
 
@@ -58,6 +59,10 @@ pub(super) struct Ruled {
 }
 
 impl Ruled {
+    pub(super) fn check_token(&self) -> Option<Token> {
+        self.check
+    }
+
     /// Whether its program is being checked.
     pub(super) fn waits_for_check(&self) -> bool {
         self.check.is_some()
@@ -142,6 +147,11 @@ impl Request {
             Decider::Api(..) => false,
         };
         matches!(&self.state, RequestState::Deciding(deciding) if is_rule(&deciding.decider) && deciding.over.is_none())
+    }
+
+    /// The token of the check of its program, or 0.
+    pub(super) fn check_token(&self) -> Token {
+        self.rule.as_deref().and_then(Ruled::check_token).unwrap_or_default()
     }
 
     pub(super) fn rule_due(&self) -> Option<Duration> {
@@ -315,6 +325,8 @@ impl Requests {
             runner_up_due: None,
             over: None,
         };
+        holds!("requests.rule-answers-what-waits", matches!(request.state, RequestState::Pending));
+        holds!("requests.rule-answers-what-is-hidden", request.withheld.is_some());
         request.state = RequestState::Deciding(Box::new(deciding));
         let token = self.token(Commit::Decides(id.clone()));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
