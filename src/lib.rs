@@ -97,7 +97,9 @@
 //! - The journal never retracts a whole record that a reader may have seen.
 
 use codex_shim_access::sessions;
-use codex_shim_core::{api, config, engine, history, index, journal, os, protocol, secrets, store, websocket, wire};
+use codex_shim_core::{
+    api, config, engine, history, index, invariants, journal, os, protocol, secrets, store, websocket, wire,
+};
 use codex_shim_proxy::{capture, control, driver, hub, relay, replay};
 
 #[doc(hidden)]

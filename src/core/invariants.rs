@@ -59,7 +59,7 @@ impl List {
 }
 
 /// The list of a thread, for another one that works for the same relay.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Shared(Arc<List>);
 
 /// The list of this thread.

@@ -66,17 +66,12 @@ impl Referee {
     }
 
     /// What it has decided about a line and otherwise is not more than to pass it on.
-    pub fn passes_only(
-        &self,
-        from: Side,
-        line: &[u8],
-        decision: &Decision,
-        effects: &[Effect],
-    ) -> Result<(), String> {
+    pub fn passes_only(&self, from: Side, line: &[u8], decision: &Decision, effects: &[Effect]) -> Result<(), String> {
         if !self.has_defect {
             return Ok(());
         }
-        let adds = !decision.before.is_empty() || (from == Side::Client && matches!(decision.line, Passage::Replace(_)));
+        let adds =
+            !decision.before.is_empty() || (from == Side::Client && matches!(decision.line, Passage::Replace(_)));
         if adds {
             return Err(format!("11: context is sent in spite of a defect, with {}", shown(line)));
         }

@@ -112,7 +112,7 @@ pub const FROM_SERVER: usize = 2;
 pub const TO_SERVER: usize = 3;
 
 /// Whether the steps are printed.
-fn plays_one_seed() -> bool {
+pub fn plays_one_seed() -> bool {
     std::env::var_os("SIM_SEED").is_some() && !std::env::var("SIM_SEEDS").is_ok_and(|count| count != "1")
 }
 

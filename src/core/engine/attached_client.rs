@@ -70,6 +70,14 @@ impl Clients {
         self.others.contains_key(&conn)
     }
 
+    pub(super) fn count(&self) -> usize {
+        self.others.len()
+    }
+
+    pub(super) fn subscription_count(&self) -> usize {
+        self.own.threads.len() + self.others.values().map(|client| client.threads.len()).sum::<usize>()
+    }
+
     /// The newest connection of those that are open.
     pub(super) fn newest(&self) -> Conn {
         self.others.keys().next_back().copied().unwrap_or(Conn::OWN)

@@ -95,7 +95,10 @@ impl Engine {
         let different: BTreeSet<u64> = all.iter().copied().collect();
         holds!("context.delivery-has-one-carrier", different.len() == all.len());
         holds!("context.leased-is-on-its-way", self.context.leased().all(|delivery| different.contains(&delivery)));
-        holds!("context.carriers-have-made-deliveries", different.iter().all(|delivery| self.context.has_made(*delivery)));
+        holds!(
+            "context.carriers-have-made-deliveries",
+            different.iter().all(|delivery| self.context.has_made(*delivery))
+        );
         holds!("context.joins-turns-only-in-hubs", {
             self.owner.has_many_clients() || self.context.joined_deliveries().next().is_none()
         });

@@ -86,6 +86,16 @@ impl Engine {
         }
     }
 
+    /// Whether this is the connection of a client of the hub.
+    pub fn is_connected(&self, conn: Conn) -> bool {
+        self.clients.is_connected(conn)
+    }
+
+    /// How many clients of the hub are connected.
+    pub fn connections(&self) -> usize {
+        self.clients.count()
+    }
+
     /// The client of a connection; `None` if that is not on record.
     pub fn client(&self, conn: Conn) -> Option<&ClientName> {
         let client = self.clients.of(conn);

@@ -62,6 +62,7 @@ pub use config_warning::ConfigWarning;
 pub use connections::PROBE;
 pub use context::{Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
+pub use handover::Arrival;
 pub use model::{
     ApiCallId, ApiReply, ApiRequest, ChildEffect, ClientName, ContextChange, Decision, Effect, Exit, GivenVariables,
     Incoming, Input, LedgerEntry, LinkEffect, Note, Now, Order, OwnLine, Passage, Peer, RequestSource, RequestStatus,

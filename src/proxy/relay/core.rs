@@ -25,7 +25,7 @@ use crate::context_engine::FragmentReader;
 use crate::control::{Published, PublishedState};
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
-    ApiCallId, ApiReply, BudgetFound, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine, EngineSettings,
+    ApiCallId, ApiReply, Arrival, BudgetFound, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine, EngineSettings,
     Fragment, Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, broken_in_words,
     earlier,
 };
@@ -76,6 +76,9 @@ pub struct CoreState<E> {
     elapsed: Duration,
     since_boot: Duration,
     pub(super) engine: E,
+    /// What the engine has to arrive with.
+    #[serde(default)]
+    pub(super) arrival: Option<Arrival>,
     pub(super) session: SessionState,
     pub(super) published: PublishedState,
     /// The places where models can write, those of earlier servers included.
@@ -175,6 +178,7 @@ impl Core {
             elapsed: self.clock.elapsed(),
             since_boot: since_boot(),
             engine: &self.engine,
+            arrival: Some(self.engine.arrival()),
             session: self.recorder.state()?,
             published: self.published.state(),
             reach: self.guard.known_reach(),

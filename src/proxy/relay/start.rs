@@ -189,7 +189,9 @@ impl Start<'_> {
                 (Recorder::open_in(session, opening, None, &notices)?, Engine::new(of_engine))
             }
             Some(OfHub { session, before: Some(before), .. }) => {
-                let CoreState { mut engine, session: session_before, published: published_before, .. } = *before;
+                let CoreState { mut engine, arrival, session: session_before, published: published_before, .. } =
+                    *before;
+                arrival.iter().for_each(|sent| engine.check_arrival(sent));
                 let recorder = Recorder::open_in(session, opening, Some(session_before), &notices)?;
                 published.take_over(published_before);
                 engine.taken_over(clock.now(), of_engine);

@@ -59,7 +59,8 @@ impl Referee {
 
     /// What is decided about a line is not more than to pass it on.
     pub fn passes_only(&self, from: Side, line: &[u8], decision: &Decision) -> Result<(), String> {
-        let adds = !decision.before.is_empty() || (from == Side::Client && matches!(decision.line, Passage::Replace(_)));
+        let adds =
+            !decision.before.is_empty() || (from == Side::Client && matches!(decision.line, Passage::Replace(_)));
         match adds && self.defect_after.is_some() {
             true => Err(format!("11: context is sent in spite of a defect, with {}", shown(line))),
             false => Ok(()),

@@ -14,6 +14,15 @@ use crate::wire::{Conn, RpcId};
 const OWN_MAX: usize = 1_024;
 
 impl Requests {
+    pub(in crate::engine) fn open_count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// How many answers are not yet written.
+    pub(in crate::engine) fn on_their_way(&self) -> usize {
+        self.dispatches.len() + self.by_policy.len() + self.passed_late.marks().count()
+    }
+
     /// How many requests are remembered.
     pub(in crate::engine) fn count(&self) -> usize {
         self.open.len() + self.ended.names.len() + self.before.len() + self.commits.len()
@@ -60,7 +69,10 @@ impl Requests {
             !self.by_policy.keys().any(|mark| self.dispatches.contains_key(mark))
         });
         holds!("requests.late-mark-is-about-one-answer", {
-            !self.passed_late.marks().any(|mark| self.dispatches.contains_key(mark) || self.by_policy.contains_key(mark))
+            !self
+                .passed_late
+                .marks()
+                .any(|mark| self.dispatches.contains_key(mark) || self.by_policy.contains_key(mark))
         });
         let held: HashSet<Token> = self.holds.iter().map(|(token, _)| *token).collect();
         holds!("requests.nothing-is-held-twice", held.len() == self.holds.len());
@@ -102,7 +114,10 @@ impl Requests {
             holds!("requests.no-rule-in-the-safe-state", request.rule.is_none());
             holds!("requests.nothing-held-in-the-safe-state", !request.is_held);
         }
-        holds!("requests.no-rules-in-the-safe-state", self.settings.rules.is_empty() && self.settings.expiry.is_empty());
+        holds!(
+            "requests.no-rules-in-the-safe-state",
+            self.settings.rules.is_empty() && self.settings.expiry.is_empty()
+        );
     }
 }
 

@@ -602,6 +602,8 @@ impl Requests {
     /// Closes a request.
     fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) -> Option<Request> {
         let request = self.open.remove(id)?;
+        // The next request of this id is not answered because this one has expired.
+        self.commits.retain(|_, commit| !matches!(commit, Commit::Expires(of) if of == id));
         let asked = self.copied(&request);
         self.ended.add(id.clone(), request.row.request_id.clone(), late_answer, asked);
         Some(request)

@@ -326,7 +326,6 @@ impl Requests {
             over: None,
         };
         holds!("requests.rule-answers-what-waits", matches!(request.state, RequestState::Pending));
-        holds!("requests.rule-answers-what-is-hidden", request.withheld.is_some());
         request.state = RequestState::Deciding(Box::new(deciding));
         let token = self.token(Commit::Decides(id.clone()));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
