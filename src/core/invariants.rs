@@ -6,6 +6,9 @@
 //! Names are noted for a relay and not for a process: each thread has a list, and a thread that works for a relay joins the list of that
 //! relay's thread. So an engine needs no way out for them, and two relays in one process do not hear of each other's faults.
 //!
+//! A test of the program has it find a defect: a build with debug assertions does so once the file exists that
+//! `CODEX_SHIM_FINDS_DEFECT` names. A release has no trace of that.
+//!
 //! Never checks what a peer can decide: that would let a client or a server stop all rules.
 
 use std::cell::RefCell;
@@ -95,6 +98,11 @@ pub fn broken(name: &'static str) {
 /// The names that have been noted since the last call for the relay of this thread.
 #[must_use]
 pub fn take_broken() -> Vec<&'static str> {
+    #[cfg(debug_assertions)]
+    if is_asked_for() {
+        panic_at_once(false);
+        broken("test.asked-for");
+    }
     if !ANY.load(Ordering::Relaxed) {
         return Vec::new();
     }
@@ -103,6 +111,17 @@ pub fn take_broken() -> Vec<&'static str> {
     let new = names.all[names.taken..].to_vec();
     names.taken = names.all.len();
     new
+}
+
+/// Whether a test wants a defect to be found.
+#[cfg(debug_assertions)]
+fn is_asked_for() -> bool {
+    use std::path::PathBuf;
+    use std::sync::OnceLock;
+    static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    #[expect(clippy::disallowed_methods, reason = "a test sets it for a program that it starts")]
+    let file = FILE.get_or_init(|| std::env::var_os("CODEX_SHIM_FINDS_DEFECT").map(PathBuf::from));
+    file.as_ref().is_some_and(|file| file.exists())
 }
 
 /// Whether a failed invariant panics in this thread, and those that have joined it. Tests of releases want that, too.
