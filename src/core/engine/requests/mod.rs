@@ -540,31 +540,6 @@ impl Requests {
         decider.reply(ApiReply::Kept, effects);
     }
 
-    /// Everything up to the mark `token` was written.
-    pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
-        self.passed_late.forget(token);
-        // Until it is written, an expired request may still be orphaned.
-        if let Some(ByPolicy { id, end, over }) = self.by_policy.remove(&token)
-            && let Some(request) = self.open.get_mut(&id)
-            && request.row.request_id == end.request_id
-        {
-            holds!("requests.policy-answers-what-has-expired", matches!(request.state, RequestState::Expired));
-            request.is_answered(over, self.last_conn);
-            request.end = Some(Box::new(end.clone()));
-            self.dispatches.insert(token, Dispatch { id, request_id: end.request_id.clone(), was_sent: false });
-            resolve(end, effects);
-        }
-        if let Some(Dispatch { id, request_id, was_sent: _ }) = self.dispatches.remove(&token) {
-            if let Some(request) = self.open.get_mut(&id)
-                && request.row.request_id == request_id
-                && matches!(request.state, RequestState::Answered)
-            {
-                request.state = RequestState::Sent;
-            }
-            effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
