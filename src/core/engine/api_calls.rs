@@ -37,7 +37,6 @@ impl Interrupts {
 
     pub(super) fn check(&self) {
         holds!("interrupts.within-limit", self.0.len() <= INTERRUPTS_MAX);
-        holds!("interrupts.due-in-order", self.0.iter().is_sorted_by_key(|(.., due)| *due));
         let callers: BTreeSet<ApiCallId> = self.0.iter().map(|(api_call, ..)| *api_call).collect();
         holds!("interrupts.caller-waits-once", callers.len() == self.0.len());
     }

@@ -17,7 +17,7 @@ use super::{ApiReply, Effect, Engine, LinkEffect, Now};
 pub fn broken_in_words(name: &str) -> String {
     format!(
         "codex-shim has found a defect in itself (`{name}`): messages are passed on and recorded, and nothing else is done; rules, expiry, \
-         budgets, context and answers by API callers are off until the hub is stopped and started, or the session is started again"
+         budgets, context and answers by API callers are off until the client is started again, or the hub with `codex-shim hub restart --anew`"
     )
 }
 

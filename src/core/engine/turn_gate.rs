@@ -463,7 +463,6 @@ impl Holds {
         holds!("held.thread-has-one-queue", threads.len() == self.holds.len());
         for hold in &self.holds {
             holds!("held.queue-has-something", !hold.queue.is_empty());
-            holds!("held.queue-is-in-order", hold.queue.iter().is_sorted_by_key(|held| held.read_at));
             holds!("held.lines-are-short-enough", !hold.queue.front().is_some_and(Held::is_too_long));
         }
     }

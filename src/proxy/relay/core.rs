@@ -25,9 +25,9 @@ use crate::context_engine::FragmentReader;
 use crate::control::{Published, PublishedState};
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
-    ApiCallId, ApiReply, Arrival, BudgetFound, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine, EngineSettings,
-    Fragment, Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, broken_in_words,
-    earlier,
+    ApiCallId, ApiReply, Arrival, BudgetFound, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine,
+    EngineSettings, Fragment, Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token,
+    broken_in_words, earlier,
 };
 use crate::invariants::take_broken;
 use crate::journal::Batch;

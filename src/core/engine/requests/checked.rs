@@ -104,7 +104,7 @@ impl Requests {
     /// Nothing is left over for the end of an input.
     pub(in crate::engine) fn check_taken(&self) {
         holds!("requests.reasons-are-told", self.explanations.is_empty());
-        holds!("requests.own-answers-are-carried-out", self.own_answers.is_empty());
+        holds!("requests.own-outcomes-are-carried-out", self.own_outcomes.is_empty());
     }
 
     /// No deadline is left that has passed.
