@@ -11,11 +11,12 @@
 //! while: locks on our files need no more than reading them. If what is used cannot be read, a person is asked; if the question cannot be
 //! stored, the turn is refused. There is one exception: a session without a ledger cannot ask.
 
+mod checked;
 mod question;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,6 @@ use super::model::{ApiCallId, LateLine, Token, Unready, Verdict, Warning};
 use super::requests::{ErrorText, NotAsked, OwnOutcome};
 use super::turn_gate::{Queued, flush_late};
 use super::{ApiReply, Decision, Effect, Engine, LinkEffect, Now, Passage};
-use crate::invariants::holds;
 use crate::protocol::{Event, Method, OTHER_THREAD_ID, starts_turn};
 use crate::secrets::redacted;
 use crate::wire::{Body, Conn, Line, LineEnd, Members, RpcId, Side};
@@ -57,7 +57,6 @@ const LET_ON_MAX: Duration = Duration::from_secs(600);
 /// Why a question ended without an answer.
 const CLIENT_GONE: ErrorText = ("client_gone", "the client that wanted the turn has left");
 const ALLOWED_AGAIN: ErrorText = ("budget_allows", "the budget allows the turn by now, so it has begun");
-const OFF: ErrorText = ("budget_off", "codex-shim has found a defect in itself, so the turn has begun");
 const WITHDRAWN_BY_CALLER: ErrorText = ("turn_interrupted", "the turn was interrupted before it began");
 
 /// Words of the prompt that a question quotes, in characters.
@@ -160,32 +159,6 @@ impl Waiting {
 impl Budget {
     pub(super) fn of(wanted: BudgetUse) -> Budget {
         Budget { wanted, ..Budget::default() }
-    }
-
-    /// Checks what waits; tokens were issued up to `last_token`.
-    pub(super) fn check(&self, last_token: Token) {
-        // Of each thread, what begins a turn and what goes on at once.
-        holds!("budget.threads-within-limit", self.held.len() <= 2 * THREADS_MAX);
-        let (mut asking, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for HeldThread { thread_id, state, waiting } in &self.held {
-            let token = match state {
-                State::Looks { token, .. } | State::Goes(token) => Some(*token),
-                State::Asks { again, .. } => *again,
-            };
-            holds!("budget.tokens-were-issued", token.is_none_or(|token| (1..=last_token).contains(&token)));
-            holds!("budget.something-waits-for-what-comes-at-once", state.asks() || !waiting.is_empty());
-            holds!("budget.only-turns-wait-for-people", !state.asks() || waiting.iter().all(Waiting::starts));
-            let is_first = if state.asks() { asking.insert(thread_id) } else { others.insert(thread_id) };
-            holds!("budget.thread-waits-once", is_first);
-        }
-    }
-
-    /// The connections of all lines that wait.
-    pub(super) fn conns(&self) -> impl Iterator<Item = Conn> {
-        self.held.iter().flat_map(|held| &held.waiting).filter_map(|waiting| match waiting {
-            Waiting::Line { conn, .. } => Some(*conn),
-            Waiting::Api(_) => None,
-        })
     }
 
     /// Whether a message waits for what comes at once.
@@ -374,25 +347,6 @@ impl Engine {
             self.look_again_for(at, effects);
         }
         self.plan_next_look(now);
-    }
-
-    /// No turn waits for the budget any more, but for an answer that is being stored.
-    pub(super) fn let_turns_begin(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        self.budget.wanted = BudgetUse::default();
-        self.budget.next_look = None;
-        for at in 0..self.budget.held.len() {
-            let goes = match &self.budget.held[at].state {
-                State::Asks { id, .. } => {
-                    let id = id.clone();
-                    self.requests.own_is_over(now, &id, OFF, effects)
-                }
-                State::Looks { .. } => true,
-                State::Goes(_) => false,
-            };
-            if goes {
-                self.goes(at, effects);
-            }
-        }
     }
 
     fn plan_next_look(&mut self, now: Now) {
