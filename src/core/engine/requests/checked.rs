@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::open::{Commit, EndedRequests, Request, RequestState};
+use super::open::{ANSWERED_BEFORE_MAX, Commit, EndedRequests, Request, RequestState};
 use super::{OPEN_MAX, Requests};
 use crate::engine::model::Token;
 use crate::invariants::holds;
@@ -46,7 +46,7 @@ impl Requests {
         for (id, request) in &self.open {
             holds!("requests.arrival-was-counted", (1..=self.arrivals).contains(&request.arrival));
             holds!("requests.row-has-its-id", request.has_id(id));
-            holds!("requests.answered-before-within-limit", request.has_few_before());
+            holds!("requests.answered-before-within-limit", request.answered_before.len() <= ANSWERED_BEFORE_MAX);
             holds!("requests.replaced-in-a-hub", request.replaced.is_empty() || self.owner.has_many_clients());
             holds!("requests.relay-asks-on-one-connection", {
                 self.owner.has_many_clients() || request.conns == [Conn::OWN]

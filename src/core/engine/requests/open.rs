@@ -26,7 +26,7 @@ use crate::wire::{Conn, Members, Message, RpcId};
 const ENDED_MAX: usize = 4_096;
 
 /// Unconfirmed answered rows of one request; the oldest is evicted first.
-const ANSWERED_BEFORE_MAX: usize = 16;
+pub(super) const ANSWERED_BEFORE_MAX: usize = 16;
 
 /// Withdrawn requests remembered for one open id; the oldest is evicted first.
 const REPLACED_MAX: usize = 16;
@@ -329,10 +329,6 @@ impl Request {
             self.answered_before.pop_front();
         }
         std::mem::take(&mut self.answered_before)
-    }
-
-    pub(super) fn has_few_before(&self) -> bool {
-        self.answered_before.len() <= ANSWERED_BEFORE_MAX
     }
 
     /// The end that the ledger gets.
