@@ -557,11 +557,9 @@ impl Indexer {
 fn check_next(rows: &Rows, before: &Reached, next: &Reached) {
     holds!("index.checkpoint-never-goes-back", next.position >= before.position);
     holds!("index.numbers-are-reserved", next.reserved >= next.seq);
-    holds!("index.reserved-numbers-never-fall", next.reserved >= before.reserved);
     let is_read = |at: &Position| next.position.as_ref().is_some_and(|next| at <= next);
     holds!("index.events-are-behind-the-checkpoint", rows.events.iter().all(|event| is_read(&event.key.0)));
     holds!("index.open-streams-have-been-read", next.fold.open_since().is_none_or(is_read));
-    // A gap has no record.
     let recorded = || rows.events.iter().filter(|event| event.event_type != "event_gap").map(|event| &event.key.0);
     holds!("index.record-has-one-event", recorded().collect::<BTreeSet<_>>().len() == recorded().count());
     holds!("index.gaps-are-among-the-events", rows.gaps.iter().all(|gap| gap.after_events < rows.events.len()));
