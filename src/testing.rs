@@ -55,6 +55,10 @@ pub mod index {
     pub use crate::index::{Follower, HISTORY_FILE, History, Index, IndexSettings, Next, Patience, TranscriptFiles};
 }
 
+pub mod invariants {
+    pub use crate::invariants::{Shared, panic_at_once, take_broken};
+}
+
 pub mod journal {
     pub use crate::journal::{
         Batch, Bounds, Content, FORMAT, Generation, Header, IndexedTo, Origin, Position, Previous, Record, SegmentName,

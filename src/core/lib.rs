@@ -7,6 +7,7 @@ pub mod engine;
 pub mod files;
 pub mod history;
 pub mod index;
+pub mod invariants;
 pub mod journal;
 pub mod keeping;
 pub mod os;

@@ -1,8 +1,8 @@
 //! What stands between clients and the server: relays and hubs, their control socket, tapes.
 
 use codex_shim_core::{
-    api, config, engine, files, history, index, journal, os, protocol, requests, secrets, socket, store, websocket,
-    wire,
+    api, config, engine, files, history, index, invariants, journal, os, protocol, requests, secrets, socket, store,
+    websocket, wire,
 };
 
 pub mod capture;

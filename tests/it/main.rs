@@ -24,6 +24,7 @@ mod context_engine_e2e;
 mod context_engine_faults;
 mod control;
 mod database_logs;
+mod defect;
 mod demo;
 mod dependencies;
 mod docs;

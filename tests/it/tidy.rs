@@ -52,6 +52,9 @@ const IMPURE: &[&str] = &[
 /// Names of systems, and of the crates with their calls.
 const OF_A_SYSTEM: [&str; 4] = ["target_os", "target_vendor", "rustix", "libc"];
 
+/// At least as many invariants are checked in releases.
+const INVARIANTS_MIN: usize = 200;
+
 /// Limit on the lines of a file without its tests.
 const FILE_LINES_MAX: usize = 700;
 
@@ -145,6 +148,24 @@ fn pure_rooms_are_pure() {
             assert!(!code.contains(name), "{} names {name}", path.display());
         }
     }
+}
+
+/// A fault of a user names an invariant, which has to be found in the sources.
+#[test]
+fn each_invariant_has_a_name_of_its_own() {
+    let checked = Regex::new(r#"\bholds!\(\s*"([^"]*)""#).expect("BUG: it is valid");
+    let well_formed = Regex::new(r"^[a-z]+\.[a-z]+(-[a-z]+)+$").expect("BUG: it is valid");
+    let mut names = BTreeSet::new();
+    for (path, text) in sources() {
+        for checked in checked.captures_iter(without_tests(&text)) {
+            let name = &checked[1];
+            assert!(well_formed.is_match(name), "{}: {name}: it is `area.words-with-dashes`", path.display());
+            assert!(names.insert(name.to_owned()), "{}: {name}: there is another one", path.display());
+        }
+    }
+    let areas: BTreeSet<&str> = names.iter().filter_map(|name| name.split('.').next()).collect();
+    println!("{} invariants in {areas:?}", names.len());
+    assert!(names.len() >= INVARIANTS_MIN, "{}", names.len());
 }
 
 #[test]

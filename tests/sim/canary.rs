@@ -207,6 +207,10 @@ pub enum Canary {
     ForgetsCloseFrames,
     /// Connects to the server ahead of its first client.
     NamesServer,
+    /// Goes on to decide although it has found a defect in itself.
+    DecidesOn,
+    /// The same in a hub.
+    HubDecidesOn,
     /// Takes a thread that works for one that rests, because the server does not say that it waits.
     BelievesFlags,
 }
@@ -261,7 +265,8 @@ impl Canary {
     }
 
     /// Each canary, with the beginning of the error by which its own check finds it.
-    pub const ALL: [(Canary, &'static str); 59] = [
+    pub const ALL: [(Canary, &'static str); 60] = [
+        (Canary::DecidesOn, "11: "),
         (Canary::LosesBytes, "1: the engine got"),
         (Canary::SaysTwice, "1: the client got"),
         (Canary::PrintsAgain, "1: the client got"),
@@ -324,7 +329,8 @@ impl Canary {
     ];
 
     /// The broken hubs.
-    pub const OF_HUBS: [(Canary, &'static str); 43] = [
+    pub const OF_HUBS: [(Canary, &'static str); 44] = [
+        (Canary::HubDecidesOn, "11: "),
         (Canary::PassesSecondAnswer, "1: the server got"),
         (Canary::CountsTwice, "4: counted otherwise"),
         (Canary::DropsAtDisconnect, "1: the server never got"),

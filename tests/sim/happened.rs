@@ -49,6 +49,8 @@ pub enum Event {
     LookAtActivity,
     /// Stored data was restored or lost.
     Harm,
+    /// The program finds a defect in itself.
+    Defect,
     /// A client connects to a hub.
     Connected,
     /// A client closes its connection to a hub.
@@ -121,7 +123,7 @@ pub enum Event {
 }
 
 impl Event {
-    const ALL: [Event; 58] = [
+    const ALL: [Event; 59] = [
         Event::Step,
         Event::Kill,
         Event::DeathOfTheChild,
@@ -148,6 +150,7 @@ impl Event {
         Event::History,
         Event::LookAtActivity,
         Event::Harm,
+        Event::Defect,
         Event::Connected,
         Event::ClientLeaves,
         Event::LeftWithHold,

@@ -45,6 +45,11 @@
 //!    resumes equals that of a single reading of the files. This does not cover the addition of `GET /sessions/{id}`,
 //!    that the relay knows earlier whether its child runs.
 //! 6. No line is held past its deadline, and nothing waits past its expiry.
+//! 11. If codex-shim finds a defect in itself, it sends no context, no rule and no expiry answers any more, and API callers hear why. All
+//!     that was withheld goes to the client, and every other promise holds on.
+//! 12. No invariant of the program fails.
+//!
+//! 7 to 10 are promises of hubs.
 //!
 //! Each promise has deliberately broken houses, and its own check must find each of them. Rules of the user are a part of promise 3: a
 //! rule answers only what it matches, as it says, and accepts a command only once its program is checked, in a thread of which
@@ -67,6 +72,7 @@ mod broken;
 mod canary;
 mod checks;
 mod client;
+mod defect;
 mod dice;
 mod ends;
 mod happened;
@@ -92,6 +98,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use canary::Canary;
+use codex_shim::testing::invariants::{Shared, panic_at_once, take_broken};
 use happened::Happened;
 use hub::HubWorld;
 use shares::Share;
@@ -119,6 +126,18 @@ fn setting(name: &str) -> Option<u64> {
 
 /// Even seeds are worlds on pipes, odd ones those of a hub.
 fn play(seed: u64, canary: Canary) -> Result<Happened, String> {
+    // Names are noted for each world anew. In the world of a canary, its own check has to find it.
+    Shared::default().join();
+    panic_at_once(world::plays_one_seed());
+    let happened = play_world(seed, canary);
+    let broken = take_broken();
+    match broken.first().filter(|_| canary == Canary::None) {
+        Some(name) => Err(format!("12: the invariant `{name}` does not hold")),
+        None => happened,
+    }
+}
+
+fn play_world(seed: u64, canary: Canary) -> Result<Happened, String> {
     if !seed.is_multiple_of(WORLDS) {
         let mut world = HubWorld::new(seed, canary);
         world.play()?;

@@ -65,6 +65,8 @@ pub struct Referee {
     pub taken_of: Option<ApiCallId>,
     /// The server gets no more lines.
     is_deaf: bool,
+    /// The shim has found a defect in itself.
+    pub has_defect: bool,
     follower: Follower,
     /// Losing answers: the request's name and the answer.
     pub lost: Vec<(String, String)>,
@@ -110,6 +112,7 @@ pub enum Reply {
     NotKept,
     NotOpen,
     Invalid,
+    Broken,
 }
 
 /// The thread of whose turn the server has got what goes ahead of it.
@@ -366,6 +369,10 @@ impl Referee {
 
     /// An API caller answers.
     pub fn side_answers(&mut self, api_call: ApiCallId, request_id: &str, decision: &str) {
+        if self.has_defect {
+            self.replies.insert(api_call, Reply::Broken);
+            return;
+        }
         let asked = self.asked.values_mut().find(|asked| asked.name == request_id && asked.is_open);
         let reply = match asked {
             Some(asked) if matches!(asked.state, State::Pending) => match decision {
@@ -690,6 +697,9 @@ impl Referee {
             ApiReply::NotKept => Reply::NotKept,
             ApiReply::NotOpen => Reply::NotOpen,
             ApiReply::Invalid(_) => Reply::Invalid,
+            // A caller that wants something else.
+            ApiReply::Broken(_) if !self.replies.contains_key(&api_call) && self.has_defect => return Ok(()),
+            ApiReply::Broken(_) => Reply::Broken,
             _ => return Ok(()),
         };
         match self.replies.remove(&api_call) {

@@ -366,6 +366,10 @@ impl Host for World {
         let read = misread.as_deref().map_or(line, |bytes| Line { bytes, ..line });
         let decision = self.run.as_mut()?.engine.read(now, conn, from, Incoming::Line(read), effects);
         self.sees(effects, Some(line.bytes));
+        if let Some(decision) = &decision {
+            let checked = self.referee.passes_only(from, line.bytes, decision, effects);
+            self.holds(checked);
+        }
         if waits == decision.is_some() {
             self.broken(format!("6: it is {waits} that it waits for its context: {}", shown(line.bytes)));
         }
@@ -410,6 +414,8 @@ impl Host for World {
             run.engine.handle(now, input, effects);
         }
         self.sees(&effects[before..], None);
+        let checked = self.referee.decides_nothing(&effects[before..]);
+        self.holds(checked);
         if let Some(call) = call {
             self.referee.held.called(now.elapsed, &call, &effects[before..]);
         }

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use super::canary::{Canary, Need};
 use super::client::Client;
+use super::defect::step_of_defect;
 use super::dice::Dice;
 use super::happened::{Event, Happened};
 use super::pipe::Pipe;
@@ -99,6 +100,7 @@ pub struct World {
     pub stops: Vec<Position>,
     /// Its history is compared at the end. A database takes longer than everything else, so few worlds have one.
     pub is_indexed: bool,
+    pub defect_at: Option<u64>,
     /// Why the world ended.
     pub found: Option<String>,
     said: bool,
@@ -110,7 +112,7 @@ pub const FROM_SERVER: usize = 2;
 pub const TO_SERVER: usize = 3;
 
 /// Whether the steps are printed.
-fn plays_one_seed() -> bool {
+pub fn plays_one_seed() -> bool {
     std::env::var_os("SIM_SEED").is_some() && !std::env::var("SIM_SEEDS").is_ok_and(|count| count != "1")
 }
 
@@ -147,6 +149,7 @@ impl World {
             child_lives: true,
             stops: Vec::new(),
             is_indexed: false,
+            defect_at: step_of_defect(seed, canary),
             found: None,
             said: plays_one_seed(),
         }
@@ -278,6 +281,9 @@ impl World {
     fn step(&mut self) {
         if self.run.is_none() {
             self.start();
+        }
+        if self.defect_at == Some(self.happened.times(Event::Step)) {
+            self.finds_defect();
         }
         let bytes_max = 1 + self.dice.roll(400) as usize;
         match self.dice.roll(42) {

@@ -3,7 +3,7 @@
 //!
 //! Lines from API callers take the same path as client lines. No call blocks here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use super::{
     ApiReply, Decision, Effect, Engine, Form, LinkEffect, OwnLine, Passage, Seen, Warning, event_in, free_line, inject,
     own_line,
 };
+use crate::invariants::holds;
 use crate::protocol::{Method, inject_items_params, notification_line};
 use crate::wire::{Body, Conn, Members, Message, Side};
 
@@ -34,6 +35,12 @@ impl Interrupts {
         self.0.is_empty()
     }
 
+    pub(super) fn check(&self) {
+        holds!("interrupts.within-limit", self.0.len() <= INTERRUPTS_MAX);
+        let callers: BTreeSet<ApiCallId> = self.0.iter().map(|(api_call, ..)| *api_call).collect();
+        holds!("interrupts.caller-waits-once", callers.len() == self.0.len());
+    }
+
     /// Queues an interrupt. Returns the caller if the queue is full.
     fn push(&mut self, elapsed: Duration, api_call: ApiCallId, thread_id: String) -> Option<ApiCallId> {
         if self.0.len() >= INTERRUPTS_MAX {
@@ -49,6 +56,11 @@ impl Interrupts {
             std::mem::take(&mut self.0).into_iter().partition(|(_, of, _)| of == thread_id);
         self.0 = kept;
         waited.into_iter().map(|(api_call, ..)| api_call).collect()
+    }
+
+    /// All callers that wait.
+    pub(super) fn take_all(&mut self) -> Vec<ApiCallId> {
+        self.0.drain(..).map(|(api_call, ..)| api_call).collect()
     }
 
     /// The deadline of the oldest interrupt.
@@ -78,7 +90,7 @@ impl Engine {
     pub(super) fn explain(&mut self, effects: &mut Vec<Effect>) {
         for Explanation { thread_id, turn_id, reason } in self.requests.take_explanations() {
             // Without a connection of the hub, nobody would get the response to the call.
-            let Some(turn_id) = turn_id.filter(|_| self.may_call()) else {
+            let Some(turn_id) = turn_id.filter(|_| self.may_call() && !self.is_safe()) else {
                 self.threads.keep_reason(&thread_id, reason);
                 continue;
             };
@@ -120,6 +132,9 @@ impl Engine {
         server_listens: bool,
         effects: &mut Vec<Effect>,
     ) {
+        if self.is_safe() && request.writes() {
+            return self.refuse_caller(api_call, effects);
+        }
         match request {
             ApiRequest::Respond { request_id, given, source, by } => {
                 let caller = Caller { api_call, source, by, server_listens };

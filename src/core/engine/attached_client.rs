@@ -29,6 +29,7 @@ use super::open_calls::{CallKey, Caller, Calls, OpenCall};
 use super::purpose::Purpose;
 use super::requests::RequestKind;
 use super::{ApiReply, Effect, Engine, LinkEffect, Note, Now, free_line, inject, own_free_line};
+use crate::invariants::holds;
 use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Message, Side};
 
@@ -45,6 +46,43 @@ impl Clients {
         Clients { own: CurrentClient::new(server_owner), others: BTreeMap::new() }
     }
 
+    pub(super) fn check(&self, owner: ServerOwner) {
+        holds!("clients.several-only-in-hubs", self.others.is_empty() || owner.has_many_clients());
+        holds!("clients.own-is-not-among-the-others", !self.others.contains_key(&Conn::OWN));
+        holds!("clients.owner-is-the-client-of-its-server", self.own.is_owner() == (owner == ServerOwner::Client));
+        holds!("clients.attach-only-to-a-served-server", self.own.stage().is_none() || owner == ServerOwner::Relay);
+        holds!("clients.owners-subscribe-to-nothing", !self.own.is_owner() || self.own.threads.is_empty());
+        holds!("clients.own-is-no-probe", self.own.on_record != OnRecord::Probe);
+        for client in self.others.values() {
+            holds!("clients.of-a-hub-own-their-connections", client.is_owner());
+            holds!("clients.subscriptions-within-limit", client.has_few_subscriptions());
+            holds!("clients.probe-has-named-itself", {
+                (client.on_record == OnRecord::Probe) == client.introduction.is_some()
+            });
+            holds!("clients.unseen-has-no-version", {
+                client.on_record != OnRecord::NotYet || client.version == VersionWatch::Before
+            });
+        }
+    }
+
+    /// Whether this is the connection of a client that has not gone.
+    pub(super) fn is_connected(&self, conn: Conn) -> bool {
+        self.others.contains_key(&conn)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.others.len()
+    }
+
+    pub(super) fn subscription_count(&self) -> usize {
+        self.own.threads.len() + self.others.values().map(|client| client.threads.len()).sum::<usize>()
+    }
+
+    /// The newest connection of those that are open.
+    pub(super) fn newest(&self) -> Conn {
+        self.others.keys().next_back().copied().unwrap_or(Conn::OWN)
+    }
+
     /// The client of [`Conn::OWN`].
     pub(super) fn own(&self) -> &CurrentClient {
         &self.own
@@ -55,11 +93,14 @@ impl Clients {
     }
 
     pub(super) fn connected(&mut self, conn: Conn, peer: Peer) {
-        self.others.insert(conn, CurrentClient { peer, ..CurrentClient::of(Who::Owner) });
+        let earlier = self.others.insert(conn, CurrentClient { peer, ..CurrentClient::of(Who::Owner) });
+        holds!("connections.number-is-free", earlier.is_none());
     }
 
     pub(super) fn disconnected(&mut self, conn: Conn) -> Option<CurrentClient> {
-        self.others.remove(&conn)
+        let client = self.others.remove(&conn);
+        holds!("connections.end-once", client.is_some());
+        client
     }
 
     pub(super) fn of(&self, conn: Conn) -> &CurrentClient {

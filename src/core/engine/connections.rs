@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::attached_client::{VersionWatch, introduced};
+use super::attached_client::{CurrentClient, VersionWatch, introduced};
 use super::model::{Decision, Effect, Note, Now, Peer};
 use super::open_calls::OpenCall;
 use super::{ClientName, Engine};
@@ -30,6 +30,12 @@ pub(super) enum OnRecord {
     /// Its client may only be a probe.
     Probe,
     Yes,
+}
+
+impl CurrentClient {
+    pub(super) fn has_few_subscriptions(&self) -> bool {
+        self.threads.len() <= SUBSCRIPTIONS_MAX
+    }
 }
 
 impl Engine {
@@ -78,6 +84,16 @@ impl Engine {
                 self.client_left(conn, thread_id, starts_turn, effects);
             }
         }
+    }
+
+    /// Whether this is the connection of a client of the hub.
+    pub fn is_connected(&self, conn: Conn) -> bool {
+        self.clients.is_connected(conn)
+    }
+
+    /// How many clients of the hub are connected.
+    pub fn connections(&self) -> usize {
+        self.clients.count()
     }
 
     /// The client of a connection; `None` if that is not on record.

@@ -3,7 +3,7 @@
 //! The engine keeps them as the server wrote them, because codex compares the approved action with the next one word by word, and a record
 //! may be masked. A denial of an earlier run is unknown here: its turn is gone with the server.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::model::{ApiCallId, ApiReply, OverruleFor, OverruledRow, RequestSource};
 use super::purpose::Purpose;
 use super::{Effect, Engine, LinkEffect, free_line, inject};
+use crate::invariants::holds;
 use crate::protocol::{Denial, Method, overruled_review};
 use crate::wire::Conn;
 
@@ -38,6 +39,13 @@ enum DenialState {
 }
 
 impl Denials {
+    pub(super) fn check(&self) {
+        holds!("denials.within-limit", self.0.len() <= DENIALS_MAX);
+        holds!("denials.calls-within-limit", self.0.iter().all(|known| known.denial.call.len() <= CALL_BYTES_MAX));
+        let reviews: BTreeSet<&String> = self.0.iter().map(|known| &known.denial.review_id).collect();
+        holds!("denials.known-once", reviews.len() == self.0.len());
+    }
+
     /// A review has ended. A hub reads the same on each connection.
     pub(super) fn reviewed(&mut self, params: &RawValue) {
         let Some(denial) = Denial::of(params).filter(|denial| denial.call.len() <= CALL_BYTES_MAX) else { return };

@@ -18,6 +18,7 @@ use super::requests::RequestKind;
 use super::turn_gate::Prepared;
 use super::verdict::{self, Judged};
 use super::{Effect, Engine, LinkEffect, Now, Omitted, OmittedReason, requests};
+use crate::invariants::holds;
 use crate::protocol::{Event, ItemPlace, Method};
 use crate::wire::{Body, Conn, Message, RpcId, Side, stands_verbatim};
 
@@ -112,7 +113,32 @@ impl Engine {
         decision.then.extend(self.secrets.take_warning().map(Effect::Warn));
         self.requests.keep_unread(effects);
         self.requests.keep_unread(&mut decision.then);
+        self.check_decision((conn, from), &seen.verdict, &decision);
+        self.line_decided();
         decision
+    }
+
+    /// Checks what was decided about a line.
+    fn check_decision(&self, (conn, from): (Conn, Side), verdict: &Verdict, decision: &Decision) {
+        let Decision { before, record, hold, line, mark, .. } = decision;
+        let is_withheld = decision.is_withheld();
+        holds!("lines.on-record-with-their-connection", record.is_some() == self.is_on_record(conn));
+        holds!("lines.nothing-waits-for-a-withheld-line", !is_withheld || hold.is_none());
+        holds!("lines.marks-follow-lines", mark.is_none() || !is_withheld);
+        holds!("lines.marks-are-about-answers-of-clients", mark.is_none() || from == Side::Client);
+        holds!("lines.ahead-only-of-clients-lines", before.is_empty() || (from == Side::Client && !is_withheld));
+        if let Passage::Replace(own) = line {
+            holds!("lines.replaced-on-their-way", own.to != from);
+            holds!("lines.replaced-with-something", !own.bytes.is_empty());
+        }
+        if matches!(verdict, Verdict::Secret) {
+            let is_omitted = |form: &Form| matches!(form, Form::Omitted(_));
+            holds!("lines.secrets-are-not-recorded", record.as_ref().is_none_or(is_omitted));
+            holds!("lines.secrets-are-not-recorded-ahead", before.iter().all(|own| is_omitted(&own.form)));
+            if let Passage::Replace(own) = line {
+                holds!("lines.secrets-are-not-recorded-changed", is_omitted(&own.form));
+            }
+        }
     }
 
     /// A call or a notification of the client.
@@ -150,8 +176,10 @@ impl Engine {
                 _,
                 Some(Method::ThreadStart | Method::ThreadResume | Method::ThreadFork | Method::ThreadCompactStart),
             ) => {
-                self.call_about_thread(seen, event, decision);
-                self.give_variables(seen, event, decision);
+                if !self.is_safe() {
+                    self.call_about_thread(seen, event, decision);
+                    self.give_variables(seen, event, decision);
+                }
             }
             (_, _, Some(Method::ThreadApproveDenied)) => {
                 if let Some(params) = event.params {
@@ -167,7 +195,7 @@ impl Engine {
 
     /// Puts the context of a thread in front of the words that join its running turn.
     fn steer_turn(&mut self, seen: &Seen<'_>, event: &Event<'_>, decision: &mut Decision, effects: &mut Vec<Effect>) {
-        if !self.is_aside(thread_of(event).as_deref()) {
+        if !self.is_safe() && !self.is_aside(thread_of(event).as_deref()) {
             self.load_context(seen, event, None, decision, effects);
         }
     }
@@ -188,7 +216,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let thread = thread_of(event);
-        if self.is_aside(thread.as_deref()) {
+        if self.is_safe() || self.is_aside(thread.as_deref()) {
             return;
         }
         let own = |bytes| own_line(Side::Server, &seen.verdict, seen.body, bytes);

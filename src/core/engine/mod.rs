@@ -15,6 +15,7 @@ mod as_json;
 mod assembly;
 mod attached_client;
 mod budget;
+mod checked;
 mod config_warning;
 mod connections;
 mod context;
@@ -29,6 +30,7 @@ mod rate_limits;
 mod refused_peers;
 mod requests;
 mod rules;
+mod safe_state;
 pub mod shell_line;
 mod shutdown;
 pub mod terminal;
@@ -60,6 +62,7 @@ pub use config_warning::ConfigWarning;
 pub use connections::PROBE;
 pub use context::{Carrier, Command, Envelope, Label, Origin, PushError, message_without_context, without_context};
 pub use context::{ContextBounds, ContextSettings, MARKER_END, MARKER_START, Preview, Provenance, PushedCommand};
+pub use handover::Arrival;
 pub use model::{
     ApiCallId, ApiReply, ApiRequest, ChildEffect, ClientName, ContextChange, Decision, Effect, Exit, GivenVariables,
     Incoming, Input, LedgerEntry, LinkEffect, Note, Now, Order, OwnLine, Passage, Peer, RequestSource, RequestStatus,
@@ -82,6 +85,7 @@ pub use rules::{
     runs_repository_files,
 };
 pub use rules::{PastRequest, PersonsAnswer, Rule, Suggestion, WouldDo, acceptable_words, suggestions, would_do};
+pub use safe_state::broken_in_words;
 pub use visible::one_line;
 pub use visible::{deceives, visible};
 pub use workspaces::ModelsReach;
@@ -89,6 +93,7 @@ pub use workspaces::ModelsReach;
 use api_calls::Interrupts;
 use assembly::Assembly;
 use attached_client::{Clients, answer_without_client};
+use checked::Countdown;
 use context::{Context, OwnItems};
 use denials::Denials;
 use lines::{Seen, event_in, free_line, inject, own_free_line, own_line};
@@ -165,6 +170,14 @@ pub struct Engine {
     /// The subscriptions of a client of the hub have changed.
     subscriptions_changed: bool,
     exit_grace: Duration,
+    /// The first invariant that has failed, if one has: from then on nothing is decided.
+    #[serde(default)]
+    broken: Option<String>,
+    /// Down to the next check of all.
+    #[serde(skip)]
+    lines: Countdown,
+    #[serde(skip)]
+    inputs: Countdown,
 }
 
 impl Engine {
@@ -197,6 +210,9 @@ impl Engine {
             is_draining: false,
             subscriptions_changed: false,
             exit_grace: settings.exit_grace,
+            broken: None,
+            lines: Countdown::default(),
+            inputs: Countdown::default(),
         }
     }
 
@@ -204,6 +220,7 @@ impl Engine {
     pub fn handle(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
         self.take(now, input, effects);
         self.requests.keep_unread(effects);
+        self.input_handled();
     }
 
     fn take(&mut self, now: Now, input: Input, effects: &mut Vec<Effect>) {
@@ -272,6 +289,7 @@ impl Engine {
             Input::IndexRecovered => {
                 effects.push(Effect::Note(Note::EventPersistRecovered { reason: "persistence_recovered" }));
             }
+            Input::Broken(name) => self.breaks(now, name, effects),
             Input::PeerRefused(peer) => self.refused_peers.refused(now.elapsed, peer, effects),
             Input::Tick => self.tick(now, effects),
         }
@@ -290,6 +308,7 @@ impl Engine {
         self.budget_tick(now, effects);
         self.requests.tick(now, &self.clients, effects);
         self.carry_out_own_outcomes(now, effects);
+        self.ticked(now);
     }
 
     fn server_closed(&mut self, now: Now, effects: &mut Vec<Effect>) {
@@ -398,9 +417,13 @@ impl Engine {
         LiveSettings { context, requests, fragments, budget }: LiveSettings,
         effects: &mut Vec<Effect>,
     ) {
-        self.configure_budget(now, budget, effects);
         self.context.configure(context);
+        // What was sent before is still removed from echoes.
         self.context.may_begin_with(openings_of_users(&fragments));
+        if self.is_safe() {
+            return;
+        }
+        self.configure_budget(now, budget, effects);
         self.requests.configure(requests);
         self.assembly.configure(fragments);
     }

@@ -23,6 +23,7 @@ use super::context::{Lease, TurnSent};
 use super::model::{GivenVariables, OverruledRow, Verdict};
 use super::purpose::Purpose;
 use super::verdict::Awaited;
+use crate::invariants::holds;
 use crate::protocol::{Event, Method, ThreadSettings, request_line};
 use crate::wire::{Conn, Members, RpcId, elements};
 
@@ -165,6 +166,31 @@ impl Calls {
         (key, line)
     }
 
+    /// Checks the calls of both directions.
+    pub(super) fn check(&self) {
+        self.to_server.check();
+        self.to_client.check();
+        holds!("calls.own-are-counted", self.own_made <= self.to_server.made);
+        for call in self.to_server.iter() {
+            holds!("calls.own-have-ids-of-ours", call.purpose.is_none() || self.is_own(&call.id));
+            holds!("calls.own-are-the-relays", call.purpose.is_none() || call.caller == Caller::Relay);
+            holds!("calls.only-the-server-asks-a-client-alone", call.for_client_alone.is_none());
+            let starts = matches!(call.method, Some(Method::TurnStart | Method::TurnSteer));
+            holds!("calls.only-turns-carry-words", call.turn.is_none() || starts);
+            let carries = starts || call.method == Some(Method::ThreadInjectItems);
+            holds!("calls.only-turns-and-items-carry-context", call.lease.is_none() || carries);
+            let overrules = call.method == Some(Method::ThreadApproveDenied);
+            holds!("calls.only-approvals-overrule", call.overrules.is_none() || overrules);
+            holds!("calls.only-turns-choose-settings", call.chosen.is_none() || call.method == Some(Method::TurnStart));
+        }
+        for call in self.to_client.iter() {
+            holds!("calls.server-carries-no-context", call.lease.is_none() && call.turn.is_none());
+            holds!("calls.server-calls-are-not-ours", call.purpose.is_none() && call.caller != Caller::Relay);
+            holds!("calls.server-settles-no-thread", call.asked.is_none() && call.overrules.is_none());
+            holds!("calls.server-gives-no-variables", call.gives.is_none());
+        }
+    }
+
     pub(super) fn is_own(&self, id: &RpcId) -> bool {
         match id {
             RpcId::Text(text) => text.starts_with(&self.own_ids),
@@ -174,6 +200,19 @@ impl Calls {
 }
 
 impl OpenCalls {
+    fn check(&self) {
+        holds!("calls.within-limit", self.calls.len() <= CALLS_MAX);
+        holds!("calls.suspected-within-limit", self.suspected.len() <= CALLS_MAX);
+        holds!("calls.answered-within-limit", self.answered.len() <= ANSWERED_MAX);
+        holds!("calls.keys-rise", self.calls.iter().is_sorted_by(|one, next| one.key < next.key));
+        holds!("calls.keys-were-made", self.calls.back().is_none_or(|call| call.key <= self.last_key()));
+    }
+
+    /// The connections of all calls.
+    pub(super) fn conns(&self) -> impl Iterator<Item = Conn> {
+        self.calls.iter().map(|call| call.conn)
+    }
+
     /// Whether no caller of the control socket waits for an answer.
     pub(super) fn are_at_rest(&self) -> bool {
         self.calls.iter().filter_map(|call| call.purpose.as_ref()).all(|purpose| purpose.caller().is_none())

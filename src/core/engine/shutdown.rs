@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model::{Exit, Signal};
 use super::{ChildEffect, Effect, ServerOwner, earlier};
+use crate::invariants::holds;
 
 /// Grace period between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
@@ -75,6 +76,15 @@ impl Shutdown {
             kill_due: None,
             finished: false,
         }
+    }
+
+    pub(super) fn check(&self, owner: ServerOwner) {
+        holds!("shutdown.owner-stays", self.server_owner == owner);
+        holds!("shutdown.nothing-is-due-after-the-exit", self.exited.is_none() || self.next_deadline().is_none());
+        holds!("shutdown.finishes-after-the-exit", !self.finished || self.exited.is_some());
+        holds!("shutdown.only-the-client-delays-its-server", !self.output_waits || owner == ServerOwner::Client);
+        let runs = self.grace.is_some_and(|grace| grace.runs_since.is_some());
+        holds!("shutdown.grace-stands-still-while-output-waits", !(self.output_waits && runs));
     }
 
     /// The client disconnected while some of its output was still queued.

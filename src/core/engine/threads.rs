@@ -4,7 +4,7 @@
 //! turn or a waiting decline reason only if all have one. An evicted thread receives its fragments and its projection again, and its next turn does not
 //! count as its first.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,6 +14,7 @@ use super::model::GivenVariables;
 use super::open_calls::{CallKey, OpenCalls};
 use super::purpose::Purpose;
 use super::{Effect, LedgerEntry};
+use crate::invariants::holds;
 use crate::protocol::{SpawnedThread, ThreadDescription, ThreadSettings, cwd_in};
 use crate::wire::Members;
 
@@ -96,6 +97,33 @@ pub(super) struct ReceivedContext<'a> {
 }
 
 impl Threads {
+    pub(super) fn count(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Checks the table; `last_call` is the key of the last call to the server.
+    pub(super) fn check(&self, last_call: CallKey) {
+        holds!("threads.within-limit", self.by_key.len() <= THREADS_MAX);
+        let used: BTreeSet<u64> = self.by_key.values().map(|thread| thread.last_use).filter(|used| *used > 0).collect();
+        holds!("threads.uses-differ", used.len() == self.by_key.values().filter(|thread| thread.last_use > 0).count());
+        holds!("threads.uses-were-counted", used.last().is_none_or(|used| *used <= self.uses));
+        let reasons: usize = self.by_key.values().map(|thread| thread.reasons.len()).sum();
+        holds!("threads.reasons-within-limit", reasons <= REASONS_MAX);
+        for thread in self.by_key.values() {
+            holds!("threads.started-when-used", thread.started <= thread.last_use);
+            holds!("threads.ended-turns-within-limit", thread.ended_turns.len() <= ENDED_TURNS_MAX);
+            let has_ended = thread.turn.as_ref().is_some_and(|turn| thread.ended_turns.contains(turn));
+            holds!("threads.running-turn-has-not-ended", !has_ended);
+            holds!("threads.running-turn-has-begun", thread.turn.is_none() || thread.has_run);
+            let ended: BTreeSet<&String> = thread.ended_turns.iter().collect();
+            holds!("threads.turn-ends-once", ended.len() == thread.ended_turns.len());
+            let Received { texts, epoch, lost_up_to } = &thread.received;
+            let calls = texts.values().map(|(call, _)| call).chain(epoch.iter().map(|(call, _)| call));
+            holds!("threads.context-came-with-a-known-call", calls.max().is_none_or(|call| *call <= last_call));
+            holds!("threads.context-was-lost-with-a-known-call", *lost_up_to <= last_call);
+        }
+    }
+
     /// Whether a turn of a thread runs.
     pub(super) fn runs(&self, thread_id: &str) -> bool {
         self.find(thread_id).is_some_and(|thread| thread.turn.is_some())

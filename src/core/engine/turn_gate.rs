@@ -4,7 +4,7 @@
 //! deadline passes. Each line's deadline counts from when it was read, even if it waited behind another line. A
 //! released line takes the normal path: it is judged, recorded and forwarded only then.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use super::assembly::{Assembled, Consultation, thread_of};
 use super::context::{TURN_CHARS_MAX, TurnStart};
 use super::model::{ApiCallId, LateLine, Token, Unready};
 use super::{ApiReply, Effect, Engine, LinkEffect, Note, Now};
+use crate::invariants::holds;
 use crate::protocol::{Event, Method, cwd_in};
 use crate::wire::{Body, Conn, Line, LineEnd, Members, RpcId, Side};
 
@@ -27,7 +28,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Body::Message(message) = body else { return false };
-        if message.method.is_none() || !self.assembly.is_set() {
+        if message.method.is_none() || (!self.assembly.is_set() && self.assembly.holds.is_empty()) {
             return false;
         }
         let event = &Event::of(message);
@@ -219,6 +220,10 @@ impl Engine {
                     }
                 },
             };
+            if let Some(api_call) = held.queued.api_call().filter(|_| self.is_safe()) {
+                self.refuse_caller(api_call, effects);
+                continue;
+            }
             match held.queued {
                 Queued::ClientLine(conn, bytes, end) => {
                     let body = Body::parse(&bytes);
@@ -374,6 +379,11 @@ impl Queued {
 }
 
 impl Held {
+    /// Whether it is a turn of a client that would not have been held.
+    fn is_too_long(&self) -> bool {
+        matches!(&self.queued, Queued::ClientLine(_, line, _) if line.len() > LINE_BYTES_MAX)
+    }
+
     fn bytes(&self) -> usize {
         self.queued.bytes()
     }
@@ -441,6 +451,33 @@ impl Holds {
     /// Tokens continue after `tokens_before`, the last one of the previous engine.
     pub(super) fn new(tokens_before: Token) -> Holds {
         Holds { last_token: tokens_before, ..Holds::default() }
+    }
+
+    pub(super) fn check(&self) {
+        let bytes: usize = self.holds.iter().flat_map(|hold| &hold.queue).map(Held::bytes).sum();
+        holds!("held.bytes-are-those-of-its-lines", bytes == self.bytes);
+        holds!("held.tokens-were-issued", self.holds.iter().all(|hold| (1..=self.last_token).contains(&hold.token)));
+        let tokens: BTreeSet<Token> = self.holds.iter().map(|hold| hold.token).collect();
+        holds!("held.tokens-differ", tokens.len() == self.holds.len());
+        let threads: BTreeSet<&String> = self.holds.iter().map(|hold| &hold.thread_id).collect();
+        holds!("held.thread-has-one-queue", threads.len() == self.holds.len());
+        for hold in &self.holds {
+            holds!("held.queue-has-something", !hold.queue.is_empty());
+            holds!("held.lines-are-short-enough", !hold.queue.front().is_some_and(Held::is_too_long));
+        }
+    }
+
+    /// The connections of all held lines.
+    pub(super) fn conns(&self) -> impl Iterator<Item = Conn> {
+        self.holds.iter().flat_map(|hold| &hold.queue).filter_map(|held| match held.queued {
+            Queued::ClientLine(conn, ..) => Some(conn),
+            Queued::ApiInput { .. } | Queued::Interrupt { .. } | Queued::Rpc { .. } => None,
+        })
+    }
+
+    /// Whether no hold waits for an answer.
+    pub(super) fn are_given_up(&self) -> bool {
+        self.holds.iter().all(|hold| hold.is_given_up)
     }
 
     pub(super) fn last_token(&self) -> Token {
@@ -564,6 +601,7 @@ impl Holds {
     pub(super) fn take(&mut self, token: Token) -> Option<Hold> {
         let index = self.holds.iter().position(|hold| hold.token == token)?;
         let hold = self.holds.remove(index);
+        holds!("held.released-after-its-answers", hold.is_released || hold.is_given_up);
         self.bytes -= hold.queue.iter().map(Held::bytes).sum::<usize>();
         Some(hold)
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Effect, Engine, Note};
+use crate::invariants::holds;
 use crate::wire::{Conn, Members};
 
 /// Most turns that are waited for; for more, nothing is said.
@@ -31,6 +32,12 @@ struct Accepted {
 }
 
 impl Unstarted {
+    pub(super) fn check(&self) {
+        holds!("unstarted.within-limit", self.0.len() <= TURNS_MAX);
+        holds!("unstarted.waits-for-some-connection", self.0.values().all(|accepted| !accepted.conns.is_empty()));
+        holds!("unstarted.turns-have-names", self.0.values().all(|accepted| !accepted.turn_id.is_empty()));
+    }
+
     /// The server has accepted a turn. `conns` are those of the subscribers of its thread.
     fn accept(&mut self, thread_id: &str, turn_id: String, conns: BTreeMap<Conn, bool>) {
         if self.0.len() < TURNS_MAX && !turn_id.is_empty() {

@@ -19,6 +19,7 @@ use super::model::Verdict;
 use super::open_calls::{CallKey, Calls, Completed, Ids, OpenCall, OpenCalls, ids_in};
 use super::requests::answer::asks_secret;
 use super::{Form, Omitted, OmittedReason, Warning};
+use crate::invariants::holds;
 use crate::protocol::{
     Event, Method, Secrecy, may_ask_for_secret, may_write_config, names_method_with_secret_answer,
     names_method_with_secret_members, names_secret_method,
@@ -132,6 +133,14 @@ impl Secrets {
             judged.verdict = Verdict::Secret;
         }
         judged
+    }
+
+    pub(super) fn check(&self) {
+        holds!("secrets.asking-items-within-limit", self.asking_items.len() <= ASKING_ITEMS_MAX);
+        holds!("secrets.asking-items-are-short", self.asking_items.iter().all(|item| item.len() <= ITEM_ID_BYTES_MAX));
+        holds!("secrets.warnings-are-taken", self.warning.is_none());
+        // Two kinds of warning for each of two sides.
+        holds!("secrets.user-is-warned-once", self.told.len() <= 4);
     }
 
     /// Whether nothing is remembered that a notification could repeat or that the user has to be told.

@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use super::api_calls::turn_of;
 use super::purpose::Purpose;
-use super::{Effect, Engine, Now, free_line, inject};
+use super::{Effect, Engine, Now, ServerOwner, free_line, inject};
+use crate::invariants::holds;
 use crate::protocol::{Event, Method};
 use crate::wire::{Conn, Members, Message};
 
@@ -31,6 +32,19 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    pub(super) fn check(&self, owner: ServerOwner) {
+        let Watched { ours, active, with_clock } = self;
+        let all = [ours, active, with_clock];
+        holds!("watched.within-limit", all.iter().all(|threads| threads.len() <= THREADS_MAX));
+        holds!("watched.only-in-hubs", owner.watches_threads() || (ours.is_empty() && with_clock.is_empty()));
+        holds!("watched.leaves-clocks-to-their-clients", ours.is_disjoint(with_clock));
+    }
+
+    /// Whether the hub has subscribed to no thread.
+    pub(super) fn has_no_subscription(&self) -> bool {
+        self.ours.is_empty()
+    }
+
     /// The hub's connection has ended, and all its subscriptions with it.
     pub(super) fn connection_ended(&mut self) {
         self.ours.clear();
@@ -277,21 +291,24 @@ mod tests {
         }
 
         fn with(requests: RequestSettings) -> Hub {
-            let engine = Engine::new(EngineSettings {
+            let mut hub = Hub(Hub::engine(requests, ServerOwner::Hub));
+            hub.handle(Input::SessionOpened { generation: "g".to_owned() });
+            hub.connect(0);
+            hub.read(r#"0<{"id":"own:1","result":{"userAgent":"x/0.169.0"}}"#);
+            hub
+        }
+
+        fn engine(requests: RequestSettings, server_owner: ServerOwner) -> Engine {
+            Engine::new(EngineSettings {
                 budget: Default::default(),
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),
                 requests,
-                server_owner: ServerOwner::Hub,
+                server_owner,
                 own_ids: "own:".to_owned(),
                 tokens_before: 0,
-            });
-            let mut hub = Hub(engine);
-            hub.handle(Input::SessionOpened { generation: "g".to_owned() });
-            hub.connect(0);
-            hub.read(r#"0<{"id":"own:1","result":{"userAgent":"x/0.169.0"}}"#);
-            hub
+            })
         }
 
         fn connect(&mut self, conn: u32) {
@@ -837,14 +854,14 @@ mod tests {
     #[test]
     fn turn_that_an_earlier_hub_saw_start_is_watched() {
         let mut hub = Hub::new();
-        hub.join(2);
-        hub.connect(1);
+        hub.join(1);
+        hub.connect(2);
         let initialize = r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"tui","version":"2"}}}"#;
-        hub.read(&format!("1>{initialize}"));
-        hub.read(r#"1>{"id":3,"method":"thread/resume","params":{"threadId":"u"}}"#);
+        hub.read(&format!("2>{initialize}"));
+        hub.read(r#"2>{"id":3,"method":"thread/resume","params":{"threadId":"u"}}"#);
         let active = r#"{"type":"active","activeFlags":[]}"#;
-        hub.read(&format!(r#"1<{{"id":3,"result":{{"thread":{{"id":"u","status":{active}}}}}}}"#));
-        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), "thread/resume(no turns)");
+        hub.read(&format!(r#"2<{{"id":3,"result":{{"thread":{{"id":"u","status":{active}}}}}}}"#));
+        assert_eq!(hub.handle(Input::Disconnected { conn: Conn(2) }), "thread/resume(no turns)");
     }
 
     #[test]
@@ -891,32 +908,32 @@ mod tests {
         let started = r#"{"method":"turn/started","params":{"threadId":"t","turn":{"id":"u"}}}"#;
         let check = |what: &str, expect: &str, before: &dyn Fn(&mut Hub)| {
             let mut hub = Hub::new();
-            hub.connect(9);
+            hub.connect(1);
             let initialize = r#"{"id":1,"method":"initialize","params":{"clientInfo":{"name":"tui","version":"2"}}}"#;
-            hub.read(&format!("9>{initialize}"));
+            hub.read(&format!("1>{initialize}"));
             before(&mut hub);
             assert_eq!(hub.status("active"), expect, "{what}");
         };
         check("nobody's", resume, &|_| {});
-        check("a client's", "", &|hub| drop(hub.join(1)));
+        check("a client's", "", &|hub| drop(hub.join(2)));
         check("of a client that has left it idle", resume, &|hub| {
-            hub.join(1);
-            hub.handle(Input::Disconnected { conn: Conn(1) });
+            hub.join(2);
+            hub.handle(Input::Disconnected { conn: Conn(2) });
         });
         check("of a client that has unsubscribed", resume, &|hub| {
-            hub.join(1);
-            hub.read(r#"1>{"id":3,"method":"thread/unsubscribe","params":{"threadId":"t"}}"#);
-            hub.read(r#"1<{"id":3,"result":{"status":"unsubscribed"}}"#);
+            hub.join(2);
+            hub.read(r#"2>{"id":3,"method":"thread/unsubscribe","params":{"threadId":"t"}}"#);
+            hub.read(r#"2<{"id":3,"result":{"status":"unsubscribed"}}"#);
         });
-        check("of a sub-agent, which the client is told of", "", &|hub| drop(hub.read(&format!("9<{started}"))));
+        check("of a sub-agent, which the client is told of", "", &|hub| drop(hub.read(&format!("1<{started}"))));
         check("of a sub-agent whose client has left", "", &|hub| {
-            hub.read(&format!("9<{started}"));
-            assert_eq!(hub.handle(Input::Disconnected { conn: Conn(9) }), resume);
+            hub.read(&format!("1<{started}"));
+            assert_eq!(hub.handle(Input::Disconnected { conn: Conn(1) }), resume);
         });
         check("of a client that tells the time", "", &|hub| {
-            hub.join(1);
-            hub.read(r#"1<{"id":9,"method":"currentTime/read","params":{"threadId":"t"}}"#);
-            hub.handle(Input::Disconnected { conn: Conn(1) });
+            hub.join(2);
+            hub.read(r#"2<{"id":9,"method":"currentTime/read","params":{"threadId":"t"}}"#);
+            hub.handle(Input::Disconnected { conn: Conn(2) });
         });
     }
 
@@ -1027,28 +1044,28 @@ mod tests {
             };
             vec![WaitingCommand { row: 1, thread_id: None, forgotten_before: 0, command }]
         };
-        let carries = |hub: &mut Hub, thread: &str| {
+        let carries = |hub: &mut Hub, conn: u32, thread: &str| {
             hub.handle(Input::Context(ContextChange::Added(pushed())));
             let input = r#"[{"type":"image","url":"x"}]"#;
             let line = format!(
                 r#"{{"id":9,"method":"turn/steer","params":{{"threadId":"{thread}","expectedTurnId":"u","input":{input}}}}}"#
             );
             let line = Line { bytes: line.as_bytes(), end: LineEnd::Newline };
-            let decision = hub.0.read(NOW, Conn(1), Side::Client, Incoming::Line(line), &mut Vec::new());
+            let decision = hub.0.read(NOW, Conn(conn), Side::Client, Incoming::Line(line), &mut Vec::new());
             matches!(decision.expect("BUG: nothing is held").line, Passage::Replace(_))
         };
         let mut hub = Hub::new();
         hub.join(1);
-        assert!(carries(&mut hub, "t"));
+        assert!(carries(&mut hub, 1, "t"));
         let mut hub = Hub::new();
         hub.join(1);
         hub.read(r#"1>{"id":3,"method":"thread/start","params":{"threadSource":"thread_title"}}"#);
         hub.read(r#"1<{"id":3,"result":{"thread":{"id":"title","threadSource":"thread_title"}}}"#);
-        assert!(!carries(&mut hub, "title"));
-        let mut relay = Hub::new();
-        relay.join(1);
-        relay.0.owner = ServerOwner::Client;
-        assert!(!carries(&mut relay, "t"));
+        assert!(!carries(&mut hub, 1, "title"));
+        let mut relay = Hub(Hub::engine(RequestSettings::default(), ServerOwner::Client));
+        relay.read(r#"0>{"id":2,"method":"thread/resume","params":{"threadId":"t"}}"#);
+        relay.read(r#"0<{"id":2,"result":{"thread":{"id":"t"}}}"#);
+        assert!(!carries(&mut relay, 0, "t"));
     }
 
     /// The thread of the call that the hub makes for an API caller who names none; `None` if there is no such call.
@@ -1119,8 +1136,7 @@ mod tests {
 
     #[test]
     fn relay_watches_nothing() {
-        let mut hub = Hub::new();
-        hub.0.owner = ServerOwner::Client;
-        assert_eq!(hub.status("active"), "");
+        let mut relay = Hub(Hub::engine(RequestSettings::default(), ServerOwner::Client));
+        assert_eq!(relay.status("active"), "");
     }
 }

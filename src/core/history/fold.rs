@@ -150,6 +150,11 @@ impl Fold {
         !self.groups.is_empty()
     }
 
+    /// Checks what is open between two records.
+    pub(crate) fn check(&self) {
+        self.groups.check();
+    }
+
     /// The position of the first record with pending rows, unless that is the next record.
     #[must_use]
     pub fn open_since(&self) -> Option<&Position> {

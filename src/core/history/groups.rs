@@ -11,12 +11,14 @@
 //! All rows about pieces, both events and tool output, are built from these groups.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use super::bounded::{PREVIEW_CHARS_MAX, cut_with};
 use super::event_row::{EventRow, Key};
 use super::record_event::{MethodMessage, Place, name};
+use crate::invariants::holds;
 use crate::journal::Position;
 use crate::protocol::{Dialect, Encoding, ItemEvent};
 use crate::secrets::redacted;
@@ -89,6 +91,14 @@ impl Groups {
     /// The run has ended.
     pub(super) fn close_all(&mut self, over: &mut Vec<Group>) {
         self.close_if(|_| true, over);
+    }
+
+    pub(super) fn check(&self) {
+        holds!("history.open-streams-within-limit", self.0.len() <= OPEN_MAX);
+        holds!("history.open-streams-have-pieces", self.0.iter().all(|group| group.count > 0));
+        let begun: BTreeSet<&Position> = self.0.iter().map(|group| &group.at).collect();
+        holds!("history.record-begins-one-stream", begun.len() == self.0.len());
+        holds!("history.open-streams-are-short", self.0.iter().all(|group| group.text.len() <= CLOSED_BYTES_MAX));
     }
 
     pub(super) fn is_empty(&self) -> bool {

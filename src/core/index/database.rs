@@ -17,6 +17,7 @@ use super::query::epoch_in;
 use super::{client_uses, reviews, search, threads, transcripts, usage};
 use crate::files::{self, Access};
 use crate::history::{EventRow, Fold, GapRow, Rows, rfc3339_millis};
+use crate::invariants::holds;
 use crate::journal::{Generation, Position, SegmentName};
 use crate::secrets::Masker;
 use crate::store::{
@@ -230,7 +231,11 @@ impl Database {
     pub(super) fn commit(&mut self, rows: &Rows, before: u64, reached: &Reached) -> Result<(), DatabaseError> {
         let Database { connection, session_id, .. } = self;
         let work = |transaction: &Transaction<'_>| {
+            holds!("index.numbers-follow-the-last-one", last_number(transaction)? <= before);
             insert(transaction, session_id, rows, before)?;
+            holds!("index.last-number-is-in-the-checkpoint", {
+                rows.events.is_empty() || last_number(transaction)? == reached.seq
+            });
             usage::insert(transaction, session_id, rows)?;
             client_uses::insert(transaction, rows)?;
             checkpoint(transaction, session_id, reached)
@@ -392,6 +397,13 @@ fn insert(transaction: &Transaction<'_>, session_id: &str, rows: &Rows, before: 
         transaction.prepare_cached(INSERT_GAP)?.execute(row)?;
     }
     Ok(())
+}
+
+/// The highest number of an event that is stored.
+fn last_number(transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
+    const SQL: &str = "SELECT MAX(seq) FROM codex_events";
+    let last: Option<i64> = transaction.prepare_cached(SQL)?.query_row([], |row| row.get(0))?;
+    Ok(last.unwrap_or_default().unsigned_abs())
 }
 
 /// Values that equal those of the row before stay bound: a commit can have many rows.

@@ -1,5 +1,6 @@
 //! The index's thread: reads, folds, commits, and reports.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -18,7 +19,8 @@ use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEve
 use super::sums::SumsOfSession;
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
-use crate::history::{EntryRows, SessionActivity};
+use crate::history::{EntryRows, Rows, SessionActivity};
+use crate::invariants::{self, holds};
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
 use crate::os::limits::lower_thread_priority;
@@ -68,7 +70,11 @@ impl Index {
         let shared = Arc::new(IndexShared::default());
         let indexer = Indexer::new(settings, marks, notify, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("index".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || indexer.run())?;
+        let broken = invariants::shared();
+        thread.spawn(move || {
+            broken.join();
+            indexer.run();
+        })?;
         Ok(Index(shared))
     }
 
@@ -454,6 +460,10 @@ impl Indexer {
         let last_rows = [last_rows[0] + added[0], last_rows[1] + added[1]];
         self.write_witness(&next, last_key.as_ref(), last_rows[0].max(last_rows[1]));
         let next = Reached { reserved: self.reserve(seq)?, ..next };
+        if let Some(Indexed { reached, numbers, .. }) = &self.indexed {
+            check_next(&batch.rows, reached, &next);
+            holds!("index.row-numbers-never-fall", (0..2).all(|at| last_rows[at] >= numbers.last_rows[at]));
+        }
         let Some(Indexed { database, reached, numbers, .. }) = &mut self.indexed else {
             return Ok(Committed::Rebuilding);
         };
@@ -551,6 +561,19 @@ impl Indexer {
         }
         self.shared.set_activity(unindexed.fold.activity());
     }
+}
+
+/// Checks what is about to be committed.
+fn check_next(rows: &Rows, before: &Reached, next: &Reached) {
+    holds!("index.checkpoint-never-goes-back", next.position >= before.position);
+    holds!("index.numbers-are-reserved", next.reserved >= next.seq);
+    let is_read = |at: &Position| next.position.as_ref().is_some_and(|next| at <= next);
+    holds!("index.events-are-behind-the-checkpoint", rows.events.iter().all(|event| is_read(&event.key.0)));
+    holds!("index.open-streams-have-been-read", next.fold.open_since().is_none_or(is_read));
+    let recorded = || rows.events.iter().filter(|event| event.event_type != "event_gap").map(|event| &event.key.0);
+    holds!("index.record-has-one-event", recorded().collect::<BTreeSet<_>>().len() == recorded().count());
+    holds!("index.gaps-are-among-the-events", rows.gaps.iter().all(|gap| gap.after_events < rows.events.len()));
+    next.fold.check();
 }
 
 /// Lowers this thread's priority, where threads have one.

@@ -26,6 +26,7 @@ use super::segment::{Generation, NoGeneration, Previous, SegmentName};
 use super::shared::SharedLines;
 use crate::engine::{Form, Note, Now, OwnLine};
 use crate::files::{self, Access};
+use crate::invariants::holds;
 use crate::wire::{Conn, Line, LineEnd, Side};
 
 /// Size at which a segment is closed and the next one begins, in bytes. A single longer batch makes a longer segment.
@@ -302,7 +303,14 @@ impl Writer {
         let mut writer = Writer::new(dir, generation, header.clone(), bounds, indexed);
         writer.header = Header { shim: env!("CARGO_PKG_VERSION").to_owned(), ..header };
         (writer.missed, writer.tally, writer.last_at_us, writer.elapsed) = (missed, tally, last_at_us, elapsed);
+        writer.check_totals();
         Ok(writer)
+    }
+
+    /// What is missing now is a part of all that is missing.
+    fn check_totals(&self) {
+        let (lines, gaps) = self.missed.as_ref().map_or((0, 0), |missed| (missed.lines, 1));
+        holds!("journal.gap-is-in-the-totals", lines <= self.tally.missed_lines && gaps <= self.tally.gaps);
     }
 
     /// Whether a line of the server that several connections deliver is recorded once in full, and then as a reference. At first
@@ -383,6 +391,8 @@ impl Writer {
         }
         let segment = self.header.segment;
         let result = self.append(batch);
+        let refers = batch.shared.as_ref().is_some_and(|shared| shared.refers);
+        holds!("journal.references-stay-in-their-segment", !refers || self.header.segment == segment);
         if let Some(Sharing { mut lines, added, .. }) = batch.shared.take() {
             if self.open.is_none() || self.header.segment != segment {
                 lines.clear();
@@ -403,12 +413,14 @@ impl Writer {
                     .map_or_else(|| (0, failure.error.source.to_string()), |missed| (missed.lines, missed.reason));
                 let written =
                     batch.records[..failure.records_written].iter().filter(|record| record.holds_line).count();
-                let lines = missed_before + batch.lines() - written as u64;
+                holds!("journal.missed-lines-were-in-the-batch", written as u64 <= batch.lines());
+                let lines = missed_before + batch.lines().saturating_sub(written as u64);
                 // If only notes are missing, the gap has 0 lines and is recorded all the same.
                 let is_missing = failure.records_written < batch.records.len();
                 self.tally.gaps += u64::from(is_missing && !was_missing);
                 self.tally.missed_lines += lines - missed_before;
                 self.missed = is_missing.then_some(Missed { lines, reason });
+                self.check_totals();
             }
         }
         if batch.own.capacity() <= 2 * (SLICED_LINE_BYTES_MIN + (64 << 10)) {
@@ -436,7 +448,10 @@ impl Writer {
         let Some(segment) = &mut self.open else {
             return Ok(());
         };
-        match write_all(&segment.file, &mut batch.slices()) {
+        let mut slices = batch.slices();
+        let bytes: usize = slices.iter().map(|slice| slice.len()).sum();
+        holds!("journal.batch-is-as-long-as-its-records", bytes as u64 == batch.bytes);
+        match write_all(&segment.file, &mut slices) {
             Ok(()) => {
                 segment.bytes += batch.bytes;
                 self.tally.appended_bytes += batch.bytes;
@@ -445,6 +460,7 @@ impl Writer {
             }
             Err((source, written)) => {
                 let whole = batch.records.iter().take_while(|record| record.bytes <= written).count();
+                holds!("journal.failed-append-wrote-less", written < batch.bytes || batch.bytes == 0);
                 let kept = whole.checked_sub(1).map_or(0, |last| batch.records[last].bytes);
                 let error = JournalError { action: "append to", path: segment.path.clone(), source };
                 segment.bytes += kept;
@@ -481,6 +497,9 @@ impl Writer {
             Some(full) => Some(self.end_at(full.bytes)),
             None => self.header.previous.clone(),
         };
+        let follows =
+            |previous: &Previous| previous.generation != *self.generation.to_string() || previous.segment < name.number;
+        holds!("journal.segments-follow-each-other", previous.as_ref().is_none_or(follows));
         let header = Header { segment: name.number, at: self.last_at_us, previous, ..self.header.clone() };
         let mut bytes = Vec::new();
         record::append_header(&mut bytes, &header);

@@ -24,6 +24,7 @@ use super::sums::{Compared, Sums, renew_sum};
 use super::witness::{self, SeqMark, SeqWish};
 use crate::api::{DeliveryDocument, FragmentDocument, Request, RequestDocument, WhichRequests};
 use crate::engine::{GivenRow, Input, Order, WaitingCommand};
+use crate::invariants;
 
 pub const LEDGER_FILE: &str = "ledger.db";
 
@@ -52,7 +53,11 @@ impl Ledger {
         let run = RunIds { session_id, generation, own_run };
         let writer = LedgerWriter::new(path, run, Box::new(notify), Box::new(report_fault));
         let thread = std::thread::Builder::new().name("ledger".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || writer.run(&jobs))?;
+        let broken = invariants::shared();
+        thread.spawn(move || {
+            broken.join();
+            writer.run(&jobs);
+        })?;
         Ok(Ledger(sender))
     }
 

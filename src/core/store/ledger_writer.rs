@@ -18,6 +18,7 @@ use super::sums::renew_sum;
 use super::witness;
 use crate::api::RequestDocument;
 use crate::engine::{ContextChange, Input, LedgerEntry, Order, Remembered, RowId, WaitingCommand};
+use crate::invariants::holds;
 
 /// Sends input to the engine.
 pub(super) type Notify = Box<dyn Fn(Input) + Send>;
@@ -165,6 +166,7 @@ impl LedgerWriter {
     fn carry_out(&mut self, mut jobs: Vec<Job>) {
         match self.together(&mut jobs) {
             Ok(outcomes) => {
+                holds!("ledger.each-job-has-an-outcome", outcomes.len() == jobs.len());
                 self.backlog.clear();
                 self.works_again();
                 jobs.into_iter().zip(outcomes).for_each(|(job, outcome)| self.answer(job, outcome));
@@ -228,6 +230,7 @@ impl LedgerWriter {
         }
         let Loaded { added, beginnings, remembered } = self.load(&mut connection).map_err(failed)?;
         self.connection = Some(connection);
+        holds!("ledger.commands-are-loaded-in-order", are_in_order(&added, self.sent_row));
         self.sent_row = added.last().map_or(self.sent_row, |last| last.row);
         // The engine's table of threads may have no room for all; beginnings are fewer and come first.
         (self.notify)(Input::Context(ContextChange::Beginnings(beginnings)));
@@ -363,6 +366,12 @@ pub(super) fn form(busy_wait_max: Duration) -> DatabaseForm {
     DatabaseForm { migrations: MIGRATIONS, synchronous: "FULL", busy_wait_max }
 }
 
+/// Whether these commands come after a row, each after the one before.
+fn are_in_order(commands: &[WaitingCommand], after: RowId) -> bool {
+    let rows = commands.iter().map(|command| command.row);
+    commands.first().is_none_or(|first| first.row > after) && rows.is_sorted_by(|one, next| one < next)
+}
+
 /// Stores an entry; returns how many rows of requests changed.
 fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEntry) -> rusqlite::Result<usize> {
     context_table::keep(transaction, &run.own_run, entry)?;
@@ -383,13 +392,17 @@ fn carry_out(
         }
         Job::Order(Order::Read(..)) => Done::Nothing,
         // `keep` changes no row if the request has already ended.
-        Job::Order(Order::Commit(_, entry)) => Done::Committed(keep(transaction, run, entry)? > 0),
+        Job::Order(Order::Commit(_, entry)) => {
+            holds!("ledger.only-answers-may-fail", matches!(entry, LedgerEntry::RequestEnded(_)));
+            Done::Committed(keep(transaction, run, entry)? > 0)
+        }
         Job::Push(pushed, _) => {
             if let Some(thread_id) = context_table::unknown_thread(transaction, pushed)? {
                 return Ok(Done::ThreadNotFound(thread_id));
             }
             let forgotten = context_table::push(transaction, pushed)?;
             let added = context_table::waiting_after(transaction, *sent_row)?;
+            holds!("ledger.commands-are-added-in-order", are_in_order(&added, *sent_row));
             *sent_row = added.last().map_or(*sent_row, |last| last.row);
             Done::Pushed { waiting: context_table::waiting_after(transaction, 0)?.len(), added, forgotten }
         }

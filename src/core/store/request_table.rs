@@ -15,6 +15,7 @@ use crate::engine::{
     field_order, kept_result, request_digest,
 };
 use crate::history::rfc3339_millis;
+use crate::invariants::holds;
 use crate::protocol::{Method, of_name};
 
 pub(super) const TABLES: &str = "
@@ -119,7 +120,9 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
             set(transaction, EXPIRED, params![request_id, rfc3339_millis(*at_us)])
         }
         LedgerEntry::RequestDispatched { request_id, at_us } => {
-            set(transaction, DISPATCHED, params![request_id, rfc3339_millis(*at_us)])
+            let sent = set(transaction, DISPATCHED, params![request_id, rfc3339_millis(*at_us)])?;
+            holds!("ledger.sent-answer-is-stored", sent == 0 || has_answer(transaction, request_id)?);
+            Ok(sent)
         }
         LedgerEntry::RequestConfirmed { request_id, at_us } => {
             set(transaction, CONFIRMED, params![request_id, rfc3339_millis(*at_us)])
@@ -148,6 +151,19 @@ pub(super) fn keep(transaction: &Transaction<'_>, run: &RunIds, entry: &LedgerEn
     }
 }
 
+/// Whether a row has an answer.
+fn has_answer(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<bool> {
+    const SQL: &str = "SELECT resolved_payload_json IS NOT NULL FROM codex_pending_requests WHERE request_id = ?1";
+    transaction.prepare_cached(SQL)?.query_row([request_id], |row| row.get(0))
+}
+
+/// How many answers of a row have won.
+fn winners(transaction: &Transaction<'_>, request_id: &str) -> rusqlite::Result<u64> {
+    const SQL: &str = "SELECT count(*) FROM codex_request_answers WHERE request_id = ?1 AND won = 1";
+    transaction.prepare_cached(SQL)?.query_row([request_id], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+}
+
+/// Applies one statement about one request; returns how many rows changed.
 fn set(transaction: &Transaction<'_>, sql: &str, values: impl rusqlite::Params) -> rusqlite::Result<usize> {
     transaction.prepare_cached(sql)?.execute(values)
 }
@@ -212,6 +228,7 @@ fn end(transaction: &Transaction<'_>, ended: &RequestEnd) -> rusqlite::Result<us
             let (request_id, payload, by) = (ended.request_id.clone(), payload.clone(), by.clone());
             let given = GivenRow { request_id, at_us: ended.at_us, source: ended.source, by, payload };
             add_answer(transaction, &given, true)?;
+            holds!("ledger.row-has-one-winner", winners(transaction, &given.request_id)? == 1);
         }
         (Some(_), Some(_)) | (Some(_), None) | (None, _) => {}
     }

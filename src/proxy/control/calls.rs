@@ -23,7 +23,7 @@ use super::requests::source_of;
 use super::routes::{AppState, Message, PROTOCOL, Refusal, Responded, ThisSession, ok};
 use super::server::Unstalled;
 use crate::api::{HandoverBody, InputBody, InterruptBody, OverruleBody, OverruledDocument};
-use crate::engine::{ApiReply, ApiRequest, OverruleFor, Unready};
+use crate::engine::{ApiReply, ApiRequest, OverruleFor, Unready, broken_in_words};
 use crate::history::rfc3339_millis;
 use crate::protocol::Method;
 use crate::socket::Peer;
@@ -163,6 +163,7 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             "the server did not answer in time; its answer may still come",
         ),
         Some(ApiReply::NotReady(unready)) => not_ready(app, unready),
+        Some(ApiReply::Broken(name)) => broken(&name),
         Some(ApiReply::ThreadNotFound) => {
             let message = "unknown thread; name one of this session, or start one with `codex-shim send --new`";
             Refusal::new(StatusCode::NOT_FOUND, "thread_not_found", message)
@@ -221,6 +222,11 @@ fn refused(app: &AppState, reply: Option<ApiReply>) -> Refusal {
             | ApiReply::Turn { .. },
         ) => not_ready(app, Unready::Stopped),
     }
+}
+
+/// The refusal of everything that would write to the server.
+pub(super) fn broken(name: &str) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "broken", broken_in_words(name)).with("invariant", name.into())
 }
 
 fn not_ready(app: &AppState, unready: Unready) -> Refusal {

@@ -8,6 +8,7 @@ use axum::extract::{Path, RawQuery};
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
+use super::calls::broken;
 use super::routes::{AppState, Refusal, Responded, ThisSession, ok};
 use crate::api::{self, Request, RequestDocument, RequestList, WhichRequests};
 use crate::engine::{ApiReply, ApiRequest, GivenAnswer, GivenRow, RequestKind, RequestSource, valid};
@@ -130,6 +131,7 @@ pub(super) async fn respond(
         }
         Some(ApiReply::NotOpen) => answered_before(&app, request_id, value, source, by).await,
         Some(ApiReply::Invalid(invalid)) => Err(invalid_response(invalid.message, invalid.valid)),
+        Some(ApiReply::Broken(name)) => Err(broken(&name)),
         Some(ApiReply::NotReady(_)) => {
             let message = "the server has exited or is not reading, so no answer can reach it";
             Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message))

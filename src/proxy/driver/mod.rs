@@ -12,6 +12,7 @@ use crate::engine::{
     ApiCallId, ApiReply, ChildEffect, ClientName, Decision, Effect, Engine, Form, Incoming, Injection, Input, LateLine,
     LinkEffect, Now, OwnLine, Passage, Token,
 };
+use crate::invariants::holds;
 use crate::journal::Batch;
 use crate::wire::{Conn, Line, LineEnd, Side};
 
@@ -176,6 +177,7 @@ impl<L: Links> Driver<L> {
         items: &mut Vec<L::Unit>,
         effects: &mut Vec<Effect>,
     ) {
+        holds!("driver.nothing-is-left-of-the-last-read", self.decided.is_empty() && self.effects.is_empty());
         let waiting = host.engine().context_waiting();
         let mut batch = host.batch(now, conn);
         let mut passed = Passed::default();
@@ -195,6 +197,8 @@ impl<L: Links> Driver<L> {
         if let Some(batch) = &mut batch {
             host.commit(batch);
         }
+        holds!("driver.each-line-is-decided-on", self.decided.len() == items.len());
+        holds!("driver.omits-only-lines-of-the-read", passed.omitted_lines <= passed.lines);
         for (item, decided) in items.drain(..).zip(self.decided.drain(..)) {
             let bytes = decided.and_then(|decided| self.links.queue(conn, from, item, decided));
             passed.bytes += bytes.unwrap_or_default() as u64;
@@ -231,6 +235,8 @@ impl<L: Links> Driver<L> {
     pub fn flush(&mut self, host: &mut impl Host, now: Now, (conn, to): (Conn, Side), effects: &mut Vec<Effect>) {
         let mut reached = Vec::new();
         self.links.flush(conn, to, now.elapsed, &mut reached);
+        let is_last = |(at, token): (usize, &Token)| !reached[at + 1..].contains(token);
+        holds!("driver.marks-are-reached-once", reached.len() < 2 || reached.iter().enumerate().all(is_last));
         reached.into_iter().for_each(|token| host.handle(now, Input::Written(token), effects));
     }
 
@@ -286,11 +292,13 @@ impl<L: Links> Driver<L> {
             LinkEffect::PassHeld(lines) => self.pass_held(host, lines, effects),
             LinkEffect::Inject(injection) => self.inject(host, injection, effects),
             LinkEffect::Answer(conn, line) => {
+                holds!("driver.answers-go-to-clients", line.to == Side::Client);
                 record(host, conn, std::slice::from_ref(&line));
                 self.links.send(conn, Side::Client, vec![line.bytes], None);
                 self.flush_now(host, conn, Side::Client, effects);
             }
             LinkEffect::PassLate { conns, line } => {
+                holds!("driver.late-requests-go-to-somebody", !conns.is_empty());
                 self.links.send_late(&conns, line);
                 conns.into_iter().for_each(|conn| self.flush_now(host, conn, Side::Client, effects));
             }
@@ -312,6 +320,8 @@ impl<L: Links> Driver<L> {
             Carrier::Waits | Carrier::Dropped => return,
         };
         let Injection { conn, lines, mark } = injection;
+        holds!("driver.own-lines-go-to-the-server", lines.iter().all(|line| line.to == Side::Server));
+        holds!("driver.something-is-sent", !lines.is_empty());
         record(host, conn, &lines);
         if let Some(mark) = mark.filter(|_| is_chosen) {
             host.handle(host.now(), Input::SentOver { mark, conn }, effects);
@@ -322,6 +332,10 @@ impl<L: Links> Driver<L> {
 
     /// Records and passes lines of clients that were held.
     fn pass_held(&mut self, host: &mut impl Host, lines: Vec<LateLine>, effects: &mut Vec<Effect>) {
+        for LateLine { decision: Decision { before, hold, mark, .. }, .. } in &lines {
+            holds!("driver.held-lines-wait-for-no-commit", hold.is_none() && mark.is_none());
+            holds!("driver.held-lines-go-to-the-server", before.iter().all(|own| own.to == Side::Server));
+        }
         for lines in lines.chunk_by(|one, next| one.conn == next.conn) {
             self.record_held(host, lines);
         }

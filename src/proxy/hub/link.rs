@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::{Peer, Token};
+use crate::invariants::holds;
 use crate::os;
 use crate::os::polling::PollFlags;
 use crate::websocket::{Close, End, Ended, Flushed, Reading, Utf8Bytes, handed_text};
@@ -173,7 +174,10 @@ impl<E: LinkEnd> Link<E> {
     pub fn mark(&mut self, to: Side, token: Token, messages: usize) {
         match self.way_mut(to) {
             Some(way) if way.is_gone => way.dropped.push(token),
-            Some(way) => way.queue.push_back(QueuedPiece::Mark(token, messages)),
+            Some(way) => {
+                holds!("links.marks-are-about-queued-messages", messages <= way.queue.len());
+                way.queue.push_back(QueuedPiece::Mark(token, messages));
+            }
             None => {}
         }
     }
@@ -217,7 +221,8 @@ impl<E: LinkEnd> Link<E> {
                 Some(QueuedPiece::Text(text)) => text.len(),
                 Some(QueuedPiece::Hold(_) | QueuedPiece::Mark(..)) | None => 0,
             };
-            client.queued_bytes - next > waiting_bytes_max
+            holds!("links.next-message-is-counted", next <= client.queued_bytes);
+            client.queued_bytes.saturating_sub(next) > waiting_bytes_max
         })
     }
 
@@ -250,6 +255,7 @@ impl<E: LinkEnd> Link<E> {
 
     /// Ends the link while both sides are there. What is queued is still delivered, until `cut_at` at most.
     pub fn end_both(&mut self, cut_at: Duration) {
+        self.client.iter().chain([&self.server]).for_each(Way::check);
         let earlier = self.cut_at.map_or(cut_at, |before| before.min(cut_at));
         self.cut_at = Some(earlier);
     }
@@ -337,8 +343,10 @@ impl<E: LinkEnd> Way<E> {
             QueuedPiece::Hold(_) | QueuedPiece::Mark(..) => None,
         });
         let Some(bytes) = texts.try_fold(0, |sum, bytes| Some(sum + bytes?)) else { return false };
-        self.queued_bytes -= bytes;
+        holds!("links.recalled-messages-are-counted", bytes <= self.queued_bytes);
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
         self.queue.drain(first..=at);
+        self.check();
         true
     }
 
@@ -351,7 +359,8 @@ impl<E: LinkEnd> Way<E> {
                 && let Some(QueuedPiece::Text(_)) = self.queue.front()
             {
                 if let Some(QueuedPiece::Text(text)) = self.queue.pop_front() {
-                    self.queued_bytes -= text.len();
+                    holds!("links.written-messages-are-counted", text.len() <= self.queued_bytes);
+                    self.queued_bytes = self.queued_bytes.saturating_sub(text.len());
                     self.end.send(text);
                 }
             }
@@ -401,7 +410,21 @@ impl<E> Link<E> {
 }
 
 impl<E> Way<E> {
+    /// Checks what waits for this end, which may be much: not for each message.
+    fn check(&self) {
+        let bytes = |piece: &QueuedPiece| match piece {
+            QueuedPiece::Text(text) => text.len(),
+            QueuedPiece::Hold(_) | QueuedPiece::Mark(..) => 0,
+        };
+        holds!("links.queued-bytes-are-those-of-its-messages", {
+            self.queued_bytes == self.queue.iter().map(bytes).sum::<usize>()
+        });
+        holds!("links.nothing-waits-for-a-side-that-is-gone", !self.is_gone || self.queue.is_empty());
+        holds!("links.marks-are-dropped-with-their-side", self.is_gone || self.dropped.is_empty());
+    }
+
     fn try_map<F, R>(self, map: impl FnOnce(E) -> Result<F, R>) -> Result<Way<F>, R> {
+        self.check();
         let Way { end, queue, queued_bytes, has_more, has_ended, is_gone, close, dropped } = self;
         Ok(Way { end: map(end)?, queue, queued_bytes, has_more, has_ended, is_gone, close, dropped })
     }

@@ -9,6 +9,7 @@ use super::link::{CLOSING_MAX, Link, LinkEnd};
 use crate::driver::{Carrier, Decided, Driver, Host, Links, other};
 use crate::engine::Effect;
 use crate::engine::{Engine, Incoming, Injection, Input, Passage, Peer, Token};
+use crate::invariants::holds;
 use crate::os;
 use crate::websocket::{End, Ended, Utf8Bytes};
 use crate::wire::{Body, Conn, LINE_BYTES_MAX, Line, LineEnd, Side};
@@ -76,6 +77,16 @@ impl<E: LinkEnd> HubLinks<E> {
     /// Clients that are connected.
     pub fn clients(&self) -> usize {
         self.iter().filter(|(conn, link)| *conn != Conn::OWN && !link.is_ending()).count()
+    }
+
+    /// Checks the links against what the engine knows of them.
+    fn check(&self, engine: &Engine) {
+        let mut open = self.iter().filter(|(conn, link)| *conn != Conn::OWN && !link.is_ending());
+        holds!("links.engine-knows-the-open-ones", open.all(|(conn, _)| engine.is_connected(conn)));
+        holds!("links.engine-knows-no-others", engine.connections() == self.clients());
+        let newest = self.links.keys().next_back().map_or(0, |conn| conn.0);
+        holds!("links.numbers-were-given", newest <= self.last_conn);
+        holds!("links.own-is-there-when-open", self.own != Own::Open || self.links.contains_key(&Conn::OWN));
     }
 
     /// The link for lines of ours that any connection may carry: the hub's own, or else that of any client. The server takes lines
@@ -211,6 +222,7 @@ impl<E: LinkEnd> Links for HubLinks<E> {
         match if are_answers { self.answers_to(engine) } else { Some(injection.conn) } {
             Some(conn) => Carrier::Chosen(Injection { conn, ..injection }),
             None => {
+                holds!("links.unsent-answers-have-marks", injection.mark.is_some());
                 self.unsent.push_back(injection);
                 Carrier::Waits
             }
@@ -245,7 +257,8 @@ impl<E: LinkEnd> Driver<HubLinks<E>> {
         let conn = self.links.next_conn();
         self.links.last_conn = conn.0;
         let peer = link.peer.clone();
-        self.links.links.insert(conn, link);
+        let earlier = self.links.links.insert(conn, link);
+        holds!("links.number-is-free", earlier.is_none());
         host.handle(host.now(), Input::Connected { conn, peer }, effects);
         self.clients_changed(host);
         conn
@@ -353,6 +366,7 @@ impl<E: LinkEnd> Driver<HubLinks<E>> {
     /// Removes the links that have ended and delivered everything; returns them.
     pub fn remove_ended(&mut self, host: &mut impl Host, effects: &mut Vec<Effect>) -> Vec<(Conn, Link<E>)> {
         let now = host.now();
+        self.links.check(host.engine());
         let mut removed: Vec<_> = self.links.links.extract_if(.., |_, link| link.is_done(now.elapsed)).collect();
         for (_, link) in &mut removed {
             link.cut().into_iter().for_each(|token| host.handle(now, Input::NotWritten(token), effects));

@@ -25,9 +25,11 @@ use crate::context_engine::FragmentReader;
 use crate::control::{Published, PublishedState};
 use crate::driver::{Elsewhere, Host, Passed};
 use crate::engine::{
-    ApiCallId, ApiReply, BudgetFound, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine, EngineSettings,
-    Fragment, Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token, earlier,
+    ApiCallId, ApiReply, Arrival, BudgetFound, BudgetQuery, ClientName, Consultation, Decision, Effect, Engine,
+    EngineSettings, Fragment, Incoming, Input, LiveSettings, ModelsReach, Note, Now, ProgramCheck, ServerOwner, Token,
+    broken_in_words, earlier,
 };
+use crate::invariants::take_broken;
 use crate::journal::Batch;
 use crate::os;
 use crate::os::clocks::since_boot;
@@ -74,6 +76,9 @@ pub struct CoreState<E> {
     elapsed: Duration,
     since_boot: Duration,
     pub(super) engine: E,
+    /// What the engine has to arrive with.
+    #[serde(default)]
+    pub(super) arrival: Option<Arrival>,
     pub(super) session: SessionState,
     pub(super) published: PublishedState,
     /// The places where models can write, those of earlier servers included.
@@ -159,6 +164,10 @@ impl Core {
         if let Err(error) = self.recorder.next_run(pid, server_run) {
             self.notices.report(&error.to_string());
         }
+        // It is this process that has a defect, and not only its last engine.
+        if let Some(name) = self.engine.broken() {
+            engine.handle(self.clock.now(), Input::Broken(name.to_owned()), &mut Vec::new());
+        }
         self.engine = engine;
         self.reach_revision = 0;
     }
@@ -169,6 +178,7 @@ impl Core {
             elapsed: self.clock.elapsed(),
             since_boot: since_boot(),
             engine: &self.engine,
+            arrival: Some(self.engine.arrival()),
             session: self.recorder.state()?,
             published: self.published.state(),
             reach: self.guard.known_reach(),
@@ -302,8 +312,17 @@ impl Core {
         self.published.requests_pending(self.engine.requests_pending() as u64);
     }
 
-    /// Reports orders to the engine that the ledger refused.
+    /// Reports invariants that have failed, after which the engine decides nothing any more.
+    fn report_broken(&mut self, effects: &mut Vec<Effect>) {
+        for name in take_broken() {
+            self.notices.report(&broken_in_words(name));
+            self.handle(Input::Broken(name.to_owned()), effects);
+        }
+    }
+
+    /// Reports orders to the engine that the ledger refused, and whatever else has gone wrong since.
     pub fn report_refused(&mut self, effects: &mut Vec<Effect>) {
+        self.report_broken(effects);
         for token in self.recorder.take_refused() {
             self.handle(Input::Committed { token, done: false }, effects);
         }

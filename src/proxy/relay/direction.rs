@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::pipes::{Broken, LONG_BYTES, ReadEnd, ReadOutcome, WriteEnd};
 use crate::engine::Token;
+use crate::invariants::holds;
 use crate::os::polling::PollFlags;
 use crate::wire::{Frame, Framer, LineEnd, Side};
 
@@ -92,6 +93,9 @@ enum Front<'a> {
 impl Outgoing {
     /// Queues a range of the framer's buffer.
     pub(super) fn add(&mut self, range: Range<usize>) {
+        if let Some(OutputPiece::Read(last)) = self.0.back() {
+            holds!("pipes.reads-are-queued-in-order", last.end <= range.start);
+        }
         match self.0.back_mut() {
             Some(OutputPiece::Read(last)) if last.end == range.start => last.end = range.end,
             Some(_) | None => self.0.push_back(OutputPiece::Read(range)),
@@ -111,6 +115,7 @@ impl Outgoing {
     /// Reports `token` once everything queued before it is written; the last `bytes` of that are what it is about.
     pub(super) fn mark(&mut self, token: Token, bytes: usize) {
         self.0.push_back(OutputPiece::Mark(token, bytes));
+        holds!("pipes.marks-follow-what-they-are-about", self.is_whole(self.0.len() - 1));
     }
 
     /// Removes a mark and the bytes that it is about, unless some of them are written. Returns whether it did.
@@ -204,6 +209,12 @@ impl Outgoing {
 
     /// Removes `bytes` from the head of the queue.
     fn taken(&mut self, bytes: usize) {
+        let has_bytes = match self.0.front() {
+            Some(OutputPiece::Read(range)) => range.len() >= bytes,
+            Some(OutputPiece::Own { bytes: own, taken }) => own.len() - *taken >= bytes,
+            Some(OutputPiece::Hold(_) | OutputPiece::Mark(..)) | None => false,
+        };
+        holds!("pipes.writes-only-what-is-queued", has_bytes);
         let is_gone = match self.0.front_mut() {
             Some(OutputPiece::Read(range)) => {
                 range.start += bytes;
@@ -349,6 +360,7 @@ impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
     /// Reads available input and returns its complete frames; at the end of the stream, returns the rest too.
     pub fn read(&mut self, elapsed: Duration, frames: &mut Vec<Frame>) {
         let Some(source) = &self.source else { return };
+        holds!("pipes.reads-only-once-all-is-written", self.outgoing.is_empty());
         match source.read(self.framer.buffer_mut()) {
             // The reader is gone. Reading on keeps the writer from blocking and detects its end.
             ReadOutcome::Some if self.abandoned => self.framer = Framer::default(),
@@ -420,6 +432,9 @@ impl<S: ReadEnd, K: WriteEnd> Direction<S, K> {
                 }
             }
         }
+        holds!("pipes.long-line-ends-before-lines-of-ours", {
+            self.seam.injected_late.is_empty() || self.seam.in_long_line
+        });
         self.framer.release_framed();
         self.settle();
     }

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::config::Settings;
 use crate::control::{Message, Reply};
 use crate::engine::{ApiCallId, ApiReply, Input};
+use crate::invariants::holds;
 
 /// Capacity of the inbox, in messages.
 const MESSAGES_MAX: usize = 256;
@@ -96,7 +97,8 @@ impl ApiCallers {
     pub fn add(&mut self, reply: Reply) -> ApiCallId {
         self.waiting.retain(|_, reply| !reply.is_closed());
         self.last_id += 1;
-        self.waiting.insert(self.last_id, reply);
+        let earlier = self.waiting.insert(self.last_id, reply);
+        holds!("callers.number-is-new", earlier.is_none());
         self.last_id
     }
 

@@ -18,6 +18,7 @@ use crate::api::ConfigDocument;
 use crate::config::{Complaint, Environment, Settings};
 use crate::control::Published;
 use crate::files::{Folder, Refused};
+use crate::invariants::{self, holds};
 use crate::os::memory;
 
 /// How often the file is looked at.
@@ -46,7 +47,9 @@ pub(super) fn start(running: &Settings, complaints: &[Complaint], outbox: Outbox
         faults: of_file(complaints).map(ToString::to_string).collect(),
     };
     let thread = std::thread::Builder::new().name("config".to_owned()).stack_size(STACK_BYTES);
+    let broken = invariants::shared();
     let started = thread.spawn(move || {
+        broken.join();
         for look in 1u64.. {
             std::thread::park_timeout(LOOK_EVERY);
             reload.look();
@@ -136,6 +139,9 @@ impl Reload {
         self.reported = None;
         self.end_faults();
         let mut loaded_at = self.published.config_document().and_then(|config| config.loaded_at);
+        let changed = self.running.names_that_differ(&applied);
+        let waits = |name: &&str| restart_needed.iter().any(|of| of == name);
+        holds!("config.changes-what-needs-no-restart", !changed.iter().any(waits));
         if applied != self.running {
             loaded_at = Some(now());
             self.running = applied.clone();

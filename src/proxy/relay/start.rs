@@ -31,7 +31,7 @@ use crate::capture::Whose;
 use crate::config::{Complaint, ContextScope, Environment, Settings};
 use crate::control::Published;
 use crate::driver::Driver;
-use crate::engine::{Engine, Exit, ServerOwner};
+use crate::engine::{Engine, Exit, ServerOwner, broken_in_words};
 use crate::index::TranscriptFiles;
 use crate::journal::IndexedTo;
 use crate::os::launch;
@@ -189,10 +189,13 @@ impl Start<'_> {
                 (Recorder::open_in(session, opening, None, &notices)?, Engine::new(of_engine))
             }
             Some(OfHub { session, before: Some(before), .. }) => {
-                let CoreState { mut engine, session: session_before, published: published_before, .. } = *before;
+                let CoreState { mut engine, arrival, session: session_before, published: published_before, .. } =
+                    *before;
+                arrival.iter().for_each(|sent| engine.check_arrival(sent));
                 let recorder = Recorder::open_in(session, opening, Some(session_before), &notices)?;
                 published.take_over(published_before);
                 engine.taken_over(clock.now(), of_engine);
+                engine.broken().into_iter().for_each(|name| notices.report(&broken_in_words(name)));
                 published.context_waiting(engine.context_waiting() as u64);
                 published.requests_pending(engine.requests_pending() as u64);
                 recorder.publish_tally();

@@ -93,6 +93,16 @@ impl Live {
         })
     }
 
+    /// A relay that finds a defect in itself once this file exists.
+    pub fn with_defect(config: &str, file: &Path) -> Live {
+        let home = Home::new();
+        fs::create_dir_all(home.path()).expect("a folder");
+        fs::write(home.path().join("config.toml"), config).expect("a file");
+        Live::start_launched(home, "run", "s", |command| {
+            command.env("CODEX_SHIM_FINDS_DEFECT", file);
+        })
+    }
+
     fn start_as(home: Home, how: &str, session: &str) -> Live {
         Live::start_launched(home, how, session, |_| {})
     }

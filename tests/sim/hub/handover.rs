@@ -17,9 +17,12 @@ use super::world::{BOUNDS, HubWorld};
 /// The same, as the other program reads it.
 fn read_again<T: Serialize, U: DeserializeOwned>(written: &T, spoil: impl FnOnce(&mut Value)) -> U {
     let text = serde_json::to_string(written).expect("BUG: nothing is in progress");
-    let mut state = serde_json::from_str(&text).expect("BUG: it is JSON");
+    let mut state: Value = serde_json::from_str(&text).expect("BUG: it is JSON");
+    let written = state.clone();
     spoil(&mut state);
-    serde_json::from_str(&state.to_string()).unwrap_or_else(|error| panic!("BUG: it cannot be read: {error}: {state}"))
+    // What is read is what was written, to the byte.
+    let text = if state == written { text } else { state.to_string() };
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("BUG: it cannot be read: {error}: {state}"))
 }
 
 impl HubWorld {
@@ -38,12 +41,14 @@ impl HubWorld {
         self.house.say(|| "the hub becomes another program".to_owned());
         self.house.happened.count(Event::Handover);
         let canary = self.house.canary;
+        let arrival = hub.engine.arrival();
         hub.engine = read_again(&hub.engine, |state| match canary {
             Canary::LosesRequestsOver => state["requests"]["open"] = json!([]),
             Canary::LosesLeasesOver => state["context"]["waiting"] = json!([]),
             Canary::LosesCallsOver => state["calls"]["to_server"]["calls"] = json!([]),
             _ => {}
         });
+        hub.engine.check_arrival(&read_again(&arrival, |_| ()));
         let state = read_again(&hub.writer.state(), |state| {
             if canary == Canary::RecordsOverAgain {
                 state["header"]["segment"] = json!(0);

@@ -41,6 +41,7 @@ mod asked;
 mod canaries;
 mod checks;
 mod client;
+mod defect;
 mod ends;
 mod handover;
 mod ledger;

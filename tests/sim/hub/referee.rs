@@ -48,7 +48,9 @@ pub struct Referee {
     pub happened: Happened,
     /// The run of the server.
     generation: String,
-    habits: Habits,
+    pub habits: Habits,
+    /// The last token before the hub has found a defect in itself, if it has.
+    pub defect_after: Option<Token>,
     threads: Threads,
     pub held: Held,
     /// The ledger is open.
@@ -171,6 +173,7 @@ enum Reply {
     NotOpen,
     NotReady,
     Invalid,
+    Broken,
     /// Of no interest here, but exactly one.
     Any,
 }
@@ -731,6 +734,10 @@ impl Referee {
 
     /// An API caller answers.
     pub fn api_answers(&mut self, api_call: ApiCallId, request_id: &str, decision: &str, server_listens: bool) {
+        if self.defect_after.is_some() {
+            self.replies.insert(api_call, Reply::Broken);
+            return;
+        }
         let is_named = |number: &&RowNumber| self.rows[**number].name.as_deref() == Some(request_id);
         let number = self.open.values().find(is_named).copied();
         let asked = number.map(|number| &mut self.rows[number]);
@@ -1021,6 +1028,7 @@ impl Referee {
             ApiReply::NotOpen => Reply::NotOpen,
             ApiReply::Invalid(_) => Reply::Invalid,
             ApiReply::NotReady(_) => Reply::NotReady,
+            ApiReply::Broken(_) => Reply::Broken,
             _ => Reply::Any,
         };
         match self.replies.remove(&api_call) {

@@ -610,6 +610,12 @@ impl Host for HubWorld {
         let incoming = misread.as_deref().map_or(incoming, |bytes| Incoming::Line(Line { bytes, ..line }));
         let decision = self.hub.as_mut()?.engine.read(now, conn, from, incoming, effects);
         self.see(effects, Some(line.bytes));
+        let checked = self.referee.decides_nothing(effects);
+        self.house.holds(checked);
+        if let Some(decision) = &decision {
+            let checked = self.referee.passes_only(from, line.bytes, decision);
+            self.house.holds(checked);
+        }
         if waits == decision.is_some() {
             let line = shown(line.bytes);
             self.house.broken(format!("6: it is {waits} that it waits for its context: {line}"));
@@ -679,6 +685,8 @@ impl Host for HubWorld {
                 .broken(format!("3: not sent again, and was lost with its connection: the answer with mark {mark}"));
         }
         self.see(&effects[before..], None);
+        let checked = self.referee.decides_nothing(&effects[before..]);
+        self.house.holds(checked);
         if let Some(about_thread) = about_thread {
             self.referee.held.called(now.elapsed, &about_thread, &effects[before..]);
         }

@@ -188,12 +188,16 @@ impl HubWorld {
         let engine = self.engine(&generation, last, false);
         self.house.generation = Some(generation);
         self.server_run = Some(server_run.clone());
+        let has_defect = self.referee.defect_after.is_some();
         self.referee = std::mem::take(&mut self.referee).next(server_run.clone(), self.habits);
         if let Some(hub) = &mut self.hub {
             (hub.writer, hub.engine) = (writer, engine);
             hub.forget();
         }
         self.begin_run(server_run, false);
+        if has_defect {
+            self.finds_defect();
+        }
     }
 
     fn begin_run(&mut self, server_run: String, adopted: bool) {
@@ -275,6 +279,9 @@ impl HubWorld {
                 return self.server_works();
             }
             self.start();
+        }
+        if self.house.defect_at == Some(self.house.happened.times(Event::Step)) {
+            self.finds_defect();
         }
         match self.house.dice.roll(50) {
             0 | 1 => self.connects(),

@@ -97,6 +97,12 @@ impl Assembly {
         }
     }
 
+    /// No turn gets context any more.
+    pub(super) fn stop(&mut self) {
+        self.deadline = None;
+        self.configure(Vec::new());
+    }
+
     /// Whether a context engine or a fragment is configured.
     pub(super) fn is_set(&self) -> bool {
         self.has_engine() || !self.fragments.is_empty()

@@ -11,6 +11,7 @@
 //! while: locks on our files need no more than reading them. If what is used cannot be read, a person is asked; if the question cannot be
 //! stored, the turn is refused. There is one exception: a session without a ledger cannot ask.
 
+mod checked;
 mod question;
 #[cfg(test)]
 mod tests;
@@ -362,6 +363,7 @@ impl Engine {
             State::Goes(_) => false,
         };
         let Some(at) = self.budget.held.iter().position(of_token) else { return };
+        let found = if self.is_safe() { BudgetFound::Allows } else { found };
         match (&mut self.budget.held[at].state, found) {
             (State::Asks { .. }, BudgetFound::Allows) => self.is_allowed_again(now, at, effects),
             (State::Asks { again, .. }, BudgetFound::Reached(_) | BudgetFound::Unknown) => *again = None,
@@ -468,6 +470,9 @@ impl Engine {
 
     /// Begins the turn of an API caller, behind the lines of its thread that wait for their context.
     pub(super) fn api_turn(&mut self, now: Now, thread_id: &str, queued: Queued, effects: &mut Vec<Effect>) {
+        if let Some(api_call) = queued.api_call().filter(|_| self.is_safe()) {
+            return self.refuse_caller(api_call, effects);
+        }
         // The connection may have been lost meanwhile.
         if let Some(api_call) = queued.api_call().filter(|_| !self.is_initialized(Conn::OWN)) {
             let reply = ApiReply::NotReady(self.unready(true));

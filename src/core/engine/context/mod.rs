@@ -10,14 +10,17 @@ pub(super) mod command;
 mod envelope;
 mod strip;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::model::{ContextChange, Delivery, LedgerEntry, Outcome, WaitingCommand};
+use super::model::{ContextChange, Delivery, LedgerEntry, Outcome, RowId, WaitingCommand};
 use super::open_calls::{CallKey, Calls, OpenCall};
 use super::purpose::Purpose;
 use super::threads::Threads;
 use super::{Effect, Note, Now, Seen, Warning};
+use crate::invariants::holds;
 use crate::protocol::{Method, inject_items_params, named, of_name};
 use crate::wire::{Body, Members, Message, RpcId};
 
@@ -191,6 +194,27 @@ impl Context {
         }
     }
 
+    pub(super) fn check(&self) {
+        let rows: BTreeSet<RowId> = self.waiting.iter().map(|waiting| waiting.command.row).collect();
+        holds!("context.commands-wait-once", rows.len() == self.waiting.len());
+        holds!("context.leased-to-a-made-delivery", self.leased().all(|delivery| self.has_made(delivery)));
+        holds!("context.delivery-has-a-text", self.steered.iter().all(|steered| steered.lease.text_bytes > 0));
+    }
+
+    /// The deliveries that carry commands now.
+    pub(super) fn leased(&self) -> impl Iterator<Item = u64> {
+        self.waiting.iter().filter_map(|waiting| waiting.leased_to)
+    }
+
+    /// The deliveries that have joined a running turn.
+    pub(super) fn joined_deliveries(&self) -> impl Iterator<Item = u64> {
+        self.steered.iter().map(|steered| steered.lease.delivery)
+    }
+
+    pub(super) fn has_made(&self, delivery: u64) -> bool {
+        (1..=self.deliveries).contains(&delivery)
+    }
+
     /// Number of commands not yet confirmed.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
@@ -343,9 +367,11 @@ impl Context {
     fn lease(&mut self, now: Now, thread_id: &str, carrier: Carrier, text: String, effects: &mut Vec<Effect>) -> Lease {
         self.deliveries += 1;
         let number = self.deliveries;
+        let mut carries = false;
         for waiting in self.waiting.iter_mut().filter(|waiting| waiting.is_free_for(thread_id)) {
-            waiting.leased_to = Some(number);
+            (waiting.leased_to, carries) = (Some(number), true);
         }
+        holds!("context.delivery-carries-commands", carries && !text.is_empty());
         let (thread_id, text_bytes) = (thread_id.to_owned(), text.len());
         let lease = Lease { delivery: number, thread_id: thread_id.clone(), carrier, text_bytes };
         let delivery = Delivery { number, at_us: now.unix_us, thread_id, carrier, text };
@@ -513,6 +539,12 @@ impl Context {
             return None;
         }
         strip::strip(line, message, &self.previews, &self.foreign, threads)
+    }
+}
+
+impl Lease {
+    pub(super) fn delivery(&self) -> u64 {
+        self.delivery
     }
 }
 

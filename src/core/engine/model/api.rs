@@ -118,6 +118,8 @@ pub enum ApiReply {
     },
     /// The server's response, as JSON: `{"result":…}` or `{"error":…}`.
     Answered(String),
+    /// An invariant of codex-shim has failed, so it does nothing for API callers: its name.
+    Broken(String),
     /// The server accepted that a denial is overruled.
     Overruled {
         thread_id: String,

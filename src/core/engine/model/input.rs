@@ -118,6 +118,8 @@ pub enum Input {
         /// Our lines can reach the server.
         server_listens: bool,
     },
+    /// An invariant of codex-shim has failed: its name.
+    Broken(String),
     /// The index caught up with the journal again.
     IndexRecovered,
     /// A deadline passed.

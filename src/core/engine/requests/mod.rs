@@ -16,6 +16,7 @@
 
 pub(super) mod answer;
 mod before;
+mod checked;
 mod in_progress;
 mod items;
 mod kind;
@@ -43,6 +44,7 @@ use super::model::{
 };
 use super::rules::Rule;
 use super::workspaces::Workspaces;
+use crate::invariants::holds;
 use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Body, Conn, Message, RpcId, Side};
 
@@ -194,7 +196,12 @@ impl Requests {
         self.tokens
     }
 
+    pub(super) fn newest_connection(&self) -> Conn {
+        self.last_conn
+    }
+
     pub(super) fn connected(&mut self, conn: Conn) {
+        holds!("connections.numbers-rise", conn > self.last_conn);
         self.last_conn = conn;
     }
 
@@ -296,7 +303,8 @@ impl Requests {
             replaced,
             ..Request::new(row.clone(), self.arrivals, seen.conn, message.params)
         };
-        self.open.insert(id.clone(), request);
+        let earlier = self.open.insert(id.clone(), request);
+        holds!("requests.opens-in-an-empty-place", earlier.is_none());
         let Some(answer) = answer else {
             self.store_opened(now, &id, decision, effects);
             return self.rule_begins(now, &id, ruled, decision, effects);
@@ -427,6 +435,7 @@ impl Requests {
             runner_up_due: None,
             over: None,
         };
+        holds!("requests.caller-answers-what-waits", matches!(request.state, RequestState::Pending));
         request.state = RequestState::Deciding(Box::new(deciding));
         let end = RequestEnd { reason, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
@@ -531,30 +540,6 @@ impl Requests {
         decider.reply(ApiReply::Kept, effects);
     }
 
-    /// Everything up to the mark `token` was written.
-    pub(super) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
-        self.passed_late.forget(token);
-        // Until it is written, an expired request may still be orphaned.
-        if let Some(ByPolicy { id, end, over }) = self.by_policy.remove(&token)
-            && let Some(request) = self.open.get_mut(&id)
-            && request.row.request_id == end.request_id
-        {
-            request.is_answered(over, self.last_conn);
-            request.end = Some(Box::new(end.clone()));
-            self.dispatches.insert(token, Dispatch { id, request_id: end.request_id.clone(), was_sent: false });
-            resolve(end, effects);
-        }
-        if let Some(Dispatch { id, request_id, was_sent: _ }) = self.dispatches.remove(&token) {
-            if let Some(request) = self.open.get_mut(&id)
-                && request.row.request_id == request_id
-                && matches!(request.state, RequestState::Answered)
-            {
-                request.state = RequestState::Sent;
-            }
-            effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -592,6 +577,8 @@ impl Requests {
     /// Closes a request.
     fn forget(&mut self, id: &RpcId, late_answer: LateAnswer) -> Option<Request> {
         let request = self.open.remove(id)?;
+        // The next request of this id is not answered because this one has expired.
+        self.commits.retain(|_, commit| !matches!(commit, Commit::Expires(of) if of == id));
         let asked = self.copied(&request);
         self.ended.add(id.clone(), request.row.request_id.clone(), late_answer, asked);
         Some(request)
@@ -611,7 +598,8 @@ impl Requests {
 
     fn token(&mut self, commit: Commit) -> Token {
         self.tokens += 1;
-        self.commits.insert(self.tokens, commit);
+        let earlier = self.commits.insert(self.tokens, commit);
+        holds!("requests.commit-has-a-new-token", earlier.is_none());
         self.tokens
     }
 
@@ -637,7 +625,9 @@ impl Requests {
     fn await_dispatch(&mut self, token: Token, id: &RpcId) {
         if let Some(request) = self.open.get(id) {
             let request_id = request.row.request_id.clone();
-            self.dispatches.insert(token, Dispatch { id: id.clone(), request_id, was_sent: false });
+            let dispatch = Dispatch { id: id.clone(), request_id, was_sent: false };
+            let earlier = self.dispatches.insert(token, dispatch);
+            holds!("requests.answer-has-a-new-mark", earlier.is_none());
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::engine::model::{
     ApiCallId, ApiReply, Decision, Effect, GivenRow, LedgerEntry, LinkEffect, Note, Now, Passage, RequestEnd,
     RequestRow, RequestSource, RequestStatus, Token, Verdict,
 };
+use crate::invariants::holds;
 use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Conn, Members, Message, RpcId};
 
@@ -25,7 +26,7 @@ use crate::wire::{Conn, Members, Message, RpcId};
 const ENDED_MAX: usize = 4_096;
 
 /// Unconfirmed answered rows of one request; the oldest is evicted first.
-const ANSWERED_BEFORE_MAX: usize = 16;
+pub(super) const ANSWERED_BEFORE_MAX: usize = 16;
 
 /// Withdrawn requests remembered for one open id; the oldest is evicted first.
 const REPLACED_MAX: usize = 16;
@@ -93,7 +94,7 @@ pub(super) struct AnsweredOver {
     /// `None` as long as an answer of ours waits for a connection.
     pub(super) over: Option<Conn>,
     /// The newest connection at that time.
-    newest: Conn,
+    pub(super) newest: Conn,
 }
 
 /// An answer of policy on its way to the server.
@@ -108,7 +109,8 @@ pub(super) struct ByPolicy {
 /// A request that the client has not received.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Withheld {
-    /// Withheld unless its row cannot be stored, as then only the client could answer, or unless a rule gives up.
+    /// Withheld unless its row cannot be stored, as then only the client could answer, or unless a rule gives up, or nothing is decided any
+    /// more.
     Until(Vec<u8>),
     /// Withheld permanently.
     Kept,
@@ -209,6 +211,15 @@ impl EndedRequests {
         }
     }
 
+    pub(super) fn is_within_limit(&self) -> bool {
+        self.names.len() <= ENDED_MAX && self.asked.values().all(|asked| asked.len() <= REPLACED_MAX + 1)
+    }
+
+    /// Whether nothing is remembered about a request that has not ended.
+    pub(super) fn remembers_only_ended(&self) -> bool {
+        self.asked.keys().all(|id| self.names.contains_key(id))
+    }
+
     /// Returns what the server has asked under this id.
     pub(super) fn forget(&mut self, id: &RpcId) -> VecDeque<Replaced> {
         if self.names.remove(id).is_some() {
@@ -290,6 +301,8 @@ impl Request {
 
     /// An answer goes to the server over a connection.
     pub(super) fn is_answered(&mut self, over: Option<Conn>, newest: Conn) {
+        let is_first = !matches!(self.state, RequestState::Answered | RequestState::Sent);
+        holds!("requests.first-answer-stays", is_first && self.answered.is_none());
         self.state = RequestState::Answered;
         self.answered = Some(AnsweredOver { over, newest });
     }
@@ -558,7 +571,8 @@ impl Requests {
         let end = RequestEnd { error: Some(EXPIRED), late, ..RequestEnd::answered(given, RequestStatus::Resolved) };
         let end = request.ended(end);
         self.tokens += 1;
-        self.by_policy.insert(self.tokens, ByPolicy { id: id.clone(), end, over: None });
+        let earlier = self.by_policy.insert(self.tokens, ByPolicy { id: id.clone(), end, over: None });
+        holds!("requests.policy-has-a-new-mark", earlier.is_none());
         effects.push(inject(bytes, &Verdict::Open, self.tokens));
     }
 

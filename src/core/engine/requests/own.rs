@@ -64,10 +64,16 @@ impl Requests {
         if !self.is_read {
             return Err(NotAsked::NotRead);
         }
-        // Also unique among those of an earlier hub, whose server goes on.
+        // Also unique among those of an earlier hub, whose server goes on, and among those that a server has chosen itself.
         self.last_own = (now.unix_us / 1_000_000).max(self.last_own + 1);
-        let raw = format!("\"{ID_PREFIX}{}\"", self.last_own);
-        let id = RpcId::from_raw(serde_json::from_str::<&RawValue>(&raw).expect("BUG: it is quoted"));
+        let (raw, id) = loop {
+            let raw = format!("\"{ID_PREFIX}{}\"", self.last_own);
+            let id = RpcId::from_raw(serde_json::from_str::<&RawValue>(&raw).expect("BUG: it is quoted"));
+            if !self.open.contains_key(&id) && !self.ended.names.contains_key(&id) {
+                break (raw, id);
+            }
+            self.last_own += 1;
+        };
         let payload = serde_json::value::to_raw_value(params).expect("BUG: a value can be written");
         let (kind, method) = (RequestKind::UserInput, Method::BudgetQuestion.name());
         let row = RequestRow {

@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::open::withdrawn;
+use super::open::{ByPolicy, RequestState, withdrawn};
 use super::{Requests, answer, inject, resolve, response_line};
 use crate::engine::model::{Decision, Effect, LedgerEntry, LinkEffect, Now, RequestEnd, Token, Verdict};
+use crate::invariants::holds;
 use crate::wire::{Conn, Message, RpcId};
 
 /// An answer on its way to the server.
@@ -38,6 +39,10 @@ impl PassedLate {
         }
     }
 
+    pub(super) fn marks(&self) -> impl Iterator<Item = &Token> {
+        self.0.iter().map(|(mark, _)| mark)
+    }
+
     /// One of them is written.
     pub(super) fn forget(&mut self, token: Token) {
         self.0.retain(|(mark, _)| *mark != token);
@@ -62,6 +67,31 @@ impl Requests {
         marks.extend(self.dispatches.iter().filter(|(_, of)| of.request_id == request_id).map(|(token, _)| *token));
         marks.sort_unstable();
         effects.extend(marks.into_iter().map(|token| Effect::Link(LinkEffect::Recall(token))));
+    }
+
+    /// Everything up to the mark `token` was written.
+    pub(in crate::engine) fn written(&mut self, now: Now, token: Token, effects: &mut Vec<Effect>) {
+        self.passed_late.forget(token);
+        // Until it is written, an expired request may still be orphaned.
+        if let Some(ByPolicy { id, end, over }) = self.by_policy.remove(&token)
+            && let Some(request) = self.open.get_mut(&id)
+            && request.row.request_id == end.request_id
+        {
+            holds!("requests.policy-answers-what-has-expired", matches!(request.state, RequestState::Expired));
+            request.is_answered(over, self.last_conn);
+            request.end = Some(Box::new(end.clone()));
+            self.dispatches.insert(token, Dispatch { id, request_id: end.request_id.clone(), was_sent: false });
+            resolve(end, effects);
+        }
+        if let Some(Dispatch { id, request_id, was_sent: _ }) = self.dispatches.remove(&token) {
+            if let Some(request) = self.open.get_mut(&id)
+                && request.row.request_id == request_id
+                && matches!(request.state, RequestState::Answered)
+            {
+                request.state = RequestState::Sent;
+            }
+            effects.push(Effect::keep(LedgerEntry::RequestDispatched { request_id, at_us: now.unix_us }));
+        }
     }
 
     /// A client's answer goes to the server, which may still wait for one.

@@ -14,13 +14,14 @@ use super::answer::{self, CheckedAnswer};
 use super::items::About;
 use super::kind::RequestKind;
 use super::open::{Commit, Decider, Deciding, Request, RequestState, Withheld};
-use super::{HOLD_MAX, Requests, read, response_line};
+use super::{HOLD_MAX, RequestSettings, Requests, read, response_line};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{
     ApiReply, Decision, Effect, GivenRow, LedgerEntry, LinkEffect, Note, Now, Order, RequestEnd, RequestSource,
     RequestStatus, Token,
 };
 use crate::engine::rules::{Asked, Decides, InThread, ProgramCheck, RuleAction, ruling};
+use crate::invariants::holds;
 use crate::protocol::{ItemPlace, Word};
 use crate::wire::{Conn, Message, RpcId};
 
@@ -42,6 +43,8 @@ enum RuledBy {
     Hold { name: String },
 }
 
+const NOTHING_DECIDED: &str = "codex-shim has found a defect in itself, and decides nothing any more";
+
 const MOVED: &str = "where models may write has changed during the check";
 
 /// A rule that is at work.
@@ -56,6 +59,10 @@ pub(super) struct Ruled {
 }
 
 impl Ruled {
+    pub(super) fn check_token(&self) -> Option<Token> {
+        self.check
+    }
+
     /// Whether its program is being checked.
     pub(super) fn waits_for_check(&self) -> bool {
         self.check.is_some()
@@ -133,6 +140,20 @@ impl Request {
         matches!(&self.state, RequestState::Deciding(deciding) if is_accept(&deciding.decider) && deciding.over.is_none())
     }
 
+    /// The answer of a rule is being stored, and the server still wants one.
+    fn is_being_ruled(&self) -> bool {
+        let is_rule = |decider: &Decider| match decider {
+            Decider::Rule(_) => true,
+            Decider::Api(..) => false,
+        };
+        matches!(&self.state, RequestState::Deciding(deciding) if is_rule(&deciding.decider) && deciding.over.is_none())
+    }
+
+    /// The token of the check of its program, or 0.
+    pub(super) fn check_token(&self) -> Token {
+        self.rule.as_deref().and_then(Ruled::check_token).unwrap_or_default()
+    }
+
     pub(super) fn rule_due(&self) -> Option<Duration> {
         self.rule.as_ref().map(|rule| rule.due)
     }
@@ -162,6 +183,8 @@ impl Request {
                     effects.push(Effect::Link(LinkEffect::PassLate { conns, line }));
                 }
             }
+            // Once nothing is decided any more, the client gets it after all.
+            Some(withheld @ Withheld::Until(_)) if is_open => self.withheld = Some(withheld),
             withheld => self.withheld = withheld.map(|_| Withheld::Kept),
         }
     }
@@ -302,6 +325,7 @@ impl Requests {
             runner_up_due: None,
             over: None,
         };
+        holds!("requests.rule-answers-what-waits", matches!(request.state, RequestState::Pending));
         request.state = RequestState::Deciding(Box::new(deciding));
         let token = self.token(Commit::Decides(id.clone()));
         effects.push(Effect::Order(Order::Commit(token, LedgerEntry::RequestEnded(Box::new(end)))));
@@ -326,6 +350,25 @@ impl Requests {
         if is_stored && matches!(request.withheld, Some(Withheld::Until(_))) {
             request.settle(clients, effects);
         }
+    }
+
+    /// Nothing but clients decides any more, besides API callers whose answers are being stored: all that is withheld goes to the clients.
+    pub(in crate::engine) fn decide_nothing(&mut self, now: Now, clients: &Clients, effects: &mut Vec<Effect>) {
+        self.settings = RequestSettings { notify_after: self.settings.notify_after, ..RequestSettings::default() };
+        // A rule that gives up does not mean here that the ledger is too slow.
+        let is_trusted = self.is_trusted;
+        for id in self.ids_where(|request| !request.is_ours) {
+            let Some(request) = self.open.get_mut(&id) else { continue };
+            (request.expires_at, request.is_held) = (None, false);
+            if let Some(rule) = &request.rule {
+                effects.push(refused(&request.row.request_id, rule.name.clone(), NOTHING_DECIDED.to_owned()));
+            }
+            if request.is_being_ruled() {
+                self.give_up_storing(&id, effects);
+            }
+            self.rule_gives_up(now, &id, clients, effects);
+        }
+        self.is_trusted = is_trusted;
     }
 
     /// Ends the work of rules that take too long. A decline that is being stored still counts if it is stored before another

@@ -121,6 +121,10 @@ impl Unread {
         self.asked.is_empty() && self.orders.is_empty()
     }
 
+    pub(super) fn is_summed(&self) -> bool {
+        self.bytes == self.orders.iter().map(|(_, order)| order.entry().weight()).sum::<usize>()
+    }
+
     fn add(&mut self, mut order: Order) {
         let Some(name) = order.entry_mut().request_id_mut().cloned() else { return };
         if let LedgerEntry::RequestOpened(row) = order.entry() {
