@@ -163,8 +163,6 @@ fn each_invariant_has_a_name_of_its_own() {
             assert!(names.insert(name.to_owned()), "{}: {name}: there is another one", path.display());
         }
     }
-    let areas: BTreeSet<&str> = names.iter().filter_map(|name| name.split('.').next()).collect();
-    println!("{} invariants in {areas:?}", names.len());
     assert!(names.len() >= INVARIANTS_MIN, "{}", names.len());
 }
 
