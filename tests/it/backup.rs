@@ -613,6 +613,19 @@ fn redacted_secrets_leave_the_copy() {
     assert_eq!(journal(&to.path(), "s"), journal(&home.path(), "s"));
 }
 
+/// While nobody knows whether a redaction masks something, the copy stays as it was.
+#[test]
+fn redaction_that_has_not_ended_takes_nothing_from_the_copy() {
+    let kept = Kept::new();
+    fs::write(kept.session().join("redacted"), "01930000-0000-7000-8000-000000000000 begun\n").expect("it is ours");
+    let output = tool(&kept.home, &["backup", text(&copy_of(&kept.home))]);
+    refused(&output, 1, &["its redaction has not ended", "run it again"]);
+    kept.is_whole("a redaction that was killed");
+    told(&tool(&kept.home, &["redact", "s", "--pattern", "no-such-text", "--json"]));
+    let document = back_up(&kept.home, &[]);
+    assert_eq!((points(&document), &document["sessions"][0]["segments"]), (1, &json!(1)), "{document}");
+}
+
 /// A ledger that is damaged at the source replaces no intact copy; its journal goes on being copied.
 #[test]
 fn damaged_ledger_of_the_home_is_no_copy() {
@@ -973,8 +986,8 @@ fn damage_of_the_home_takes_nothing_from_the_copy() {
         assert!(command.stdin(Stdio::null()).status().expect("it runs").success());
         // With --delete the first segment is not known to be deleted only if its folder is gone.
         let named = harm(&kept);
-        let args = [&["backup", text(&copy_of(&kept.home)), "--json"], more].concat();
-        let output = tool(&kept.home, &args);
+        let copy = copy_of(&kept.home);
+        let output = tool(&kept.home, &[&["backup", text(&copy), "--json"], more].concat());
         refused(&output, 1, &[text(&named)]);
         kept.is_whole(what);
         assert!(copy_of(&kept.home).join("sessions/s").is_dir());

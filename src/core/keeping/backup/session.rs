@@ -10,7 +10,7 @@ use super::points::thin;
 use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR, read_to};
 use crate::journal::{Position, SegmentName};
 use crate::keeping::redact::files_of;
-use crate::keeping::redaction::redaction_of;
+use crate::keeping::redaction::{is_begun, redaction_of};
 use crate::store::{Found, Holder, LEDGER_FILE, WitnessFile, WitnessRead, fault_of_snapshot};
 
 /// Attempts to copy a session that is redacted meanwhile.
@@ -33,6 +33,11 @@ pub(super) fn copy_session(
         let known = before.map_or(&[][..], |before| &before.redactions);
         let mut redactions = known.to_vec();
         if let Some(mark) = mark.iter().find(|mark| !known.contains(mark)) {
+            // Nobody knows yet whether it masks anything, and what the copy has of before would be lost.
+            if before.is_some() && is_begun(mark) {
+                let remedy = "if no `codex-shim redact` is running, run it again for this session";
+                return Err(CopyError::Failed(format!("its redaction has not ended, so it was not copied; {remedy}")));
+            }
             is_new |= before.is_some();
             redactions.push(mark.clone());
             redactions.drain(..redactions.len().saturating_sub(REDACTIONS_MAX));
