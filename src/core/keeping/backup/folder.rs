@@ -13,8 +13,6 @@ use super::manifest::{MANIFEST_FILE, Manifest};
 use super::{BackupError, BackupErrorKind};
 use crate::files::{self, Folder, Refused};
 use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR};
-use crate::os;
-use crate::os::fs::Links;
 use crate::store::LEDGER_FILE;
 
 /// Held while a process uses the copy.
@@ -67,9 +65,6 @@ impl Target {
         let lock = locked(&folder, dir)?;
         let manifest = Manifest::read(&folder, dir)?;
         if manifest.is_none() {
-            // A file system that cannot do it keeps the folder all the same.
-            let above = dir.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-            let _ = above.map(|above| os::fs::open_folder(above, Links::Followed).map(os::fs::sync_folder));
             let marked = folder.put(FIRST_RUN_FILE, b"").and_then(|()| folder.sync());
             marked.map_err(|error| BackupError::io("write", &dir.join(FIRST_RUN_FILE), &error))?;
         }

@@ -186,16 +186,9 @@ impl<'a> SessionRun<'a> {
             Err(CopyError::Gone) => None,
             Err(error @ (CopyError::Failed(_) | CopyError::Interrupted | CopyError::Redacted)) => return Err(error),
         };
-        if ledger.is_none() {
-            let fault = format!("{} is missing or empty", path.display());
-            if kept.iter().any(|point| point.ledger.is_some()) {
-                return Err(CopyError::Failed(fault));
-            }
-            // A relay that has just started is about to create it.
-            if !self.found.is_still_live() {
-                self.faults
-                    .push(format!("session {}: its requests and answers were not copied: {fault}", self.found.id));
-            }
+        // A relay that ends at once leaves none.
+        if ledger.is_none() && kept.iter().any(|point| point.ledger.is_some()) {
+            return Err(CopyError::Failed(format!("{} is missing or empty", path.display())));
         }
         if let Some(StoredFile { file, .. }) = &ledger {
             let fault = fault_of_snapshot(&copying.target.dir.join(file)).map_err(|error| error.to_string());

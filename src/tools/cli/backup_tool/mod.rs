@@ -203,9 +203,6 @@ pub(super) fn run_backup(arguments: &BackupArguments, environment: &Environment)
         verifies: arguments.verify,
     };
     let in_reach = reach::of_models(&arguments.dir, [&*home], &[], environment);
-    if let Some(why) = &in_reach {
-        say(&format!("{why}; a backup belongs where no model can change it"));
-    }
     if arguments.follow {
         return follow(arguments, &mut backup, options, in_reach.as_deref());
     }
@@ -217,8 +214,16 @@ pub(super) fn run_backup(arguments: &BackupArguments, environment: &Environment)
     drop(progress);
     let run = run?.ok_or_else(|| CliError::quiet(FAILED))?;
     let printed = print(&run, arguments, in_reach.as_deref());
+    warn(in_reach.as_deref());
     run.faults.iter().for_each(|fault| say(fault));
     Ok(if run.faults.is_empty() { printed } else { FAILED })
+}
+
+/// Says why a model may write to the copy.
+fn warn(in_reach: Option<&str>) {
+    if let Some(why) = in_reach {
+        say(&format!("{why}; a backup belongs where no model can change it"));
+    }
 }
 
 /// Brings the copy up to date again and again.
@@ -244,6 +249,9 @@ fn follow(
                 let has_news = is_first || run.written.values().any(|bytes| *bytes > 0);
                 if (arguments.json || has_news) && print(&run, arguments, in_reach) != 0 {
                     return Ok(FAILED);
+                }
+                if is_first {
+                    warn(in_reach);
                 }
                 is_first = false;
                 run.faults

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use super::super::screen;
 use crate::config::Environment;
 use crate::files::{Reach, Whose};
 use crate::relay::ServerEnvironment;
@@ -22,6 +23,7 @@ pub(super) fn of_models<'a>(
     let cwds = cwds.filter(|cwd| cwd.is_absolute() && cwd != Path::new("/"));
     let temporary = ServerEnvironment::of(environment, None).temporary().to_vec();
     let places: BTreeSet<PathBuf> = cwds.chain(temporary).collect();
-    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    Reach::new(places, Whose::Models).check_folder(&dir).err().map(|why| why.to_string())
+    let path = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let in_reach = Reach::new(places, Whose::Models).check_folder(&path).err();
+    in_reach.map(|why| screen::plain(&why.named(&dir.display().to_string()).to_string()))
 }
