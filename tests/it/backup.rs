@@ -1033,7 +1033,7 @@ fn restored_session_goes_on_in_its_backup() {
     }
 }
 
-/// A folder without the copy that it had is no place for another one, under --follow and in single runs.
+/// A folder that has lost its copy gets no other one by itself, with --follow and in single runs.
 #[test]
 fn backup_that_is_gone_is_not_begun_anew() {
     const HAD: &str = "had a backup of this home, and has none now";
@@ -1110,7 +1110,7 @@ fn backup_that_is_gone_is_not_begun_anew() {
     refused(&tool(&home, &["backup", text(&copy)]), 1, &["has another backup of this home than before"]);
 }
 
-/// Whoever loses `backup.json` or has it of an earlier build loses nothing else.
+/// A run removes nothing from a folder whose `backup.json` is lost.
 #[test]
 fn folder_without_its_manifest_is_left_alone() {
     let home = end(with_requests());
@@ -1146,7 +1146,7 @@ fn another_home_at_the_same_path_is_refused() {
     assert_eq!(files(&copy_of(&home)), before);
 }
 
-/// Settings name programs: nobody gets them unasked, nor from where a model can write.
+/// Settings name programs: a restore writes them only on request, and never from a folder that a model can change.
 #[test]
 fn settings_are_restored_only_on_request_and_from_out_of_reach() {
     let home = Home::away();
@@ -1184,7 +1184,7 @@ fn settings_are_restored_only_on_request_and_from_out_of_reach() {
         );
         assert_eq!(String::from_utf8_lossy(&output.stderr).contains("where the model may write"), in_reach.is_some());
         assert!(output.status.success(), "{output:?}");
-        // Damaged settings bar nobody who does not want them.
+        // Damaged settings matter only with --with-settings.
         let file = fs::read_dir(&copy).expect("a folder").map(|entry| entry.expect("an entry").path());
         let file = file.into_iter().find(|path| text(path).contains("config.toml.")).expect("it is there");
         fs::write(&file, "record = TRUE\n").expect("it is ours");
@@ -1214,7 +1214,7 @@ fn link_to_a_backup_is_refused_with_and_without_a_slash() {
     told(&tool(&Home::new(), &["restore", &copy, "--json"]));
 }
 
-/// What a restore leaves out, and how it is asked for.
+/// Each thing that a restore leaves out, and the flag that includes it.
 #[test]
 fn restore_leaves_out_what_nobody_has_asked_for() {
     let home = end(with_requests());

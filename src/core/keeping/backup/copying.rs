@@ -35,7 +35,7 @@ const TRIES_MAX: u32 = 3;
 pub(super) enum CopyError {
     /// The file was deleted.
     Gone,
-    /// It is redacted again and again.
+    /// Redactions of the session change it during each attempt.
     Redacted,
     Interrupted,
     /// A fault, as text for the user.
@@ -141,7 +141,7 @@ impl Copying<'_> {
         Ok(LinesCopy { name, stored, modified, original: settled, in_home })
     }
 
-    /// What the home has of the bytes that were copied before, and their digest.
+    /// Compares the home's file with the bytes of its copy. Returns the digest of these bytes, too.
     fn compare(
         &self,
         file: &File,
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!((lab.text(&first), lab.text(&second)), ("one\nsecret\n".to_owned(), "one\n******\n".to_owned()));
     }
 
-    /// What the home has lost stays in the copy, and is named. A process that goes on with a file does not read it again.
+    /// The copy keeps lines that the home has lost, and the fault names the file. A process that goes on with a file does not read it again.
     #[test]
     fn damage_of_the_home_takes_nothing_from_the_copy() {
         use InHome::{Differs, Shorter, Whole};

@@ -132,8 +132,8 @@ impl Target {
         Ok(())
     }
 
-    /// Removes the files that the manifest names as replaced, and those that an interrupted run with the same number has left. Returns
-    /// how many bytes they had.
+    /// Removes the files that the manifest names as replaced, and those of interrupted runs, which had the same number as this run.
+    /// Returns how many bytes they had.
     pub(super) fn sweep(&self, manifest: &Manifest) -> io::Result<u64> {
         let named: BTreeSet<&str> = manifest.files().map(|stored| &*stored.file).collect();
         let mut unneeded: BTreeSet<String> = manifest.replaced.iter().cloned().collect();
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(fs::read_to_string(root.join("full/notes.txt")).expect("it is there"), "mine");
     }
 
-    /// What a run finds in the place of a copy.
+    /// Each state of a folder, at a first run and at a later one.
     #[test]
     fn copy_begins_only_where_none_was() {
         type Find = fn(&Path);

@@ -128,12 +128,12 @@ pub struct LinesCopy {
     pub modified: Moment,
     /// The original when it was copied; `None` if it has to be looked at again.
     pub original: Option<FileState>,
-    /// What the home has of it.
+    /// How much of it the home still has.
     #[serde(default, skip_serializing_if = "InHome::is_whole")]
     pub in_home: InHome,
 }
 
-/// What the home has of a file of the copy.
+/// How much the home still has of a file of the copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InHome {

@@ -13,7 +13,7 @@
 //! it: other bytes in the home without one, and fewer bytes, are a fault, and what the copy has stays.
 //!
 //! *Identity.* A copy names its home by an identity, and the home knows in which folders it has copies ([`register`]). So a home never
-//! continues the copy of another one, and no copy begins in the place of one that is not there.
+//! continues the copy of another one, and no copy begins in a folder that has lost its copy.
 //!
 //! In the home this module writes only that register. It never follows a link, and removes no file that a manifest of its own does not
 //! name, except for those with the number of an interrupted run.
@@ -97,7 +97,7 @@ pub struct BackupOptions<'a> {
     pub deletes: bool,
     /// How old the copy of a history may become; `None` copies each that has changed.
     pub history_age_max: Option<Duration>,
-    /// Begins a copy in a folder that had one, and has none now.
+    /// Begins a copy in a folder that has lost its copy.
     pub begins_anew: bool,
     /// Reads the copy, and makes damaged files of it anew.
     pub verifies: bool,
@@ -123,7 +123,7 @@ pub struct Backup {
     digests: Digests,
     /// Files of interrupted runs were removed.
     is_swept: bool,
-    /// The copy that an earlier run has brought up to date. It has to be there still.
+    /// The identity of the copy that an earlier run has updated. The folder must still have this copy.
     copy: Option<String>,
 }
 
@@ -192,7 +192,7 @@ impl Backup {
     fn opened(&self, home: &Path, options: BackupOptions<'_>) -> Result<(Target, Manifest), BackupError> {
         let register = Register::read(home)?;
         let known = register.as_ref().and_then(|register| register.copy_in(&known_as(&self.dir)));
-        // Only what was there before this process can be given up.
+        // The user gives up an earlier copy, never the one of this process.
         let known = self.copy.as_deref().or(known.filter(|_| !options.begins_anew));
         let start = if known.is_some() { Start::Continue } else { Start::Any };
         let (target, before) = Target::make(&self.dir, &self.home, start)?;

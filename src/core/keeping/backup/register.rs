@@ -1,7 +1,7 @@
 //! `backups.json` in the home: the identity of the home, and which folders have a copy of it.
 //!
-//! By the identity, a copy knows its home, whatever is at the same path meanwhile. By the list, a folder in which a copy is missing is known
-//! from one that never had a copy: the mount point of a disk that is gone is no place for another one.
+//! A copy stores the identity of its home, so another home at the same path cannot continue it. A folder in the list had a copy: if the
+//! copy is missing, its disk may not be mounted, and no other copy may begin there.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -186,7 +186,7 @@ impl<'a> SessionRun<'a> {
             Err(CopyError::Gone) => None,
             Err(error @ (CopyError::Failed(_) | CopyError::Interrupted | CopyError::Redacted)) => return Err(error),
         };
-        // A relay that ends at once leaves none.
+        // A relay that ends at once creates no ledger.
         if ledger.is_none() && kept.iter().any(|point| point.ledger.is_some()) {
             return Err(CopyError::Failed(format!("{} is missing or empty", path.display())));
         }

@@ -20,7 +20,7 @@ pub struct Damage {
 }
 
 impl StoredBackup {
-    /// Compares all files that the plans need, and the settings if they are to be restored. `advance` gets the bytes read since its last
+    /// Compares all files that the plans need, and with [`CopiedSettings::Restore`] the settings. `advance` gets the bytes read since its last
     /// call.
     #[must_use]
     pub fn check(&self, plans: &Plans, settings: CopiedSettings, advance: &dyn Fn(u64)) -> Vec<Damage> {

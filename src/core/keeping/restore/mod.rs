@@ -63,14 +63,14 @@ pub struct Plans {
     pub plans: Vec<Plan>,
     /// Sessions that the copy does not have at that time, in words.
     pub skipped: Vec<String>,
-    /// Sessions that were deleted from the home before the last run, and that nobody has asked for.
+    /// Sessions that were deleted from the home before the last run. The user has not named them.
     pub deleted: Vec<String>,
 }
 
-/// What becomes of sessions that were deleted from the home.
+/// Whether sessions that were deleted from the home are restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeletedSessions {
-    /// They are restored if they are named.
+    /// Only those that the user names.
     Leave,
     Restore,
 }

@@ -16,7 +16,7 @@ use crate::store::{Holder, IndexLock, LEDGER_FILE, OfflineLedger, PLACES_DIR, RE
 
 const SETTINGS_FILE: &str = "config.toml";
 
-/// What becomes of the settings of a copy. They name programs, so nobody gets them unasked.
+/// Whether the settings of a copy are restored. They name programs, so only the user decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopiedSettings {
     Leave,
@@ -185,7 +185,7 @@ impl StoredBackup {
     ///
     /// # Errors
     ///
-    /// They cannot be written; the home has none then.
+    /// They cannot be written. The home then has no settings.
     pub fn restore_settings(&self, home: &Path) -> Result<bool, BackupError> {
         let Some(stored) = &self.manifest.config else { return Ok(false) };
         let path = home.join(SETTINGS_FILE);

@@ -60,8 +60,8 @@ impl From<BackupError> for CliError {
 /// has the journals, ledgers, histories and transcripts, config.toml, and which session belongs to which folder. The output has the time up to
 /// which the copy is complete. If a run is interrupted, the copy is the one before.
 ///
-/// A folder that had a copy of this home is never begun anew by itself: if its disk is not mounted, the run fails. What the home has lost
-/// or damaged stays in the copy, is named, and makes the exit status 1.
+/// If the folder has lost its copy, for example because its disk is not mounted, the run fails and begins no other copy there. The copy
+/// keeps data that the home has lost or damaged; the output names the file, and the exit status is 1.
 ///
 /// Sessions and segments that were deleted from the home stay in the copy. After `redact`, the next run replaces the copy of the session.
 /// Sockets, locks, logs and the state of running processes are not copied.
@@ -101,7 +101,7 @@ pub(super) struct BackupArguments {
     /// Read the whole copy, and make damaged files of it anew
     #[arg(long)]
     verify: bool,
-    /// Begin a backup in a folder that had one and has none now
+    /// Begin another backup in a folder that has lost its backup
     #[arg(long)]
     new: bool,
     /// Print one JSON document; with --follow one for each look

@@ -267,7 +267,7 @@ fn span(span: &Span) -> String {
     if span.from == span.until { span.from.to_string() } else { format!("{} to {}", span.from, span.until) }
 }
 
-/// What became of the settings of the copy.
+/// Whether the settings were restored, and why not.
 fn settings_in_words(document: &RestoreDocument<'_>, backup: &StoredBackup) -> Option<String> {
     let file = screen::plain(&backup.settings()?.display().to_string());
     let home = Path::new(&document.to).join("config.toml");
