@@ -312,7 +312,7 @@ fn gone_in_words(manifest: &Manifest) -> Option<String> {
     let gone =
         (!gone.is_empty()).then(|| format!("{gone} that the home no longer has stay in it; --delete removes them\n"));
     let less = count(InHome::Shorter) + count(InHome::Differs);
-    let less = counted(less, "journal segment of the home has", "journal segments of the home have");
-    let less = less.map(|segments| format!("{segments} less than the copy, which keeps its lines\n"));
+    let less = counted(less, "journal segment of the home lacks", "journal segments of the home lack");
+    let less = less.map(|segments| format!("{segments} lines that the copy keeps\n"));
     (gone.is_some() || less.is_some()).then(|| [gone, less].into_iter().flatten().collect())
 }
