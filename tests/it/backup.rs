@@ -794,6 +794,8 @@ fn deleted_sessions_stay_unless_told() {
 fn follow_keeps_up_and_ends_on_a_signal() {
     let mut live = with_requests();
     let copy = copy_of(&live.home);
+    let spins = tool(&live.home, &["backup", text(&copy), "--follow", "--every", "0s"]);
+    refused(&spins, 2, &["`0s` is too short"]);
     for (word, signal) in [("followed-once", Signal::TERM), ("followed-twice", Signal::INT)] {
         let args = ["backup", text(&copy), "--follow", "--every", "50ms", "--json"];
         let mut following = live.home.shim(&args).stderr(Stdio::null()).spawn().expect("it starts");
