@@ -23,7 +23,7 @@ use crate::support::both_ends::{Live, told};
 use crate::support::eventually;
 use crate::support::hub::{Hub, asked, resume};
 use crate::support::requests::{answer, command_asked, decision, turn_started};
-use crate::support::shim::Home;
+use crate::support::shim::{Home, out_of_reach};
 
 /// Kills of a backup in the middle; `make many-cases` sets more.
 #[expect(clippy::disallowed_methods, reason = "a test is told their number by its environment")]
@@ -311,6 +311,11 @@ fn later_runs_copy_what_was_added() {
     }
 }
 
+/// How many states of the first session a backup has.
+fn points(document: &Value) -> usize {
+    document["sessions"][0]["points"].as_array().expect("a list").len()
+}
+
 /// The copy of the only segment of session `s`.
 fn journal_copy(home: &Home) -> PathBuf {
     let folder = copy_of(home).join("sessions/s/journal");
@@ -407,7 +412,8 @@ fn every_tool_works_on_a_restored_home() {
     let to = Home::new();
     let restored = restore(&copy, &to, &[]);
     assert_eq!(restored["sessions"].as_array().map(Vec::len), Some(4), "{restored}");
-    assert_eq!(restored["settings_restored"], true);
+    // Nobody gets settings unasked.
+    assert_eq!((&restored["settings_restored"], to.path().join("config.toml").exists()), (&json!(false), false));
     let other = |args: &[&str]| {
         let mut command = to.shim(args);
         command.env("HOME", to.beside().join("nobody")).env("USER", "nobody").env_remove("XDG_STATE_HOME");
@@ -550,8 +556,9 @@ fn earlier_state_is_restored_by_time() {
     live.say_plainly(&turn_started("t", "later"));
     let copy = copy_of(&live.home);
     back_up(&live.home, &[]);
-    let points = back_up(&live.home, &[])["sessions"][0]["points"].as_u64().expect("a number");
-    assert!(points >= 2);
+    let points = back_up(&live.home, &[])["sessions"][0]["points"].take();
+    let points = points.as_array().expect("a list");
+    assert!(points.len() >= 2 && points.iter().all(|point| point["from"].as_str() <= point["until"].as_str()));
     let to = Home::new();
     let output = tool(&to, &["restore", text(&copy), "--json", "--at", "2020-01-01"]);
     refused(&output, 1, &["the backup has no session as it was at 2020-01-01", "name a later time with --at"]);
@@ -596,7 +603,7 @@ fn redacted_secrets_leave_the_copy() {
     let segment = journal_copy(&home);
     redact("no-such-text");
     let document = back_up(&home, &[]);
-    assert_eq!((journal_copy(&home), &document["sessions"][0]["points"]), (segment, &json!(2)), "{document}");
+    assert_eq!((journal_copy(&home), points(&document)), (segment, 2), "{document}");
     assert!(!redact(SECRET)["masked"].as_array().expect("a list").is_empty());
     let document = back_up(&home, &[]);
     assert!(document["removed"]["bytes"].as_u64() > Some(0), "{document}");
@@ -604,6 +611,19 @@ fn redacted_secrets_leave_the_copy() {
     let to = Home::new();
     restore(&copy_of(&home), &to, &[]);
     assert_eq!(journal(&to.path(), "s"), journal(&home.path(), "s"));
+}
+
+/// While nobody knows whether a redaction masks something, the copy stays as it was.
+#[test]
+fn redaction_that_has_not_ended_takes_nothing_from_the_copy() {
+    let kept = Kept::new();
+    fs::write(kept.session().join("redacted"), "01930000-0000-7000-8000-000000000000 begun\n").expect("it is ours");
+    let output = tool(&kept.home, &["backup", text(&copy_of(&kept.home))]);
+    refused(&output, 1, &["its redaction has not ended", "run it again"]);
+    kept.is_whole("a redaction that was killed");
+    told(&tool(&kept.home, &["redact", "s", "--pattern", "no-such-text", "--json"]));
+    let document = back_up(&kept.home, &[]);
+    assert_eq!((points(&document), &document["sessions"][0]["segments"]), (1, &json!(1)), "{document}");
 }
 
 /// A ledger that is damaged at the source replaces no intact copy; its journal goes on being copied.
@@ -717,7 +737,11 @@ fn restore_replaces_nothing() {
     let before = journal(&live.home.path(), "s");
     let there = "has these sessions already: s; nothing was restored";
     // It runs, and then it is stopped.
-    refused(&tool(&live.home, &["restore", text(&copy)]), 1, &[there, "restore into another home with --to"]);
+    refused(
+        &tool(&live.home, &["restore", text(&copy)]),
+        1,
+        &[there, "with --missing, or into another home with --to"],
+    );
     let home = end(live);
     refused(&tool(&home, &["restore", text(&copy)]), 1, &[there]);
     assert!(journal(&home.path(), "s").len() == before.len());
@@ -770,6 +794,8 @@ fn deleted_sessions_stay_unless_told() {
 fn follow_keeps_up_and_ends_on_a_signal() {
     let mut live = with_requests();
     let copy = copy_of(&live.home);
+    let spins = tool(&live.home, &["backup", text(&copy), "--follow", "--every", "0s"]);
+    refused(&spins, 2, &["`0s` is too short"]);
     for (word, signal) in [("followed-once", Signal::TERM), ("followed-twice", Signal::INT)] {
         let args = ["backup", text(&copy), "--follow", "--every", "50ms", "--json"];
         let mut following = live.home.shim(&args).stderr(Stdio::null()).spawn().expect("it starts");
@@ -847,4 +873,416 @@ fn copy_that_cannot_be_trusted_is_refused() {
     let other = end(with_requests());
     let output = tool(&other, &["backup", text(&copy_of(&home))]);
     refused(&output, 1, &["has a backup of", "name another folder"]);
+}
+
+/// A home with two runs of session `s`, whose first segment only the copy has any more; and the copy's journal and requests.
+struct Kept {
+    home: Home,
+    journal: BTreeMap<PathBuf, Vec<u8>>,
+    /// The names in the home, oldest first.
+    segments: Vec<PathBuf>,
+}
+
+const REQUESTS: &str = "SELECT status FROM codex_pending_requests WHERE status = 'resolved'";
+
+impl Kept {
+    fn new() -> Kept {
+        let home = end(with_requests());
+        let mut live = Live::start_in(home).in_turn();
+        live.say_plainly(r#"{"method":"m","params":{"text":"kornblume-eight"}}"#);
+        back_up(&live.home, &[]);
+        live.say_plainly(&command_asked("9", "t"));
+        live.send(&answer("9", &decision("accept")));
+        let home = end(live);
+        back_up(&home, &[]);
+        let journal = journal(&home.path(), "s");
+        let segments: Vec<PathBuf> =
+            journal.keys().map(|name| home.path().join("sessions/s/journal").join(name)).collect();
+        assert_eq!(segments.len(), 2);
+        let mut order = segments.clone();
+        order.sort_by_key(|path| path.metadata().and_then(|file| file.modified()).expect("a time"));
+        fs::remove_file(&order[0]).expect("it is there");
+        back_up(&home, &[]);
+        Kept { home, journal, segments: order }
+    }
+
+    fn session(&self) -> PathBuf {
+        self.home.path().join("sessions/s")
+    }
+
+    /// The copy has all that it had, as a restore shows.
+    fn is_whole(&self, what: &str) {
+        let to = Home::new();
+        let restored = restore(&copy_of(&self.home), &to, &[]);
+        let now = journal(&to.path(), "s");
+        for (name, bytes) in &self.journal {
+            assert!(now.get(name).is_some_and(|now| now.starts_with(bytes)), "{what}: {}", name.display());
+        }
+        assert_eq!(rows(&to.path().join("sessions/s"), REQUESTS).len(), 2, "{what}");
+        let mut sessions = restored["sessions"].as_array().expect("a list").iter();
+        let session = sessions.find(|session| session["session_id"] == "s").expect("it is restored");
+        assert!(session["points"].as_array().expect("a list").len() >= 2, "{what}: {restored}");
+    }
+}
+
+/// A home that loses or damages something without a redaction takes nothing from its copy. The file is named, with exit status 1.
+#[test]
+fn damage_of_the_home_takes_nothing_from_the_copy() {
+    type Harm = fn(&Kept) -> PathBuf;
+    let change: Harm = |kept| {
+        let path = kept.segments[1].clone();
+        let mut bytes = fs::read(&path).expect("it is there");
+        let at = bytes.len() / 2;
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).expect("it is ours");
+        path
+    };
+    let shorten: Harm = |kept| {
+        let path = kept.segments[1].clone();
+        let bytes = fs::read(&path).expect("it is there");
+        fs::write(&path, &bytes[..bytes.len() / 2]).expect("it is ours");
+        path
+    };
+    let empty_segment: Harm = |kept| {
+        fs::write(&kept.segments[1], "").expect("it is ours");
+        kept.segments[1].clone()
+    };
+    let no_journal: Harm = |kept| {
+        fs::remove_dir_all(kept.session().join("journal")).expect("it is there");
+        kept.session().join("journal")
+    };
+    let empty_ledger: Harm = |kept| {
+        fs::write(kept.session().join("ledger.db"), "").expect("it is ours");
+        kept.session().join("ledger.db")
+    };
+    let no_ledger: Harm = |kept| {
+        let ledger = kept.session().join("ledger.db");
+        fs::remove_file(&ledger).expect("it is there");
+        ledger
+    };
+    let no_lock: Harm = |kept| {
+        fs::remove_file(kept.session().join("lock")).expect("it is there");
+        kept.session()
+    };
+    let file_for_folder: Harm = |kept| {
+        fs::rename(kept.session(), kept.home.beside().join("aside")).expect("it is there");
+        fs::write(kept.session(), "").expect("it is ours");
+        kept.session().join("lock")
+    };
+    let link_for_lock: Harm = |kept| {
+        fs::remove_file(kept.session().join("lock")).expect("it is there");
+        symlink("elsewhere", kept.session().join("lock")).expect("a link");
+        kept.session().join("lock")
+    };
+    for (what, harm, more) in [
+        ("a changed byte", change, &[][..]),
+        ("a shorter segment", shorten, &[]),
+        ("an empty segment", empty_segment, &[]),
+        ("no folder of the journal", no_journal, &["--delete"]),
+        ("an empty ledger", empty_ledger, &[]),
+        ("no ledger", no_ledger, &[]),
+        ("no lock", no_lock, &["--delete"]),
+        ("a file in the place of the session", file_for_folder, &["--delete"]),
+        ("a link in the place of the lock", link_for_lock, &["--delete"]),
+    ] {
+        let kept = Kept::new();
+        let mut command = kept.home.shim(&["run", "--session", "other", "--", "true"]);
+        assert!(command.stdin(Stdio::null()).status().expect("it runs").success());
+        // With --delete the first segment is not known to be deleted only if its folder is gone.
+        let named = harm(&kept);
+        let copy = copy_of(&kept.home);
+        let output = tool(&kept.home, &[&["backup", text(&copy), "--json"], more].concat());
+        refused(&output, 1, &[text(&named)]);
+        kept.is_whole(what);
+        assert!(copy_of(&kept.home).join("sessions/s").is_dir());
+    }
+}
+
+/// A restore and the next backup into the same folder lose neither a state, nor a segment, nor the mark of a redaction.
+#[test]
+fn restored_session_goes_on_in_its_backup() {
+    for redacts in [false, true] {
+        let mut kept = Kept::new();
+        if redacts {
+            let redact = ["redact", "s", "--pattern", "kornblume-eight", "--json"];
+            assert!(!told(&tool(&kept.home, &redact))["masked"].as_array().expect("a list").is_empty());
+            kept.journal = journal(&kept.home.path(), "s");
+            back_up(&kept.home, &[]);
+            let home = end(Live::start_in(kept.home).in_turn());
+            back_up(&home, &[]);
+            kept.home = home;
+        }
+        let before = back_up(&kept.home, &[]);
+        let first = before["sessions"][0]["points"][0]["until"].as_str().expect("a time").to_owned();
+        let copy = copy_of(&kept.home);
+        let mut last = points(&before);
+        for more in [&["--at", &*first][..], &[]] {
+            fs::rename(kept.session(), kept.home.beside().join(format!("aside-{}", more.len()))).expect("it is there");
+            told(&tool(&kept.home, &[&["restore", text(&copy), "--json"], more].concat()));
+            let output = tool(&kept.home, &["backup", text(&copy), "--json"]);
+            let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            assert!(points(&document) >= last, "{more:?}: {document}");
+            assert_eq!(document["sessions"][0]["segments"], before["sessions"][0]["segments"], "{more:?}: {document}");
+            last = points(&document);
+            let to = Home::new();
+            restore(&copy, &to, &[]);
+            for (name, bytes) in &kept.journal {
+                assert!(journal(&to.path(), "s")[name].starts_with(bytes), "{more:?}: {}", name.display());
+            }
+            // A fault at most once: the user has asked for the earlier state.
+            told(&tool(&kept.home, &["backup", text(&copy), "--json"]));
+        }
+    }
+}
+
+/// A folder that has lost its copy gets no other one by itself, with --follow and in single runs.
+#[test]
+fn backup_that_is_gone_is_not_begun_anew() {
+    const HAD: &str = "had a backup of this home, and has none now";
+    type Lose = fn(&Path);
+    let lose: [(Lose, &str); 4] = [
+        (|_| {}, HAD),
+        // The mount point of a disk that is gone.
+        (|copy| fs::create_dir(copy).expect("a folder"), HAD),
+        (
+            |copy| {
+                fs::create_dir_all(copy.join("sessions/s/journal")).expect("a folder");
+                fs::write(copy.join("backup.lock"), "").expect("write");
+            },
+            HAD,
+        ),
+        (
+            |copy| {
+                fs::create_dir(copy).expect("a folder");
+                fs::write(copy.join("notes.txt"), "mine").expect("write");
+            },
+            HAD,
+        ),
+    ];
+    let home = end(with_requests());
+    let (copy, aside) = (copy_of(&home), home.beside().join("aside"));
+    back_up(&home, &[]);
+    let args = ["backup", text(&copy), "--follow", "--every", "50ms", "--json"];
+    let mut following = home.shim(&args).spawn().expect("it starts");
+    let mut lines = BufReader::new(following.stdout.take().expect("it is piped")).lines();
+    let mut said = BufReader::new(following.stderr.take().expect("it is piped")).lines();
+    let mut run = || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
+    let mut last = run();
+    // From now on a run writes only its manifest, wherever the folder is.
+    while last["copied"]["bytes"] != 0 {
+        last = run();
+    }
+    for (lose, words) in lose {
+        fs::rename(&copy, &aside).expect("it is there");
+        lose(&copy);
+        let before = copy.exists().then(|| files(&copy));
+        let fault = said.by_ref().map(|line| line.expect("text")).find(|line| line.contains(words));
+        assert!(fault.is_some());
+        // A link with a slash behind it leads nowhere else.
+        for spelling in [text(&copy).to_owned(), format!("{}/", copy.display())] {
+            refused(&tool(&home, &["backup", &spelling]), 1, &[words, "--new"]);
+        }
+        assert_eq!(copy.exists().then(|| files(&copy)), before);
+        let _ = fs::remove_dir_all(&copy);
+        fs::rename(&aside, &copy).expect("it is there");
+        // Runs of before the loss may still be in the pipe.
+        let number = last["run"].as_u64().expect("a number");
+        let manifest = || -> u64 {
+            let text = fs::read(copy.join("backup.json")).expect("it is there");
+            serde_json::from_slice::<Value>(&text).expect("JSON")["backup"]["runs"].as_u64().expect("a number")
+        };
+        let at = manifest();
+        assert!(at >= number);
+        eventually("the work goes on", || (manifest() > at).then_some(()));
+        while last["run"].as_u64() <= Some(at) {
+            last = run();
+        }
+    }
+    kill_process(Pid::from_raw(i32::try_from(following.id()).expect("a pid")).expect("a pid"), Signal::TERM)
+        .expect("it runs");
+    assert_eq!(following.wait().expect("it ends").code(), Some(0));
+    drop((lines, said));
+    // It is begun anew only on request, and another copy of the home does not take its place by itself.
+    fs::rename(&copy, &aside).expect("it is there");
+    let output = tool(&home, &["backup", text(&copy), "--new"]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("a new backup begins in "), "{output:?}");
+    refused(&tool(&home, &["backup", text(&copy), "--new"]), 1, &["so --new begins none"]);
+    fs::remove_dir_all(&copy).expect("it is there");
+    fs::rename(&aside, &copy).expect("it is there");
+    refused(&tool(&home, &["backup", text(&copy)]), 1, &["has another backup of this home than before"]);
+}
+
+/// A run removes nothing from a folder whose `backup.json` is lost.
+#[test]
+fn folder_without_its_manifest_is_left_alone() {
+    let home = end(with_requests());
+    back_up(&home, &[]);
+    let copy = copy_of(&home);
+    let manifest = copy.join("backup.json");
+    let intact = fs::read_to_string(&manifest).expect("it is there");
+    fs::remove_file(&manifest).expect("it is there");
+    let before = files(&copy);
+    refused(&tool(&home, &["backup", text(&copy)]), 1, &["has none now"]);
+    refused(&tool(&home, &["backup", text(&copy), "--new"]), 1, &["backup.json is missing", "name another folder"]);
+    refused(&tool(&home, &["restore", text(&copy)]), 1, &["backup.json is missing", "put backup.json back"]);
+    assert_eq!(files(&copy), before);
+    fs::write(&manifest, intact).expect("it is ours");
+    // A program that copies files may leave out locks.
+    fs::remove_file(copy.join("backup.lock")).expect("it is there");
+    back_up(&home, &[]);
+}
+
+/// A home is known by what it is, not by its path.
+#[test]
+fn another_home_at_the_same_path_is_refused() {
+    let home = end(with_requests());
+    back_up(&home, &[]);
+    let before = files(&copy_of(&home));
+    fs::rename(home.path(), home.beside().join("first")).expect("it is there");
+    let mut command = home.shim(&["run", "--session", "main", "--", "true"]);
+    assert!(command.stdin(Stdio::null()).status().expect("it runs").success());
+    for more in [&[][..], &["--delete"], &["--new"]] {
+        let output = tool(&home, &[&["backup", text(&copy_of(&home))], more].concat());
+        refused(&output, 1, &["has a backup of another home that was at ", "name another folder"]);
+    }
+    assert_eq!(files(&copy_of(&home)), before);
+}
+
+/// Settings name programs: a restore writes them only on request, and never from a folder that a model can change.
+#[test]
+fn settings_are_restored_only_on_request_and_from_out_of_reach() {
+    let home = Home::away();
+    fs::create_dir_all(home.path()).expect("a folder");
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).expect("it is ours");
+    fs::write(home.path().join("config.toml"), "record = true\n").expect("write");
+    let workspace = out_of_reach();
+    let mut command = home.shim(&["run", "--session", "s", "--", "true"]);
+    assert!(command.current_dir(workspace.path()).stdin(Stdio::null()).status().expect("it runs").success());
+    let safe = out_of_reach();
+    for (folder, in_reach) in [
+        (home.beside().to_owned(), Some("where the model may write")),
+        (workspace.path().to_owned(), Some("where the model may write")),
+        (safe.path().to_owned(), None),
+    ] {
+        let copy = folder.join("copy");
+        let document = told(&tool(&home, &["backup", text(&copy), "--json"]));
+        let said = document["in_reach"].as_str();
+        assert_eq!(said.is_some(), in_reach.is_some(), "{document}");
+        assert!(in_reach.is_none_or(|words| said.is_some_and(|said| said.contains(words))), "{document}");
+        // Also in a home that knows nothing of the workspace.
+        let to = Home::away();
+        let output = tool(&to, &["restore", text(&copy), "--with-settings"]);
+        let restored = to.path().join("config.toml");
+        match in_reach {
+            Some(words) => refused(&output, 1, &["config.toml is not restored from there", words, "look at "]),
+            None => assert_eq!(fs::read_to_string(&restored).expect("it is there"), "record = true\n"),
+        }
+        assert_eq!(restored.exists(), in_reach.is_none());
+        let to = Home::away();
+        let output = tool(&to, &["restore", text(&copy)]);
+        let words = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            words.contains("config.toml: not restored; after a look at ") && !to.path().join("config.toml").exists()
+        );
+        assert_eq!(String::from_utf8_lossy(&output.stderr).contains("where the model may write"), in_reach.is_some());
+        assert!(output.status.success(), "{output:?}");
+        // Damaged settings matter only with --with-settings.
+        let file = fs::read_dir(&copy).expect("a folder").map(|entry| entry.expect("an entry").path());
+        let file = file.into_iter().find(|path| text(path).contains("config.toml.")).expect("it is there");
+        fs::write(&file, "record = TRUE\n").expect("it is ours");
+        let to = Home::away();
+        if in_reach.is_none() {
+            let output = tool(&to, &["restore", text(&copy), "--with-settings"]);
+            refused(&output, 1, &["config.toml.1: its content differs", "are restored without --with-settings"]);
+        }
+        told(&tool(&to, &["restore", text(&copy), "--json"]));
+    }
+}
+
+#[test]
+fn link_to_a_backup_is_refused_with_and_without_a_slash() {
+    let home = end(with_requests());
+    back_up(&home, &[]);
+    let link = home.beside().join("link");
+    symlink(copy_of(&home), &link).expect("a link");
+    for end in ["", "/", "/."] {
+        let link = format!("{}{end}", link.display());
+        for tools in [["backup", &link], ["restore", &link]] {
+            refused(&tool(&home, &tools), 1, &["is a symbolic link, not a folder"]);
+        }
+    }
+    let copy = format!("{}/", copy_of(&home).display());
+    told(&tool(&home, &["backup", &copy, "--json"]));
+    told(&tool(&Home::new(), &["restore", &copy, "--json"]));
+}
+
+/// Each thing that a restore leaves out, and the flag that includes it.
+#[test]
+fn restore_leaves_out_what_nobody_has_asked_for() {
+    let home = end(with_requests());
+    for session in ["deleted", "young"] {
+        let mut command = home.shim(&["run", "--session", session, "--", "true"]);
+        assert!(command.stdin(Stdio::null()).status().expect("it runs").success());
+        if session == "deleted" {
+            back_up(&home, &[]);
+            fs::remove_dir_all(home.path().join("sessions/deleted")).expect("it is there");
+        }
+    }
+    let copy = copy_of(&home);
+    let document = back_up(&home, &[]);
+    let young = document["sessions"][2]["restorable_from"].as_str().expect("a time");
+    let s = document["sessions"][1]["points"][0]["from"].as_str().expect("a time");
+    assert!(s < young, "{document}");
+    let ids = |to: &Home| -> Vec<String> {
+        to.sessions().iter().map(|dir| text(dir).rsplit('/').next().expect("a name").to_owned()).collect()
+    };
+    let check = |before: &[&str], args: &[&str], code: i32, words: &str, expect: &[&str]| {
+        let to = Home::new();
+        for session in before {
+            told(&tool(&to, &["restore", text(&copy), "--json", "--session", session]));
+        }
+        let output = tool(&to, &[&["restore", text(&copy)], args].concat());
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
+        let said = [&output.stdout[..], &output.stderr].concat();
+        assert!(String::from_utf8_lossy(&said).contains(words), "{args:?}: {output:?}");
+        assert_eq!(ids(&to), expect, "{args:?}");
+    };
+    check(&[], &[], 0, "session deleted was deleted from its home", &["s", "young"]);
+    check(&[], &["--deleted"], 0, "deleted: restored", &["deleted", "s", "young"]);
+    check(&[], &["--session", "deleted"], 0, "deleted: restored", &["deleted"]);
+    // A restore that was interrupted.
+    check(&["s"], &[], 1, "with --missing", &["s"]);
+    check(&["s"], &["--missing"], 0, "young: restored", &["s", "young"]);
+    // Not all of them were there at that time.
+    check(&[], &["--at", s], 1, "session young: the backup has it from ", &["s"]);
+}
+
+/// The words of a restore say which ledger it took.
+#[test]
+fn salvaged_ledger_names_its_own_time() {
+    let mut live = with_requests();
+    back_up(&live.home, &[]);
+    live.send(&answer("8", &decision("decline")));
+    let home = end(live);
+    let document = back_up(&home, &[]);
+    let states = document["sessions"][0]["points"].as_array().expect("a list");
+    let (earlier, last) = (&states[states.len() - 2], &states[states.len() - 1]);
+    let copy = copy_of(&home);
+    let ledger = copy.join(format!("sessions/s/ledger.db.{}", document["run"]));
+    let mut bytes = fs::read(&ledger).expect("it is there");
+    bytes[100] ^= 1;
+    fs::write(&ledger, &bytes).expect("it is ours");
+    let to = Home::new();
+    let restored = restore(&copy, &to, &["--salvage"]);
+    assert_eq!(restored["sessions"][0]["restored_to"], earlier["until"], "{restored} {last}");
+    let messages = rows(&to.path().join("sessions/s"), "SELECT error_message FROM codex_pending_requests");
+    let until = earlier["until"].as_str().expect("a time");
+    assert!(messages.iter().any(|message| message.contains(until)), "{messages:?}");
+    // A backup does not read its copy unless it is asked to; then it makes it whole.
+    back_up(&home, &[]);
+    assert_eq!(tool(&Home::new(), &["restore", text(&copy)]).status.code(), Some(1));
+    let output = tool(&home, &["backup", text(&copy), "--verify"]);
+    refused(&output, 1, &[text(&ledger), "--at cannot take it any more"]);
+    restore(&copy, &Home::new(), &[]);
+    back_up(&home, &["--verify"]);
 }

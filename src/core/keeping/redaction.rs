@@ -16,6 +16,14 @@ pub(super) fn redaction_of(session_dir: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&mark).trim_end().replace('\n', " "))
 }
 
+/// Whether a mark is that of a redaction that has not ended: it runs, or was killed.
+pub(super) fn is_begun(mark: &str) -> bool {
+    mark.ends_with(BEGUN)
+}
+
+/// The end of the mark of a redaction in progress.
+const BEGUN: &str = " begun";
+
 /// A redaction in progress.
 #[derive(Debug)]
 pub(super) struct Redaction {
@@ -30,7 +38,7 @@ impl Redaction {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let begun = format!("{} begun\n", Uuid::now_v7());
+        let begun = format!("{}{BEGUN}\n", Uuid::now_v7());
         Folder::at(session_dir)?.put(REDACTED_FILE, begun.as_bytes())?;
         Ok(Redaction { session_dir: session_dir.to_owned(), before })
     }
@@ -39,7 +47,7 @@ impl Redaction {
     pub(super) fn end(self, has_masked: bool) -> io::Result<()> {
         let folder = Folder::at(&self.session_dir)?;
         // A redaction that was killed may have masked something.
-        let is_known = |before: &[u8]| !before.ends_with(b" begun\n");
+        let is_known = |before: &[u8]| !is_begun(String::from_utf8_lossy(before).trim_end());
         match self.before {
             Some(before) if !has_masked && is_known(&before) => folder.put(REDACTED_FILE, &before),
             None if !has_masked => std::fs::remove_file(self.session_dir.join(REDACTED_FILE)),

@@ -87,7 +87,7 @@ impl ServerEnvironment {
     }
 
     /// Folders in which a sandbox lets a model write, unless it excludes them.
-    pub(super) fn temporary(&self) -> &[PathBuf] {
+    pub fn temporary(&self) -> &[PathBuf] {
         &self.temporary
     }
 

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use sha2::{Digest as _, Sha256};
 
 use super::folder::Target;
-use super::manifest::{DatabaseState, FileState, LinesCopy, Manifest, Moment, StoredFile, hex};
+use super::manifest::{DatabaseState, FileState, InHome, LinesCopy, Manifest, Moment, StoredFile, hex};
 use crate::files::{self, Access};
 use crate::os::fs::sync_data;
 use crate::store::{Found, Life, SnapshotError, snapshot};
@@ -35,8 +35,8 @@ const TRIES_MAX: u32 = 3;
 pub(super) enum CopyError {
     /// The file was deleted.
     Gone,
-    /// Bytes that an earlier run has copied have changed, as after `redact`.
-    Rewritten,
+    /// Redactions of the session change it during each attempt.
+    Redacted,
     Interrupted,
     /// A fault, as text for the user.
     Failed(String),
@@ -77,41 +77,60 @@ pub(super) struct Copying<'a> {
     pub(super) goes_on: &'a dyn Fn(u64) -> bool,
     /// Bytes that were written.
     pub(super) written: u64,
+    /// Files of the home that differ from their copies, and damaged copies, as messages for the user.
+    pub(super) faults: Vec<String>,
+    pub(super) trust: Trust,
+}
+
+/// By what a file of the copy counts as whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    Length,
+    /// Also by its digest: it is read.
+    Content,
 }
 
 impl Copying<'_> {
-    /// Copies a file of whole lines in the folder `inner` of the session, or its new lines. `is_new` makes a new copy.
+    /// Copies a file of whole lines in the folder `inner` of the session, or its new lines. Lines that the copy has already stay in it.
     pub(super) fn lines(
         &mut self,
         original: &Path,
         inner: &str,
         before: Option<&LinesCopy>,
-        is_new: bool,
     ) -> Result<LinesCopy, CopyError> {
         let file = files::open(original, Access::Read).map_err(|error| CopyError::of(READ, original, &error))?;
         let found = file.metadata().map_err(|error| CopyError::of(READ, original, &error))?;
         let name = original.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let (state, settled) = (FileState::of(&found), FileState::settled(&found, SystemTime::now()));
         let modified = found.modified().map(Moment::of).unwrap_or(Moment(0));
-        let copied = before.filter(|before| !is_new && self.has(&before.stored));
+        let copied = before.filter(|before| self.has(&before.stored));
         if let Some(before) = copied
             && before.original == Some(state)
+            && before.in_home != InHome::Gone
         {
-            return Ok(LinesCopy { gone: false, ..before.clone() });
+            self.note(original, before.in_home, before.in_home);
+            return Ok(before.clone());
         }
-        let grown = copied.filter(|before| before.stored.bytes <= state.bytes);
-        let mut digest = match grown {
-            Some(before) => self.digest_before(&file, original, before, state)?,
-            None => Sha256::new(),
+        let (digest, in_home) = match copied {
+            Some(before) => self.compare(&file, original, before, state)?,
+            None => (Sha256::new(), InHome::Whole),
         };
-        let from = grown.map_or(0, |before| before.stored.bytes);
-        let end = end_of_lines(&file, from, state.bytes).map_err(|error| CopyError::of(READ, original, &error))?;
-        let relative = match (grown, before) {
-            (Some(before), _) => before.stored.file.clone(),
-            (None, Some(_)) => format!("sessions/{}/{inner}/{name}.{}", self.session, self.run),
-            (None, None) => format!("sessions/{}/{inner}/{name}", self.session),
-        };
-        if end > from || grown.is_none() {
+        self.note(original, before.map_or(InHome::Whole, |before| before.in_home), in_home);
+        if let Some(before) = copied.filter(|before| before.stored.bytes > state.bytes || in_home == InHome::Shorter) {
+            return Ok(LinesCopy { original: settled, in_home, ..before.clone() });
+        }
+        let from = copied.map_or(0, |before| before.stored.bytes);
+        let end = end_of_lines(&file, from, state.bytes).and_then(|end| match in_home {
+            InHome::Differs if !is_line_end(&file, from)? => Ok(from),
+            InHome::Whole | InHome::Shorter | InHome::Differs | InHome::Gone => Ok(end),
+        });
+        let end = end.map_err(|error| CopyError::of(READ, original, &error))?;
+        let relative = copied.map_or_else(
+            || format!("sessions/{}/{inner}/{name}.{}", self.session, self.run),
+            |before| before.stored.file.clone(),
+        );
+        let mut digest = digest;
+        if end > from || copied.is_none() {
             let path = self.target.dir.join(&relative);
             let made = self.target.make_below(self.session, Some(inner));
             made.map_err(|error| CopyError::of("write", &path, &error))?;
@@ -119,31 +138,70 @@ impl Copying<'_> {
         }
         let stored = StoredFile { file: relative, bytes: end, sha256: hex(&digest.clone().finalize()) };
         self.digests.0.insert(original.to_owned(), ((state.device, state.inode), stored.clone(), digest));
-        Ok(LinesCopy { name, stored, modified, original: settled, gone: false })
+        Ok(LinesCopy { name, stored, modified, original: settled, in_home })
     }
 
-    /// The digest of the bytes that were copied before, if they have not changed.
-    fn digest_before(
+    /// Compares the home's file with the bytes of its copy. Returns the digest of these bytes, too.
+    fn compare(
         &self,
         file: &File,
         original: &Path,
         before: &LinesCopy,
         state: FileState,
-    ) -> Result<Sha256, CopyError> {
-        if let Some((identity, stored, digest)) = self.digests.0.get(original)
+    ) -> Result<(Sha256, InHome), CopyError> {
+        let stored = &before.stored;
+        if let Some((identity, known, digest)) = self.digests.0.get(original)
             && *identity == (state.device, state.inode)
-            && *stored == before.stored
+            && known == stored
+            && state.bytes >= stored.bytes
         {
-            return Ok(digest.clone());
+            let in_home = if before.in_home == InHome::Differs { InHome::Differs } else { InHome::Whole };
+            return Ok((digest.clone(), in_home));
         }
+        let own = self.digest((file, original), stored.bytes.min(state.bytes))?;
+        if state.bytes >= stored.bytes && hex(&own.clone().finalize()) == stored.sha256 {
+            return Ok((own, InHome::Whole));
+        }
+        let path = self.target.dir.join(&stored.file);
+        let unread = |error: io::Error| CopyError::Failed(format!("read {}: {error}", path.display()));
+        let copy = files::open(&path, Access::Read).map_err(unread)?;
+        if state.bytes < stored.bytes {
+            let begin = self.digest((&copy, &path), state.bytes)?;
+            let is_same = begin.clone().finalize() == own.finalize();
+            return Ok((begin, if is_same { InHome::Shorter } else { InHome::Differs }));
+        }
+        let whole = self.digest((&copy, &path), stored.bytes)?;
+        match hex(&whole.clone().finalize()) == stored.sha256 {
+            true => Ok((whole, InHome::Differs)),
+            false => Err(CopyError::Failed(format!(
+                "{} and {} differ, and the copy is damaged, too",
+                original.display(),
+                path.display()
+            ))),
+        }
+    }
+
+    /// The digest of the first bytes of a file.
+    fn digest(&self, from: (&File, &Path), bytes: u64) -> Result<Sha256, CopyError> {
         let mut digest = Sha256::new();
-        self.each_chunk((file, original), (0, before.stored.bytes), |chunk| {
+        self.each_chunk(from, (0, bytes), |chunk| {
             digest.update(chunk);
             Ok(())
         })?;
-        match hex(&digest.clone().finalize()) == before.stored.sha256 {
-            true => Ok(digest),
-            false => Err(CopyError::Rewritten),
+        Ok(digest)
+    }
+
+    /// Names a file of the home that has lost something. One that became shorter is named once: a restore of an earlier state does it, too.
+    fn note(&mut self, original: &Path, before: InHome, now: InHome) {
+        let (session, original) = (self.session, original.display());
+        match now {
+            InHome::Differs => self.faults.push(format!(
+                "session {session}: {original} differs from its copy, and was not redacted; the copy keeps its lines"
+            )),
+            InHome::Shorter if before != InHome::Shorter => self
+                .faults
+                .push(format!("session {session}: {original} is shorter than its copy; the copy keeps its lines")),
+            InHome::Whole | InHome::Shorter | InHome::Gone => {}
         }
     }
 
@@ -206,8 +264,11 @@ impl Copying<'_> {
 
     /// Whether the copy has all bytes of a file that its manifest names.
     pub(super) fn has(&self, stored: &StoredFile) -> bool {
-        let found = self.target.dir.join(&stored.file).symlink_metadata();
-        found.is_ok_and(|found| found.is_file() && found.len() >= stored.bytes)
+        let path = self.target.dir.join(&stored.file);
+        let found = path.symlink_metadata();
+        let is_there = found.is_ok_and(|found| found.is_file() && found.len() >= stored.bytes);
+        let is_whole = || digest_of(&path, Some(stored.bytes)).is_ok_and(|(_, sha256)| sha256 == stored.sha256);
+        is_there && (self.trust == Trust::Length || is_whole())
     }
 
     /// Copies a database of the session as it is now; `None` without a database.
@@ -232,6 +293,8 @@ impl Copying<'_> {
                 Ok(false) => return Ok(None),
                 Err(SnapshotError::Interrupted) => return Err(CopyError::Interrupted),
                 Err(_) if life == Life::Stopped && settled_state(&original) != before => continue,
+                // A process that ends empties the log of its database, and a reader cannot do so in its place.
+                Err(SnapshotError::Database(_)) if number < TRIES_MAX => continue,
                 Err(_) if original.symlink_metadata().is_err() => return Err(CopyError::Gone),
                 Err(error) => return Err(CopyError::Failed(error.to_string())),
             }
@@ -298,8 +361,16 @@ fn end_of_lines(file: &File, from: u64, to: u64) -> io::Result<u64> {
     Ok(from)
 }
 
+/// Whether a line ends before an offset.
+fn is_line_end(file: &File, at: u64) -> io::Result<bool> {
+    let mut last = [b'\n'];
+    file.read_exact_at(&mut last, at.saturating_sub(1))?;
+    Ok(last == *b"\n")
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::folder::Start;
     use super::*;
     use crate::files::Folder;
 
@@ -309,6 +380,9 @@ mod tests {
         target: Target,
         digests: Digests,
         run: u64,
+        /// Those of the last copy.
+        faults: Vec<String>,
+        trust: Trust,
     }
 
     impl Lab {
@@ -316,13 +390,15 @@ mod tests {
             let dir = tempfile::tempdir().expect("a folder");
             let home = dir.path().join("home");
             Folder::make_home(&home).expect("a folder");
-            let target = Target::make(&dir.path().join("copy"), &home).expect("it can be made");
+            let (target, _) = Target::make(&dir.path().join("copy"), &home, Start::Any).expect("it can be made");
             Lab {
                 original: home.join("0a1b2c3d4e5f-001.jsonl"),
                 target,
                 _dir: dir,
                 digests: Digests::default(),
                 run: 0,
+                faults: Vec::new(),
+                trust: Trust::Length,
             }
         }
 
@@ -330,11 +406,14 @@ mod tests {
             std::fs::write(&self.original, text).expect("it is ours");
         }
 
-        fn copy(&mut self, before: Option<&LinesCopy>, is_new: bool) -> Result<(LinesCopy, u64), CopyError> {
+        fn copy(&mut self, before: Option<&LinesCopy>) -> Result<(LinesCopy, u64), CopyError> {
             self.run += 1;
-            let Lab { target, digests, run, original, .. } = self;
-            let mut copying = Copying { target, session: "s", run: *run, digests, goes_on: &|_| true, written: 0 };
-            let copied = copying.lines(original, "journal", before, is_new)?;
+            let Lab { target, digests, run, original, faults, trust, .. } = self;
+            let none = Vec::new();
+            let (run, goes_on, trust) = (*run, &|_| true, *trust);
+            let mut copying = Copying { target, session: "s", run, digests, goes_on, written: 0, faults: none, trust };
+            let copied = copying.lines(original, "journal", before)?;
+            *faults = copying.faults;
             Ok((copied, copying.written))
         }
 
@@ -351,7 +430,7 @@ mod tests {
         for forgets in [false, true] {
             let mut lab = Lab::new();
             lab.put("one\ntwo\nthr");
-            let (first, written) = lab.copy(None, false).expect("it can be copied");
+            let (first, written) = lab.copy(None).expect("it can be copied");
             assert_eq!((&*lab.text(&first), written), ("one\ntwo\n", 8));
             lab.put("one\ntwo\nthree\nfour\n");
             // A run that was killed has left more.
@@ -360,50 +439,98 @@ mod tests {
             if forgets {
                 lab.digests = Digests::default();
             }
-            let (second, written) = lab.copy(Some(&first), false).expect("it can be copied");
+            let (second, written) = lab.copy(Some(&first)).expect("it can be copied");
             assert_eq!((&*lab.text(&second), written), ("one\ntwo\nthree\nfour\n", 11));
             assert_eq!(first.stored.file, second.stored.file);
             // The earlier manifest still holds.
             assert_eq!(lab.text(&first), "one\ntwo\n");
-            let (third, written) = lab.copy(Some(&second), false).expect("it can be copied");
+            let (third, written) = lab.copy(Some(&second)).expect("it can be copied");
             assert_eq!((third.stored, written), (second.stored, 0));
         }
     }
 
     #[test]
-    fn changed_lines_are_noticed_and_copied_anew() {
+    fn redacted_lines_are_copied_anew() {
         let mut lab = Lab::new();
         lab.put("one\nsecret\n");
-        let (first, _) = lab.copy(None, false).expect("it can be copied");
-        // As `redact` does: a new file in its place, of the same length and time.
-        let beside = lab.original.with_added_extension("redacting");
-        std::fs::write(&beside, "one\n******\n").expect("it is ours");
-        std::fs::rename(&beside, &lab.original).expect("it is ours");
-        let again = lab.copy(Some(&first), false);
-        assert!(matches!(again, Err(CopyError::Rewritten)), "{again:?}");
-        let (second, _) = lab.copy(Some(&first), true).expect("it can be copied");
+        let (first, _) = lab.copy(None).expect("it can be copied");
+        lab.put("one\n******\n");
+        let (second, _) = lab.copy(None).expect("it can be copied");
         assert_ne!(first.stored.file, second.stored.file);
         assert_eq!((lab.text(&first), lab.text(&second)), ("one\nsecret\n".to_owned(), "one\n******\n".to_owned()));
-        let mut manifest = Manifest::new(String::new());
-        manifest.config = Some(second.stored.clone());
-        lab.target.sweep(&manifest).expect("it works");
-        assert!(!lab.target.dir.join(&first.stored.file).exists() && lab.text(&second) == "one\n******\n");
     }
 
+    /// The copy keeps lines that the home has lost, and the fault names the file. A process that goes on with a file does not read it again.
     #[test]
-    fn lost_copy_and_shorter_original_are_copied_anew() {
+    fn damage_of_the_home_takes_nothing_from_the_copy() {
+        use InHome::{Differs, Shorter, Whole};
+        const LONG: &str = "one\ntwo\nthree\n";
+        for (now, copied, expect) in [
+            // A changed byte, at the same length, with more lines, and with fewer.
+            ("one\ntwx\nthree\n", LONG, Differs),
+            ("one\ntwx\nthree\nfour\n", "one\ntwo\nthree\nfour\n", Differs),
+            ("one\ntwx\n", LONG, Differs),
+            // Its lines are others: nothing is added in the middle of one.
+            ("another file altogether\nfour\n", LONG, Differs),
+            // The end is lost, at the end of a line, in one, and from the beginning.
+            ("one\n", LONG, Shorter),
+            ("one\nt", LONG, Shorter),
+            ("", LONG, Shorter),
+            (LONG, LONG, Whole),
+        ] {
+            let mut lab = Lab::new();
+            lab.put(LONG);
+            let (first, _) = lab.copy(None).expect("it can be copied");
+            lab.digests = Digests::default();
+            lab.put(now);
+            let (second, _) = lab.copy(Some(&first)).expect("it can be copied");
+            assert_eq!((&*lab.text(&second), second.in_home), (copied, expect), "{now:?}");
+            assert_eq!(lab.text(&first), LONG);
+            let name = lab.original.display().to_string();
+            let is_named = lab.faults.iter().any(|fault| fault.contains(&name));
+            assert_eq!(is_named, expect != Whole, "{:?}", lab.faults);
+            // Named again: a home that differs is damaged, and one that is shorter may have been restored.
+            let again = LinesCopy { original: lab.original.metadata().ok().map(|file| FileState::of(&file)), ..second };
+            let (third, written) = lab.copy(Some(&again)).expect("it can be copied");
+            assert_eq!((third.in_home, written, lab.faults.len()), (expect, 0, usize::from(expect == Differs)));
+            // The home has all of it again.
+            lab.put(&format!("{copied}five\n"));
+            lab.digests = Digests::default();
+            let (last, _) = lab.copy(Some(&third)).expect("it can be copied");
+            assert_eq!((last.in_home, lab.faults.len(), lab.text(&last)), (Whole, 0, format!("{copied}five\n")));
+        }
+    }
+
+    /// A copy that lacks bytes is made anew; one with other bytes only if it is read.
+    #[test]
+    fn damaged_copy_is_made_anew() {
+        type Harm = fn(&Path);
+        let harms: [(Harm, Trust, bool); 4] = [
+            (|path| std::fs::remove_file(path).expect("it is there"), Trust::Length, true),
+            (|path| std::fs::write(path, "one\n").expect("it is ours"), Trust::Length, true),
+            (|path| std::fs::write(path, "one\ntwx\n").expect("it is ours"), Trust::Length, false),
+            (|path| std::fs::write(path, "one\ntwx\n").expect("it is ours"), Trust::Content, true),
+        ];
+        for (harm, trust, heals) in harms {
+            let mut lab = Lab { trust, ..Lab::new() };
+            lab.put("one\ntwo\n");
+            let (first, _) = lab.copy(None).expect("it can be copied");
+            harm(&lab.target.dir.join(&first.stored.file));
+            let (second, _) = lab.copy(Some(&first)).expect("it can be copied");
+            assert_eq!(second.stored.file != first.stored.file, heals, "{trust:?}");
+            assert!(!heals || lab.text(&second) == "one\ntwo\n");
+        }
         let mut lab = Lab::new();
-        lab.put("one\ntwo\n");
-        let (first, _) = lab.copy(None, false).expect("it can be copied");
-        std::fs::remove_file(lab.target.dir.join(&first.stored.file)).expect("it is there");
-        let (second, _) = lab.copy(Some(&first), false).expect("it can be copied");
-        assert_eq!(lab.text(&second), "one\ntwo\n");
-        // After a loss of power.
         lab.put("one\n");
-        let (third, _) = lab.copy(Some(&second), false).expect("it can be copied");
-        assert_eq!((lab.text(&third), lab.text(&second)), ("one\n".to_owned(), "one\ntwo\n".to_owned()));
+        let (first, _) = lab.copy(None).expect("it can be copied");
+        // Neither is whole.
+        lab.put("onx\ntwo\n");
+        std::fs::write(lab.target.dir.join(&first.stored.file), "oxe\n").expect("it is ours");
+        lab.digests = Digests::default();
+        let both = lab.copy(Some(&first));
+        assert!(matches!(&both, Err(CopyError::Failed(why)) if why.contains("damaged, too")), "{both:?}");
         std::fs::remove_file(&lab.original).expect("it is there");
-        assert!(matches!(lab.copy(Some(&third), false), Err(CopyError::Gone)));
+        assert!(matches!(lab.copy(Some(&first)), Err(CopyError::Gone)));
     }
 
     #[test]

@@ -12,10 +12,14 @@ use std::time::{Duration, Instant};
 use super::manifest::{MANIFEST_FILE, Manifest};
 use super::{BackupError, BackupErrorKind};
 use crate::files::{self, Folder, Refused};
-use crate::index::TRANSCRIPTS_DIR;
+use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR};
+use crate::store::LEDGER_FILE;
 
-/// Held while a process uses the copy. It also marks the folder of a copy whose first run was interrupted.
+/// Held while a process uses the copy.
 const LOCK_FILE: &str = "backup.lock";
+
+/// There until the first run has completed, so that a folder whose manifest is lost is known from one that never had any.
+const FIRST_RUN_FILE: &str = "backup.first-run";
 
 const SESSIONS_DIR: &str = "sessions";
 
@@ -34,17 +38,45 @@ pub(in crate::keeping) struct Target {
 }
 
 impl Target {
-    /// Opens the folder of a copy of `home`, or creates it.
-    pub(super) fn make(dir: &Path, home: &Path) -> Result<Target, BackupError> {
+    /// Opens the folder of a copy of `home`, to continue it or to begin one. A folder that has to have a copy is never created.
+    pub(super) fn make(dir: &Path, home: &Path, start: Start) -> Result<(Target, Option<Manifest>), BackupError> {
         apart(dir, home)?;
-        let folder = Folder::make(dir).map_err(|error| unusable(dir, &error))?;
-        let is_ours = dir.join(LOCK_FILE).symlink_metadata().is_ok();
-        if !is_ours && !is_empty(dir).map_err(|error| unusable(dir, &error))? {
-            let problem = format!("{} is not empty and has no backup", dir.display());
-            return Err(BackupError::new(problem).with_remedy("name a folder that is empty or does not exist"));
+        let opened = match start {
+            Start::Any => Folder::make(dir),
+            Start::Continue => Folder::at(dir),
+        };
+        let folder = opened.map_err(|error| match (start, error.kind() == io::ErrorKind::NotFound) {
+            (Start::Continue, true) => lost(dir),
+            (Start::Any | Start::Continue, _) => unusable(dir, &error),
+        })?;
+        let has = |name: &str| dir.join(name).symlink_metadata().is_ok();
+        if !has(MANIFEST_FILE) {
+            let is_free = has(FIRST_RUN_FILE) || is_empty(dir).map_err(|error| unusable(dir, &error))?;
+            match start {
+                Start::Continue => return Err(lost(dir)),
+                Start::Any if has(LOCK_FILE) && !is_free => return Err(without_manifest(dir)),
+                Start::Any if !is_free => {
+                    let problem = format!("{} is not empty and has no backup", dir.display());
+                    return Err(BackupError::new(problem).with_remedy("name a folder that is empty or does not exist"));
+                }
+                Start::Any => {}
+            }
         }
         let lock = locked(&folder, dir)?;
-        Ok(Target { dir: dir.to_owned(), folder, _lock: Some(lock) })
+        let manifest = Manifest::read(&folder, dir)?;
+        if manifest.is_none() {
+            let marked = folder.put(FIRST_RUN_FILE, b"").and_then(|()| folder.sync());
+            marked.map_err(|error| BackupError::io("write", &dir.join(FIRST_RUN_FILE), &error))?;
+        }
+        Ok((Target { dir: dir.to_owned(), folder, _lock: Some(lock) }, manifest))
+    }
+
+    /// The first run has completed.
+    pub(super) fn has_begun(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.dir.join(FIRST_RUN_FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Opens the folder of a copy to read it. It may be on a disk that cannot be written.
@@ -66,9 +98,11 @@ impl Target {
             Err(error) => return Err(error),
         };
         let Some(manifest) = Manifest::read(&folder, dir)? else {
-            let remedy = "run `codex-shim backup` again";
+            if dir.join(FIRST_RUN_FILE).symlink_metadata().is_err() {
+                return Err(without_manifest(dir));
+            }
             let problem = format!("{}: the first backup into it was not completed", dir.display());
-            return Err(BackupError::new(problem).with_remedy(remedy));
+            return Err(BackupError::new(problem).with_remedy("run `codex-shim backup` again"));
         };
         Ok((Target { dir: dir.to_owned(), folder, _lock: lock }, manifest))
     }
@@ -98,65 +132,90 @@ impl Target {
         Ok(())
     }
 
-    /// Removes the files of ours that the manifest does not name. Returns how many bytes they had.
+    /// Removes the files that the manifest names as replaced, and those of interrupted runs, which had the same number as this run.
+    /// Returns how many bytes they had.
     pub(super) fn sweep(&self, manifest: &Manifest) -> io::Result<u64> {
-        let named: BTreeSet<PathBuf> = manifest.files().map(|stored| self.dir.join(&stored.file)).collect();
+        let named: BTreeSet<&str> = manifest.files().map(|stored| &*stored.file).collect();
+        let mut unneeded: BTreeSet<String> = manifest.replaced.iter().cloned().collect();
+        unneeded.extend(self.of_run(manifest.runs)?);
         let mut bytes = 0;
-        for entry in entries(&self.dir)? {
-            let of_writer = entry.file_name().to_str().and_then(files::named_later) == Some(MANIFEST_FILE);
-            if of_writer || is_numbered(&entry, "config.toml") {
-                bytes += remove_unnamed(&entry, &named)?;
-            }
-        }
-        for session in entries(&self.dir.join(SESSIONS_DIR))? {
-            if !session.file_type()?.is_dir() {
-                continue;
-            }
-            for entry in entries(&session.path())? {
-                let name = entry.file_name();
-                if entry.file_type()?.is_dir() && (name == "journal" || name == TRANSCRIPTS_DIR) {
-                    for lines in entries(&entry.path())?.into_iter().filter(is_of_lines) {
-                        bytes += remove_unnamed(&lines, &named)?;
-                    }
-                    let _ = std::fs::remove_dir(entry.path());
-                } else if ["ledger.db", "history.db"].iter().any(|database| is_numbered(&entry, database)) {
-                    bytes += remove_unnamed(&entry, &named)?;
-                }
-            }
+        for file in unneeded.iter().filter(|file| !named.contains(&***file)) {
+            let path = self.dir.join(file);
+            let there = match path.symlink_metadata() {
+                Ok(there) if there.is_dir() => continue,
+                Ok(there) => there,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            std::fs::remove_file(&path)?;
+            bytes += there.len();
             // Only a folder that is empty goes.
-            let _ = std::fs::remove_dir(session.path());
+            let folders = Path::new(file).ancestors().skip(1).take_while(|folder| folder.starts_with(SESSIONS_DIR));
+            let _ = folders.map(|folder| std::fs::remove_dir(self.dir.join(folder))).find(Result::is_err);
         }
         Ok(bytes)
     }
-}
 
-/// Removes a file unless the copy has it.
-fn remove_unnamed(entry: &DirEntry, named: &BTreeSet<PathBuf>) -> io::Result<u64> {
-    let kind = entry.file_type()?;
-    if named.contains(&entry.path()) || kind.is_dir() {
-        return Ok(0);
+    /// The files that a run with this number has made. No file of another run has its number.
+    fn of_run(&self, run: u64) -> io::Result<Vec<String>> {
+        let suffix = format!(".{run}");
+        let mut found = Vec::new();
+        let mut add = |folder: String, is_ours: &dyn Fn(&str) -> bool| -> io::Result<()> {
+            for entry in entries(&self.dir.join(&folder))? {
+                let name = entry.file_name();
+                if let Some(name) = name.to_str().filter(|name| is_ours(name)) {
+                    found.push(if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") });
+                }
+            }
+            Ok(())
+        };
+        let is_database = |name: &str| {
+            let file = ["-wal", "-shm", "-journal"].iter().find_map(|beside| name.strip_suffix(beside)).unwrap_or(name);
+            let database = file.strip_suffix(&*suffix);
+            database.is_some_and(|database| [LEDGER_FILE, HISTORY_FILE].contains(&database))
+        };
+        let is_of_lines = |name: &str| name.strip_suffix(&*suffix).is_some_and(|name| name.ends_with(".jsonl"));
+        let is_of_writer = |name: &str| files::named_later(name) == Some(MANIFEST_FILE);
+        add(String::new(), &|name| is_of_writer(name) || name.strip_suffix(&*suffix) == Some("config.toml"))?;
+        for session in entries(&self.dir.join(SESSIONS_DIR))? {
+            if let Some(id) =
+                session.file_name().to_str().filter(|_| session.file_type().is_ok_and(|kind| kind.is_dir()))
+            {
+                add(format!("{SESSIONS_DIR}/{id}"), &is_database)?;
+                for inner in ["journal", TRANSCRIPTS_DIR] {
+                    if session.path().join(inner).symlink_metadata().is_ok_and(|there| there.is_dir()) {
+                        add(format!("{SESSIONS_DIR}/{id}/{inner}"), &is_of_lines)?;
+                    }
+                }
+            }
+        }
+        Ok(found)
     }
-    let bytes = entry.metadata()?.len();
-    std::fs::remove_file(entry.path())?;
-    Ok(bytes)
 }
 
-/// Whether it is `name`, or `name` with the number of a run or another suffix of digits, or a file that SQLite keeps beside it.
-fn is_numbered(entry: &DirEntry, name: &str) -> bool {
-    let file = entry.file_name();
-    let Some(rest) = file.to_str().and_then(|file| file.strip_prefix(name)) else { return false };
-    let rest = ["-wal", "-shm", "-journal"].iter().find_map(|suffix| rest.strip_suffix(suffix)).unwrap_or(rest);
-    rest.is_empty() || rest.strip_prefix('.').is_some_and(is_digits)
+/// Whether a run may begin a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// In an empty folder, or one that does not exist.
+    Any,
+    /// The folder had a copy. Without one, its disk is not mounted, or it was deleted.
+    Continue,
 }
 
-fn is_of_lines(entry: &DirEntry) -> bool {
-    let file = entry.file_name();
-    let Some(file) = file.to_str() else { return false };
-    file.ends_with(".jsonl") || file.rsplit_once(".jsonl.").is_some_and(|(_, run)| is_digits(run))
+/// The error of a folder that had a copy.
+pub(super) fn lost(dir: &Path) -> BackupError {
+    let problem = format!("{} had a backup of this home, and has none now; nothing was copied", dir.display());
+    BackupError::new(problem)
+        .with_remedy("mount the disk that it is on; if the backup is lost for good, begin another one there with --new")
 }
 
-fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+/// The error of a folder whose files belong to a copy that cannot be known any more.
+fn without_manifest(dir: &Path) -> BackupError {
+    let problem = format!("{} has files of a backup, and its {MANIFEST_FILE} is missing", dir.display());
+    BackupError::new(problem).with_remedy(format!(
+        "put {MANIFEST_FILE} back if you have it, or name another folder; the segments of the journal in `sessions` are plain text, and \
+         each can be read with `codex-shim tape show`"
+    ))
 }
 
 /// The entries of a folder; empty for a missing folder.
@@ -168,8 +227,9 @@ fn entries(dir: &Path) -> io::Result<Vec<DirEntry>> {
     }
 }
 
+/// Whether a folder has nothing, or only the lock of a first run that was interrupted at once.
 fn is_empty(dir: &Path) -> io::Result<bool> {
-    Ok(entries(dir)?.is_empty())
+    Ok(entries(dir)?.iter().all(|entry| entry.file_name() == LOCK_FILE))
 }
 
 fn locked(folder: &Folder, dir: &Path) -> Result<File, BackupError> {
@@ -248,7 +308,7 @@ mod tests {
     }
 
     fn refusal(root: &Path, dir: &str) -> String {
-        let error = Target::make(&root.join(dir), &root.join("home")).expect_err("it is refused");
+        let error = Target::make(&root.join(dir), &root.join("home"), Start::Any).expect_err("it is refused");
         assert!(error.remedy.is_some(), "{error:?}");
         error.problem
     }
@@ -269,7 +329,7 @@ mod tests {
             let problem = refusal(&root, dir);
             assert!(problem.contains(expect), "{dir}: {problem}");
         }
-        assert!(Target::make(&root.join("homes"), &root.join("home")).is_ok());
+        assert!(Target::make(&root.join("homes"), &root.join("home"), Start::Any).is_ok());
     }
 
     #[test]
@@ -295,37 +355,88 @@ mod tests {
         assert_eq!(fs::read_to_string(root.join("full/notes.txt")).expect("it is there"), "mine");
     }
 
+    /// Each state of a folder, at a first run and at a later one.
+    #[test]
+    fn copy_begins_only_where_none_was() {
+        type Find = fn(&Path);
+        let (nothing, made): (Find, Find) = (|_| {}, |dir| fs::create_dir(dir).expect("a folder"));
+        let locked: Find = |dir| {
+            fs::create_dir(dir).expect("a folder");
+            fs::write(dir.join(LOCK_FILE), "").expect("write");
+        };
+        let interrupted: Find = |dir| {
+            fs::create_dir_all(dir.join("sessions/s")).expect("folders");
+            fs::write(dir.join(FIRST_RUN_FILE), "").expect("write");
+            fs::write(dir.join(LOCK_FILE), "").expect("write");
+        };
+        let without: Find = |dir| {
+            fs::create_dir_all(dir.join("sessions/s")).expect("folders");
+            fs::write(dir.join(LOCK_FILE), "").expect("write");
+        };
+        let unlocked: Find = |dir| {
+            fs::create_dir(dir).expect("a folder");
+            let folder = Folder::at(dir).expect("it is ours");
+            Manifest::new(String::new(), String::new()).write(&folder, dir).expect("write");
+        };
+        let had = "had a backup of this home, and has none now";
+        for (find, any, again) in [
+            (nothing, None, Some(had)),
+            (made, None, Some(had)),
+            (locked, None, Some(had)),
+            (interrupted, None, Some(had)),
+            (without, Some("backup.json is missing"), Some(had)),
+            // A copy without its lock, as some programs copy it.
+            (unlocked, None, None),
+        ] {
+            for (start, expect) in [(Start::Any, any), (Start::Continue, again)] {
+                let (_lab, root) = lab();
+                let dir = root.join("copy");
+                find(&dir);
+                let before = entries(&dir).map_or(0, |found| found.len());
+                let made = Target::make(&dir, &root.join("home"), start).map(drop);
+                let said = made.as_ref().err().map(|error| error.problem.clone());
+                assert_eq!(said.is_some(), expect.is_some(), "{start:?}: {said:?}");
+                assert!(expect.is_none_or(|words| said.is_some_and(|said| said.contains(words))), "{made:?}");
+                // A refusal leaves everything as it was.
+                assert!(made.is_ok() || entries(&dir).map_or(0, |found| found.len()) == before);
+            }
+        }
+    }
+
     #[test]
     fn only_files_of_a_copy_are_swept() {
         let (_lab, root) = lab();
-        let target = Target::make(&root.join("copy"), &root.join("home")).expect("it can be made");
+        let (target, _) = Target::make(&root.join("copy"), &root.join("home"), Start::Any).expect("it can be made");
+        target.has_begun().expect("it is ours");
         let journal = target.make_below("s", Some("journal")).expect("folders");
         let session = target.make_below("s", None).expect("a folder");
-        let mine = ["notes.txt", "ledger.db.bak", "config.toml.x"];
-        let ours = ["ledger.db.3", "ledger.db.4-journal", "history.db"];
-        for name in mine.iter().chain(&ours) {
+        fs::create_dir(root.join("copy/sessions/mine")).expect("a folder");
+        // Those of somebody else look much like ours.
+        let of_session = ["notes.txt", "ledger.db", "ledger.db.3", "ledger.db.bak", "history.db", "config.toml.4"];
+        for name in of_session.iter().chain(&["ledger.db.4", "ledger.db.4-journal", "ledger.db.2"]) {
             fs::write(session.join(name), "x").expect("write");
         }
-        for name in ["a.jsonl", "a.jsonl.7", "a.txt"] {
+        let of_journal = ["a.jsonl", "a.jsonl.7", "a.txt", "a.txt.4"];
+        for name in of_journal.iter().chain(&["b.jsonl.1"]) {
             fs::write(journal.join(name), "x").expect("write");
         }
-        fs::write(root.join("copy/backup.json.77.new"), "x").expect("write");
-        symlink(root.join("home"), journal.join("b.jsonl")).expect("a link");
-        target.sweep(&Manifest::new(String::new())).expect("it works");
+        for name in ["config.toml", "config.toml.3", "config.toml.4", "backup.json.77.new"] {
+            fs::write(root.join("copy").join(name), "x").expect("write");
+        }
+        symlink(root.join("home"), journal.join("b.jsonl.4")).expect("a link");
+        let mut manifest = Manifest { runs: 4, ..Manifest::new(String::new(), String::new()) };
+        manifest.replaced = ["sessions/s/ledger.db.2", "sessions/s/journal/b.jsonl.1", "sessions/t/gone", "sessions/s"]
+            .map(str::to_owned)
+            .to_vec();
+        target.sweep(&manifest).expect("it works");
         let names = |dir: &Path| {
-            let mut names: Vec<String> = entries(dir)
-                .expect("it is there")
-                .iter()
-                .map(|entry| entry.file_name().to_string_lossy().into_owned())
-                .collect();
-            names.sort();
-            names
+            let names = entries(dir).expect("it is there");
+            names.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<BTreeSet<String>>()
         };
-        assert_eq!(names(&session), ["config.toml.x", "journal", "ledger.db.bak", "notes.txt"]);
-        assert_eq!(
-            (names(&journal), names(&root.join("copy"))),
-            (vec!["a.txt".to_owned()], vec!["backup.lock".to_owned(), "sessions".to_owned()])
-        );
-        assert!(root.join("home").is_dir());
+        let expect = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();
+        assert_eq!(names(&session), expect(&[&of_session[..], &["journal"]].concat()));
+        assert_eq!(names(&journal), expect(&of_journal));
+        assert_eq!(names(&root.join("copy")), expect(&["backup.lock", "config.toml", "config.toml.3", "sessions"]));
+        assert!(root.join("home").is_dir() && root.join("copy/sessions/mine").is_dir());
     }
 }

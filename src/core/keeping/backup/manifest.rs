@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::BackupError;
+use super::register::new_id;
 use crate::config::SessionName;
 use crate::files::Folder;
 use crate::history::{micros_of, rfc3339_millis};
@@ -22,8 +23,8 @@ use crate::store::{Holder, Witness};
 
 pub const MANIFEST_FILE: &str = "backup.json";
 
-/// The form of a manifest; a later one says what this program does not know.
-const FORM: u32 = 1;
+/// The form of a manifest. Another one says what this program does not know; the first one was never released.
+const FORM: u32 = 2;
 
 /// A file that was changed more recently may change again without another time of change: file systems have coarse clocks.
 const SETTLES_WITHIN: Duration = Duration::from_secs(2);
@@ -127,9 +128,30 @@ pub struct LinesCopy {
     pub modified: Moment,
     /// The original when it was copied; `None` if it has to be looked at again.
     pub original: Option<FileState>,
-    /// The home does not have it any more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub gone: bool,
+    /// How much of it the home still has.
+    #[serde(default, skip_serializing_if = "InHome::is_whole")]
+    pub in_home: InHome,
+}
+
+/// How much the home still has of a file of the copy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InHome {
+    /// All that the copy has, perhaps more.
+    #[default]
+    Whole,
+    /// Less: the end of it is lost, or a restore has brought an earlier state.
+    Shorter,
+    /// Other bytes, although nothing was masked.
+    Differs,
+    /// Nothing.
+    Gone,
+}
+
+impl InHome {
+    fn is_whole(&self) -> bool {
+        *self == InHome::Whole
+    }
 }
 
 /// A database that may be in use: its file and its log.
@@ -174,8 +196,9 @@ pub struct SessionCopy {
     /// The last holder of its lock, with 0 for the pid, which means nothing elsewhere.
     pub holder: Option<Holder>,
     pub last_used: Moment,
-    /// The mark of its last redaction.
-    pub redaction: Option<String>,
+    /// The marks of its redactions, the last one at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redactions: Vec<String>,
     /// Oldest first.
     pub journal: Vec<LinesCopy>,
     pub transcripts: Vec<LinesCopy>,
@@ -187,7 +210,19 @@ pub struct SessionCopy {
     pub witness: Option<Witness>,
 }
 
+/// Times to which a session can be restored: any of these, because its ledger did not change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Span {
+    pub from: Moment,
+    pub until: Moment,
+}
+
 impl SessionCopy {
+    #[must_use]
+    pub fn spans(&self) -> Vec<Span> {
+        self.points.iter().map(|point| Span { from: point.at, until: point.until }).collect()
+    }
+
     /// All its files.
     pub fn files(&self) -> impl Iterator<Item = &StoredFile> {
         let lines = self.journal.iter().chain(&self.transcripts).map(|lines| &lines.stored);
@@ -202,6 +237,10 @@ pub struct Manifest {
     pub form: u32,
     /// The version of codex-shim that wrote it.
     pub version: String,
+    /// The identity of the copy.
+    pub id: String,
+    /// The identity of its home.
+    pub home_id: String,
     pub home: String,
     /// How many runs have completed.
     pub runs: u64,
@@ -214,6 +253,9 @@ pub struct Manifest {
     /// Sessions of the home that could not be copied yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<String>,
+    /// Files of earlier runs that no longer count, and may still be there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced: Vec<String>,
 }
 
 /// The file: the manifest with its digest.
@@ -232,10 +274,12 @@ struct AnyForm {
 
 impl Manifest {
     #[must_use]
-    pub fn new(home: String) -> Manifest {
+    pub fn new(home_id: String, home: String) -> Manifest {
         Manifest {
             form: FORM,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            id: new_id(),
+            home_id,
             home,
             runs: 0,
             began_at: Moment(0),
@@ -243,6 +287,7 @@ impl Manifest {
             places: BTreeMap::new(),
             sessions: BTreeMap::new(),
             lacking: Vec::new(),
+            replaced: Vec::new(),
         }
     }
 
@@ -284,9 +329,10 @@ impl Manifest {
             return Err(damaged("its content differs from its checksum"));
         }
         let AnyForm { form } = serde_json::from_str(text).map_err(|error| damaged(&error.to_string()))?;
-        if form > FORM {
-            let problem = format!("{} was written by a newer codex-shim (form {form})", path.display());
-            return Err(BackupError::new(problem).with_remedy("use that one"));
+        if form != FORM {
+            let age = if form > FORM { "a newer codex-shim" } else { "a build of codex-shim that was never released" };
+            let problem = format!("{} was written by {age} (form {form})", path.display());
+            return Err(BackupError::new(problem).with_remedy("use that one, or name another folder"));
         }
         let manifest: Manifest = serde_json::from_str(text).map_err(|error| damaged(&error.to_string()))?;
         manifest.fault().map_or(Ok(manifest), |fault| Err(damaged(&fault)))
@@ -299,7 +345,8 @@ impl Manifest {
         };
         let is_segment = |lines: &LinesCopy| SegmentName::parse(&lines.name).is_some();
         let is_one_name = |name: &str| !leads_out(name) && Path::new(name).components().count() == 1;
-        let path = self.files().find(|stored| leads_out(&stored.file)).map(|stored| format!("{:?}", stored.file));
+        let mut files = self.files().map(|stored| &stored.file).chain(&self.replaced);
+        let path = files.find(|file| leads_out(file)).map(|file| format!("{file:?}"));
         let id = self.sessions.keys().find(|id| id.parse::<SessionName>().is_err());
         let segment = self.sessions.values().flat_map(|session| &session.journal).find(|lines| !is_segment(lines));
         let mut transcripts = self.sessions.values().flat_map(|session| &session.transcripts);
@@ -350,7 +397,7 @@ mod tests {
             gone_since: None,
             holder: None,
             last_used: Moment(1_000),
-            redaction: None,
+            redactions: Vec::new(),
             journal: Vec::new(),
             transcripts: Vec::new(),
             points: vec![point.clone(), point],
@@ -358,7 +405,7 @@ mod tests {
             history: None,
             witness: None,
         };
-        let mut manifest = Manifest::new("/h".to_owned());
+        let mut manifest = Manifest::new("home".to_owned(), "/h".to_owned());
         manifest.began_at = Moment(9_000);
         manifest.sessions.insert("s".to_owned(), session);
         manifest
@@ -367,7 +414,8 @@ mod tests {
     fn read(change: impl Fn(String) -> String) -> Result<Option<Manifest>, BackupError> {
         let dir = tempfile::tempdir().expect("BUG: a temporary folder");
         let folder = Folder::at(dir.path()).expect("it is ours");
-        manifest().write(&folder, dir.path()).expect("it can be written");
+        let written = Manifest { id: "copy".to_owned(), ..manifest() };
+        written.write(&folder, dir.path()).expect("it can be written");
         let text = std::fs::read_to_string(dir.path().join(MANIFEST_FILE)).expect("it is there");
         std::fs::write(dir.path().join(MANIFEST_FILE), change(text)).expect("it is ours");
         Manifest::read(&folder, dir.path())
@@ -375,7 +423,7 @@ mod tests {
 
     #[test]
     fn manifest_is_read_as_written() {
-        assert_eq!(read(|text| text), Ok(Some(manifest())));
+        assert_eq!(read(|text| text), Ok(Some(Manifest { id: "copy".to_owned(), ..manifest() })));
         assert_eq!((manifest().complete_to(), manifest().files().count()), (Moment(2_000), 1));
     }
 
@@ -395,6 +443,17 @@ mod tests {
     }
 
     #[test]
+    fn other_forms_are_refused_by_name() {
+        for (form, words) in [(1, "a build of codex-shim that was never released"), (3, "a newer codex-shim")] {
+            let dir = tempfile::tempdir().expect("BUG: a temporary folder");
+            let folder = Folder::at(dir.path()).expect("it is ours");
+            Manifest { form, ..manifest() }.write(&folder, dir.path()).expect("it can be written");
+            let error = Manifest::read(&folder, dir.path()).expect_err("it is refused");
+            assert!(error.problem.contains(words) && error.remedy.is_some(), "{error:?}");
+        }
+    }
+
+    #[test]
     fn names_that_lead_out_are_refused() {
         let check = |change: fn(&mut Manifest)| {
             let mut changed = manifest();
@@ -405,6 +464,7 @@ mod tests {
         let stored = |file: &str| Some(StoredFile { file: file.to_owned(), bytes: 0, sha256: String::new() });
         check(|manifest| manifest.places = BTreeMap::from([("../x".to_owned(), "s".to_owned())]));
         check(|manifest| manifest.sessions.extend([("..".to_owned(), manifest.sessions["s"].clone())]));
+        check(|manifest| manifest.replaced = vec!["sessions/../../x".to_owned()]);
         check(|manifest| manifest.sessions.values_mut().for_each(|session| session.points.clear()));
         for file in ["/etc/passwd", "../x", "sessions/../../x", ""] {
             let changed = Manifest { config: stored(file), ..manifest() };

@@ -9,33 +9,44 @@
 //! *Crashes.* The copy is what its manifest says ([`manifest`]), which is replaced last. Until then all files that the former manifest
 //! names are unchanged, so an interrupted run leaves the former copy.
 //!
-//! *Redaction.* A copy of a session that was redacted since is made anew, without anything of before.
+//! *Redaction.* A copy of a session that was redacted since is made anew, without anything of before. Only the mark of the redaction proves
+//! it: other bytes in the home without one, and fewer bytes, are a fault, and what the copy has stays.
 //!
-//! This module never writes below the home, never follows a link, and never removes a file that codex-shim did not create.
+//! *Identity.* A copy names its home by an identity, and the home knows in which folders it has copies ([`register`]). So a home never
+//! continues the copy of another one, and no copy begins in a folder that has lost its copy.
+//!
+//! In the home this module writes only that register. It never follows a link, and removes no file that a manifest of its own does not
+//! name, except for those with the number of an interrupted run.
 
 mod copying;
 mod folder;
 mod manifest;
 mod points;
+mod register;
 mod session;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::files::{self, Folder};
+use crate::config::SessionName;
+use crate::files::{self, Access, Folder, Refused};
 use crate::index::HISTORY_FILE;
 use crate::journal::SegmentName;
 use crate::store::{Found, LEDGER_FILE, PLACES_DIR, Survey};
-use copying::{CopyError, Copying, Digests};
+use copying::{CopyError, Copying, Digests, Trust};
+use register::{Register, known_as};
 use session::copy_session;
 
 pub(super) use copying::digest_of;
+use folder::Start;
 pub(super) use folder::{Target, apart};
 pub(super) use manifest::hex;
-pub use manifest::{HistoryCopy, LinesCopy, MANIFEST_FILE, Manifest, Moment, Point, SessionCopy, StoredFile};
+pub use manifest::{
+    HistoryCopy, InHome, LinesCopy, MANIFEST_FILE, Manifest, Moment, Point, SessionCopy, Span, StoredFile,
+};
 
 /// Why a backup was not made or cannot be used, and what to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,6 +97,10 @@ pub struct BackupOptions<'a> {
     pub deletes: bool,
     /// How old the copy of a history may become; `None` copies each that has changed.
     pub history_age_max: Option<Duration>,
+    /// Begins a copy in a folder that has lost its copy.
+    pub begins_anew: bool,
+    /// Reads the copy, and makes damaged files of it anew.
+    pub verifies: bool,
 }
 
 /// The outcome of a run.
@@ -108,12 +123,15 @@ pub struct Backup {
     digests: Digests,
     /// Files of interrupted runs were removed.
     is_swept: bool,
+    /// The identity of the copy that an earlier run has updated. The folder must still have this copy.
+    copy: Option<String>,
 }
 
 impl Backup {
     #[must_use]
     pub fn new(home: &Path, dir: &Path) -> Backup {
-        Backup { home: home.to_owned(), dir: dir.to_owned(), digests: Digests::default(), is_swept: false }
+        let dir = without_slash(dir);
+        Backup { home: home.to_owned(), dir, digests: Digests::default(), is_swept: false, copy: None }
     }
 
     /// How many bytes a run reads, more or less.
@@ -143,52 +161,80 @@ impl Backup {
                 ),
             false => BackupError::io("use", &self.home, &error),
         })?;
-        let home_name = home.display().to_string();
-        let target = Target::make(&self.dir, &self.home)?;
-        let before = Manifest::read(&target.folder, &self.dir)?.unwrap_or_else(|| Manifest::new(home_name.clone()));
-        if before.home != home_name {
-            let problem = format!("{} has a backup of {}, not of {home_name}", self.dir.display(), before.home);
-            return Err(BackupError::new(problem).with_remedy("name another folder"));
-        }
+        let (target, before) = self.opened(&home, options)?;
         let Survey { found, refused } = Survey::of(&self.home).map_err(|error| BackupError::new(error.to_string()))?;
         if options.deletes && found.is_empty() && !before.sessions.is_empty() {
-            let problem = format!("{home_name} has no session, and the backup has {}", before.sessions.len());
+            let problem = format!("{} has no session, and the backup has {}", before.home, before.sessions.len());
             return Err(BackupError::new(problem).with_remedy("nothing was removed; without --delete they stay"));
         }
-        let mut run = Run {
-            target: &target,
-            manifest: Manifest { runs: before.runs + 1, began_at: Moment::now(), ..Manifest::new(home_name) },
-            before,
-            options,
-            goes_on,
-            written: BTreeMap::new(),
-            faults: Vec::new(),
-        };
-        let ids: Vec<&str> = found.iter().map(|session| &*session.id).collect();
+        let unread = unreadable(&home, &found, &refused, &before)?;
+        let begun = Manifest::new(before.home_id.clone(), before.home.clone());
+        let manifest = Manifest { id: before.id.clone(), runs: before.runs + 1, began_at: Moment::now(), ..begun };
+        let (written, faults) = (BTreeMap::new(), Vec::new());
+        let mut run = Run { target: &target, manifest, before, options, goes_on, written, faults };
         let is_wanted = |id: &str| options.only.is_none_or(|only| only == id);
-        for (id, refused) in refused.iter().filter(|(id, _)| is_wanted(id)) {
-            run.keep_before(id, format!("session {id} was not copied: {refused}"));
+        let refused = refused.iter().map(|(id, refused)| (id, format!("was not copied: {refused}")));
+        for (id, why) in refused.chain(unread.iter().map(|(id, why)| (id, why.clone()))).filter(|(id, _)| is_wanted(id))
+        {
+            run.keep_before(id, format!("session {id} {why}"));
         }
         for session in found.iter().filter(|session| is_wanted(&session.id)) {
             if !run.session(session, &mut self.digests) {
                 return Ok(None);
             }
         }
-        run.keep_others(&ids);
+        run.keep_others(&home);
         run.home_files(&home)?;
-        self.complete(run).map(Some)
+        self.complete(run, &home).map(Some)
+    }
+
+    /// Opens the folder, and the manifest of before, or one that names nothing yet.
+    fn opened(&self, home: &Path, options: BackupOptions<'_>) -> Result<(Target, Manifest), BackupError> {
+        let register = Register::read(home)?;
+        let known = register.as_ref().and_then(|register| register.copy_in(&known_as(&self.dir)));
+        // The user gives up an earlier copy, never the one of this process.
+        let known = self.copy.as_deref().or(known.filter(|_| !options.begins_anew));
+        let start = if known.is_some() { Start::Continue } else { Start::Any };
+        let (target, before) = Target::make(&self.dir, &self.home, start)?;
+        let Some(before) = before else {
+            let register = Register::make(home)?;
+            return Ok((target, Manifest::new(register.home, home.display().to_string())));
+        };
+        let dir = self.dir.display();
+        let refused = if register.as_ref().is_none_or(|register| register.home != before.home_id) {
+            let (was, is) = (&before.home, home.display());
+            let other = if *was == is.to_string() { format!("another home that was at {was}") } else { was.clone() };
+            format!("{dir} has a backup of {other}, not of {is}")
+        } else if before.home != home.display().to_string() {
+            format!("{dir} has a backup of {}, not of {}", before.home, home.display())
+        } else if known.is_some_and(|known| known != before.id) {
+            format!("{dir} has another backup of this home than before")
+        } else if options.begins_anew && self.copy.is_none() {
+            format!("{dir} has a backup, so --new begins none there")
+        } else {
+            return Ok((target, before));
+        };
+        Err(BackupError::new(refused).with_remedy("name another folder"))
     }
 
     /// Makes everything durable, then the manifest, and removes what it no longer names.
-    fn complete(&mut self, run: Run<'_>) -> Result<BackupRun, BackupError> {
-        let Run { target, manifest, written, faults, .. } = run;
+    fn complete(&mut self, run: Run<'_>, home: &Path) -> Result<BackupRun, BackupError> {
+        let Run { target, before, mut manifest, written, faults, .. } = run;
         for id in written.iter().filter(|(_, bytes)| **bytes > 0).map(|(id, _)| id) {
             target.sync(id).map_err(|error| BackupError::io("sync", &self.dir, &error))?;
         }
+        manifest.replaced = replaced(&before, &manifest, &target.dir);
         manifest.write(&target.folder, &self.dir)?;
-        let has_changed = !self.is_swept || written.values().any(|bytes| *bytes > 0);
+        self.copy = Some(manifest.id.clone());
         let mut run = BackupRun { manifest, written, removed: 0, faults };
-        if has_changed {
+        if let Err(error) = target.has_begun() {
+            run.faults.push(format!("finish the first run in {}: {error}", self.dir.display()));
+        }
+        if let Err(error) = Register::remember(home, &known_as(&self.dir), &run.manifest.id) {
+            run.faults.push(format!("a later run will not notice that {} is lost: {error}", self.dir.display()));
+        }
+        let has_changed = !self.is_swept || !run.manifest.replaced.is_empty();
+        if has_changed || run.written.values().any(|bytes| *bytes > 0) {
             self.digests.keep_those_of(&run.manifest);
             match target.sweep(&run.manifest) {
                 Ok(removed) => (run.removed, self.is_swept) = (removed, true),
@@ -197,6 +243,62 @@ impl Backup {
         }
         Ok(run)
     }
+}
+
+/// The files of earlier manifests that this one does not name, as far as they are there.
+fn replaced(before: &Manifest, now: &Manifest, dir: &Path) -> Vec<String> {
+    let named: BTreeSet<&str> = now.files().map(|stored| &*stored.file).collect();
+    let earlier = before.replaced.iter().chain(before.files().map(|stored| &stored.file));
+    let unnamed: BTreeSet<&String> = earlier.filter(|file| !named.contains(&***file)).collect();
+    let is_there = |file: &&String| dir.join(file).symlink_metadata().is_ok();
+    unnamed.into_iter().filter(is_there).cloned().collect()
+}
+
+/// Sessions that are neither found nor refused and may not have been deleted, each with the reason: everything in the folder of the
+/// sessions that cannot be looked at, and what the copy has and the home has in part.
+fn unreadable(
+    home: &Path,
+    found: &[Found],
+    refused: &[(String, Refused)],
+    before: &Manifest,
+) -> Result<Vec<(String, String)>, BackupError> {
+    let sessions = home.join("sessions");
+    let list = || std::fs::read_dir(&sessions)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+    let names = match list() {
+        Ok(names) => names,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(BackupError::io("read", &sessions, &error)),
+    };
+    let is_known = |id: &str| found.iter().any(|found| found.id == id) || refused.iter().any(|(other, _)| other == id);
+    let mut unread = Vec::new();
+    for id in names.iter().filter_map(|name| name.to_str()).filter(|id| id.parse::<SessionName>().is_ok()) {
+        if is_known(id) {
+            continue;
+        }
+        let lock = sessions.join(id).join("lock");
+        match files::open(&lock, Access::Read) {
+            // A folder without a lock is not a session, or begins to be one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if before.sessions.contains_key(id) {
+                    let folder = sessions.join(id);
+                    let why = format!(
+                        "has no `lock` any more, so its copy stays as it was; if it is deleted, remove {}",
+                        folder.display()
+                    );
+                    unread.push((id.to_owned(), why));
+                }
+            }
+            Err(error) => unread.push((id.to_owned(), format!("was not copied: use {}: {error}", lock.display()))),
+            // It began meanwhile.
+            Ok(_) => {}
+        }
+    }
+    Ok(unread)
+}
+
+/// The same folder without a slash behind its name, by which a link would be followed.
+pub(super) fn without_slash(dir: &Path) -> PathBuf {
+    dir.components().collect()
 }
 
 /// A run in progress.
@@ -220,6 +322,8 @@ impl Run<'_> {
             digests,
             goes_on: self.goes_on,
             written: 0,
+            faults: Vec::new(),
+            trust: if self.options.verifies { Trust::Content } else { Trust::Length },
         };
         let before = self.before.sessions.get(&found.id);
         match copy_session(found, before, self.options, &mut copying) {
@@ -230,12 +334,12 @@ impl Run<'_> {
             }
             Err(CopyError::Interrupted) => return false,
             // The session was deleted meanwhile.
-            Err(CopyError::Gone | CopyError::Rewritten) if found.dir.symlink_metadata().is_err() => {}
+            Err(CopyError::Gone | CopyError::Redacted) if is_gone(&found.dir) => {}
             Err(CopyError::Gone) => {
                 self.keep_before(&found.id, format!("session {}: its files vanish while they are copied", found.id));
             }
-            Err(CopyError::Rewritten) => {
-                self.keep_before(&found.id, format!("session {}: its files change while they are copied", found.id));
+            Err(CopyError::Redacted) => {
+                self.keep_before(&found.id, format!("session {} is redacted while it is copied", found.id));
             }
             Err(CopyError::Failed(why)) => self.keep_before(&found.id, format!("session {}: {why}", found.id)),
         }
@@ -252,13 +356,15 @@ impl Run<'_> {
     }
 
     /// Carries over the sessions that this run does not copy, and deleted sessions.
-    fn keep_others(&mut self, in_home: &[&str]) {
+    fn keep_others(&mut self, home: &Path) {
+        let sessions = home.join("sessions");
+        let is_readable = std::fs::read_dir(&sessions).is_ok();
         for (id, before) in &self.before.sessions {
             if self.manifest.sessions.contains_key(id) {
                 continue;
             }
             let is_looked_at = self.options.only.is_none();
-            let is_gone = is_looked_at && !in_home.contains(&&**id);
+            let is_gone = is_looked_at && is_readable && is_gone(&sessions.join(id));
             if is_gone && self.options.deletes {
                 self.written.entry(id.clone()).or_default();
                 continue;
@@ -293,7 +399,8 @@ impl Run<'_> {
             }
         };
         let sha256 = manifest::digest(text.as_bytes());
-        let is_there = |stored: &StoredFile| self.target.dir.join(&stored.file).symlink_metadata().is_ok();
+        let stored = |stored: &StoredFile| digest_of(&self.target.dir.join(&stored.file), Some(stored.bytes));
+        let is_there = |before: &StoredFile| stored(before).is_ok_and(|(_, found)| found == before.sha256);
         if self.before.config.as_ref().is_some_and(|before| before.sha256 == sha256 && is_there(before)) {
             return Ok(());
         }
@@ -322,6 +429,11 @@ impl Run<'_> {
         let all = kept.map(|(place, id)| (place.clone(), id.clone())).chain(now.clone());
         all.filter(|(_, id)| self.manifest.sessions.contains_key(id)).collect()
     }
+}
+
+/// Whether a folder is known to be deleted; any other error may pass.
+fn is_gone(dir: &Path) -> bool {
+    dir.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
 /// The bytes of a session that a run reads: of files that have changed.

@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use super::BackupOptions;
 use super::copying::{CopyError, Copying, settled_state};
-use super::manifest::{HistoryCopy, LinesCopy, Moment, Point, SessionCopy, StoredFile};
+use super::manifest::{HistoryCopy, InHome, LinesCopy, Moment, Point, SessionCopy, StoredFile};
 use super::points::thin;
 use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR, read_to};
 use crate::journal::{Position, SegmentName};
 use crate::keeping::redact::files_of;
-use crate::keeping::redaction::redaction_of;
+use crate::keeping::redaction::{is_begun, redaction_of};
 use crate::store::{Found, Holder, LEDGER_FILE, WitnessFile, WitnessRead, fault_of_snapshot};
 
 /// Attempts to copy a session that is redacted meanwhile.
 const TRIES_MAX: u32 = 3;
+
+/// Most marks of redactions that a copy knows.
+const REDACTIONS_MAX: usize = 256;
 
 /// Copies a session; returns the copy and the faults that it has nevertheless.
 pub(super) fn copy_session(
@@ -25,19 +28,31 @@ pub(super) fn copy_session(
 ) -> Result<(SessionCopy, Vec<String>), CopyError> {
     let mut is_new = false;
     for _ in 0..TRIES_MAX {
-        let redaction = redaction_of(&found.dir);
-        is_new |= before.is_some_and(|before| before.redaction != redaction);
+        let mark = redaction_of(&found.dir);
+        // Without a mark, or with an earlier one, the session was restored, which masks nothing.
+        let known = before.map_or(&[][..], |before| &before.redactions);
+        let mut redactions = known.to_vec();
+        if let Some(mark) = mark.iter().find(|mark| !known.contains(mark)) {
+            // Nobody knows yet whether it masks anything, and what the copy has of before would be lost.
+            if before.is_some() && is_begun(mark) {
+                let remedy = "if no `codex-shim redact` is running, run it again for this session";
+                return Err(CopyError::Failed(format!("its redaction has not ended, so it was not copied; {remedy}")));
+            }
+            is_new |= before.is_some();
+            redactions.push(mark.clone());
+            redactions.drain(..redactions.len().saturating_sub(REDACTIONS_MAX));
+        }
         let mut session = SessionRun { found, before, is_new, options, at: Moment::now(), faults: Vec::new() };
-        match session.copy(redaction, copying) {
-            Err(CopyError::Rewritten) => {}
-            Ok(copy) if copy.redaction == redaction_of(&found.dir) => return Ok((copy, session.faults)),
-            // It was redacted while it was copied.
-            Ok(_) => {}
-            Err(error) => return Err(error),
+        copying.faults.clear();
+        let copied = session.copy(redactions, copying);
+        // Else it was redacted while it was copied.
+        if mark == redaction_of(&found.dir) {
+            session.faults.append(&mut copying.faults);
+            return copied.map(|copy| (copy, session.faults));
         }
         is_new = true;
     }
-    Err(CopyError::Rewritten)
+    Err(CopyError::Redacted)
 }
 
 struct SessionRun<'a> {
@@ -52,7 +67,7 @@ struct SessionRun<'a> {
 }
 
 impl<'a> SessionRun<'a> {
-    fn copy(&mut self, redaction: Option<String>, copying: &mut Copying<'_>) -> Result<SessionCopy, CopyError> {
+    fn copy(&mut self, redactions: Vec<String>, copying: &mut Copying<'_>) -> Result<SessionCopy, CopyError> {
         let history = self.history(copying)?;
         let (mut points, ledger_original, complete_to) = match (self.points(copying), self.kept()) {
             (Ok((points, original)), _) => (points, original, self.at),
@@ -83,7 +98,7 @@ impl<'a> SessionRun<'a> {
             gone_since: None,
             holder: self.found.holder.clone().map(|holder| Holder { pid: 0, ..holder }),
             last_used: Moment::of(self.found.last_used),
-            redaction,
+            redactions,
             journal,
             transcripts,
             points,
@@ -115,7 +130,7 @@ impl<'a> SessionRun<'a> {
             }
             Ok(None) | Err(CopyError::Gone) => return Ok(kept.cloned()),
             Err(CopyError::Failed(why)) => Err(why),
-            Err(error @ (CopyError::Interrupted | CopyError::Rewritten)) => return Err(error),
+            Err(error @ (CopyError::Interrupted | CopyError::Redacted)) => return Err(error),
         };
         // Without it a restored session has what the journal has.
         Ok(copied.map_or_else(
@@ -151,7 +166,12 @@ impl<'a> SessionRun<'a> {
         let has = |point: &Point| point.ledger.as_ref().is_none_or(|ledger| copying.has(ledger));
         let kept = self.kept().map_or(&[][..], |kept| &kept.points);
         let is_last_whole = kept.last().is_some_and(has);
-        let mut points: Vec<Point> = kept.iter().filter(|point| has(point)).cloned().collect();
+        let (whole, lost): (Vec<&Point>, Vec<&Point>) = kept.iter().partition(|point| has(point));
+        for file in lost.iter().filter_map(|point| point.ledger.as_ref()) {
+            let file = copying.target.dir.join(&file.file);
+            copying.faults.push(format!("{} is damaged: --at cannot take it any more", file.display()));
+        }
+        let mut points: Vec<Point> = whole.into_iter().cloned().collect();
         let original = settled_state(&path);
         let is_same = original.is_some() && self.kept().is_some_and(|kept| kept.ledger_original == original);
         if is_same
@@ -164,8 +184,12 @@ impl<'a> SessionRun<'a> {
         let ledger = match copying.database(self.found, LEDGER_FILE) {
             Ok(ledger) => ledger,
             Err(CopyError::Gone) => None,
-            Err(error @ (CopyError::Failed(_) | CopyError::Interrupted | CopyError::Rewritten)) => return Err(error),
+            Err(error @ (CopyError::Failed(_) | CopyError::Interrupted | CopyError::Redacted)) => return Err(error),
         };
+        // A relay that ends at once creates no ledger.
+        if ledger.is_none() && kept.iter().any(|point| point.ledger.is_some()) {
+            return Err(CopyError::Failed(format!("{} is missing or empty", path.display())));
+        }
         if let Some(StoredFile { file, .. }) = &ledger {
             let fault = fault_of_snapshot(&copying.target.dir.join(file)).map_err(|error| error.to_string());
             if let Some(fault) = fault.unwrap_or_else(Some) {
@@ -180,11 +204,19 @@ impl<'a> SessionRun<'a> {
         Ok((points, original))
     }
 
-    fn journal(&self, copying: &mut Copying<'_>) -> Result<Vec<LinesCopy>, CopyError> {
+    fn journal(&mut self, copying: &mut Copying<'_>) -> Result<Vec<LinesCopy>, CopyError> {
         let dir = self.found.journal_dir();
         let names = match SegmentName::list(&dir) {
             Ok(names) => names,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // Retention deletes segments and not their folder.
+                if self.kept().is_some_and(|kept| !kept.journal.is_empty()) {
+                    let fault = format!("session {}: {} is missing; its copy stays", self.found.id, dir.display());
+                    self.faults.push(fault);
+                    self.options.deletes = false;
+                }
+                Vec::new()
+            }
             Err(error) => return Err(CopyError::Failed(format!("read {}: {error}", dir.display()))),
         };
         let paths = names.iter().map(|name| dir.join(name.to_string()));
@@ -214,7 +246,7 @@ impl<'a> SessionRun<'a> {
         for path in paths {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let known = before.iter().find(|lines| lines.name == name);
-            match copying.lines(&path, inner, known, self.is_new) {
+            match copying.lines(&path, inner, known.filter(|_| !self.is_new)) {
                 Ok(copy) => copies.push(copy),
                 // Retention has deleted it meanwhile.
                 Err(CopyError::Gone) => {}
@@ -223,8 +255,13 @@ impl<'a> SessionRun<'a> {
         }
         if !self.is_new && !self.options.deletes {
             let is_gone = |lines: &&LinesCopy| !copies.iter().any(|copy| copy.name == lines.name);
-            let gone: Vec<LinesCopy> = before.iter().filter(is_gone).cloned().collect();
-            copies.extend(gone.into_iter().map(|lines| LinesCopy { gone: true, ..lines }));
+            for gone in before.iter().filter(is_gone).cloned().collect::<Vec<LinesCopy>>() {
+                if !copying.has(&gone.stored) {
+                    let file = copying.target.dir.join(&gone.stored.file);
+                    copying.faults.push(format!("{} is damaged, and the home no longer has it", file.display()));
+                }
+                copies.push(LinesCopy { in_home: InHome::Gone, ..gone });
+            }
         }
         Ok(copies)
     }

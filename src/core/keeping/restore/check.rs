@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::super::backup::{StoredFile, digest_of};
-use super::{Plan, Plans, StoredBackup};
+use super::{CopiedSettings, Plan, Plans, StoredBackup};
 
 /// A file of a copy that is not as the manifest says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -20,9 +20,10 @@ pub struct Damage {
 }
 
 impl StoredBackup {
-    /// Compares all files that the plans need, and the settings. `advance` gets the bytes read since its last call.
+    /// Compares all files that the plans need, and with [`CopiedSettings::Restore`] the settings. `advance` gets the bytes read since its last
+    /// call.
     #[must_use]
-    pub fn check(&self, plans: &Plans, advance: &dyn Fn(u64)) -> Vec<Damage> {
+    pub fn check(&self, plans: &Plans, settings: CopiedSettings, advance: &dyn Fn(u64)) -> Vec<Damage> {
         let mut found = Vec::new();
         for plan in &plans.plans {
             let journal = plan.journal.iter().map(|lines| &lines.copy.stored);
@@ -32,7 +33,8 @@ impl StoredBackup {
                 advance(stored.bytes);
             }
         }
-        found.extend(self.manifest.config.iter().filter_map(|stored| self.compare(None, stored)));
+        let settings = self.manifest.config.iter().filter(|_| settings == CopiedSettings::Restore);
+        found.extend(settings.filter_map(|stored| self.compare(None, stored)));
         found
     }
 
@@ -64,6 +66,8 @@ impl StoredBackup {
             Some(point) => format!("requests and answers after {}, because the later ledger is damaged", point.until),
             None => "all requests and answers, because no ledger is whole".to_owned(),
         });
+        // Up to then the requests are known. The journal goes further.
+        plan.restored_to = whole.map_or(plan.restored_to, |point| point.until.min(plan.restored_to));
         plan.point = whole.cloned();
     }
 }

@@ -68,7 +68,7 @@ fn end_of(path: &Path, bytes: u64, to: Moment) -> std::io::Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::backup::{LinesCopy, StoredFile};
+    use super::super::super::backup::{InHome, LinesCopy, StoredFile};
     use super::*;
 
     /// Cuts segments whose records have these times; returns the times that are left.
@@ -80,7 +80,7 @@ mod tests {
             let text: String = times.iter().map(|at| format!("{{\"at\":{at}}}\n")).collect();
             std::fs::write(dir.path().join(&name), &text).expect("write");
             let stored = StoredFile { file: name.clone(), bytes: text.len() as u64, sha256: String::new() };
-            let copy = LinesCopy { name, stored, modified: Moment(0), original: None, gone: false };
+            let copy = LinesCopy { name, stored, modified: Moment(0), original: None, in_home: InHome::Whole };
             journal.push(Lines { copy, bytes: text.len() as u64 });
         }
         let position = |(number, offset): (u32, u64)| {

@@ -20,12 +20,13 @@ use serde::Serialize;
 
 use super::backup::{
     BackupError, BackupErrorKind, HistoryCopy, LinesCopy, Manifest, Moment, Point, SessionCopy, Target, apart,
+    without_slash,
 };
 use crate::journal::SegmentName;
 use crate::store::{Choice, Found, Otherwise, choose};
 
 pub use check::Damage;
-pub use write::{HistorySource, Restored};
+pub use write::{CopiedSettings, HistorySource, Restored};
 
 /// A copy that is read.
 #[derive(Debug)]
@@ -62,6 +63,16 @@ pub struct Plans {
     pub plans: Vec<Plan>,
     /// Sessions that the copy does not have at that time, in words.
     pub skipped: Vec<String>,
+    /// Sessions that were deleted from the home before the last run. The user has not named them.
+    pub deleted: Vec<String>,
+}
+
+/// Whether sessions that were deleted from the home are restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeletedSessions {
+    /// Only those that the user names.
+    Leave,
+    Restore,
 }
 
 /// The amount of data of a plan.
@@ -78,7 +89,7 @@ impl StoredBackup {
     ///
     /// The folder has no backup, another user can write to it, or another process keeps using it.
     pub fn open(dir: &Path) -> Result<StoredBackup, BackupError> {
-        let (target, manifest) = Target::read(dir)?;
+        let (target, manifest) = Target::read(&without_slash(dir))?;
         Ok(StoredBackup { target, manifest })
     }
 
@@ -92,10 +103,19 @@ impl StoredBackup {
     /// # Errors
     ///
     /// A name is unknown, or the copy begins after that time.
-    pub fn plans(&self, named: &[String], at: Option<Moment>) -> Result<Plans, BackupError> {
-        let (mut plans, mut skipped) = (Vec::new(), Vec::new());
+    pub fn plans(
+        &self,
+        named: &[String],
+        at: Option<Moment>,
+        deleted_sessions: DeletedSessions,
+    ) -> Result<Plans, BackupError> {
+        let (mut plans, mut skipped, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
         for id in self.chosen(named)? {
             let copy = &self.manifest.sessions[&id];
+            if named.is_empty() && deleted_sessions == DeletedSessions::Leave && copy.gone_since.is_some() {
+                deleted.push(id);
+                continue;
+            }
             match plan(&id, copy, at) {
                 Some(plan) => plans.push(plan),
                 None => {
@@ -109,7 +129,7 @@ impl StoredBackup {
                 let problem = format!("the backup has no session as it was at {at}: {}", skipped.join("; "));
                 Err(BackupError::new(problem).with_remedy("name a later time with --at"))
             }
-            (_, _) => Ok(Plans { plans, skipped }),
+            (_, _) => Ok(Plans { plans, skipped, deleted }),
         }
     }
 
@@ -231,6 +251,14 @@ pub fn present(home: &Path, plans: &Plans) -> Vec<String> {
     plans.plans.iter().filter(is_there).map(|plan| plan.session.clone()).collect()
 }
 
+impl Plans {
+    /// Leaves out the sessions that a home has already.
+    pub fn leave_present(&mut self, home: &Path) {
+        let there = present(home, self);
+        self.plans.retain(|plan| !there.contains(&plan.session));
+    }
+}
+
 /// Checks that a home is apart from the copy and lacks all of these sessions.
 ///
 /// # Errors
@@ -242,7 +270,7 @@ pub fn check_home(home: &Path, dir: &Path, plans: &Plans) -> Result<(), BackupEr
     let Some(first) = there.first() else { return Ok(()) };
     let problem = format!("{} has these sessions already: {}; nothing was restored", home.display(), there.join(", "));
     let remedy = format!(
-        "restore into another home with --to, or others with --session, or end their relays and move them away, such as {}",
+        "restore only the others with --missing, or into another home with --to, or end their relays and move them away, such as {}",
         home.join("sessions").join(first).display()
     );
     Err(BackupError::new(problem).with_remedy(remedy))
@@ -266,7 +294,7 @@ mod tests {
             gone_since: None,
             holder: None,
             last_used: Moment(0),
-            redaction: None,
+            redactions: Vec::new(),
             journal: Vec::new(),
             transcripts: Vec::new(),
             points: vec![point(10, 20), point(30, 30), point(50, 60)],

@@ -1,18 +1,27 @@
 //! Writes restored sessions into a home.
 
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::super::backup::{BackupError, LinesCopy, Moment, StoredFile, hex};
+use super::super::backup::{BackupError, LinesCopy, Moment, Span, StoredFile, hex};
 use super::{Plan, Plans, StoredBackup};
 use crate::files::{self, Access, Folder};
 use crate::index::{HISTORY_FILE, TRANSCRIPTS_DIR};
 use crate::os::fs::sync_data;
-use crate::store::{Holder, IndexLock, LEDGER_FILE, OfflineLedger, PLACES_DIR, Witness, WitnessFile};
+use crate::store::{Holder, IndexLock, LEDGER_FILE, OfflineLedger, PLACES_DIR, REDACTED_FILE, Witness, WitnessFile};
+
+const SETTINGS_FILE: &str = "config.toml";
+
+/// Whether the settings of a copy are restored. They name programs, so only the user decides it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopiedSettings {
+    Leave,
+    Restore,
+}
 
 /// Prefix of folders that are being restored. No session's name can contain its first character.
 const RESTORING: &str = "~restoring.";
@@ -43,6 +52,8 @@ pub struct Restored {
     pub history: HistorySource,
     /// Data of the copy that the restored session lacks, in words.
     pub left_out: Vec<String>,
+    /// The times to which the copy can restore it.
+    pub points: Vec<Span>,
 }
 
 impl Restored {
@@ -57,6 +68,7 @@ impl Restored {
             orphaned,
             history: if plan.history.is_some() { HistorySource::Copied } else { HistorySource::Journal },
             left_out: plan.left_out.clone(),
+            points: plan.copy.spans(),
         }
     }
 }
@@ -116,6 +128,10 @@ impl StoredBackup {
         if let Some(stored) = ledger {
             self.put(stored, stored.bytes, &dir.join(LEDGER_FILE), advance)?;
         }
+        // By the mark, a backup knows that nothing was masked since.
+        if let Some(mark) = plan.copy.redactions.last() {
+            folder.put(REDACTED_FILE, format!("{mark}\n").as_bytes()).map_err(|error| failed(&error))?;
+        }
         // Written just now, the ledger also keeps a session that was unused for long from being deleted at once.
         let orphaned = orphan(dir, plan.restored_to)?;
         let lock = dir.join("lock");
@@ -159,19 +175,31 @@ impl StoredBackup {
         Ok(())
     }
 
+    /// The file of the copy that has the settings.
+    #[must_use]
+    pub fn settings(&self) -> Option<PathBuf> {
+        self.manifest.config.as_ref().map(|stored| self.target.dir.join(&stored.file))
+    }
+
     /// Writes the settings of the copy into a home without settings; false if the home has settings, or the copy lacks them.
     ///
     /// # Errors
     ///
-    /// They cannot be written.
+    /// They cannot be written. The home then has no settings.
     pub fn restore_settings(&self, home: &Path) -> Result<bool, BackupError> {
         let Some(stored) = &self.manifest.config else { return Ok(false) };
-        let path = home.join("config.toml");
+        let path = home.join(SETTINGS_FILE);
         if path.symlink_metadata().is_ok() {
             return Ok(false);
         }
-        Folder::make_home(home).map_err(|error| BackupError::io("create", home, &error))?;
-        self.put(stored, stored.bytes, &path, &|_| {})?;
+        let from = self.target.dir.join(&stored.file);
+        let text = files::read(&from).map_err(|error| BackupError::io("read", &from, &error))?;
+        if text.len() as u64 != stored.bytes || hex(&Sha256::digest(&text)) != stored.sha256 {
+            return Err(BackupError::new(format!("{} has changed since it was checked", from.display())));
+        }
+        let put =
+            Folder::make_home(home).and_then(|folder| folder.put(SETTINGS_FILE, &text).and_then(|()| folder.sync()));
+        put.map_err(|error| BackupError::io("write", &path, &error))?;
         Ok(true)
     }
 
