@@ -96,7 +96,7 @@ fn make(home: &Path, sessions: u64, turns: u64) {
     process.ready();
     process.end();
     let session = home.join("sessions").join(&first);
-    // Its own run is younger than those that are made here, so the index would not look at them.
+    // The index skips runs that are older than one it has read, so this run must go.
     for stored in ["journal", "history.db", "history.db-wal", "history.db-shm"].map(|name| session.join(name)) {
         if stored.is_dir() { fs::remove_dir_all(&stored) } else { fs::remove_file(&stored) }.or_else(missing).unwrap();
     }

@@ -45,7 +45,7 @@
 //!
 //! | package | room | its rules |
 //! |---|---|---|
-//! | core | `invariants` | what is checked in releases too, and what a relay hears of it |
+//! | core | `invariants` | checks that stay on in releases, and how a relay learns that one has failed |
 //! | core | `wire` (pure) | line framing, message parsing, equality of ids |
 //! | core | `os` | what is asked of the system, by what it is for: descriptors, sockets, terminals, processes, clocks; `os::launch`: the state from our launcher, and which program inherits it: signal mask, ignored signals, descriptors; `os::signals`: signals to a poll loop; the only room that knows which system it is |
 //! | core | `protocol` (pure) | the methods of codex that this program knows: which are secret, which fields are used; the only room with method names |

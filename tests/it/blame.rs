@@ -187,7 +187,7 @@ fn link_gives_a_change_to_no_other_file() {
         file(&home, name, text);
     }
     let mut live = in_turn(home, "s", "write");
-    // It was another folder's name then, as far as anybody knows; what was written later is there.
+    // The link is younger than the first change and older than the last one.
     changes(&mut live, 1, "a", json!([add(&beside.join("current/a.rs"), text)]));
     changes(&mut live, 1, "b", json!([add(&beside.join("work/src/b.rs"), text)]));
     changes(&mut live, 400_000_000, "c", json!([add(&beside.join("current/c.rs"), text)]));

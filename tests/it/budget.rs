@@ -353,7 +353,7 @@ fn on_budget_runs_once_for_each_share() {
     live.kill();
 }
 
-/// What a program locks that may only read it silences nothing.
+/// A program that may only read the file can lock it.
 #[test]
 fn on_budget_runs_also_if_its_file_is_locked() {
     let home = home_with("");

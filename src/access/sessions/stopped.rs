@@ -198,7 +198,7 @@ pub fn remove_commands(session: &Found, which: WhichCommands) -> Result<(Waiting
     Ok((WaitingDocument { waiting }, count))
 }
 
-/// What is wrong with the ledger of a stopped session, as its checksum says.
+/// The problem of a stopped session's ledger, by its checksum.
 #[must_use]
 pub fn damage_of_ledger(session: &Found) -> Option<String> {
     let compared = || Sums::read(&session.dir).and_then(|sums| sums.compare(&session.dir, LEDGER_FILE, &|_| {}));

@@ -1,4 +1,4 @@
-//! What is true of the engine between two inputs. Each part checks itself; here is what they know of each other.
+//! Checks of the engine between two inputs. Each part checks itself; here is what they know of each other.
 //!
 //! A check of all is not for every line: it comes after each input that is not one, and once in [`LINES`] lines.
 

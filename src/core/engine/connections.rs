@@ -245,12 +245,16 @@ mod tests {
 
     impl Hub {
         fn new() -> Hub {
+            Hub::with(RequestSettings::default())
+        }
+
+        fn with(requests: RequestSettings) -> Hub {
             let mut engine = Engine::new(EngineSettings {
                 budget: Default::default(),
                 exit_grace: Duration::from_secs(10),
                 context: ContextSettings::default(),
                 assembly: AssemblySettings::default(),
-                requests: RequestSettings::default(),
+                requests,
                 server_owner: ServerOwner::Hub,
                 own_ids: "codex-shim:".to_owned(),
                 tokens_before: 0,
@@ -415,6 +419,24 @@ mod tests {
         }
         assert_eq!(hub.read(&format!("3{ASKED}")), "record forward");
         assert_eq!(hub.read(r#"3>{"id":0,"result":{"decision":"decline"}}"#), "keep(AnswerLost) record withhold");
+    }
+
+    /// A client reads slowly, so its copy of a request comes after the end of the request.
+    #[test]
+    fn late_copy_of_a_request_that_nobody_was_to_see_is_withheld() {
+        for (hold, expect) in [(true, "record withhold"), (false, "record forward")] {
+            let mut hub = Hub::with(RequestSettings { hold, ..RequestSettings::default() });
+            hub.handle(Input::Remembered(Box::default()));
+            for conn in 1..=2 {
+                hub.connect(conn);
+                hub.read(&initialize(conn, "tui"));
+            }
+            let shown = hub.read(&format!("1{ASKED}"));
+            assert_eq!(shown.ends_with("withhold"), hold, "{shown}");
+            hub.handle(Input::Committed { token: 1, done: true });
+            hub.read(r#"1<{"method":"serverRequest/resolved","params":{"threadId":"t","requestId":0}}"#);
+            assert_eq!(hub.read(&format!("2{ASKED}")), expect);
+        }
     }
 
     #[test]

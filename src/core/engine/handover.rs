@@ -33,7 +33,7 @@ impl Engine {
             && self.calls.to_server.are_at_rest()
     }
 
-    /// What the next program has to find in the state of this engine.
+    /// Facts of this engine that its copy in the next program must have, too.
     pub fn arrival(&self) -> Arrival {
         Arrival {
             requests: self.requests.open_count(),

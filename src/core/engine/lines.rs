@@ -118,7 +118,7 @@ impl Engine {
         decision
     }
 
-    /// Checks what was decided about a line.
+    /// Checks the decision about a line.
     fn check_decision(&self, (conn, from): (Conn, Side), verdict: &Verdict, decision: &Decision) {
         let Decision { before, record, hold, line, mark, .. } = decision;
         let is_withheld = decision.is_withheld();

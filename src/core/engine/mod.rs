@@ -418,7 +418,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         self.context.configure(context);
-        // What was sent before is still removed from echoes.
+        // Earlier context is still removed from echoes.
         self.context.may_begin_with(openings_of_users(&fragments));
         if self.is_safe() {
             return;

@@ -5,7 +5,7 @@
 //! that is stored or being stored is sent, unless it is a rule's: half an answer would be worse than one more. API callers get an error for
 //! all that would write to the server.
 //!
-//! What keeps messages apart stays: the ids of our own calls, the removal of context from echoes, and the order of held lines. So do the
+//! The rules that keep messages apart stay: the ids of our own calls, the removal of context from echoes, and the order of held lines. So do the
 //! connection of a hub that follows threads for the record, and the errors for requests that no client can answer.
 //!
 //! The state ends with this engine's process. A hub hands it over, because the next program goes on with the state that has failed.
@@ -31,7 +31,7 @@ impl Engine {
         self.broken.is_some()
     }
 
-    /// An invariant has failed: what is held goes on, and nothing is decided any more.
+    /// Begins the safe state: held messages go on, and the engine decides nothing any more.
     pub(super) fn breaks(&mut self, now: Now, name: String, effects: &mut Vec<Effect>) {
         if self.is_safe() {
             return;

@@ -150,7 +150,7 @@ impl Fold {
         !self.groups.is_empty()
     }
 
-    /// Checks what is open between two records.
+    /// Checks the open items between two records.
     pub(crate) fn check(&self) {
         self.groups.check();
     }

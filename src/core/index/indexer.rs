@@ -1,6 +1,5 @@
 //! The index's thread: reads, folds, commits, and reports.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -11,15 +10,14 @@ use super::database::{Database, Fate, FoldedAgain, peek};
 use super::epochs::{Numbers, digest};
 use super::follow::{Batch, Follower, Patience, Scope, Unindexed, read};
 use super::maintenance::prune;
-use super::model::Pruned;
-use super::model::Reached;
+use super::model::{Pruned, Reached, check_next};
 use super::pace::{LongLines, STAND_BACK, Storm};
 use super::search::fill_search;
 use super::shared::{IndexNotice, IndexSettings, IndexShared, IndexState, LiveEvent, Marks, Notify, Woken};
 use super::sums::SumsOfSession;
 use super::transcripts::{TranscriptFiles, Transcripts};
 use crate::config::RetentionBounds;
-use crate::history::{EntryRows, Rows, SessionActivity};
+use crate::history::{EntryRows, SessionActivity};
 use crate::invariants::{self, holds};
 use crate::journal::Position;
 use crate::journal::wall_clock::{Clock, SYSTEM};
@@ -561,19 +559,6 @@ impl Indexer {
         }
         self.shared.set_activity(unindexed.fold.activity());
     }
-}
-
-/// Checks what is about to be committed.
-fn check_next(rows: &Rows, before: &Reached, next: &Reached) {
-    holds!("index.checkpoint-never-goes-back", next.position >= before.position);
-    holds!("index.numbers-are-reserved", next.reserved >= next.seq);
-    let is_read = |at: &Position| next.position.as_ref().is_some_and(|next| at <= next);
-    holds!("index.events-are-behind-the-checkpoint", rows.events.iter().all(|event| is_read(&event.key.0)));
-    holds!("index.open-streams-have-been-read", next.fold.open_since().is_none_or(is_read));
-    let recorded = || rows.events.iter().filter(|event| event.event_type != "event_gap").map(|event| &event.key.0);
-    holds!("index.record-has-one-event", recorded().collect::<BTreeSet<_>>().len() == recorded().count());
-    holds!("index.gaps-are-among-the-events", rows.gaps.iter().all(|gap| gap.after_events < rows.events.len()));
-    next.fold.check();
 }
 
 /// Lowers this thread's priority, where threads have one.

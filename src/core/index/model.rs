@@ -1,12 +1,14 @@
 //! What the parts of the index tell each other.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::history::Fold;
+use crate::history::{Fold, Rows};
+use crate::invariants::holds;
 use crate::journal::{Position, SegmentName};
 use crate::protocol::named;
 
@@ -163,3 +165,16 @@ pub(super) const TURNS: Numbered =
 
 /// The last number that such a table has issued.
 const LAST_ROW: &str = "SELECT seq FROM sqlite_sequence WHERE name = ?1";
+
+/// Checks a batch before its commit.
+pub(super) fn check_next(rows: &Rows, before: &Reached, next: &Reached) {
+    holds!("index.checkpoint-never-goes-back", next.position >= before.position);
+    holds!("index.numbers-are-reserved", next.reserved >= next.seq);
+    let is_read = |at: &Position| next.position.as_ref().is_some_and(|next| at <= next);
+    holds!("index.events-are-behind-the-checkpoint", rows.events.iter().all(|event| is_read(&event.key.0)));
+    holds!("index.open-streams-have-been-read", next.fold.open_since().is_none_or(is_read));
+    let recorded = || rows.events.iter().filter(|event| event.event_type != "event_gap").map(|event| &event.key.0);
+    holds!("index.record-has-one-event", recorded().collect::<BTreeSet<_>>().len() == recorded().count());
+    holds!("index.gaps-are-among-the-events", rows.gaps.iter().all(|gap| gap.after_events < rows.events.len()));
+    next.fold.check();
+}

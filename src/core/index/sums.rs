@@ -17,7 +17,7 @@ const SUMS_EVERY: Duration = Duration::from_secs(60);
 /// The delay of the first checksum: the start of a session has other work.
 const SUMS_FIRST_AFTER: Duration = Duration::from_secs(10);
 
-/// What the index knows of checksums.
+/// The state of the checksums of a session.
 pub(super) struct SumsOfSession {
     /// When to look for files without one.
     due_at: Instant,

@@ -29,7 +29,7 @@ use crate::store::{
 /// The longest wait for another process's lock.
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Most findings of SQLite that are told for a file.
+/// Limit of the findings of SQLite for one file.
 const FINDINGS_MAX: u32 = 3;
 
 /// Columns with JSON, by their table.
@@ -187,7 +187,7 @@ fn known_ends(session: &Found) -> Vec<Position> {
     }
 }
 
-/// What the journal says of requests.
+/// Requests in the journal.
 #[derive(Debug, Default)]
 struct Told {
     /// Requests that the ledger has stored.
@@ -204,7 +204,7 @@ struct RequestNote {
 }
 
 impl Told {
-    /// What a ledger with these requests and their status lacks, although the journal says that it had stored it.
+    /// Requests and answers that such a ledger lacks, although the journal says that they were stored.
     fn lost(&self, rows: &BTreeMap<String, String>) -> Vec<String> {
         let open = [RequestStatus::Pending, RequestStatus::Orphaned].map(RequestStatus::name);
         let lost: Vec<&String> = self.stored.iter().filter(|id| !rows.contains_key(*id)).collect();
@@ -238,7 +238,7 @@ impl Told {
     }
 }
 
-/// What a segment says.
+/// Facts about a segment.
 #[derive(Debug)]
 struct Segment {
     path: PathBuf,
@@ -270,7 +270,7 @@ impl Segment {
         loop {
             line.clear();
             let read = lines.read_until(b'\n', &mut line)? as u64;
-            // The end of a write that was cut off is no record.
+            // A kill can cut off the last record.
             let Some(record) = line.strip_suffix(b"\n") else { return Ok(()) };
             match Record::parse(record) {
                 Ok(record) => {
@@ -330,7 +330,7 @@ impl Segment {
         self.earlier_at.map(|at| format!("the record at byte {at} is earlier than the one before it"))
     }
 
-    /// What the header of the next segment says of the end of this one, if it is something else.
+    /// The problem if the header of the next segment names another end of this one.
     fn end_by(self, next: &Segment) -> Option<(PathBuf, String)> {
         let previous = next.header.as_ref()?.previous.as_ref()?;
         let name = self.name.as_ref()?;
@@ -343,7 +343,7 @@ impl Segment {
     }
 }
 
-/// What is wrong with a database. `told` is what it has to contain, if it is a ledger.
+/// The problems of a database. `told` is what it has to contain, if it is a ledger.
 fn check_database(path: &Path, life: Life, told: Option<&Told>) -> Vec<String> {
     let form = DatabaseForm { migrations: &[], synchronous: "FULL", busy_wait_max: BUSY_WAIT_MAX };
     let connection = match open_for(path, form, life, RunMode::DryRun) {
@@ -398,7 +398,7 @@ fn lost_requests(connection: &Connection, told: &Told) -> rusqlite::Result<Vec<S
     Ok(told.lost(&rows))
 }
 
-/// What is wrong with a file of JSON documents, one on each line.
+/// The problem of a file of JSON documents, one on each line.
 fn check_lines(path: &Path) -> Option<String> {
     let lines = match files::open(path, Access::Read) {
         Ok(file) => BufReader::new(file).split(b'\n'),

@@ -149,7 +149,7 @@ pub struct Endpoint {
     socket: LastingSocket<OwnFiles>,
     runtime_dir: Option<PathBuf>,
     short_name: String,
-    /// What killed processes have left beside it was looked at.
+    /// Sockets of killed processes beside it were removed.
     has_tidied: bool,
 }
 
@@ -209,7 +209,7 @@ impl Endpoint {
         Ok((Endpoint::of(path, OwnFiles(files, second), runtime_dir, short_name), listener, connect_path))
     }
 
-    /// Looks after the socket as [`LastingSocket::look`] does, and the first time after what killed processes have left beside it. Returns
+    /// Looks after the socket as [`LastingSocket::look`] does, and the first time removes sockets of killed processes beside it. Returns
     /// the new listener, as `adopt` has taken it, if there is one.
     pub fn look<T>(&mut self, adopt: impl FnOnce(UnixListener) -> io::Result<T>) -> (Option<T>, Option<FaultChange>) {
         // No start waits for it.

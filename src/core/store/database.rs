@@ -112,7 +112,7 @@ pub struct Opened {
     pub set_aside: Option<SetAside>,
 }
 
-/// What was corrupt, by its new path.
+/// The corrupt file, by its new path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetAside {
     /// The file, which was replaced by an empty one.

@@ -4,8 +4,8 @@
 //! deadline, and then asks a person. `on_budget` runs once a day for each limit at 80 %, and at 100 % if no turn waits for an answer:
 //! a file in the home, locked meanwhile, has what was told, whichever relay told it.
 //!
-//! A command of the model can lock that file and those of SQLite, because a lock needs no more than reading. So a lock that is not had
-//! silences nothing, and an index that does not catch up makes what is used unknown.
+//! A command of the model can lock that file and those of SQLite, because a reader can lock a file. So a missing lock
+//! silences nothing, and with an index that does not catch up the usage counts as unknown.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -54,7 +54,7 @@ struct Queue {
     /// Somebody may have to be told.
     is_due: bool,
     runs: bool,
-    /// What this process has told, in case that the file cannot be used.
+    /// The lines of this process, because the file may be locked.
     told: BTreeSet<String>,
     /// What `status` shows of the last look.
     faults: BTreeSet<String>,
@@ -112,7 +112,7 @@ impl Drop for Ends {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let mut queue = lock(&self.0);
-            // The engine has a deadline for those that waited.
+            // The engine has a deadline for their turns.
             (queue.runs, queue.is_due) = (false, false);
             queue.waiting.clear();
         }

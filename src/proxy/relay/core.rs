@@ -76,7 +76,7 @@ pub struct CoreState<E> {
     elapsed: Duration,
     since_boot: Duration,
     pub(super) engine: E,
-    /// What the engine has to arrive with.
+    /// Facts that the engine must have after the handover.
     #[serde(default)]
     pub(super) arrival: Option<Arrival>,
     pub(super) session: SessionState,
@@ -164,7 +164,7 @@ impl Core {
         if let Err(error) = self.recorder.next_run(pid, server_run) {
             self.notices.report(&error.to_string());
         }
-        // It is this process that has a defect, and not only its last engine.
+        // The process has the defect, not only its last engine.
         if let Some(name) = self.engine.broken() {
             engine.handle(self.clock.now(), Input::Broken(name.to_owned()), &mut Vec::new());
         }

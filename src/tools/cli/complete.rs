@@ -225,8 +225,8 @@ pub(super) fn run(arguments: &CompletionsArguments, command: Command) -> Done {
     Ok(screen::print_exactly(&script))
 }
 
-/// bash splits words at colons, which filters have, and replaces only what is behind the last one. So the last word is put together, and
-/// what stands before that colon is taken off each offer. The variables of bash are those of this call alone.
+/// bash splits words at colons, which filters have, and replaces only the text behind the last one. So this joins the last word again, and
+/// removes the text before that colon from each offer. It changes the variables of bash for this call only.
 const WHOLE_WORDS: &str = r#"
 _codex_shim_complete() {
     local _word=${COMP_LINE:0:COMP_POINT} _joined= _i

@@ -30,7 +30,7 @@ pub(super) struct Recorded {
     pub(super) at_us: u64,
     /// The relay recorded it when it happened; others come from codex's own history.
     pub(super) is_live: bool,
-    /// It was made, and in the file that its path means now.
+    /// codex made it, and in the file that has this path now.
     pub(super) is_done: bool,
     pub(super) kind: String,
     /// The names as they are recorded.

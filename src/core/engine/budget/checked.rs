@@ -1,4 +1,4 @@
-//! What is true of the turns that wait, and how they go on once nothing is decided any more.
+//! Checks of the turns that wait, and their release in the safe state.
 
 use super::{Budget, BudgetUse, HeldThread, State, THREADS_MAX, Waiting};
 use crate::engine::model::{Now, Token};
@@ -10,9 +10,9 @@ use crate::wire::Conn;
 const OFF: ErrorText = ("budget_off", "codex-shim has found a defect in itself, so the turn has begun");
 
 impl Budget {
-    /// Checks what waits; tokens were issued up to `last_token`.
+    /// Checks the entries; tokens were issued up to `last_token`.
     pub(in crate::engine) fn check(&self, last_token: Token) {
-        // Of each thread, what begins a turn and what goes on at once.
+        // Of each thread, one with turns, and one that goes on at once.
         holds!("budget.threads-within-limit", self.held.len() <= 2 * THREADS_MAX);
         for HeldThread { state, waiting, .. } in &self.held {
             let token = match state {

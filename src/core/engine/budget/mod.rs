@@ -7,9 +7,9 @@
 //! While the budget is looked up, all later messages of the thread wait too, so that their order stays. While a person is asked, only
 //! messages wait that begin a turn. A released line takes the normal path, as in [`super::turn_gate`].
 //!
-//! A turn begins only if the budget is known to allow it, because a command of the model can keep us from reading and storing for a
-//! while: locks on our files need no more than reading them. If what is used cannot be read, a person is asked; if the question cannot be
-//! stored, the turn is refused. There is one exception: a session without a ledger cannot ask.
+//! A turn begins only if the budget is known to allow it, because a command of the model can lock our files, which a reader can do, and
+//! so delay our reads and writes. If the usage cannot be read, we ask a person; if the ledger does not store the question, we refuse the
+//! turn. A session without a ledger cannot ask, so its turns begin.
 
 mod checked;
 mod question;
@@ -526,7 +526,7 @@ impl Engine {
         }
     }
 
-    /// Refuses all that waits in an entry, because nobody can be asked about it.
+    /// Refuses the turns of an entry, because we can ask nobody.
     fn refuse_all(&mut self, at: usize, effects: &mut Vec<Effect>) {
         let HeldThread { thread_id, waiting, .. } = self.budget.held.remove(at);
         let why = "the token budget does not allow this turn, and the question about it cannot be stored: `codex-shim status` says why; \

@@ -60,14 +60,14 @@ impl BudgetQuery {
     }
 }
 
-/// What a look at the budget has found out for a turn.
+/// The result of a look at the budget for a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BudgetFound {
     /// No limit is reached.
     Allows,
     /// This limit is.
     Reached(Spent),
-    /// What is used cannot be read now.
+    /// The usage cannot be read now.
     Unknown,
 }
 
@@ -123,7 +123,7 @@ impl Spent {
 }
 
 /// The parameters of the question about a turn.
-/// Without a limit, what is used is not known.
+/// Without a limit, the usage is unknown.
 pub(super) fn question(spent: Option<&Spent>, thread_id: &str, prompt: Option<&str>) -> Value {
     let of_turn = prompt.map(|prompt| format!(" The turn: {prompt}")).unwrap_or_default();
     let why = spent.map_or_else(|| "what is used of the token budget cannot be read now".to_owned(), Spent::what);

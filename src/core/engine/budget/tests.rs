@@ -17,7 +17,7 @@ struct Hub {
     begun: Vec<u64>,
     /// Ids of the calls that got an error of ours.
     refused: Vec<u64>,
-    /// Looks that nobody has answered.
+    /// Looks without an answer.
     looks: Vec<Token>,
     /// Questions that are being stored, and answers.
     commits: Vec<Token>,
@@ -36,7 +36,7 @@ impl Hub {
             context: ContextSettings::default(),
             assembly: AssemblySettings::default(),
             requests: RequestSettings::default(),
-            server_owner: ServerOwner::Client,
+            server_owner: ServerOwner::Hub,
             own_ids: "codex-shim:".to_owned(),
             tokens_before: 0,
         });
@@ -44,6 +44,7 @@ impl Hub {
         let (questions, replies, elapsed) = (Vec::new(), Vec::new(), Duration::ZERO);
         let mut hub = Hub { engine, elapsed, begun, refused, looks, commits, questions, replies };
         hub.handle(Input::SessionOpened { generation: "g".to_owned() });
+        hub.handle(Input::Remembered(Box::default()));
         for conn in 1..=2 {
             hub.handle(Input::Connected { conn: Conn(conn), peer: peer() });
         }
@@ -116,7 +117,7 @@ impl Hub {
         }
     }
 
-    /// All that is to be stored is stored, or cannot be.
+    /// The ledger has stored all orders, or none.
     fn commit(&mut self, done: bool) {
         for token in std::mem::take(&mut self.commits) {
             self.handle(Input::Committed { token, done });
@@ -165,7 +166,7 @@ fn long_turns_begin_in_order_or_are_refused() {
         for id in 1..=3 {
             hub.turn(1, id, "t", half);
         }
-        // No line of its thread gets ahead of those that wait, whether there is room for it or not.
+        // No line of the thread overtakes them, with or without room for it.
         let name = |id: u64, name: &str| json!({ "id": id, "method": "thread/name/set", "params": { "threadId": "t", "name": name } });
         hub.read(1, &name(4, &"x".repeat(half)));
         hub.read(1, &name(5, "x"));
@@ -175,7 +176,7 @@ fn long_turns_begin_in_order_or_are_refused() {
         hub.look(&found);
         match found {
             BudgetFound::Allows => assert_eq!(hub.begun, [1, 2, 5]),
-            // What begins no turn does not wait for a person.
+            // Other calls do not wait for a person.
             BudgetFound::Reached(_) | BudgetFound::Unknown => assert_eq!(hub.begun, [5]),
         }
     }

@@ -83,7 +83,7 @@ pub enum Input {
         token: Token,
         checked: Result<String, String>,
     },
-    /// What was found out about the budget for a turn that waits.
+    /// The budget, looked up for a turn that waits.
     BudgetLookedUp {
         token: Token,
         found: BudgetFound,

@@ -17,11 +17,11 @@ pub enum Warning {
     FragmentsRefused,
     /// The server rejects decline reasons, both during the turn and before the next.
     ReasonNotSent,
-    /// A turn beyond the budget was refused, because nobody could be asked.
+    /// We refused a turn beyond the budget, because we could ask nobody.
     BudgetNotAsked,
     /// A turn beyond the budget began, because the session can keep no question.
     BudgetWithoutLedger,
-    /// What is used of the budget could not be found out in time, so a person is asked.
+    /// The usage could not be read in time, so we ask a person.
     BudgetNotLookedUp,
     /// The ledger of a hub could not be read for so long that requests which have ended since are not stored.
     RequestsNotStored,

@@ -31,6 +31,9 @@ pub(super) struct Replaced {
     pub(super) digest: RequestDigest,
     /// The connections on which the server sent it.
     pub(super) conns: Vec<Conn>,
+    /// No client was to see it.
+    #[serde(default)]
+    pub(super) is_withheld: bool,
 }
 
 /// The digest of a request with these parameters, as written.
@@ -196,7 +199,7 @@ impl Requests {
         let (method, params) = (message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get));
         let is_same = request_digest(method, params) == digest;
         if !is_same {
-            replaced.push_back(Replaced { digest, conns: Vec::new() });
+            replaced.push_back(Replaced { digest, conns: Vec::new(), is_withheld: false });
         }
         match answer {
             Some(answer) if is_same => {

@@ -1,10 +1,10 @@
-//! What is true of all requests between two inputs.
+//! Checks of all requests between two inputs.
 
 use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use super::open::{ANSWERED_BEFORE_MAX, Commit, EndedRequests, Request, RequestState};
+use super::open::{ANSWERED_BEFORE_MAX, Commit, Request, RequestState};
 use super::{OPEN_MAX, Requests};
 use crate::engine::model::Token;
 use crate::invariants::holds;
@@ -155,16 +155,5 @@ impl Request {
         if let Some(end) = &self.end {
             holds!("requests.end-is-its-own", end.request_id == self.row.request_id);
         }
-    }
-}
-
-impl EndedRequests {
-    /// Checks the lists against each other; `is_open` knows the open ones.
-    fn check(&self, is_open: impl Fn(&RpcId) -> bool) {
-        holds!("requests.ended-lists-agree", self.names.len() == self.oldest_first.len());
-        holds!("requests.ended-within-limit", self.is_within_limit());
-        holds!("requests.ended-in-order-are-known", self.oldest_first.iter().all(|id| self.names.contains_key(id)));
-        holds!("requests.ended-copies-have-ended", self.remembers_only_ended());
-        holds!("requests.ended-is-not-open", !self.oldest_first.iter().any(is_open));
     }
 }

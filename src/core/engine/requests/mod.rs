@@ -17,6 +17,7 @@
 pub(super) mod answer;
 mod before;
 mod checked;
+mod ended;
 mod in_progress;
 mod items;
 mod kind;
@@ -54,6 +55,7 @@ pub use answer::{GivenAnswer, decisions, valid};
 pub use answer::{UNANSWERED, answers_nothing};
 use before::{Again, Replaced};
 pub use before::{AnswerBefore, OpenBefore, request_digest};
+use ended::{EndedRequests, LateAnswer};
 use items::About;
 pub(super) use items::{Items, with_item};
 use kind::summary;
@@ -61,9 +63,7 @@ pub use kind::{Need, Subject, command_line, field_order, permissions_in_words, w
 pub use kind::{RequestKind, RequestType};
 use names::request_name;
 pub(super) use open::ErrorText;
-use open::{
-    ByPolicy, Commit, Decider, Deciding, EndedRequests, LateAnswer, Request, RequestState, Withheld, opened_note,
-};
+use open::{ByPolicy, Commit, Decider, Deciding, Request, RequestState, Withheld, opened_note};
 pub(super) use own::{NotAsked, OwnOutcome};
 use recall::{Dispatch, PassedLate};
 use ruled::RuledRequest;

@@ -1,13 +1,14 @@
-//! Open requests, their names in the ledger, and their ends other than an answer; and recently ended ones.
+//! Open requests, their names in the ledger, and their ends other than an answer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::answer::CheckedAnswer;
-use super::before::{OpenBefore, Replaced, RequestDigest, request_digest};
+use super::before::{Replaced, RequestDigest, request_digest};
+use super::ended::LateAnswer;
 use super::items::is_same_item;
 use super::kind::{RequestKind, summary};
 use super::ruled::{AppliedRule, Ruled};
@@ -22,14 +23,11 @@ use crate::invariants::holds;
 use crate::protocol::{ItemPlace, says_all};
 use crate::wire::{Conn, Members, Message, RpcId};
 
-/// Ended requests remembered, to recognize late answers.
-const ENDED_MAX: usize = 4_096;
-
 /// Unconfirmed answered rows of one request; the oldest is evicted first.
 pub(super) const ANSWERED_BEFORE_MAX: usize = 16;
 
 /// Withdrawn requests remembered for one open id; the oldest is evicted first.
-const REPLACED_MAX: usize = 16;
+pub(super) const REPLACED_MAX: usize = 16;
 
 /// Why a request ended, or was mentioned after its end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -168,72 +166,6 @@ pub(super) enum Commit {
     Expires(RpcId),
 }
 
-/// The path of a client's answer to a request that has ended. The ledger keeps the answer as lost in either case.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum LateAnswer {
-    Withhold,
-    /// The server may still wait: it asked twice and confirmed only once.
-    Forward,
-}
-
-/// Ended requests by id.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct EndedRequests {
-    #[serde(with = "crate::engine::as_json::pairs")]
-    pub(super) names: HashMap<RpcId, (String, LateAnswer)>,
-    /// Earlier requests of a hub's server under these ids, of which copies may still come.
-    #[serde(with = "crate::engine::as_json::pairs")]
-    asked: HashMap<RpcId, VecDeque<Replaced>>,
-    pub(super) oldest_first: VecDeque<RpcId>,
-}
-
-impl EndedRequests {
-    pub(super) fn add(&mut self, id: RpcId, request_id: String, late_answer: LateAnswer, asked: VecDeque<Replaced>) {
-        if !asked.is_empty() {
-            self.asked.insert(id.clone(), asked);
-        }
-        if self.names.insert(id.clone(), (request_id, late_answer)).is_none() {
-            self.oldest_first.push_back(id);
-        }
-        if self.oldest_first.len() > ENDED_MAX
-            && let Some(oldest) = self.oldest_first.pop_front()
-        {
-            self.names.remove(&oldest);
-            self.asked.remove(&oldest);
-        }
-    }
-
-    /// Adds a request of an earlier hub, unless this one knows a later request of its id.
-    pub(super) fn add_before(&mut self, id: RpcId, row: &OpenBefore) {
-        if !self.names.contains_key(&id) {
-            let asked = Replaced { digest: row.digest, conns: Vec::new() };
-            self.add(id, row.request_id.clone(), LateAnswer::Withhold, VecDeque::from([asked]));
-        }
-    }
-
-    pub(super) fn is_within_limit(&self) -> bool {
-        self.names.len() <= ENDED_MAX && self.asked.values().all(|asked| asked.len() <= REPLACED_MAX + 1)
-    }
-
-    /// Whether nothing is remembered about a request that has not ended.
-    pub(super) fn remembers_only_ended(&self) -> bool {
-        self.asked.keys().all(|id| self.names.contains_key(id))
-    }
-
-    /// Returns what the server has asked under this id.
-    pub(super) fn forget(&mut self, id: &RpcId) -> VecDeque<Replaced> {
-        if self.names.remove(id).is_some() {
-            self.oldest_first.retain(|ended| ended != id);
-        }
-        self.asked.remove(id).unwrap_or_default()
-    }
-
-    /// Whether a line of a hub's server only repeats a request that has ended.
-    fn has(&self, id: &RpcId, message: &Message<'_>) -> bool {
-        self.asked.get(id).is_some_and(|asked| asked.iter().any(|one| one.digest == digest_of(message)))
-    }
-}
-
 impl Request {
     /// A pending request that the server has sent on one connection.
     pub(super) fn new(row: RequestRow, arrival: u64, conn: Conn, params: Option<&RawValue>) -> Request {
@@ -285,13 +217,14 @@ impl Request {
     }
 
     /// Whether a line of a hub's server is a copy, for one more client, of a withdrawn request of the same id.
-    fn is_late_copy(&mut self, conn: Conn, message: &Message<'_>) -> bool {
+    fn late_copy(&mut self, conn: Conn, message: &Message<'_>) -> Option<&Replaced> {
         if self.replaced.is_empty() {
-            return false;
+            return None;
         }
         let digest = digest_of(message);
-        let copied = self.replaced.iter_mut().find(|one| one.digest == digest && !one.conns.contains(&conn));
-        copied.map(|one| one.conns.push(conn)).is_some()
+        let copied = self.replaced.iter_mut().find(|one| one.digest == digest && !one.conns.contains(&conn))?;
+        copied.conns.push(conn);
+        Some(copied)
     }
 
     /// Whether a client has seen only an earlier request with this id, so that its answer is meant for that one.
@@ -348,7 +281,8 @@ impl Request {
     /// Earlier requests under its id, of which copies may still come to a hub.
     pub(super) fn asked(&self) -> VecDeque<Replaced> {
         let mut asked = self.replaced.clone();
-        asked.push_back(Replaced { digest: self.digest(), conns: self.conns.clone() });
+        let (digest, conns, is_withheld) = (self.digest(), self.conns.clone(), self.withheld.is_some());
+        asked.push_back(Replaced { digest, conns, is_withheld });
         if asked.len() > REPLACED_MAX {
             asked.pop_front();
         }
@@ -361,7 +295,7 @@ impl Request {
     }
 }
 
-fn digest_of(message: &Message<'_>) -> RequestDigest {
+pub(super) fn digest_of(message: &Message<'_>) -> RequestDigest {
     request_digest(message.method.as_deref().unwrap_or_default(), message.params.map(RawValue::get))
 }
 
@@ -496,16 +430,20 @@ impl Requests {
         effects: &mut Vec<Effect>,
     ) -> bool {
         let has_copies = self.owner.has_many_clients();
-        if self.ended.has(id, message) {
-            return true;
-        }
-        if let Some(request) = self.open.get_mut(id).filter(|_| has_copies)
-            && request.is_late_copy(seen.conn, message)
-        {
-            if request.withheld.is_some() {
+        if let Some(ended) = self.ended.repeated_by(id, message) {
+            if ended.is_withheld {
                 decision.line = Passage::Withhold;
             }
             return true;
+        }
+        if let Some(request) = self.open.get_mut(id).filter(|_| has_copies) {
+            let is_withheld = request.withheld.is_some();
+            if let Some(earlier) = request.late_copy(seen.conn, message) {
+                if is_withheld || earlier.is_withheld {
+                    decision.line = Passage::Withhold;
+                }
+                return true;
+            }
         }
         let is_copy = |request: &&mut Request| match has_copies {
             true => request.is_copied_on(seen.conn, message),

@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::ended::LateAnswer;
 use super::names::request_name;
-use super::open::{Commit, ErrorText, LateAnswer, Request, RequestState, Withheld, opened_note};
+use super::open::{Commit, ErrorText, Request, RequestState, Withheld, opened_note};
 use super::{RequestKind, Requests, resolve, summary};
 use crate::engine::model::{
     ApiReply, Effect, LedgerEntry, Now, RequestEnd, RequestRow, RequestSource, RequestStatus, Warning,
@@ -28,16 +29,16 @@ const HUB_GONE: ErrorText =
 /// The question could not be stored, and the turn was refused.
 const NOT_STORED: ErrorText = ("not_stored", "the question could not be stored in time, so the turn was refused");
 
-/// What has become of a question of ours.
+/// The outcome of a question of ours.
 #[derive(Debug)]
 pub(in crate::engine) enum OwnOutcome {
     /// This answer is stored.
     Answered { result: Value, by: String },
-    /// The question could not be stored in time, so that nobody may see it.
+    /// The ledger has not stored the question in time, and perhaps nobody sees it.
     NotStored,
 }
 
-/// Why no question can be asked.
+/// The reason against a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::engine) enum NotAsked {
     /// The session has no ledger.
@@ -173,7 +174,7 @@ impl Requests {
         true
     }
 
-    /// Takes the outcomes that are to be carried out.
+    /// Takes the new outcomes.
     pub(in crate::engine) fn take_own_outcomes(&mut self) -> Vec<(RpcId, OwnOutcome)> {
         std::mem::take(&mut self.own_outcomes)
     }

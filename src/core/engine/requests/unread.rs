@@ -8,8 +8,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::before::{AnswerBefore, OpenBefore, RequestDigest, request_digest};
+use super::ended::LateAnswer;
 use super::names::request_name;
-use super::open::{Commit, Decider, ErrorText, LateAnswer, RequestState, Why, withdrawn};
+use super::open::{Commit, Decider, ErrorText, RequestState, Why, withdrawn};
 use super::{Requests, answer, resolve};
 use crate::engine::attached_client::Clients;
 use crate::engine::model::{

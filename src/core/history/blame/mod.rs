@@ -167,8 +167,8 @@ struct Texts<'a> {
     masked: Vec<bool>,
     /// How many of them are lines of the file today, which no mask stands in.
     today: usize,
-    /// Comparisons that are left to those that look for a hunk everywhere: with many equal lines there would be as many as the file
-    /// has lines, times those of the hunk.
+    /// Comparisons left for the search of hunks in the whole file. With many equal lines, a hunk would need one for each of its lines at
+    /// each row.
     compared_left: Cell<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! `codex-shim doctor --files`: reads every byte of the stored files, and names those that are not as they were written.
+//! `codex-shim doctor --files`: reads every byte of the stored files, and names the damaged ones.
 
 use std::path::Path;
 
