@@ -210,6 +210,8 @@ pub struct Names {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pattern {
+    /// Which folder it is depends on `TMPDIR`.
+    Reach,
     Socket,
     /// RFC 3339, or the same without a zone.
     Time,
@@ -242,7 +244,7 @@ enum Pattern {
     Version,
 }
 
-const PATTERNS: [(Pattern, &str); 19] = [
+const PATTERNS: [(Pattern, &str); 20] = [
     (Pattern::Socket, r"/tmp/codex-(?:daemon|shim)-\d+/[0-9A-Za-z_.-]+"),
     (Pattern::Time, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"),
     (Pattern::Clock, r"(?:\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b"),
@@ -261,6 +263,7 @@ const PATTERNS: [(Pattern, &str); 19] = [
     (Pattern::Age, r"\b\d+(?:years?|months?|days?|h|m|s|ms|us)(?: \d+(?:months?|days?|h|m|s|ms))*\b"),
     (Pattern::Size, r"\b\d+(?:\.\d+)? (?:B|KiB|MiB|GiB)\b"),
     (Pattern::Nats, r"nats-server \d[0-9.]*\d"),
+    (Pattern::Reach, r"(?:/tmp|<root>) is a folder where the model may write"),
     (Pattern::Version, concat!(r"\b(?:0\.2\.0|", env!("CARGO_PKG_VERSION"), r")\b")),
 ];
 
@@ -440,6 +443,7 @@ impl Names {
             Pattern::Size if self.is_stored() && !whole.ends_with("GiB") => whole.to_owned(),
             Pattern::Size => "<size>".to_owned(),
             Pattern::Nats => "nats-server <version>".to_owned(),
+            Pattern::Reach => "<folder> is a folder where the model may write".to_owned(),
             Pattern::Version => "<version>".to_owned(),
         }
     }

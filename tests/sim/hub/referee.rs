@@ -514,8 +514,11 @@ impl Referee {
                 }
             }
             (Some(method), Some(id)) if method.ends_with("requestApproval") => {
-                row = self.asks(now, conn, id.as_u64().expect("ids are small"), (params, &said.bytes));
-                if row.is_some_and(|number| self.rows[number].shown != Shown::Yes) {
+                let id = id.as_u64().expect("ids are small");
+                row = self.asks(now, conn, id, (params, &said.bytes));
+                // A slow client hears of a request after its end.
+                let asked = row.or_else(|| self.over.get(&id).copied());
+                if asked.is_some_and(|number| self.rows[number].shown != Shown::Yes) {
                     self.happened.count(Event::HiddenRequest);
                     return;
                 }
