@@ -10,35 +10,38 @@ use crate::os::sockets;
 
 /// Age of a file that may be removed. A younger socket may be bound and not listened on yet.
 const AGE_MIN: Duration = Duration::from_hours(1);
-/// Files looked at in one go: calls wait meanwhile.
+/// Old files looked at in one go: calls wait meanwhile.
 const LOOKS_MAX: usize = 1024;
 
 /// Removes sockets of ours that nobody listens on, and files with ended tokens. Sockets of codex stay: their names have no
 /// extension.
 pub(super) fn remove_leftovers(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
-    for entry in some_of_ours(entries) {
-        if is_left_over(&entry, SystemTime::now()) {
-            let _ = std::fs::remove_file(entry.path());
-        }
+    for entry in left_over(entries, SystemTime::now()) {
+        let _ = std::fs::remove_file(entry.path());
     }
 }
 
-/// Some files with names of ours.
-fn some_of_ours(entries: ReadDir) -> impl Iterator<Item = DirEntry> {
+/// Files with names of ours that may be removed.
+fn left_over(entries: ReadDir, now: SystemTime) -> impl Iterator<Item = DirEntry> {
     let is_of_ours = |entry: &DirEntry| {
         let name = entry.file_name();
         let name = name.as_encoded_bytes();
         name.ends_with(b".sock") || name.starts_with(b"web-open-") && name.ends_with(b".html")
     };
-    entries.filter_map(Result::ok).filter(is_of_ours).take(LOOKS_MAX)
+    let ours = entries.filter_map(Result::ok).filter(is_of_ours);
+    ours.filter(move |entry| is_old(entry, now)).take(LOOKS_MAX).filter(is_dead)
 }
 
-fn is_left_over(entry: &DirEntry, now: SystemTime) -> bool {
+fn is_old(entry: &DirEntry, now: SystemTime) -> bool {
     // The metadata of a link is its own.
+    let modified = entry.metadata().and_then(|there| there.modified()).ok();
+    modified.and_then(|at| now.duration_since(at).ok()).is_some_and(|age| age >= AGE_MIN)
+}
+
+fn is_dead(entry: &DirEntry) -> bool {
     let Ok(there) = entry.metadata() else { return false };
-    let is_old = there.modified().ok().and_then(|at| now.duration_since(at).ok()).is_some_and(|age| age >= AGE_MIN);
-    is_old && (there.is_file() || there.file_type().is_socket() && is_deaf(&entry.path()))
+    there.is_file() || there.file_type().is_socket() && is_deaf(&entry.path())
 }
 
 /// Whether nobody listens on a socket. A listener that accepts nothing more counts as one.
@@ -67,7 +70,7 @@ mod tests {
         drop(dead);
         let gone = |now| -> Vec<&str> {
             let entries = std::fs::read_dir(dir.path()).expect("a folder");
-            let gone: Vec<_> = some_of_ours(entries).filter(|entry| is_left_over(entry, now)).collect();
+            let gone: Vec<_> = left_over(entries, now).collect();
             names.into_iter().filter(|name| gone.iter().any(|entry| entry.file_name() == **name)).collect()
         };
         assert_eq!(gone(SystemTime::now()), [""; 0]);
