@@ -318,8 +318,8 @@ fn each_client_of_a_hub_has_its_own_budget_also_after_a_handover() {
     assert_eq!(row_of(&hub.session(), &row)["error_code"], "client_gone");
 }
 
-#[test]
-fn on_budget_runs_once_for_each_share() {
+/// A home whose budget of 1000 tokens a day only warns, and the documents that `on_budget` has got so far.
+fn home_that_warns() -> (Home, impl Fn() -> Vec<Value>) {
     let home = home_with("");
     let told_file = home.beside().join("told");
     let hook = home.beside().join("hook");
@@ -327,10 +327,16 @@ fn on_budget_runs_once_for_each_share() {
     fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).unwrap();
     let config = format!("on_budget = [\"{}\"]\n[budget]\ntokens_per_day = 1000\naction = \"warn\"\n", hook.display());
     fs::write(home.path().join("config.toml"), config).unwrap();
-    let told = || -> Vec<Value> {
+    let told = move || {
         let text = fs::read_to_string(&told_file).unwrap_or_default();
         text.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect()
     };
+    (home, told)
+}
+
+#[test]
+fn on_budget_runs_once_for_each_share() {
+    let (home, told) = home_that_warns();
     let mut live = initialized(Live::start_in(home));
     live.send(&start_of(1, "t"));
     passes_turn(&mut live, 1, 799, 799);
@@ -356,23 +362,13 @@ fn on_budget_runs_once_for_each_share() {
 /// A program that may only read the file can lock it.
 #[test]
 fn on_budget_runs_also_if_its_file_is_locked() {
-    let home = home_with("");
-    let told_file = home.beside().join("told");
-    let hook = home.beside().join("hook");
-    fs::write(&hook, format!("#!/bin/sh\ncat >>'{0}'; echo >>'{0}'\n", told_file.display())).unwrap();
-    fs::set_permissions(&hook, PermissionsExt::from_mode(0o755)).unwrap();
-    let config = format!("on_budget = [\"{}\"]\n[budget]\ntokens_per_day = 1000\naction = \"warn\"\n", hook.display());
-    fs::write(home.path().join("config.toml"), config).unwrap();
+    let (home, told) = home_that_warns();
     let locked = home.path().join("budget-told");
     fs::write(&locked, "").unwrap();
     fs::set_permissions(&locked, PermissionsExt::from_mode(0o600)).unwrap();
     let locked = fs::File::open(locked).unwrap();
     locked.lock_shared().unwrap();
-    let percents = || -> Vec<u64> {
-        let text = fs::read_to_string(&told_file).unwrap_or_default();
-        let told = text.lines().filter(|line| !line.is_empty());
-        told.map(|line| serde_json::from_str::<Value>(line).unwrap()["percent"].as_u64().unwrap()).collect()
-    };
+    let percents = || -> Vec<u64> { told().iter().map(|told| told["percent"].as_u64().unwrap()).collect() };
     let mut live = initialized(Live::start_in(home));
     for (id, used, total, expect) in [(1, 800, 800, &[80][..]), (2, 10, 810, &[80]), (3, 190, 1000, &[80, 100])] {
         live.send(&start_of(id, "t"));
@@ -481,7 +477,7 @@ fn a_locked_history_lets_no_turn_past() {
     let Some(locker) = reader_that_locks(&live.session, "history.db") else { return };
     live.send(&start_of(2, "t"));
     begins_and_ends(&mut live, 2, 60, 110);
-    // What it has used is in no history.
+    // The history lacks its tokens.
     live.write(&format!("{}\n", start_of(3, "t")));
     let row = question(&live.session);
     let text = row["request_payload"]["questions"][0]["question"].as_str().unwrap();
@@ -608,7 +604,7 @@ const ASK_NO_MODEL: &str = "account accountSession app collaborationMode command
     model modelProvider permissionProfile plugin process project remoteControl rollout server skills threadSection userVerification \
     windowsSandbox";
 
-/// Calls about threads that ask none, or go on with a turn.
+/// The same for calls about threads; some of them go on with a turn.
 const OF_THREADS: &str = "thread/approveGuardianDeniedAction thread/archive thread/attachment/add thread/attachment/list \
     thread/attachment/remove thread/attachmentOwner/list thread/backgroundTerminals/clean thread/backgroundTerminals/list \
     thread/backgroundTerminals/terminate thread/decrement_elicitation thread/delete thread/fork thread/goal/clear thread/goal/get \

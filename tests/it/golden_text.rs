@@ -210,7 +210,7 @@ pub struct Names {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pattern {
-    /// Which folder it is depends on `TMPDIR`.
+    /// The folder depends on `TMPDIR`.
     Reach,
     Socket,
     /// RFC 3339, or the same without a zone.

@@ -155,8 +155,8 @@ fn history_tells_that_the_answer_of_a_killed_hub_was_not_sent() {
     assert!(text.contains("(the earlier answer, answered by api, was not sent)"), "{text}");
 }
 
-/// An approval lives as long as its server: ten hubs are killed and three become another program, and it still has the name under which
-/// it was asked. One answer reaches the server.
+/// An approval lives as long as its server: after ten kills of hubs and three upgrades it still has its first name. One answer reaches the
+/// server.
 #[test]
 fn approval_keeps_its_name_through_kills_and_upgrades() {
     let mut hub = Hub::new();

@@ -73,7 +73,7 @@ impl Said {
         !self.output.status.success() || !self.output.stderr.is_empty() || GAPS.iter().any(|gap| text.contains(gap))
     }
 
-    /// What nobody may see, whatever is damaged.
+    /// A panic, an end by a signal, or an odd status, in words.
     fn misbehaves(&self) -> Option<String> {
         let code = self.output.status.code();
         let panicked = self.errors().contains("panicked") || self.text().contains("panicked at");
@@ -394,7 +394,7 @@ impl Case<'_> {
         }
         match &*self.kind {
             "ledger.db-wal" | "history.db-wal" => {
-                // Where frames are no longer in their places, the log ends for SQLite.
+                // SQLite ends the log at the first frame that is out of place.
                 let moves = [Damage::Truncated, Damage::Emptied, Damage::Doubled, Damage::Lines];
                 moves.contains(&self.done.damage) || self.done.from + END_BYTES >= self.done.bytes
             }

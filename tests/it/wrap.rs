@@ -901,7 +901,7 @@ fn completions_know_sessions_threads_requests_and_targets() {
             assert!(!has(not), "{shell} {words:?}: {offers:?}");
         }
     }
-    // bash replaces only what is behind a colon, fish the word.
+    // bash replaces the text behind a colon, fish the whole word.
     let checks: [(&[&str], &str, &str); 5] = [
         (&["codex-shim", "search", "kin"], "kind:", "kind:"),
         (&["codex-shim", "search", "kind:"], "kind:", "command"),

@@ -78,7 +78,7 @@ impl Clients {
         self.own.threads.len() + self.others.values().map(|client| client.threads.len()).sum::<usize>()
     }
 
-    /// The newest connection of those that are open.
+    /// The newest open connection.
     pub(super) fn newest(&self) -> Conn {
         self.others.keys().next_back().copied().unwrap_or(Conn::OWN)
     }

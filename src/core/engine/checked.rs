@@ -72,7 +72,7 @@ impl Engine {
         self.requests.count() + self.calls.to_server.iter().count() + self.threads.count()
     }
 
-    /// What is remembered of a connection goes with it.
+    /// The state of a connection goes with it.
     fn check_connections(&self) {
         let is_open = |conn: Conn| conn == Conn::OWN || self.clients.is_connected(conn);
         holds!("calls.clients-call-on-open-connections", self.calls.to_server.conns().all(is_open));
@@ -88,7 +88,7 @@ impl Engine {
         holds!("engine.drains-only-a-server-that-outlives-us", !self.is_draining || self.owner == ServerOwner::Hub);
     }
 
-    /// Context is on its way once, and what is on its way comes to an end.
+    /// Context is on its way once, and arrives or comes back.
     fn check_context(&self) {
         let in_calls = self.calls.to_server.iter().filter_map(|call| call.lease.as_ref()).map(|lease| lease.delivery());
         let all: Vec<u64> = in_calls.chain(self.context.joined_deliveries()).collect();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Engine, EngineSettings, Input, LiveSettings, Now, Token};
 use crate::invariants::holds;
 
-/// What a state has to arrive with.
+/// Facts that a state must arrive with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
     requests: usize,

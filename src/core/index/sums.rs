@@ -1,4 +1,4 @@
-//! Checksums of the files of a session: of each segment of the journal once it is complete, and of what is complete once the index
+//! Checksums of the files of a session: of a segment of the journal once it is complete, and of the other files once the index
 //! ends. [`crate::store::Sums`] says when they count. A history that differs from its own is built again.
 
 use std::path::{Path, PathBuf};

@@ -247,7 +247,7 @@ struct Segment {
     header: Option<Header>,
     /// How many of its lines are not valid records, and where the first one begins.
     unreadable: Option<(u64, u64)>,
-    /// Where a time is earlier than the one before it.
+    /// The place of a time that goes back.
     earlier_at: Option<u64>,
     error: Option<String>,
 }

@@ -38,7 +38,7 @@ pub(super) fn of(path: &Path) -> PathBuf {
     log.into()
 }
 
-/// What is wrong with the log of the database at `path`; `None` if nothing is known to be.
+/// The problem of the log of the database at `path`; `None` if nothing is known to be.
 pub(super) fn damage_of_log(path: &Path) -> io::Result<Option<String>> {
     let log = of(path);
     if std::fs::symlink_metadata(&log).map_or(true, |log| log.len() == 0) {

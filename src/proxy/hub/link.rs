@@ -410,7 +410,7 @@ impl<E> Link<E> {
 }
 
 impl<E> Way<E> {
-    /// Checks what waits for this end, which may be much: not for each message.
+    /// Checks the queue of this end. It may be long, so do not call it for each message.
     fn check(&self) {
         let bytes = |piece: &QueuedPiece| match piece {
             QueuedPiece::Text(text) => text.len(),

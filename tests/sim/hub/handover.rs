@@ -20,7 +20,7 @@ fn read_again<T: Serialize, U: DeserializeOwned>(written: &T, spoil: impl FnOnce
     let mut state: Value = serde_json::from_str(&text).expect("BUG: it is JSON");
     let written = state.clone();
     spoil(&mut state);
-    // What is read is what was written, to the byte.
+    // The next program reads the same bytes.
     let text = if state == written { text } else { state.to_string() };
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("BUG: it cannot be read: {error}: {state}"))
 }
